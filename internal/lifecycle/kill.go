@@ -16,7 +16,8 @@ type killReason struct {
 	cause pod.StopCause
 	probe pod.ProbeResult // that failed
 	grace *int64          // seconds, instead of the pod's
-	// renew says that the container is started again whatever the restart policy says.
+	// renew says that the container is started again whatever the restart policy says, as its image or resources were
+	// edited: the edit decides, also of one that has to end for a failure.
 	renew bool
 }
 
@@ -25,13 +26,14 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	if !m.Runs() || !m.LongRunning() {
 		return killReason{}, false
 	}
+	edited := otherImage(m, m.Current)
 	if _, failed := d.hookFailed(m.Current); failed {
-		return killReason{cause: pod.StopPostStartHook}, true
+		return killReason{cause: pod.StopPostStartHook, renew: edited}, true
 	}
 	if probe, grace, failed := container.FailedProbe(m, d.in.Probes); failed {
-		return killReason{cause: pod.StopProbe, probe: probe, grace: grace}, true
+		return killReason{cause: pod.StopProbe, probe: probe, grace: grace, renew: edited}, true
 	}
-	if otherImage(m, m.Current) {
+	if edited {
 		return killReason{cause: pod.StopImage, renew: true}, true
 	}
 	if d.resizing.Restarts(m) {
@@ -80,14 +82,25 @@ func (d *decider) nothingLeft() bool {
 	return any
 }
 
+// renewed reports whether a main container is started again, or is to be, as it was edited.
+func (d *decider) renewed() bool {
+	return slices.ContainsFunc(d.containers, func(m container.Container) bool {
+		return m.Role == container.Main && (m.Runs() && otherImage(&m, m.Current) ||
+			m.Newest != nil && m.Newest.Ended() && slices.Contains(d.checkpoint().Renew, m.Newest.ID))
+	})
+}
+
 // cancelKill handles a container that need not be killed (any more): a kill that was begun is
-// completed, as the container may be half stopped; one that wasn't begun is forgotten.
+// completed, as the container may be half stopped; one that wasn't begun, as that of a sidecar whose turn hadn't come, is
+// forgotten.
 func (d *decider) cancelKill(m *container.Container) {
 	if !m.Runs() {
 		return
 	}
 	id := m.Current.ID
-	if k, begun := d.mem.Kills[id]; begun {
+	if k, known := d.mem.Kills[id]; known && !d.terminator.Asked(id) {
+		delete(d.mem.Kills, id)
+	} else if known {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitStopOutlived, Container: m.Spec.Name, Message: k.Why})
 		d.terminator.Stop(m.Current, termination.Term{By: k.By, Why: k.Why})
 		return
@@ -108,6 +121,13 @@ func otherImage(m *container.Container, inst *pod.Container) bool {
 	return inst.Image != "" && inst.Image != m.Spec.Image
 }
 
+// mayEndWell reports whether a container that has to end for a failure would count as having succeeded if it ended with
+// code 0, were that failure forgotten.
+func (d *decider) mayEndWell(m *container.Container) bool {
+	after := func(failed bool) restart.Answer { return restart.OnExit(d.in.Pod, m.Spec, m.Role, 0, failed) }
+	return after(true) != after(false)
+}
+
 // killContainers stops the containers of a running pod that have a reason to be killed.
 func (d *decider) killContainers() {
 	for i := range d.containers {
@@ -120,18 +140,18 @@ func (d *decider) killContainers() {
 		if id := m.Current.ID; kill.renew && !slices.Contains(d.checkpoint().Renew, id) {
 			d.draft.Change(func(k *pod.Checkpoint) { k.Renew = append(k.Renew, id) })
 		}
-		if kill.renew && !d.durable() {
-			continue // if this were lost, the container might never be started again
-		}
 		if kill.cause == pod.StopProbe {
 			d.fail(m.Current.ID, pod.Failed{Cause: kill.cause, Probe: kill.probe.Kind, Message: kill.probe.Message})
+		}
+		why := plan.StopMessage(m.Spec.Name, kill.cause, kill.probe.Kind, restart.Never(d.in.Pod, m.Spec) && !kill.renew)
+		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe.Kind, Message: why})
+		if (kill.renew || d.mayEndWell(m)) && !d.durable() {
+			continue // if this were lost, the container might never be started again
 		}
 		grace := d.terminator.Grace()
 		if kill.grace != nil {
 			grace = time.Duration(*kill.grace) * time.Second
 		}
-		why := plan.StopMessage(m.Spec.Name, kill.cause, kill.probe.Kind, restart.Never(d.in.Pod, m.Spec))
-		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe.Kind, Message: why})
 		d.terminator.Stop(m.Current, termination.Term{By: d.in.Now.Add(grace), Why: why, Message: why})
 	}
 }

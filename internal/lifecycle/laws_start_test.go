@@ -233,7 +233,7 @@ func (l *laws) policy(v *view, a pod.Action) {
 	if l.of(c.ID).replaced || isInit(v.in.Pod, a.Container) && c.SandboxID != v.sandbox {
 		return
 	}
-	if again, _ := next(v.in.Pod, a.Container, exitCode(c)); !again {
+	if again, _ := next(v.in.Pod, a.Container, exitCode(c), l.of(c.ID).failing); !again {
 		l.broken("%s is started again after exit code %d", a.Container, exitCode(c))
 	}
 }

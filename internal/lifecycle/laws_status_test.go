@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,6 +93,7 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 	if was != nil && c.RestartCount < was.RestartCount && v.in.Stop == nil {
 		l.broken("the restart count of %s falls from %d to %d", c.Name, was.RestartCount, c.RestartCount)
 	}
+	l.leaves(v, c)
 	inst := v.newest(c.Name)
 	if inst != nil && inst.Ended() && l.ran[c.Name] > inst.Attempt {
 		inst = nil // the newest has vanished
@@ -113,7 +115,7 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 		return
 	}
 	told := l.told(v, inst)
-	if w := c.State.Waiting; told.Ended() && w != nil && (w.Reason == "ContainerCreating" || w.Reason == "PodInitializing") {
+	if w := c.State.Waiting; told.Ended() && w != nil && (w.Reason == "ContainerCreating" || w.Reason == "PodInitializing") && !l.mustWait(v, c, told) {
 		l.broken("%s doesn't tell how %s ended, which ran before it", c.Name, told.ID)
 	}
 	if v.in.Stop == nil && int(c.RestartCount) < told.Attempt {
@@ -135,6 +137,28 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 		l.ready(v, spec, inst)
 	}
 	l.backsOff(v, c, inst)
+}
+
+// leaves: a container that was told to have ended for good by its exit code is never told as anything else: API servers
+// refuse that ("may not be transitioned to non-terminated state"), and every status of the pod from then on.
+func (l *laws) leaves(v *view, c *v1.ContainerStatus) {
+	end := l.toldEnd[c.Name]
+	if l.toldEnd[c.Name] = c.State.Terminated; end == nil || c.State.Terminated != nil || !v.isLongRunning(c.Name) || mayAllRestart(v.in.Pod) {
+		return
+	}
+	if there := v.byID(strings.TrimPrefix(end.ContainerID, v.in.Node.RuntimeName+"://")); there == nil {
+		return // the runtime has no record of that any more
+	}
+	if again, _ := next(v.in.Pod, c.Name, end.ExitCode, false); !again {
+		l.broken("%s was told to have ended with code %d, and is told as %v", c.Name, end.ExitCode, c.State)
+	}
+}
+
+// mustWait reports whether a container can't tell as its state how an instance ended, which it tells as its last one.
+func (l *laws) mustWait(v *view, c *v1.ContainerStatus, told *pod.Container) bool {
+	again, _ := next(v.in.Pod, c.Name, exitCode(told), false)
+	last := c.LastTerminationState.Terminated
+	return !again && v.isLongRunning(c.Name) && last != nil && last.ExitCode == exitCode(told)
 }
 
 // told is the instance that a container's status is about: its newest, or while that is being started, with its
@@ -177,7 +201,7 @@ func (l *laws) backsOff(v *view, c *v1.ContainerStatus, inst *pod.Container) {
 	if v.ends || len(l.restartAll) > 0 || v.current(c.Name) != inst || !inst.Ended() || l.of(inst.ID).replaced || isInit(v.in.Pod, c.Name) {
 		return
 	}
-	again, _ := next(v.in.Pod, c.Name, exitCode(inst))
+	again, _ := l.after(v.in.Pod, inst)
 	waits := c.State.Waiting != nil && c.State.Waiting.Reason == "CrashLoopBackOff"
 	if waits && outdated(v, inst) {
 		l.broken("%s was edited, and waits for its back-off", c.Name)
@@ -354,14 +378,8 @@ func (l *laws) conditions(v *view) {
 			l.broken("condition %s is dated %s instead of %s", c.Type, c.LastTransitionTime.Format(time.TimeOnly), want.Format(time.TimeOnly))
 		}
 	}
-	for name := range pod.ContainerNames(v.in.Pod) {
-		rules := pod.ContainerNamed(v.in.Pod, name).RestartPolicyRules
-		asks := func(r v1.ContainerRestartRule) bool {
-			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
-		}
-		if slices.ContainsFunc(rules, asks) && condition(st, v1.AllContainersRestarting) == nil {
-			l.broken("condition %s isn't told, and the end of %s may have all started anew", v1.AllContainersRestarting, name)
-		}
+	if mayAllRestart(v.in.Pod) && condition(st, v1.AllContainersRestarting) == nil {
+		l.broken("condition %s isn't told, and the end of a container may have all started anew", v1.AllContainersRestarting)
 	}
 	fresh := v.mains(func(c *v1.Container) bool { _, ended := l.last[c.Name]; return !ended && v.newest(c.Name) == nil })
 	if waits := l.waitsFor(v, ""); waits != "" && fresh && !v.ends && len(l.restartAll) == 0 && isTrue(st, v1.PodInitialized) {

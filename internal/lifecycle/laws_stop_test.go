@@ -46,6 +46,29 @@ func (l *laws) stops(v *view, a pod.Action) {
 	}
 }
 
+// onDisk: what a container of a living pod has to end for is on disk before, where its end alone wouldn't have it started again.
+func (l *laws) onDisk(s *sim, v *view, a pod.Action) {
+	c := v.byID(a.ID)
+	if a.Kind != pod.PreStop && a.Kind != pod.StopContainer || c == nil || v.in.Pod == nil || v.ends || len(l.restartAll) > 0 ||
+		v.current(a.Container) != c || c.State != pod.ContainerRunning || !l.of(a.ID).by.IsZero() || !v.isLongRunning(a.Container) {
+		return
+	}
+	if _, failed := l.failed[effortOf(pod.Action{Kind: pod.SaveCheckpoint})]; failed {
+		return
+	}
+	disk := s.disk
+	if disk == nil {
+		disk = &pod.Checkpoint{}
+	}
+	_, probe := probeGrace(v, c)
+	heard, _ := next(v.in.Pod, c.Name, 0, true)
+	forgotten, _ := next(v.in.Pod, c.Name, 0, false)
+	if (probe || l.of(c.ID).hookFailed) && heard != forgotten && disk.Failed[c.ID].Cause == "" ||
+		c.Image != pod.ContainerNamed(v.in.Pod, c.Name).Image && !slices.Contains(disk.Renew, c.ID) {
+		l.broken("%s of %s, and the next agent wouldn't know that it is to be started again", a.Kind, c.ID)
+	}
+}
+
 // asksFor reports whether a container of a living pod has to end for a reason of its own: a probe or hook
 // failed, or its image or resources were edited.
 func (l *laws) asksFor(v *view, c *pod.Container) bool {
@@ -127,9 +150,9 @@ func (l *laws) grace(v *view, a pod.Action, c *pod.Container) {
 			least = l.stopBy.Sub(v.in.Now) // a preStop hook gets no more than that
 		}
 	case v.current(c.Name) == c && !l.restartAll[c.ID]:
-		if g, ok := probeGrace(v, c); ok && (l.finished || l.perhaps) {
+		if g, ok := probeGrace(v, c); ok && c.State == pod.ContainerRunning && (l.finished || l.perhaps) {
 			most = max(most, g)
-		} else if ok {
+		} else if ok && c.State == pod.ContainerRunning {
 			least, most = g, g
 		}
 	}
@@ -182,8 +205,27 @@ func (l *laws) ending(v *view) {
 	}
 }
 
+// endsAll reports whether the pod ends with all that runs of it, for good.
+func (l *laws) endsAll(v *view) bool {
+	return v.in.Stop != nil || l.over != "" || l.hopeless || l.terminal != ""
+}
+
+// atOnce: the grace of a pod that ends is one for all. Once it is over, nothing waits for its turn, and what is left has the
+// same time (Pod Lifecycle, "Termination of Pods"; KEP-753; kubernetes/kubernetes#125880).
+func (l *laws) atOnce(v *view) {
+	if !l.endsAll(v) || l.together.IsZero() || v.in.Now.Before(l.together) {
+		return
+	}
+	for i := range v.observed() {
+		c := &v.observed()[i]
+		if _, failed := l.failed[effort{pod.StopContainer, "instance/" + c.ID}]; c.State == pod.ContainerRunning && !failed && !v.busy("instance/"+c.ID) {
+			l.broken("the pod's grace is over since %s, and %s isn't asked to stop", v.in.Now.Sub(l.together), c.ID)
+		}
+	}
+}
+
 // failing: a container whose startup or liveness probe or postStart hook failed is being
-// ended (Pod Lifecycle, "Types of probe"; Container Lifecycle Hooks).
+// ended (Pod Lifecycle, "Types of probe"; Container Lifecycle Hooks), once that is on disk if it may end with code 0.
 func (l *laws) failing(v *view) {
 	if v.ends || len(l.restartAll) > 0 || !l.prepared || v.busy("pod") || l.base != v.in.Base {
 		return // it is looked at once the pod is prepared, or ends with the others
@@ -195,7 +237,10 @@ func (l *laws) failing(v *view) {
 		}
 		_, failed := probeGrace(v, inst)
 		_, waits := l.failed[effort{pod.StopContainer, "instance/" + inst.ID}]
-		if (failed || l.of(inst.ID).hookFailed) && !waits {
+		heard, _ := next(v.in.Pod, c.Name, 0, true)
+		forgotten, _ := next(v.in.Pod, c.Name, 0, false)
+		first := (heard != forgotten || inst.Image != c.Image) && v.busy("kept") // else it might count as having succeeded
+		if (failed || l.of(inst.ID).hookFailed) && !waits && !first {
 			l.broken("%s failed, and nothing is done to end it", inst.ID)
 		}
 	}

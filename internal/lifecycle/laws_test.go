@@ -26,6 +26,8 @@ type laws struct {
 	backoffs  map[attempt]time.Duration
 	// last holds each container's newest instance that ended, also once it was removed.
 	last map[string]pod.Container
+	// toldEnd is how each container was told to have ended, while it is told so.
+	toldEnd map[string]*v1.ContainerStateTerminated
 	// ran is the highest number of an instance that was seen as started.
 	ran map[string]int
 	// failed holds what failed and wasn't done since, asked the node's facts when each
@@ -61,6 +63,8 @@ type laws struct {
 	final *v1.PodStatus
 	// stopBy is when the last of a pod that has to go is killed.
 	stopBy time.Time
+	// together is when the grace is over of all that this agent ends with the pod; zero if it ends nothing so.
+	together time.Time
 	// ranDown says that a pod was to be ended, without a grace of its own, that had run to its end already, and whose containers each have
 	// their own time: stopBy isn't kept then.
 	ranDown bool
@@ -91,8 +95,10 @@ type instance struct {
 	// replaced says that it was asked to end in a living pod without a failure: another
 	// follows whatever the restart policy says, and at once.
 	replaced bool
-	// renewed says that it was asked to end as its image was edited: another has to follow.
+	// renewed says that its image was edited before it had ended that was asked to: another has to follow.
 	renewed bool
+	// condemned says that it was asked to end for a failed probe or postStart hook, and so has failed whatever its code.
+	condemned bool
 	// by is until when it may run by what was asked last; zero if this agent asked for nothing.
 	by time.Time
 	// recalled is by when it would have been killed whose stop was given up.
@@ -133,7 +139,7 @@ type failure struct {
 }
 
 func newLaws() laws {
-	return laws{instances: map[string]*instance{}, backoffs: map[attempt]time.Duration{}, last: map[string]pod.Container{}, ran: map[string]int{},
+	return laws{instances: map[string]*instance{}, backoffs: map[attempt]time.Duration{}, last: map[string]pod.Container{}, ran: map[string]int{}, toldEnd: map[string]*v1.ContainerStateTerminated{},
 		failed: map[effort]failure{}, asked: map[effort]lifecycle.Node{}, stopped: map[string]bool{}, pulled: map[string]string{}}
 }
 
@@ -154,13 +160,14 @@ func (l *laws) of(id string) *instance {
 func (l *laws) restarted(disk *pod.Checkpoint) {
 	for _, i := range l.instances {
 		i.by, i.recalled, i.stopping, i.failing, i.hookFailed = time.Time{}, time.Time{}, false, false, false
-		i.hookedNow, i.startedNow, i.preStoppedNow, i.renewed = false, false, false, false
+		i.hookedNow, i.startedNow, i.preStoppedNow = false, false, false
 	}
 	clear(l.failed)
 	clear(l.asked)
 	clear(l.pulled)
 	clear(l.stopped)
 	l.cut, l.prepared, l.released, l.status, l.allowed, l.over, l.generation, l.stopBy, l.ranDown = false, false, false, nil, nil, "", 0, time.Time{}, false
+	l.together = time.Time{}
 	if disk != nil {
 		l.stopBy = disk.EndBy
 	} else {
@@ -174,6 +181,9 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 	}
 	for id, f := range disk.Failed {
 		l.of(id).failing, l.of(id).hookFailed = true, f.Cause == pod.StopPostStartHook
+	}
+	for id, i := range l.instances { // nothing of that is lost but what can't be written
+		i.renewed, i.condemned = i.renewed && slices.Contains(disk.Renew, id), i.condemned && disk.Failed[id].Cause != ""
 	}
 	l.admitted, l.rejected = false, disk.Termination != nil && disk.Termination.Rejected
 	l.initialized, l.toldInitialized, l.hopeless, l.perhaps = "", "", false, false
@@ -197,6 +207,7 @@ func (l *laws) judge(s *sim, in *lifecycle.Input, d *lifecycle.Decision) {
 		l.retried(v, a)
 		l.starts(v, a)
 		l.stops(v, a)
+		l.onDisk(s, v, a)
 		l.removes(v, a)
 		l.volumes(v, a)
 		l.resizes(s, v, a)
@@ -206,6 +217,7 @@ func (l *laws) judge(s *sim, in *lifecycle.Input, d *lifecycle.Decision) {
 	l.wakes(v)
 	if in.Pod != nil {
 		l.ending(v)
+		l.atOnce(v)
 		l.failing(v)
 		l.begins(s, v)
 		l.probes(v)
@@ -384,7 +396,7 @@ func (l *laws) finish(v *view) {
 		if c == nil || !c.Ended() {
 			return lost && v.never(name) && (c == nil || c.State == pod.ContainerCreated) && !isInit(p, name)
 		}
-		again, _ := next(p, name, exitCode(c))
+		again, _ := l.after(p, c)
 		return !again
 	}
 	l.finished = l.finished || v.mains(func(c *v1.Container) bool { return stays(c.Name) })
@@ -404,7 +416,7 @@ func (l *laws) finish(v *view) {
 func (l *laws) lost(v *view) bool {
 	for name := range pod.ContainerNames(v.in.Pod) {
 		if c := v.newest(name); c != nil && c.Ended() {
-			if _, all := next(v.in.Pod, name, exitCode(c)); all {
+			if _, all := l.after(v.in.Pod, c); all {
 				return false // it asks for a restart of all
 			}
 		}
@@ -417,6 +429,9 @@ func (l *laws) lost(v *view) bool {
 // giveUp finds out whether the pod ends as a whole: the last main container failed its startup or liveness probe, and
 // isn't started again whatever its exit code (Pod Lifecycle, "Types of probe": it is subjected to its restart policy).
 func (l *laws) giveUp(v *view) {
+	if l.perhaps && v.in.Stop == nil && l.over == "" && !v.mains(func(c *v1.Container) bool { return !v.runs(c.Name) || v.current(c.Name).Image == c.Image }) {
+		l.perhaps, l.hopeless, l.stopBy, l.together = false, false, time.Time{}, time.Time{} // the edit decides
+	}
 	if v.ends || l.over != "" || l.finished || l.hopeless || l.resumed || len(l.restartAll) > 0 {
 		return
 	}
@@ -431,7 +446,7 @@ func (l *laws) giveUp(v *view) {
 		if inst == nil || !inst.Ended() {
 			return false
 		}
-		again, _ := next(v.in.Pod, c.Name, exitCode(inst))
+		again, _ := l.after(v.in.Pod, inst)
 		unsure = unsure || l.of(inst.ID).replaced
 		return !again
 	}) && failed
@@ -455,7 +470,7 @@ func (l *laws) all(v *view) {
 	asks := l.resumed
 	for name := range pod.ContainerNames(v.in.Pod) {
 		if c := v.current(name); c != nil && c.Ended() {
-			if _, all := next(v.in.Pod, name, exitCode(c)); all {
+			if _, all := l.after(v.in.Pod, c); all {
 				asks = true
 			}
 		}
@@ -481,11 +496,16 @@ func (l *laws) begun(v *view) {
 			l.backoffs[attempt{a.Container, a.Attempt}] = l.nextBackoff(v, a)
 		case pod.PreStop, pod.StopContainer:
 			i := l.of(a.ID)
+			if by := v.in.Now.Add(a.Grace); i.by.IsZero() && l.endsAll(v) && (l.together.IsZero() || by.Before(l.together)) {
+				l.together = by
+			}
 			i.by, i.recalled = v.in.Now.Add(a.Grace), time.Time{}
 			i.stopping = i.stopping || a.Kind == pod.StopContainer
 			i.replaced = i.replaced || !v.ends && !i.failing
-			if c := v.byID(a.ID); !v.ends && !i.failing && v.current(a.Container) == c && c.Image != pod.ContainerNamed(v.in.Pod, a.Container).Image {
-				i.renewed = v.isLongRunning(a.Container) && len(l.restartAll) == 0
+			if c := v.byID(a.ID); v.in.Pod != nil && !v.ends && v.current(a.Container) == c && v.isLongRunning(a.Container) && len(l.restartAll) == 0 {
+				_, probe := probeGrace(v, c)
+				i.renewed = i.renewed || c.Image != pod.ContainerNamed(v.in.Pod, a.Container).Image
+				i.condemned = i.condemned || probe || i.hookFailed
 			}
 		case pod.SaveCheckpoint:
 			l.saved(v, a.Checkpoint)
@@ -497,9 +517,22 @@ func (l *laws) begun(v *view) {
 			l.prepared, l.released = false, true
 		}
 	}
+	l.renews(v)
 	for _, a := range v.in.InFlight {
 		if a.Kind == pod.StopContainer && slices.Contains(v.d.Cancel, a.Target()) {
 			l.of(a.ID).recalled = l.of(a.ID).by
+		}
+	}
+}
+
+// renews takes in whose image is edited while they are being ended in a pod that goes on.
+func (l *laws) renews(v *view) {
+	if v.in.Pod == nil || v.in.Stop != nil || l.over != "" || l.finished || l.hopeless || len(l.restartAll) > 0 || !l.prepared || v.busy("pod") || l.base != v.in.Base {
+		return
+	}
+	for c := range v.longRunning {
+		if inst := v.current(c.Name); v.runs(c.Name) && inst.Image != c.Image && !l.of(inst.ID).by.IsZero() {
+			l.of(inst.ID).renewed = true
 		}
 	}
 }

@@ -154,7 +154,7 @@ func Decide(in Input) Decision {
 		out.Status = d.buildStatus()
 		d.save()
 	}
-	d.mem.Since = d.plan.Date(d.mem.Since)
+	d.mem.Since, d.mem.AllBy = d.plan.Date(d.mem.Since), d.terminator.AllBy
 	d.mem.Checkpoint, d.mem.OnDisk = d.draft.Now, d.draft.Disk
 	out.Actions, out.Cancel, out.Events, out.Waits, out.Wake = d.plan.Actions, d.plan.Cancel, d.plan.Events, d.plan.Waiting, d.plan.Wake
 	out.Memory = d.mem
@@ -214,7 +214,7 @@ func newDecider(in Input) *decider {
 	if in.Pod != nil {
 		d.containers = container.Of(in.Pod, d.in.Observed, box)
 	}
-	d.terminator = termination.Terminator{Plan: d.plan, Kills: d.mem.Kills, Pod: in.Pod, Containers: d.containers, Instances: d.instances()}
+	d.terminator = termination.Terminator{Plan: d.plan, Kills: d.mem.Kills, Pod: in.Pod, Containers: d.containers, Instances: d.instances(), AllBy: d.mem.AllBy}
 	return d
 }
 

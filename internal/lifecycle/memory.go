@@ -40,6 +40,8 @@ type Memory struct {
 	// Ending is since when the pod is ended as a whole, as none of its main containers is to be kept or started again;
 	// zero if it isn't.
 	Ending time.Time
+	// AllBy is that of the Terminator.
+	AllBy time.Time
 	// Stopped holds the IDs of sandboxes and instances that were stopped, as the runtime
 	// may not know their state.
 	Stopped map[string]bool

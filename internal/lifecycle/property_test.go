@@ -196,6 +196,7 @@ func drawNode(rt dice, s *sim) {
 		s.base = "1"
 	}
 	s.object = rt.n("object?", 0, 2) == 0
+	s.stopCode = oneOf(rt, "stop code", []int32{143, 0, 2})
 }
 
 func drawExtras(rt dice, c *v1.Container, sidecar bool) {
@@ -559,7 +560,16 @@ func stepEvict(rt dice, s *sim) string {
 }
 
 func stepEdit(rt dice, s *sim) string {
-	c := oneOf(rt, "container", s.pod.Spec.Containers).Name
+	may := slices.Concat(s.pod.Spec.Containers, slices.DeleteFunc(slices.Clone(s.pod.Spec.InitContainers), func(c v1.Container) bool { return !pod.IsSidecar(&c) }))
+	if failing := slices.DeleteFunc(slices.Clone(may), func(c v1.Container) bool {
+		inst := s.obs.Newest(c.Name)
+		return inst == nil || inst.State != pod.ContainerRunning || !s.laws.of(inst.ID).failing
+	}); len(failing) > 0 && rt.n("failing", 0, 1) == 1 {
+		name := oneOf(rt, "container", failing).Name
+		s.change(func(p *v1.Pod) { pod.ContainerNamed(p, name).Image += "x" })
+		return "edit " + name
+	}
+	c := oneOf(rt, "container", may).Name
 	switch rt.n("edit", 0, 4) {
 	case 0:
 		s.change(func(p *v1.Pod) {

@@ -119,7 +119,7 @@ func (s *sim) unrestOf(st *v1.ContainerStatus) string {
 	case c == nil:
 		return "was never made"
 	case c.State != pod.ContainerRunning:
-		again, _ := next(s.pod, st.Name, exitCode(c))
+		again, _ := s.laws.after(s.pod, c)
 		if !c.Ended() || again || s.laws.of(c.ID).renewed && c.Image != spec.Image {
 			return fmt.Sprintf("has ended with code %d", exitCode(c))
 		}

@@ -113,7 +113,14 @@ func (d *decider) neverBegins(m container.Container) bool {
 
 // onExit returns what follows from the end of a container's newest instance.
 func (d *decider) onExit(m *container.Container) restart.Answer {
-	return restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest))
+	_, failed := d.checkpoint().Failed[m.Newest.ID]
+	return restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest), failed)
+}
+
+// unexpected reports whether the exit code of a container that is started again says, to those who don't know why it had
+// to end, that it has ended for good.
+func (d *decider) unexpected(m *container.Container) bool {
+	return m.LongRunning() && restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest), false) == restart.Stay
 }
 
 // again reports whether another instance follows the newest, which has ended.

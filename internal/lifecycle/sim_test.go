@@ -27,7 +27,8 @@ type sim struct {
 	node     lifecycle.Node
 	excess   []string
 	base     string
-	object   bool // RequiresTerminalPhase
+	object   bool  // RequiresTerminalPhase
+	stopCode int32 // that containers end with when they are asked to stop
 	obs      pod.Observed
 	inFlight []pod.Action
 	results  []pod.Result
@@ -72,7 +73,7 @@ func newSim(p *v1.Pod) *sim {
 	if p.Generation == 0 {
 		p.Generation = 1
 	}
-	return &sim{now: epoch, pod: p, cancelled: map[string]bool{}, probes: map[pod.Probe]pod.ProbeResult{},
+	return &sim{now: epoch, pod: p, stopCode: 143, cancelled: map[string]bool{}, probes: map[pod.Probe]pod.ProbeResult{},
 		lost: map[string]bool{}, ended: map[string]bool{}, resources: map[string]v1.ResourceRequirements{},
 		node: lifecycle.Node{HostIPs: []string{"192.0.2.1"}, RuntimeName: "containerd"}, laws: newLaws(), judge: newJudge()}
 }
@@ -159,7 +160,7 @@ func (s *sim) succeed(a pod.Action) {
 	case pod.StopContainer:
 		delete(s.lost, a.ID)
 		if c := s.byID(a.ID); c != nil && c.State == pod.ContainerRunning {
-			s.exit(c, 143)
+			s.exit(c, s.stopCode)
 		}
 	case pod.StopSandbox:
 		s.endSandbox(a.ID, 137)

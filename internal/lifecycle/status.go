@@ -173,7 +173,9 @@ func (d *decider) passed(i int) bool {
 }
 
 // waitingOf says why a container doesn't run; nil for one that runs, and for one that has ended and
-// tells how until its back-off or its start is told.
+// tells how until its back-off or its start is told. What the exit code says has ended for good is never told so if it is
+// started again, for an edit or after a failed probe: API servers refuse every status in which such a container runs again
+// ("may not be transitioned to non-terminated state").
 func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.ContainerStateWaiting {
 	inst := m.Newest
 	switch {
@@ -192,7 +194,7 @@ func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.Containe
 	if _, starting := d.plan.Busy("container/" + m.Spec.Name); d.in.Now.Before(due) || delay > 0 && starting && failure == nil {
 		return apistatus.CrashLoop(d.in.Pod, m.Spec.Name, delay)
 	}
-	if inst == nil {
+	if inst == nil || failure == nil && d.unexpected(m) {
 		return d.waiting(m)
 	}
 	return failure

@@ -206,8 +206,11 @@ func (d *decider) terminate() {
 
 // endWhole ends a pod of which no main container is to be kept or started again, as the last one failed a probe: with the
 // pod's grace, and without starting its sidecars again meanwhile. It reports whether that is under way. What becomes of
-// the pod follows from how its containers end.
+// the pod follows from how its containers end. It goes on after all if the image of one that still runs is edited.
 func (d *decider) endWhole() bool {
+	if d.renewed() {
+		d.mem.Ending, d.terminator.AllBy = time.Time{}, time.Time{}
+	}
 	if d.mem.Ending.IsZero() {
 		if !d.nothingLeft() {
 			return false
@@ -232,7 +235,7 @@ func (d *decider) finish() {
 		since = d.mem.Ending
 	}
 	t := d.terminator.Term(since, nil, why)
-	d.bringForward(&t, false)
+	d.bringForward(&t, d.anyRuns())
 	if !d.tearDown(t) {
 		return
 	}

@@ -137,8 +137,9 @@ func exitCode(c *pod.Container) int32 {
 }
 
 // next is what the API says of a container that ended with a code (restartPolicy of pod and
-// container, restartPolicyRules, KEP-5307): whether it is started again, or all are (KEP-5532).
-func next(p *v1.Pod, name string, code int32) (again, all bool) {
+// container, restartPolicyRules, KEP-5307): whether it is started again, or all are (KEP-5532). failed says that it had to end
+// for a failed probe or postStart hook, and so has failed whatever the code.
+func next(p *v1.Pod, name string, code int32, failed bool) (again, all bool) {
 	c := pod.ContainerNamed(p, name)
 	if c == nil || isEphemeral(p, name) {
 		return false, false
@@ -157,9 +158,26 @@ func next(p *v1.Pod, name string, code int32) (again, all bool) {
 	case "Always":
 		return !isInit(p, name) || code != 0, false
 	case "OnFailure":
-		return code != 0, false
+		return code != 0 || failed, false
 	}
 	return false, false
+}
+
+// after is what follows from the end of an instance.
+func (l *laws) after(p *v1.Pod, c *pod.Container) (again, all bool) {
+	return next(p, c.Name, exitCode(c), l.of(c.ID).condemned)
+}
+
+// mayAllRestart reports whether the end of a container of the pod may have all started anew.
+func mayAllRestart(p *v1.Pod) bool {
+	for name := range pod.ContainerNames(p) {
+		if slices.ContainsFunc(pod.ContainerNamed(p, name).RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // never reports whether a container isn't started again whatever its exit code.

@@ -19,18 +19,23 @@ func TestOnExit(t *testing.T) {
 	const in, notIn = v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn
 	const again, all = v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers
 	for _, c := range []struct {
-		name  string
-		pod   v1.RestartPolicy
-		own   v1.ContainerRestartPolicy
-		rules []v1.ContainerRestartRule
-		role  container.Role
-		code  int32
-		want  restart.Answer
+		name   string
+		pod    v1.RestartPolicy
+		own    v1.ContainerRestartPolicy
+		rules  []v1.ContainerRestartRule
+		role   container.Role
+		code   int32
+		failed bool
+		want   restart.Answer
 	}{
 		{name: "always, success", pod: "Always", code: 0, want: restart.Again},
 		{name: "on failure, success", pod: "OnFailure", code: 0, want: restart.Stay},
 		{name: "on failure, failure", pod: "OnFailure", code: 1, want: restart.Again},
 		{name: "never", pod: "Never", code: 1, want: restart.Stay},
+		{name: "on failure, a probe failed", pod: "OnFailure", code: 0, failed: true, want: restart.Again},
+		{name: "own policy on failure, a probe failed", pod: "Never", own: "OnFailure", code: 0, failed: true, want: restart.Again},
+		{name: "never, a probe failed", pod: "Never", code: 0, failed: true, want: restart.Stay},
+		{name: "a rule fits after a probe failed", pod: "OnFailure", own: "OnFailure", rules: []v1.ContainerRestartRule{rule(all, in, 0)}, code: 0, failed: true, want: restart.All},
 		{name: "own policy goes first", pod: "Never", own: "Always", code: 0, want: restart.Again},
 		{name: "own policy against the pod's", pod: "Always", own: "Never", code: 1, want: restart.Stay},
 		{name: "init, success", pod: "Always", role: container.Init, code: 0, want: restart.Stay},
@@ -52,7 +57,7 @@ func TestOnExit(t *testing.T) {
 		if c.own != "" {
 			spec.RestartPolicy = &c.own
 		}
-		if got := restart.OnExit(&v1.Pod{Spec: v1.PodSpec{RestartPolicy: c.pod}}, spec, c.role, c.code); got != c.want {
+		if got := restart.OnExit(&v1.Pod{Spec: v1.PodSpec{RestartPolicy: c.pod}}, spec, c.role, c.code, c.failed); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -38,6 +38,9 @@ type Terminator struct {
 	Containers container.List
 	// Instances are all that the runtime has of the pod.
 	Instances []pod.Container
+	// AllBy is when all of them are killed that StopAll stops, from its first call on: it only ever comes nearer. It is zero
+	// while nothing is stopped so; Terminator changes it.
+	AllBy time.Time
 }
 
 // CollectResult takes in the result of an action that stops an instance, whatever it is.
@@ -117,7 +120,8 @@ func (e *Terminator) Term(at time.Time, override *time.Duration, why string) Ter
 
 // StopAll stops every running instance: init, main and ephemeral containers
 // at once, then the sidecars one by one from the last, whose preStop hooks run
-// from the beginning (KEP-753). It reports whether nothing runs any more.
+// from the beginning (KEP-753). Their grace is one for all, whoever used it up: once it is over, no container waits for
+// its turn, and what is left has the same MinGrace. It reports whether nothing runs any more.
 func (e *Terminator) StopAll(t Term) bool {
 	none, others, last := true, false, ""
 	list := e.Instances
@@ -131,8 +135,13 @@ func (e *Terminator) StopAll(t Term) bool {
 		}
 	}
 	if none {
+		e.AllBy = time.Time{}
 		return true
 	}
+	if !e.AllBy.IsZero() && e.AllBy.Before(t.By) {
+		t.By = e.AllBy
+	}
+	e.AllBy = t.By
 	for i := range e.Containers {
 		if m := &e.Containers[i]; m.Role == container.Sidecar && e.anyRuns(m.Spec.Name) {
 			last = m.Spec.Name
@@ -144,12 +153,11 @@ func (e *Terminator) StopAll(t Term) bool {
 		if c.State != pod.ContainerRunning {
 			continue
 		}
-		// Once the grace is over, no container waits for its turn.
 		turn := !e.isSidecar(c.Name) || !others && c.Name == last || late
 		e.kill(c, t, !turn)
 	}
 	if !late {
-		e.Plan.WakeAt(t.By) // then no container waits for its turn
+		e.Plan.WakeAt(t.By)
 	}
 	return false
 }
@@ -166,6 +174,13 @@ func (e *Terminator) anyRuns(name string) bool {
 		}
 	}
 	return false
+}
+
+// Asked reports whether an instance was told that it has to stop: by its preStop hook, or its stop signal.
+func (e *Terminator) Asked(id string) bool {
+	k := e.Kills[id]
+	_, hook := e.Plan.Busy("hook/" + id)
+	return k.Begun || k.PreStopDone || hook
 }
 
 // Stop stops one running instance.
