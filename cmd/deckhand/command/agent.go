@@ -31,14 +31,18 @@ func (a *app) agentCommand() *cobra.Command {
 		Long: `Run the agent in the foreground. Its flags are the kubelet's.
 
 Without --container-runtime-endpoint the agent runs a containerd of its own, and without
---kubeconfig it needs no API server. SIGHUP has it read its configuration again.`,
+--kubeconfig it needs no API server. SIGHUP has it read its configuration again.
+
+Without an API server, and with another manifest directory than the last agent's, it asks
+before it stops the pods of that; where nobody can answer it needs --yes.`,
 		Example: `  deckhand agent --pod-manifest-path /etc/deckhand/manifests
   deckhand agent --config /etc/deckhand/config.yaml -v 4`,
 		Args: arguments(cobra.NoArgs),
 		RunE: a.orVersion(func(cmd *cobra.Command, _ []string) error {
-			return a.deps.Agent(cmd.Context(), cmd.OutOrStdout())
+			return a.deps.Agent(cmd.Context(), cmd.OutOrStdout(), func(question string) error { return a.confirm(cmd, question) })
 		}),
 	}
+	yesFlag(cmd)
 	if a.deps.AgentFlags != nil {
 		a.deps.AgentFlags.AddTo(cmd.Flags())
 		cmd.SetHelpFunc(a.agentHelp)

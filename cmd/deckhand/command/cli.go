@@ -36,8 +36,8 @@ type Deps struct {
 	// AgentFlags are the flags of `deckhand agent`.
 	AgentFlags *flags.Set
 	// Agent runs the agent in the foreground, with what AgentFlags were given. What
-	// somebody asked it to print goes to out.
-	Agent func(ctx context.Context, out io.Writer) error
+	// somebody asked it to print goes to out. confirm asks the user whether to go on, as UpRequest.Confirm.
+	Agent func(ctx context.Context, out io.Writer, confirm func(question string) error) error
 
 	// UpFlags adds flags of `deckhand up` beyond --root-dir, if any.
 	UpFlags func(*pflag.FlagSet)

@@ -61,7 +61,7 @@ func (c *commands) addUpFlags(fs *pflag.FlagSet) {
 }
 
 // agent runs the agent with its log on standard error.
-func (c *commands) agent(ctx context.Context, stdout io.Writer) error {
+func (c *commands) agent(ctx context.Context, stdout io.Writer, confirm func(question string) error) error {
 	host, err := takeOver(c.flags)
 	if err != nil {
 		return err
@@ -70,6 +70,12 @@ func (c *commands) agent(ctx context.Context, stdout io.Writer) error {
 	cfg, err := config.Load(ctx, c.flags)
 	if err != nil {
 		return err
+	}
+	// Nobody asks a node of a cluster anything, whose configuration is changed from afar.
+	if cfg.Standalone {
+		if err := confirmReplacing(cfg, confirm); err != nil {
+			return err
+		}
 	}
 	err = host.run(ctx, cfg, stdout, os.Stderr)
 	if errors.Is(err, ErrAllStopped) {
@@ -107,11 +113,8 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 	if err != nil {
 		return err
 	}
-	if old, pods := reset.Replaced(cfg); pods > 0 {
-		question := fmt.Sprintf("The last agent of %s took its pods from %s (%d left); they end if this one takes them from %s. Go on?", cfg.RootDir, old, pods, cfg.Kubelet.StaticPodPath)
-		if err := r.Confirm(question); err != nil {
-			return err
-		}
+	if err := confirmReplacing(cfg, r.Confirm); err != nil {
+		return err
 	}
 	if err := embedded.ConfigOf(cfg).Claim(); err != nil {
 		return err
@@ -133,6 +136,19 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 	defer log.Close()
 	host := &process{flags: c.flags, started: r.Started}
 	return host.serve(ctx, cfg, warnings, log)
+}
+
+// confirmReplacing asks before an agent with this configuration ends the pods of the last one, whose manifests were elsewhere.
+func confirmReplacing(cfg *config.Config, confirm func(question string) error) error {
+	old, pods := reset.Replaced(cfg)
+	if pods == 0 {
+		return nil
+	}
+	from := "takes them from " + cfg.Kubelet.StaticPodPath
+	if cfg.Kubelet.StaticPodPath == "" {
+		from = "has no directory of manifests"
+	}
+	return confirm(fmt.Sprintf("The last agent of %s took its pods from %s (%d left); they end if this one %s. Go on?", cfg.RootDir, old, pods, from))
 }
 
 // stopAll runs an agent that stops what the last one with this root directory ran. It logs where `deckhand up` does.

@@ -14,7 +14,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		Short:   "Show what this node has, what of it is for pods, and which pod holds what",
 		Long: `Show what this node has, what of it is reserved (systemReserved, kubeReserved, and what
 evictionHard keeps free) and what is left for pods, which pod holds what of that and which
-container which devices, and the node's conditions and taints. New pods are admitted by the same numbers.`,
+container which devices, the node's conditions and taints, and what is wrong. New pods are admitted by the same numbers.`,
 		Example: `  deckhand node
   deckhand node -o jsonpath={.allocatable.memory}
   deckhand node -o json`,
@@ -27,7 +27,7 @@ container which devices, and the node's conditions and taints. New pods are admi
 			if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), show.NodeObject(n)); done {
 				return err
 			}
-			return show.Node(textTo(cmd), n, terminalWidth(cmd.OutOrStdout()))
+			return show.Node(textTo(cmd), n, terminalWidth(cmd.OutOrStdout()), a.deps.Now())
 		},
 	}
 	outputFlag(cmd, dataFormats...)

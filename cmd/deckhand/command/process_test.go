@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	"github.com/deckhand-node/deckhand/internal/agent/reset"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
@@ -163,5 +164,25 @@ func TestNothingIsHeldBackAtTheEnd(t *testing.T) {
 	cancel()
 	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || !strings.Contains(line, "last words") {
 		t.Errorf("%v: %q", err, line)
+	}
+}
+
+// An agent on another directory would end the pods of the last one, as `deckhand up` would: it asks, too.
+func TestAnAgentOnAnotherDirectoryAsks(t *testing.T) {
+	root := t.TempDir()
+	cfg := &config.Config{RootDir: root, CertDir: filepath.Join(root, "pki"), Standalone: true}
+	cfg.Kubelet.StaticPodPath = "/a"
+	err := errors.Join(reset.Record(cfg), os.MkdirAll(filepath.Join(root, "pods", "uid"), 0o750))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{{"--pod-manifest-path", "/b"}, nil} {
+		var stderr strings.Builder
+		code := Main(t.Context(), append([]string{"agent", "--root-dir", root}, flags...), "deckhand", strings.NewReader(""), io.Discard, &stderr, Commands("deckhand"))
+		for _, want := range []string{"from /a (1 left)", "--yes"} {
+			if code != exitUsage || !strings.Contains(stderr.String(), want) {
+				t.Errorf("%v: code %d, want %q in %s", flags, code, want, stderr.String())
+			}
+		}
 	}
 }

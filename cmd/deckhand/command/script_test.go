@@ -223,7 +223,10 @@ func runMain(ts *testscript.TestScript, neg bool, argv0 string, args []string) {
 		Getenv:     ts.Getenv,
 		Now:        func() time.Time { return now },
 		AgentFlags: set,
-		Agent:      func(context.Context, io.Writer) error { printFlags("agent", agentFlags); return nil },
+		Agent: func(context.Context, io.Writer, func(string) error) error {
+			printFlags("agent", agentFlags)
+			return nil
+		},
 		Up: func(_ context.Context, r UpRequest) error {
 			return fmt.Errorf("can't run %s below %s", r.Manifests, r.RootDir)
 		},

@@ -19,9 +19,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(mounting{m}) }
+
+// mounting runs tests where they may mount.
+type mounting struct{ *testing.M }
+
+func (m mounting) Run() int { return mounttest.Run(m.M) }
 
 func do(t testing.TB, err error) {
 	t.Helper()
@@ -306,41 +312,242 @@ func TestConfigMapStyleDir(t *testing.T) {
 	}
 }
 
-func TestDirComesGoesAndIsSwapped(t *testing.T) {
+// there matches a report with these pods and no problem.
+func there(pods ...string) func(desired.Report) bool {
+	return func(r desired.Report) bool { return sourcetest.Has(pods...)(r) && len(r.Problems) == 0 }
+}
+
+// unreachable matches a report with these pods, and a problem that says why their manifests can't be read.
+func unreachable(why string, pods ...string) func(desired.Report) bool {
+	return func(r desired.Report) bool {
+		return sourcetest.Has(pods...)(r) && slices.ContainsFunc(r.Problems, func(p pod.Problem) bool {
+			return strings.Contains(p.Message, why) && (len(pods) == 0 || strings.Contains(p.Message, "run on"))
+		})
+	}
+}
+
+func TestDirComesAndIsSwapped(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "etc", "pods")
 	sink := sourcetest.NewRecorder()
 	run(t, newSource(t, dir, t.TempDir(), sink))
-	missing := func(r desired.Report) bool {
-		return sourcetest.Has()(r) && len(r.Problems) == 1 && strings.Contains(r.Problems[0].Message, "doesn't exist")
-	}
-	there := func(pods ...string) func(desired.Report) bool {
-		return func(r desired.Report) bool { return sourcetest.Has(pods...)(r) && len(r.Problems) == 0 }
-	}
-	sink.Wait(t, "the missing directory to be reported", missing)
-	for range 2 {
-		do(t, os.MkdirAll(dir, 0o700))
-		write(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
-		sink.Wait(t, "the pod", there("web-node1=app:1"))
-		do(t, os.RemoveAll(filepath.Join(root, "etc")))
-		sink.Wait(t, "the directory's end", missing)
-	}
-
+	sink.Wait(t, "the missing directory to be reported", unreachable("doesn't exist"))
 	do(t, os.MkdirAll(dir, 0o700))
 	write(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
 	sink.Wait(t, "the pod", there("web-node1=app:1"))
 	next := filepath.Join(root, "next")
 	do(t, os.Mkdir(next, 0o700))
-	write(t, filepath.Join(next, "web.yaml"), sourcetest.Manifest("web", "app:1"))
 	write(t, filepath.Join(next, "db.yaml"), sourcetest.Manifest("db", "app:1"))
 	sink.Clear()
 	do(t, os.Rename(dir, filepath.Join(root, "old")))
 	do(t, os.Rename(next, dir))
-	sink.Wait(t, "the new directory's pods", there("web-node1=app:1", "db-node1=app:1"))
+	sink.Wait(t, "the new directory's pods", there("db-node1=app:1"))
 	for _, r := range sink.All() {
 		if len(r.Claims) == 0 {
 			t.Errorf("while the directory was swapped: %s", sourcetest.Describe(r))
 		}
+	}
+}
+
+// However the manifests get out of reach: their pods run on, also over a restart of the agent, and are as they were once the
+// manifests are back. A file that is deleted then counts as before.
+func TestUnreachableManifests(t *testing.T) {
+	mount := func(t *testing.T, dir string) {
+		do(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // unless the test has done that
+	}
+	for name, tc := range map[string]struct {
+		// prepare makes dir before manifests are put into it; lose and back are what happens then.
+		prepare    func(t *testing.T, dir string)
+		lose, back func(t *testing.T, dir string)
+		why        string
+		// emptied says that back leaves the directory without its manifests.
+		emptied bool
+	}{
+		"removed": {
+			lose: func(t *testing.T, dir string) { do(t, os.RemoveAll(dir)) },
+			back: func(t *testing.T, dir string) { do(t, os.Mkdir(dir, 0o700)) },
+			why:  "doesn't exist", emptied: true,
+		},
+		"removed with what is above": {
+			lose: func(t *testing.T, dir string) { do(t, os.RemoveAll(filepath.Dir(dir))) },
+			back: func(t *testing.T, dir string) { do(t, os.MkdirAll(dir, 0o700)) },
+			why:  "doesn't exist", emptied: true,
+		},
+		"renamed": {
+			lose: func(t *testing.T, dir string) { do(t, os.Rename(dir, dir+".old")) },
+			back: func(t *testing.T, dir string) { do(t, os.Rename(dir+".old", dir)) },
+			why:  "doesn't exist",
+		},
+		"renamed, and an empty one in its place": {
+			lose: func(t *testing.T, dir string) { do(t, os.Rename(dir, dir+".old")); do(t, os.Mkdir(dir, 0o700)) },
+			back: func(t *testing.T, dir string) { do(t, os.Remove(dir)); do(t, os.Rename(dir+".old", dir)) },
+			why:  "another one",
+		},
+		"unmounted": {
+			prepare: mount,
+			lose:    func(t *testing.T, dir string) { do(t, unix.Unmount(dir, 0)) },
+			back:    mount,
+			why:     "another one", emptied: true,
+		},
+		"unmounted, with something else in the mount point": {
+			prepare: func(t *testing.T, dir string) {
+				write(t, filepath.Join(dir, "README"), "the disk isn't mounted")
+				mount(t, dir)
+			},
+			lose: func(t *testing.T, dir string) { do(t, unix.Unmount(dir, 0)) },
+			back: mount,
+			why:  "another one", emptied: true,
+		},
+		"an empty disk mounted over it": {
+			lose: mount,
+			back: func(t *testing.T, dir string) { do(t, unix.Unmount(dir, 0)) },
+			why:  "another one",
+		},
+		"what is above unmounted": {
+			prepare: func(t *testing.T, dir string) {
+				do(t, os.Remove(dir))
+				mount(t, filepath.Dir(dir))
+				do(t, os.Mkdir(dir, 0o700))
+			},
+			lose: func(t *testing.T, dir string) { do(t, unix.Unmount(filepath.Dir(dir), 0)) },
+			back: func(t *testing.T, dir string) { mount(t, filepath.Dir(dir)); do(t, os.Mkdir(dir, 0o700)) },
+			why:  "doesn't exist", emptied: true,
+		},
+		"a file in its place": {
+			lose: func(t *testing.T, dir string) { do(t, os.Rename(dir, dir+".old")); write(t, dir, "no manifest") },
+			back: func(t *testing.T, dir string) { do(t, os.Remove(dir)); do(t, os.Rename(dir+".old", dir)) },
+			why:  "a file without a usable manifest",
+		},
+		"a file in place of what is above": {
+			lose: func(t *testing.T, dir string) {
+				do(t, os.Rename(filepath.Dir(dir), filepath.Dir(dir)+".old"))
+				write(t, filepath.Dir(dir), "")
+			},
+			back: func(t *testing.T, dir string) {
+				do(t, os.Remove(filepath.Dir(dir)))
+				do(t, os.Rename(filepath.Dir(dir)+".old", filepath.Dir(dir)))
+			},
+			why: "not a directory",
+		},
+		"a link that leads nowhere": {
+			prepare: func(t *testing.T, dir string) {
+				do(t, os.Rename(dir, dir+".real"))
+				do(t, os.Symlink(dir+".real", dir))
+			},
+			lose: func(t *testing.T, dir string) { do(t, os.Rename(dir+".real", dir+".old")) },
+			back: func(t *testing.T, dir string) { do(t, os.Rename(dir+".old", dir+".real")) },
+			why:  "symbolic link",
+		},
+		"a link in a circle": {
+			lose: func(t *testing.T, dir string) { do(t, os.Rename(dir, dir+".old")); do(t, os.Symlink(dir, dir)) },
+			back: func(t *testing.T, dir string) { do(t, os.Remove(dir)); do(t, os.Rename(dir+".old", dir)) },
+			why:  "too many levels",
+		},
+	} {
+		for when, restart := range map[string]struct{ before, after bool }{
+			"while it runs": {}, "while it is stopped": {before: true}, "and then it is restarted": {after: true},
+		} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				t.Parallel()
+				dir := filepath.Join(t.TempDir(), "disk", "pods")
+				do(t, os.MkdirAll(dir, 0o700))
+				if tc.prepare != nil {
+					tc.prepare(t, dir)
+				}
+				fill := func() {
+					write(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
+					write(t, filepath.Join(dir, "db.yaml"), sourcetest.Manifest("db", "app:1"))
+				}
+				fill()
+				checkpoints, pods := t.TempDir(), t.TempDir()
+				var sink *sourcetest.Recorder
+				start := func() (stop func()) {
+					sink = sourcetest.NewRecorder()
+					config := file.Config{Path: dir, Every: time.Second} // a mount is no event
+					return run(t, file.New(config, sourcetest.NewReader(pod.SourceFile), manifeststore.NewStore(checkpoints, pods, pod.SourceFile), sink, logFor(t)))
+				}
+				stop := start()
+				first := sink.Wait(t, "the pods", there("db-node1=app:1", "web-node1=app:1"))
+				seen := map[string]string{}
+				for _, c := range first.Claims {
+					do(t, os.Mkdir(filepath.Join(pods, string(c.Desired.Pod.UID)), 0o700)) // it runs
+					seen[string(c.Desired.Pod.UID)] = c.Desired.Pod.Annotations["kubernetes.io/config.seen"]
+				}
+				if restart.before {
+					stop()
+				}
+				tc.lose(t, dir)
+				if restart.before {
+					start()
+				}
+				lost := unreachable(tc.why, "db-node1=app:1!", "web-node1=app:1!")
+				sink.Wait(t, "the pods to run on", lost)
+				if restart.after {
+					stop()
+					start()
+					sink.Wait(t, "the pods to run on after a restart", lost)
+				}
+				tc.back(t, dir)
+				if tc.emptied {
+					fill()
+				}
+				last := sink.Wait(t, "the manifests to be back", there("db-node1=app:1", "web-node1=app:1"))
+				for _, c := range last.Claims {
+					if got := c.Desired.Pod.Annotations["kubernetes.io/config.seen"]; got != seen[string(c.Desired.Pod.UID)] {
+						t.Errorf("pod %s isn't the one from before: seen %s", c.Desired.Pod.Name, got)
+					}
+				}
+				for _, r := range sink.All() {
+					if len(r.Claims) != 2 {
+						t.Errorf("meanwhile: %s", sourcetest.Describe(r))
+					}
+				}
+				do(t, os.Remove(filepath.Join(dir, "db.yaml")))
+				sink.Wait(t, "the deleted one to go", there("web-node1=app:1"))
+			})
+		}
+	}
+}
+
+// Without pods that run, as after `deckhand down`, there is nothing to keep.
+func TestNothingIsKeptThatDoesNotRun(t *testing.T) {
+	dir, checkpoints := filepath.Join(t.TempDir(), "pods"), t.TempDir()
+	do(t, os.Mkdir(dir, 0o700))
+	write(t, filepath.Join(dir, "web.yaml"), sourcetest.Manifest("web", "app:1"))
+	sink := sourcetest.NewRecorder()
+	stop := run(t, newSource(t, dir, checkpoints, sink))
+	sink.Wait(t, "the pod", there("web-node1=app:1"))
+	stop()
+	do(t, os.RemoveAll(dir))
+	sink = sourcetest.NewRecorder()
+	run(t, newSource(t, dir, checkpoints, sink))
+	sink.Wait(t, "no pod", unreachable("doesn't exist"))
+}
+
+// A file that is the only manifest is deleted where its directory is still there.
+func TestTheOnlyFile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lose func(t *testing.T, path string)
+		want func(desired.Report) bool
+	}{
+		"deleted":           {func(t *testing.T, path string) { do(t, os.Remove(path)) }, unreachable("doesn't exist")},
+		"directory renamed": {func(t *testing.T, path string) { do(t, os.Rename(filepath.Dir(path), filepath.Dir(path)+".old")) }, unreachable("doesn't exist", "web-node1=app:1!")},
+		"another directory": {func(t *testing.T, path string) {
+			do(t, os.Rename(filepath.Dir(path), filepath.Dir(path)+".old"))
+			do(t, os.Mkdir(filepath.Dir(path), 0o700))
+		}, unreachable("doesn't exist", "web-node1=app:1!")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "dir", "web.yaml")
+			do(t, os.Mkdir(filepath.Dir(path), 0o700))
+			write(t, path, sourcetest.Manifest("web", "app:1"))
+			sink := sourcetest.NewRecorder()
+			run(t, newSource(t, path, t.TempDir(), sink))
+			sink.Wait(t, "the pod", there("web-node1=app:1"))
+			tc.lose(t, path)
+			sink.Wait(t, "the outcome", tc.want)
+		})
 	}
 }
 

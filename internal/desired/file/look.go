@@ -35,6 +35,8 @@ type seenFile struct {
 	state writeState
 	// dirty says that an event reported the file since it was read.
 	dirty bool
+	// deleted says that an event reported its deletion since it was read.
+	deleted bool
 	// missing is since when it isn't there.
 	missing time.Time
 	// read says that the content with sum was taken, at readAt, from the file
@@ -159,8 +161,12 @@ func (w *watch) read(origin string, f *seenFile, now time.Time) {
 		return
 	}
 	sum := sha256.Sum256(data)
-	known := f.read && f.failure == "" && f.sum == sum
-	f.read, f.dirty, f.failure = true, false, ""
+	anew := f.deleted && w.deletedAtOnce
+	known := f.read && f.failure == "" && f.sum == sum && !anew
+	if anew {
+		w.keeper.Delete(origin)
+	}
+	f.read, f.dirty, f.failure, f.deleted = true, false, "", false
 	f.version, f.readAt, f.sum = version, now, sum
 	if known {
 		return
@@ -168,6 +174,9 @@ func (w *watch) read(origin string, f *seenFile, now time.Time) {
 	w.log.V(2).Info("Manifest read", "origin", origin, "bytes", len(data))
 	w.keeper.Accept(origin, data, now)
 	w.changed = true
+	if !w.reached {
+		w.rescan(now) // it may show that the manifests are back
+	}
 }
 
 func (w *watch) fail(origin string, f *seenFile, err error, now time.Time) {

@@ -6,8 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ignored reports whether a name in the directory is no manifest by its form: hidden,
@@ -23,26 +27,82 @@ func ignored(name string) bool {
 // scan looks at everything, and makes sure it is watched.
 func (w *watch) scan(now time.Time) {
 	w.arm(now)
-	origins, err := w.list()
+	found, err := w.list()
 	if errors.Is(err, fs.ErrNotExist) {
 		w.absentPath(now)
 		return
 	}
 	w.pathMissing = time.Time{}
 	if err != nil {
-		w.note(notePath, fmt.Sprintf("%v; its pods run on as they are", err), now)
+		w.unreachable(err.Error(), now)
 		return
 	}
-	w.note(notePath, "", now)
-	there := make(map[string]struct{}, len(origins))
-	for _, origin := range origins {
+	elsewhere := w.keeper.Place() != "" && found.place != w.keeper.Place()
+	if elsewhere {
+		w.setUnreachable()
+	}
+	there := make(map[string]struct{}, len(found.origins))
+	for _, origin := range found.origins {
 		there[origin] = struct{}{}
 		w.look(origin, now)
 	}
+	if elsewhere && len(w.keeper.Names()) > 0 && !slices.ContainsFunc(found.origins, w.isGood) {
+		w.unreachable(w.elsewhere(), now)
+		return
+	}
+	w.reached = true
+	w.keeper.SetPlace(found.place)
+	w.note(notePath, "", now)
 	for _, origin := range w.keeper.Names() {
 		if _, ok := there[origin]; !ok {
 			w.absent(origin, w.file(origin), now)
 		}
+	}
+}
+
+// elsewhere says what is at the path in place of the directory that the manifests were read from.
+func (w *watch) elsewhere() string {
+	switch {
+	case w.single && !w.ownFile():
+		return "a file without a usable manifest is in place of the directory of manifests"
+	case w.single:
+		return "its directory is another one than before, without a usable manifest (was a disk unmounted?)"
+	}
+	return "the directory of manifests is another one than before, without a usable manifest (was a disk unmounted?)"
+}
+
+// ownFile reports whether all manifests were read from the path itself, which is a file.
+func (w *watch) ownFile() bool {
+	return !slices.ContainsFunc(w.keeper.Names(), func(origin string) bool { return origin != w.path })
+}
+
+// isGood reports whether an origin was read since the manifests became unreachable, and its text could be used. That
+// shows that somebody has put manifests there: an empty mount point has none.
+func (w *watch) isGood(origin string) bool {
+	f := w.files[origin]
+	return f != nil && f.read && f.failure == "" && w.keeper.Good(origin)
+}
+
+// unreachable keeps the pods as they are: only manifests that are missing where they were read before count as deleted.
+func (w *watch) unreachable(why string, now time.Time) {
+	w.setUnreachable()
+	for _, origin := range w.keeper.Names() {
+		if w.keeper.Unreadable(origin, why) {
+			w.changed = true
+		}
+	}
+	if len(w.keeper.Names()) > 0 {
+		why += "; its pods run on as they are until it is back, or until `deckhand down` stops them"
+	}
+	w.note(notePath, why, now)
+	w.rescan(now.Add(min(w.every, reachEvery)))
+}
+
+// setUnreachable has each file read again, also one that comes back unchanged: then its pods are up to date again.
+func (w *watch) setUnreachable() {
+	if w.reached {
+		w.reached = false
+		clear(w.files)
 	}
 }
 
@@ -65,32 +125,38 @@ func (w *watch) arm(now time.Time) {
 	w.note(noteWatch, why, now)
 }
 
-// list returns the origins that are at the path: the files of a directory, sorted,
-// or the path itself. The error is fs.ErrNotExist only if there is nothing at all.
-func (w *watch) list() ([]string, error) {
+// listing is what is at the path: the manifests, sorted, and the place of their directory.
+type listing struct {
+	origins []string
+	place   string
+}
+
+// list returns the origins that are at the path: the files of a directory, or the path
+// itself. The error is fs.ErrNotExist only if there is nothing at all.
+func (w *watch) list() (listing, error) {
 	w.single = true
 	info, err := os.Stat(w.path)
 	if err != nil {
 		// A file that came after Stat is none: the event of its coming has it listed.
 		link, linkErr := os.Lstat(w.path)
 		if linkErr == nil && link.Mode()&fs.ModeSymlink != 0 && errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s is a symbolic link to something that doesn't exist", w.path)
+			return listing{}, fmt.Errorf("%s is a symbolic link to something that doesn't exist", w.path)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("manifests can't be read: %w", err)
+			return listing{}, fmt.Errorf("manifests can't be read: %w", err)
 		}
-		return nil, err
+		return listing{}, err
 	}
 	if !info.IsDir() {
-		return []string{w.path}, nil
+		return listing{[]string{w.path}, placeOf(filepath.Dir(w.path))}, nil
 	}
 	w.single = false
-	entries, err := os.ReadDir(w.path)
+	entries, place, err := readDir(w.path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+			return listing{}, err
 		}
-		return nil, fmt.Errorf("the directory of manifests can't be read: %w", err)
+		return listing{}, fmt.Errorf("the directory of manifests can't be read: %w", err)
 	}
 	origins := make([]string, 0, len(entries))
 	for _, e := range entries {
@@ -98,11 +164,60 @@ func (w *watch) list() ([]string, error) {
 			origins = append(origins, filepath.Join(w.path, e.Name()))
 		}
 	}
-	return origins, nil
+	return listing{origins, place}, nil
 }
 
-// absentPath deals with there being nothing at the path. It counts as the deletion
-// of everything once it has lasted, so that a directory can be swapped for another.
+// readDir returns what is in a directory, and the place of just that directory: another may be mounted meanwhile.
+func readDir(path string) ([]fs.DirEntry, string, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, "", err
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return nil, "", err
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	place, err := identity(int(dir.Fd()), "", unix.AT_EMPTY_PATH)
+	return entries, place, err
+}
+
+// placeOf is the identity of the directory at path now; empty if it can't be had.
+func placeOf(path string) string {
+	place, err := identity(unix.AT_FDCWD, path, 0)
+	if err != nil {
+		return ""
+	}
+	return place
+}
+
+// identity distinguishes a directory from any other that takes its path, such as the mount point below a disk that was
+// unmounted, and is the same after a reboot: device numbers aren't. The time of birth, where the file system knows it,
+// distinguishes those that got the same inode.
+func identity(dirfd int, path string, flags int) (string, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(dirfd, path, flags, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+		return "", fmt.Errorf("statx: %w", err)
+	}
+	if st.Mask&unix.STATX_BTIME == 0 {
+		return strconv.FormatUint(st.Ino, 10), nil
+	}
+	return fmt.Sprintf("%d@%d.%09d", st.Ino, st.Btime.Sec, st.Btime.Nsec), nil
+}
+
+// inPlace reports whether the directory is the one that manifests were read from. Only there is a file that is missing
+// a file that was deleted.
+func (w *watch) inPlace() bool {
+	dir := w.path
+	if w.single {
+		dir = filepath.Dir(w.path)
+	}
+	return w.keeper.Place() == "" || placeOf(dir) == w.keeper.Place()
+}
+
+// absentPath deals with there being nothing at the path, once that has lasted: a directory can be swapped for another.
+// A file that is the only manifest was deleted, unless its directory is gone, too.
 func (w *watch) absentPath(now time.Time) {
 	if w.pathMissing.IsZero() {
 		w.pathMissing = now
@@ -110,6 +225,14 @@ func (w *watch) absentPath(now time.Time) {
 	known := w.keeper.Names()
 	if over := w.pathMissing.Add(pathGoneAfter); len(known) > 0 && now.Before(over) {
 		w.rescan(over)
+		return
+	}
+	if len(known) > 0 && w.keeper.Place() != "" && !(w.ownFile() && w.inPlace()) {
+		what := "the directory of manifests"
+		if w.ownFile() {
+			what = "its directory"
+		}
+		w.unreachable(what+" doesn't exist any more, or is another one (was a disk unmounted?)", now)
 		return
 	}
 	for _, origin := range known {
@@ -128,17 +251,26 @@ func (w *watch) absent(origin string, f *seenFile, now time.Time) {
 	if f.missing.IsZero() {
 		f.missing = now
 	}
-	if over := f.missing.Add(goneAfter); now.Before(over) {
+	if over := f.missing.Add(f.goneAfter(origin)); now.Before(over) {
 		w.lookAt(origin, over)
+		return
+	}
+	if !w.inPlace() {
+		w.rescan(now)
 		return
 	}
 	w.forget(origin)
 }
 
-// delete has what the origin defined be something new if it defines it again: it may be back before anybody has looked.
-func (w *watch) delete(origin string) {
-	w.keeper.Delete(origin)
-	w.forget(origin)
+// goneAfter is how long an origin has to be missing. The last file that is deleted may be the first thing to go of a
+// directory that is being removed.
+func (f *seenFile) goneAfter(origin string) time.Duration {
+	if f.deleted {
+		if left, err := os.ReadDir(filepath.Dir(origin)); err == nil && len(left) == 0 {
+			return pathGoneAfter
+		}
+	}
+	return goneAfter
 }
 
 func (w *watch) forget(origin string) {

@@ -23,6 +23,8 @@ const (
 	goneAfter = 50 * time.Millisecond
 	// pathGoneAfter is the same for the whole directory.
 	pathGoneAfter = time.Second
+	// reachEvery is how often manifests that are out of reach are looked for: no event says that a disk was mounted.
+	reachEvery = time.Second
 	// holdAtMost is how long a report waits for missing files to be back or gone.
 	holdAtMost = 5 * goneAfter
 	// firstAtMost is how long the first report waits for files that are being written.
@@ -41,6 +43,8 @@ type watch struct {
 	single bool
 	// pathMissing is since when there is nothing at the path.
 	pathMissing time.Time
+	// reached says that the manifests could be read where they were before. While it is false none counts as deleted.
+	reached bool
 
 	started  time.Time
 	lastPass time.Time
@@ -58,7 +62,7 @@ type watch struct {
 }
 
 func newWatch(s *Source, now time.Time) *watch {
-	return &watch{Source: s, started: now, nextScan: now, wake: now, due: map[string]time.Time{}, single: true}
+	return &watch{Source: s, started: now, nextScan: now, wake: now, due: map[string]time.Time{}, single: true, reached: true}
 }
 
 func (w *watch) close() {
@@ -79,7 +83,7 @@ func (w *watch) handle(e filewatch.Event, open bool, now time.Time) {
 		return
 	}
 	// A name that begins with ".." is how volumes swap what links point to.
-	if e.Op == filewatch.Rescan || !w.pathMissing.IsZero() || !w.single && strings.HasPrefix(e.Name, "..") {
+	if e.Op == filewatch.Rescan || !w.pathMissing.IsZero() || !w.reached || !w.single && strings.HasPrefix(e.Name, "..") {
 		w.rescan(now)
 	}
 	origin := w.path
@@ -99,9 +103,7 @@ func (w *watch) handle(e filewatch.Event, open bool, now time.Time) {
 		f.state = beingWritten
 		w.lookAt(origin, now.Add(unchangedFor))
 	case filewatch.Deleted:
-		if w.deletedAtOnce {
-			w.delete(origin)
-		}
+		f.deleted = true
 		w.lookAt(origin, now)
 	case filewatch.Touched, filewatch.MovedAway:
 		w.lookAt(origin, now)
@@ -176,7 +178,7 @@ func (w *watch) report(now time.Time) {
 // gone, its pods may have moved to another file, which would then look like
 // a second claim to their names. The first report is to be complete.
 func (w *watch) holdReport(now time.Time) bool {
-	if !w.reported && now.Sub(w.started) < firstAtMost && (len(w.due) > 0 || !w.pathMissing.IsZero() && len(w.keeper.Names()) > 0) {
+	if !w.reported && now.Sub(w.started) < firstAtMost && (len(w.due) > 0 || w.reached && !w.pathMissing.IsZero() && len(w.keeper.Names()) > 0) {
 		return true
 	}
 	missing := false

@@ -102,8 +102,8 @@ func (e *entry) first(seen time.Time) reader.Version {
 	return reader.First(e.uid, seen)
 }
 
-// record is the entry as it is kept on disk, on the node of this name.
-func (e *entry) record(node string) Record {
+// record is the entry as it is kept on disk, on the node of this name, read at this place.
+func (e *entry) record(node, place string) Record {
 	return Record{
 		Origin:     e.origin,
 		Document:   e.document,
@@ -114,6 +114,7 @@ func (e *entry) record(node string) Record {
 		Base:       e.version.Base,
 		Generation: e.version.Generation,
 		Node:       node,
+		Place:      place,
 		Stale:      e.stale(),
 	}
 }

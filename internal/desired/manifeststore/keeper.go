@@ -35,6 +35,8 @@ type Keeper struct {
 	ran map[string]bool
 	// newest is the newest time given to a claim.
 	newest time.Time
+	// place is Place.
+	place string
 }
 
 // origin is one file or URL. It is replaced as a whole, never changed.
@@ -70,6 +72,28 @@ func (k *Keeper) Fail(name, why string, now time.Time) {
 	}
 	k.origins[name] = next
 }
+
+// Unreadable keeps what an origin had, stale, though nothing is known of its text any more, and reports whether that
+// changed anything.
+func (k *Keeper) Unreadable(name, why string) bool {
+	prev := k.origins[name]
+	if prev == nil || !slices.ContainsFunc(prev.entries, func(e *entry) bool { return e.stale() != why }) {
+		return false
+	}
+	next := *prev
+	next.entries = make([]*entry, len(prev.entries))
+	for i, e := range prev.entries {
+		next.entries[i] = e.asStale(why)
+	}
+	k.origins[name] = &next
+	return true
+}
+
+// Place identifies where the origins were read, in terms of the source; empty if that isn't known, or nothing of that runs.
+func (k *Keeper) Place() string { return k.place }
+
+// SetPlace sets Place.
+func (k *Keeper) SetPlace(place string) { k.place = place }
 
 // Forget drops an origin that is gone for good, and what it had, but for what
 // another origin claims as well.

@@ -10,7 +10,7 @@ import (
 // Records returns a function that makes the records of what was reported last. It may
 // be called at any later time, from any goroutine.
 func (k *Keeper) Records() func() []Record {
-	node := k.reader.Node()
+	node, place := k.reader.Node(), k.place
 	var entries []*entry
 	for _, name := range k.Names() {
 		entries = append(entries, k.origins[name].entries...)
@@ -18,7 +18,7 @@ func (k *Keeper) Records() func() []Record {
 	return func() []Record {
 		records := make([]Record, 0, len(entries))
 		for _, e := range entries {
-			records = append(records, e.record(node))
+			records = append(records, e.record(node, place))
 		}
 		return records
 	}
@@ -46,6 +46,9 @@ func (k *Keeper) Restore(records []Record, ran map[string]bool) []error {
 			restored[r.Origin] = o
 		}
 		o.entries = append(o.entries, e)
+		if e.desired != nil && ran[string(e.desired.Pod.UID)] {
+			k.place = r.Place // else nothing is left of it, as after `deckhand down`
+		}
 	}
 	for name, o := range restored {
 		k.origins[name] = o

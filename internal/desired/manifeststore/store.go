@@ -50,6 +50,8 @@ type Record struct {
 	Base       string `json:"base,omitempty"`
 	Generation int64  `json:"generation"`
 	Node       string `json:"node,omitempty"`
+	// Place identifies where the origin was read: see Keeper.Place. A version that doesn't know it does without.
+	Place string `json:"place,omitempty"`
 	// Stale is why this version was kept when it was written, if it wasn't the newest.
 	Stale string `json:"stale,omitempty"`
 }

@@ -163,6 +163,8 @@ type Node struct {
 	// Reserved is why Allocatable is less than Capacity; of memory what is set aside as huge pages isn't for pods, either.
 	Reserved    capacity.Reserved `json:"reserved"`
 	Allocatable v1.ResourceList   `json:"allocatable,omitempty"`
+	// Problems are those of manifests.
+	Problems []pod.Problem `json:"problems,omitempty"`
 	// Pods are those that hold something, by namespace and name.
 	Pods []NodePod `json:"pods,omitempty"`
 }

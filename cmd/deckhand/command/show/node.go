@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -25,7 +26,7 @@ func NodeObject(n local.Node) any { return nodeObject{Kind("Node"), n} }
 
 // Node writes what the node is and has, and which pod holds what of it, much as `kubectl describe node` does. Lines fit the width where they can;
 // it is 0 for no limit.
-func Node(w io.Writer, n local.Node, width int) error {
+func Node(w io.Writer, n local.Node, width int, now time.Time) error {
 	sum := func(of func(*local.NodePod) v1.ResourceList) v1.ResourceList {
 		total := v1.ResourceList{}
 		for i := range n.Pods {
@@ -53,7 +54,10 @@ func Node(w io.Writer, n local.Node, width int) error {
 			return err
 		}
 	}
-	return nil
+	if len(n.Problems) == 0 {
+		return nil
+	}
+	return writeProblems(w, n.Problems, true, now)
 }
 
 func requestsOf(p *local.NodePod) v1.ResourceList { return p.Requests }

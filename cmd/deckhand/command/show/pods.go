@@ -131,7 +131,7 @@ func (l *PodList) table(out, notes io.Writer, views []local.PodView, problems []
 	if len(problems) == 0 || len(l.opts.Names) > 0 || l.opts.Selector != nil {
 		return nil
 	}
-	return l.problems(notes, problems, len(views) > 0)
+	return writeProblems(notes, problems, len(views) > 0, l.rows.now())
 }
 
 // podRows are the rows of pods and, where wanted, of their containers.
@@ -146,8 +146,8 @@ func (l *PodList) podRows(views []local.PodView) [][]string {
 	return rows
 }
 
-// problems lists what is wrong with the sources, each in as many lines as it takes.
-func (l *PodList) problems(out io.Writer, problems []pod.Problem, below bool) error {
+// writeProblems lists what is wrong with the sources, each in as many lines as it takes.
+func writeProblems(out io.Writer, problems []pod.Problem, below bool, now time.Time) error {
 	var text strings.Builder
 	if below {
 		text.WriteString("\n")
@@ -160,7 +160,7 @@ func (l *PodList) problems(out io.Writer, problems []pod.Problem, below bool) er
 			text.WriteString(" (pod " + terminal.Line(p.Pod) + ")")
 		}
 		if !p.Since.IsZero() {
-			text.WriteString(", for " + podstatus.Since(p.Since, l.rows.now()))
+			text.WriteString(", for " + podstatus.Since(p.Since, now))
 		}
 		text.WriteString(":\n")
 		for line := range strings.Lines(strings.TrimSpace(p.Message)) {

@@ -18,7 +18,7 @@ func (v View) Node() (local.Node, error) {
 	}
 	facts := v.conf.Facts()
 	n := local.Node{Name: v.conf.Node, HostIPs: facts.HostIPs, Labels: facts.Labels, Taints: facts.Taints, Conditions: v.conf.Cluster.Conditions(),
-		Capacity: facts.Capacity, Reserved: reserved, Allocatable: facts.Allocatable}
+		Capacity: facts.Capacity, Reserved: reserved, Allocatable: facts.Allocatable, Problems: v.conf.Desired.Current().Problems}
 	holdings := v.conf.Holdings()
 	for _, e := range v.conf.Statuses.List() {
 		h, ok := holdings[e.Pod.UID]
