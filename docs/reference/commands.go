@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -124,9 +123,7 @@ func writeFlags(b *strings.Builder, fs *pflag.FlagSet, leave func(*pflag.Flag) b
 		if argument != "" {
 			name += " " + argument
 		}
-		if d := f.DefValue; !slices.Contains([]string{"", "0", "0s", "false", "[]"}, d) {
-			usage += " (default " + d + ")"
-		}
+		usage += flags.DefaultText(f)
 		rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", cell(name), cell(usage)))
 	})
 	if len(rows) > 0 {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/agent/cluster"
@@ -100,4 +101,17 @@ func read(t *testing.T, lines ...string) *v1beta1.KubeletConfiguration {
 	}
 	config.SetDefaults(m.Config())
 	return m.Config()
+}
+
+// TestExposuresAreLogged once, at start, and what is new after a reload.
+func TestExposuresAreLogged(t *testing.T) {
+	var logged []string
+	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
+	a, b := config.Exposure{Path: "a", Message: "everybody"}, config.Exposure{Path: "b", Message: "anybody"}
+	before := &config.Config{Exposures: []config.Exposure{a}}
+	logNotes(log, before, nil)
+	logNotes(log, &config.Config{Exposures: []config.Exposure{a, b}}, before)
+	if len(logged) != 2 || !strings.Contains(logged[0], `"setting"="a" "message"="everybody"`) || !strings.Contains(logged[1], `"setting"="b"`) {
+		t.Errorf("%q", logged)
+	}
 }

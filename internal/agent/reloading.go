@@ -131,7 +131,7 @@ func (r reloads) end(result config.ReloadResult) {
 	}
 }
 
-// logNotes logs what of the configuration has no effect, or will go away, but for what
+// logNotes logs what of the configuration has no effect, will go away or opens the node, but for what
 // was logged of the one before; nil if there was none.
 func logNotes(log logr.Logger, cfg, before *config.Config) {
 	if before == nil {
@@ -144,6 +144,11 @@ func logNotes(log logr.Logger, cfg, before *config.Config) {
 	for _, line := range cfg.Deprecated {
 		if !slices.Contains(before.Deprecated, line) {
 			log.Info("A setting is deprecated", "setting", line)
+		}
+	}
+	for _, e := range cfg.Exposures {
+		if !slices.Contains(before.Exposures, e) {
+			log.Info("A setting opens this node", "setting", e.Path, "message", e.Message)
 		}
 	}
 }

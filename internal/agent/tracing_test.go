@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/deckhand-node/deckhand/internal/report/tracing/tracingtest"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // TestTraces: actions on pods and the calls to the runtime that they come to are one trace; requests to the HTTPS server and their calls are
@@ -34,6 +35,10 @@ authorization: {mode: AlwaysAllow}
 	r.up()
 	r.want("a", "  containers: [{name: main, image: \"IMAGE\"}]\n")
 	r.await("the pod runs", r.running("a/main"))
+	snapshot, err := local.NewClient(local.SocketPath(r.path("root"))).Snapshot(t.Context())
+	if err != nil || len(snapshot.Exposures) != 1 || !strings.Contains(snapshot.Exposures[0], address.String()) {
+		t.Errorf("exposures %q, %v; want the open HTTPS server's", snapshot.Exposures, err)
+	}
 	const caller = "0af7651916cd43dd8448eb211c80319c" // the ID of a trace
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("https://%s/run/default/a-n/main?cmd=exit+0", address), nil)

@@ -104,6 +104,8 @@ type Config struct {
 	// instead. The agent logs both at start.
 	NotActedOn []fields.Notice
 	Deprecated []string
+	// Exposures are what it opens to clients that nobody has authenticated or authorized.
+	Exposures []Exposure
 
 	merged *document.Merged
 }

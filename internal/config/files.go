@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"github.com/deckhand-node/deckhand/internal/config/document"
-	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"path/filepath"
 )
 
@@ -18,9 +17,7 @@ func (l *loader) readFiles() error {
 		return err
 	}
 	merged := l.config.merged
-	if l.file == nil {
-		flags.DefaultsWithoutFile(merged.Config())
-	} else {
+	if l.file != nil {
 		l.lay(document.File, *l.file)
 	}
 	SetDefaults(merged.Config())

@@ -43,7 +43,8 @@ func (c *Config) Reload(ctx context.Context, s *flags.Set) (*Config, error) {
 		return nil, err
 	}
 	next := *c
-	next.Kubelet, next.Gates, next.NotActedOn, next.Deprecated, next.merged = read.Kubelet, read.Gates, read.NotActedOn, read.Deprecated, read.merged
+	next.Kubelet, next.Gates, next.merged = read.Kubelet, read.Gates, read.merged
+	next.NotActedOn, next.Deprecated, next.Exposures = read.NotActedOn, read.Deprecated, read.Exposures
 	return &next, nil
 }
 
@@ -99,6 +100,7 @@ func (l *loader) load(ctx context.Context, h host) (*Config, error) {
 	l.endpoints()
 	l.embedded()
 	l.addNotes()
+	l.addExposures()
 	l.node(ctx, h)
 	if len(l.problems) > 0 {
 		sortProblems(l.problems, l.files)
@@ -116,6 +118,9 @@ func (l *loader) check(ctx context.Context) (notes []string, err error) {
 	notes = fields.Lines(c.NotActedOn)
 	for _, d := range c.Deprecated {
 		notes = append(notes, "deprecated: "+d)
+	}
+	for _, e := range c.Exposures {
+		notes = append(notes, "open: "+e.String())
 	}
 	return notes, nil
 }
@@ -156,7 +161,7 @@ func (l *loader) reduceBackOff(c *v1beta1.KubeletConfiguration) {
 	}
 }
 
-// standalone sets the defaults that differ for a standalone agent.
+// standalone sets the defaults that differ for a standalone agent. The table of flags names them, too (row.alone).
 func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	unset := func(path string) bool { return !l.given.Given(path) }
 	if unset("readOnlyPort") {
@@ -164,13 +169,6 @@ func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	}
 	if unset("address") {
 		c.Address = loopback
-	}
-	// Nobody gets in by the defaults of flags, which are for nodes behind an API server.
-	if unset("authentication.anonymous.enabled") {
-		c.Authentication.Anonymous.Enabled = ptr.To(false)
-	}
-	if unset("authorization.mode") {
-		c.Authorization.Mode = v1beta1.KubeletAuthorizationModeWebhook
 	}
 	if unset("failSwapOn") {
 		c.FailSwapOn = ptr.To(false)
@@ -293,7 +291,7 @@ func (l *loader) ofFlags() {
 	if c.JournalBytes = v.JournalBytes; c.JournalBytes == 0 {
 		c.JournalBytes = -1
 	}
-	c.Flags = l.set.Shown()
+	c.Flags = l.set.Shown(c.Standalone)
 }
 
 // loopback is where what asks nobody who they are is served, unless somebody writes another address down.

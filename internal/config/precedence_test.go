@@ -103,6 +103,8 @@ func TestPrecedence(t *testing.T) {
 		"standalone, set otherwise": {layers{file: "failSwapOn: true\nreadOnlyPort: 7"}, "readOnlyPort: 7\naddress: 127.0.0.1\nfailSwapOn: true\nfailCgroupV1: false", nil},
 		"in a cluster":              {layers{file: "maxPods: 1", args: []string{"--kubeconfig=/k"}}, "address: 0.0.0.0\nfailSwapOn: true\nfailCgroupV1: true", nil},
 		"in a cluster without a file": {layers{args: []string{"--kubeconfig=/k"}},
+			"address: 0.0.0.0\nauthorization: {mode: Webhook}\nauthentication: {anonymous: {enabled: false}, webhook: {enabled: true}}", nil},
+		"the kubelet's defaults of flags, in a cluster without a file": {layers{args: []string{"--kubeconfig=/k", "--read-only-port=10255", "--authorization-mode=AlwaysAllow", "--anonymous-auth", "--authentication-token-webhook=false"}},
 			"readOnlyPort: 10255\naddress: 0.0.0.0\nauthorization: {mode: AlwaysAllow}\nauthentication: {anonymous: {enabled: true}, webhook: {enabled: false}}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

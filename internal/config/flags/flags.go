@@ -92,6 +92,17 @@ func (s *Set) AddTo(fs *pflag.FlagSet) {
 // Has reports whether there is a flag of this name.
 func (s *Set) Has(name string) bool { return s.flags.Lookup(name) != nil }
 
+// Fields returns the flags that stand for fields of the configuration file: the field's path by the flag's name.
+func (s *Set) Fields() map[string]string {
+	fields := map[string]string{}
+	for name, r := range s.rows {
+		if r.field != "" {
+			fields[name] = r.field
+		}
+	}
+	return fields
+}
+
 // Given reports whether a flag was given, be it with its default.
 func (s *Set) Given(name string) bool { return s.flags.Changed(name) }
 

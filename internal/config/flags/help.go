@@ -64,9 +64,7 @@ func writeFlag(b *strings.Builder, f *pflag.Flag, width int) {
 	case argument != "":
 		left += " " + argument
 	}
-	if !zeroDefault(f.DefValue) {
-		text += fmt.Sprintf(" (default %s)", f.DefValue)
-	}
+	text += DefaultText(f)
 	lines := wrap(text, width)
 	if utf8.RuneCountInString(left) > helpColumn-2 {
 		b.WriteString(left + "\n")
@@ -76,6 +74,22 @@ func writeFlag(b *strings.Builder, f *pflag.Flag, width int) {
 		fmt.Fprintf(b, "%-*s%s\n", helpColumn, left, line)
 		left = ""
 	}
+}
+
+// DefaultText names the default that holds: in a cluster and, where that differs, without a kubeconfig. It is empty where that
+// goes without saying, and else follows the flag's usage.
+func DefaultText(f *pflag.Flag) string {
+	if alone := f.Annotations[standaloneDefault]; len(alone) > 0 {
+		return fmt.Sprintf(" (default %s; without --kubeconfig %s)", f.DefValue, alone[0])
+	}
+	if zeroDefault(f.DefValue) {
+		return ""
+	}
+	def := f.DefValue
+	if len(def) > helpNarrowest*2 {
+		def = strings.ReplaceAll(def, ",", ", ") // lines are broken there
+	}
+	return fmt.Sprintf(" (default %s)", def)
 }
 
 // zeroDefault reports whether a default goes without saying.

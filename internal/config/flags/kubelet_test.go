@@ -81,10 +81,19 @@ func ourFacts(s *Set) map[string]fact {
 	return facts
 }
 
+// openByDefault is why flags have the configuration file's defaults.
+const openByDefault = "with the kubelet's, an agent without a file lets everybody on the network run commands in containers"
+
 // departures are where a flag isn't as the kubelet's, or is missing, and why.
 var departures = map[string]struct{ got, why string }{
-	"container-runtime-endpoint": {"container-runtime-endpoint\t-\tstring\t-\tdeprecated", "unset means the embedded runtime, not a containerd of the host's"},
-	"help":                       {"", "commands have a --help of their own"},
+	"container-runtime-endpoint":   {"container-runtime-endpoint\t-\tstring\t-\tdeprecated", "unset means the embedded runtime, not a containerd of the host's"},
+	"anonymous-auth":               {"anonymous-auth\t-\tbool\t-\tdeprecated", openByDefault},
+	"authentication-token-webhook": {"authentication-token-webhook\t-\tbool\ttrue\tdeprecated", openByDefault},
+	"authorization-mode":           {"authorization-mode\t-\tstring\tWebhook\tdeprecated", openByDefault},
+	"eviction-hard": {"eviction-hard\t-\tmapStringString\timagefs.available<15%,imagefs.inodesFree<5%,memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%\tdeprecated",
+		"the default that holds is shown"},
+	"read-only-port": {"read-only-port\t-\tint32\t-\tdeprecated", openByDefault},
+	"help":           {"", "commands have a --help of their own"},
 }
 
 // own are the flags the kubelet doesn't have.

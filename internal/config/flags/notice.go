@@ -44,11 +44,19 @@ func (s *Set) Deprecated() []Notice {
 // Shown is a flag and its value, for people to see: secrets are masked.
 type Shown struct{ Name, Value string }
 
-// Shown lists all flags by name, given or not.
-func (s *Set) Shown() []Shown {
+// Shown lists all flags by name, given or not: those that weren't with the default that holds, standalone or in a
+// cluster.
+func (s *Set) Shown(standalone bool) []Shown {
 	out := make([]Shown, 0, len(s.rows))
 	s.flags.VisitAll(func(f *pflag.Flag) { // sorted by name
 		value := f.Value.String()
+		switch alone := s.rows[f.Name].alone; {
+		case s.says(f.Name):
+		case standalone && alone != "":
+			value = alone
+		default:
+			value = f.DefValue
+		}
 		if mask := s.rows[f.Name].masked; mask != nil {
 			value = mask(value)
 		}

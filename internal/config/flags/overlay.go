@@ -6,18 +6,7 @@ import (
 	"slices"
 
 	"k8s.io/kubelet/config/v1beta1"
-	"k8s.io/utils/ptr"
 )
-
-// DefaultsWithoutFile sets what the kubelet's flags have by default where its
-// configuration file has something else. They count where no --config is given, below
-// drop-ins and flags. c has to be empty.
-func DefaultsWithoutFile(c *v1beta1.KubeletConfiguration) {
-	c.Authentication.Anonymous.Enabled = ptr.To(true)
-	c.Authentication.Webhook.Enabled = ptr.To(false)
-	c.Authorization.Mode = v1beta1.KubeletAuthorizationModeAlwaysAllow
-	c.ReadOnlyPort = 10255
-}
 
 // Overlay writes what was given into a configuration that was read from files. It
 // returns, by the path of each field it wrote, the flag that said so: "evictionHard",

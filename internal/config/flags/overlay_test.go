@@ -97,16 +97,3 @@ func TestOverlayAgain(t *testing.T) {
 		t.Errorf("a configuration shares memory with the flags:\n%+v\n%+v", second, third)
 	}
 }
-
-// TestDefaultsWithoutFile are those of the flags that the file's defaults differ from.
-func TestDefaultsWithoutFile(t *testing.T) {
-	var got v1beta1.KubeletConfiguration
-	DefaultsWithoutFile(&got)
-	s := New("/var/lib/kubelet")
-	want := v1beta1.KubeletConfiguration{ReadOnlyPort: s.kubelet.ReadOnlyPort, Authorization: v1beta1.KubeletAuthorization{Mode: s.kubelet.Authorization.Mode}}
-	want.Authentication.Anonymous.Enabled = ptr.To(s.flags.Lookup("anonymous-auth").DefValue == "true")
-	want.Authentication.Webhook.Enabled = ptr.To(s.flags.Lookup("authentication-token-webhook").DefValue == "true")
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}

@@ -28,8 +28,10 @@ type table struct {
 // row is one flag.
 type row struct {
 	name, short string
-	// def is the default, as it would be typed; empty for the type's zero.
+	// def is the default that holds, as it would be typed; empty for the type's zero. A test compares it with that of the field.
 	def string
+	// alone is the default where no kubeconfig is given, if that is another one (config.Config.Standalone).
+	alone string
 	// help names the flag's argument in back quotes, as pflag has it.
 	help string
 
@@ -127,12 +129,15 @@ func fieldIndexes() map[string][]int {
 	return indexes
 }
 
+// standaloneDefault is the annotation of a flag that holds row.alone, for help.
+const standaloneDefault = "deckhand/standalone-default"
+
 // define adds a flag to fs that is parsed into target. A type it doesn't know makes no
 // flag; a test holds it complete.
 func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 	def := r.def
 	if r.form != nil {
-		target, def = r.form(target, def), ""
+		target = r.form(target, def)
 	}
 	switch p := target.(type) {
 	case *resource.QuantityValue:
@@ -169,9 +174,15 @@ func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 	if f == nil {
 		return
 	}
-	if def != "" {
+	switch {
+	case def != "" && r.form != nil:
+		f.DefValue = def // what is set in a map would be added to
+	case def != "":
 		_ = f.Value.Set(def) // the tables' defaults are good: a test compares them
 		f.DefValue = f.Value.String()
+	}
+	if r.alone != "" {
+		f.Annotations = map[string][]string{standaloneDefault: {r.alone}}
 	}
 	if r.bare != "" {
 		f.NoOptDefVal = r.bare

@@ -13,9 +13,9 @@ func inFile() []row {
 
 func serving() []row {
 	return []row{
-		{name: "address", field: "address", def: "0.0.0.0", form: address, help: "Serve on this `IP`; 0.0.0.0 or :: for all."},
+		{name: "address", field: "address", def: "0.0.0.0", alone: "127.0.0.1", form: address, help: "Serve on this `IP`; 0.0.0.0 or :: for all. Unset: the read-only API is on 127.0.0.1."},
 		{name: "port", field: "port", def: "10250", help: "Serve the HTTPS API on this `port`."},
-		{name: "read-only-port", field: "readOnlyPort", def: "10255", help: "Serve the read-only API on this `port`, for everybody; 0 for nowhere."},
+		{name: "read-only-port", field: "readOnlyPort", def: "0", alone: "10255", help: "Serve the read-only API on this `port`, for everybody who reaches it; 0 for nowhere."},
 		{name: "enable-server", field: "enableServer", def: "true", help: "Serve the HTTPS API."},
 		{name: "healthz-bind-address", field: "healthzBindAddress", def: "127.0.0.1", form: address, help: "Serve /healthz on this `IP`; 0.0.0.0 or :: for all."},
 		{name: "healthz-port", field: "healthzPort", def: "10248", help: "Serve /healthz on this `port`; 0 for nowhere."},
@@ -31,11 +31,11 @@ func serving() []row {
 
 func authentication() []row {
 	return []row{
-		{name: "anonymous-auth", field: "authentication.anonymous.enabled", def: "true", help: "Take requests from nobody in particular, as system:anonymous."},
-		{name: "authentication-token-webhook", field: "authentication.webhook.enabled", help: "Ask the API server whose a bearer token is."},
+		{name: "anonymous-auth", field: "authentication.anonymous.enabled", help: "Accept requests without credentials, as system:anonymous."},
+		{name: "authentication-token-webhook", field: "authentication.webhook.enabled", def: "true", help: "Ask the API server whose a bearer token is."},
 		{name: "authentication-token-webhook-cache-ttl", field: "authentication.webhook.cacheTTL", def: "2m", help: "Remember for this `duration` whose a bearer token is."},
 		{name: "client-ca-file", field: "authentication.x509.clientCAFile", help: "Take client certificates signed by an authority in this `file`."},
-		{name: "authorization-mode", field: "authorization.mode", def: "AlwaysAllow", help: "Who may do what: `mode` AlwaysAllow, or Webhook to ask the API server."},
+		{name: "authorization-mode", field: "authorization.mode", def: "Webhook", help: "Who may do what: `mode` Webhook to ask the API server, or AlwaysAllow."},
 		{name: "authorization-webhook-cache-authorized-ttl", field: "authorization.webhook.cacheAuthorizedTTL", def: "5m", help: "Remember for this `duration` what the API server allows."},
 		{name: "authorization-webhook-cache-unauthorized-ttl", field: "authorization.webhook.cacheUnauthorizedTTL", def: "30s", help: "Remember for this `duration` what the API server refuses."},
 		{name: "rotate-certificates", field: "rotateCertificates", help: "Ask for a new client certificate before the old one expires."},
@@ -54,7 +54,7 @@ func cluster() []row {
 		{name: "kube-api-content-type", field: "contentType", def: "application/vnd.kubernetes.protobuf", help: "Talk to the API server in this media `type`."},
 		{name: "event-qps", field: "eventRecordQPS", def: "50", help: "Record at most this `number` of events a second."},
 		{name: "event-burst", field: "eventBurst", def: "100", help: "Record at most this `number` of events at once."},
-		{name: "pod-cidr", field: "podCIDR", help: "Standalone, give pods addresses from this `network`."},
+		{name: "pod-cidr", field: "podCIDR", help: "Standalone, give pods addresses from this `network`. Unset: the embedded runtime uses 10.72.0.0/16."},
 		{name: "cluster-dns", field: "clusterDNS", help: "Name servers of pods with dnsPolicy ClusterFirst: `IPs` separated by commas."},
 		{name: "cluster-domain", field: "clusterDomain", help: "Have pods search this `domain`."},
 	}
@@ -96,7 +96,7 @@ func images() []row {
 
 func eviction() []row {
 	return []row{
-		{name: "eviction-hard", field: "evictionHard", form: thresholds, help: "Evict pods at once below these: `signal<quantity`, several separated by commas."},
+		{name: "eviction-hard", field: "evictionHard", def: "imagefs.available<15%,imagefs.inodesFree<5%,memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%", form: thresholds, help: "Evict pods at once below these: `signal<quantity`, several separated by commas."},
 		{name: "eviction-soft", field: "evictionSoft", form: thresholds, help: "Evict pods that stay below these: `signal<quantity`, several separated by commas."},
 		{name: "eviction-soft-grace-period", field: "evictionSoftGracePeriod", help: "How long pods may stay below --eviction-soft: `signal=duration`, several separated by commas."},
 		{name: "eviction-max-pod-grace-period", field: "evictionMaxPodGracePeriod", help: "Give pods evicted by --eviction-soft at most this `number` of seconds to end; negative for their own."},
@@ -139,7 +139,7 @@ func managers() []row {
 
 func host() []row {
 	return []row{
-		{name: "fail-swap-on", field: "failSwapOn", def: "true", help: "Refuse to start on a host with swap."},
+		{name: "fail-swap-on", field: "failSwapOn", def: "true", alone: "false", help: "Refuse to start on a host with swap."},
 		{name: "oom-score-adj", field: "oomScoreAdj", def: "-999", help: "The agent's `score` for the kernel when memory is out, from -1000 (never killed) to 1000."},
 		{name: "max-open-files", field: "maxOpenFiles", def: "1000000", help: "Let the agent open at most this `number` of files."},
 		{name: "protect-kernel-defaults", field: "protectKernelDefaults", help: "Refuse to start rather than change the kernel's settings."},

@@ -78,7 +78,7 @@ func process(v *Values, rootDir string) []row {
 		{name: "lock-file", to: &v.LockFile, help: "Hold a lock on this `file` while running; wait for it at start."},
 		{name: "exit-on-lock-contention", to: &v.ExitOnLockContention, help: "Stop when another process wants the lock on --lock-file."},
 		{name: "runtime-cgroups", to: &v.RuntimeCgroups, help: "The `cgroup` of the container runtime, whose use of the node is told. The embedded runtime is moved into it; another one has to be in it already."},
-		{name: "fail-cgroupv1", field: "failCgroupV1", def: "true", help: "Refuse to start on a host with cgroup v1."},
+		{name: "fail-cgroupv1", field: "failCgroupV1", def: "true", alone: "false", help: "Refuse to start on a host with cgroup v1."},
 		{name: "version", to: &v.Version, bare: PrintVersion, help: "Print the version and stop: `true` in one line, raw in detail. A version such as v1.36.3-vendor.1 is reported instead of the build's own."},
 	}
 }

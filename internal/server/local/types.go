@@ -96,7 +96,9 @@ type Snapshot struct {
 	Node     string        `json:"node"`
 	Agent    AgentInfo     `json:"agent"`
 	Problems []pod.Problem `json:"problems,omitempty"`
-	Pods     []PodView     `json:"pods,omitempty"`
+	// Exposures are settings that open the node to clients without credentials or rights, and say so. Nothing is wrong with them.
+	Exposures []string  `json:"exposures,omitempty"`
+	Pods      []PodView `json:"pods,omitempty"`
 }
 
 // AgentInfo describes the agent itself.

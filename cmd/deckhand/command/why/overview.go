@@ -33,6 +33,8 @@ type overview struct {
 	// Runtime says why the runtime isn't ready.
 	Runtime  string        `json:"runtime,omitempty"`
 	Problems []pod.Problem `json:"problems,omitempty"`
+	// Exposures are settings that open the node. They were asked for, so all may be fine with them.
+	Exposures []string `json:"exposures,omitempty"`
 }
 
 // Overview prints what isn't fine of a namespace, or of all if it is empty: in
@@ -61,6 +63,9 @@ func Overview(out io.Writer, s *local.Snapshot, namespace, as string, now time.T
 	if others != "" {
 		t.line("%s.", others)
 	}
+	for _, e := range o.Exposures {
+		t.line("Open: %s.", e)
+	}
 	switch where := in(namespace); {
 	case len(o.Pods) > 0:
 		t.line("\n%d of %d pods%s not fine. `deckhand why POD` says more.", len(o.Pods), o.Total, where+isAre(len(o.Pods)))
@@ -79,7 +84,7 @@ func Overview(out io.Writer, s *local.Snapshot, namespace, as string, now time.T
 }
 
 func look(s *local.Snapshot, namespace string) overview {
-	o := overview{TypeMeta: show.Kind("Overview")}
+	o := overview{TypeMeta: show.Kind("Overview"), Exposures: s.Exposures}
 	if !s.Agent.RuntimeReady {
 		o.Runtime = s.Agent.RuntimeMessage
 	}

@@ -123,7 +123,9 @@ func TestOverviewWhenAllIsWell(t *testing.T) {
 	ready := &v1.Pod{Status: v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}}}
 	for want, s := range map[string]local.Snapshot{
 		"There are no pods.\nThe agent hasn't read all manifests yet: there may be more pods to come.\n": {Agent: local.AgentInfo{RuntimeReady: true}},
-		"All 2 pods are fine.\n":                                   {Agent: local.AgentInfo{RuntimeReady: true, Synced: true}, Pods: []local.PodView{{Pod: ready}, {Pod: ready}}},
+		"All 2 pods are fine.\n": {Agent: local.AgentInfo{RuntimeReady: true, Synced: true}, Pods: []local.PodView{{Pod: ready}, {Pod: ready}}},
+		"Open: readOnlyPort: everybody; set it to 0.\nThe only pod is fine.\n": {Agent: local.AgentInfo{RuntimeReady: true, Synced: true}, Exposures: []string{"readOnlyPort: everybody; set it to 0"},
+			Pods: []local.PodView{{Pod: ready}}},
 		"The runtime isn't ready: no CNI\nThe only pod is fine.\n": {Agent: local.AgentInfo{RuntimeMessage: "no CNI", Synced: true}, Pods: []local.PodView{{Pod: ready}}},
 	} {
 		var out strings.Builder

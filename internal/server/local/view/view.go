@@ -110,6 +110,9 @@ func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 		Agent: local.AgentInfo{Version: buildinfo.Get().Version, PID: os.Getpid(), Started: v.conf.Started, Synced: set.Synced,
 			RuntimeName: runtime.Name, RuntimeVersion: runtime.Version, RuntimeReady: runtime.Ready, RuntimeMessage: runtime.Message},
 	}
+	for _, e := range v.conf.Current().Exposures {
+		s.Exposures = append(s.Exposures, e.String())
+	}
 	list := v.conf.Statuses.List()
 	begun := make(map[types.UID]bool, len(list))
 	for _, e := range list {

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+)
+
+// Exposure is a setting by which the agent serves, or obeys, clients that it neither authenticates nor authorizes.
+// It is what somebody asked for, and not an error: the log, `deckhand why` and `deckhand config check` report it.
+type Exposure struct {
+	// Path is the setting.
+	Path string
+	// Message says who may do what, and which setting ends that.
+	Message string
+}
+
+// String renders the exposure on one line.
+func (e Exposure) String() string { return e.Path + ": " + e.Message }
+
+// everyone is what addresses are served on where `address` isn't set in a cluster.
+const everyone = "0.0.0.0"
+
+// addExposures finds out what the configuration opens. docs/security.md has the same list.
+func (l *loader) addExposures() {
+	c, k := l.config, &l.config.Kubelet
+	alone := c.Standalone && !l.somewhere
+	https, readOnly := c.HTTPS, c.ReadOnly
+	if l.somewhere && c.Standalone { // the same file may be a cluster's, which serves more
+		address := k.Address
+		if !l.given.Given("address") {
+			address = everyone
+		}
+		if https = (netip.AddrPort{}); *k.EnableServer {
+			https = addrPort(address, k.Port)
+		}
+		if !l.given.Given("readOnlyPort") {
+			readOnly = netip.AddrPort{}
+		}
+	}
+	add := func(path, format string, args ...any) {
+		c.Exposures = append(c.Exposures, Exposure{path, fmt.Sprintf(format, args...)})
+	}
+	if https.Port() != 0 {
+		l.addHTTPSExposures(https, alone, add)
+	}
+	if readOnly.Port() != 0 && !readOnly.Addr().IsLoopback() {
+		add("readOnlyPort", "whoever reaches %s sees pods, with the environment variables in their manifests, and metrics, without credentials; "+
+			"set it to 0, or serve it on a loopback address", readOnly)
+	}
+	if u, err := url.Parse(k.StaticPodURL); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
+		add("staticPodURL", "manifests from %s aren't encrypted: whoever can change the answer on its way is root on this machine; use https", u.Host)
+	}
+}
+
+func (l *loader) addHTTPSExposures(at netip.AddrPort, alone bool, add func(path, format string, args ...any)) {
+	k := &l.config.Kubelet
+	anonymous := ptr.Deref(k.Authentication.Anonymous.Enabled, false)
+	close := "set it to Webhook"
+	if alone {
+		close = "set enableServer: false, unless that is meant"
+	}
+	switch always := k.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow; {
+	case always && anonymous:
+		add("authorization.mode", "AlwaysAllow beside authentication.anonymous.enabled: whoever reaches %s runs commands in all containers, without credentials; %s", at, close)
+	case always:
+		add("authorization.mode", "AlwaysAllow: everybody who is authenticated at %s (by a client certificate of authentication.x509.clientCAFile, or a token) runs commands in all containers; %s", at, close)
+	case anonymous && !alone:
+		add("authentication.anonymous.enabled", "requests without credentials at %s may do what the API server allows the user system:anonymous and the group system:unauthenticated; set it to false", at)
+	}
+}
+
+// isLoopback reports whether a host of a URL is this machine, whatever its name service says.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
