@@ -39,7 +39,7 @@ func TestReasonsAreConstants(t *testing.T) {
 			case *ast.SelectorExpr:
 				used[n.Sel.Name] = true
 			case *ast.BasicLit:
-				if constant := known[text(n)]; constant != "" && dir != "internal/pod" {
+				if constant := known[text(n)]; constant != "" && dir != "internal/pod" && !(dir == "internal/desired/reader" && name == "uid.go") { // that has names of fields
 					t.Errorf("%s: %s is pod.%s", fset.Position(n.Pos()), n.Value, constant)
 				}
 			}

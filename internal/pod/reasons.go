@@ -64,6 +64,8 @@ const (
 	ReasonFeatureUnsupported Reason = "PodFeatureUnsupported"
 	// ReasonNodeAffinity: its nodeSelector or required node affinity doesn't match the node's labels.
 	ReasonNodeAffinity Reason = "NodeAffinity"
+	// ReasonNodeName: its nodeName is another node's.
+	ReasonNodeName Reason = "NodeName"
 	// ReasonNodePorts: another pod has its host port.
 	ReasonNodePorts Reason = "NodePorts"
 	// ReasonOS: it is for another operating system.

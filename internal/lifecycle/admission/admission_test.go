@@ -127,6 +127,8 @@ func TestReasons(t *testing.T) {
 		{"node affinity", nil, onNodes(requests("p"), "zone", "b", "c"), "rejected NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
 		{"node affinity that fits", nil, onNodes(requests("p"), "zone", "b", "a"), "admitted"},
 		{"no nonsense", nil, onNodes(requests("p"), "zone", "not a label value!"), "rejected NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
+		{"another node's", nil, with(requests("p"), func(s *v1.PodSpec) { s.NodeName = "other" }), "rejected NodeName: Predicate NodeName failed: node(s) didn't match the requested node name"},
+		{"the node's own", nil, with(requests("p"), func(s *v1.PodSpec) { s.NodeName = "node1" }), "admitted"},
 		{"OS", nil, with(requests("p"), func(s *v1.PodSpec) { s.OS = &v1.PodOS{Name: v1.Windows} }), "rejected PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS"},
 		{"OS that fits", nil, with(requests("p"), func(s *v1.PodSpec) { s.OS = &v1.PodOS{Name: v1.Linux} }), "admitted"},
 		{"OS by label", nil, with(requests("p"), func(s *v1.PodSpec) { s.NodeSelector = map[string]string{v1.LabelOSStable: "windows"} }), "rejected PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"},

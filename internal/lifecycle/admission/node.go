@@ -39,6 +39,9 @@ func (n *Node) Refuses(p *v1.Pod) *pod.Failure {
 	if !n.selected(p) {
 		return rejected(pod.ReasonNodeAffinity, "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
 	}
+	if p.Spec.NodeName != "" && p.Spec.NodeName != n.Name { // an API server tells a node of its own pods only
+		return rejected(pod.ReasonNodeName, "Predicate NodeName failed: node(s) didn't match the requested node name")
+	}
 	if !n.tolerated(p) {
 		return rejected(pod.ReasonTaintToleration, "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
 	}

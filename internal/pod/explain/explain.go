@@ -255,6 +255,7 @@ var advice = map[pod.Reason]string{
 	pod.ReasonSupplementalGroupsPolicyNotSupported: fieldsAdvice,
 	pod.ReasonFeatureUnsupported:                   fieldsAdvice,
 	pod.ReasonNodeAffinity:                         labelsAdvice,
+	pod.ReasonNodeName:                             "the API server told this node of a pod that isn't its own, whose spec.nodeName is another node's: look at what is between this node and the API server, and at its authorization",
 	pod.ReasonOS:                                   labelsAdvice,
 	pod.ReasonOSLabel:                              labelsAdvice,
 	pod.ReasonNodePorts:                            "use other host ports in the manifest; or stop the pod that has them, remove the manifest and add it again",
