@@ -330,8 +330,9 @@ func (s *sight) clear() {
 	s.scheduled, s.running, s.gone = map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}
 }
 
-func (s *sight) Listed([]kruntime.Object, string) {}
-func (s *sight) Away(error)                       {}
+func (s *sight) Listed(apiclient.List)         {}
+func (s *sight) Malformed(apiclient.Malformed) {}
+func (s *sight) Away(error)                    {}
 
 func (s *sight) Changed(kind watch.EventType, o kruntime.Object) {
 	p, ok := o.(*v1.Pod)

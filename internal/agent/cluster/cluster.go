@@ -143,6 +143,10 @@ func New(c Config) (*Cluster, error) {
 		woken, _ := cl.reached.Subscribe() // as long as the cluster itself
 		return woken
 	}
+	recovered := func() <-chan struct{} {
+		woken, _ := client.Recovered()
+		return woken
+	}
 	woken, _ := client.Subscribe()
 	cl.renewers = append(cl.renewers, certificates.NewClient(certificates.ClientConfig{
 		Node: cfg.NodeName, Dir: cfg.CertDir, Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.BootstrapKubeconfig, Rotate: k.RotateCertificates,
@@ -158,17 +162,17 @@ func New(c Config) (*Cluster, error) {
 	}
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
-		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Known: cl.known, Reached: again(), Event: c.Events.Event, Log: c.Log.WithName("node"),
+		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Known: cl.known, Reached: recovered(), Event: c.Events.Event, Log: c.Log.WithName("node"),
 	})
 	cl.events = eventsink.New(eventsink.Config{Ring: c.Events.Recorder, API: eventsink.EventsOf(client), Node: cfg.NodeName,
 		Reached: again(), Meter: c.Meter, Log: c.Log.WithName("events")})
 	cl.lease = nodeobject.NewLease(nodeobject.LeaseConfig{Name: cfg.NodeName, Duration: lease, API: nodeobject.LeasesOf(client), Facts: c.Facts, Log: c.Log.WithName("lease")})
 	objects := podobject.PodsOf(client, cfg.NodeName)
-	cl.pods = podobject.NewCache(objects)
+	cl.pods = podobject.NewCache(objects, c.Log.WithName("pods"))
 	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Known: cl.known, Reach: client.Subscribe,
 		NodeUID: func() types.UID { return c.Facts.Now().UID }, Ask: cl.ask, Hold: cfg.HoldPodsFor, Event: c.Events.Event, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
-	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: again(), Log: c.Log.WithName("pods")})
-	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: again(), Log: c.Log.WithName("mirrors")})
+	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: recovered(), Log: c.Log.WithName("pods")})
+	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: recovered(), Log: c.Log.WithName("mirrors")})
 	cl.objects = clusterobjects.New(clusterobjects.Config{
 		API: client, Strategy: k.ConfigMapAndSecretChangeDetectionStrategy, Period: k.SyncFrequency.Duration,
 		TTL:     func() time.Duration { return time.Duration(c.Facts.Now().ObjectTTL) * time.Second },
@@ -248,6 +252,10 @@ func (c *Cluster) Problems() []pod.Problem {
 	if ok, since, err := c.client.Reached(); !ok && !since.IsZero() {
 		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: c.conf.Node.Kubeconfig, Message: err.Error() + "; meanwhile what runs goes on" + waiting(c.conf.Statuses.List(), c.objects.Expired()), Since: since})
 	}
+	for _, p := range c.pods.Problems() {
+		p.Origin = c.conf.Node.Kubeconfig
+		list = append(list, p)
+	}
 	for _, r := range c.renewers {
 		if p := r.Problem(); p.Message != "" {
 			list = append(list, p)
@@ -300,6 +308,8 @@ func (c *Cluster) follow(ctx context.Context) {
 	defer stopRuntime()
 	reached, stopReached := c.client.Subscribe()
 	defer stopReached()
+	pods, stopPods := c.pods.ProblemsChanged()
+	defer stopPods()
 	wanted, stopWanted := c.conf.Desired.Subscribe()
 	defer stopWanted()
 	every := time.NewTicker(c.conf.Node.Kubelet.NodeStatusUpdateFrequency.Duration)
@@ -313,6 +323,9 @@ func (c *Cluster) follow(ctx context.Context) {
 		case <-every.C:
 		case <-wanted:
 			c.mirrors.Wake()
+			continue
+		case <-pods:
+			c.troubled.Wake()
 			continue
 		case <-reached:
 			c.troubled.Wake()

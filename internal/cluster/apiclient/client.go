@@ -155,6 +155,12 @@ func (c *Client) Reached() (ok bool, since time.Time, err error) { return c.reac
 // Subscribe returns a channel that receives after Reached changed. stop ends the subscription.
 func (c *Client) Subscribe() (woken <-chan struct{}, stop func()) { return c.reach.changed.Subscribe() }
 
+// Recovered returns a channel that receives after a call succeeded when others had failed as the server was away, or had answered that it
+// fails or has too much to do, and after the kubeconfig has changed. stop ends the subscription.
+func (c *Client) Recovered() (woken <-chan struct{}, stop func()) {
+	return c.reach.recovered.Subscribe()
+}
+
 // Get gets an object. Namespaces are empty for resources that have none.
 func (c *Client) Get(ctx context.Context, class Class, r Resource, namespace, name string, into kruntime.Object) error {
 	return c.call(ctx, class, r, "GET", into, func(q *rest.Request) *rest.Request {
@@ -163,8 +169,19 @@ func (c *Client) Get(ctx context.Context, class Class, r Resource, namespace, na
 }
 
 // List gets all chosen objects as they are now.
-func (c *Client) List(ctx context.Context, class Class, r Resource, namespace string, chosen Selectors, into kruntime.Object) error {
-	return c.call(ctx, class, r, "GET", into, func(q *rest.Request) *rest.Request { return chosen.request(q, r, namespace) })
+func (c *Client) List(ctx context.Context, r Resource, namespace string, chosen Selectors) (List, error) {
+	var all List
+	err := c.do(ctx, Calls, r, "GET", maxList, func(q *rest.Request) *rest.Request { return chosen.request(q, r, namespace) }, func(result rest.Result) error {
+		body, err := result.Raw()
+		if err != nil {
+			return result.Error()
+		}
+		var kind string
+		result.ContentType(&kind)
+		all, err = decodeList(r, kind, body)
+		return err
+	})
+	return all, err
 }
 
 // Create makes an object, or a subresource of the one that it names, such as "token".
@@ -207,8 +224,26 @@ func nameOf(obj kruntime.Object) string {
 	return ""
 }
 
-// call makes one request.
+// call makes one request, whose answer is an object.
 func (c *Client) call(ctx context.Context, class Class, r Resource, verb string, into kruntime.Object, build func(*rest.Request) *rest.Request) error {
+	most := int64(maxObject)
+	if class != Calls {
+		most = maxSmall
+	}
+	return c.do(ctx, class, r, verb, most, build, func(result rest.Result) error {
+		if into == nil {
+			return result.Error()
+		}
+		err := result.Into(into)
+		if err == nil && class == Heartbeat {
+			c.store.beat(into)
+		}
+		return err
+	})
+}
+
+// do makes one request, whose answer is read and has at most so many bytes.
+func (c *Client) do(ctx context.Context, class Class, r Resource, verb string, most int64, build func(*rest.Request) *rest.Request, read func(rest.Result) error) error {
 	limit := callLimit
 	if class == Heartbeat {
 		limit = c.conf.LeaseDuration / 4
@@ -224,22 +259,13 @@ func (c *Client) call(ctx context.Context, class Class, r Resource, verb string,
 		return err
 	}
 	// client-go writes bodies to the context's logger.
-	quietly, o := withOutcome(klog.NewContext(ctx, logr.Discard()))
-	began := time.Now()
+	quietly, o := withOutcome(klog.NewContext(ctx, logr.Discard()), most)
 	// The caller decides about retries.
 	result := build(rest.NewRequest(s.classes[class].rest[r]).Verb(verb)).MaxRetries(0).Do(quietly)
-	took := time.Since(began)
+	took := time.Since(o.began)
 	received, _ := result.Raw()
 	c.conf.Meter.Took(verb, s.id.server.Host, took, o.sent, len(received))
-	if into == nil {
-		err = result.Error()
-	} else {
-		err = result.Into(into)
-	}
-	if err == nil && class == Heartbeat && into != nil {
-		c.store.beat(into)
-	}
-	return c.judge(ctx, class, s, o, err)
+	return c.judge(ctx, class, s, o, read(result))
 }
 
 // session is the one now, in use until its calls are Done.
@@ -292,11 +318,15 @@ func (c *Client) wait(ctx context.Context, class Class, verb string, s *session)
 func (c *Client) judge(ctx context.Context, class Class, s *session, o *outcome, err error) error {
 	if err == nil {
 		s.missed.Store(0)
-		c.reach.answered(s.id.server.String())
+		s.heard.Store(new(time.Now()))
+		c.reach.answered(s.id.server.String(), true)
 		return nil
 	}
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return err // who asked doesn't want to know
+	}
+	if errors.Is(context.Cause(ctx), errSilent) {
+		o.err, err = errSilent, errSilent
 	}
 	e := diagnose(err, o, s.id)
 	if o.code == 0 && class == Heartbeat && s.missed.Add(1) >= missedLimit {
@@ -304,10 +334,14 @@ func (c *Client) judge(ctx context.Context, class Class, s *session, o *outcome,
 		s.missed.Store(0)
 		s.reconnect()
 	}
+	if s.ofCall(class, o, e) {
+		e.trouble, e.Advice = own, "it answers other calls: look at what is between this node and the API server, and at its log"
+	}
 	switch {
-	case s.replaced.Err() != nil:
+	case s.replaced.Err() != nil, e.trouble == own:
 	case e.trouble == noTrouble:
-		c.reach.answered(e.Server)
+		s.heard.Store(new(time.Now()))
+		c.reach.answered(e.Server, !failing(codeOf(err)))
 	default:
 		c.reach.failed(e)
 		if e.trouble == badCredentials || e.trouble == clientRefused || e.trouble == wrongCA {

@@ -137,7 +137,11 @@ func TestTroubles(t *testing.T) {
 			w.Header().Set("Retry-After", "7") // in plain text, as priority and fairness does
 			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 		}}, []string{"too many requests"}, 1, noTrouble, true},
-		"half an object": {setup{handle: answer(200, `{"kind":"No`)}, []string{"unexpected"}, 1, broken, true},
+		"half an object": {setup{handle: answer(200, `{"kind":"No`)}, []string{"its answer can't be decoded", "unexpected"}, 1, noTrouble, true},
+		"half of what was promised": {setup{handle: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			answer(200, `{"kind":"No`)(w, r)
+		}}, []string{"look at the API server's log"}, 1, broken, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.handle == nil {

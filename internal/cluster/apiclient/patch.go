@@ -1,8 +1,9 @@
 package apiclient
 
 import (
-	"encoding/json"
 	"reflect"
+
+	"k8s.io/apimachinery/pkg/util/json"
 )
 
 // Difference is the merge patch (RFC 7386) between two states of an object, as JSON has them; empty if nothing differs. It becomes a
@@ -20,7 +21,8 @@ func Difference(was, now any) (map[string]any, error) {
 	return difference(before, after), nil
 }
 
-// asMap is an object as its JSON is read by those who don't know its type.
+// asMap is an object as its JSON is read by those who don't know its type. Integers stay what they are: as floating-point numbers, those beyond
+// 2^53 would be others.
 func asMap(o any) (m map[string]any, err error) {
 	text, err := json.Marshal(o)
 	if err == nil {

@@ -18,13 +18,16 @@ const repeatAfter = time.Minute
 
 // reach is what is known of the way to the server.
 type reach struct {
-	log     logr.Logger
-	changed wake.Group
+	log logr.Logger
+	// changed wakes when ok has changed or there is another trouble, recovered when a call succeeds after others have failed.
+	changed, recovered wake.Group
 
-	mu    sync.Mutex
-	ok    bool
-	since time.Time
-	err   error
+	mu sync.Mutex
+	// faulty says that the last call failed by the server's fault.
+	faulty bool
+	ok     bool
+	since  time.Time
+	err    error
 	// trouble is the kind of the failure now, logged that of the last one that was logged, at loggedAt.
 	trouble, logged trouble
 	loggedAt        time.Time
@@ -40,9 +43,14 @@ func (r *reach) now() (bool, time.Time, error) {
 	return r.ok, r.since, r.err
 }
 
-// answered records that the server answers.
-func (r *reach) answered(server string) {
+// answered records that the server answers: well, or that it fails.
+func (r *reach) answered(server string, well bool) {
 	r.mu.Lock()
+	recovered := well && r.faulty
+	r.faulty = !well
+	if recovered {
+		defer r.recovered.Wake()
+	}
 	if r.ok {
 		r.mu.Unlock()
 		return
@@ -74,7 +82,7 @@ func (r *reach) failed(e *Error) {
 			r.logged, r.loggedAt, r.told = e.trouble, now, true
 		}
 	}
-	r.ok, r.err, r.trouble = false, e, e.trouble
+	r.ok, r.faulty, r.err, r.trouble = false, true, e, e.trouble
 	r.mu.Unlock()
 	if changed {
 		r.changed.Wake()

@@ -40,42 +40,43 @@ type described struct {
 	version schema.GroupVersion
 	path    string
 	plural  string
-	list    func() runtime.Object
+	// item is an empty object of the kind.
+	item func() runtime.Object
 }
 
 func (r Resource) described() described {
-	core := func(plural string, list func() runtime.Object) described {
-		return described{v1.SchemeGroupVersion, "/api/v1", plural, list}
+	core := func(plural string, item func() runtime.Object) described {
+		return described{v1.SchemeGroupVersion, "/api/v1", plural, item}
 	}
 	switch r {
 	case Pods:
-		return core("pods", func() runtime.Object { return &v1.PodList{} })
+		return core("pods", func() runtime.Object { return &v1.Pod{} })
 	case ConfigMaps:
-		return core("configmaps", func() runtime.Object { return &v1.ConfigMapList{} })
+		return core("configmaps", func() runtime.Object { return &v1.ConfigMap{} })
 	case Secrets:
-		return core("secrets", func() runtime.Object { return &v1.SecretList{} })
+		return core("secrets", func() runtime.Object { return &v1.Secret{} })
 	case Services:
-		return core("services", func() runtime.Object { return &v1.ServiceList{} })
+		return core("services", func() runtime.Object { return &v1.Service{} })
 	case ServiceAccounts:
-		return core("serviceaccounts", func() runtime.Object { return &v1.ServiceAccountList{} })
+		return core("serviceaccounts", func() runtime.Object { return &v1.ServiceAccount{} })
 	case PersistentVolumes:
-		return core("persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} })
+		return core("persistentvolumes", func() runtime.Object { return &v1.PersistentVolume{} })
 	case PersistentVolumeClaims:
-		return core("persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} })
+		return core("persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaim{} })
 	case RuntimeClasses:
-		return described{nodev1.SchemeGroupVersion, "/apis/node.k8s.io/v1", "runtimeclasses", func() runtime.Object { return &nodev1.RuntimeClassList{} }}
+		return described{nodev1.SchemeGroupVersion, "/apis/node.k8s.io/v1", "runtimeclasses", func() runtime.Object { return &nodev1.RuntimeClass{} }}
 	case CertificateSigningRequests:
-		return described{certificates.SchemeGroupVersion, "/apis/certificates.k8s.io/v1", "certificatesigningrequests", func() runtime.Object { return &certificates.CertificateSigningRequestList{} }}
+		return described{certificates.SchemeGroupVersion, "/apis/certificates.k8s.io/v1", "certificatesigningrequests", func() runtime.Object { return &certificates.CertificateSigningRequest{} }}
 	case Leases:
-		return described{coordination.SchemeGroupVersion, "/apis/coordination.k8s.io/v1", "leases", func() runtime.Object { return &coordination.LeaseList{} }}
+		return described{coordination.SchemeGroupVersion, "/apis/coordination.k8s.io/v1", "leases", func() runtime.Object { return &coordination.Lease{} }}
 	case EventRecords:
-		return core("events", func() runtime.Object { return &v1.EventList{} })
+		return core("events", func() runtime.Object { return &v1.Event{} })
 	case TokenReviews: // can't be listed, nor can the next
-		return described{authentication.SchemeGroupVersion, "/apis/authentication.k8s.io/v1", "tokenreviews", nil}
+		return described{authentication.SchemeGroupVersion, "/apis/authentication.k8s.io/v1", "tokenreviews", func() runtime.Object { return &authentication.TokenReview{} }}
 	case SubjectAccessReviews:
-		return described{authorization.SchemeGroupVersion, "/apis/authorization.k8s.io/v1", "subjectaccessreviews", nil}
+		return described{authorization.SchemeGroupVersion, "/apis/authorization.k8s.io/v1", "subjectaccessreviews", func() runtime.Object { return &authorization.SubjectAccessReview{} }}
 	default:
-		return core("nodes", func() runtime.Object { return &v1.NodeList{} })
+		return core("nodes", func() runtime.Object { return &v1.Node{} })
 	}
 }
 

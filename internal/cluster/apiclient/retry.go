@@ -54,6 +54,74 @@ func backoff(first time.Duration, failures int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
+// failing reports whether a status says that the server, and not this call alone, may be in trouble.
+func failing(code int) bool { return code >= 500 || code == http.StatusTooManyRequests }
+
+// passing reports whether a call failed for a reason that may have gone when the server recovers.
+func passing(err error) bool {
+	var e *Error
+	if code := codeOf(err); code != 0 && !Unusable(err) {
+		return failing(code)
+	}
+	return !errors.As(err, &e) || e.trouble > own || isTimeout(err)
+}
+
+// Backoff says when something is tried again that has failed: less and less often, each on its own, and soon after the server has recovered
+// where that may help. The zero Backoff is due.
+type Backoff struct {
+	failures, recoveries int
+	due                  time.Time
+	// earliest is the time that the server asked for.
+	earliest time.Time
+	passing  bool
+}
+
+// Failures is how many tries in a row have failed.
+func (b *Backoff) Failures() int { return b.failures }
+
+// Due is when the next try may be made.
+func (b *Backoff) Due() time.Time { return b.due }
+
+// Succeeded takes in that a try didn't fail.
+func (b *Backoff) Succeeded() { *b = Backoff{} }
+
+// Failed takes in why a try failed, and reports whether the same one may succeed later.
+func (b *Backoff) Failed(err error) (again bool) {
+	again, after := Retry(err, b.failures)
+	now := time.Now()
+	b.failures++
+	b.due, b.earliest, b.passing = now.Add(after), time.Time{}, passing(err)
+	if codeOf(err) == http.StatusTooManyRequests {
+		b.earliest = now.Add(min(requestedDelay(err), mostRequested))
+	}
+	return again
+}
+
+// Wait has the next try wait that long at least, whatever the server recovers from.
+func (b *Backoff) Wait(d time.Duration) {
+	b.earliest = time.Now().Add(d)
+	b.due = later(b.due, b.earliest)
+}
+
+// Recovered takes in that the server has recovered. What fails though it did so before isn't tried at once each time: it may be what fails alone.
+func (b *Backoff) Recovered() {
+	if !b.passing {
+		return
+	}
+	soon := later(time.Now().Add(backoff(firstDelay, b.recoveries)), b.earliest)
+	b.recoveries++
+	if soon.Before(b.due) {
+		b.due = soon
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // codeOf is the HTTP status that an error stands for; 0 if there was no answer.
 func codeOf(err error) int {
 	var status apierrors.APIStatus

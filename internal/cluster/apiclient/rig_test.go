@@ -364,8 +364,15 @@ type sight struct{ told chan string }
 
 func newSight() *sight { return &sight{make(chan string, 1000)} }
 
-func (s *sight) Listed(objects []kruntime.Object, version string) {
-	s.told <- fmt.Sprintf("listed %d at %s", len(objects), version)
+func (s *sight) Listed(all List) {
+	s.told <- fmt.Sprintf("listed %d at %s", len(all.Objects), all.Version)
+	for _, m := range all.Malformed {
+		s.Malformed(m)
+	}
+}
+
+func (s *sight) Malformed(m Malformed) {
+	s.told <- fmt.Sprintf("malformed %s %s, deleted: %t", m.Name, m.UID, m.Deleted)
 }
 
 func (s *sight) Changed(kind watch.EventType, o kruntime.Object) {

@@ -121,6 +121,7 @@ func (c *Client) load() ([]string, error) {
 	c.readOnce.Do(func() { close(c.read) })
 	if next != nil {
 		c.reach.changed.Wake()
+		c.reach.recovered.Wake()
 	}
 	return named, err
 }

@@ -93,7 +93,7 @@ func TestFlappingIsntALog(t *testing.T) {
 		for range 600 {
 			c.reach.failed(&Error{Err: errSilent, trouble: silent})
 			time.Sleep(500 * time.Millisecond)
-			c.reach.answered("https://h")
+			c.reach.answered("https://h", true)
 			time.Sleep(500 * time.Millisecond)
 		}
 		if bad, good := c.log.count("can't be used"), c.log.count("answers again"); bad != 10 || good != 10 {

@@ -26,8 +26,6 @@ const (
 	// one whose other end has vanished is found within 30 s.
 	quiet = 20 * time.Second
 	pong  = 10 * time.Second
-	// maxErrorBody bounds the answers that are kept as errors.
-	maxErrorBody = 1 << 20
 )
 
 // errReplaced is why a watch ends that another session goes on with.
@@ -48,6 +46,8 @@ type session struct {
 	}
 	// missed counts heartbeats in a row that no answer came to.
 	missed atomic.Int32
+	// heard is when an API server's answer came last; nil for never.
+	heard atomic.Pointer[time.Time]
 }
 
 func newSession(id *identity, c *Config, codecs serializer.CodecFactory) (*session, error) {
@@ -108,14 +108,15 @@ func (s *session) newPool() *pool {
 	s.conf.Meter.TransportMade()
 	conns := connrotation.NewConnectionTracker()
 	return &pool{&http.Transport{
-		Proxy:               proxy,
-		DialContext:         connrotation.NewDialerWithTracker(dial, conns).DialContext,
-		TLSClientConfig:     s.tls(),
-		TLSHandshakeTimeout: handshakeLimit,
-		ForceAttemptHTTP2:   true,
-		HTTP2:               &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: pong},
-		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  s.id.noCompression,
+		Proxy:                  proxy,
+		DialContext:            connrotation.NewDialerWithTracker(dial, conns).DialContext,
+		TLSClientConfig:        s.tls(),
+		TLSHandshakeTimeout:    handshakeLimit,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: pong},
+		IdleConnTimeout:        90 * time.Second,
+		DisableCompression:     s.id.noCompression,
+		MaxResponseHeaderBytes: maxHeader,
 	}, conns}
 }
 
@@ -176,14 +177,22 @@ type outcome struct {
 	retryAfter time.Duration
 	// sent is how large the request's body was.
 	sent int
-	// structured says that the answer had a type that an API server's have.
-	structured bool
+	// structured says that the answer had a type that an API server's have: contentType.
+	structured  bool
+	contentType string
+	// asked says that the request went as far as the wire; lost is what reading the answer failed with.
+	asked bool
+	lost  error
+	// most bounds the answer; 0 for the answer to a watch, which is bounded by its events.
+	most int64
+	// began is when the call began.
+	began time.Time
 }
 
 type outcomeKey struct{}
 
-func withOutcome(ctx context.Context) (context.Context, *outcome) {
-	o := &outcome{}
+func withOutcome(ctx context.Context, most int64) (context.Context, *outcome) {
+	o := &outcome{most: most, began: time.Now()}
 	return context.WithValue(ctx, outcomeKey{}, o), o
 }
 
@@ -201,7 +210,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok {
 		o = &outcome{}
 	}
-	o.sent = int(max(r.ContentLength, 0))
+	o.sent, o.asked = int(max(r.ContentLength, 0)), true
 	r = r.Clone(r.Context())
 	r.Header.Set("User-Agent", w.agent)
 	answer, err := w.send(r)
@@ -252,23 +261,25 @@ func authorize(r *http.Request, token string) {
 func look(a *http.Response, o *outcome) error {
 	o.code = a.StatusCode
 	kind := a.Header.Get("Content-Type")
-	o.structured = apiType(kind)
+	o.structured, o.contentType = apiType(kind), kind
 	if seconds, err := strconv.Atoi(a.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		o.retryAfter = time.Duration(seconds) * time.Second
 	}
 	var err error
 	switch {
 	case a.StatusCode >= 300 && a.StatusCode < 400: // not followed: credentials are for this server alone
-		err = &foreign{fmt.Sprintf("it answers with a redirection (%s), which an API server doesn't", a.Status)}
+		err = &foreign{why: fmt.Sprintf("it answers with a redirection (%s), which an API server doesn't", a.Status)}
 	case a.StatusCode < 300 && !o.structured:
-		err = &foreign{fmt.Sprintf("it answers with %q (%s), which an API server doesn't", kind, a.Status)}
+		err = &foreign{why: fmt.Sprintf("it answers with %q (%s), which an API server doesn't", kind, a.Status)}
 	case strange(a.StatusCode) && !o.structured:
-		err = &foreign{fmt.Sprintf("it answers with %s and %q, which an API server doesn't", a.Status, kind)}
+		err = &foreign{why: fmt.Sprintf("it answers with %s and %q, which an API server doesn't", a.Status, kind), ofRequest: true}
 	case a.StatusCode >= 300:
-		a.Body = struct {
+		a.Body = struct { // what there is of the reason
 			io.Reader
 			io.Closer
-		}{io.LimitReader(a.Body, maxErrorBody), a.Body}
+		}{io.LimitReader(a.Body, maxSmall), a.Body}
+	case o.most > 0:
+		a.Body = &limited{ReadCloser: a.Body, what: "the answer", most: o.most, lost: &o.lost}
 	}
 	if err != nil {
 		_ = a.Body.Close() // nobody reads it

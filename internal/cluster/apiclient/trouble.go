@@ -46,7 +46,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // who ask.
 func Unusable(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.trouble != noTrouble
+	return errors.As(err, &e) && e.trouble > own
 }
 
 // Refused reports whether a call failed because the server doesn't accept the client's credentials.
@@ -55,11 +55,14 @@ func Refused(err error) bool {
 	return errors.As(err, &e) && e.trouble == badCredentials
 }
 
-// trouble is a kind of failure that isn't the call's own, but would meet all others, too.
+// trouble is a kind of failure. Those after own aren't the call's, but would meet all others, too.
 type trouble int
 
 const (
+	// noTrouble is an answer of an API server.
 	noTrouble trouble = iota
+	// own says nothing of the server.
+	own
 	badKubeconfig
 	badCredentials
 	badPlugin
@@ -84,7 +87,11 @@ func lost(err error) bool {
 }
 
 // foreign is an answer that doesn't come from an API server.
-type foreign struct{ why string }
+type foreign struct {
+	why string
+	// ofRequest says that what answers, as a proxy, may dislike this one request.
+	ofRequest bool
+}
 
 func (f *foreign) Error() string { return f.why }
 
@@ -108,6 +115,7 @@ func diagnose(err error, o *outcome, id *identity) *Error {
 	var (
 		plugin    *pluginError
 		other     *foreign
+		large     *tooLarge
 		dns       *net.DNSError
 		unknownCA x509.UnknownAuthorityError
 		host      x509.HostnameError
@@ -118,6 +126,8 @@ func diagnose(err error, o *outcome, id *identity) *Error {
 	switch code := codeOf(err); {
 	case errors.As(err, &plugin):
 		return said(badPlugin, plugin, plugin.advice)
+	case errors.As(err, &large):
+		return said(noTrouble, large, "no node has a use for that much: look at what the API server has, and at what is between")
 	case errors.As(err, &other):
 		return said(notAPI, other, "check "+id.field("server")+", and what is between this node and the API server")
 	case code == http.StatusUnauthorized:
@@ -126,6 +136,10 @@ func diagnose(err error, o *outcome, id *identity) *Error {
 		return said(unavailable, nil, "it is starting or stopping, or nothing is behind its load balancer: look at its log")
 	case code != 0:
 		return e // an answer to this call
+	case !o.asked:
+		return said(own, nil, "")
+	case o.structured && o.code < 300 && o.lost == nil:
+		return said(noTrouble, fmt.Errorf("its answer can't be decoded: %w", err), "")
 	case errors.As(err, &dns):
 		return said(badName, dns, "check the name in "+id.field("server")+" and this machine's resolver")
 	case errors.As(err, &unknownCA):
@@ -173,4 +187,17 @@ func apiType(contentType string) bool {
 		return true
 	}
 	return false
+}
+
+// ofCall reports whether a failure is of one call only: of those that could be the server's, too, others tell.
+func (s *session) ofCall(class Class, o *outcome, e *Error) bool {
+	heard := s.heard.Load()
+	var other *foreign
+	switch {
+	case heard == nil:
+		return false
+	case errors.As(e.Err, &other):
+		return other.ofRequest && class != Heartbeat // a heartbeat never changes
+	}
+	return (e.trouble == silent || e.trouble == broken) && heard.After(o.began)
 }

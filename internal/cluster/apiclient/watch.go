@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,11 +28,12 @@ type Selectors struct{ Fields, Labels string }
 
 // Sight is told what the server has. Its methods are called one after the other.
 type Sight interface {
-	// Listed says that these are all chosen objects, as of a resource version. It comes first, and again when changes may have
-	// been missed: what isn't in it is gone.
-	Listed(objects []kruntime.Object, version string)
+	// Listed says that these are all chosen objects. It comes first, and again when changes may have been missed: what isn't in it is gone.
+	Listed(List)
 	// Changed tells an object that was added, modified or deleted since.
 	Changed(kind watch.EventType, object kruntime.Object)
+	// Malformed tells of a change that can't be decoded.
+	Malformed(Malformed)
 	// Away says that changes aren't seen any more, and why; nil that they are again, those of the time between included. It
 	// is called when the reason changes, not for each try.
 	Away(err error)
@@ -41,12 +44,12 @@ type Sight interface {
 type Single[T kruntime.Object] func(T)
 
 // Listed implements Sight.
-func (s Single[T]) Listed(all []kruntime.Object, _ string) {
-	if len(all) == 0 {
+func (s Single[T]) Listed(all List) {
+	if len(all.Objects)+len(all.Malformed) == 0 {
 		var none T
 		s(none)
 	}
-	for _, o := range all {
+	for _, o := range all.Objects {
 		s.Changed(watch.Modified, o)
 	}
 }
@@ -61,6 +64,14 @@ func (s Single[T]) Changed(kind watch.EventType, o kruntime.Object) {
 	s(now)
 }
 
+// Malformed implements Sight.
+func (s Single[T]) Malformed(m Malformed) {
+	if m.Deleted {
+		var none T
+		s(none)
+	}
+}
+
 // Away implements Sight.
 func (s Single[T]) Away(error) {}
 
@@ -68,7 +79,14 @@ const (
 	// answerLimit bounds how long a watch waits until the server begins to answer, watchTime how long one lasts, in
 	// seconds; up to twice that.
 	answerLimit = 30 * time.Second
-	watchTime   = 300
+	// recoveredLimit is how long it waits when the server has recovered since.
+	recoveredLimit = 3 * time.Second
+	watchTime      = 300
+	// overdue is after how much more than that a watch is ended here that the server leaves open: a proxy, or a server whose watch is stuck,
+	// may do so for ever, and answer all else.
+	overdue = 30 * time.Second
+	// bookmarkGap is how long nothing may come where bookmarks came before, of which an API server sends one a minute: the API promises none.
+	bookmarkGap = 3 * time.Minute
 	// shortWatch is how long a watch lasts at least, unless something is wrong.
 	shortWatch = time.Second
 	// listAgain is after how long all is listed again when a watch ends, up to twice that: should something have been missed all the same, it is
@@ -76,22 +94,30 @@ const (
 	listAgain = time.Hour
 )
 
-var errShortWatch = errors.New("it ends watches as soon as they have begun")
+var (
+	errShortWatch = errors.New("it ends watches as soon as they have begun")
+	errOverdue    = errors.New("it didn't end the watch when its time was over")
+	errMute       = errors.New("the watch tells nothing any more, not even bookmarks")
+)
 
 // Watch tells what objects there are and how they change, until ctx ends. The way back to a server that was away is found as
 // soon as any call finds it.
 func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen Selectors, to Sight) {
-	woken, stop := c.Subscribe()
+	woken, stop := c.Recovered()
 	defer stop()
 	w := &watcher{client: c, resource: r, namespace: namespace, chosen: chosen, to: to, woken: woken}
-	for failures := 0; ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		sessions := c.sessionCount()
 		lasted, err := w.once(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if lasted {
-			failures = 0
+			w.backoff.Succeeded()
+		}
+		if errors.Is(err, errMute) {
+			w.version, w.bookmarked = "", false
+			continue
 		}
 		if lasted && err == nil || errors.Is(err, errReplaced) || errors.Is(err, errOtherStore) {
 			continue
@@ -101,20 +127,36 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen
 		case expired:
 			w.version = ""
 		case err != nil:
-			if lost(err) {
+			if lost(err) || unread(err) {
 				// The server that answers next may have a store that was restored from a backup. Of a version that is still to come there it would
-				// tell nothing, for a while or ever (kubernetes/kubernetes#131115), so all is listed again.
+				// tell nothing, for a while or ever (kubernetes/kubernetes#131115), so all is listed again; and what a watch couldn't tell.
 				w.version = ""
 			}
 			w.away(err)
 		}
-		if !expired || failures > 0 {
-			_, after := Retry(cmp.Or(err, errShortWatch), failures)
-			w.pause(ctx, after, sessions)
+		failures := w.backoff.Failures()
+		w.backoff.Failed(cmp.Or(err, errShortWatch))
+		if w.hurried {
+			w.hurried = false
+			w.backoff.Recovered()
 		}
-		failures++
+		if !expired || failures > 0 {
+			w.pause(ctx, sessions)
+		}
 	}
 }
+
+// unread reports whether a watch told something that it would tell again from the same version on, or nothing where it should have.
+func unread(err error) bool {
+	var large *tooLarge
+	var garbled *garbledError
+	return errors.As(err, &large) || errors.As(err, &garbled) || errors.Is(err, errOverdue)
+}
+
+// garbledError is an event that can't be decoded, not even as far as to say of which object it is.
+type garbledError struct{ error }
+
+func (e *garbledError) Unwrap() error { return e.error }
 
 type watcher struct {
 	client    *Client
@@ -130,6 +172,14 @@ type watcher struct {
 	store context.Context
 	// absent is what Away was told last.
 	absent string
+	// backoff is that of lists and watches.
+	backoff Backoff
+	// hurried says that the last call was ended as the server had recovered, and didn't answer it all the same.
+	hurried bool
+	// bookmarked says that the server sends bookmarks.
+	bookmarked bool
+	// refused has what was logged of malformed objects, by their names.
+	refused map[string]string
 }
 
 // once lists if that is needed, and watches until the watch ends. lasted says that it wasn't just a moment.
@@ -163,21 +213,21 @@ func (chosen Selectors) request(q *rest.Request, r Resource, namespace string) *
 // list asks for all objects as they are now: what a cache of the server has may be older than what was told.
 func (w *watcher) list(ctx context.Context) error {
 	store := w.client.store.now() // before it is asked
-	into := w.resource.described().list()
-	if err := w.client.List(ctx, Calls, w.resource, w.namespace, w.chosen, into); err != nil {
-		return err
-	}
-	list, err := meta.ListAccessor(into)
+	calling, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	answered := w.hurry(cancel)
+	all, err := w.client.List(calling, w.resource, w.namespace, w.chosen)
+	answered()
 	if err != nil {
 		return err
 	}
-	// Each has its memory, so that one that stays doesn't keep all.
-	objects, err := meta.ExtractListWithAlloc(into)
-	if err != nil {
-		return err
+	w.version, w.store, w.again = all.Version, store, time.Now().Add(listAgain+rand.N(listAgain))
+	refused := w.refused
+	w.refused = nil
+	for _, m := range all.Malformed {
+		w.refuse(m, refused)
 	}
-	w.version, w.store, w.again = list.GetResourceVersion(), store, time.Now().Add(listAgain+rand.N(listAgain))
-	w.to.Listed(objects, w.version)
+	w.to.Listed(all)
 	w.away(nil)
 	return nil
 }
@@ -198,57 +248,126 @@ func (w *watcher) follow(ctx context.Context) (events int, err error) {
 	defer context.AfterFunc(s.replaced, func() { cancel(errReplaced) })()
 	defer context.AfterFunc(w.store, func() { cancel(errOtherStore) })()
 	late := time.AfterFunc(answerLimit, func() { cancel(errSilent) })
-	defer late.Stop()
-	quietly, o := withOutcome(klog.NewContext(ctx, logr.Discard()))
-	stream, err := w.chosen.request(rest.NewRequest(s.classes[Calls].rest[w.resource]).Verb("GET"), w.resource, w.namespace).
+	answered := w.hurry(cancel)
+	quietly, o := withOutcome(klog.NewContext(ctx, logr.Discard()), 0)
+	lasts := watchTime + rand.N(watchTime)
+	body, err := w.chosen.request(rest.NewRequest(s.classes[Calls].rest[w.resource]).Verb("GET"), w.resource, w.namespace).
 		Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", w.version).
-		Param("timeoutSeconds", strconv.Itoa(watchTime+rand.N(watchTime))).MaxRetries(0).Watch(quietly)
+		Param("timeoutSeconds", strconv.Itoa(lasts)).MaxRetries(0).Stream(quietly)
 	if err == nil {
-		defer func() {
-			stream.Stop()
-			for range stream.ResultChan() { // until its goroutine has ended
-			}
-		}()
+		defer body.Close()
 	}
-	silent := !late.Stop()
+	late.Stop()
+	answered()
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errReplaced), errors.Is(cause, errOtherStore):
 		return 0, cause
-	case silent:
-		o.err, err = errSilent, errSilent
-	case err == nil && o.err != nil:
-		err = o.err // the library takes some errors for a watch that ends at once
+	case errors.Is(cause, errSilent):
+		err = cause
 	}
 	if err = c.judge(ctx, Calls, s, o, err); err != nil {
 		return 0, err
 	}
-	events, err = w.hear(stream.ResultChan())
-	if cause := context.Cause(ctx); cause != nil {
-		return events, cause
-	}
+	in, err := c.newStream(w.resource, o.contentType, body, &o.lost)
 	if err != nil {
-		err = diagnose(err, &outcome{structured: true, code: codeOf(err)}, s.id)
+		return 0, diagnose(&garbledError{err}, o, s.id)
 	}
-	return events, err
+	end := time.AfterFunc(time.Duration(lasts)*time.Second+overdue, func() { cancel(errOverdue) })
+	defer end.Stop()
+	events, err = w.hear(ctx, in, cancel)
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errOverdue):
+		return events, &Error{Server: s.id.server.String(), Err: cause, Advice: "look at what is between this node and the API server", trouble: own}
+	case cause != nil:
+		return events, cause
+	case err == nil:
+		return events, nil
+	case codeOf(err) == 0:
+		err = &garbledError{err}
+	}
+	return events, diagnose(err, &outcome{asked: true, structured: true, code: cmp.Or(codeOf(err), http.StatusOK)}, s.id)
 }
 
-// hear tells what a watch tells, until it ends.
-func (w *watcher) hear(told <-chan watch.Event) (events int, err error) {
+// hurry ends a call that isn't answered though the server has recovered since it began, after a time. answered has to be called when the
+// call was answered.
+func (w *watcher) hurry(cancel context.CancelCauseFunc) (answered func()) {
+	select {
+	case <-w.woken: // before
+	default:
+	}
+	over := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-over:
+			return
+		case <-w.woken:
+		}
+		limit := time.NewTimer(recoveredLimit)
+		defer limit.Stop()
+		select {
+		case <-over:
+		case <-limit.C:
+			w.hurried = true
+			cancel(errSilent)
+		}
+	})
+	return func() {
+		close(over)
+		waiting.Wait()
+	}
+}
+
+// hear tells what a watch tells, until it ends or is mute.
+func (w *watcher) hear(ctx context.Context, in *stream, cancel context.CancelCauseFunc) (events int, err error) {
+	read := make(chan told)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer in.body.Close() // what is being read fails
+	heard, stop := context.WithCancel(ctx)
+	defer stop()
+	reading.Go(func() {
+		defer close(read)
+		for {
+			t := in.next()
+			select {
+			case read <- t:
+			case <-heard.Done():
+				return
+			}
+			if t.err != nil {
+				return
+			}
+		}
+	})
 	lasts := time.NewTimer(shortWatch)
 	defer lasts.Stop()
+	mute := time.AfterFunc(bookmarkGap, func() { cancel(errMute) })
+	defer mute.Stop()
+	if !w.bookmarked {
+		mute.Stop()
+	}
 	for {
 		select {
 		case <-lasts.C:
 			w.away(nil)
-		case e, ok := <-told:
-			if !ok {
+		case t, ok := <-read:
+			switch {
+			case !ok:
 				return events, nil
-			}
-			if e.Type == watch.Error {
-				return events, apierrors.FromObject(e.Object)
+			case errors.Is(t.err, io.EOF):
+				return events, nil
+			case t.err != nil:
+				return events, t.err
+			case t.kind == watch.Error:
+				return events, apierrors.FromObject(t.object)
 			}
 			w.away(nil)
-			if err := w.take(e); err != nil {
+			w.bookmarked = w.bookmarked || t.kind == watch.Bookmark
+			if w.bookmarked {
+				mute.Reset(bookmarkGap)
+			}
+			if err := w.take(t); err != nil {
 				return events, err
 			}
 			events++
@@ -256,21 +375,42 @@ func (w *watcher) hear(told <-chan watch.Event) (events int, err error) {
 	}
 }
 
-func (w *watcher) take(e watch.Event) error {
-	object, err := meta.Accessor(e.Object)
-	if err != nil {
-		return fmt.Errorf("what a watch of %s tells: %w", w.resource, err)
-	}
-	if e.Type != watch.Bookmark {
-		w.to.Changed(e.Type, e.Object)
-	}
+func (w *watcher) take(t told) error {
 	before := w.version
-	w.version = object.GetResourceVersion()
+	if m := t.malformed; m != nil {
+		w.refuse(*m, w.refused)
+		w.to.Malformed(*m)
+		w.version = cmp.Or(m.version, before)
+	} else {
+		object, err := meta.Accessor(t.object)
+		if err != nil {
+			return fmt.Errorf("what a watch of %s tells: %w", w.resource, err)
+		}
+		if t.kind != watch.Bookmark {
+			w.to.Changed(t.kind, t.object)
+		}
+		w.version = object.GetResourceVersion()
+	}
 	if order, err := resourceversion.CompareResourceVersion(w.version, before); err == nil && order < 0 {
 		return apierrors.NewResourceExpired("the server went back from version " + before + " to " + w.version)
 	}
 	return nil
 }
+
+// refuse logs an object that can't be decoded, once for each that is wrong with it: were has what was logged.
+func (w *watcher) refuse(m Malformed, were map[string]string) {
+	key, text := m.Namespace+"/"+m.Name, m.Error()
+	if were[key] != text {
+		w.client.conf.Log.Error(m, "An object of the API server can't be decoded: nothing of it counts but what was known before", "object", klog.KRef(m.Namespace, m.Name))
+	}
+	if w.refused == nil || len(w.refused) > maxRefused {
+		w.refused = map[string]string{}
+	}
+	w.refused[key] = text
+}
+
+// maxRefused is of how many malformed objects it is remembered that they were logged.
+const maxRefused = 1000
 
 // away tells a reason that differs from the last.
 func (w *watcher) away(err error) {
@@ -289,10 +429,9 @@ func (w *watcher) away(err error) {
 	}
 }
 
-// pause waits that long, or until there is a reason to try sooner: the server answers others again, or there is another
-// session than the one that failed.
-func (w *watcher) pause(ctx context.Context, after time.Duration, sessions int) {
-	timer := time.NewTimer(after)
+// pause waits until the next try is due, or until there is another session than the one that failed.
+func (w *watcher) pause(ctx context.Context, sessions int) {
+	timer := time.NewTimer(time.Until(w.backoff.Due()))
 	defer timer.Stop()
 	for woken := w.woken; ; {
 		select {
@@ -301,10 +440,13 @@ func (w *watcher) pause(ctx context.Context, after time.Duration, sessions int) 
 		case <-timer.C:
 			return
 		case <-woken:
-			if ok, _, _ := w.client.Reached(); ok || w.client.sessionCount() != sessions {
-				woken = nil
-				timer.Reset(min(after, backoff(firstDelay, 0)))
+			if w.client.sessionCount() == sessions {
+				w.backoff.Recovered()
+				timer.Reset(time.Until(w.backoff.Due()))
+				continue
 			}
+			woken = nil
+			timer.Reset(min(time.Until(w.backoff.Due()), backoff(firstDelay, 0)))
 		}
 	}
 }

@@ -222,7 +222,7 @@ func (a *api) Watch(ctx context.Context, r apiclient.Resource, namespace string,
 		case ctx.Err() != nil:
 			return
 		case apierrors.IsNotFound(err): // there is nothing
-			to.Listed(nil, "")
+			to.Listed(apiclient.List{})
 			w.sent = map[object.Key]object.Object{}
 			a.follow(ctx, w, to)
 		case err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err):
@@ -233,11 +233,11 @@ func (a *api) Watch(ctx context.Context, r apiclient.Resource, namespace string,
 			}
 		case err == nil:
 			now := a.now(w.key)
-			var list []kruntime.Object
+			var list apiclient.List
 			for _, o := range now {
-				list = append(list, o.DeepCopyObject())
+				list.Objects = append(list.Objects, o.DeepCopyObject())
 			}
-			to.Listed(list, "")
+			to.Listed(list)
 			w.sent = now
 			a.follow(ctx, w, to)
 		}

@@ -222,10 +222,10 @@ type sight struct {
 	refused error
 }
 
-func (s *sight) Listed(objects []runtime.Object, _ string) {
+func (s *sight) Listed(list apiclient.List) {
 	if s.entry.key.Kind == object.Service {
 		all := map[string]map[string]*v1.Service{}
-		for _, o := range objects {
+		for _, o := range list.Objects {
 			if service, ok := o.(*v1.Service); ok {
 				put(all, service)
 			}
@@ -233,11 +233,25 @@ func (s *sight) Listed(objects []runtime.Object, _ string) {
 		s.finder.take(s.entry, func(e *entry) { e.services = all })
 		return
 	}
-	for _, o := range objects {
+	for _, o := range list.Objects {
 		s.set(o)
 	}
-	if len(objects) == 0 {
+	for _, m := range list.Malformed {
+		s.Malformed(m)
+	}
+	if len(list.Objects)+len(list.Malformed) == 0 {
 		s.missing()
+	}
+}
+
+// Malformed has what was known of the object count on. Of a Service, all else is worth more than the one.
+func (s *sight) Malformed(m apiclient.Malformed) {
+	switch {
+	case s.entry.key.Kind == object.Service:
+	case m.Deleted:
+		s.missing()
+	default:
+		s.finder.failed(s.entry, m)
 	}
 }
 

@@ -52,7 +52,7 @@ type Config struct {
 	// Awaited says that a static pod of that name may be here though it has no status: a manifest defines it, it hasn't
 	// ended yet, or that isn't known. Who knows that calls Wake when it changes.
 	Awaited func(namespace, name string) bool
-	// Reached is received from when the API server answers again after it didn't: what failed is tried at once.
+	// Reached is received from when the API server has recovered: what failed by its fault is tried soon (apiclient.Client.Recovered).
 	Reached <-chan struct{}
 	Log     logr.Logger
 }
@@ -72,9 +72,8 @@ type Mirrors struct {
 type attempt struct {
 	call *call
 	busy bool
-	// again is when it is made again, if it is still called for then.
-	again    time.Time
-	failures int
+	// backoff says when it is made again, if it is still called for then.
+	backoff apiclient.Backoff
 	// said is the error that was logged last.
 	said string
 }
@@ -129,9 +128,7 @@ func (m *Mirrors) Run(ctx context.Context) error {
 			objects.Take()
 		case <-m.conf.Reached:
 			for _, a := range m.attempts {
-				if a.failures > 0 {
-					a.again = time.Time{}
-				}
+				a.backoff.Recovered()
 			}
 		case r := <-m.results:
 			m.inFlight--
@@ -162,9 +159,9 @@ func (m *Mirrors) begin(ctx context.Context, calls *sync.WaitGroup) (next time.T
 			m.attempts[name] = a
 		case a.busy:
 			continue
-		case a.again.After(now):
-			if next.IsZero() || a.again.Before(next) {
-				next = a.again
+		case a.backoff.Due().After(now):
+			if due := a.backoff.Due(); next.IsZero() || due.Before(next) {
+				next = due
 			}
 			continue
 		}
@@ -202,15 +199,14 @@ func (m *Mirrors) take(r result) {
 	case r.err == nil, removes && (errors.IsNotFound(r.err) || errors.IsConflict(r.err)): // it has gone by itself
 		log.V(2).Info("Mirror pod deleted", "podUID", a.call.remove)
 	default:
-		_, after := apiclient.Retry(r.err, a.failures)
-		a.failures++
-		a.again = time.Now().Add(after)
+		a.backoff.Failed(r.err)
 		if text := r.err.Error(); text != a.said && !apiclient.Unusable(r.err) {
 			a.said = text
 			log.Error(r.err, "The API server doesn't show a static pod as it is; the pod itself runs")
 		}
 		return
 	}
-	a.failures, a.said = 0, ""
-	a.again = time.Now().Add(awaitWatch)
+	a.said = ""
+	a.backoff.Succeeded()
+	a.backoff.Wait(awaitWatch)
 }

@@ -68,7 +68,7 @@ func (w *world) begin() {
 		w.t.Fatal(err)
 	}
 	w.statuses, w.reached = podstatus.NewStore(), wake.NewSlot()
-	cache := podobject.NewCache(w.server)
+	cache := podobject.NewCache(w.server, logr.Discard())
 	w.mirrors = mirror.New(mirror.Config{Node: "n1", Facts: board, API: w.server, Objects: cache, Statuses: w.statuses, Reached: w.reached, Log: logr.Discard(),
 		Awaited: func(_, name string) bool {
 			w.mu.Lock()
@@ -259,6 +259,7 @@ func TestMirrorsInTrouble(t *testing.T) {
 		}
 		w.fail(nil)
 		w.reached.Wake()
+		time.Sleep(time.Second)
 		w.expect("back", "create a", "patch a")
 	})
 	run(t, "it is refused", func(t *testing.T, w *world) {

@@ -49,8 +49,10 @@ func NewLease(c LeaseConfig) *Lease { return &Lease{conf: c} }
 const (
 	// renewals is how often a lease is renewed in its duration.
 	renewals = 4
-	// firstLeaseRetry is how soon a renewal that failed is tried again; the wait doubles up to the time between renewals.
+	// firstLeaseRetry is how soon a renewal that failed is tried again; the wait doubles up to lastLeaseRetry: it is by the lease that all others
+	// find out that the server has recovered.
 	firstLeaseRetry = 200 * time.Millisecond
+	lastLeaseRetry  = 4 * time.Second
 	leaseJitter     = 0.04
 )
 
@@ -66,7 +68,7 @@ func (l *Lease) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			next = min(firstLeaseRetry<<min(failures, 16), period)
+			next = min(firstLeaseRetry<<min(failures, 16), lastLeaseRetry, period)
 			failures++
 			if !told && !apiclient.Unusable(err) {
 				told = true

@@ -56,7 +56,7 @@ type Config struct {
 	Facts *nodefacts.Writer
 	// Known keeps the object for when the API server is away.
 	Known Known
-	// Reached is received from when the API server answers again after it didn't: what failed is tried at once.
+	// Reached is received from when the API server has recovered: what failed by its fault is tried soon (apiclient.Client.Recovered).
 	Reached <-chan struct{}
 	// Event takes in what happens to the node.
 	Event func(pod.Event)
@@ -123,7 +123,8 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}()
 	defer func() { stop(); <-done }()
-	failures, told := 0, false
+	var failing apiclient.Backoff
+	told := false
 	n.began = time.Now()
 	for {
 		next, err := n.step(ctx)
@@ -135,40 +136,54 @@ func (n *Node) Run(ctx context.Context) error {
 				told = true
 				n.conf.Log.Error(err, "The node's object isn't up to date")
 			}
-			_, after := apiclient.Retry(err, failures)
-			next = time.Now().Add(after)
-			failures++
+			failing.Failed(err)
+			if !n.retry(ctx, &failing) {
+				return nil
+			}
+			continue
 		case told:
-			n.conf.Log.Info("The node's object is up to date again", "failures", failures)
-			fallthrough
-		default:
-			failures, told = 0, false
+			n.conf.Log.Info("The node's object is up to date again", "failures", failing.Failures())
+			told = false
 		}
-		if !n.await(ctx, next, err != nil) {
+		failing.Succeeded()
+		if !n.await(ctx, next) {
 			return nil
 		}
 	}
 }
 
-// await waits until something has to be looked at; after a failure, that is the time, or the server's return. It is false when ctx ended.
-func (n *Node) await(ctx context.Context, next time.Time, failed bool) bool {
+// retry waits until what failed is to be tried again. It is false when ctx ended.
+func (n *Node) retry(ctx context.Context, failing *apiclient.Backoff) bool {
+	timer := time.NewTimer(time.Until(failing.Due()))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-n.conf.Reached:
+			failing.Recovered()
+			timer.Reset(time.Until(failing.Due()))
+		}
+	}
+}
+
+// await waits until something has to be looked at. It is false when ctx ended.
+func (n *Node) await(ctx context.Context, next time.Time) bool {
 	var due <-chan time.Time
 	if !next.IsZero() {
 		timer := time.NewTimer(time.Until(next))
 		defer timer.Stop()
 		due = timer.C
 	}
-	changed, woken := n.conf.Changed, (<-chan struct{})(n.woken)
-	if failed {
-		changed, woken = nil, nil
-	}
 	select {
 	case <-ctx.Done():
 		return false
 	case <-due:
 	case <-n.conf.Reached:
-	case <-changed:
-	case <-woken:
+	case <-n.conf.Changed:
+	case <-n.woken:
 	}
 	return true
 }

@@ -20,13 +20,18 @@ func PodsOf(c *apiclient.Client, node string) Pods { return pods{c, node} }
 
 // UIDs are those of the pods that the API server has for a node now.
 func UIDs(ctx context.Context, c *apiclient.Client, node string) ([]types.UID, error) {
-	var all v1.PodList
-	if err := c.List(ctx, apiclient.Calls, apiclient.Pods, "", chosen(node), &all); err != nil {
+	all, err := c.List(ctx, apiclient.Pods, "", chosen(node))
+	if err != nil {
 		return nil, fmt.Errorf("list the pods of the node: %w", err)
 	}
-	uids := make([]types.UID, len(all.Items))
-	for i := range all.Items {
-		uids[i] = all.Items[i].UID
+	var uids []types.UID
+	for _, o := range all.Objects {
+		if p, ok := o.(*v1.Pod); ok {
+			uids = append(uids, p.UID)
+		}
+	}
+	for _, m := range all.Malformed {
+		uids = append(uids, m.UID)
 	}
 	return uids, nil
 }

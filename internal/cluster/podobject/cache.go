@@ -3,9 +3,14 @@
 package podobject
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -35,17 +40,29 @@ type Pods interface {
 type Cache struct {
 	pods Pods
 
+	log logr.Logger
+
 	mu     sync.RWMutex
 	synced bool
-	byUID  map[types.UID]*v1.Pod
-	byName map[types.NamespacedName]types.UID
+	// malformed are the pods that can't be decoded, by namespace and name; away is why pods aren't seen, if they aren't.
+	malformed map[types.NamespacedName]trouble
+	away      trouble
+	byUID     map[types.UID]*v1.Pod
+	byName    map[types.NamespacedName]types.UID
 
-	changed wake.KeyedGroup[types.UID]
+	changed  wake.KeyedGroup[types.UID]
+	troubled wake.Group
+}
+
+// trouble is what is wrong, since when.
+type trouble struct {
+	err   error
+	since time.Time
 }
 
 // NewCache returns an empty cache. It asks nobody before Run.
-func NewCache(p Pods) *Cache {
-	return &Cache{pods: p, byUID: map[types.UID]*v1.Pod{}, byName: map[types.NamespacedName]types.UID{}}
+func NewCache(p Pods, log logr.Logger) *Cache {
+	return &Cache{pods: p, log: log, malformed: map[types.NamespacedName]trouble{}, byUID: map[types.UID]*v1.Pod{}, byName: map[types.NamespacedName]types.UID{}}
 }
 
 // Run follows what the API server has until ctx ends. The error is nil.
@@ -114,6 +131,27 @@ func (c *Cache) Subscribe() (changed *wake.Keyed[types.UID], stop func()) {
 	return c.changed.Subscribe()
 }
 
+// Problems are what keeps pods from being seen as they are, without what makes the API server unusable, which its client tells. The
+// channel of ProblemsChanged receives after they have changed; stop ends that.
+func (c *Cache) Problems() []pod.Problem {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var list []pod.Problem
+	if c.away.err != nil {
+		list = append(list, pod.Problem{Source: pod.SourceAPI, Message: "the node's pods aren't seen: " + c.away.err.Error() + "; those that were known go on", Since: c.away.since})
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(c.malformed), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
+		t := c.malformed[name]
+		list = append(list, pod.Problem{Source: pod.SourceAPI, Pod: name.String(), Message: t.err.Error() + "; what was known of it goes on: correct it, or see that the agent isn't older than the API server", Since: t.since})
+	}
+	return list
+}
+
+// ProblemsChanged returns a channel that receives after Problems have changed. stop ends that.
+func (c *Cache) ProblemsChanged() (changed <-chan struct{}, stop func()) {
+	return c.troubled.Subscribe()
+}
+
 // Answered takes in an object that a write returned, unless a newer state of it was told.
 func (c *Cache) Answered(p *v1.Pod) {
 	c.mu.Lock()
@@ -164,15 +202,20 @@ type sight Cache
 
 // Listed takes in everything there is. It counts whatever its version: a store that was restored from a backup is older than what
 // was told before (kubernetes/kubernetes#131115).
-func (s *sight) Listed(objects []kruntime.Object, _ string) {
+func (s *sight) Listed(all apiclient.List) {
 	c := (*Cache)(s)
 	c.mu.Lock()
+	had := c.malformed
+	c.malformed = make(map[types.NamespacedName]trouble, len(all.Malformed))
 	changed := []types.UID{""}
 	gone := make(map[types.UID]bool, len(c.byUID))
 	for uid := range c.byUID {
 		gone[uid] = true
 	}
-	for _, o := range objects {
+	for _, m := range all.Malformed {
+		delete(gone, c.refuse(m, had))
+	}
+	for _, o := range all.Objects {
 		p, ok := o.(*v1.Pod)
 		if !ok {
 			continue
@@ -193,6 +236,41 @@ func (s *sight) Listed(objects []kruntime.Object, _ string) {
 	c.synced = true
 	c.mu.Unlock()
 	c.changed.Wake(changed...)
+	if len(had)+len(all.Malformed) > 0 {
+		c.troubled.Wake()
+	}
+}
+
+// refuse takes in a pod that can't be decoded, and returns the UID of the one that it is as far as that is known. had has what was told. mu is held.
+func (c *Cache) refuse(m apiclient.Malformed, had map[types.NamespacedName]trouble) types.UID {
+	name := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
+	since := time.Now()
+	if t, told := had[name]; told && t.err.Error() == m.Error() {
+		since = t.since
+	}
+	if len(c.malformed) < maxMalformed {
+		c.malformed[name] = trouble{m, since}
+	}
+	return cmp.Or(m.UID, c.byName[name])
+}
+
+// maxMalformed is how many pods are told of that can't be decoded.
+const maxMalformed = 100
+
+// Malformed takes in a change that can't be decoded: what was known before goes on.
+func (s *sight) Malformed(m apiclient.Malformed) {
+	c := (*Cache)(s)
+	c.mu.Lock()
+	uid := c.refuse(m, c.malformed)
+	if m.Deleted {
+		delete(c.malformed, types.NamespacedName{Namespace: m.Namespace, Name: m.Name})
+		c.drop(uid)
+	}
+	c.mu.Unlock()
+	if m.Deleted {
+		c.changed.Wake(uid)
+	}
+	c.troubled.Wake()
 }
 
 // Changed takes in one change. A change from before what a write was answered says nothing new.
@@ -204,6 +282,10 @@ func (s *sight) Changed(kind watch.EventType, o kruntime.Object) {
 	c := (*Cache)(s)
 	changed := []types.UID{p.UID}
 	c.mu.Lock()
+	if _, was := c.malformed[nameOf(p)]; was { // it was corrected, or has gone
+		delete(c.malformed, nameOf(p))
+		defer c.troubled.Wake()
+	}
 	known, later := false, true
 	if old := c.byUID[p.UID]; old != nil {
 		later, known = newer(p, old)
@@ -224,5 +306,27 @@ func (s *sight) Changed(kind watch.EventType, o kruntime.Object) {
 	c.changed.Wake(changed...)
 }
 
-// Away does nothing: what is known stays, and pods run on.
-func (s *sight) Away(error) {}
+// Away tells why pods aren't seen. What is known stays, and pods run on.
+func (s *sight) Away(err error) {
+	c := (*Cache)(s)
+	own := err != nil && !apiclient.Unusable(err)
+	c.mu.Lock()
+	had := c.away
+	c.away = trouble{}
+	if own {
+		c.away = trouble{err, time.Now()}
+		if had.err != nil {
+			c.away.since = had.since
+		}
+	}
+	c.mu.Unlock()
+	switch {
+	case own:
+		c.log.Error(err, "The node's pods aren't seen; those that were known go on")
+	case had.err != nil && err == nil:
+		c.log.Info("The node's pods are seen again", "duration", time.Since(had.since).Round(time.Second))
+	}
+	if own || had.err != nil {
+		c.troubled.Wake()
+	}
+}

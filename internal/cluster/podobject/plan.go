@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/conversion"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -45,9 +46,8 @@ type history struct {
 	sent, kept *v1.PodStatus
 	// deleted says that the object was deleted. It may stay, for what somebody else has to do (finalizers).
 	deleted bool
-	// failures is how many calls failed in a row, retry when the next one may be made.
-	failures int
-	retry    time.Time
+	// backoff says when the next call may be made.
+	backoff apiclient.Backoff
 }
 
 const (
@@ -83,7 +83,7 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 	}
 	soon := urgent(was, is)
 	if w.gone && api.DeletionTimestamp != nil && pod.Terminal(api.Status.Phase) != "" && !h.deleted && (same || soon == detail) {
-		return step{action: deleteObject, urgency: terminal, due: later(now, h.retry)}
+		return step{action: deleteObject, urgency: terminal, due: later(now, h.backoff.Due())}
 	}
 	if same {
 		return step{}
@@ -104,7 +104,7 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 	default:
 		s.due = s.due.Add(hold)
 	}
-	s.due = later(s.due, h.retry)
+	s.due = later(s.due, h.backoff.Due())
 	return s
 }
 

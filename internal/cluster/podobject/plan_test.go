@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 600e6, time.UTC)
@@ -58,6 +60,8 @@ func TestPlan(t *testing.T) {
 	initializing, edited := starts("PodInitializing", 0), starts("ContainerCreating", 0)
 	initializing.status.InitContainerStatuses = []v1.ContainerStatus{{Name: "i", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
 	edited.status.ObservedGeneration = 2
+	var failed apiclient.Backoff
+	failed.Wait(time.Second)
 	for name, tc := range map[string]struct {
 		api  *v1.Pod
 		word word
@@ -81,7 +85,7 @@ func TestPlan(t *testing.T) {
 		"it was edited":                   {acknowledged, edited, history{}, patchStatus, detail, hold},
 		"it can't start":                  {acknowledged, starts("ErrImagePull", 0), history{}, patchStatus, detail, hold},
 		"it can't start, after a while":   {acknowledged, starts("ErrImagePull", 0), history{differs: now.Add(-time.Second)}, patchStatus, detail, hold - time.Second},
-		"after a failure":                 {apiPod(v1.PodPending), says(v1.PodRunning), history{retry: now.Add(time.Second)}, patchStatus, readiness, time.Second},
+		"after a failure":                 {apiPod(v1.PodPending), says(v1.PodRunning), history{backoff: failed}, patchStatus, readiness, failed.Due().Sub(now)},
 		"the end":                         {apiPod(v1.PodRunning), says(v1.PodSucceeded), history{}, patchStatus, terminal, 0},
 		"somebody ended it":               {apiPod(v1.PodFailed), says(v1.PodRunning, isReady), history{}, nothing, 0, 0},
 		"what the server made of it":      {apiPod(v1.PodRunning, isReady), refused, history{sent: refused.status, kept: &v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{isReady}}}, nothing, 0, 0},

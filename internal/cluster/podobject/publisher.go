@@ -38,7 +38,7 @@ type PublisherConfig struct {
 	Cache    *Cache
 	Statuses Statuses
 	Refusals Refusals
-	// Reached is received from when the API server answers again after it didn't: what failed is tried at once.
+	// Reached is received from when the API server has recovered: what failed by its fault is tried soon (apiclient.Client.Recovered).
 	Reached <-chan struct{}
 	Log     logr.Logger
 }
@@ -133,7 +133,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 		case <-p.conf.Reached:
 			for uid := range p.waiting {
 				if s := p.pods[uid]; s != nil {
-					s.retry = time.Time{}
+					s.backoff.Recovered()
 				}
 				p.look(uid)
 			}
@@ -274,7 +274,8 @@ func (p *Publisher) take(r result) {
 	s.busy = false
 	switch {
 	case r.err == nil:
-		s.failures, s.retry, s.said = 0, time.Time{}, ""
+		s.backoff.Succeeded()
+		s.said = ""
 		if r.step.action == deleteObject {
 			s.deleted = true
 			return
@@ -283,17 +284,14 @@ func (p *Publisher) take(r result) {
 		s.differs = time.Time{}
 		p.conf.Cache.Answered(r.answer)
 	case Replaced(r.err): // the watch is about to tell
-		s.retry = time.Now().Add(awaitWatch)
+		s.backoff.Wait(awaitWatch)
 	default:
-		again, after := apiclient.Retry(r.err, s.failures)
-		if !again {
-			after = max(after, refusedPause)
+		if !s.backoff.Failed(r.err) {
+			s.backoff.Wait(refusedPause)
 		}
-		s.failures++
-		s.retry = time.Now().Add(after)
 		if text := r.err.Error(); text != s.said && !apiclient.Unusable(r.err) {
 			s.said = text
-			p.conf.Log.Error(r.err, "The API server doesn't know how a pod is", "pod", klog.KObj(r.api), "podUID", r.uid, "failures", s.failures)
+			p.conf.Log.Error(r.err, "The API server doesn't know how a pod is", "pod", klog.KObj(r.api), "podUID", r.uid, "failures", s.backoff.Failures())
 		}
 	}
 }

@@ -80,7 +80,7 @@ type world struct {
 
 // start runs a publisher until stop is called.
 func start(server *podobjecttest.Server) (w *world, stop func()) {
-	w = &world{server: server, cache: podobject.NewCache(server), statuses: podstatus.NewStore(), refusals: &refusals{}, reached: wake.NewSlot()}
+	w = &world{server: server, cache: podobject.NewCache(server, logr.Discard()), statuses: podstatus.NewStore(), refusals: &refusals{}, reached: wake.NewSlot()}
 	p := podobject.NewPublisher(podobject.PublisherConfig{Cache: w.cache, Statuses: w.statuses, Refusals: w.refusals, Reached: w.reached, Log: logr.Discard()})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -234,6 +234,7 @@ func TestPublisher(t *testing.T) {
 		synctest.Wait()
 		w.server.Do(func() { away, tries = nil, 0 })
 		w.reached.Wake()
+		time.Sleep(time.Second)
 		synctest.Wait()
 		if got := w.server.Get("default", "a").Status.Message; tries != 1 || got != "99" {
 			t.Errorf("%d calls, message %s", tries, got)

@@ -144,7 +144,7 @@ func TestCheck(t *testing.T) {
 func TestSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, sink := podobjecttest.NewServer(), sourcetest.NewRecorder()
-		cache := podobject.NewCache(server)
+		cache := podobject.NewCache(server, logr.Discard())
 		s := New(Config{Objects: cache, Sink: sink, Known: known(t, ""), Reach: (&wake.Group{}).Subscribe, Phase: func(types.UID) v1.PodPhase { return "" }, NodeUID: func() types.UID { return "" }, Log: logr.Discard()})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -219,7 +219,7 @@ func TestAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "known")
 	life := func(t *testing.T, store *lastknown.Store, reach *wake.Group, test func(s *Source, server *podobjecttest.Server, sink *sourcetest.Recorder, back func())) {
 		server, sink := podobjecttest.NewServer(), sourcetest.NewRecorder()
-		cache := podobject.NewCache(server)
+		cache := podobject.NewCache(server, logr.Discard())
 		s := New(Config{Objects: cache, Sink: sink, Known: store, Reach: reach.Subscribe, Phase: func(types.UID) v1.PodPhase { return "" }, NodeUID: func() types.UID { return "" }, Log: logr.Discard()})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup

@@ -75,7 +75,7 @@ const holdFor = 5 * time.Minute
 
 // life runs an agent, which has its file at a path, for as long as do takes.
 func (d *doubtful) life(t *testing.T, path string, do func()) {
-	store, cache := known(t, path), podobject.NewCache(d.server)
+	store, cache := known(t, path), podobject.NewCache(d.server, logr.Discard())
 	s := New(Config{Objects: cache, Sink: d.sink, Known: store, Reach: (&wake.Group{}).Subscribe, Hold: holdFor, Phase: func(types.UID) v1.PodPhase { return "" },
 		NodeUID: func() types.UID { return "old" }, Log: logr.Discard(), Event: func(e pod.Event) {
 			d.Lock()

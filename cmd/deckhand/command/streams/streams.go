@@ -86,7 +86,7 @@ func (e *Ends) Join(ctx context.Context, conn httpstream.Connection) error {
 	var told sync.WaitGroup
 	var message []byte
 	var lost error
-	told.Go(func() { message, lost = io.ReadAll(outcome) })
+	told.Go(func() { message, lost = io.ReadAll(io.LimitReader(outcome, maxOutcome)) })
 	var failed [2]error
 	for i, c := range []struct {
 		from io.Reader
@@ -115,6 +115,9 @@ func (e *Ends) Join(ctx context.Context, conn httpstream.Connection) error {
 	}
 	return decode(message)
 }
+
+// maxOutcome bounds how a process is said to have ended, in bytes.
+const maxOutcome = 64 << 10
 
 // session opens streams until one can't be.
 type session struct {

@@ -10,6 +10,7 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/podobject"
 )
 
@@ -22,9 +23,9 @@ type told struct {
 
 type sight chan told
 
-func (s sight) Listed(all []kruntime.Object, _ string) {
+func (s sight) Listed(all apiclient.List) {
 	var list []*v1.Pod
-	for _, o := range all {
+	for _, o := range all.Objects {
 		list = append(list, o.(*v1.Pod))
 	}
 	s <- told{"", list}
@@ -33,6 +34,8 @@ func (s sight) Listed(all []kruntime.Object, _ string) {
 func (s sight) Changed(kind watch.EventType, o kruntime.Object) {
 	s <- told{kind, []*v1.Pod{o.(*v1.Pod)}}
 }
+
+func (s sight) Malformed(apiclient.Malformed) {}
 
 func (s sight) Away(error) {}
 

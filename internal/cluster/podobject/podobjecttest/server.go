@@ -13,7 +13,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -113,7 +112,7 @@ func (s *Server) Relist() {
 	defer s.mu.Unlock()
 	s.held = nil
 	if s.to != nil {
-		s.to.Listed(s.list(), strconv.Itoa(s.version))
+		s.to.Listed(s.list())
 	}
 }
 
@@ -128,10 +127,10 @@ func (s *Server) Back() {
 	}
 }
 
-func (s *Server) list() []kruntime.Object {
-	var all []kruntime.Object
+func (s *Server) list() apiclient.List {
+	all := apiclient.List{Version: strconv.Itoa(s.version)}
 	for _, p := range s.pods {
-		all = append(all, p.DeepCopy())
+		all.Objects = append(all.Objects, p.DeepCopy())
 	}
 	return all
 }
@@ -140,7 +139,7 @@ func (s *Server) list() []kruntime.Object {
 func (s *Server) Watch(ctx context.Context, to apiclient.Sight) {
 	s.mu.Lock()
 	s.to = to
-	to.Listed(s.list(), strconv.Itoa(s.version))
+	to.Listed(s.list())
 	s.mu.Unlock()
 	<-ctx.Done()
 	s.mu.Lock()
