@@ -298,7 +298,10 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		return translate.UnsupportedFields(p, extras.embedded != nil)
 	}, log.WithName("desired"))
 	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, Archives: extras.problems, Cluster: inCluster,
-		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: assigned.Health, Pulls: images.Pulls, Current: reloader.Current})
+		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: assigned.Health, Pulls: images.Pulls, Current: reloader.Current,
+		MissingPullSecrets: func(ctx context.Context, d *pod.Desired) []string {
+			return keyring.MissingSecrets(ctx, d.Pod, inCluster.Finder().For(d))
+		}})
 	served := pages(cfg.Flags, reloader, began)
 	machine := server.NewMachineReader("/")
 	measured := statsPages(sampler, machine, meter, log)

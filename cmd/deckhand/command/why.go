@@ -1,18 +1,22 @@
 package command
 
 import (
+	"context"
 	"errors"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/why"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 func (a *app) whyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "why [POD]",
-		Aliases: []string{"describe", "status"},
+		Aliases: []string{"status"},
 		GroupID: groupLook,
 		Short:   "Say why a pod isn't ready, what comes next and what you can do",
 		Long: `Say in plain words what a pod waits for, since when, what is tried next and at what
@@ -28,10 +32,6 @@ manifest has it, completed, or stopped by "deckhand stop". It is 1 if not, and 2
   deckhand why web -o json         the same and more, for programs`,
 		ValidArgsFunction: a.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			args, err := ofPods(cmd, args)
-			if err != nil {
-				return err
-			}
 			if len(args) > 1 {
 				return usagef(cmd, "name one pod, not %d", len(args))
 			}
@@ -71,5 +71,27 @@ func (a *app) why(cmd *cobra.Command, args []string) (fine bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return why.Print(out, &explanation, as, now)
+	last := map[string]string{}
+	if as == "" {
+		for _, request := range why.Crashes(&explanation) {
+			if text := lastLines(ctx, client, request); text != "" {
+				last[request.Container] = text
+			}
+		}
+	}
+	return why.Print(out, &explanation, last, as, now)
+}
+
+// lastLines is the end of a log, or nothing: the command that why names says what is wrong with it.
+func lastLines(ctx context.Context, client *local.Client, request local.LogRequest) string {
+	log, err := client.Logs(ctx, request)
+	if err != nil {
+		return ""
+	}
+	defer log.Close()
+	text, err := io.ReadAll(io.LimitReader(log, request.LimitBytes))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }

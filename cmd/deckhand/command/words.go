@@ -133,27 +133,13 @@ func isPodKind(word string) bool {
 	return slices.Contains([]string{"pod", "pods", "po"}, strings.ToLower(word))
 }
 
+func isNodeKind(word string) bool {
+	return slices.Contains([]string{"node", "nodes", "no"}, strings.ToLower(word))
+}
+
 func noSuchKind(cmd *cobra.Command, kind string) error {
 	if text, ok := find(kinds, kind); ok {
 		return &usageError{fmt.Errorf("deckhand knows no objects of the kind %q: %s", kind, text)}
 	}
 	return usagef(cmd, "unknown kind %q: there are pods, events and images", kind)
-}
-
-// ofPods takes away the word "pod" that kubectl wants before names: `describe pod web`.
-func ofPods(cmd *cobra.Command, args []string) ([]string, error) {
-	if cmd.CalledAs() != "describe" || len(args) == 0 {
-		return args, nil
-	}
-	if isPodKind(args[0]) {
-		return args[1:], nil
-	}
-	kind, _, named := strings.Cut(args[0], "/")
-	if !named && len(args) == 1 {
-		return args, nil // a pod may be called like a kind
-	}
-	if _, ok := find(kinds, kind); ok {
-		return nil, noSuchKind(cmd, kind)
-	}
-	return args, nil
 }

@@ -77,12 +77,12 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{"get pvc/data", 2, "`deckhand why`"},
 		{"get nonsense", 2, "pods, events and images"},
 		{"get", 2, "pods, events or images"},
-		{"describe pod job", 0, "job-n1: ready"},
-		{"describe pod/job", 0, "job-n1: ready"},
-		{"describe po job", 0, "job-n1: ready"},
-		{"describe pods", 0, "The only pod is fine."},
-		{"describe job", 0, "job-n1: ready"},
-		{"describe node n1", 2, "`deckhand node`"},
+		{"describe pod job", 0, "job-n1"},
+		{"describe pod/job", 0, "job-n1"},
+		{"describe po job", 0, "job-n1"},
+		{"describe pods", 0, "job-n1"},
+		{"describe job", 0, "job-n1"},
+		{"describe node n1", 0, "n1"},
 		{"status", 0, "The only pod is fine."},
 		{"status job", 0, "job-n1: ready"},
 		{"logs pod/job", 0, "hello"},
@@ -143,6 +143,7 @@ func otherToolsRig(t *testing.T) (root string) {
 	view := jobView(v1.PodRunning, running)
 	view.Pod.Labels = map[string]string{"app": "job"}
 	agent.Update(pods(view))
+	agent.SetNode(local.Node{Name: "n1"})
 	agent.Update(func(s *local.Snapshot) { s.Agent.RuntimeReady = true })
 	agent.SetImages([]image.Image{{ID: "sha256:1", Refs: []string{"job:1"}, Size: 1}})
 	agent.SetEvents([]local.Event{{Seq: 1, Time: now, First: now, Type: "Normal", Reason: "Started", Namespace: "default", Object: "pod/job-n1", Message: "started", Count: 1}})

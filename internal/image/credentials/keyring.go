@@ -125,6 +125,17 @@ func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod, objects Objects) (
 	return entries, nil
 }
 
+// MissingSecrets are the pod's pull secrets that aren't there, by name.
+func (k *Keyring) MissingSecrets(ctx context.Context, p *v1.Pod, objects Objects) []string {
+	var missing []string
+	for _, name := range k.secretNames(ctx, p, objects) {
+		if _, err := objects.Secret(ctx, p.Namespace, name); apierrors.IsNotFound(err) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
 // secretNames are those that the pod lists, or else its service account, as the
 // admission plugin ServiceAccount would have copied them, and has where there is one
 // (https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/).

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,6 +122,9 @@ func TestKeyringReportsAndTriesTheOthers(t *testing.T) {
 	got, err := k.For(t.Context(), podWith("gone", "broken", "half", "lost", "good"), o, "a.io/app")
 	if err != nil || names(got) != "half good provider" {
 		t.Errorf("tried are %q, %v", names(got), err)
+	}
+	if missing := k.MissingSecrets(t.Context(), podWith("gone", "broken", "half", "lost", "good"), o); !slices.Equal(missing, []string{"gone", "lost"}) {
+		t.Errorf("missing: %q", missing)
 	}
 	want := []string{
 		`web: Warning InvalidImagePullSecret Pull secret "broken" can't be used as it is: its .dockerconfigjson: it isn't JSON: line 1 has an error`,

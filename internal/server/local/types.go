@@ -61,6 +61,8 @@ type Wait struct {
 	pod.Wait `json:",inline"`
 	// Text says it without the container's name and without times.
 	Text string `json:"text"`
+	// Because are the causes that the node knows beyond that: which pod has the host port, which label is missing.
+	Because []string `json:"because,omitempty"`
 	// Advice is what a person could do about it; empty if nothing needs to be done.
 	Advice string `json:"advice,omitempty"`
 }

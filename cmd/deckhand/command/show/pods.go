@@ -54,8 +54,8 @@ func NewPodList(opts PodOptions) *PodList {
 	return l
 }
 
-// choose returns the pods that were asked for, and an error for each name that no pod has.
-func (l *PodList) choose(s local.Snapshot) ([]local.PodView, error) {
+// Choose returns the pods that were asked for, and an error for each name that no pod has.
+func (l *PodList) Choose(s local.Snapshot) ([]local.PodView, error) {
 	var errs []error
 	named := map[*v1.Pod]bool{}
 	for _, name := range l.opts.Names {
@@ -81,7 +81,7 @@ func (l *PodList) choose(s local.Snapshot) ([]local.PodView, error) {
 // Print prints the pods of a snapshot to out. That there are none, and what is wrong with
 // manifests, goes to notes.
 func (l *PodList) Print(out, notes io.Writer, s local.Snapshot) error {
-	views, missing := l.choose(s)
+	views, missing := l.Choose(s)
 	var err error
 	switch {
 	case l.opts.Format == "name":

@@ -28,7 +28,7 @@ func (l *PodList) Watch(out io.Writer, snapshots iter.Seq2[local.Snapshot, error
 		if err != nil {
 			return err
 		}
-		views, _ := l.choose(snapshot) // a name may be that of a pod to come
+		views, _ := l.Choose(snapshot) // a name may be that of a pod to come
 		changed, gone := l.compare(last, views)
 		if len(changed)+len(gone) == 0 {
 			continue

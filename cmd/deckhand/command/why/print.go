@@ -3,6 +3,7 @@ package why
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,12 +19,37 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
+// lastLines is how many lines of the log of a container that crashed are printed, maxLast how many bytes of them.
+const (
+	lastLines = 5
+	maxLast   = 4 << 10
+)
+
+// previousLog is the command for the log of the instance before.
+const previousLog = "logs --previous"
+
 // lastEvents is how many events are printed of a pod.
 const lastEvents = 5
 
-// Print prints all there is to say of one pod: in words, or as format has it. It
+// Crashes are the logs of a pod's containers that ended and aren't to stay so.
+func Crashes(e *local.Explanation) []local.LogRequest {
+	var list []local.LogRequest
+	s := &e.Pod.Status
+	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
+		log, end := logOf(&c), c.State.Terminated
+		if log == "" || c.State.Running != nil || end != nil && end.ExitCode == 0 {
+			continue
+		}
+		r := local.LogRequest{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, Container: c.Name, Previous: log == previousLog}
+		r.Tail, r.LimitBytes = lastLines, maxLast
+		list = append(list, r)
+	}
+	return list
+}
+
+// Print prints all there is to say of one pod: in words, with the last lines of logs by container, or as format has it. It
 // reports whether the pod is fine.
-func Print(out io.Writer, e *local.Explanation, as string, now time.Time) (fine bool, err error) {
+func Print(out io.Writer, e *local.Explanation, last map[string]string, as string, now time.Time) (fine bool, err error) {
 	v := Of(e)
 	if done, err := show.As(out, as, struct {
 		metav1.TypeMeta `json:",inline"`
@@ -45,6 +71,10 @@ func Print(out io.Writer, e *local.Explanation, as string, now time.Time) (fine 
 	}
 	t.manifest(e)
 	t.containers(e.Pod)
+	for _, container := range slices.Sorted(maps.Keys(last)) {
+		t.line("\nLast lines of container %s:", container)
+		t.block(last[container])
+	}
 	t.probes(e.Failures)
 	t.events(e.Events)
 	t.more(e)
@@ -74,6 +104,9 @@ func (t *printer) wait(w *local.Wait, stopping bool) {
 		t.line("\nContainer %s: %s", w.Container, w.Text)
 	} else {
 		t.line("\nThe pod: %s", w.Text)
+	}
+	for _, cause := range w.Because {
+		t.line("  because: %s", cause)
 	}
 	if !w.Since.IsZero() {
 		t.line("  since:   %s ago, at %s", span(t.now.Sub(w.Since)), t.clock(w.Since))
@@ -236,7 +269,7 @@ func logOf(s *v1.ContainerStatus) string {
 	case last != nil && never(last) && s.State.Running == nil: // nor has what waits to be started a log
 		return ""
 	case last != nil && !never(last), last == nil && s.RestartCount > 0:
-		return "logs --previous"
+		return previousLog
 	case end != nil, s.State.Running != nil && !s.Ready:
 		return "logs"
 	}

@@ -20,7 +20,7 @@ func reported(t *testing.T, e local.Explanation) string {
 		e.Pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	}
 	var out strings.Builder
-	if _, err := Print(&out, &e, "", now); err != nil {
+	if _, err := Print(&out, &e, nil, "", now); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()

@@ -26,6 +26,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
@@ -87,6 +88,8 @@ type Config struct {
 	Capacity capacity.Node
 	Holdings func() map[types.UID]allocation.Holding
 	Devices  func(types.UID) map[string][]v1.ResourceStatus
+	// MissingPullSecrets are names of pull secrets of a pod that aren't there.
+	MissingPullSecrets func(context.Context, *pod.Desired) []string
 	// Pulls says what pulls under way are doing.
 	Pulls func(context.Context) image.Underway
 	// Current is the configuration in force.
@@ -308,8 +311,34 @@ func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 	d := local.Details{Probes: v.conf.Probes.Results(uid), Failures: v.conf.Probes.Failures(uid)}
 	if e := v.conf.Statuses.Get(uid); e != nil {
 		d.Waits, d.Wake, d.Stopping = local.WaitsOf(v.failing(uid, v.conf.Pulls(ctx).Add(e.Report.Waits))), e.Report.Wake, e.Report.Stopping
+		for i := range d.Waits {
+			d.Waits[i].Because = v.causes(ctx, e, &d.Waits[i].Wait)
+		}
 	}
 	return d
+}
+
+// causes are what this node knows of why a pod waits, beyond what the wait says.
+func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []string {
+	switch {
+	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodeAffinity:
+		return admission.Unmatched(e.Pod, v.conf.Node, v.conf.Facts().Labels)
+	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodePorts, w.Code == pod.WaitAdmission && w.For == pod.WaitForRoom:
+		var others []*v1.Pod
+		for _, other := range v.conf.Statuses.List() {
+			if other.Pod.UID != e.Pod.UID && !podstatus.Over(other.Pod) {
+				others = append(others, other.Pod)
+			}
+		}
+		return admission.PortHolders(e.Pod, others)
+	case w.Code == pod.WaitRetry && w.Action == pod.EnsureImage && e.Report.Desired != nil:
+		var list []string
+		for _, name := range v.conf.MissingPullSecrets(ctx, e.Report.Desired) {
+			list = append(list, fmt.Sprintf("its pull secret %s/%s isn't there, and the image was asked for without it", e.Pod.Namespace, name))
+		}
+		return list
+	}
+	return nil
 }
 
 // Journal returns what was decided about a pod lately.
