@@ -222,8 +222,15 @@ func (l *laws) phase(s *sim, v *view) {
 		l.object(s, v)
 		return
 	}
-	if l.cut && st.Phase == v1.PodSucceeded {
+	preempted := l.over == pod.ReasonPreempting && pod.Terminal(v.in.Pod.Status.Phase) == ""
+	if l.cut && st.Phase == v1.PodSucceeded && !preempted {
 		l.broken("a pod that had to end is %s", st.Phase)
+	}
+	if over := st.Phase == v1.PodSucceeded; l.cut && preempted && !l.rejected && l.terminal == "" && pod.Terminal(st.Phase) != "" && over != v.mains(func(c *v1.Container) bool {
+		inst := v.newest(c.Name)
+		return inst != nil && inst.Ended() && exitCode(inst) == 0
+	}) {
+		l.broken("a preempted pod is %s, and its containers have ended otherwise", st.Phase)
 	}
 	ran := func(c *v1.Container) bool {
 		inst := v.newest(c.Name)
@@ -266,8 +273,7 @@ func (l *laws) object(s *sim, v *view) {
 		return
 	}
 	kept := s.disk != nil && s.disk.Final != nil
-	unwritable := slices.ContainsFunc(v.d.Waits, func(w pod.Wait) bool { return w.Code == pod.WaitRetry && w.Action == pod.SaveCheckpoint })
-	if was := l.status; over && !kept && !unwritable && l.terminal == "" && (was == nil || pod.Terminal(was.Phase) == "") && (s.disk == nil || s.disk.Terminal == "") {
+	if was := l.status; over && !kept && !v.unwritable() && l.terminal == "" && (was == nil || pod.Terminal(was.Phase) == "") && (s.disk == nil || s.disk.Terminal == "") {
 		l.broken("a stopping pod is %s, and the next agent won't know that", st.Phase)
 	}
 	own := *st
@@ -350,7 +356,7 @@ func (l *laws) atEnd(s *sim, v *view) {
 		}
 		return true
 	})
-	if st.Phase == v1.PodSucceeded && !l.well {
+	if st.Phase == v1.PodSucceeded && !l.well && l.over != pod.ReasonPreempting {
 		l.broken("the pod is Succeeded, and not all its containers are")
 	}
 }

@@ -1,11 +1,13 @@
 package lifecycle
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/termination"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -192,16 +194,27 @@ func (d *decider) recordTermination() {
 	}
 }
 
-// terminate stops a pod that has to end; it stays as failed.
+// terminate stops a pod that has to end; it stays as failed, unless how its containers ended says otherwise.
 func (d *decider) terminate() {
 	e := d.checkpoint().Termination
 	t := d.terminator.Term(e.At, nil, string(e.Reason))
 	d.bringForward(&t, !e.Rejected)
 	if d.tearDown(t) {
-		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = v1.PodFailed })
+		phase := v1.PodFailed
+		if e.ByExit && d.allSucceeded() {
+			phase = v1.PodSucceeded
+		}
+		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = phase })
 		d.finished = true
 		d.finish()
 	}
+}
+
+// allSucceeded reports whether every main container has ended with code 0.
+func (d *decider) allSucceeded() bool {
+	return !slices.ContainsFunc(d.containers, func(m container.Container) bool {
+		return m.Role == container.Main && (m.Newest == nil || !m.Newest.Ended() || container.ExitCode(m.Newest) != 0)
+	})
 }
 
 // endWhole ends a pod of which no main container is to be kept or started again, as the last one failed a probe: with the

@@ -68,6 +68,11 @@ func (v *view) busy(target string) bool {
 	return slices.ContainsFunc(v.in.InFlight, is) || slices.ContainsFunc(v.d.Actions, is)
 }
 
+// unwritable reports whether the pod is told to wait as its checkpoint can't be written.
+func (v *view) unwritable() bool {
+	return slices.ContainsFunc(v.d.Waits, func(w pod.Wait) bool { return w.Code == pod.WaitRetry && w.Action == pod.SaveCheckpoint })
+}
+
 // ending reports whether something is done to end an instance.
 func (v *view) ending(id string) bool { return v.busy("instance/"+id) || v.busy("hook/"+id) }
 

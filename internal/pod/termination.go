@@ -45,7 +45,7 @@ type ProbeFailures struct {
 }
 
 // PodTermination says that a pod has to end though a source has it (eviction, preemption,
-// node shutdown): its phase becomes Failed, and it isn't started again.
+// node shutdown): it isn't started again, and its phase becomes Failed.
 type PodTermination struct {
 	// At is when that was decided; the grace counts from here.
 	At time.Time `json:"at"`
@@ -58,6 +58,8 @@ type PodTermination struct {
 	Rejected bool `json:"rejected,omitempty"`
 	// Generation is that of the spec which was rejected: nothing holds for another one.
 	Generation int64 `json:"generation,omitempty"`
+	// ByExit says that the phase follows from how the containers end instead: Succeeded if all main ones end with code 0.
+	ByExit bool `json:"byExit,omitempty"`
 	// Disruption sets the condition DisruptionTarget with reason TerminationByKubelet (KEP-3329).
 	Disruption bool `json:"disruption,omitempty"`
 }

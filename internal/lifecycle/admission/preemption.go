@@ -24,10 +24,10 @@ func qos(p *v1.Pod) int {
 	return slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, p.Status.QOSClass)
 }
 
-// Preempted is the termination of a pod that has to end for one of higher priority. It has its own grace, as
-// with a kubelet.
+// Preempted is the termination of a pod that has to end for one of higher priority. It has its own grace, and its phase
+// follows from how its containers end, as with a kubelet (Kubernetes' node e2e suite, CriticalPod).
 func Preempted(at time.Time) *pod.PodTermination {
-	return &pod.PodTermination{At: at, Reason: pod.ReasonPreempting, Message: "Preempted in order to admit critical pod", Disruption: true}
+	return &pod.PodTermination{At: at, Reason: pod.ReasonPreempting, Message: "Preempted in order to admit critical pod", ByExit: true, Disruption: true}
 }
 
 // victim is a pod that may be ended for another one.

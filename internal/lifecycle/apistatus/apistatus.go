@@ -172,7 +172,7 @@ func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
 // endPhase is that of a pod that was stopped and of which nothing runs any more, if all its containers have ended.
 func (f *Facts) endPhase(st *v1.PodStatus) (v1.PodPhase, bool) {
 	phase := v1.PodSucceeded
-	if f.Termination != nil {
+	if f.Termination != nil && !f.Termination.ByExit {
 		phase = v1.PodFailed
 	}
 	for i := range st.ContainerStatuses {
