@@ -256,6 +256,34 @@ func TestNothingIsRenewedByATicker(t *testing.T) {
 	})
 }
 
+// TestSecondsSaturate: the API's seconds are int64s, whose product with time.Second overflows and becomes no wait at all.
+func TestSecondsSaturate(t *testing.T) {
+	converts := func(e ast.Expr) bool {
+		call, ok := ast.Unparen(e).(*ast.CallExpr)
+		if !ok || len(call.Args) != 1 {
+			return false
+		}
+		fn, ok := call.Fun.(*ast.SelectorExpr)
+		_, literal := call.Args[0].(*ast.BasicLit)
+		return ok && spelled(fn) == "time.Duration" && !literal
+	}
+	unit := func(e ast.Expr) bool {
+		s, ok := ast.Unparen(e).(*ast.SelectorExpr)
+		return ok && slices.Contains([]string{"time.Hour", "time.Minute", "time.Second", "time.Millisecond"}, spelled(s))
+	}
+	eachFile(t, func(dir, name string, f *ast.File, fset *token.FileSet) {
+		if !strings.HasPrefix(dir, "internal/") && !strings.HasPrefix(dir, "cmd/") || strings.HasSuffix(name, "_test.go") || dir == "internal/pod" && name == "seconds.go" {
+			return
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if b, ok := n.(*ast.BinaryExpr); ok && b.Op == token.MUL && (converts(b.X) && unit(b.Y) || unit(b.X) && converts(b.Y)) {
+				t.Errorf("%s: a product that may overflow: make a duration of seconds with pod.Seconds", fset.Position(n.Pos()))
+			}
+			return true
+		})
+	})
+}
+
 // TestNoExitBelowMain: a library that exits takes orderly shutdown from everybody;
 // init functions and panics act behind the composition root's back.
 func TestNoExitBelowMain(t *testing.T) {

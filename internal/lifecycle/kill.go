@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"slices"
-	"time"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/container"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/plan"
@@ -150,7 +149,7 @@ func (d *decider) killContainers() {
 		}
 		grace := d.terminator.Grace()
 		if kill.grace != nil {
-			grace = time.Duration(*kill.grace) * time.Second
+			grace = pod.Seconds(*kill.grace)
 		}
 		d.terminator.Stop(m.Current, termination.Term{By: d.in.Now.Add(grace), Why: why, Message: why})
 	}

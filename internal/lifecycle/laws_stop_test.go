@@ -53,7 +53,7 @@ func (l *laws) onDisk(s *sim, v *view, a pod.Action) {
 		v.current(a.Container) != c || c.State != pod.ContainerRunning || !l.of(a.ID).by.IsZero() || !v.isLongRunning(a.Container) {
 		return
 	}
-	if _, failed := l.failed[effortOf(pod.Action{Kind: pod.SaveCheckpoint})]; failed {
+	if v.unwritable() {
 		return
 	}
 	disk := s.disk
@@ -108,7 +108,7 @@ func podGrace(p *v1.Pod) time.Duration {
 	if p == nil || p.Spec.TerminationGracePeriodSeconds == nil {
 		return 30 * time.Second // the API's default
 	}
-	return time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
+	return pod.Seconds(*p.Spec.TerminationGracePeriodSeconds)
 }
 
 // endsBy is when a pod is killed that has to end since a time, with a grace of its own or nil for the pod's.
@@ -178,7 +178,7 @@ func probeGrace(v *view, c *pod.Container) (time.Duration, bool) {
 			probe = spec.StartupProbe
 		}
 		if s := probe.TerminationGracePeriodSeconds; s != nil {
-			return time.Duration(*s) * time.Second, true
+			return pod.Seconds(*s), true
 		}
 		return podGrace(v.in.Pod), true
 	}

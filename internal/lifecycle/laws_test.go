@@ -298,7 +298,7 @@ func (l *laws) hear(v *view) {
 		}
 	}
 	if after := v.in.Pod.Spec.ActiveDeadlineSeconds; after != nil && v.in.Stop == nil &&
-		!v.in.Now.Before(v.d.Status.StartTime.Add(time.Duration(*after)*time.Second)) {
+		!v.in.Now.Before(v.d.Status.StartTime.Add(pod.Seconds(*after))) {
 		l.end(pod.PodTermination{Reason: "DeadlineExceeded"})
 	}
 	l.all(v)

@@ -30,7 +30,7 @@ func NodeShutdown(p *v1.Pod, at time.Time, periods []v1beta1.ShutdownGracePeriod
 		}
 	}
 	if chosen >= 0 {
-		grace := time.Duration(periods[chosen].ShutdownGracePeriodSeconds) * time.Second
+		grace := pod.Seconds(periods[chosen].ShutdownGracePeriodSeconds)
 		t.Grace = &grace
 	}
 	return t

@@ -183,7 +183,7 @@ func (d *decider) recordTermination() {
 		d.draft.Change(func(k *pod.Checkpoint) { k.Termination, k.RestartAll = &e, nil })
 	}
 	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.checkpoint().Termination == nil {
-		at := d.started.Add(time.Duration(*s) * time.Second)
+		at := d.started.Add(pod.Seconds(*s))
 		if d.in.Now.Before(at) {
 			d.plan.WakeAt(at)
 		} else {

@@ -7,10 +7,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
@@ -72,7 +72,7 @@ func (s Spec) Block() bool {
 func TokenRequest(p *v1.Pod, s *v1.ServiceAccountTokenProjection) object.TokenRequest {
 	r := object.TokenRequest{Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Pod: p.Name, UID: p.UID, Audience: s.Audience}
 	if s.ExpirationSeconds != nil {
-		r.Life = time.Duration(*s.ExpirationSeconds) * time.Second
+		r.Life = pod.Seconds(*s.ExpirationSeconds)
 	}
 	return r
 }

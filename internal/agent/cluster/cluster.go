@@ -109,7 +109,7 @@ type Cluster struct {
 func New(c Config) (*Cluster, error) {
 	cfg, k := c.Node, &c.Node.Kubelet
 	calls, events := Rates(k)
-	lease := time.Duration(k.NodeLeaseDurationSeconds) * time.Second
+	lease := pod.Seconds(k.NodeLeaseDurationSeconds)
 	build := buildinfo.Get()
 	talk := apiclient.Config{
 		Kubeconfig: cfg.Kubeconfig, Awaited: cfg.BootstrapKubeconfig != "", ContentType: k.ContentType, UserAgent: apiclient.UserAgent(cfg.KubeletVersion, build.Commit),
@@ -175,7 +175,7 @@ func New(c Config) (*Cluster, error) {
 	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: recovered(), Log: c.Log.WithName("mirrors")})
 	cl.objects = clusterobjects.New(clusterobjects.Config{
 		API: client, Strategy: k.ConfigMapAndSecretChangeDetectionStrategy, Period: k.SyncFrequency.Duration,
-		TTL:     func() time.Duration { return time.Duration(c.Facts.Now().ObjectTTL) * time.Second },
+		TTL:     func() time.Duration { return pod.Seconds(c.Facts.Now().ObjectTTL) },
 		Changed: c.ObjectsChanged, Known: cl.known, KeptToken: keptTokens(c.PodsDir).read, Others: c.Objects,
 	})
 	return cl, nil

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
@@ -91,7 +92,7 @@ func (t *resetter) stopPod(ctx context.Context, conn *grpc.ClientConn, s *cri.Po
 		if embedded.TaskLeft(gone) {
 			err = errors.Join(err, clearTasks(ctx, conn, client, s.GetId()))
 		}
-		if try == tries || !rest(ctx, time.Duration(try)*time.Second) {
+		if try == tries || !rest(ctx, pod.Seconds(try)) {
 			return fmt.Errorf("pod %s/%s: %w", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), errors.Join(err, gone))
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 const (
@@ -137,7 +139,7 @@ func requestedDelay(err error) time.Duration {
 		return e.retryAfter
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		return time.Duration(seconds) * time.Second
+		return pod.Seconds(seconds)
 	}
 	return 0
 }

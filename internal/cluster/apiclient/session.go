@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 const (
@@ -263,7 +265,7 @@ func look(a *http.Response, o *outcome) error {
 	kind := a.Header.Get("Content-Type")
 	o.structured, o.contentType = apiType(kind), kind
 	if seconds, err := strconv.Atoi(a.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		o.retryAfter = time.Duration(seconds) * time.Second
+		o.retryAfter = pod.Seconds(seconds)
 	}
 	var err error
 	switch {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
@@ -150,7 +151,7 @@ func (f *Finder) request(ctx context.Context, r object.TokenRequest) (*object.To
 	now := time.Now()
 	until := answer.Status.ExpirationTimestamp.Time
 	if s := answer.Spec.ExpirationSeconds; s != nil { // by this node's clock
-		until = now.Add(time.Duration(*s) * time.Second)
+		until = now.Add(pod.Seconds(*s))
 	}
 	t := object.NewToken(answer.Status.Token, now, until)
 	return &t, nil
@@ -185,7 +186,7 @@ func (f *Finder) kept(p *v1.Pod, r object.TokenRequest) *object.Token {
 		}
 		for j := range projected.Sources {
 			s := projected.Sources[j].ServiceAccountToken
-			if s == nil || s.Audience != r.Audience || s.ExpirationSeconds == nil || time.Duration(*s.ExpirationSeconds)*time.Second != r.Life {
+			if s == nil || s.Audience != r.Audience || s.ExpirationSeconds == nil || pod.Seconds(*s.ExpirationSeconds) != r.Life {
 				continue
 			}
 			text, err := f.conf.KeptToken(r.UID, p.Spec.Volumes[i].Name, s.Path)

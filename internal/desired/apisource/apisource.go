@@ -263,7 +263,7 @@ func deletionOf(old *pod.Desired, p *v1.Pod, now time.Time) *pod.Deletion {
 	}
 	var grace time.Duration
 	if s := p.DeletionGracePeriodSeconds; s != nil {
-		grace = time.Duration(max(*s, 0)) * time.Second
+		grace = pod.Seconds(max(*s, 0))
 	}
 	if old != nil && old.Deletion != nil && old.Deletion.Grace == grace {
 		return old.Deletion

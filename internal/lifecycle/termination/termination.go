@@ -87,13 +87,13 @@ const (
 func (e *Terminator) Grace() time.Duration {
 	if p := e.Pod; p != nil {
 		if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-			return time.Duration(*s) * time.Second
+			return pod.Seconds(*s)
 		}
 		return defaultGrace
 	}
 	for _, c := range e.Instances {
 		if c.Grace != nil {
-			return time.Duration(*c.Grace) * time.Second
+			return pod.Seconds(*c.Grace)
 		}
 	}
 	return defaultGrace

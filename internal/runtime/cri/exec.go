@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // ExecOutputLimit is how many bytes of each output stream ExecSync keeps.
@@ -56,7 +58,7 @@ type ExecResult struct {
 // commands print, they take little more memory than two of the largest answers.
 func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (out ExecResult, err error) {
 	seconds := wholeSeconds(timeout)
-	timeout = time.Duration(seconds) * time.Second
+	timeout = pod.Seconds(seconds)
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout+execSlack)

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 )
 
@@ -63,7 +64,7 @@ func parseLogQuery(q url.Values, now time.Time) (logQuery, error) {
 		return invalid("tailLines and a stream other than All can't be given together")
 	}
 	if seconds != nil {
-		l.Since = now.Add(-time.Duration(min(*seconds, int64(longest/time.Second))) * time.Second)
+		l.Since = now.Add(-min(pod.Seconds(*seconds), longest))
 	}
 	if tail != nil {
 		l.Tail = *tail

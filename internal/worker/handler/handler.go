@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // kubernetesVersion is the one whose behaviour this follows; servers get it in User-Agent.
@@ -102,7 +104,7 @@ func New(c Config) *Handlers { return &Handlers{exec: c.Exec, sleepCut: c.SleepC
 // Probe tries probe once and returns within its timeoutSeconds (a command may take
 // execSlack longer), or as soon as ctx ends, with Unknown.
 func (h *Handlers) Probe(ctx context.Context, t Target, probe *v1.Probe) Outcome {
-	timeout := time.Duration(probe.TimeoutSeconds) * time.Second
+	timeout := pod.Seconds(probe.TimeoutSeconds)
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
@@ -152,8 +154,7 @@ func sleep(ctx context.Context, seconds int64) error {
 	if seconds <= 0 {
 		return nil
 	}
-	const most = int64(1<<63-1) / int64(time.Second)
-	timer := time.NewTimer(time.Duration(min(seconds, most)) * time.Second)
+	timer := time.NewTimer(pod.Seconds(seconds))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

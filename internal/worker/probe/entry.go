@@ -56,7 +56,7 @@ type entry struct {
 
 // period is the time from one try to the next.
 func period(spec *v1.Probe) time.Duration {
-	return time.Duration(max(spec.PeriodSeconds, 1)) * time.Second
+	return pod.Seconds(max(spec.PeriodSeconds, 1))
 }
 
 // count takes in the outcome of a try and reports whether the result changed.

@@ -148,7 +148,7 @@ func (m *Manager) newEntry(r *request, key pod.Probe, spec *v1.Probe) *entry {
 func (m *Manager) first(spec *v1.Probe, started time.Time, afterStartup bool) time.Duration {
 	wall := time.Now()
 	now := wall.Sub(m.born)
-	delay := time.Duration(spec.InitialDelaySeconds) * time.Second
+	delay := pod.Seconds(spec.InitialDelaySeconds)
 	left, adopted := delay, false
 	if !started.IsZero() {
 		// The runtime's times are of the wall clock. Where that was set back in between,

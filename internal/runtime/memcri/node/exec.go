@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // maxMessage is the largest message that containerd sends.
@@ -49,7 +51,7 @@ func (n *Node) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*ru
 	res := exec(st, r.GetCmd())
 	if r.GetTimeout() > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(r.GetTimeout())*time.Second)
+		ctx, cancel = context.WithTimeout(ctx, pod.Seconds(r.GetTimeout()))
 		defer cancel()
 	}
 	if res.Takes > 0 {

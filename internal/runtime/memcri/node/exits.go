@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // StopContainer sends the stop signal, once however often it is called, waits
@@ -25,7 +27,7 @@ func (n *Node) StopContainer(ctx context.Context, r *runtimeapi.StopContainerReq
 	n.mu.Unlock()
 
 	if r.GetTimeout() > 0 {
-		grace := time.NewTimer(time.Duration(r.GetTimeout()) * time.Second)
+		grace := time.NewTimer(pod.Seconds(r.GetTimeout()))
 		defer grace.Stop()
 		select {
 		case <-c.stopped:
