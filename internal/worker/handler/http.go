@@ -21,8 +21,8 @@ const (
 	hookAgent  = "kube-lifecycle/" + kubernetesVersion
 )
 
-// probeHTTP succeeds for a status from 200 to 399; one of 300 or more that is left
-// over when the redirects to the same host are followed comes with a warning.
+// probeHTTP succeeds for a status from 200 to 399. One of 300 or more comes with a warning: a redirect to
+// another host, or an answer that names nothing to follow.
 func (h *Handlers) probeHTTP(ctx context.Context, t Target, action *v1.HTTPGetAction, timeout time.Duration) Outcome {
 	request, err := newRequest(t, action, probeAgent)
 	if err != nil {
@@ -62,8 +62,6 @@ func (h *Handlers) hookHTTP(ctx context.Context, t Target, action *v1.HTTPGetAct
 	switch {
 	case err != nil:
 		return errors.New(text(err.Error()))
-	case answer.TooMany:
-		return fmt.Errorf("%s redirected more often than is followed", request.URL.Redacted())
 	case answer.Status >= 400:
 		h.log.V(2).Info("HTTP hook was answered with an error status, which counts as done",
 			"pod", klog.KObj(t.Pod), "url", request.URL.Redacted(), "status", answer.Status)

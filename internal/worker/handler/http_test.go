@@ -34,8 +34,16 @@ func serve(t *testing.T, secure bool) *httpServer {
 			fmt.Fprint(w, "a body")
 			return
 		}
+		if n, _ := fmt.Sscanf(r.URL.Path, "/ring/%d", &status); n == 1 {
+			http.Redirect(w, r, fmt.Sprintf("/ring/%d", (status+1)%3), http.StatusTemporaryRedirect)
+			return
+		}
+		if n, _ := fmt.Sscanf(r.URL.Path, "/away/%d", &status); n == 1 && status > 0 {
+			http.Redirect(w, r, fmt.Sprintf("/away/%d", status-1), http.StatusSeeOther)
+			return
+		}
 		switch r.URL.Path {
-		case "/elsewhere":
+		case "/elsewhere", "/away/0":
 			http.Redirect(w, r, "http://localhost:1/", http.StatusFound)
 		case "/loop":
 			http.Redirect(w, r, "/loop", http.StatusFound)
@@ -85,7 +93,9 @@ func TestHTTPProbe(t *testing.T) {
 		"/status/400": {Failure, "HTTP probe failed with statuscode: 400"},
 		"/status/500": {Failure, "HTTP probe failed with statuscode: 500"},
 		"/elsewhere":  {Warning, "localhost:1"},
-		"/loop":       {Warning, "Probe terminated redirects"},
+		"/loop":       {Failure, `/loop": stopped after 10 redirects`},
+		"/ring/0":     {Failure, "stopped after 10 redirects"},
+		"/away/10":    {Warning, "localhost:1"}, // the tenth leads elsewhere
 		"/huge":       {Success, ""},
 		"":            {Success, ""},
 	} {
@@ -215,7 +225,7 @@ func TestHTTPHook(t *testing.T) {
 		"done":              {plain, "/status/200", "HTTP", ""},
 		"any status counts": {plain, "/status/500", "HTTP", ""},
 		"elsewhere":         {plain, "/elsewhere", "HTTP", ""},
-		"in a circle":       {plain, "/loop", "HTTP", "redirected more often"},
+		"in a circle":       {plain, "/loop", "HTTP", "stopped after 10 redirects"},
 		"TLS":               {secure, "/", "HTTPS", ""},
 		"TLS to plain HTTP": {plain, "/", "HTTPS", ""},
 		"never answered":    {plain, "/hang", "HTTP", "context canceled"},

@@ -17,9 +17,12 @@ const (
 	maxBody = 10 << 10
 	// maxHead bounds status line and headers, those of informational answers included.
 	maxHead = 64 << 10
-	// maxRedirects is how many redirects are followed; the next one isn't.
+	// maxRedirects is how many redirects to the same host are followed; one more is an error.
 	maxRedirects = 10
 )
+
+// errRedirects ends a loop, in the words of net/http, which are those of the kubelet's events.
+var errRedirects = fmt.Errorf("stopped after %d redirects", maxRedirects)
 
 // errPlainHTTP says that a server which was asked with TLS answered without.
 var errPlainHTTP = errors.New("server gave HTTP response to HTTPS client")
@@ -41,8 +44,6 @@ type getAnswer struct {
 	// Body is the beginning of the body of an answer with a status of 3xx; other
 	// bodies are read but not kept.
 	Body []byte
-	// TooMany says that the answer is one redirect more than is followed.
-	TooMany bool
 }
 
 // httpClient makes the GET requests of probes and hooks: HTTP/1.1, each on a connection of its own,
@@ -55,9 +56,10 @@ type httpClient struct {
 	scratches sync.Pool
 }
 
-// get requests r and follows up to ten redirects that stay on the same host, as
-// documented for HTTP probes; one to another host is the answer. It returns as soon
-// as ctx ends. An error is a *url.Error around ctx's error, errPlainHTTP or the network's.
+// get requests r and follows up to ten redirects that stay on the same host; one to another host is the
+// answer, as documented for HTTP probes. More than ten are an error: where they lead to, nobody knows
+// (kubernetes/kubernetes#136698). It returns as soon as ctx ends. An error is a *url.Error around ctx's
+// error, errPlainHTTP, errRedirects or the network's.
 func (c *httpClient) get(ctx context.Context, r getRequest) (getAnswer, error) {
 	for hops := 0; ; hops++ {
 		answer, location, err := c.once(ctx, r)
@@ -75,8 +77,7 @@ func (c *httpClient) get(ctx context.Context, r getRequest) (getAnswer, error) {
 			return answer, nil
 		}
 		if hops == maxRedirects {
-			answer.TooMany = true
-			return answer, nil
+			return getAnswer{}, r.failed(errRedirects)
 		}
 		if next.URL.Scheme != "http" && next.URL.Scheme != "https" {
 			return getAnswer{}, r.failed(fmt.Errorf("redirect to %q refused: only http and https are followed", next.URL.Redacted()))
