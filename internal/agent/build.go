@@ -285,9 +285,10 @@ type alone struct {
 // Conditions are those that the node's object would have in a cluster.
 func (a alone) Conditions() []v1.NodeCondition {
 	var r nodeobject.Report
-	if runtime := a.runtime.Info(); !runtime.Ready {
-		r.NotReady = []string{runtime.Message}
-	} else if err := a.healthy(time.Now()); err != nil {
+	if r.NotReady = a.runtime.NotReady(); len(r.NotReady) > 0 {
+		return r.Status().Conditions
+	}
+	if err := a.healthy(time.Now()); err != nil {
 		r.NotReady = []string{err.Error()}
 	}
 	return r.Status().Conditions
@@ -317,10 +318,13 @@ func joins(cfg *config.Config, o Options) bool {
 	return cfg.Kubeconfig != "" && !o.StopAll && o.Once == nil
 }
 
-// statusPoll is how often the runtime is asked for its conditions; 0 where nobody is told.
+// alonePoll is how often the runtime is asked for its conditions where only the commands show them.
+const alonePoll = 20 * time.Second
+
+// statusPoll is how often the runtime is asked for its conditions.
 func statusPoll(cfg *config.Config, o Options) time.Duration {
 	if !joins(cfg, o) {
-		return 0
+		return alonePoll
 	}
 	return cfg.Kubelet.NodeStatusUpdateFrequency.Duration
 }

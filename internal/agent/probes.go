@@ -9,6 +9,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
@@ -21,10 +22,26 @@ func (e execer) ExecSync(ctx context.Context, id string, cmd []string, timeout t
 	switch {
 	case cri.IsExecTimeout(err):
 		err = fmt.Errorf("%w: %w", handler.ErrTimeout, err)
+	case cri.IsExecUnanswered(err):
+		err = fmt.Errorf("%w: %w", handler.ErrNoAnswer, err)
 	case cri.IsExecTooMuchOutput(err):
 		err = fmt.Errorf("%w: %w", handler.ErrTooMuchOutput, err)
 	}
 	return r.Stdout, r.Stderr, r.ExitCode, err
+}
+
+// Answers asks for what the container uses: containerd asks the container's shim for that, which another question to it
+// wouldn't reach, and reading it needs nothing of the container's processes.
+func (e execer) Answers(ctx context.Context, id string) error {
+	_, err := e.conn.ContainerStats(ctx, id)
+	return err
+}
+
+// frozen returns what reports whether a container's processes are frozen.
+func frozen(groups *cgroup.Manager) func(context.Context, handler.Target) bool {
+	return func(ctx context.Context, t handler.Target) bool {
+		return t.Pod != nil && groups.Frozen(ctx, t.Pod.UID, t.ID)
+	}
 }
 
 // probeMeter offers the probes' metrics to their manager.

@@ -145,6 +145,42 @@ func TestContainerdKilled(t *testing.T) {
 	}
 }
 
+// A containerd that answers nothing says nothing of containers, and is replaced under them.
+func TestContainerdHangs(t *testing.T) {
+	t.Parallel()
+	n := startTools(t)
+	n.Write("p.yaml", toolPod(n, "p", containers(
+		tool("main", "act", "livenessProbe: {exec: {command: [tools, check, /diary/well]}, periodSeconds: 1, failureThreshold: 1}"))))
+	touch(t, n, "p", "well")
+	n.Await("it runs", node.Ready("p"))
+	before, pid := n.RunningIDs(), n.Containerd()
+
+	n.SignalContainerd(syscall.SIGSTOP)
+	n.AwaitEvent("p", "Unhealthy", "{main}", "the container runtime doesn't answer")
+	n.Eventually("the node says so", func() error {
+		if text, _ := n.Deckhand("version"); !strings.Contains(text, "DeadlineExceeded") && !strings.Contains(text, "context deadline exceeded") {
+			return fmt.Errorf("version: %s", text)
+		}
+		return nil
+	})
+	n.Eventually("containerd is replaced", func() error {
+		if now := n.Containerd(); now == 0 || now == pid {
+			return fmt.Errorf("it is process %d, and was %d", now, pid)
+		}
+		return nil
+	})
+	n.Write("next.yaml", toolPod(n, "next", containers(tool("main", "act"))))
+	n.Await("pods start again, and nothing was restarted", node.Ready("p", "next"), noRestarts)
+	after := n.RunningIDs()
+	for name, id := range before {
+		if after[name] != id {
+			t.Errorf("%s is %s, and was %s", name, after[name], id)
+		}
+	}
+	untouch(t, n, "p", "well")
+	n.Await("a probe that fails counts", restarted("p", 1))
+}
+
 // A second agent on the same root directory says who is there and touches nothing.
 func TestSecondAgentIsRefused(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ func TestProbes(t *testing.T) {
 	n := startTools(t)
 	for name, test := range map[string]func(*testing.T, *node.Node){
 		"readiness": testReadiness, "startup and liveness": testStartupAndLiveness, "host network": testHostNetworkProbes,
+		"frozen": testFrozen,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,4 +94,26 @@ func testHostNetworkProbes(t *testing.T, n *node.Node) {
 	n.Await("it is ready", node.Ready("h"))
 	remove(t, n, "h")
 	inOrder(t, n, "h", "main started", "bye", "main got SIGTERM")
+}
+
+// A container that is frozen doesn't answer its probe, and is thawed to be ended, by that and with its pod.
+func testFrozen(t *testing.T, n *node.Node) {
+	n.Write("f.yaml", toolPod(n, "f", "terminationGracePeriodSeconds: 300", containers(
+		tool("main", "act", "livenessProbe: {exec: {command: [tools, check, /diary/well]}, periodSeconds: 1, failureThreshold: 2}"))))
+	touch(t, n, "f", "well")
+	s := n.Await("it runs", node.Ready("f"))
+	uid := string(view(t, s, "f").Pod.UID)
+	freeze := func(below ...string) {
+		t.Helper()
+		if err := n.Freeze(uid, below...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, id, _ := strings.Cut(status(t, s, "f", "main").ContainerID, "://")
+	freeze(id)
+	n.AwaitEvent("f", "Unhealthy", "{main}", "Liveness probe failed", "the container is frozen")
+	n.Await("it was ended and started again", runs("f", "main", 1), node.Ready("f"))
+	inOrder(t, n, "f", "main started", "main got SIGTERM", "main ended", "main started")
+	freeze()
+	remove(t, n, "f")
 }

@@ -13,6 +13,9 @@ import (
 // killIn kills the processes of one group. What it can't do shows when the group
 // can't be removed.
 func (m *Manager) killIn(dir string) {
+	if frozen(dir) {
+		_ = thaw(dir) // on cgroup v1 nothing dies in it before
+	}
 	killed := 0
 	for _, pid := range processes(dir) {
 		if pid == os.Getpid() {

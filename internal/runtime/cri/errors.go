@@ -45,8 +45,11 @@ func IsUnavailable(err error) bool {
 	return code(err) == codes.Unavailable || err != nil && strings.Contains(err.Error(), "server is not initialized yet")
 }
 
-// IsExecTimeout reports whether a command was given up because its time was over.
+// IsExecTimeout reports whether the runtime ended a command because its time was over.
 func IsExecTimeout(err error) bool { return errors.Is(err, errExecTimeout) }
+
+// IsExecUnanswered reports whether the runtime said nothing of a command that should have ended long ago.
+func IsExecUnanswered(err error) bool { return errors.Is(err, errExecUnanswered) }
 
 // IsExecTooMuchOutput reports whether a command printed more than can be returned, 16 MiB.
 // How it ended isn't known then.

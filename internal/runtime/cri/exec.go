@@ -38,8 +38,9 @@ const execWindow = 64 << 10
 const execSlack = 10 * time.Second
 
 var (
-	errExecTimeout = errors.New("the command's time is over")
-	errExecOutput  = errors.New("the command printed more than 16 MiB")
+	errExecTimeout    = errors.New("the command's time is over")
+	errExecUnanswered = errors.New("the runtime doesn't answer")
+	errExecOutput     = errors.New("the command printed more than 16 MiB")
 )
 
 // ExecResult is what a command in a container came to.
@@ -53,7 +54,7 @@ type ExecResult struct {
 // whom it gave its output. A command that ends with a code other than 0 is a
 // result, not an error; one that prints more than 16 MiB is an error, since
 // neither side takes so large a message (IsExecTooMuchOutput). timeout counts in whole
-// seconds, rounded up; 0 means none. See IsExecTimeout. Processes that the command
+// seconds, rounded up; 0 means none. See IsExecTimeout and IsExecUnanswered. Processes that the command
 // started may outlive the call. However many calls there are, and whatever their
 // commands print, they take little more memory than two of the largest answers.
 func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (out ExecResult, err error) {
@@ -65,18 +66,25 @@ func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string, timeout ti
 		defer cancel()
 	}
 	request := &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds}
+	begun := time.Now()
 	err = call(ctx, c, c.exec, "exec_sync", id, func(ctx context.Context, s *execService) error {
 		out, err = s.execSync(ctx, request, c.receivers)
-		return execError(err, timeout)
+		if ctx.Err() != nil && timeout > 0 && time.Since(begun) > timeout {
+			return fmt.Errorf("%w (the command may take %s)", errExecUnanswered, timeout)
+		}
+		return execError(err, timeout, time.Since(begun))
 	})
 	return out, err
 }
 
-// execError recognises what became of the command in the error of a call.
-func execError(err error, timeout time.Duration) error {
+// execError recognises what became of the command in the runtime's answer to a call.
+func execError(err error, timeout, took time.Duration) error {
 	switch status.Code(err) {
 	case codes.DeadlineExceeded:
-		return fmt.Errorf("%w (%s)", errExecTimeout, timeout)
+		// Before that, it is the time of something else: the runtime's own calls have deadlines, too.
+		if took >= timeout {
+			return fmt.Errorf("%w (%s)", errExecTimeout, timeout)
+		}
 	case codes.ResourceExhausted:
 		// gRPC has no other sign; the runtime itself may run out of other things.
 		if strings.Contains(err.Error(), "message larger than max") {

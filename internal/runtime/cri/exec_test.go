@@ -20,8 +20,12 @@ func TestExecResults(t *testing.T) {
 	var asked int64
 	serve(t, socket, &runtimeServer{exec: func(_ context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 		asked = r.Timeout
-		if r.Cmd[0] == "slow" {
+		switch r.Cmd[0] {
+		case "slow":
+			time.Sleep(time.Duration(r.Timeout) * time.Second) // as long as a command may take on the wire at least
 			return nil, status.Error(codes.DeadlineExceeded, "too slow")
+		case "other":
+			return nil, status.Error(codes.DeadlineExceeded, "connect to the shim: context deadline exceeded")
 		}
 		return &runtimeapi.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("err"), ExitCode: 3}, nil
 	}})
@@ -35,6 +39,32 @@ func TestExecResults(t *testing.T) {
 	}
 	if _, err := c.ExecSync(t.Context(), "id", []string{"slow"}, time.Second); !cri.IsExecTimeout(err) {
 		t.Errorf("unexpected error: %v", err)
+	}
+	// The deadline of a call that the runtime makes itself isn't the command's.
+	if _, err := c.ExecSync(t.Context(), "id", []string{"other"}, time.Minute); err == nil || cri.IsExecTimeout(err) || cri.IsExecUnanswered(err) {
+		t.Errorf("unexpected error: %v", err)
+	}
+}
+
+// Of a command of which the runtime says nothing it isn't known whether its time is over; also where the caller gives it less than a call may take.
+func TestExecUnanswered(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	serve(t, socket, &runtimeServer{exec: func(ctx context.Context, _ *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	c := dial(t, socket, nil)
+	within := func(d time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		_, err := c.ExecSync(ctx, "id", []string{"x"}, time.Second)
+		return err
+	}
+	if err := within(1500 * time.Millisecond); !cri.IsExecUnanswered(err) || cri.IsExecTimeout(err) {
+		t.Errorf("unexpected error: %v", err)
+	}
+	if err := within(100 * time.Millisecond); err == nil || cri.IsExecUnanswered(err) || cri.IsExecTimeout(err) {
+		t.Errorf("a call that was given up before the command's time: %v", err)
 	}
 }
 
@@ -145,12 +175,12 @@ func TestExecHasADeadline(t *testing.T) {
 		if deadline, ok := ctx.Deadline(); ok {
 			left = time.Until(deadline)
 		}
-		return nil, status.Error(codes.DeadlineExceeded, "as after the deadline")
+		return nil, status.Error(codes.Internal, "no")
 	}})
 	c := dial(t, socket, nil)
 	for timeout, want := range map[time.Duration]time.Duration{time.Second: 11 * time.Second, time.Hour: time.Hour + 10*time.Second, 0: 0} {
-		if _, err := c.ExecSync(t.Context(), "id", []string{"sh"}, timeout); !cri.IsExecTimeout(err) {
-			t.Errorf("unexpected error: %v", err)
+		if _, err := c.ExecSync(t.Context(), "id", []string{"sh"}, timeout); err == nil {
+			t.Error("no error")
 		}
 		if left > want || left < want-5*time.Second {
 			t.Errorf("a command with a timeout of %s has %s left when it arrives, want %s", timeout, left, want)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -24,6 +25,8 @@ func dial(socket string) (*grpc.ClientConn, error) {
 	// Not grpc's own unix resolver: it would read the path as part of a URL.
 	conn, err := grpc.NewClient("passthrough:///containerd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// It is on this machine: trying often costs nothing.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: askAgain, Multiplier: 1.6, MaxDelay: time.Second}, MinConnectTimeout: 20 * time.Second}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		}))

@@ -359,15 +359,31 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 	case !p.Runs(programs.Containerd):
 		why = "its program changed"
 	default:
-		if why, err = fewFiles(p); err != nil || why == "" {
+		if why, err = fewFiles(p); err != nil {
 			return p, err
+		}
+		if why == "" {
+			silent := r.awaitAnswer(ctx, p)
+			if silent == nil || ctx.Err() != nil {
+				return p, ctx.Err()
+			}
+			why = silent.Error()
 		}
 	}
 	r.log.Info("Restarting containerd; pods go on running", "pid", p.PID(), "reason", why)
-	err = p.Stop(ctx)
+	end, cancel := context.WithTimeout(ctx, stopWithin)
+	defer cancel()
+	err = p.Stop(end)
 	p.Reap()
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		r.log.Info("Killed containerd, which didn't stop; pods go on running", "pid", p.PID())
+		err = nil
+	}
 	return nil, err
 }
+
+// stopWithin is how long a containerd that is to be started again may take to stop before it is killed.
+const stopWithin = 20 * time.Second
 
 // fewFiles says that a containerd may have fewer files open than one that is started now, as its agent had a lower limit
 // than this one: it would fail pods with "too many open files".
@@ -391,7 +407,7 @@ func (r *Runtime) awaitReady(ctx context.Context, p *child.Process, fresh bool) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		if p.Wait(ctx) == nil {
+		if r.attend(ctx, p) == nil {
 			cancel(errors.New("it ended"))
 		}
 	})

@@ -37,7 +37,7 @@ func (r *Runtime) supervise(ctx context.Context) error {
 		r.mu.Unlock()
 		var healthy time.Duration
 		if p != nil {
-			if err := p.Wait(ctx); err != nil {
+			if err := r.attend(ctx, p); err != nil {
 				return ignoreEnd(ctx, err)
 			}
 			healthy = time.Since(ready)

@@ -53,6 +53,8 @@ type State struct {
 	// unready says which of its conditions keep the runtime from running pods; they are known since it is there.
 	unready []string
 	known   bool
+	// silent says why the last question wasn't answered, though lists were before; empty if it was.
+	silent string
 }
 
 // Info is what people are shown of the runtime.
@@ -64,7 +66,7 @@ type Info struct {
 }
 
 // New returns a state that knows nothing until Run. poll is how often a runtime is asked for its conditions, which
-// it tells nobody unasked; 0 if nobody wants to know.
+// it tells nobody unasked, and whether it answers at all; 0 if nobody wants to know.
 func New(rt Runtime, poll time.Duration, log logr.Logger) *State {
 	return &State{runtime: rt, poll: poll, log: log, listed: wake.NewSlot(), info: Info{Name: defaultName, Message: "not connected yet"}}
 }
@@ -104,7 +106,9 @@ func (s *State) wait() time.Duration {
 // ask asks the runtime what of it isn't known, and for its conditions. Where that doesn't change what pods get, the next
 // list says so if it doesn't answer.
 func (s *State) ask(ctx context.Context) {
-	info := s.Info()
+	s.mu.Lock()
+	info := s.info
+	s.mu.Unlock()
 	if !info.Ready {
 		return // a list that succeeds asks
 	}
@@ -133,13 +137,23 @@ func (s *State) take(info Info, st *runtimeapi.StatusResponse, err error) {
 	if !s.info.Ready || err != nil && s.poll == 0 {
 		return // one that went away meanwhile may come back as another version
 	}
-	can, unready := s.can, []string{fmt.Sprintf("container runtime is down: %v", err)}
-	if err == nil {
+	silent := ""
+	can, unready := s.can, []string(nil)
+	if err != nil {
+		silent = err.Error()
+		unready = []string{"container runtime is down: " + silent}
+	} else {
 		s.info.Name, s.info.Version = info.Name, info.Version
 		can, unready = translate.FeaturesOf(st), unreadyConditions(st)
 	}
+	switch {
+	case silent != "" && s.silent == "":
+		s.log.Error(err, "The container runtime doesn't answer; probes that need it count for nothing, and pods go on running")
+	case silent == "" && s.silent != "":
+		s.log.Info("The container runtime answers again")
+	}
 	changed := !s.known || !reflect.DeepEqual(s.can, can) || !slices.Equal(s.unready, unready)
-	s.can, s.unready, s.known = can, unready, true
+	s.can, s.unready, s.known, s.silent = can, unready, true, silent
 	if changed {
 		s.changed.Wake()
 	}
@@ -185,7 +199,7 @@ func (s *State) Relisted(err error) {
 		}
 	} else {
 		// Another version may come back.
-		s.info.Version, s.info.Message, s.known = "", err.Error(), false
+		s.info.Version, s.info.Message, s.known, s.silent = "", err.Error(), false, ""
 	}
 	changed := s.info != was
 	s.mu.Unlock()
@@ -213,7 +227,11 @@ func (s *State) Features() *translate.Features {
 func (s *State) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.info
+	info := s.info
+	if s.silent != "" {
+		info.Ready, info.Message = false, s.silent
+	}
+	return info
 }
 
 // Check asks the runtime whether it can run pods.

@@ -26,6 +26,8 @@ type runtime struct {
 	asked  int
 	config func(asked int) (*runtimeapi.RuntimeConfigResponse, error)
 	status []*runtimeapi.RuntimeCondition
+	// hung has it answer no question for its status.
+	hung bool
 }
 
 func (r *runtime) Version(context.Context) (*runtimeapi.VersionResponse, error) {
@@ -38,9 +40,13 @@ func (r *runtime) Version(context.Context) (*runtimeapi.VersionResponse, error) 
 	return &runtimeapi.VersionResponse{RuntimeName: "other", RuntimeVersion: r.version}, nil
 }
 
-func (r *runtime) Status(context.Context) (*runtimeapi.StatusResponse, error) {
+func (r *runtime) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.hung {
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: r.status}}, nil
 }
 
@@ -207,6 +213,46 @@ func TestNotReady(t *testing.T) {
 		s.Relisted(nil)
 		time.Sleep(time.Hour)
 		expect(false)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestHung: a runtime that lists once and then says nothing is told of, until it answers again; lists come too seldom for that.
+func TestHung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := &runtime{}
+		rt.becomes("1")
+		s := New(rt, time.Minute, testr.New(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		hangs := func(hung bool) {
+			rt.mu.Lock()
+			defer rt.mu.Unlock()
+			rt.hung = hung
+		}
+		s.Relisted(nil)
+		synctest.Wait()
+		if i := s.Info(); !i.Ready || len(s.NotReady()) > 0 {
+			t.Errorf("%+v, %q", i, s.NotReady())
+		}
+		hangs(true)
+		time.Sleep(time.Minute + answerLimit)
+		synctest.Wait()
+		if i := s.Info(); i.Ready || !strings.Contains(i.Message, "DeadlineExceeded") || len(s.NotReady()) != 1 {
+			t.Errorf("hung: %+v, %q", i, s.NotReady())
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		hangs(false)
+		time.Sleep(askAgain)
+		synctest.Wait()
+		if i := s.Info(); !i.Ready || i.Message != "" || len(s.NotReady()) > 0 {
+			t.Errorf("back: %+v, %q", i, s.NotReady())
+		}
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

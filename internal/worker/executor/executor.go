@@ -22,6 +22,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
@@ -88,6 +89,8 @@ type Cgroups interface {
 	Ensure(ctx context.Context, p *v1.Pod, l allocated.Limits) error
 	Resize(ctx context.Context, p *v1.Pod, l allocated.Limits) error
 	Remove(ctx context.Context, uid types.UID) error
+	// Thaw lets the processes of a frozen container run, of all the pod's containers if it is empty.
+	Thaw(ctx context.Context, uid types.UID, container string) error
 }
 
 // Devices knows the devices of containers.
@@ -294,6 +297,7 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	case pod.CreateSandbox:
 		id, err = r.createSandbox(ctx, d, a)
 	case pod.StopSandbox:
+		r.thaw(ctx, uid, "")
 		err = r.stopSandbox(ctx, d, o, a)
 	case pod.RemoveSandbox:
 		err = r.removeSandbox(ctx, o, a)
@@ -303,9 +307,13 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 		id, err = r.createContainer(ctx, d, o, a)
 	case pod.StartContainer:
 		err = r.startContainer(ctx, p, c, a)
-	case pod.PostStart, pod.PreStop:
+	case pod.PostStart:
+		err = r.hook(ctx, p, c, o, a)
+	case pod.PreStop:
+		r.thaw(ctx, uid, a.ID)
 		err = r.hook(ctx, p, c, o, a)
 	case pod.StopContainer:
+		r.thaw(ctx, uid, a.ID)
 		err = r.stopContainer(ctx, a)
 	case pod.RemoveContainer:
 		err = r.removeContainer(ctx, o, a)
@@ -451,7 +459,14 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 // clean removes what prepare made and the pod's records. The pod's directory goes
 // last, so that a clean-up that fails is found again after a restart.
 func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
-	group := r.cfg.Cgroups.Remove(ctx, uid)
+	if !nameable(uid) { // whoever made it, nothing on disk has that name
+		r.cfg.Allocations.Release(uid)
+		r.cfg.Allocations.Forget(uid)
+		r.forgetSandbox(uid)
+		r.cfg.Objects.Forget(uid)
+		return nil
+	}
+	group := absent(r.cfg.Cgroups.Remove(ctx, uid))
 	if group == nil { // also on a disk that can't be written
 		r.cfg.Allocations.Release(uid)
 	}
@@ -468,6 +483,20 @@ func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
 	}
 	r.cfg.Objects.Forget(uid)
 	return nil
+}
+
+// nameable reports whether directories can be named by the UID.
+func nameable(uid types.UID) bool {
+	return safeopen.Check("pod UID", string(uid)) == nil && len(uid) <= unix.NAME_MAX
+}
+
+// absent is an error of a removal, and nil if it says that the name is longer than a file's can be: there is no such thing. Names
+// are made of several, of which each may have its length.
+func absent(err error) error {
+	if errors.Is(err, unix.ENAMETOOLONG) {
+		return nil
+	}
+	return err
 }
 
 // removeLogs removes the pod's logs. Of a pod that no source has only the UID is known,
@@ -491,6 +520,9 @@ func logsOf(p *v1.Pod) layout.Pod {
 
 // removeLog removes the log of an instance that was removed.
 func (r *Executor) removeLog(o *pod.Observed, c *pod.Container) error {
+	if !nameable(o.UID) {
+		return nil // it never had one
+	}
 	err := r.cfg.Logs.Remove(layout.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID},
 		layout.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
 	if err != nil {

@@ -46,6 +46,13 @@ func (r *Executor) hook(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.
 	return r.cfg.Hooks.Hook(ctx, t, hook)
 }
 
+// thaw lets what is to end run, for its end. Where that fails the runtime is asked to end it all the same.
+func (r *Executor) thaw(ctx context.Context, uid types.UID, container string) {
+	if err := r.cfg.Cgroups.Thaw(ctx, uid, container); err != nil && ctx.Err() == nil {
+		r.cfg.Log.Error(err, "Can't thaw processes that are to end", "podUID", uid, "containerID", container)
+	}
+}
+
 // resizePod sets the limits of the pod's cgroup, and then tells the runtime. When they are those of its
 // allocation, and no higher, the resize is over.
 func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) error {

@@ -175,6 +175,7 @@ func (c cgroupsOf) CgroupParent(*v1.Pod) string                             { re
 func (c cgroupsOf) Ensure(context.Context, *v1.Pod, allocated.Limits) error { return nil }
 func (c cgroupsOf) Resize(context.Context, *v1.Pod, allocated.Limits) error { return nil }
 func (c cgroupsOf) Remove(context.Context, types.UID) error                 { return nil }
+func (c cgroupsOf) Thaw(context.Context, types.UID, string) error           { return nil }
 
 func (w *sandboxWorld) create(ctx context.Context, change ...func(*v1.PodSpec)) pod.Result {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}}
@@ -375,6 +376,60 @@ func TestContainersAreGivenTheirSandboxsConfiguration(t *testing.T) {
 	}
 }
 
+// nameless removes nothing of what can't be there.
+type nameless struct{ cgroupsOf }
+
+func (nameless) Remove(context.Context, types.UID) error { return errors.New("no such name") }
+
+// thaws are the pods and containers whose processes were to run, before what they ran for.
+type thaws struct {
+	cgroupsOf
+	Runtime
+	Observer
+	did []string
+}
+
+func (t *thaws) Thaw(_ context.Context, uid types.UID, container string) error {
+	t.did = append(t.did, fmt.Sprintf("thaw %s %q", uid, container))
+	return errors.New("not here") // which keeps nothing from being stopped
+}
+
+func (t *thaws) StopContainer(_ context.Context, id string, _ time.Duration) error {
+	t.did = append(t.did, "stop "+id)
+	return errors.New("enough")
+}
+
+func (t *thaws) StopPodSandbox(_ context.Context, id string) error {
+	t.did = append(t.did, "stop "+id)
+	return errors.New("enough")
+}
+
+func (*thaws) RequestRefresh(types.UID) {}
+
+// What is frozen can't end.
+func TestWhatIsToEndIsThawed(t *testing.T) {
+	th := &thaws{}
+	r := New(Config{Runtime: th, Observer: th, Cgroups: th, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}}})
+	r.Do(t.Context(), nil, nil, "u", pod.Action{Kind: pod.StopContainer, ID: "c"})
+	r.Do(t.Context(), nil, nil, "u", pod.Action{Kind: pod.StopSandbox, ID: "s"})
+	if want := []string{`thaw u "c"`, "stop c", `thaw u ""`, "stop s"}; !slices.Equal(th.did, want) {
+		t.Errorf("%q, want %q", th.did, want)
+	}
+}
+
+// What can't be in any directory by its UID is gone when the runtime has nothing of it.
+func TestAPodWhoseUIDIsNoNameEnds(t *testing.T) {
+	for _, uid := range []types.UID{"", "../x", types.UID(strings.Repeat("x", 300))} {
+		w := &sandboxWorld{}
+		r := w.runner()
+		r.cfg.Cgroups, r.cfg.Logs, r.cfg.Records, r.cfg.Allocations = nameless{cgroupsOf{w}}, noLogs{}, noRecords{}, grants{}
+		r.cfg.Volumes = cleaning{err: errors.New("no such name")}
+		if done := r.Do(t.Context(), nil, nil, uid, pod.Action{Kind: pod.CleanPod}); done.Failure != nil {
+			t.Errorf("%q: %s", uid, done.Failure.Message)
+		}
+	}
+}
+
 // stops are the sandboxes that were asked to stop. Their networks hang until they are let go.
 type stops struct {
 	Runtime
@@ -397,7 +452,7 @@ func (*stops) SandboxStopped(string) {}
 func TestDeadSandboxesAreStoppedInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stops{let: make(chan struct{})}
-		r := New(Config{Runtime: s, Observer: s, Parallel: 1, Log: logr.Discard()})
+		r := New(Config{Runtime: s, Observer: s, Cgroups: cgroupsOf{}, Parallel: 1, Log: logr.Discard()})
 		o := &pod.Observed{UID: "u", Sandboxes: []pod.Sandbox{
 			{ID: "dead1", State: pod.SandboxNotReady}, {ID: "dead2", State: pod.SandboxNotReady}, {ID: "dead3", State: pod.SandboxNotReady},
 			{ID: "host", State: pod.SandboxNotReady, HostNetwork: true}, {ID: "ready", State: pod.SandboxReady}}}

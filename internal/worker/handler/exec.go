@@ -9,9 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// execSlack is how much longer than a command's time the runtime is waited for: it
-// ends the command and says so.
-const execSlack = time.Second
+// answerWithin is how long a runtime that gave no answer to a command may take to say that it is alive.
+const answerWithin = 5 * time.Second
 
 func (h *Handlers) probeExec(ctx context.Context, t Target, action *v1.ExecAction, timeout time.Duration) Outcome {
 	cmd, err := expand(action.Command, t.Container)
@@ -26,11 +25,30 @@ func (h *Handlers) probeExec(ctx context.Context, t Target, action *v1.ExecActio
 		// How it ended isn't known: a probe that nobody could ever fail is worse than one that fails.
 		return failure(ErrTooMuchOutput.Error())
 	case err != nil:
-		return unknown(err)
+		return h.notRun(ctx, t, cmd, timeout, err)
 	case code != 0:
 		return Outcome{State: Failure, Message: text(exited(cmd, code)), Output: text(output)}
 	}
 	return Outcome{State: Success}
+}
+
+// notRun is the outcome of a probe whose command the runtime didn't carry out. A runtime that is hung or away says
+// nothing of the container (kubernetes/kubernetes#45419). A container that is frozen does: it answers nobody, though
+// runtimes refuse to run a command in it. And where the runtime is alive and the command had all its time, it is the
+// command that can't be ended.
+func (h *Handlers) notRun(ctx context.Context, t Target, cmd command, timeout time.Duration, err error) Outcome {
+	if h.frozen != nil && h.frozen(ctx, t) {
+		return failure(fmt.Sprintf("the container is frozen: its processes don't run, nor does %s", cmd))
+	}
+	if !errors.Is(err, ErrNoAnswer) {
+		return unknown(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	if h.answers == nil || h.answers(ctx, t.ID) != nil {
+		return unknown(err)
+	}
+	return failure(timedOut(cmd, timeout))
 }
 
 // hookExec sets no time: the runtime would kill a command that may go on until its container is killed.
@@ -43,30 +61,24 @@ func (h *Handlers) hookExec(ctx context.Context, t Target, action *v1.ExecAction
 	return err
 }
 
-// run runs cmd and returns what it wrote. The error of a command that took too long
-// wraps ErrTimeout, also where the runtime doesn't answer in time, and that of one
-// that printed too much ErrTooMuchOutput. No error contains the values of variables.
+// run runs cmd and returns what it wrote. The error of a command that took too long wraps ErrTimeout, that of one
+// that the runtime doesn't answer ErrNoAnswer, and that of one that printed too much ErrTooMuchOutput. No error contains
+// the values of variables.
 func (h *Handlers) run(ctx context.Context, id string, cmd command, timeout time.Duration) (output string, code int, err error) {
-	within := ctx
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeout(ctx, timeout+execSlack)
-		defer cancel()
-	}
-	stdout, stderr, code, err := h.exec.ExecSync(within, id, cmd.args, timeout)
-	switch {
-	case err == nil && code == 0:
-		return "", 0, nil
-	case err == nil:
-		return combined(stdout, stderr), code, nil
-	case within.Err() != nil && ctx.Err() == nil, errors.Is(err, ErrTimeout):
-		err = ErrTimeout
-	case errors.Is(err, ErrTooMuchOutput):
-		err = ErrTooMuchOutput
-	default:
-		if said := cmd.conceal(err.Error()); said != err.Error() {
-			err = errors.New(said)
+	stdout, stderr, code, err := h.exec.ExecSync(ctx, id, cmd.args, timeout)
+	if err == nil {
+		if code == 0 {
+			return "", 0, nil
 		}
+		return combined(stdout, stderr), code, nil
+	}
+	for _, known := range []error{ErrTimeout, ErrNoAnswer, ErrTooMuchOutput} {
+		if errors.Is(err, known) {
+			return "", 0, fmt.Errorf("run %s in the container: %w", cmd, known)
+		}
+	}
+	if said := cmd.conceal(err.Error()); said != err.Error() {
+		err = errors.New(said)
 	}
 	return "", 0, fmt.Errorf("run %s in the container: %w", cmd, err)
 }

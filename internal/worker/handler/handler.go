@@ -28,9 +28,13 @@ const maxText = 10 << 10
 // defaultTimeout is that of a probe without one (v1.Probe.timeoutSeconds).
 const defaultTimeout = time.Second
 
-// ErrTimeout is what an Execer's error wraps if the command was aborted
+// ErrTimeout is what an Execer's error wraps if the runtime aborted the command
 // at its timeout.
 var ErrTimeout = errors.New("the command's time is over")
+
+// ErrNoAnswer is what an Execer's error wraps if the runtime said nothing in the command's time, and some seconds more.
+// Whether the command ran isn't known.
+var ErrNoAnswer = errors.New("the container runtime doesn't answer")
 
 // ErrTooMuchOutput is what an Execer's error wraps if the command printed more than
 // the runtime returns, so that its exit code isn't known.
@@ -38,8 +42,8 @@ var ErrTooMuchOutput = errors.New("the command printed more than 16 MiB")
 
 // Execer runs a command in container id and waits for it. A command that ends with
 // a code other than 0 is no error. timeout 0 means none; an error for a command that
-// took longer wraps ErrTimeout, for one that printed too much ErrTooMuchOutput. It
-// returns soon after ctx ends.
+// took longer wraps ErrTimeout, for one that printed too much ErrTooMuchOutput, and ErrNoAnswer where the runtime
+// is silent some seconds after the timeout. It returns soon after ctx ends.
 type Execer interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int, err error)
 }
@@ -85,6 +89,10 @@ type Outcome struct {
 // Config is what Handlers need.
 type Config struct {
 	Exec Execer
+	// Frozen reports whether the container's processes are frozen. It may be nil.
+	Frozen func(context.Context, Target) bool
+	// Answers asks the runtime, and what of it looks after the container, for a sign of life. It may be nil.
+	Answers func(ctx context.Context, id string) error
 	// SleepCut is called when a hook's sleep is cut short; it may be nil.
 	SleepCut func()
 	Log      logr.Logger
@@ -93,16 +101,20 @@ type Config struct {
 // Handlers carries out probes and hooks. It may be used by any number of goroutines.
 type Handlers struct {
 	exec     Execer
+	frozen   func(context.Context, Target) bool
+	answers  func(ctx context.Context, id string) error
 	sleepCut func()
 	log      logr.Logger
 	http     httpClient
 }
 
 // New returns Handlers.
-func New(c Config) *Handlers { return &Handlers{exec: c.Exec, sleepCut: c.SleepCut, log: c.Log} }
+func New(c Config) *Handlers {
+	return &Handlers{exec: c.Exec, frozen: c.Frozen, answers: c.Answers, sleepCut: c.SleepCut, log: c.Log}
+}
 
-// Probe tries probe once and returns within its timeoutSeconds (a command may take
-// execSlack longer), or as soon as ctx ends, with Unknown.
+// Probe tries probe once and returns within its timeoutSeconds, or as soon as ctx ends, with Unknown. A command takes
+// longer where the runtime is slow to start or to end it.
 func (h *Handlers) Probe(ctx context.Context, t Target, probe *v1.Probe) Outcome {
 	timeout := pod.Seconds(probe.TimeoutSeconds)
 	if timeout <= 0 {

@@ -73,7 +73,8 @@ func TestExecProbe(t *testing.T) {
 		"runtime error": {err: errors.New("no such container"), state: Unknown, message: `run "true $x" in the container: no such container`},
 		"too long": {err: fmt.Errorf("rpc: %w", ErrTimeout), state: Failure,
 			message: `command timed out: "true $x" timed out after 3s`},
-		"too much": {err: fmt.Errorf("rpc: %w", ErrTooMuchOutput), state: Failure, message: "the command printed more than 16 MiB"},
+		"unanswered": {err: fmt.Errorf("rpc: %w", ErrNoAnswer), state: Unknown, message: `run "true $x" in the container: the container runtime doesn't answer`},
+		"too much":   {err: fmt.Errorf("rpc: %w", ErrTooMuchOutput), state: Failure, message: "the command printed more than 16 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := handlers(func(_ context.Context, id string, cmd []string, timeout time.Duration) (string, string, int, error) {
@@ -129,19 +130,57 @@ func TestVariablesInProbesCommand(t *testing.T) {
 	want(t, o, Unknown, "argument 1 of the probe's command is longer")
 }
 
-// A runtime that doesn't answer holds up no probe. A hook has no time of its own: it ends with its context.
-func TestRuntimeHangs(t *testing.T) {
+// A probe whose command the runtime doesn't carry out says nothing of the container, unless that is frozen, or the
+// runtime is alive: then the command is what hangs.
+func TestExecProbeThatTheRuntimeDoesntCarryOut(t *testing.T) {
+	away := errors.New("connection refused")
+	silent := fmt.Errorf("rpc: %w", ErrNoAnswer)
+	for name, c := range map[string]struct {
+		err     error
+		frozen  bool
+		answers error
+		state   State
+		message string
+	}{
+		"away":               {away, false, nil, Unknown, "connection refused"},
+		"hung":               {silent, false, away, Unknown, "the container runtime doesn't answer"},
+		"hung while asked":   {silent, false, context.DeadlineExceeded, Unknown, "the container runtime doesn't answer"},
+		"the command hangs":  {silent, false, nil, Failure, `command timed out: "x" timed out after 3s`},
+		"frozen and refused": {errors.New("cannot exec in a paused container"), true, nil, Failure, `the container is frozen: its processes don't run, nor does "x"`},
+		"frozen and silent":  {silent, true, away, Failure, "the container is frozen"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := New(Config{Log: logr.Discard(),
+					Exec: execer(func(context.Context, string, []string, time.Duration) (string, string, int, error) {
+						return "", "", 0, c.err
+					}),
+					Frozen: func(_ context.Context, t Target) bool { return c.frozen && t.ID == "abc" },
+					Answers: func(ctx context.Context, id string) error {
+						if errors.Is(c.answers, context.DeadlineExceeded) {
+							<-ctx.Done()
+							return ctx.Err()
+						}
+						return c.answers
+					}})
+				began := time.Now()
+				want(t, h.Probe(t.Context(), Target{ID: "abc"}, execProbe("x")), c.state, c.message)
+				if took := time.Since(began); took > answerWithin {
+					t.Errorf("took %s", took)
+				}
+			})
+		})
+	}
+}
+
+// A hook has no time of its own: it ends with its context.
+func TestHookWhileTheRuntimeHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := handlers(func(ctx context.Context, _ string, _ []string, _ time.Duration) (string, string, int, error) {
 			<-ctx.Done()
 			return "", "", 0, ctx.Err()
 		})
 		began := time.Now()
-		want(t, h.Probe(t.Context(), Target{}, execProbe("x")), Failure, "timed out after 3s")
-		if took := time.Since(began); took < 3*time.Second || took > 5*time.Second {
-			t.Errorf("took %s", took)
-		}
-		began = time.Now()
 		hook := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"x"}}}
 		hooked, gone := context.WithCancel(t.Context())
 		time.AfterFunc(time.Hour, gone)

@@ -222,6 +222,21 @@ func (n *Node) CgroupFile(uid, id string, names ...string) (string, error) {
 	return "", fmt.Errorf("no control group of container %s has %v", id, names)
 }
 
+// Freeze freezes the control group of a pod, or what is below it: a container's.
+func (n *Node) Freeze(uid string, below ...string) error {
+	for _, v := range [][2]string{{"freezer.state", "FROZEN"}, {"cgroup.freeze", "1"}} { // cgroup v1's, and v2's
+		for _, qos := range []string{"", "burstable", "besteffort"} {
+			for _, dir := range cgroupDirs(filepath.Join(append([]string{n.CgroupRoot, "kubepods", qos, "pod" + uid}, below...)...)) {
+				path := filepath.Join(dir, v[0])
+				if _, err := os.Stat(path); err == nil {
+					return os.WriteFile(path, []byte(v[1]), 0)
+				}
+			}
+		}
+	}
+	return fmt.Errorf("pod %s has no control group that can be frozen", uid)
+}
+
 // list are the names in a directory; none if it doesn't exist.
 func list(dir string) []string {
 	entries, err := os.ReadDir(dir)

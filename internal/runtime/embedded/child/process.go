@@ -143,12 +143,7 @@ func eldest(parents map[int]int) []int {
 
 // parentOf is a process' parent; 0 if that isn't known.
 func parentOf(pid int) int {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0
-	}
-	// The name, in parentheses, may hold anything: the state and the parent come after the last one.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	fields := statFields(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if len(fields) < 2 {
 		return 0
 	}
@@ -261,6 +256,9 @@ func (p *Process) Stop(ctx context.Context) error {
 	return errors.Join(fmt.Errorf("containerd (pid %d) didn't stop, so it is killed: %w", p.pid, err),
 		p.signal(unix.SIGKILL), p.Wait(context.WithoutCancel(ctx)))
 }
+
+// Kill ends containerd without asking it. Shims and containers go on. Wait says when it has ended.
+func (p *Process) Kill() error { return p.signal(unix.SIGKILL) }
 
 func (p *Process) signal(sig unix.Signal) error {
 	raw, err := p.pidfd.SyscallConn()

@@ -1,0 +1,39 @@
+package child
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestActivity(t *testing.T) {
+	own := &Process{pid: os.Getpid()}
+	before := own.Activity()
+	for deadline := time.Now().Add(30 * time.Second); own.Activity().CPU < before.CPU+5*tick; {
+		if time.Now().After(deadline) {
+			t.Fatalf("a process that works has used %s, and %s before", own.Activity().CPU, before.CPU)
+		}
+	}
+	p, _, _ := start(t, "obey")
+	if err := p.signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stopped := p.Activity()
+	for range 20 {
+		if a := p.Activity(); a.Blocked || a.CPU > stopped.CPU+tick {
+			t.Fatalf("a process that was stopped: %+v, before %+v", a, stopped)
+		}
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.Reap()
+	if a := p.Activity(); a != (Activity{}) {
+		t.Errorf("one that has ended: %+v", a)
+	}
+}
