@@ -315,12 +315,22 @@ func others(s *v1.PodStatus) []v1.PodCondition {
 	return list
 }
 
+// maxUID is how long a UID may be, as in manifests.
+const maxUID = 128
+
+// maxName is how long the API lets names be: those of DNS subdomains.
+const maxName = 253
+
 // check refuses what would harm this node: what becomes part of a path, and containers that can't be told apart.
 func check(p *v1.Pod) error {
 	for _, field := range [...][2]string{{"metadata.uid", string(p.UID)}, {"metadata.namespace", p.Namespace}, {"metadata.name", p.Name}} {
 		if err := element(field[0], field[1]); err != nil {
 			return err
 		}
+	}
+	// API servers make UIDs, of 36 characters. What is longer has no place in names that the UID is a part of: control groups, logs.
+	if len(p.UID) > maxUID {
+		return fmt.Errorf("metadata.uid has %d characters, and may have %d at most", len(p.UID), maxUID)
 	}
 	if len(p.Spec.Containers) == 0 {
 		return fmt.Errorf("spec.containers is empty")
@@ -369,6 +379,9 @@ func check(p *v1.Pod) error {
 func element(what, name string) error {
 	if err := safeopen.Check(what, name); err != nil {
 		return err
+	}
+	if len(name) > maxName {
+		return fmt.Errorf("%s %q... has %d characters, and may have %d at most", what, name[:60], len(name), maxName)
 	}
 	if strings.ContainsAny(name, "_\x00\n") {
 		return fmt.Errorf("%s %q has a character that no API server allows", what, name)

@@ -118,6 +118,8 @@ func TestCheck(t *testing.T) {
 	for name, change := range map[string]func(*v1.Pod){
 		"no UID":                  func(p *v1.Pod) { p.UID = "" },
 		"a UID that leads away":   func(p *v1.Pod) { p.UID = "../x" },
+		"an endless UID":          func(p *v1.Pod) { p.UID = types.UID(strings.Repeat("x", 129)) },
+		"an endless name":         func(p *v1.Pod) { p.Name = strings.Repeat("x", 300) },
 		"a namespace of two":      func(p *v1.Pod) { p.Namespace = "a/b" },
 		"a name with a separator": func(p *v1.Pod) { p.Name = "a_b" },
 		"no containers":           func(p *v1.Pod) { p.Spec.Containers = nil },

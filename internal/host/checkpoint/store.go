@@ -30,6 +30,8 @@ const version = 1
 // use, for one record by one caller at a time.
 type Store struct {
 	dir string
+	// turns has a place for each caller that may be at the disk.
+	turns chan struct{}
 
 	mu sync.Mutex
 	// refused has the records that turned out to be a newer version's, by path.
@@ -38,7 +40,19 @@ type Store struct {
 
 // New returns the store in dir, which Save makes if need be (mode 0700). There may
 // be one Store per dir at a time.
-func New(dir string) *Store { return &Store{dir: dir, refused: map[string]error{}} }
+func New(dir string) *Store {
+	return &Store{dir: dir, turns: make(chan struct{}, atOnce), refused: map[string]error{}}
+}
+
+// atOnce is how many records are read, written or removed at a time. Each takes a thread, which the process keeps, while it waits
+// for the disk, and thousands of pods may come at once; disks aren't faster with more.
+const atOnce = 16
+
+// turn waits for a place at the disk, and returns what gives it back.
+func (s *Store) turn() (done func()) {
+	s.turns <- struct{}{}
+	return func() { <-s.turns }
+}
 
 // Load reads what was saved last as the pod's record of this kind into v, a
 // pointer for encoding/json. found is false if there is nothing, or nothing that
@@ -50,6 +64,7 @@ func (s *Store) Load(uid types.UID, kind string, v any) (found bool, err error) 
 	if err != nil {
 		return false, err
 	}
+	defer s.turn()()
 	Sweep(path)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,6 +122,7 @@ func (s *Store) Save(uid types.UID, kind string, v any, durable bool) error {
 	if err != nil {
 		return err
 	}
+	defer s.turn()()
 	if err := s.refusal(path); err != nil {
 		return err
 	}
@@ -140,6 +156,7 @@ func (s *Store) Remove(uid types.UID) error {
 	if err != nil {
 		return err
 	}
+	defer s.turn()()
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the pod's records: %w", err)
 	}

@@ -317,3 +317,27 @@ func TestManyPodsAtOnce(t *testing.T) {
 		t.Errorf("left: %v, %v", uids, err)
 	}
 }
+
+// However many pods come at once, few threads wait for the disk.
+func TestManyRecordsTakeFewThreads(t *testing.T) {
+	threads := func() int {
+		entries, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	s, before := checkpoint.New(t.TempDir()), threads()
+	var all sync.WaitGroup
+	for i := range 1000 {
+		all.Go(func() {
+			if err := s.Save(types.UID(fmt.Sprint("pod-", i)), "kept", record{N: i}, true); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if more := threads() - before; more > 60 {
+		t.Errorf("1,000 records took %d threads more", more)
+	}
+}

@@ -263,7 +263,8 @@ func within(dir string, f func(*os.Root) error) error {
 		defer root.Close()
 		err = f(root)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	// A directory's name is made of several: one that is longer than a name can be was never there.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG) {
 		return nil
 	}
 	return err
