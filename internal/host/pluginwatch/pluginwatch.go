@@ -24,6 +24,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
+	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 )
 
@@ -56,8 +57,9 @@ type Config struct {
 
 // limits of dealing with one plugin.
 type limits struct {
-	// call is how long asking and registering may take.
-	call time.Duration
+	// call is how long asking and registering may take; the first time only firstCall, so that many that say nothing
+	// hold up one that does for some seconds at most.
+	call, firstCall time.Duration
 	// A plugin that fails is tried again after first, doubling to most.
 	first, most time.Duration
 }
@@ -66,11 +68,17 @@ type limits struct {
 type Watcher struct {
 	conf   Config
 	limits limits
+	// asking limits how many sockets there are connections to. Those that have failed less often go first.
+	asking *gate.Gate
 }
+
+// asked is how many plugins are asked what they are at a time: each costs descriptors, and somebody may have left thousands
+// of sockets there that nobody serves.
+const asked = 32
 
 // New returns a watcher that Run runs.
 func New(c Config) *Watcher {
-	return &Watcher{c, limits{call: 10 * time.Second, first: 50 * time.Millisecond, most: 2 * time.Minute}}
+	return &Watcher{c, limits{call: 10 * time.Second, firstCall: time.Second, first: 50 * time.Millisecond, most: 2 * time.Minute}, gate.New(asked)}
 }
 
 // identity tells a socket from another one of its name.
@@ -184,8 +192,8 @@ func sockets(dir string) map[string]identity {
 // follow registers the plugin at a socket, however often that takes, and says when it is gone. agent ends with the agent.
 func (w *Watcher) follow(ctx, agent context.Context, path string) {
 	log, told := w.conf.Log.WithValues("path", path), ""
-	for wait := w.limits.first; ctx.Err() == nil; wait = min(2*wait, w.limits.most) {
-		r, err := w.register(ctx, agent, path)
+	for wait, failed := w.limits.first, 0; ctx.Err() == nil; wait, failed = min(2*wait, w.limits.most), failed+1 {
+		r, err := w.register(ctx, agent, path, failed)
 		switch {
 		case err == nil:
 			log.Info("A plugin has registered", "type", r.Type, "plugin", r.Name, "endpoint", r.Endpoint)
@@ -210,9 +218,18 @@ func (w *Watcher) follow(ctx, agent context.Context, path string) {
 	}
 }
 
-// register asks the plugin what it is, has it registered, and tells it so.
-func (w *Watcher) register(ctx, agent context.Context, path string) (Registration, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.limits.call)
+// register asks the plugin what it is, has it registered, and tells it so. failed is how often that went wrong before.
+func (w *Watcher) register(ctx, agent context.Context, path string, failed int) (Registration, error) {
+	release, err := w.asking.Acquire(ctx, -failed)
+	if err != nil {
+		return Registration{}, err
+	}
+	defer release()
+	within := w.limits.call
+	if failed == 0 {
+		within = w.limits.firstCall
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	conn, err := Connect(path)
 	if err != nil {

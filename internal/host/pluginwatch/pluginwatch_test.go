@@ -146,7 +146,7 @@ func watchUntil(t *testing.T, u *user, call time.Duration) (dir string, stop fun
 	t.Helper()
 	dir = t.TempDir()
 	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u}, Log: logr.Discard()})
-	w.limits = limits{call: call, first: 5 * time.Millisecond, most: 20 * time.Millisecond}
+	w.limits = limits{call: call, firstCall: call, first: 5 * time.Millisecond, most: 20 * time.Millisecond}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -288,5 +288,47 @@ func TestBadPlugins(t *testing.T) {
 	await(t, "the plugin that is taken at last", func() bool { return slices.Contains(p.said(), "ok") })
 	if said := u.said(); strings.Contains(said, "gone") || strings.Contains(said, "hangs") || strings.Contains(said, "other") || len(other.said()) > 0 {
 		t.Errorf("%s; the other was told %v", said, other.said())
+	}
+}
+
+// Thousands of sockets that nobody serves take few descriptors, and a plugin beside them is registered all the same.
+func TestManySilentSockets(t *testing.T) {
+	const sockets = 400
+	dir := t.TempDir()
+	for i := range sockets {
+		l, err := socket.Listen(filepath.Join(dir, fmt.Sprintf("silent-%03d.sock", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	serve(t, filepath.Join(dir, "z-reg.sock"), &plugin{info: info("z")})
+	before, most := open(), 0
+	u := &user{}
+	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u}, Log: logr.Discard()})
+	w.limits.firstCall = 100 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer running.Wait()
+	defer cancel()
+	await(t, "the plugin that answers", func() bool {
+		most = max(most, open())
+		return u.said() != ""
+	})
+	// At most two of each that is asked, in the same process: its own end, and none that was accepted.
+	if more := most - before; more > 2*asked+20 {
+		t.Errorf("%d silent sockets take %d descriptors", sockets, more)
 	}
 }

@@ -161,3 +161,34 @@ func TestManyDevices(t *testing.T) {
 		t.Errorf("it took %s; devices are at %v", took, at)
 	}
 }
+
+// TestAPluginThatListsInALoop: its lists are received at a pace that leaves the CPU to others, in order, and the last one soon.
+func TestAPluginThatListsInALoop(t *testing.T) {
+	r := newRig(t)
+	f := devicestest.New(t, r.conf.Dir, gpu, "n0")
+	r.plugs(f)
+	began, n := time.Now(), 0
+	for time.Since(began) < time.Second {
+		n++
+		f.Set(func() { f.Devices = []*api.Device{devicestest.Device(fmt.Sprint("n", n), api.Healthy)} })
+	}
+	last := fmt.Sprint("n", n)
+	f.Set(func() { f.Devices = []*api.Device{devicestest.Device(last, api.Healthy)} })
+	lists, known := 0, ""
+	for known != last {
+		if time.Since(began) > time.Minute {
+			t.Fatalf("a minute later %q is known, not %q", known, last)
+		}
+		r.Manager.mu.RLock()
+		for id := range r.resources[gpu].devices {
+			if id != known {
+				known, lists = id, lists+1
+			}
+		}
+		r.Manager.mu.RUnlock()
+		time.Sleep(100 * time.Microsecond)
+	}
+	if most := int(time.Since(began)/perList) + 10; lists > most {
+		t.Errorf("%d lists were taken in %s", lists, time.Since(began))
+	}
+}

@@ -236,6 +236,11 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 			log.Info("A device plugin has registered", "devices", len(list.GetDevices()))
 		}
 		m.listed(ctx, p, list.GetDevices())
+		// One that lists all the time has to wait: what it sends meanwhile fills its stream.
+		select {
+		case <-ctx.Done():
+		case <-time.After(perList + time.Duration(len(list.GetDevices()))*perDevice):
+		}
 	}
 	m.mu.Lock()
 	delete(m.followed, p)
@@ -262,6 +267,12 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 		m.affected.Wake(affected...)
 	}
 }
+
+// How long a plugin's next list isn't received, for a list and for each device in it: some twenty times what taking it in costs.
+const (
+	perList   = time.Millisecond
+	perDevice = 20 * time.Microsecond
+)
 
 // listed takes in the devices that a plugin has by now. ctx is that of following it.
 func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
