@@ -177,6 +177,9 @@ func TestAgentRestartAdopts(t *testing.T) {
 	in.Launch(t)
 	pod := in.RunPod(t, "one", nil)
 	pid := in.Runtime.PID()
+	if env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || !strings.Contains("\x00"+string(env), "\x00GOGC=30\x00") {
+		t.Errorf("it keeps as much garbage as it likes: %q, %v", env, err)
+	}
 	in.StopRun(t)
 	l, err := in.Config.Layout()
 	if err != nil {
