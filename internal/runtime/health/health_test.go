@@ -42,12 +42,13 @@ func (r *runtime) Version(context.Context) (*runtimeapi.VersionResponse, error) 
 
 func (r *runtime) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.hung {
+	hung, conditions := r.hung, r.status
+	r.mu.Unlock()
+	if hung {
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: r.status}}, nil
+	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: conditions}}, nil
 }
 
 func (r *runtime) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {

@@ -91,7 +91,7 @@ type Config struct {
 	Exec Execer
 	// Frozen reports whether the container's processes are frozen. It may be nil.
 	Frozen func(context.Context, Target) bool
-	// Answers asks the runtime, and what of it looks after the container, for a sign of life. It may be nil.
+	// Answers asks the runtime, and its part that looks after the container, something that both have to answer. It may be nil.
 	Answers func(ctx context.Context, id string) error
 	// SleepCut is called when a hook's sleep is cut short; it may be nil.
 	SleepCut func()
