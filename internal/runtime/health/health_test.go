@@ -249,7 +249,7 @@ func TestHung(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		hangs(false)
-		time.Sleep(askAgain)
+		time.Sleep(answerLimit + 2*askAgain) // the question that is under way has to end
 		synctest.Wait()
 		if i := s.Info(); !i.Ready || i.Message != "" || len(s.NotReady()) > 0 {
 			t.Errorf("back: %+v, %q", i, s.NotReady())
