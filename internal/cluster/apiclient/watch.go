@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Selectors choose objects, in the API's syntax; empty ones choose all.
@@ -272,7 +274,7 @@ func (w *watcher) follow(ctx context.Context) (events int, err error) {
 	if err != nil {
 		return 0, diagnose(&garbledError{err}, o, s.id)
 	}
-	end := time.AfterFunc(time.Duration(lasts)*time.Second+overdue, func() { cancel(errOverdue) })
+	end := time.AfterFunc(pod.Seconds(lasts)+overdue, func() { cancel(errOverdue) })
 	defer end.Stop()
 	events, err = w.hear(ctx, in, cancel)
 	switch cause := context.Cause(ctx); {
