@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -102,6 +103,12 @@ func testFrozen(t *testing.T, n *node.Node) {
 		tool("main", "act", "livenessProbe: {exec: {command: [tools, check, /diary/well]}, periodSeconds: 1, failureThreshold: 2}"))))
 	touch(t, n, "f", "well")
 	s := n.Await("it runs", node.Ready("f"))
+	n.Eventually("it can be told to end", func() error { // not before it says so: it is the first process in its container
+		if times(t, n, "f", "main started") == 0 {
+			return errors.New("it hasn't started")
+		}
+		return nil
+	})
 	uid := string(view(t, s, "f").Pod.UID)
 	freeze := func(below ...string) {
 		t.Helper()
