@@ -107,8 +107,11 @@ e2e: tools images deckhand kubelet controlplane ## Run the end-to-end tests on a
 	exit $$failed
 
 .PHONY: conformance
-conformance: deckhand ## Run Kubernetes' own conformance specs for nodes against deckhand (as root; an hour the first time). See test/conformance.
-	LAB=$(CONFORMANCE_DIR) AGENT=$(BIN)/deckhand test/conformance/run.sh
+conformance: deckhand ## Run Kubernetes' own conformance specs, of a cluster and of one node, against deckhand (as root; two hours the first time). See test/conformance.
+	export LAB=$(CONFORMANCE_DIR) AGENT=$(BIN)/deckhand; failed=0; \
+	test/conformance/run.sh || failed=1; \
+	test/conformance/node.sh || failed=1; \
+	exit $$failed
 
 .PHONY: bench
 bench: bench-core bench-pods bench-volumes bench-images bench-probes bench-logs bench-exec bench-scale bench-cluster ## Measure everything, part by part.
