@@ -91,14 +91,16 @@ func client(t *testing.T, kubeconfig, contentType string, n *network) *apiclient
 type seen struct{ told chan string }
 
 // Listed tells what is there as if it had changed: after a connection was lost all may be listed again, or the watch go on.
-func (s *seen) Listed(objects []runtime.Object, _ string) {
-	if len(objects) == 0 {
+func (s *seen) Listed(all apiclient.List) {
+	if len(all.Objects) == 0 {
 		s.told <- "listed none"
 	}
-	for _, o := range objects {
+	for _, o := range all.Objects {
 		s.Changed(watch.Modified, o)
 	}
 }
+
+func (s *seen) Malformed(m apiclient.Malformed) { s.told <- "malformed " + m.Name }
 
 func (s *seen) Changed(kind watch.EventType, o runtime.Object) {
 	s.told <- string(kind) + " " + o.(*v1.Node).Labels["step"]

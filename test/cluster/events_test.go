@@ -116,7 +116,7 @@ func eventsBlockNothing(t *testing.T, p *plane.Plane) {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	ring, meter, cache, statuses := events.New(1000), &eventMeter{}, podobject.NewCache(podobject.PodsOf(c, name)), podstatus.NewStore()
+	ring, meter, cache, statuses := events.New(1000), &eventMeter{}, podobject.NewCache(podobject.PodsOf(c, name), logr.Discard()), podstatus.NewStore()
 	sink := eventsink.New(eventsink.Config{Ring: ring, API: eventsink.EventsOf(c), Node: name, Meter: meter, Log: logr.Discard()})
 	publisher := podobject.NewPublisher(podobject.PublisherConfig{Cache: cache, Statuses: statuses, Refusals: nothingRefused{}, Log: logr.Discard()})
 	changed, stop := cache.Subscribe()

@@ -424,13 +424,15 @@ func (r *rig) tainted(t *testing.T, bound func(string, ...string) string) (untai
 // deviceCount is told the node, and tells how many devices it has for pods.
 type deviceCount struct{ told chan int64 }
 
-func (c deviceCount) Listed(all []kruntime.Object, _ string) {
-	for _, o := range all {
+func (c deviceCount) Listed(all apiclient.List) {
+	for _, o := range all.Objects {
 		c.Changed(watch.Modified, o)
 	}
 }
 
 func (deviceCount) Away(error) {}
+
+func (deviceCount) Malformed(apiclient.Malformed) {}
 
 func (c deviceCount) Changed(_ watch.EventType, o kruntime.Object) {
 	if n, ok := o.(*v1.Node); ok && n.Name == node.Name {
@@ -524,13 +526,19 @@ type recorder struct {
 	faults  []string
 }
 
-func (c *recorder) Listed(all []kruntime.Object, _ string) {
-	for _, o := range all {
+func (c *recorder) Listed(all apiclient.List) {
+	for _, o := range all.Objects {
 		c.Changed(watch.Modified, o)
 	}
 }
 
 func (c *recorder) Away(error) {}
+
+func (c *recorder) Malformed(m apiclient.Malformed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults = append(c.faults, fmt.Sprintf("%s %s can't be decoded", m.Namespace, m.Name))
+}
 
 func (c *recorder) Changed(kind watch.EventType, o kruntime.Object) {
 	c.mu.Lock()
