@@ -86,6 +86,8 @@ type Sample struct {
 	Node   Group
 	// System are groups that aren't pods', sorted by name.
 	System []System
+	// Rest is what the machine uses beside the other System groups, where there is one called misc.
+	Rest Group
 	// Pods are those that have a container that runs, by namespace and name; of one name, as while one ends, the newest is first.
 	Pods []Pod
 
@@ -167,6 +169,7 @@ type Sampler struct {
 	last     *Sample
 	paths    map[types.UID]*paths
 	rates    rates
+	rest     rest
 	readers  []*cgroup.Reader
 	failures [Detailed + 1]string // by level
 }
@@ -258,6 +261,7 @@ func (s *Sampler) sample(ctx context.Context, level Level) (*Sample, error) {
 	if err := s.rates.second(ctx, s.readers[0]); err != nil {
 		return nil, err
 	}
+	s.rest.update(out)
 	if level >= Full {
 		s.measureDisk(ctx, out, &faults)
 		out.Interfaces, out.Network = hostNetwork()

@@ -60,6 +60,8 @@ type node struct {
 	hung    bool
 	base    string
 	meter   *usage.Meter
+
+	systemGroups map[string]string
 }
 
 func (n *node) All() []*pod.Observed         { return n.pods }
@@ -178,7 +180,7 @@ func idle() *exec.Cmd { return exec.Command("sleep", "1000") }
 
 func (n *node) config(files *usage.StatsReader) stats.Config {
 	return stats.Config{Node: "node", Started: time.Now(), Groups: n.groups, Observed: n, Volumes: n, FileSystems: files, Layers: n, Meter: n, Runtime: n,
-		VolumesEvery: time.Minute, RootDir: n.base, Logs: filepath.Join(n.base, "logs"), Memory: 1 << 40, Swap: 1 << 30, Log: logr.Discard()}
+		VolumesEvery: time.Minute, RootDir: n.base, Logs: filepath.Join(n.base, "logs"), Memory: 1 << 40, Swap: 1 << 30, SystemGroups: n.systemGroups, Log: logr.Discard()}
 }
 
 func (n *node) sampler() *stats.Sampler {
@@ -634,7 +636,7 @@ func onCgroupV2(t *testing.T) (memory bool) {
 }
 
 // A kernel with pressure has it of the node, of pods and of containers: those that wait for each other's CPU have some, and what is told is what the kernel
-// tells. Where it has none, nothing is told, rather than zeros.
+// tells. Where it has none, the summary has zeros, as the kubelet's, and the metrics nothing.
 func TestPressure(t *testing.T) {
 	memory := onCgroupV2(t)
 	_, err := os.Stat("/proc/pressure/cpu")
@@ -658,18 +660,15 @@ func TestPressure(t *testing.T) {
 			t.Fatalf("nobody has waited for a CPU: %+v %+v %+v", got.Node.CPU, p.CPU, p.Containers[0].CPU)
 		}
 	}
-	p := podOf(t, got, "a")
-	there := map[string]bool{"the node's IO": got.Node.IO != nil, "the pod's IO": p.IO != nil, "the container's IO": p.Containers[0].IO != nil}
-	if memory {
-		there["the node's memory"], there["the pod's memory"] = got.Node.Memory.PSI != nil, p.Memory.PSI != nil
-	}
-	for what, is := range there {
-		if is != has {
-			t.Errorf("there is pressure of %s: %v, of the kernel: %v", what, is, has)
+	for what, psi := range pressures(got) {
+		switch {
+		case psi == nil:
+			if memory || !strings.HasSuffix(what, " memory") {
+				t.Errorf("there is no pressure of %s", what)
+			}
+		case !has && *psi != (statsapi.PSIStats{}):
+			t.Errorf("%s has a pressure of %+v, which the kernel doesn't have", what, *psi)
 		}
-	}
-	if text, err := json.Marshal(got); err != nil || strings.Contains(string(text), `"psi"`) != has {
-		t.Errorf("pressure is in the summary, other than in the kernel: %v", err)
 	}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(s.ContainerMetrics(func() (stats.Machine, error) { return stats.Machine{}, nil }))
@@ -702,6 +701,70 @@ func TestPressure(t *testing.T) {
 	}
 	if told := series["cpu_waiting_seconds_total"]; len(series) != 6 || told <= 0 || told > kernels/1e6 {
 		t.Errorf("the kernel says %q, the metrics %v", text, series)
+	}
+}
+
+// pressures are those of a summary, by what has them.
+func pressures(s *statsapi.Summary) map[string]*statsapi.PSIStats {
+	all := map[string]*statsapi.PSIStats{}
+	of := func(what string, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats, io *statsapi.IOStats) {
+		all[what+" CPU"], all[what+" memory"], all[what+" IO"] = nil, nil, nil
+		if cpu != nil {
+			all[what+" CPU"] = cpu.PSI
+		}
+		if memory != nil {
+			all[what+" memory"] = memory.PSI
+		}
+		if io != nil {
+			all[what+" IO"] = io.PSI
+		}
+	}
+	of("the node's", s.Node.CPU, s.Node.Memory, s.Node.IO)
+	containers := func(kind string, list []statsapi.ContainerStats) {
+		for i := range list {
+			of(kind+list[i].Name+"'s", list[i].CPU, list[i].Memory, list[i].IO)
+		}
+	}
+	containers("system container ", s.Node.SystemContainers)
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		of("pod "+p.PodRef.Name+"'s", p.CPU, p.Memory, p.IO)
+		containers("container "+p.PodRef.Name+"/", p.Containers)
+	}
+	return all
+}
+
+// Clients of a kubelet read the structure without looking whether it is there (Summary API, in Kubernetes' node suite); on cgroup v1, whose
+// kernel has no pressure of groups, it is zero. What the host's processes use is there, though nothing was moved into their group.
+func TestSummaryOfThisHost(t *testing.T) {
+	n := newNode(t)
+	n.add("a", nil, idle())
+	n.mkdir(n.root + "/system")
+	n.systemGroups = map[string]string{statsapi.SystemContainerMisc: n.root + "/system"}
+	got := summary(t, n.sampler(), false)
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	all := pressures(got)
+	if len(all) != 15 { // of the node, two system containers, the pod and its container
+		t.Errorf("there is pressure of %v", slices.Sorted(maps.Keys(all)))
+	}
+	for what, psi := range all {
+		if psi == nil {
+			t.Errorf("there is no pressure of %s", what)
+		} else if err != nil && *psi != (statsapi.PSIStats{}) {
+			t.Errorf("%s has a pressure of %+v on cgroup v1", what, *psi)
+		}
+	}
+	i := slices.IndexFunc(got.Node.SystemContainers, func(c statsapi.ContainerStats) bool { return c.Name == statsapi.SystemContainerMisc })
+	if i < 0 {
+		t.Fatalf("there is no %s in %+v", statsapi.SystemContainerMisc, got.Node.SystemContainers)
+	}
+	m := got.Node.SystemContainers[i]
+	const mb = 1 << 20
+	if *m.Memory.UsageBytes < mb || *m.Memory.WorkingSetBytes < mb || *m.Memory.RSSBytes < mb || *m.Memory.PageFaults < 1000 || *m.CPU.UsageCoreNanoSeconds < 1e9 || m.Memory.AvailableBytes != nil {
+		t.Errorf("%s uses %+v, %+v", m.Name, m.CPU, m.Memory)
+	}
+	if *m.Memory.UsageBytes > *got.Node.Memory.UsageBytes || m.CPU.UsageNanoCores == nil || m.Memory.Time != got.Node.Memory.Time {
+		t.Errorf("the machine uses %+v, %s of that %+v, %+v", got.Node.Memory, m.Name, m.CPU, m.Memory)
 	}
 }
 

@@ -38,8 +38,12 @@ func (s *Sampler) summary(sample *Sample, level Level) *statsapi.Summary {
 		Pods: make([]statsapi.PodStats, len(sample.Pods)),
 	}
 	for i := range sample.System {
-		c := container(sample.System[i].Name, sample.System[i].Started, &sample.System[i].Group, all)
-		out.Node.SystemContainers = append(out.Node.SystemContainers, c)
+		sys := &sample.System[i]
+		used := &sys.Group
+		if isMisc(*sys) {
+			used = &sample.Rest
+		}
+		out.Node.SystemContainers = append(out.Node.SystemContainers, container(sys.Name, sys.Started, used, all))
 	}
 	if all {
 		out.Node.IO, out.Node.Network, out.Node.Fs, out.Node.Rlimit = root.io(), sample.Network, sample.NodeFS, sample.Processes
@@ -118,15 +122,16 @@ func (s *Sampler) nodeSwap(root *Group) *statsapi.SwapStats {
 }
 
 func (g *Group) io() *statsapi.IOStats {
-	if g.IOPressure == nil {
+	if g.CPU == nil && g.Memory == nil {
 		return nil
 	}
 	return &statsapi.IOStats{Time: metav1.NewTime(g.At), PSI: psi(g.IOPressure)}
 }
 
+// psi is never nil: where the kernel has no pressure of groups, as with cgroup v1, the kubelet has zeros, and its clients read the structure.
 func psi(p *cgroup.Pressure) *statsapi.PSIStats {
 	if p == nil {
-		return nil
+		return &statsapi.PSIStats{}
 	}
 	data := func(s *cgroup.Stalls) statsapi.PSIData {
 		return statsapi.PSIData{Total: s.Total * uint64(time.Microsecond), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}

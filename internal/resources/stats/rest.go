@@ -1,0 +1,69 @@
+package stats
+
+import (
+	"slices"
+	"strings"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+)
+
+// rest measures the system container misc: what the machine uses beside pods, agent and runtime. The control group that the host's
+// processes are moved into (systemCgroups) doesn't tell that: memory stays charged to the group in which a process touched it first,
+// and processes that are in groups of their own, or were started since, aren't moved. The counters are those of the last sample: the
+// figures are read one after the other, and these may not go down.
+type rest struct{ cpu, faults, majorFaults uint64 }
+
+// update sets the sample's Rest, whose pressure and limits are those of the control group. The rates have to be known.
+func (r *rest) update(s *Sample) {
+	i := slices.IndexFunc(s.System, isMisc)
+	if i < 0 || s.Node.CPU == nil || s.Node.Memory == nil {
+		return
+	}
+	cpu, memory, rate := *s.Node.CPU, *s.Node.Memory, s.Node.Rate
+	for i := range s.System {
+		o := &s.System[i]
+		if isMisc(*o) || slices.ContainsFunc(s.System[:i], o.equals) || slices.ContainsFunc(s.System, o.isWithin) {
+			continue
+		}
+		if o.CPU != nil {
+			subtract(&cpu.Usage, o.CPU.Usage)
+		}
+		if rate != nil && o.Rate != nil {
+			rate = ptr.To(*rate - min(*o.Rate, *rate))
+		}
+		if m := o.Memory; m != nil {
+			subtract(&memory.Usage, m.Usage)
+			subtract(&memory.WorkingSet, m.WorkingSet)
+			subtract(&memory.RSS, m.RSS)
+			subtract(&memory.Swap, m.Swap)
+			subtract(&memory.PageFaults, m.PageFaults)
+			subtract(&memory.MajorPageFaults, m.MajorPageFaults)
+		}
+	}
+	for _, c := range [...]struct{ now, last *uint64 }{
+		{&cpu.Usage, &r.cpu}, {&memory.PageFaults, &r.faults}, {&memory.MajorPageFaults, &r.majorFaults},
+	} {
+		*c.now = max(*c.now, *c.last)
+		*c.last = *c.now
+	}
+	memory.Limit, memory.SwapLimit = cgroup.Unlimited, cgroup.Unlimited
+	if own := s.System[i].Memory; own != nil {
+		memory.Limit, memory.SwapLimit = own.Limit, own.SwapLimit
+	}
+	s.Rest = s.System[i].Group
+	s.Rest.At, s.Rest.CPU, s.Rest.Memory, s.Rest.Rate = s.Node.At, &cpu, &memory, rate
+}
+
+func subtract(from *uint64, amount uint64) { *from -= min(amount, *from) }
+
+func isMisc(s System) bool { return s.Name == statsapi.SystemContainerMisc }
+
+func (s *System) equals(other System) bool { return other.Path == s.Path && !isMisc(other) }
+
+// isWithin reports whether the group is in the other, whose figures have it then.
+func (s *System) isWithin(other System) bool {
+	return strings.HasPrefix(s.Path, strings.TrimSuffix(other.Path, "/")+"/") && s.Path != other.Path && !isMisc(other)
+}
