@@ -109,6 +109,9 @@ type Request struct {
 	Objects object.View
 	Spec    Spec
 	Place
+	// Held reports which files and directories of the volume containers are to mount as parts of it, by device and inode: these stay where they
+	// are. nil for none.
+	Held func(device, inode uint64) bool
 	// InUse says that containers of the pod may use the volume already.
 	InUse bool
 	// Staged is Staging.Dir for plugins that stage; empty for others.

@@ -26,6 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
@@ -46,6 +47,8 @@ type Options struct {
 	// MountPoints are where containers mount something else in the volume. There are directories, which updates
 	// leave alone, since nobody who has the volume read-only could make them.
 	MountPoints []string
+	// Held reports whether a file or directory has to stay when its generation goes, since a container is to mount it; nil for none.
+	Held func(device, inode uint64) bool
 }
 
 // Names that no path begins with.
@@ -69,7 +72,7 @@ const shortGrace = 10 * time.Millisecond
 //
 // A generation is never changed once ..data leads to it. An update makes the next one, takes away
 // links of names that are going, turns ..data, and adds links of names that are new. The old
-// generation stays for a while: see Grace. So at no time a link leads nowhere, and a name that is in both generations is
+// generation stays for a while, see Grace, and what is held of it as long as that is. So at no time a link leads nowhere, and a name that is in both generations is
 // always there. Killed at any moment, the next Write goes on from what is there.
 //
 // With an error, readers see either what was there before or, when the error is about what
@@ -121,8 +124,8 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 // Recover brings to its end what a Write began that was killed, as far as that can be done
 // without knowing the files, and reports whether dir holds a complete set of them: those of
 // the last Write that came as far as showing them.
-func Recover(ctx context.Context, dir *os.File) (whole bool, err error) {
-	w := &writer{dir: dir}
+func Recover(ctx context.Context, dir *os.File, o Options) (whole bool, err error) {
+	w := &writer{dir: dir, options: o}
 	current := w.current()
 	if current == "" {
 		return false, nil
@@ -246,14 +249,53 @@ func (w *writer) unlinkOthers(names []string) error {
 	})
 }
 
-// tidy removes other generations and what else was left half done.
+// tidy removes other generations, but what is held of them, and what else was left half done.
 func (w *writer) tidy(ctx context.Context, keep ...string) error {
 	return w.each(func(name string) error {
 		if !strings.HasPrefix(name, reserved) || name == dataLink || slices.Contains(keep, name) {
 			return nil
 		}
-		return w.remove(ctx, name)
+		_, err := w.discard(ctx, w.dir, name)
+		return w.failure("remove", name, err)
 	})
+}
+
+// discard removes what is called name in dir, but what is held of it, and reports whether anything is.
+func (w *writer) discard(ctx context.Context, dir *os.File, name string) (kept bool, err error) {
+	if w.options.Held == nil {
+		return false, removeFrom(ctx, dir, name)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || w.options.Held(st.Dev, st.Ino) {
+		if errors.Is(err, unix.ENOENT) {
+			err = nil
+		}
+		return err == nil, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if kept, err = w.discardFrom(ctx, dir, name); kept || err != nil {
+			return kept, err
+		}
+	}
+	return false, removeFrom(ctx, dir, name)
+}
+
+// discardFrom discards what is in a directory. One that something is mounted on has nothing that is held.
+func (w *writer) discardFrom(ctx context.Context, dir *os.File, name string) (kept bool, err error) {
+	f, err := safeopen.Enter(dir, name)
+	if errors.Is(err, unix.EXDEV) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	for _, child := range names {
+		stays, e := w.discard(ctx, f, child)
+		kept, err = kept || stays, errors.Join(err, e)
+	}
+	return kept, err
 }
 
 // tidyAlways is tidy for the end: an old Secret goes even if the caller has no more time.
@@ -280,7 +322,11 @@ func (w *writer) each(f func(name string) error) error {
 
 // remove removes what is called name, whatever it is.
 func (w *writer) remove(ctx context.Context, name string) error {
-	return w.failure("remove", name, teardown.Remove(ctx, fmt.Sprintf("/proc/self/fd/%d", w.dir.Fd()), name))
+	return w.failure("remove", name, removeFrom(ctx, w.dir, name))
+}
+
+func removeFrom(ctx context.Context, dir *os.File, name string) error {
+	return teardown.Remove(ctx, fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), name)
 }
 
 // failure says what of the directory an error is about.

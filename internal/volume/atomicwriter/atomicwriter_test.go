@@ -227,13 +227,64 @@ func TestAWriteThatFailsChangesNothing(t *testing.T) {
 	write(t, small, map[string]File{"a": file("B")}, Options{}, true)
 }
 
+// TestHeld: what is held of an old generation stays, and nothing else of it, until it isn't held any more.
+func TestHeld(t *testing.T) {
+	files := func(text string) map[string]File {
+		return map[string]File{"a": file(text), "b": file(text), "dir/c": file(text), "dir/sub/d": file(text), "dir/sub/e": file(text)}
+	}
+	for held, want := range map[string][]string{
+		"a": {"a"}, "dir/sub/d": {"dir", "dir/sub", "dir/sub/d"}, "dir/sub": {"dir", "dir/sub", "dir/sub/d", "dir/sub/e"}, "nothing": nil,
+	} {
+		t.Run(strings.ReplaceAll(held, "/", "-"), func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, files("one"), Options{}, true)
+			old, err := os.Readlink(filepath.Join(dir, dataLink))
+			must(t, err)
+			var st unix.Stat_t
+			_ = unix.Stat(filepath.Join(dir, held), &st) // "nothing" isn't there
+			holding := Options{Held: func(device, inode uint64) bool { return device == st.Dev && inode == st.Ino }}
+			for i := range 3 {
+				write(t, dir, files(fmt.Sprint(i)), holding, true)
+			}
+			f, err := os.Open(dir)
+			must(t, err)
+			defer f.Close()
+			if whole, err := Recover(t.Context(), f, holding); !whole || err != nil {
+				t.Errorf("recovered: %t, %v", whole, err)
+			}
+			var left []string
+			_ = filepath.WalkDir(filepath.Join(dir, old), func(path string, _ fs.DirEntry, err error) error {
+				if name := strings.TrimPrefix(path, filepath.Join(dir, old)+"/"); err == nil && name != path {
+					left = append(left, name)
+				}
+				return nil
+			})
+			if !slices.Equal(left, want) {
+				t.Errorf("%v is left of the first generation, want %v", left, want)
+			}
+			generations := func() int {
+				all, err := filepath.Glob(filepath.Join(dir, "..2*"))
+				must(t, err)
+				return len(all)
+			}
+			if n := generations(); n > 2 {
+				t.Errorf("there are %d generations", n)
+			}
+			write(t, dir, files("last"), Options{}, true)
+			if n := generations(); n != 1 {
+				t.Errorf("there are %d generations when nothing is held", n)
+			}
+		})
+	}
+}
+
 func TestRecover(t *testing.T) {
 	dir := t.TempDir()
 	again := func() (bool, error) {
 		f, err := os.Open(dir)
 		must(t, err)
 		defer f.Close()
-		return Recover(t.Context(), f)
+		return Recover(t.Context(), f, Options{})
 	}
 	if whole, err := again(); whole || err != nil {
 		t.Errorf("an empty directory: %t, %v", whole, err)

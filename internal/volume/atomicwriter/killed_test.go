@@ -85,7 +85,7 @@ func recovered(t *testing.T, dir string, first map[string]File, after map[string
 	f, err := os.Open(dir)
 	must(t, err)
 	defer f.Close()
-	whole, err := Recover(t.Context(), f)
+	whole, err := Recover(t.Context(), f, Options{})
 	must(t, err)
 	if !whole {
 		if first != nil {

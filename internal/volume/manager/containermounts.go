@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
@@ -23,6 +24,8 @@ type SubPaths interface {
 	// Bind returns the host path of a part of a volume, which stays that part whatever
 	// containers do to the volume.
 	Bind(ctx context.Context, r subpath.Request) (hostPath string, err error)
+	// Held reports which files and directories of a volume are such parts, by device and inode; nil for none.
+	Held(uid types.UID, volume string) (func(device, inode uint64) bool, error)
 }
 
 // mountMaker makes mounts. Every field is needed.

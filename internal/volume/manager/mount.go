@@ -92,6 +92,9 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 		r.Spec.Volume = r.Spec.Volume.DeepCopy()
 		r.Spec.Volume.PersistentVolumeClaim.ReadOnly = false
 	}
+	if err := m.hold(w, &r); err != nil {
+		return volume.Mounted{}, err
+	}
 	got, err := w.Plugin.Mount(ctx, r)
 	if err != nil {
 		return volume.Mounted{}, err
@@ -135,14 +138,27 @@ func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w 
 	return m.conf.ApplyFSGroup(ctx, got.Path, o)
 }
 
+// hold has the parts that containers are to mount outlive an update of the volume. Parts are made by operations on the volume as well, so that none
+// comes while it is updated.
+func (m *Manager) hold(w *volumestate.Wanted, r *volume.Request) (err error) {
+	if _, ok := w.Plugin.(volume.Live); ok {
+		r.Held, err = m.conf.SubPaths.Held(w.Place.UID, w.Place.Name)
+	}
+	return err
+}
+
 // refresh brings the content of a volume of the pod up to date, and reports whether it wasn't.
 func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod) (changed bool, err error) {
 	live, ok := e.Plugin.(volume.Live)
 	if !ok {
 		return false, nil
 	}
+	r := volume.Request{Pod: p, Objects: e.Objects, Spec: e.Spec, Place: m.layout.Place(e.Place), InUse: m.conf.Running(e.Place.UID)}
+	if err := m.hold(e.Wanted, &r); err != nil {
+		return false, err
+	}
 	began := time.Now()
-	changed, err = live.Refresh(ctx, volume.Request{Pod: p, Objects: e.Objects, Spec: e.Spec, Place: m.layout.Place(e.Place), InUse: m.conf.Running(e.Place.UID)})
+	changed, err = live.Refresh(ctx, r)
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}

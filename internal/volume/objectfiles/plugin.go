@@ -166,12 +166,16 @@ func (p *Plugin) write(ctx context.Context, r volume.Request, files map[string]a
 		return false, fmt.Errorf("the volume isn't there any more (its containers keep what they have; to restore it, remove the pod and create it again): %w", err)
 	}
 	defer dir.Close()
-	group, _ := owner(r)
-	changed, err = atomicwriter.WriteTo(ctx, dir, files, atomicwriter.Options{Group: group, MountPoints: mountPoints(r.Pod, r.Spec.Volume.Name)})
+	changed, err = atomicwriter.WriteTo(ctx, dir, files, options(r))
 	if p.source.Memory != nil && errors.Is(err, unix.ENOSPC) {
 		return changed, fmt.Errorf("the files don't fit into the %d MiB of memory that the volume may take: have fewer keys: %w", p.size(r.Spec)>>20, err)
 	}
 	return changed, err
+}
+
+func options(r volume.Request) atomicwriter.Options {
+	group, _ := owner(r)
+	return atomicwriter.Options{Group: group, MountPoints: mountPoints(r.Pod, r.Spec.Volume.Name), Held: r.Held}
 }
 
 // whole reports whether the volume holds all files of some earlier time.
@@ -181,6 +185,6 @@ func (p *Plugin) whole(ctx context.Context, r volume.Request) bool {
 		return false
 	}
 	defer dir.Close()
-	whole, err := atomicwriter.Recover(ctx, dir)
+	whole, err := atomicwriter.Recover(ctx, dir, options(r))
 	return whole && err == nil
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -97,6 +98,42 @@ func (m *Maker) Bind(ctx context.Context, r Request) (hostPath string, err error
 		return "", r.failed(err)
 	}
 	return hostPath, nil
+}
+
+// Held reports which files are the parts of a volume that containers have or are about to get, by device and inode; nil for none. Nobody may
+// remove these: what has no name any more can't be mounted, neither into a container that is created nor into one that is started.
+func (m *Maker) Held(uid types.UID, volume string) (func(device, inode uint64) bool, error) {
+	if err := errors.Join(safeopen.Check("the pod's UID", string(uid)), safeopen.Check("the volume's name", volume)); err != nil {
+		return nil, err
+	}
+	type file struct{ device, inode uint64 }
+	held := map[file]bool{}
+	dir := filepath.Join(m.podsDir, string(uid), directory, volume)
+	var errs []error
+	list := func(dir string) []os.DirEntry {
+		entries, err := os.ReadDir(dir)
+		if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		return entries
+	}
+	for _, container := range list(dir) {
+		for _, place := range list(filepath.Join(dir, container.Name())) {
+			var st unix.Stat_t
+			err := unix.Lstat(filepath.Join(dir, container.Name(), place.Name()), &st)
+			if !errors.Is(err, unix.ENOENT) {
+				errs = append(errs, err)
+			}
+			held[file{st.Dev, st.Ino}] = true
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("look for parts of the volume that containers have: %w", err)
+	}
+	if len(held) == 0 {
+		return nil, nil
+	}
+	return func(device, inode uint64) bool { return held[file{device, inode}] }, nil
 }
 
 // place is where the part is mounted, below the directory of all pods.
