@@ -68,6 +68,15 @@ type Unmounter interface {
 	Unmount(context.Context, Place) error
 }
 
+// Rechecker is a plugin whose volumes are things of the node, which others may remove or replace at any time. Where there is nothing, a container runtime
+// makes a directory.
+type Rechecker interface {
+	Plugin
+	// Recheck fails if the volume, which was mounted, isn't what it has to be any more. It is called each time that a container is about to be
+	// created or started.
+	Recheck(context.Context, Spec) error
+}
+
 // Live is a plugin whose volumes follow what they are made from while containers use
 // them: ConfigMaps, Secrets, the pod's own fields.
 type Live interface {

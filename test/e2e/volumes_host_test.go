@@ -25,7 +25,7 @@ func TestVolumesOfTheNode(t *testing.T) {
 	n := node.New(t, binary, node.Options{Archives: []string{tools, crewArchive(t)}})
 	n.Start()
 	parts(t, n, map[string]func(*testing.T, *node.Node){
-		"types": testHostPathTypes, "wrong types": testHostPathWrong, "image": testImageVolume, "subPath": testSubPaths, "escape": testSubPathEscapes,
+		"types": testHostPathTypes, "wrong types": testHostPathWrong, "vanishes": testHostPathVanishes, "image": testImageVolume, "subPath": testSubPaths, "escape": testSubPathEscapes,
 		"propagation": testPropagation, "not shared": testNotShared, "recursive read-only": testRecursiveReadOnly,
 	})
 }
@@ -109,6 +109,64 @@ func testHostPathWrong(t *testing.T, n *node.Node) {
 		remove(t, n, pod)
 	}
 	remove(t, n, "right")
+}
+
+// What is gone when a container is to be started again holds it, with words, until it is back; neither agent nor runtime make anything there.
+func testHostPathVanishes(t *testing.T, n *node.Node) {
+	dir := hostDir(t, n, "vanishes")
+	control := hostDir(t, n, "control")
+	types := map[string]string{"socket": "Socket", "file": "File", "dir": "Directory"}
+	put := func() {
+		if err := os.Mkdir(dir+"/dir", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		putFile(t, dir+"/file", "there")
+		l, err := net.Listen("unix", dir+"/socket")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+	}
+	put()
+	var members, volumes []string
+	for name, typ := range types {
+		members = append(members, mounting(tool(name, "survey -until /control/end=now"), "{name: "+name+", mountPath: /thing}", "{name: control, mountPath: /control}"))
+		volumes = append(volumes, hostPath(name, dir+"/"+name, typ))
+	}
+	n.Write("vanishes.yaml", withVolumes(toolPod(n, "vanishes", containers(members...)), append(volumes, hostPath("control", control, "Directory"))...))
+	n.Await("it runs", node.Ready("vanishes"))
+	for name := range types {
+		if err := os.Remove(dir + "/" + name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	putFile(t, control+"/end", "now")
+	var waits, restarts []node.Condition
+	for name, typ := range types {
+		waits = append(waits, container("vanishes", name, func(c v1.ContainerStatus) error {
+			words := "/" + name + " does not exist, and type " + typ + " makes nothing"
+			if w := c.State.Waiting; w == nil || w.Reason != "CreateContainerConfigError" || !strings.Contains(w.Message, words) {
+				return fmt.Errorf("container %s doesn't wait with words: %v", name, c.State)
+			}
+			return nil
+		}))
+		restarts = append(restarts, container("vanishes", name, func(c v1.ContainerStatus) error {
+			if c.RestartCount == 0 || c.State.Running == nil {
+				return fmt.Errorf("container %s is %v after %d restarts", name, c.State, c.RestartCount)
+			}
+			return nil
+		}))
+	}
+	n.Await("its containers wait", waits...)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("something was made on the host: %v, %v", entries, err)
+	}
+	if err := os.Remove(control + "/end"); err != nil {
+		t.Fatal(err)
+	}
+	put()
+	n.Await("they are started again", restarts...)
+	remove(t, n, "vanishes")
 }
 
 // The files of an image, and a directory of them, which nobody can change.

@@ -40,16 +40,44 @@ type MountRequest struct {
 func (m *Manager) Mounts(ctx context.Context, r MountRequest) ([]*runtimeapi.Mount, string, error) {
 	mounts, message, err := m.mountsOf(ctx, r)
 	if err != nil {
-		var f *pod.Failure
-		switch {
-		case ctx.Err() != nil:
-			return nil, "", ctx.Err()
-		case errors.As(err, &f):
-			return nil, "", f
-		}
-		return nil, "", &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: fmt.Sprintf("container %q: %v", r.Container, err), Permanent: errors.Is(err, volume.ErrUnsupported), Disk: atomicfile.DiskFull(err)}
+		return nil, "", refusal(ctx, r.Container, err)
 	}
 	return mounts, message, nil
+}
+
+// Recheck fails if a volume that the container mounts, which is a thing of the node, isn't there any more or is another kind of thing. The
+// container is neither created nor started then.
+//
+// The error is a *pod.Failure, or the context's error.
+func (m *Manager) Recheck(ctx context.Context, p *v1.Pod, c *v1.Container) error {
+	for i := range p.Spec.Volumes {
+		name := p.Spec.Volumes[i].Name
+		e := m.mounted(p.UID, name)
+		if e == nil || !pod.Mounts(c, name) {
+			continue
+		}
+		thing, ok := e.Plugin.(volume.Rechecker)
+		if !ok {
+			continue
+		}
+		_, err := m.touch(ctx, e, "check "+name, func(ctx context.Context) (string, error) { return "", thing.Recheck(ctx, e.Spec) })
+		if err != nil {
+			return refusal(ctx, c.Name, fmt.Errorf("volume %q: %w", name, err))
+		}
+	}
+	return nil
+}
+
+// refusal is why a container can't have what it mounts.
+func refusal(ctx context.Context, container string, err error) error {
+	var f *pod.Failure
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &f):
+		return f
+	}
+	return &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: fmt.Sprintf("container %q: %v", container, err), Permanent: errors.Is(err, volume.ErrUnsupported), Disk: atomicfile.DiskFull(err)}
 }
 
 func (m *Manager) mountsOf(ctx context.Context, r MountRequest) ([]*runtimeapi.Mount, string, error) {
@@ -60,6 +88,9 @@ func (m *Manager) mountsOf(ctx context.Context, r MountRequest) ([]*runtimeapi.M
 	c := pod.ContainerNamed(p, r.Container)
 	if c == nil {
 		return nil, "", fmt.Errorf("pod %s/%s has no such container", p.Namespace, p.Name)
+	}
+	if err := m.Recheck(ctx, p, c); err != nil { // here as well: a file system that hangs keeps no other container waiting
+		return nil, "", err
 	}
 	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)
 	ownHosts := false

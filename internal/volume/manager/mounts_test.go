@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
@@ -43,6 +44,48 @@ func describe(mounts []*runtimeapi.Mount) []string {
 		out = append(out, from+" -> "+m.ContainerPath+mode+m.Propagation.String())
 	}
 	return out
+}
+
+// A thing of the node that is gone holds up the containers that mount it, says so, and is never made.
+func TestThingsOfTheNodeThatVanish(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	path := filepath.Join(t.TempDir(), "thing")
+	must(t, os.Mkdir(path, 0o700))
+	p := w.want(newPod(typedHostPath("node", path, v1.HostPathDirectory), emptyDir("data", "")))
+	main := &p.Spec.Containers[0]
+	other := main.DeepCopy()
+	other.Name = "other"
+	other.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	p.Spec.Containers = append(p.Spec.Containers, *other)
+	must(t, m.Prepare(t.Context(), p, w))
+	for _, vm := range []v1.VolumeMount{{Name: "node", MountPath: "/node"}, {Name: "node", MountPath: "/node", SubPath: "a"}} {
+		main := &p.Spec.Containers[0]
+		main.VolumeMounts = []v1.VolumeMount{vm}
+		mounts := func(container string) error {
+			_, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: container})
+			return err
+		}
+		must(t, mounts("main"))
+		must(t, m.Recheck(t.Context(), p, main))
+		must(t, os.RemoveAll(path))
+		for what, err := range map[string]error{"created": mounts("main"), "started": m.Recheck(t.Context(), p, main)} {
+			f := failure(t, err)
+			if want := `container "main": volume "node": hostPath type check failed: ` + path + " does not exist"; f.Reason != pod.ReasonCreateContainerConfigError || f.Permanent || !strings.HasPrefix(f.Message, want) {
+				t.Errorf("%s: got %+v, want %s", what, f, want)
+			}
+		}
+		must(t, mounts("other"))
+		must(t, m.Recheck(t.Context(), p, &p.Spec.Containers[1]))
+		if _, err := os.Lstat(path); err == nil {
+			t.Error("it was made")
+		}
+		must(t, os.Mkdir(path, 0o700))
+		must(t, mounts("main"))
+		must(t, m.Recheck(t.Context(), p, main))
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
 }
 
 // images makes image volumes.

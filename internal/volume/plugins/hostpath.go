@@ -55,7 +55,7 @@ func isType(want fs.FileMode) func(fs.FileMode) bool {
 }
 
 // Mount checks that the path is what its type says, and makes what the type says to make
-// (API: HostPathType). Without a type nothing is checked. Links on the node are followed, as the API says
+// (API: HostPathType). Without a type nothing is checked; the runtime makes a directory then, where nothing is. Links on the node are followed, as the API says
 // ("If the path is a symlink, it will follow the link to the real path"): whoever may use
 // hostPath may use the whole node. But nothing is made through a last link that leads nowhere.
 // The volume's files keep their owners: fsGroup isn't for hostPath.
@@ -78,6 +78,14 @@ func (p HostPath) Mount(ctx context.Context, r volume.Request) (volume.Mounted, 
 	return volume.Mounted{Path: s.Path, ReadOnly: r.Spec.ReadOnly()}, nil
 }
 
+// Recheck checks the path as Mount does. What a type says to make is made again.
+func (HostPath) Recheck(ctx context.Context, s volume.Spec) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return check(hostPathOf(s))
+}
+
 func check(s *v1.HostPathVolumeSource) error {
 	if s.Type == nil || *s.Type == v1.HostPathUnset {
 		return nil
@@ -96,7 +104,7 @@ func check(s *v1.HostPathVolumeSource) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("hostPath type check failed: %s, and type %s makes nothing", missing(s.Path), *s.Type)
+		return fmt.Errorf("hostPath type check failed: %s, and type %s makes nothing: put it there, or correct the path", missing(s.Path), *s.Type)
 	case err != nil:
 		return fmt.Errorf("hostPath type check failed: %w", err)
 	case !k.is(st.Mode()):

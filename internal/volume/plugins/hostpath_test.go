@@ -142,6 +142,53 @@ func TestTypes(t *testing.T) {
 	}
 }
 
+// What was mounted once is checked again before each start of a container (kubernetes/kubernetes#128814): it may be gone, or something else.
+func TestRecheckOfAHostPath(t *testing.T) {
+	for kind, thing := range map[v1.HostPathType]string{
+		v1.HostPathDirectoryOrCreate: "dir", v1.HostPathDirectory: "dir", v1.HostPathFileOrCreate: "file", v1.HostPathFile: "file",
+		v1.HostPathSocket: "socket", v1.HostPathCharDev: "char", v1.HostPathBlockDev: "block",
+	} {
+		for name, of := range map[string]func(string, *v1.HostPathType) volume.Spec{"pod": hostPathSpec, "PersistentVolume": hostPathClaim} {
+			t.Run(string(kind)+" of a "+name, func(t *testing.T) {
+				paths := things(t)
+				path, spec := paths[thing], of(paths[thing], &kind)
+				makes := strings.HasSuffix(string(kind), "OrCreate")
+				recheck := func() error { return HostPath{}.Recheck(t.Context(), spec) }
+				if err := recheck(); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+				err := recheck()
+				if makes != (err == nil) || err != nil && !strings.Contains(err.Error(), "does not exist, and type "+string(kind)+" makes nothing: put it there") {
+					t.Errorf("it is gone: %v", err)
+				}
+				if _, err := os.Lstat(path); makes != (err == nil) {
+					t.Errorf("something was made, or not: %v", err)
+				}
+				_ = os.Remove(path) // what was made
+				other := unix.Mkfifo(path, 0o600)
+				if err := recheck(); other != nil || err == nil || !strings.Contains(err.Error(), "is a named pipe, and type "+string(kind)+" wants ") {
+					t.Errorf("something else is there: %v, %v", other, err)
+				}
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(things(t)[thing], path); err != nil {
+					t.Fatal(err)
+				}
+				if err := recheck(); err != nil {
+					t.Errorf("it is back: %v", err)
+				}
+			})
+		}
+	}
+	if err := (HostPath{}).Recheck(t.Context(), hostPathSpec("/nowhere", nil)); err != nil {
+		t.Errorf("without a type: %v", err)
+	}
+}
+
 func TestMadeWithTheirModesWhateverTheUmask(t *testing.T) {
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)

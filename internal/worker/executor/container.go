@@ -53,6 +53,10 @@ func (r *Executor) createContainer(ctx context.Context, d *pod.Desired, o *pod.O
 		return "", err
 	}
 	defer release()
+	// At the last moment: of a path that leads nowhere the runtime makes a directory on the host.
+	if err := r.cfg.Volumes.Recheck(ctx, p, pod.ContainerNamed(p, a.Container)); err != nil {
+		return "", err
+	}
 	ctx, done := finishing(ctx)
 	defer done()
 	id, err := r.cfg.Runtime.CreateContainer(ctx, a.SandboxID, config, sandboxConfig)
@@ -165,6 +169,9 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 		return err
 	}
 	defer release()
+	if err := r.cfg.Volumes.Recheck(ctx, p, c); err != nil {
+		return err
+	}
 	ctx, done := finishing(ctx)
 	defer done()
 	// Before the start, so that no container runs without it if the agent is killed in between.

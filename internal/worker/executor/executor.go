@@ -71,6 +71,8 @@ type Volumes interface {
 	Images(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// Mounts returns the container's mounts and the host path of its termination message file.
 	Mounts(ctx context.Context, r manager.MountRequest) (mounts []*runtimeapi.Mount, message string, err error)
+	// Recheck fails if things of the node that the container mounts aren't there any more.
+	Recheck(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// BlockVolumes returns what the container has as devices, by the volumes' names.
 	BlockVolumes(p *v1.Pod, c *v1.Container) (map[string]pod.BlockVolume, error)
 	// Groups returns the groups that the pod's containers are to be in for its volumes' sake.

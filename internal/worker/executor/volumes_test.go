@@ -320,3 +320,32 @@ func TestRecursiveReadOnlyIsTheRuntimeHandlers(t *testing.T) {
 		}
 	}
 }
+
+// vanished are volumes of which something went after all was made ready.
+type vanished struct{ volumeWorld }
+
+func (*vanished) Mounts(context.Context, manager.MountRequest) ([]*runtimeapi.Mount, string, error) {
+	return nil, "", nil
+}
+func (*vanished) Groups(*v1.Pod) []int64 { return nil }
+func (*vanished) BlockVolumes(*v1.Pod, *v1.Container) (map[string]pod.BlockVolume, error) {
+	return nil, nil
+}
+func (v *vanished) Recheck(context.Context, *v1.Pod, *v1.Container) error { return v.refusal }
+
+// The runtime isn't asked to create or start a container of which something is gone that it mounts: it would make a directory in its place.
+func TestWhatVanishedIsNotAskedOfTheRuntime(t *testing.T) {
+	refusal := pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: "hostPath type check failed"}
+	v := &vanished{volumeWorld{refusal: &refusal}}
+	v.classes = map[string]string{}
+	r := v.runner()
+	r.cfg.Volumes, r.cfg.Devices, r.cfg.DNS, r.cfg.Cgroups = v, noDevices{}, &v.sandboxWorld, cgroupsOf{&v.sandboxWorld}
+	p := volumePod()
+	o := &pod.Observed{UID: p.UID, Sandboxes: []pod.Sandbox{{ID: "s", State: pod.SandboxReady}}}
+	for _, kind := range []pod.ActionKind{pod.CreateContainer, pod.StartContainer} {
+		got := r.Do(t.Context(), &pod.Desired{Pod: p}, o, p.UID, pod.Action{Kind: kind, Container: "main", SandboxID: "s", ID: "c"})
+		if got.Failure == nil || *got.Failure != refusal {
+			t.Errorf("%s: %+v", kind, got.Failure)
+		}
+	}
+}
