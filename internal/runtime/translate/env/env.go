@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -114,6 +115,8 @@ var (
 	errTooLong  = errors.New("it has " + tooLong)
 	errTooLarge = errors.New("with it the environment has more than the 6 MiB that Linux takes: refer to less, or set enableServiceLinks to false if there are many services")
 	errNUL      = errors.New("its value has a NUL byte, which no environment variable can have: put it into a volume instead")
+	// CRI has bytes, but the configuration that OCI runtimes start a container from is JSON: other bytes arrive as U+FFFD.
+	errNotUTF8 = errors.New("its value isn't UTF-8, and container runtimes can't hand on anything else: put it into a volume instead")
 )
 
 // builder collects variables in the order in which their names first come.
@@ -131,6 +134,9 @@ func (b *builder) set(name, value string) error {
 	}
 	if strings.IndexByte(value, 0) >= 0 {
 		return errNUL
+	}
+	if !utf8.ValidString(value) {
+		return errNotUTF8
 	}
 	kv, ok := b.values[name]
 	if ok {

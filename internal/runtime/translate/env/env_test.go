@@ -60,6 +60,52 @@ func TestValuesThatCannotBe(t *testing.T) {
 	}
 }
 
+// Bytes that aren't UTF-8 would arrive as others, so they are refused whatever source they are from, and aren't quoted.
+func TestValuesThatAreNoText(t *testing.T) {
+	const value = "s3cret\xff\xfe"
+	const words = "its value isn't UTF-8, and container runtimes can't hand on anything else: put it into a volume instead"
+	w := newWorld()
+	w.secret("s", map[string]string{"k": value})
+	w.configMap("m", map[string]string{"k": value})
+	w.configMap("b", nil)
+	w.configMaps["ns/b"].BinaryData = map[string][]byte{"k": []byte(value)}
+	w.files["vol/file"] = map[string]string{"k": value}
+	variable := func(source v1.EnvVarSource) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.Containers[0].Env = []v1.EnvVar{from("V", source)} }
+	}
+	all := func(source v1.EnvFromSource) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{source} }
+	}
+	for name, c := range map[string]struct {
+		change func(*v1.Pod)
+		want   string
+	}{
+		"value":           {func(p *v1.Pod) { p.Spec.Containers[0].Env = []v1.EnvVar{literal("V", value)} }, words},
+		"secretKeyRef":    {variable(v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: named("s"), Key: "k"}}), words},
+		"configMapKeyRef": {variable(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: named("m"), Key: "k"}}), words},
+		"binaryData":      {variable(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: named("b"), Key: "k"}}), "it is in binaryData, which isn't for environments"},
+		"fileKeyRef":      {variable(v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "vol", Path: "file", Key: "k"}}), words},
+		"fieldRef": {func(p *v1.Pod) {
+			p.Annotations["x"] = value
+			p.Spec.Containers[0].Env = []v1.EnvVar{fieldRef("metadata.annotations['x']")}
+		}, words},
+		"envFrom a Secret":    {all(allOfSecret("s", "", nil)), `key "k" of Secret ns/s: ` + words},
+		"envFrom a ConfigMap": {all(allOf("m", "", nil)), `key "k" of ConfigMap ns/m: ` + words},
+		"envFrom binaryData":  {all(allOf("b", "", nil)), ""},
+		"any text":            {func(p *v1.Pod) { p.Spec.Containers[0].Env = []v1.EnvVar{literal("V", "é\uFFFD\n\x01🚢")} }, ""},
+	} {
+		p := thePod()
+		c.change(p)
+		got := w.resolve(t, p)
+		if (got.err != nil) != (c.want != "") || got.err != nil && !strings.HasSuffix(got.err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, got.err, c.want)
+		}
+		if got.err != nil && strings.Contains(got.err.Error(), "s3cret") {
+			t.Errorf("%s: the error quotes the value: %v", name, got.err)
+		}
+	}
+}
+
 func fieldRef(path string) v1.EnvVar {
 	return from("V", v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}})
 }
