@@ -127,6 +127,34 @@ func TestParseSecret(t *testing.T) {
 	}
 }
 
+// Whatever is wrong with a pull secret, what is said of it holds nothing of its credentials: here each byte of one is wrong in turn.
+func TestNothingSaidOfAPullSecretIsSecret(t *testing.T) {
+	auth := b64("geheim-user:geheim-password")
+	entry := `{"a.io": {"auth": "` + auth + `"}, "b.io": {"username": "geheim-user", "password": "geheim-password"}, "c.io": {"identitytoken": "geheim-id", "registrytoken": "geheim-reg"}}`
+	for kind, text := range map[v1.SecretType]string{v1.SecretTypeDockercfg: entry, v1.SecretTypeDockerConfigJson: `{"auths": ` + entry + `}`} {
+		key := map[v1.SecretType]string{v1.SecretTypeDockercfg: ".dockercfg", v1.SecretTypeDockerConfigJson: ".dockerconfigjson"}[kind]
+		refused := 0
+		for i := range text {
+			for _, wrong := range []string{text[:i], text[:i] + text[i+1:], text[:i] + text[i:i+1] + text[i:], text[:i] + "!" + text[i+1:], text[:i] + "\xff" + text[i+1:], text[:i] + "7" + text[i+1:], text[:i] + `"` + text[i+1:]} {
+				config, err := ParseSecret(&v1.Secret{Type: kind, Data: map[string][]byte{key: []byte(wrong)}})
+				said := strings.Join(config.Problems, "\n")
+				if err != nil {
+					said += err.Error()
+				}
+				if said != "" {
+					refused++
+				}
+				if strings.Contains(said, "geheim") || strings.Contains(said, auth[2:10]) || strings.Contains(said, auth[len(auth)-10:len(auth)-2]) {
+					t.Fatalf("%s: %s", wrong, said)
+				}
+			}
+		}
+		if refused < len(text) {
+			t.Errorf("%d things were wrong with secrets of type %s", refused, kind)
+		}
+	}
+}
+
 func TestCredentialDoesNotShowItself(t *testing.T) {
 	c := Credential{Username: "geheim-u", Password: "geheim-p", IdentityToken: "geheim-i", RegistryToken: "geheim-r", Origin: Origin{Kind: FromSecret, Namespace: "ns", Name: "pull"}}
 	text, err := json.Marshal(map[string]any{"c": c, "p": &c})
