@@ -122,7 +122,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.SetCompletionCommandGroupID(groupMore)
 	root.AddCommand(
 		a.agentCommand(), a.upCommand(), a.downCommand(), a.resetCommand(), a.runCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(), a.execCommand(), a.attachCommand(), a.debugCommand(), a.cpCommand(), a.portForwardCommand(),
-		a.podsCommand(), a.getCommand(), a.whyCommand(), a.describeCommand(), a.logsCommand(), a.topCommand(), a.eventsCommand(), a.imagesCommand(), a.nodeCommand(), a.configCommand(), a.journalCommand(),
+		a.podsCommand(), a.getCommand(), a.whyCommand(), a.describeCommand(), a.waitCommand(), a.containersCommand(), a.logsCommand(), a.topCommand(), a.eventsCommand(), a.imagesCommand(), a.nodeCommand(), a.configCommand(), a.journalCommand(),
 		a.replayCommand(), a.versionCommand(),
 	)
 	root.AddCommand(a.known()...)

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -67,4 +68,19 @@ func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]st
 	}
 	slices.Sort(names)
 	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeLabels completes -L with the labels that pods here have.
+func (a *app) completeLabels(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	snapshot, err := a.client(cmd).Snapshot(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	keys := map[string]bool{}
+	for _, view := range snapshot.Pods {
+		for key := range view.Pod.Labels {
+			keys[key] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(keys)), cobra.ShellCompDirectiveNoFileComp
 }

@@ -47,7 +47,7 @@ as kubectl does. "deckhand why" is the short answer: what a pod waits for, and w
 				args = args[1:]
 			case named && isPodKind(kind):
 			default:
-				if _, other := find(kinds, kind); other && (named || len(args) > 1) { // a pod may be called like a kind
+				if _, other := show.OtherKind(kind); other && (named || len(args) > 1) { // a pod may be called like a kind
 					return noSuchKind(cmd, kind)
 				}
 			}
@@ -90,14 +90,9 @@ func (a *app) describePods(cmd *cobra.Command, names []string) error {
 
 func (a *app) describeNode(cmd *cobra.Command, names []string) error {
 	ctx, client := cmd.Context(), a.client(cmd)
-	n, err := client.Node(ctx)
+	n, err := a.ownNode(cmd, names)
 	if err != nil {
 		return err
-	}
-	for _, name := range names {
-		if name != n.Name {
-			return fmt.Errorf("this node is called %s, not %s: an agent knows its own only", n.Name, name)
-		}
 	}
 	events, err := client.Events(ctx)
 	if err != nil {

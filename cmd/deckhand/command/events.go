@@ -47,6 +47,9 @@ pod are limited: of very many in a short time some are left out.`,
 			if err := show.CheckPath(sortBy); err != nil {
 				return usagef(cmd, "--sort-by: %w", err)
 			}
+			if opts.Fields, err = fieldSelector(cmd, show.EventFields); err != nil {
+				return err
+			}
 			return a.listEvents(cmd, about, opts, watch)
 		},
 	}
@@ -54,6 +57,7 @@ pod are limited: of very many in a short time some are left out.`,
 	flags.BoolVarP(&watch, "watch", "w", false, "go on and show what happens")
 	flags.StringVar(&about, "for", "", "only about this `POD`")
 	since.addTo(cmd)
+	fieldSelectorFlag(cmd, show.EventFields)
 	sortFlag(cmd, &sortBy, ".lastTimestamp", ".firstTimestamp", ".count", ".reason", ".involvedObject.name")
 	flags.StringSliceVar(&kinds, "types", nil, "only of these types: "+strings.Join(known, ", "))
 	// These only fail for flags that don't exist.

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
@@ -31,7 +33,7 @@ func (a *app) imagesCommand() *cobra.Command {
 	outputFlag(cmd, dataFormats...)
 	list := a.listImagesCommand()
 	list.Hidden = true
-	cmd.AddCommand(list, a.pullImageCommand(), a.importImageCommand(), a.removeImageCommand(), a.pruneImagesCommand())
+	cmd.AddCommand(list, a.pullImageCommand(), a.importImageCommand(), a.removeImageCommand(), a.pruneImagesCommand(), a.inspectImageCommand())
 	return cmd
 }
 
@@ -182,6 +184,42 @@ stays by those, and only loses the name that is given; by its ID it is removed a
 			return errors.Join(failed...)
 		},
 	}
+}
+
+func (a *app) inspectImageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "inspect IMAGE...",
+		Short:             "Print all there is to know of images, by name, digest or ID",
+		Args:              arguments(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeImages,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			images, err := a.client(cmd).Images(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var found []image.Image
+			var missing []error
+			for _, name := range args {
+				i := slices.IndexFunc(images, func(i image.Image) bool { return show.IsImage(&i, name) })
+				if i < 0 {
+					missing = append(missing, fmt.Errorf("image %q isn't here: `deckhand images` lists those that are", name))
+					continue
+				}
+				found = append(found, images[i])
+			}
+			if len(found) > 0 {
+				if _, err := show.As(textTo(cmd), flagValue(cmd, "output"), show.ImageList(found)); err != nil {
+					return err
+				}
+			}
+			return errors.Join(missing...)
+		},
+	}
+	outputFlag(cmd, dataFormats...)
+	output := cmd.Flags().Lookup("output")
+	output.DefValue = "yaml"
+	_ = output.Value.Set(output.DefValue) // any text will do
+	return cmd
 }
 
 func (a *app) pruneImagesCommand() *cobra.Command {

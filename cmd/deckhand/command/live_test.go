@@ -58,6 +58,14 @@ func (s *session) expect(r *bufio.Reader, want ...string) {
 	}
 }
 
+// expectPrefix reads a line and compares its begin.
+func (s *session) expectPrefix(r *bufio.Reader, want string) {
+	s.t.Helper()
+	if got, err := r.ReadString('\n'); err != nil || !strings.HasPrefix(got, want) {
+		s.t.Fatalf("got %q, %v, want %q", got, err, want)
+	}
+}
+
 func (s *session) ended(code int) {
 	s.t.Helper()
 	for _, r := range []*bufio.Reader{s.out, s.err} {

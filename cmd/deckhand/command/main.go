@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -57,6 +58,7 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 	err := root.ExecuteContext(ctx)
 	var exit *exitError
 	var usage *usageError
+	var kind *show.KindError
 	var noAgent *local.NoAgentError
 	switch {
 	case err == nil:
@@ -71,7 +73,7 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 	}
 	fmt.Fprint(stderr, errorLines(err))
 	switch {
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &kind):
 		return exitUsage
 	case errors.As(err, &noAgent):
 		return exitNoAgent

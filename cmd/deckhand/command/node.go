@@ -1,9 +1,14 @@
 package command
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -32,4 +37,55 @@ container which devices, the node's conditions and taints, and what is wrong. Ne
 	}
 	outputFlag(cmd, dataFormats...)
 	return cmd
+}
+
+// nodesCommand is `get nodes`: this node, in a line.
+func (a *app) nodesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "nodes [NAME]",
+		Aliases: []string{"node", "no"},
+		Short:   "List this node",
+		Args:    arguments(cobra.MaximumNArgs(1)),
+		RunE:    a.listNodes,
+	}
+	outputFlag(cmd, slices.Concat([]string{"wide", "name"}, dataFormats)...)
+	return cmd
+}
+
+func (a *app) listNodes(cmd *cobra.Command, names []string) error {
+	n, err := a.ownNode(cmd, names)
+	if err != nil {
+		return err
+	}
+	format := flagValue(cmd, "output")
+	if format == "name" {
+		fmt.Fprintln(textTo(cmd), "node/"+terminal.Line(n.Name))
+		return nil
+	}
+	var data any = show.NodeObject(n)
+	if len(names) == 0 {
+		data = show.ListOf([]any{data})
+	}
+	if done, err := show.As(textTo(cmd), format, data); done {
+		return err
+	}
+	snapshot, err := a.client(cmd).Snapshot(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return writeTable(cmd, show.NodeListRows(&n, &snapshot.Agent, format == "wide", a.deps.Now()))
+}
+
+// ownNode is the node, which the names have to be the name of.
+func (a *app) ownNode(cmd *cobra.Command, names []string) (local.Node, error) {
+	n, err := a.client(cmd).Node(cmd.Context())
+	if err != nil {
+		return n, err
+	}
+	for _, name := range names {
+		if name != n.Name {
+			return n, fmt.Errorf("this node is called %s, not %s: an agent knows its own only", n.Name, name)
+		}
+	}
+	return n, nil
 }

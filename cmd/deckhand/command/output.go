@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
@@ -55,6 +56,35 @@ func selector(cmd *cobra.Command) (labels.Selector, error) {
 	s, err := labels.Parse(text)
 	if err != nil {
 		return nil, usagef(cmd, "--selector: %w", err)
+	}
+	return s, nil
+}
+
+// fieldSelectorFlag adds --field-selector, for these fields.
+func fieldSelectorFlag(cmd *cobra.Command, known []string) {
+	cmd.Flags().String("field-selector", "", "only what has these fields, such as "+known[0]+"=web-n1; also "+strings.Join(known[1:], ", "))
+	complete := make([]string, len(known))
+	for i, field := range known {
+		complete[i] = field + "="
+	}
+	// It only fails for a flag that doesn't exist.
+	_ = cmd.RegisterFlagCompletionFunc("field-selector", cobra.FixedCompletions(complete, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+}
+
+// fieldSelector is what --field-selector says; nil if it wasn't given.
+func fieldSelector(cmd *cobra.Command, known []string) (fields.Selector, error) {
+	text := flagValue(cmd, "field-selector")
+	if text == "" {
+		return nil, nil
+	}
+	s, err := fields.ParseSelector(text)
+	if err != nil {
+		return nil, usagef(cmd, "--field-selector: %w", err)
+	}
+	for _, r := range s.Requirements() {
+		if !slices.Contains(known, r.Field) {
+			return nil, usagef(cmd, "--field-selector: unknown field %q, it is one of %s", r.Field, strings.Join(known, ", "))
+		}
 	}
 	return s, nil
 }

@@ -9,7 +9,8 @@ import (
 )
 
 func (a *app) podsCommand() *cobra.Command {
-	var watch, containers, noHeaders bool
+	var watch, containers, noHeaders, showLabels bool
+	var labelColumns []string
 	var sortBy string
 	cmd := &cobra.Command{
 		Use:     "pods [NAME...]",
@@ -31,6 +32,10 @@ names, NAMESPACE/NAME or pod/NAME.`,
 			if err != nil {
 				return err
 			}
+			chosen, err := fieldSelector(cmd, show.PodFields)
+			if err != nil {
+				return err
+			}
 			if cmd.CalledAs() == "pod" && len(args) > 0 && (args[0] == "ps" || args[0] == "ls") {
 				args = args[1:] // as podman has it
 			}
@@ -38,7 +43,7 @@ names, NAMESPACE/NAME or pod/NAME.`,
 				return usagef(cmd, "--sort-by: %w", err)
 			}
 			list := show.NewPodList(show.PodOptions{
-				Selector: selector, SortBy: sortBy, NoHeaders: noHeaders,
+				Selector: selector, Fields: chosen, LabelColumns: labelColumns, ShowLabels: showLabels, SortBy: sortBy, NoHeaders: noHeaders,
 				Format: flagValue(cmd, "output"), Namespace: flagValue(cmd, "namespace"), Names: args,
 				Containers: containers, Width: terminalWidth(cmd.OutOrStdout()), Now: a.deps.Now,
 			})
@@ -56,6 +61,11 @@ names, NAMESPACE/NAME or pod/NAME.`,
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and show changes")
 	cmd.Flags().BoolVar(&containers, "containers", false, "show each pod's containers, too")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "without the line of headings")
+	cmd.Flags().BoolVar(&showLabels, "show-labels", false, "show all labels, in the last column")
+	cmd.Flags().StringSliceVarP(&labelColumns, "label-columns", "L", nil, "show these `labels`, each in a column")
+	// It only fails for a flag that doesn't exist.
+	_ = cmd.RegisterFlagCompletionFunc("label-columns", a.completeLabels)
+	fieldSelectorFlag(cmd, show.PodFields)
 	sortFlag(cmd, &sortBy, ".status.startTime", ".metadata.name", ".metadata.creationTimestamp", ".status.containerStatuses[0].restartCount")
 	cmd.Flags().BoolP("all", "a", true, "all pods, which is the default")
 	_ = cmd.Flags().MarkHidden("all") // for who types podman ps -a; it only fails for a flag that doesn't exist

@@ -2,6 +2,8 @@ package command
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +19,7 @@ func (a *app) topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "top",
 		GroupID: groupLook,
-		Short:   "Show how much CPU and memory pods and the node use",
+		Short:   "Show how much CPU, memory, disk and network pods and the node use",
 		Example: `  deckhand top pods                 those that use most CPU first
   deckhand top pods -w              go on, every two seconds
   deckhand top node`,
@@ -36,19 +38,22 @@ func (a *app) topPodsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "pods [NAME...]",
 		Aliases: []string{"pod", "po"},
-		Short:   "Show how much CPU and memory pods use at the moment",
-		Long: `Show how much CPU and memory pods use at the moment: thousandths of a CPU, and the working
-set, without files in the page cache that weren't used lately. NAME may be the beginning of
-names, NAMESPACE/NAME or pod/NAME.`,
+		Short:   "Show how much CPU, memory, disk and network pods use",
+		Long: `Show how much pods use: thousandths of a CPU and memory at the moment (the working set, without
+files in the page cache that weren't used lately), disk (what containers and emptyDirs write,
+and logs), what was received and sent since the pod's network was made, and processes. NAME may
+be the beginning of names, NAMESPACE/NAME or pod/NAME.`,
 		ValidArgsFunction: a.completePods,
 	}
 	cmd.Flags().BoolVar(&containers, "containers", false, "show each pod's containers")
-	cmd.Flags().StringVar(&sortBy, "sort-by", sortBy, "cpu or memory: show what uses most of it first")
+	cmd.Flags().StringVar(&sortBy, "sort-by", sortBy, strings.Join(show.TopSorts, ", ")+": show what uses most of it first")
+	// It only fails for a flag that doesn't exist.
+	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(show.TopSorts, cobra.ShellCompDirectiveNoFileComp))
 	a.watched(cmd, func(names []string, s *statsapi.Summary) (any, [][]string, error) {
-		if sortBy != "cpu" && sortBy != "memory" {
-			return nil, nil, usagef(cmd, "--sort-by is %q: it can be cpu or memory", sortBy)
+		if !slices.Contains(show.TopSorts, sortBy) {
+			return nil, nil, usagef(cmd, "--sort-by is %q: it can be %s", sortBy, strings.Join(show.TopSorts, ", "))
 		}
-		o := show.TopOptions{Namespace: flagValue(cmd, "namespace"), Names: names, Containers: containers, ByMemory: sortBy == "memory"}
+		o := show.TopOptions{Namespace: flagValue(cmd, "namespace"), Names: names, Containers: containers, SortBy: sortBy}
 		pods, err := o.Choose(s.Pods)
 		if err != nil {
 			return nil, nil, err
@@ -66,7 +71,7 @@ func (a *app) topNodeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "node",
 		Aliases: []string{"nodes", "no"},
-		Short:   "Show how much CPU and memory the node, all its pods and groups of the host use",
+		Short:   "Show how much CPU, memory, disk and network the node, all its pods and groups of the host use",
 		Args:    arguments(cobra.NoArgs),
 	}
 	a.watched(cmd, func(_ []string, s *statsapi.Summary) (any, [][]string, error) {

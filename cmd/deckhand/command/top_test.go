@@ -31,23 +31,24 @@ func TestTop(t *testing.T) {
 	}
 	set(250)
 	agent := localtest.New()
-	agent.Pages = map[string]http.Handler{"/stats/summary": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.FormValue("only_cpu_and_memory") != "true" {
-			t.Errorf("more is asked for than is shown: %s", r.URL)
-		}
+	agent.Pages = map[string]http.Handler{"/stats/summary": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err := json.NewEncoder(w).Encode(summary.Load()); err != nil {
 			t.Error(err)
 		}
 	})}
 	deps := Deps{RootDir: localtest.Serve(t, agent)}
-	const heading = "NAMESPACE   NAME      CPU(cores)   MEMORY(bytes)"
+	const (
+		heading = "NAMESPACE   NAME      CPU(cores)   MEMORY(bytes)   DISK        RECEIVED    SENT        PROCESSES"
+		unknown = "            <unknown>   <unknown>   <unknown>   <unknown>"
+	)
 	watched := begin(t, deps, "", "top", "pods", "-w")
-	watched.expect(watched.out, heading, "default     web-n1    250m         12Mi", "default     idle-n1   0m           90Mi")
+	watched.expect(watched.out, heading, "default     web-n1    250m         12Mi"+unknown, "default     idle-n1   0m           90Mi"+unknown)
 	set(7)
 	for line, want := range map[string][]string{
-		"top pods --sort-by memory --namespace default": {heading, "default     idle-n1   0m           90Mi", "default     web-n1    7m           12Mi"},
-		"top pods --containers pod/web":                 {"NAMESPACE   NAME     CONTAINER   CPU(cores)   MEMORY(bytes)", "default     web-n1   main        7m           <unknown>"},
-		"top node":                                      {"NAME        CPU(cores)   MEMORY(bytes)   AVAILABLE(bytes)", "n1          300m         500Mi           64Mi", "  kubelet   2m           40Mi            64Mi"},
+		"top pods --sort-by memory --namespace default": {heading, "default     idle-n1   0m           90Mi" + unknown, "default     web-n1    7m           12Mi" + unknown},
+		"top pods --containers pod/web":                 {"NAMESPACE   NAME     CONTAINER   CPU(cores)   MEMORY(bytes)   DISK", "default     web-n1   main        7m           <unknown>       <unknown>"},
+		"top node": {"NAME        CPU(cores)   MEMORY(bytes)   AVAILABLE(bytes)   DISK        FREE        RECEIVED    SENT        PROCESSES",
+			"n1          300m         500Mi           64Mi               <unknown>   <unknown>   <unknown>   <unknown>   <unknown>", "  kubelet   2m           40Mi            64Mi"},
 	} {
 		s := begin(t, deps, "", strings.Fields(line)...)
 		s.expect(s.out, want...)
@@ -56,7 +57,7 @@ func TestTop(t *testing.T) {
 	wrong := begin(t, deps, "", "top", "pods", "other")
 	wrong.expect(wrong.err, "error: no pod that runs is called other: `deckhand pods` lists all")
 	wrong.ended(1)
-	watched.expect(watched.out, "", heading, "default     web-n1    7m           12Mi", "default     idle-n1   0m           90Mi")
+	watched.expect(watched.out, "", heading, "default     web-n1    7m           12Mi"+unknown, "default     idle-n1   0m           90Mi"+unknown)
 	watched.stop()
 	watched.ended(0)
 }

@@ -1,11 +1,15 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 )
 
 // A hint says what does the work of words that kubectl, crictl or podman know, and deckhand doesn't.
@@ -24,14 +28,13 @@ var elsewhere = []hint{
 	{"stats statsp", "`deckhand top pods` shows what pods use, `deckhand top node` what the node does"},
 	{"explain", "`deckhand config docs FIELD` explains settings, `deckhand why POD` a pod"},
 	{"validate", "`deckhand config check FILE` checks a configuration; `deckhand pods` lists what is wrong with manifests"},
-	{"wait", "`deckhand why POD` ends with exit code 0 once the pod is ready, `deckhand pods -w` shows changes"},
 	{"inspect inspectp", "`deckhand pods -o yaml POD` prints all there is to know of a pod"},
-	{"inspecti", "`deckhand images -o yaml` prints all there is to know of images"},
+	{"inspecti", "`deckhand images inspect IMAGE` prints all there is to know of an image"},
 	{"info cluster-info", "`deckhand version` shows agent, node and runtime, `deckhand config view` the configuration"},
 	{"api-resources api-versions", "the manifests that deckhand reads are in `deckhand pods -o wide` (ORIGIN); it has no API server"},
 	{"volume volumes secret network networks", "pods' volumes and objects are in manifests: `deckhand pods -o wide` says where those are (ORIGIN); all pods are on one network"},
 	{"import", "`deckhand images import FILE` reads archives of images"},
-	{"system container containers", "`deckhand pods` and `deckhand images` list what there is, `deckhand images prune` frees space, `deckhand version` shows agent and runtime"},
+	{"system", "`deckhand pods` and `deckhand images` list what there is, `deckhand images prune` frees space, `deckhand version` shows agent and runtime"},
 	{"generate quadlet", "`deckhand pods -o yaml POD` prints a pod as a manifest"},
 	{"healthcheck auth pause unpause rename", "a pod is as its manifest says: `deckhand why POD` says how it does, `deckhand stop POD` and `deckhand start POD` keep it from running"},
 	{"cordon uncordon drain taint", "that is done to a node of a cluster, with kubectl; `deckhand down` stops all pods of this machine"},
@@ -41,25 +44,11 @@ var elsewhere = []hint{
 // flagsElsewhere has flags that commands don't have, each as COMMAND/FLAG.
 var flagsElsewhere = []hint{
 	{"run/image run/d run/detach run/it run/i run/t run/p run/v run/e run/env run/rm run/name run/publish run/volume run/restart", "what runs is in a manifest: `deckhand run FILE`"},
-	{"pods/show-labels", "`-o custom-columns=NAME:.metadata.name,LABELS:.metadata.labels` shows them"},
-	{"pods/field-selector", "`-l` chooses pods by their labels, `-o jsonpath=` by any field"},
 	{"debug/copy-to debug/set-image debug/share-processes debug/same-node debug/replace", "a copy of a pod is another manifest, from `deckhand pods -o yaml POD`: `deckhand run FILE` runs it in the foreground"},
 	{"cp/retries", "nothing is lost on this machine's socket: without it"},
 	{"port-forward/pod-running-timeout exec/pod-running-timeout attach/pod-running-timeout", "`deckhand why POD` says when the pod runs, and ends with exit code 0 once it is ready"},
 	{"list/q list/quiet images/q images/quiet", "`-o jsonpath={.items[*].id}` prints IDs alone"},
 	{"load/i load/input", "the file needs no flag: `deckhand load FILE`"},
-}
-
-// kinds has kinds of objects that `get` and `describe` don't know.
-var kinds = []hint{
-	{"node nodes no", "`deckhand node` shows this node, `deckhand config view` its configuration"},
-	{"namespace namespaces ns", "`deckhand pods -A` shows the namespaces of pods"},
-	{"service services svc endpoints ep ingress ingresses ing networkpolicy networkpolicies netpol",
-		"nothing routes their addresses here: pods have addresses of their own (`deckhand pods`), and hostPorts"},
-	{"configmap configmaps cm secret secrets serviceaccount serviceaccounts sa pv persistentvolume persistentvolumes pvc persistentvolumeclaim persistentvolumeclaims",
-		"it is in a manifest: `deckhand pods -o wide` says where those are (ORIGIN), `deckhand why` which are missing"},
-	{"deployment deployments deploy replicaset replicasets rs statefulset statefulsets sts daemonset daemonsets ds job jobs cronjob cronjobs cj",
-		"without an API server there are pods only: `deckhand pods`"},
 }
 
 func find(list []hint, word string) (text string, ok bool) {
@@ -101,32 +90,75 @@ func (a *app) known() []*cobra.Command {
 func (a *app) getCommand() *cobra.Command {
 	cmd := a.podsCommand() // for `get pod/web`
 	run := cmd.RunE
-	cmd.Use, cmd.Aliases = "get pods|events|images [NAME...]", nil
-	cmd.Short, cmd.Long = "List pods, events or images, in kubectl's words", ""
+	cmd.Use, cmd.Aliases = "get pods|events|images|nodes [NAME...]", nil
+	cmd.Short, cmd.Long = "List pods, events, images or nodes, in kubectl's words", "List pods, events, images or nodes, in kubectl's words. Several kinds are written as pods,events."
 	cmd.Example = `  deckhand get pods -A
   deckhand get pod web -o yaml
-  deckhand get events`
-	cmd.ValidArgsFunction = cobra.FixedCompletions([]string{"pods", "events", "images"}, cobra.ShellCompDirectiveNoFileComp)
+  deckhand get pods,events`
+	cmd.ValidArgsFunction = cobra.FixedCompletions([]string{"pods", "events", "images", "nodes"}, cobra.ShellCompDirectiveNoFileComp)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usagef(cmd, "say what: pods, events or images")
+			return usagef(cmd, "say what: pods, events, images or nodes")
+		}
+		if kinds := strings.Split(args[0], ","); len(kinds) > 1 {
+			return a.getKinds(cmd, kinds, args[1:])
 		}
 		for _, arg := range args {
-			kind, _, named := strings.Cut(arg, "/")
+			kind, name, named := strings.Cut(arg, "/")
+			if named && isNodeKind(kind) && len(args) == 1 {
+				return a.listNodes(cmd, []string{name})
+			}
 			if !named || !isPodKind(kind) {
 				return noSuchKind(cmd, kind)
 			}
 		}
 		return run(cmd, args)
 	}
-	pods, events, images := a.podsCommand(), a.eventsCommand(), a.listImagesCommand()
+	pods, events, images, nodes := a.podsCommand(), a.eventsCommand(), a.listImagesCommand(), a.nodesCommand()
 	pods.Aliases = []string{"pod", "po", "all"}
 	images.Use, images.Aliases = "images", []string{"image"}
-	for _, c := range []*cobra.Command{pods, events, images} {
+	for _, c := range []*cobra.Command{pods, events, images, nodes} {
 		c.GroupID, c.Hidden = "", true // it is described where it is at home
 		cmd.AddCommand(c)
 	}
 	return cmd
+}
+
+// getKinds lists several kinds one after the other.
+func (a *app) getKinds(cmd *cobra.Command, kinds, names []string) error {
+	if len(names) > 0 {
+		return usagef(cmd, "with several kinds there can be no name (%s): write pod/%s", names[0], names[0])
+	}
+	if format := flagValue(cmd, "output"); format != "" && format != "wide" {
+		return usagef(cmd, "-o %s is for one kind at a time", format)
+	}
+	var lists []*cobra.Command
+	for _, kind := range kinds {
+		list, rest, err := cmd.Find([]string{strings.ToLower(kind)})
+		if err != nil || list == cmd || len(rest) > 0 {
+			return noSuchKind(cmd, kind)
+		}
+		lists = append(lists, list)
+	}
+	for i, list := range lists {
+		if i > 0 {
+			fmt.Fprintln(textTo(cmd))
+		}
+		// Flags that a kind doesn't know are for the others.
+		list.SetContext(cmd.Context())
+		list.SetOut(cmd.OutOrStdout())
+		list.SetErr(cmd.ErrOrStderr())
+		err := list.ParseFlags(nil)
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if own := list.Flags().Lookup(f.Name); own != nil && own != f {
+				err = errors.Join(err, own.Value.Set(f.Value.String()))
+			}
+		})
+		if err := errors.Join(err, list.RunE(list, nil)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func isPodKind(word string) bool {
@@ -138,8 +170,8 @@ func isNodeKind(word string) bool {
 }
 
 func noSuchKind(cmd *cobra.Command, kind string) error {
-	if text, ok := find(kinds, kind); ok {
+	if text, ok := show.OtherKind(kind); ok {
 		return &usageError{fmt.Errorf("deckhand knows no objects of the kind %q: %s", kind, text)}
 	}
-	return usagef(cmd, "unknown kind %q: there are pods, events and images", kind)
+	return usagef(cmd, "unknown kind %q: there are pods, events, images and nodes", kind)
 }

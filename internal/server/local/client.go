@@ -64,9 +64,9 @@ func (c *Client) Node(ctx context.Context) (Node, error) {
 	return get[Node](ctx, c, "/v1/node", nil)
 }
 
-// Summary returns how much CPU and memory the node and its pods use.
+// Summary returns what the node and its pods use.
 func (c *Client) Summary(ctx context.Context) (statsapi.Summary, error) {
-	return get[statsapi.Summary](ctx, c, "/stats/summary", url.Values{"only_cpu_and_memory": {"true"}})
+	return get[statsapi.Summary](ctx, c, "/stats/summary", nil)
 }
 
 // Configuration returns the configuration in force.

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -28,6 +29,8 @@ type EventOptions struct {
 	Pod types.NamespacedName
 	// Since restricts the events to those seen then or later; all if zero.
 	Since time.Time
+	// Fields restricts the events by their fields, unless it is nil.
+	Fields fields.Selector
 	// SortBy is the path of the field to sort by; if empty, the newest is last.
 	SortBy string
 	// Width cuts the lines of the plain table, unless 0.
@@ -88,6 +91,9 @@ func (l *EventList) Choose(events []local.Event) ([]local.Event, error) {
 
 func (l *EventList) wanted(e *local.Event) bool {
 	if l.opts.Namespace != "" && e.Namespace != l.opts.Namespace || e.Time.Before(l.opts.Since) {
+		return false
+	}
+	if l.opts.Fields != nil && !l.opts.Fields.Matches(eventFields(apiEvents([]local.Event{*e})[0])) {
 		return false
 	}
 	isType := func(t string) bool { return strings.EqualFold(t, e.Type) }
@@ -163,4 +169,16 @@ func (l *EventList) Watch(out io.Writer, lists iter.Seq2[[]local.Event, error]) 
 		printed = true
 	}
 	return nil
+}
+
+// EventFields are the fields that --field-selector knows of events: those of the API.
+var EventFields = []string{"metadata.name", "metadata.namespace", "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+	"involvedObject.fieldPath", "reason", "source", "type"}
+
+func eventFields(e *v1.Event) fields.Set {
+	return fields.Set{
+		"metadata.name": e.Name, "metadata.namespace": e.Namespace, "involvedObject.kind": e.InvolvedObject.Kind, "involvedObject.namespace": e.InvolvedObject.Namespace,
+		"involvedObject.name": e.InvolvedObject.Name, "involvedObject.uid": string(e.InvolvedObject.UID), "involvedObject.fieldPath": e.InvolvedObject.FieldPath,
+		"reason": e.Reason, "source": e.Source.Component, "type": e.Type,
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -71,6 +72,22 @@ func ImageName(image *image.Image) string {
 		return name
 	}
 	return shortID(image)
+}
+
+// leastID is how much of an ID has to be given.
+const leastID = 6
+
+// IsImage reports whether an image is called so: a name with or without its registry and tag, a digest or the begin of its ID.
+func IsImage(i *image.Image, name string) bool {
+	id := strings.TrimPrefix(i.ID, "sha256:")
+	if bare := strings.TrimPrefix(name, "sha256:"); len(bare) >= leastID && strings.HasPrefix(id, bare) || i.ID == name {
+		return true
+	}
+	if slices.Contains(i.Refs, name) || slices.Contains(i.Digests, name) {
+		return true
+	}
+	parsed, err := reference.ParseNormalizedNamed(name)
+	return err == nil && slices.Contains(i.Refs, reference.TagNameOnly(parsed).String())
 }
 
 func shortID(image *image.Image) string {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -163,4 +164,22 @@ func percent(q, whole *resource.Quantity) int64 {
 		return 0
 	}
 	return int64(q.AsApproximateFloat64() / whole.AsApproximateFloat64() * 100)
+}
+
+// NodeListRows are the rows of a table of this node alone, in kubectl's columns, the heading first.
+func NodeListRows(n *local.Node, agent *local.AgentInfo, wide bool, now time.Time) [][]string {
+	status := "Unknown"
+	for _, c := range n.Conditions {
+		if c.Type == v1.NodeReady {
+			if status = "NotReady"; c.Status == v1.ConditionTrue {
+				status = "Ready"
+			}
+		}
+	}
+	rows := [][]string{{"NAME", "STATUS", "AGE", "VERSION"}, {n.Name, status, podstatus.Since(agent.Started, now), agent.Version}}
+	if wide {
+		rows[0] = append(rows[0], "INTERNAL-IP", "TAINTS", "CONTAINER-RUNTIME")
+		rows[1] = append(rows[1], orNone(strings.Join(n.HostIPs, ",")), orNone(taints(n.Taints)), orNone(strings.Trim(agent.RuntimeName+"://"+agent.RuntimeVersion, ":/")))
+	}
+	return rows
 }

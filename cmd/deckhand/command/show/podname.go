@@ -21,6 +21,11 @@ const defaultContainer = "kubectl.kubernetes.io/default-container"
 // ErrNotFound is that there is no pod of a name.
 var ErrNotFound = errors.New("not found")
 
+// KindError is that a name is one of an object that an agent doesn't know, as deployment/web.
+type KindError struct{ name, instead string }
+
+func (e *KindError) Error() string { return e.name + " is no pod: " + e.instead }
+
 // bareName is name without the pod's namespace or "pod"; empty if it names another namespace.
 func bareName(p *v1.Pod, name string) string {
 	first, rest, found := strings.Cut(name, "/")
@@ -67,6 +72,11 @@ func findPods(s local.Snapshot, namespace, name string) ([]*v1.Pod, error) {
 		}
 		if len(found) > 0 {
 			return found, nil
+		}
+	}
+	if kind, _, named := strings.Cut(name, "/"); named {
+		if text, ok := OtherKind(kind); ok {
+			return nil, &KindError{name, text}
 		}
 	}
 	where, like := "", ""

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
@@ -28,6 +30,11 @@ type PodOptions struct {
 	Names []string
 	// Selector restricts them by their labels, unless it is nil.
 	Selector labels.Selector
+	// Fields restricts them by their fields, unless it is nil.
+	Fields fields.Selector
+	// LabelColumns are labels to show in a column each, ShowLabels shows all in one.
+	LabelColumns []string
+	ShowLabels   bool
 	// SortBy is the path of the field to sort by; if empty, it is by namespace and name.
 	SortBy string
 	// NoHeaders leaves the heading away.
@@ -47,7 +54,7 @@ type PodList struct {
 
 // NewPodList returns a PodList.
 func NewPodList(opts PodOptions) *PodList {
-	l := &PodList{opts: opts, rows: rowMaker{now: opts.Now, namespaced: opts.Namespace != "", wide: opts.Format == "wide"}}
+	l := &PodList{opts: opts, rows: rowMaker{now: opts.Now, namespaced: opts.Namespace != "", wide: opts.Format == "wide", columns: opts.LabelColumns, showLabels: opts.ShowLabels}}
 	if !l.rows.wide {
 		l.rows.MaxWidth = opts.Width
 	}
@@ -70,7 +77,8 @@ func (l *PodList) Choose(s local.Snapshot) ([]local.PodView, error) {
 	views := slices.DeleteFunc(slices.Clone(s.Pods), func(v local.PodView) bool {
 		return l.opts.Namespace != "" && v.Pod.Namespace != l.opts.Namespace ||
 			len(l.opts.Names) > 0 && !named[v.Pod] ||
-			l.opts.Selector != nil && !l.opts.Selector.Matches(labels.Set(v.Pod.Labels))
+			l.opts.Selector != nil && !l.opts.Selector.Matches(labels.Set(v.Pod.Labels)) ||
+			l.opts.Fields != nil && !l.opts.Fields.Matches(podFields(&v))
 	})
 	if l.opts.SortBy != "" {
 		errs = append(errs, sortBy(views, l.opts.SortBy, func(v local.PodView) any { return wholePod(v.Pod) }))
@@ -112,6 +120,9 @@ func (l *PodList) table(out, notes io.Writer, views []local.PodView, problems []
 		if l.opts.Selector != nil && !l.opts.Selector.Empty() {
 			which = " with labels " + l.opts.Selector.String()
 		}
+		if l.opts.Fields != nil {
+			which += " with fields " + l.opts.Fields.String()
+		}
 		if _, err := fmt.Fprintf(notes, "No pods%s%s.\n", which, where); err != nil {
 			return err
 		}
@@ -128,7 +139,7 @@ func (l *PodList) table(out, notes io.Writer, views []local.PodView, problems []
 	problems = slices.DeleteFunc(slices.Clone(problems), func(p pod.Problem) bool {
 		return l.opts.Namespace != "" && p.Pod != "" && !strings.HasPrefix(p.Pod, l.opts.Namespace+"/")
 	})
-	if len(problems) == 0 || len(l.opts.Names) > 0 || l.opts.Selector != nil {
+	if len(problems) == 0 || len(l.opts.Names) > 0 || l.opts.Selector != nil || l.opts.Fields != nil {
 		return nil
 	}
 	return writeProblems(notes, problems, len(views) > 0, l.rows.now())
@@ -208,4 +219,22 @@ func wholePods(views []local.PodView) []*v1.Pod {
 		pods[i] = wholePod(views[i].Pod)
 	}
 	return pods
+}
+
+// PodFields are the fields that --field-selector knows of pods: those of the API
+// (https://kubernetes.io/docs/concepts/overview/working-with-objects/field-selectors/).
+var PodFields = []string{"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+	"spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"}
+
+func podFields(v *local.PodView) fields.Set {
+	p := v.Pod
+	var ips []string
+	for _, ip := range p.Status.PodIPs {
+		ips = append(ips, ip.IP)
+	}
+	return fields.Set{
+		"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName, "spec.restartPolicy": string(p.Spec.RestartPolicy),
+		"spec.schedulerName": p.Spec.SchedulerName, "spec.serviceAccountName": p.Spec.ServiceAccountName, "spec.hostNetwork": strconv.FormatBool(p.Spec.HostNetwork),
+		"status.phase": string(p.Status.Phase), "status.podIP": p.Status.PodIP, "status.podIPs": strings.Join(ips, ","), "status.nominatedNodeName": p.Status.NominatedNodeName,
+	}
 }

@@ -20,6 +20,9 @@ type rowMaker struct {
 	// namespaced says that all pods are of one namespace, which needs no column.
 	namespaced bool
 	wide       bool
+	// columns are labels that have a column each; showLabels says that all labels have one together.
+	columns    []string
+	showLabels bool
 }
 
 func (r *rowMaker) header() []string {
@@ -27,7 +30,25 @@ func (r *rowMaker) header() []string {
 	if r.wide {
 		row = append(row, "NODE", "PORTS", "IMAGES", "SOURCE", "ORIGIN")
 	}
+	for _, key := range r.columns {
+		row = append(row, strings.ToUpper(key[strings.LastIndex(key, "/")+1:]))
+	}
+	if r.showLabels {
+		row = append(row, "LABELS")
+	}
 	return r.row(append(row, "REASON"))
+}
+
+// labels are the cells of a pod's labels, before the last one, which may be long.
+func (r *rowMaker) labels(p *v1.Pod) []string {
+	var cells []string
+	for _, key := range r.columns {
+		cells = append(cells, p.Labels[key])
+	}
+	if r.showLabels {
+		cells = append(cells, orNone(pairs(p.Labels)))
+	}
+	return cells
 }
 
 func (r *rowMaker) row(row []string) []string {
@@ -52,6 +73,7 @@ func (r *rowMaker) pod(view *local.PodView) []string {
 	if r.wide {
 		row = append(row, orNone(p.Spec.NodeName), orNone(ports(p)), orNone(images(p)), orNone(string(view.Source)), orNone(view.Origin))
 	}
+	row = append(row, r.labels(p)...)
 	return r.row(append(row, reason(view)))
 }
 
@@ -98,6 +120,7 @@ func (r *rowMaker) container(p *v1.Pod, s *v1.ContainerStatus, kind string) []st
 	if r.wide {
 		row = append(row, "", "", s.Image, "", "")
 	}
+	row = append(row, make([]string, len(r.labels(p)))...)
 	return r.row(append(row, why))
 }
 

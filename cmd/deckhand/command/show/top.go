@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 )
 
 // TopOptions says which pods are shown of a summary, and how.
@@ -15,8 +17,27 @@ type TopOptions struct {
 	// Names are names of pods, or beginnings of them, NAMESPACE/NAME or pod/NAME; none for all pods.
 	Names      []string
 	Containers bool
-	// ByMemory has those that use most memory first, instead of those that use most CPU.
-	ByMemory bool
+	// SortBy is one of TopSorts: those that use most of it come first.
+	SortBy string
+}
+
+// TopSorts are what pods can be sorted by.
+var TopSorts = []string{"cpu", "memory", "disk", "network", "processes"}
+
+// usage is how much a pod uses of one of TopSorts.
+func usage(p *statsapi.PodStats, of string) uint64 {
+	switch of {
+	case "memory":
+		return workingSet(p.Memory)
+	case "disk":
+		return ptr.Deref(usedBytes(p.EphemeralStorage), 0)
+	case "network":
+		received, sent := networkBytes(p.Network)
+		return ptr.Deref(received, 0) + ptr.Deref(sent, 0)
+	case "processes":
+		return ptr.Deref(processes(p), 0)
+	}
+	return nanoCores(p.CPU)
 }
 
 // Choose returns the pods of a summary that are asked for, those that use most first. It is an error if a name is no pod's.
@@ -44,32 +65,28 @@ func (o TopOptions) Choose(pods []statsapi.PodStats) ([]statsapi.PodStats, error
 	if i := slices.Index(found, false); i >= 0 {
 		return nil, fmt.Errorf("no pod that runs is called %s: `deckhand pods` lists all", o.Names[i])
 	}
-	use := func(p *statsapi.PodStats) uint64 {
-		if o.ByMemory {
-			return workingSet(p.Memory)
-		}
-		return nanoCores(p.CPU)
-	}
-	slices.SortStableFunc(list, func(a, b statsapi.PodStats) int { return cmp.Compare(use(&b), use(&a)) })
+	slices.SortStableFunc(list, func(a, b statsapi.PodStats) int { return cmp.Compare(usage(&b, o.SortBy), usage(&a, o.SortBy)) })
 	return list, nil
 }
 
-// Rows are the rows of a table, the heading first.
+// Rows are the rows of a table, the heading first. Of containers network and processes aren't counted.
 func (o TopOptions) Rows(pods []statsapi.PodStats) [][]string {
-	heading := []string{"NAMESPACE", "NAME", "CPU(cores)", "MEMORY(bytes)"}
+	heading := []string{"NAMESPACE", "NAME", "CPU(cores)", "MEMORY(bytes)", "DISK", "RECEIVED", "SENT", "PROCESSES"}
 	if o.Containers {
-		heading = slices.Insert(heading, 2, "CONTAINER")
+		heading = []string{"NAMESPACE", "NAME", "CONTAINER", "CPU(cores)", "MEMORY(bytes)", "DISK"}
 	}
 	rows := [][]string{heading}
 	for i := range pods {
 		p := &pods[i]
 		if !o.Containers {
-			rows = append(rows, []string{p.PodRef.Namespace, p.PodRef.Name, cpuText(p.CPU), memoryText(p.Memory)})
+			received, sent := networkBytes(p.Network)
+			rows = append(rows, []string{p.PodRef.Namespace, p.PodRef.Name, cpuText(p.CPU), memoryText(p.Memory), bytesText(usedBytes(p.EphemeralStorage)),
+				bytesText(received), bytesText(sent), countText(processes(p))})
 			continue
 		}
 		for j := range p.Containers {
 			c := &p.Containers[j]
-			rows = append(rows, []string{p.PodRef.Namespace, p.PodRef.Name, c.Name, cpuText(c.CPU), memoryText(c.Memory)})
+			rows = append(rows, []string{p.PodRef.Namespace, p.PodRef.Name, c.Name, cpuText(c.CPU), memoryText(c.Memory), bytesText(sum(usedBytes(c.Rootfs), usedBytes(c.Logs)))})
 		}
 	}
 	return rows
@@ -77,12 +94,69 @@ func (o TopOptions) Rows(pods []statsapi.PodStats) [][]string {
 
 // NodeRows are the rows of a table of the node and its groups of processes, the heading first.
 func NodeRows(n *statsapi.NodeStats) [][]string {
-	rows := [][]string{{"NAME", "CPU(cores)", "MEMORY(bytes)", "AVAILABLE(bytes)"}, {n.NodeName, cpuText(n.CPU), memoryText(n.Memory), availableText(n.Memory)}}
+	received, sent := networkBytes(n.Network)
+	var running *uint64
+	if n.Rlimit != nil && n.Rlimit.NumOfRunningProcesses != nil {
+		running = ptr.To(uint64(max(*n.Rlimit.NumOfRunningProcesses, 0)))
+	}
+	var free *uint64
+	if n.Fs != nil {
+		free = n.Fs.AvailableBytes
+	}
+	rows := [][]string{{"NAME", "CPU(cores)", "MEMORY(bytes)", "AVAILABLE(bytes)", "DISK", "FREE", "RECEIVED", "SENT", "PROCESSES"},
+		{n.NodeName, cpuText(n.CPU), memoryText(n.Memory), availableText(n.Memory), bytesText(usedBytes(n.Fs)), bytesText(free), bytesText(received), bytesText(sent), countText(running)}}
 	for i := range n.SystemContainers {
 		c := &n.SystemContainers[i]
-		rows = append(rows, []string{"  " + c.Name, cpuText(c.CPU), memoryText(c.Memory), availableText(c.Memory)})
+		rows = append(rows, []string{"  " + c.Name, cpuText(c.CPU), memoryText(c.Memory), availableText(c.Memory), "", "", "", "", ""})
 	}
 	return rows
+}
+
+func usedBytes(fs *statsapi.FsStats) *uint64 {
+	if fs == nil {
+		return nil
+	}
+	return fs.UsedBytes
+}
+
+// networkBytes are what was received and sent since the network was made, by the default interface.
+func networkBytes(n *statsapi.NetworkStats) (received, sent *uint64) {
+	if n == nil {
+		return nil, nil
+	}
+	return n.RxBytes, n.TxBytes
+}
+
+func processes(p *statsapi.PodStats) *uint64 {
+	if p.ProcessStats == nil {
+		return nil
+	}
+	return p.ProcessStats.ProcessCount
+}
+
+// sum is that of the values that are known; nil if none is.
+func sum(values ...*uint64) *uint64 {
+	var total *uint64
+	for _, v := range values {
+		if v != nil {
+			total = ptr.To(ptr.Deref(total, 0) + *v)
+		}
+	}
+	return total
+}
+
+func bytesText(n *uint64) string {
+	if n == nil {
+		return unknown
+	}
+	return Bytes(*n)
+}
+
+func countText(n *uint64) string {
+	if n == nil {
+		return unknown
+	}
+	return strconv.FormatUint(*n, 10)
 }
 
 const unknown = "<unknown>"

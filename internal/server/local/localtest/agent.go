@@ -33,6 +33,8 @@ type Agent struct {
 	config   local.Configuration
 	node     local.Node
 	changed  wake.Group
+	// OnSnapshot, if there is one, is called after each Snapshot; it is set before the agent is used.
+	OnSnapshot func()
 	// OnRun answers Run; it is set before the agent is used.
 	OnRun func(origin string, manifest []byte) (local.Run, error)
 	// OnStop answers StopPods, StartPods ("start") and StopAll ("all"); it is set before the agent is used.
@@ -161,6 +163,9 @@ func (a *Agent) Watchers() int { return a.changed.Count() }
 
 // Snapshot implements local.Agent.
 func (a *Agent) Snapshot(context.Context) (local.Snapshot, error) {
+	if a.OnSnapshot != nil {
+		defer a.OnSnapshot()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.snapshot, nil

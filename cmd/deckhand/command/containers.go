@@ -1,0 +1,111 @@
+package command
+
+import (
+	"bytes"
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+)
+
+func (a *app) containersCommand() *cobra.Command {
+	var noTrunc bool
+	cmd := &cobra.Command{
+		Use:     "containers [POD...]",
+		Aliases: []string{"container"},
+		GroupID: groupLook,
+		Short:   "List containers with their IDs and processes",
+		Long: `List the containers of pods: the ID by which the runtime knows each, and the number that its
+first process has on this machine, for tools of the host (nsenter, strace, crictl). NAME may be
+the beginning of names, NAMESPACE/NAME or pod/NAME.`,
+		Example: `  deckhand containers
+  deckhand containers web --no-trunc
+  deckhand containers -o jsonpath='{.items[*].pid}'`,
+		ValidArgsFunction: a.completePods,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && slices.Contains([]string{"ls", "list", "ps"}, args[0]) {
+				args = args[1:] // as podman has it
+			}
+			selector, err := selector(cmd)
+			if err != nil {
+				return err
+			}
+			snapshot, err := a.client(cmd).Snapshot(cmd.Context())
+			if err != nil {
+				return err
+			}
+			list := show.NewPodList(show.PodOptions{Selector: selector, Namespace: flagValue(cmd, "namespace"), Names: args, Now: a.deps.Now})
+			views, missing := list.Choose(snapshot)
+			containers := show.ContainersOf(views, firstProcesses("/proc"))
+			if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), show.ListOf(containers)); done || err != nil {
+				return cmp.Or(err, missing)
+			}
+			if len(containers) == 0 && missing == nil {
+				none(cmd, "containers")
+				return nil
+			}
+			if len(containers) > 0 {
+				if err := writeTable(cmd, show.ContainerRows(containers, noTrunc, a.deps.Now())); err != nil {
+					return err
+				}
+			}
+			return missing
+		},
+	}
+	cmd.Flags().BoolVar(&noTrunc, "no-trunc", false, "show IDs in full")
+	cmd.Flags().BoolP("all", "a", true, "those that have ended, too, which is the default")
+	_ = cmd.Flags().MarkHidden("all") // for who types podman container ls -a; it only fails for a flag that doesn't exist
+	selectorFlag(cmd)
+	outputFlag(cmd, dataFormats...)
+	return cmd
+}
+
+// firstProcesses returns a function that finds the first process of a container by its ID, 0 if there is none: of those in a control
+// group that is called after the container, the one that was started first.
+func firstProcesses(proc string) func(id string) int {
+	type process struct {
+		pid     int
+		started uint64
+		group   []byte
+	}
+	var list []process
+	groups, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cgroup")) // the pattern is right
+	for _, path := range groups {
+		group, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		stat, err := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
+		if err != nil {
+			continue
+		}
+		// proc_pid_stat(5): the 22nd field; the second one is a name in parentheses, which may hold anything.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil || len(fields) < 20 {
+			continue
+		}
+		started, err := strconv.ParseUint(fields[19], 10, 64)
+		if err != nil {
+			continue
+		}
+		list = append(list, process{pid, started, group})
+	}
+	slices.SortFunc(list, func(a, b process) int {
+		return cmp.Or(cmp.Compare(a.started, b.started), cmp.Compare(a.pid, b.pid))
+	})
+	return func(id string) int {
+		for _, p := range list {
+			if id != "" && bytes.Contains(p.group, []byte(id)) {
+				return p.pid
+			}
+		}
+		return 0
+	}
+}
