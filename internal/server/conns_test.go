@@ -314,3 +314,59 @@ func ownPair(t *testing.T) tls.Certificate {
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
+
+// A full server closes the connection that has got the least out of the time it had others wait, and no other; it holds no more than it may.
+func TestTheWorstIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memListener{dialled: make(chan net.Conn, maxConns+10), closed: make(chan struct{})}
+		l := newListener(m)
+		defer l.Close()
+		var peers []net.Conn
+		ended := make(chan int, maxConns+10)
+		come := func() *conn {
+			t.Helper()
+			i, peer := len(peers), m.dial()
+			peers = append(peers, peer)
+			go func() {
+				if _, err := peer.Read(make([]byte, 1)); err != nil {
+					ended <- i
+				}
+			}()
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.(*conn)
+		}
+		for i := range maxConns {
+			c := come()
+			c.sent = 1 << 20
+			if i%50 == 7 { // reads next to nothing, and less so the later it came
+				c.sent = (1 << 20) / (i + 1)
+			}
+		}
+		time.Sleep(time.Second)
+		last := maxConns - 1
+		for last%50 != 7 {
+			last--
+		}
+		for worst := last; worst > 0; worst -= 50 {
+			come().sent = 1 << 30
+			synctest.Wait()
+			select {
+			case i := <-ended:
+				if i != worst {
+					t.Errorf("connection %d was closed, not %d", i, worst)
+				}
+			default:
+				t.Fatal("none was closed")
+			}
+			if len(ended) > 0 || len(l.open) != maxConns {
+				t.Fatalf("%d more were closed, %d are open", len(ended), len(l.open))
+			}
+		}
+		for _, p := range peers {
+			p.Close()
+		}
+	})
+}

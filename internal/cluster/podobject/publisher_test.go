@@ -240,6 +240,24 @@ func TestPublisher(t *testing.T) {
 			t.Errorf("%d calls, message %s", tries, got)
 		}
 	})
+	run("a pod whose status fails alone", func(t *testing.T, w *world) {
+		for _, err := range []error{apierrors.NewBadRequest("no"), apierrors.NewInternalError(errors.New("a webhook"))} {
+			p, tries := w.server.Put(newPod("a")), 0
+			w.server.Do(func() { w.server.Check = func(podobjecttest.Call) error { tries++; return err } })
+			w.publish(p, false, running)
+			for range 200 { // the server recovers ten times a second, as it seems
+				w.reached.Wake()
+				time.Sleep(100 * time.Millisecond)
+			}
+			synctest.Wait()
+			if tries > 12 {
+				t.Errorf("%v: %d tries in 20 s", err, tries)
+			}
+			w.server.Do(func() { w.server.Check = nil })
+			w.server.Remove("default", "a")
+			synctest.Wait()
+		}
+	})
 	run("an answer for good", func(t *testing.T, w *world) {
 		p := w.server.Put(newPod("a"))
 		tries := 0
@@ -473,5 +491,69 @@ func TestCache(t *testing.T) {
 				t.Errorf("%v at %s, want those of the %s history at %s", got.Labels, got.ResourceVersion, history, now.ResourceVersion)
 			}
 		}
+	})
+}
+
+// held is a server that keeps patches waiting until they are released, in the order in which they came.
+type held struct {
+	*podobjecttest.Server
+	came    chan string
+	release chan struct{}
+}
+
+func (h *held) PatchStatus(ctx context.Context, namespace, name string, body []byte) (*v1.Pod, error) {
+	h.came <- name
+	<-h.release
+	return h.Server.PatchStatus(ctx, namespace, name, body)
+}
+
+// Ten calls are under way at most; of those that wait, the end of a pod is told first, then whether one is ready, then the rest.
+func TestCallsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &held{podobjecttest.NewServer(), make(chan string, 1000), make(chan struct{})}
+		w, stop := start(h.Server)
+		stop()
+		w.cache = podobject.NewCache(h, logr.Discard())
+		p := podobject.NewPublisher(podobject.PublisherConfig{Cache: w.cache, Statuses: w.statuses, Refusals: w.refusals, Reached: w.reached, Log: logr.Discard()})
+		ctx, cancel := context.WithCancel(context.Background())
+		var working sync.WaitGroup
+		working.Go(func() { _ = w.cache.Run(ctx) })
+		working.Go(func() { _ = p.Run(ctx) })
+		defer working.Wait()
+		defer cancel()
+		running := func(s *v1.PodStatus) { s.Phase = v1.PodRunning }
+		const calls = 10
+		for i := range 3 * calls {
+			w.publish(h.Put(newPod(fmt.Sprintf("early-%d", i))), false, running)
+		}
+		came := func(want int) (names []string) {
+			t.Helper()
+			synctest.Wait()
+			for len(h.came) > 0 {
+				names = append(names, <-h.came)
+			}
+			if len(names) != want {
+				t.Fatalf("%d calls began, want %d: %v", len(names), want, names)
+			}
+			return names
+		}
+		came(calls)
+		w.publish(h.Put(newPod("detail")), false, func(s *v1.PodStatus) { s.Message = "of no importance" })
+		w.publish(h.Put(newPod("ended")), false, func(s *v1.PodStatus) { s.Phase = v1.PodFailed })
+		time.Sleep(time.Minute) // the detail is due by now
+		came(0)
+		h.release <- struct{}{}
+		if first := came(1); first[0] != "ended" {
+			t.Errorf("%s was told before the end of a pod", first)
+		}
+		for range 2 * calls {
+			h.release <- struct{}{}
+			if next := came(1); next[0] == "detail" {
+				t.Error("a detail was told before readiness")
+				break
+			}
+		}
+		close(h.release)
+		synctest.Wait()
 	})
 }

@@ -35,9 +35,11 @@ type apiServer struct {
 	// tokens have users; allowed are rules "user verb subresource".
 	tokens  map[string]authentication.UserInfo
 	allowed []string
-	away    error
-	asked   []string
-	specs   []authorization.SubjectAccessReviewSpec
+	// denied are rules that an authorizer refuses, whatever others say.
+	denied []string
+	away   error
+	asked  []string
+	specs  []authorization.SubjectAccessReviewSpec
 	// hold keeps answers until it is closed.
 	hold chan struct{}
 	// reached is told of each question that is held.
@@ -79,7 +81,7 @@ func (a *apiServer) ReviewAccess(ctx context.Context, r *authorization.SubjectAc
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.specs = append(a.specs, r.Spec)
-	r.Status.Allowed = slices.Contains(a.allowed, rule)
+	r.Status.Allowed, r.Status.Denied = slices.Contains(a.allowed, rule), slices.Contains(a.denied, rule)
 	return nil
 }
 
@@ -112,8 +114,8 @@ func webhook(t *testing.T, api *apiServer, change func(*AccessConfig), table ...
 func TestReviews(t *testing.T) {
 	api := &apiServer{tokens: map[string]authentication.UserInfo{
 		"good": {Username: "prometheus", UID: "7", Groups: []string{"viewers"}, Extra: map[string]authentication.ExtraValue{"pod": {"a", "b"}}},
-		"fine": {Username: "dashboard"},
-	}, allowed: []string{"prometheus get proxy", "dashboard get healthz", "admin get configz"}}
+		"fine": {Username: "dashboard"}, "torn": {Username: "torn"},
+	}, allowed: []string{"prometheus get proxy", "dashboard get healthz", "admin get configz", "torn get healthz", "torn get proxy"}, denied: []string{"torn get healthz", "torn get proxy"}}
 	url, ca := webhook(t, api, nil)
 	later := time.Now().Add(time.Hour)
 	admin, expired := ca.client("admin", later, x509.ExtKeyUsageClientAuth), ca.client("admin", time.Now().Add(-time.Minute), x509.ExtKeyUsageClientAuth)
@@ -130,6 +132,7 @@ func TestReviews(t *testing.T) {
 		{name: "by the finer right", path: "/healthz", token: "Bearer fine", code: 200, asked: "token fine,dashboard get healthz"},
 		{name: "refused", path: "/configz", token: "Bearer fine", code: 403, text: "Forbidden (user=dashboard, verb=get, resource=nodes, subresource(s)=[configz proxy])", asked: "dashboard get configz,dashboard get proxy"},
 		{name: "refused again", path: "/configz", token: "Bearer fine", code: 403},
+		{name: "allowed and denied is denied", path: "/healthz", token: "Bearer torn", code: 403, asked: "token torn,torn get healthz,torn get proxy"},
 		{name: "nobody's token", path: "/healthz", token: "Bearer bad", code: 401, asked: "token bad"},
 		{name: "nobody's token again", path: "/healthz", token: "Bearer bad", code: 401},
 		{name: "another scheme", path: "/healthz", token: "Basic YTpi", code: 401},
