@@ -59,6 +59,9 @@ type Config struct {
 	OnStart func(pid int) error
 	// Collector is where spans go of calls that the agent traces, by OTLP over gRPC: HOST:PORT, or empty for nowhere.
 	Collector string
+	// OnRestore, if set, is called with a sentence after parts of the pods' network that another program
+	// removed were made again.
+	OnRestore func(message string)
 	// OnImport, if set, is called with the references of each archive's images when it was
 	// imported, not when it was found unchanged. It is called from any goroutine,
 	// also before Start has returned; it must not block, nor import.
@@ -118,6 +121,9 @@ func (c Config) WithDefaults() Config {
 			*f.field = f.value
 		}
 	}
+	if c.OnRestore == nil {
+		c.OnRestore = func(string) {}
+	}
 	return c
 }
 
@@ -144,7 +150,7 @@ func (c Config) Network() (cni.Network, error) {
 	if err != nil {
 		return cni.Network{}, err
 	}
-	n := cni.Network{Bridge: c.Bridge, Prefixes: prefixes, Owner: l.Hash(), AddressDir: l.CNIState()}
+	n := cni.Network{Bridge: c.Bridge, Prefixes: prefixes, Owner: l.Hash(), AddressDir: l.CNIState(), ResultsDir: cni.ResultsDir}
 	return n, n.Validate()
 }
 

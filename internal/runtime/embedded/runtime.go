@@ -42,10 +42,12 @@ type Runtime struct {
 	// answers has one element when containerd has begun to answer.
 	answers wake.Slot
 
-	// mu guards what Start and Run know of the running containerd.
+	// mu guards what Start and Run know of the running containerd, and the keeper.
 	mu      sync.Mutex
 	process *child.Process
 	ready   time.Time
+	// keeper is there once Start has made the network.
+	keeper *cni.Keeper
 }
 
 // New checks the configuration, with defaults for what is empty. It changes nothing.
@@ -104,12 +106,13 @@ func (r *Runtime) providePause(ctx context.Context) error {
 	return r.images.Ensure(ctx, DefaultPauseImage, programs.PauseArchive)
 }
 
-// Run keeps containerd running, imports archives as they appear, and removes the
-// shims that containerd has lost. When ctx ends it returns nil and leaves
+// Run keeps containerd running and the pods' network whole, imports archives as they appear,
+// and removes the shims that containerd has lost. When ctx ends it returns nil and leaves
 // containerd running.
 func (r *Runtime) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.supervise(ctx) })
+	group.Go(func() error { return r.keeper.Run(ctx) })
 	group.Go(func() error { return r.images.Run(ctx) })
 	group.Go(func() error { return r.orphans.Run(ctx, r.answers) })
 	return group.Wait()
@@ -131,6 +134,17 @@ func (r *Runtime) Archived() []string { return r.images.Archived() }
 
 // Problems are the archives that can't be imported, each in a sentence.
 func (r *Runtime) Problems() []string { return r.images.Problems() }
+
+// NetworkProblem is what keeps the pods' network from being as it should be; the zero value is none.
+func (r *Runtime) NetworkProblem() cni.Problem {
+	r.mu.Lock()
+	keeper := r.keeper
+	r.mu.Unlock()
+	if keeper == nil {
+		return cni.Problem{}
+	}
+	return keeper.Problem()
+}
 
 // PID is containerd's process, 0 while there is none.
 func (r *Runtime) PID() int {
@@ -202,10 +216,23 @@ func (r *Runtime) prepare(ctx context.Context) error {
 	if err := r.network.EnsureRules(ctx, backend); err != nil {
 		return err
 	}
-	if err := r.network.EnsureBridge(); err != nil {
+	if _, err := r.network.EnsureBridge(nil); err != nil {
 		return err
 	}
+	keeper := cni.NewKeeper(cni.KeeperConfig{Network: r.network, Backend: backend, Portmap: r.portmap, Restored: r.config.OnRestore, Log: r.log})
+	r.mu.Lock()
+	r.keeper = keeper
+	r.mu.Unlock()
 	return r.network.Write(r.layout.CNIConf(), backend)
+}
+
+// portmap is the path of the plugin that makes host ports.
+func (r *Runtime) portmap() (string, error) {
+	programs, err := FindPrograms(r.config.BinDirs)
+	if path := programs.Plugin("portmap"); path != "" {
+		return path, nil // whatever else is missing
+	}
+	return "", err
 }
 
 // inUse reports whether something runs by the state directory: its containerd, or containers whose roots are mounted there.

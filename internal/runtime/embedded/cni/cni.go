@@ -31,6 +31,8 @@ type Network struct {
 	Owner string
 	// AddressDir is where host-local reserves addresses.
 	AddressDir string
+	// ResultsDir is where the CNI library keeps the results of what it set up.
+	ResultsDir string
 }
 
 // interfaceName is what both the kernel (IFNAMSIZ) and the bridge plugin accept.

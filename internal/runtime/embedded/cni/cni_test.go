@@ -38,7 +38,7 @@ func network(t *testing.T, cidr string) Network {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := Network{Bridge: "dhtestcni", Prefixes: prefixes, Owner: "0a1b2c", AddressDir: t.TempDir()}
+	n := Network{Bridge: "dhtestcni", Prefixes: prefixes, Owner: "0a1b2c", AddressDir: t.TempDir(), ResultsDir: t.TempDir()}
 	if err := n.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -110,13 +110,13 @@ func TestBridgeHasAnOwner(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		n := network(t, "10.9.0.0/24")
 		for range 2 {
-			if err := n.EnsureBridge(); err != nil {
+			if _, err := n.EnsureBridge(nil); err != nil {
 				t.Error(err)
 			}
 		}
 		other := n
 		other.Owner = "other"
-		if err := other.EnsureBridge(); err == nil || !strings.Contains(err.Error(), "isn't of this agent") {
+		if _, err := other.EnsureBridge(nil); err == nil || !strings.Contains(err.Error(), "isn't of this agent") {
 			t.Errorf("another agent gets the bridge: %v", err)
 		}
 		if err := other.RemoveBridge(); err != nil {

@@ -25,7 +25,7 @@ func TestPodsCantReachTheHostsLoopback(t *testing.T) {
 			isolated(t, func(t *testing.T) {
 				n := network(t, "10.9.0.0/24,fd00:9::/64")
 				ctx := context.Background()
-				if err := n.EnsureBridge(); err != nil {
+				if _, err := n.EnsureBridge(nil); err != nil {
 					t.Error(err)
 					return
 				}

@@ -1,12 +1,14 @@
 package cni
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -34,22 +36,119 @@ func (n Network) bridge() (netlink.Link, error) {
 	return link, n.checkOwner(link)
 }
 
-// EnsureBridge makes the bridge, unless it is there and ours. The bridge plugin
-// would make it too; made here it carries its owner's name from the start.
-func (n Network) EnsureBridge() error {
-	if link, err := n.bridge(); link != nil || err != nil {
-		return err
+// EnsureBridge makes the bridge, or what is missing of it, and reports whether something was.
+// The bridge plugin would make it too; made here it carries its owner's name from the start, and is there
+// before a packet of a pod. mac is its hardware address where it is made again under pods, which remember
+// it for minutes; nil for that of the network's name.
+func (n Network) EnsureBridge(mac net.HardwareAddr) (changed bool, err error) {
+	link, err := n.bridge()
+	if err != nil {
+		return false, err
 	}
+	if link == nil {
+		changed = true
+		if link, err = n.makeBridge(mac); err != nil {
+			return changed, err
+		}
+	}
+	if link.Attrs().Alias != n.alias() {
+		if err := netlink.LinkSetAlias(link, n.alias()); err != nil {
+			return changed, fmt.Errorf("name the owner of the bridge %s: %w", n.Bridge, err)
+		}
+	}
+	if link.Attrs().Flags&net.FlagUp == 0 {
+		changed = true
+		if err := netlink.LinkSetUp(link); err != nil {
+			return changed, fmt.Errorf("set the bridge %s up: %w", n.Bridge, err)
+		}
+	}
+	for _, p := range n.Prefixes {
+		made, err := n.ensureAddress(link, p)
+		changed = changed || made
+		if err != nil {
+			return changed, fmt.Errorf("bridge %s: %w", n.Bridge, err)
+		}
+	}
+	return changed, nil
+}
+
+func (n Network) makeBridge(mac net.HardwareAddr) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name = n.Bridge
+	attrs.Name, attrs.HardwareAddr = n.Bridge, mac
+	if mac == nil {
+		sum := sha256.Sum256([]byte(n.alias()))
+		attrs.HardwareAddr = append(net.HardwareAddr{0x02}, sum[:5]...) // locally administered
+	}
 	br := &netlink.Bridge{LinkAttrs: attrs}
 	if err := netlink.LinkAdd(br); err != nil {
-		return fmt.Errorf("make the bridge %s: %w", n.Bridge, err)
+		return nil, fmt.Errorf("make the bridge %s: %w", n.Bridge, err)
 	}
-	if err := netlink.LinkSetAlias(br, n.alias()); err != nil {
-		return fmt.Errorf("name the owner of the bridge %s: %w", n.Bridge, err)
+	// A packet with a route of its own is rewritten after the guard has seen it.
+	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", n.Bridge, "accept_source_route"), []byte("0"), 0o644); err != nil {
+		return nil, fmt.Errorf("bridge %s: %w", n.Bridge, err)
 	}
-	return nil
+	// As the bridge plugin does; without IPv6 there is no such file.
+	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", n.Bridge, "accept_ra"), []byte("0"), 0o644)
+	return br, nil
+}
+
+// gateway is the host's address in a prefix: host-local's default.
+func gateway(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr().Next(), p.Bits()) }
+
+// ensureAddress gives the bridge the gateway's address of a prefix, and the route to its pods.
+func (n Network) ensureAddress(link netlink.Link, p netip.Prefix) (changed bool, err error) {
+	own := gateway(p)
+	family := netlink.FAMILY_V4
+	if !p.Addr().Is4() {
+		family = netlink.FAMILY_V6
+	}
+	addrs, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
+	if err != nil {
+		return false, fmt.Errorf("list its addresses: %w", err)
+	}
+	asNet := func(p netip.Prefix) *net.IPNet {
+		return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+	}
+	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IPNet.String() == own.String() }) {
+		changed = true
+		// Nobody else has it, and pods need it at once.
+		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: asNet(own), Flags: unix.IFA_F_NODAD}); err != nil && !errors.Is(err, unix.EEXIST) {
+			return changed, fmt.Errorf("give it the address %s: %w", own, err)
+		}
+	}
+	routes, err := whole(func() ([]netlink.Route, error) { return netlink.RouteList(link, family) })
+	if err != nil {
+		return changed, fmt.Errorf("list its routes: %w", err)
+	}
+	if slices.ContainsFunc(routes, func(r netlink.Route) bool { dst, ok := prefixOf(r.Dst); return ok && dst == p }) {
+		return changed, nil
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: asNet(p), Protocol: unix.RTPROT_KERNEL}
+	if p.Addr().Is4() {
+		route.Src, route.Scope = own.Addr().AsSlice(), netlink.SCOPE_LINK
+	}
+	if err := netlink.RouteReplace(route); err != nil {
+		return changed, fmt.Errorf("make the route to %s: %w", p, err)
+	}
+	return true, nil
+}
+
+// ensurePort plugs a pod's interface into the bridge as the bridge plugin does, and reports whether it wasn't.
+func ensurePort(bridge, port netlink.Link) (changed bool, err error) {
+	a := port.Attrs()
+	if a.MasterIndex != bridge.Attrs().Index {
+		changed = true
+		if err := errors.Join(netlink.LinkSetMaster(port, bridge), netlink.LinkSetHairpin(port, true)); err != nil {
+			return changed, fmt.Errorf("plug %s into the bridge %s: %w", a.Name, bridge.Attrs().Name, err)
+		}
+	}
+	if a.Flags&net.FlagUp == 0 {
+		changed = true
+		if err := netlink.LinkSetUp(port); err != nil {
+			return changed, fmt.Errorf("set %s up: %w", a.Name, err)
+		}
+	}
+	return changed, nil
 }
 
 func (n Network) checkOwner(link netlink.Link) error {
@@ -185,11 +284,29 @@ func linkName(index int) string {
 // EnableForwarding lets the host pass packets on between pods and other hosts. It
 // returns the settings that it had to change.
 func (n Network) EnableForwarding() ([]string, error) {
+	return n.enable("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
+}
+
+// EnableBridgeForwarding is EnableForwarding for the bridge alone, which has settings of its own.
+func (n Network) EnableBridgeForwarding() ([]string, error) {
+	return n.enable("net/ipv4/conf/"+n.Bridge+"/forwarding", "net/ipv6/conf/"+n.Bridge+"/forwarding")
+}
+
+// routeLoopback lets the host send from its loopback addresses to pods, as host ports at 127.0.0.1 need it.
+func (n Network) routeLoopback() error {
+	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", n.Bridge, "route_localnet"), []byte("1"), 0o644); err != nil {
+		return fmt.Errorf("bridge %s: %w", n.Bridge, err)
+	}
+	return nil
+}
+
+// enable sets the first setting if the network has IPv4, the second if it has IPv6.
+func (n Network) enable(v4, v6 string) ([]string, error) {
 	var changed []string
 	for _, p := range n.Prefixes {
-		name := "net/ipv4/ip_forward"
+		name := v4
 		if !p.Addr().Is4() {
-			name = "net/ipv6/conf/all/forwarding"
+			name = v6
 		}
 		path := filepath.Join("/proc/sys", name)
 		now, err := os.ReadFile(path)

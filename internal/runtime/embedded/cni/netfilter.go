@@ -222,6 +222,29 @@ func (n Network) ensureIPTables(ctx context.Context) error {
 	return nil
 }
 
+// rules is a text that changes when the network's rules do: equal ones mean that they are in force as
+// they were. It is empty where rules are missing for certain.
+func (n Network) rules(ctx context.Context, backend Backend) (string, error) {
+	if backend == IPTables {
+		for _, r := range n.iptables(ctx) {
+			if !r.there(ctx) {
+				return "", nil
+			}
+		}
+		return "there", nil
+	}
+	return listTable(ctx, "inet", n.table())
+}
+
+// listTable is nft's listing of a table, empty if there is none.
+func listTable(ctx context.Context, family, name string) (string, error) {
+	listing, err := output(ctx, "nft", "list", "table", family, name)
+	if err != nil && strings.Contains(err.Error(), "No such file or directory") {
+		return "", nil
+	}
+	return string(listing), err
+}
+
 // ForwardDropped says whether the host's firewall drops what it forwards by
 // default, as Docker sets it up; pods then reach nothing but each other and the host.
 func ForwardDropped(ctx context.Context) bool {

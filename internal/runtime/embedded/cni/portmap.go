@@ -6,25 +6,34 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/knftables"
 )
 
-// resultsDir is where the CNI library keeps the results of what it set up; the
+// ResultsDir is where the CNI library keeps the results of what it set up; the
 // CRI has no setting for it.
-const resultsDir = "/var/lib/cni/results"
+const ResultsDir = "/var/lib/cni/results"
 
 // podInterface is the name of the interface in each pod, as containerd's CRI has it.
 const podInterface = "eth0"
 
+// result is where the result of a sandbox is.
+func (n Network) result(sandbox string) string {
+	return filepath.Join(n.ResultsDir, n.Bridge+"-"+sandbox+"-"+podInterface)
+}
+
 // Remembered are the sandboxes of this network that the CNI library set up and
 // hasn't removed.
 func (n Network) Remembered() []string {
-	files, err := filepath.Glob(filepath.Join(resultsDir, n.Bridge+"-*-"+podInterface))
+	files, err := filepath.Glob(n.result("*"))
 	if err != nil {
 		return nil
 	}
@@ -47,9 +56,9 @@ func isSandboxID(id string) bool {
 func (n Network) ForgetResults() error {
 	var errs []error
 	for _, id := range n.Remembered() {
-		errs = append(errs, os.Remove(filepath.Join(resultsDir, n.Bridge+"-"+id+"-"+podInterface)))
+		errs = append(errs, os.Remove(n.result(id)))
 	}
-	for _, dir := range []string{resultsDir, filepath.Dir(resultsDir)} {
+	for _, dir := range []string{n.ResultsDir, filepath.Dir(n.ResultsDir)} {
 		// Not empty is as it should be: then it is used by others.
 		if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 {
 			errs = append(errs, os.Remove(dir))
@@ -58,33 +67,152 @@ func (n Network) ForgetResults() error {
 	return errors.Join(errs...)
 }
 
+// attachment is how a sandbox was plugged into the network, as the CNI library remembers it.
+type attachment struct {
+	sandbox string
+	// netns is the path of its network namespace, port the host's end of its interface.
+	netns, port string
+	addresses   []netip.Addr
+	// mappings are its host ports, hostIPs the address of each, invalid where it is for all of them.
+	mappings json.RawMessage
+	hostIPs  []netip.Addr
+	// result is what the plugins said in the end.
+	result json.RawMessage
+}
+
+// maxResult bounds how much of one remembered result is read, in bytes.
+const maxResult = 4 << 20
+
+// attachments are those of all sandboxes whose network is set up. One that is taken down meanwhile is left out.
+func (n Network) attachments() ([]attachment, error) {
+	var all []attachment
+	var errs []error
+	for _, id := range n.Remembered() {
+		a, err := n.attachment(id)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read what the CNI library remembers of sandbox %s: %w", id, err))
+			continue
+		}
+		all = append(all, a)
+	}
+	return all, errors.Join(errs...)
+}
+
+func (n Network) attachment(sandbox string) (attachment, error) {
+	f, err := os.Open(n.result(sandbox))
+	if err != nil {
+		return attachment{}, err
+	}
+	defer f.Close()
+	// The library's cniCacheV1. containerd has no names of its own for the fields of a mapping; JSON's don't heed case here.
+	var kept struct {
+		NetNS          string
+		CapabilityArgs struct{ PortMappings json.RawMessage }
+		Result         json.RawMessage
+	}
+	if err := json.NewDecoder(io.LimitReader(f, maxResult)).Decode(&kept); err != nil {
+		return attachment{}, err
+	}
+	var result struct {
+		Interfaces []struct{ Name, Sandbox string }
+		IPs        []struct{ Address netip.Prefix }
+	}
+	if err := json.Unmarshal(kept.Result, &result); err != nil {
+		return attachment{}, err
+	}
+	a := attachment{sandbox: sandbox, netns: kept.NetNS, mappings: kept.CapabilityArgs.PortMappings, result: kept.Result}
+	for _, i := range result.Interfaces {
+		if i.Sandbox == "" && i.Name != n.Bridge {
+			a.port = i.Name
+		}
+	}
+	for _, ip := range result.IPs {
+		a.addresses = append(a.addresses, ip.Address.Addr())
+	}
+	var mappings []struct{ HostIP string }
+	if len(a.mappings) > 0 {
+		if err := json.Unmarshal(a.mappings, &mappings); err != nil {
+			return attachment{}, err
+		}
+	}
+	for _, m := range mappings {
+		ip, err := netip.ParseAddr(m.HostIP)
+		if err != nil {
+			ip = netip.Addr{} // none
+		}
+		a.hostIPs = append(a.hostIPs, ip.Unmap())
+	}
+	return a, nil
+}
+
+// mapped is how many host ports of the family the portmap plugin makes for the sandbox.
+func (a *attachment) mapped(v4 bool) int {
+	if !slices.ContainsFunc(a.addresses, func(ip netip.Addr) bool { return ip.Is4() == v4 }) {
+		return 0
+	}
+	count := 0
+	for _, ip := range a.hostIPs {
+		if !ip.IsValid() || ip.Is4() == v4 {
+			count++
+		}
+	}
+	return count
+}
+
 // UnmapPorts has the portmap plugin at the given path delete a sandbox's rules,
 // as the CNI specification's DEL. Without any it does nothing.
 func (n Network) UnmapPorts(ctx context.Context, plugin string, backend Backend, sandbox string) error {
+	// Which ports were mapped isn't known any more. The plugin goes by the sandbox
+	// alone, but only looks when there is at least one port.
+	ports := json.RawMessage(`[{"hostPort":1,"containerPort":1,"protocol":"tcp"}]`)
+	if err := n.runPortmap(ctx, plugin, backend, "DEL", &attachment{sandbox: sandbox, mappings: ports}); err != nil {
+		return fmt.Errorf("remove the port mappings of sandbox %s: %w", sandbox, err)
+	}
+	return nil
+}
+
+// mapPorts has the portmap plugin make a sandbox's rules again. Its ADD makes them twice where they
+// are there, so what is left of them is deleted first.
+func (n Network) mapPorts(ctx context.Context, plugin string, backend Backend, a *attachment) error {
+	if err := n.UnmapPorts(ctx, plugin, backend, a.sandbox); err != nil {
+		return err
+	}
+	if err := n.runPortmap(ctx, plugin, backend, "ADD", a); err != nil {
+		return fmt.Errorf("make the port mappings of sandbox %s again: %w", a.sandbox, err)
+	}
+	return nil
+}
+
+// runPortmap runs the portmap plugin alone, as the CNI library does after the plugins before it.
+func (n Network) runPortmap(ctx context.Context, plugin string, backend Backend, command string, a *attachment) error {
 	request := struct {
 		CNIVersion string `json:"cniVersion"`
 		Name       string `json:"name"`
 		portmapPlugin
-		RuntimeConfig map[string]any `json:"runtimeConfig"`
-	}{CNIVersion: "1.0.0", Name: n.Bridge, portmapPlugin: portmapPlugin{Type: "portmap", SNAT: true, Backend: string(backend)}}
-	// Which ports were mapped isn't known any more. The plugin goes by the sandbox
-	// alone, but only looks when there is at least one port.
-	request.RuntimeConfig = map[string]any{"portMappings": []map[string]any{{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}}}
+		RuntimeConfig map[string]any  `json:"runtimeConfig"`
+		PrevResult    json.RawMessage `json:"prevResult,omitempty"`
+	}{"1.0.0", n.Bridge, portmapPlugin{Type: "portmap", SNAT: true, Backend: string(backend)}, map[string]any{"portMappings": a.mappings}, a.result}
 	conf, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, plugin)
-	cmd.Env = append(os.Environ(), "CNI_COMMAND=DEL", "CNI_CONTAINERID="+sandbox, "CNI_IFNAME="+podInterface,
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+a.sandbox, "CNI_IFNAME="+podInterface, "CNI_NETNS="+a.netns,
 		"CNI_PATH="+filepath.Dir(plugin), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	cmd.Stdin = bytes.NewReader(conf)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("remove the port mappings of sandbox %s: %w: %s", sandbox, err, strings.TrimSpace(out.String()))
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(out.String()))
 	}
 	return nil
 }
+
+// portmapTable is the portmap plugin's, of IPv4 and of IPv6.
+const portmapTable = "cni_hostport"
 
 // The portmap plugin's chains that hold a rule per pod, for nftables.
 var portmapChains = []string{"hostports", "hostip_hostports", "masquerading"}
@@ -110,7 +238,7 @@ func removeEmptyTable(ctx context.Context, family knftables.Family) error {
 	if _, err := lookProgram("nft"); err != nil {
 		return nil
 	}
-	nft, err := knftables.New(family, "cni_hostport")
+	nft, err := knftables.New(family, portmapTable)
 	if err != nil {
 		return err
 	}
@@ -191,4 +319,118 @@ func splitRule(line string) []string {
 		args = append(args, strings.Fields(part)...)
 	}
 	return args
+}
+
+// unmapped returns those of the attachments of which host ports are missing.
+func (n Network) unmapped(ctx context.Context, backend Backend, all []attachment) ([]attachment, error) {
+	missing := map[string]bool{}
+	for _, v4 := range []bool{true, false} {
+		wanted := 0
+		for i := range all {
+			wanted += all[i].mapped(v4)
+		}
+		if wanted == 0 {
+			continue
+		}
+		count, err := mappings(ctx, backend, v4)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all {
+			if a := &all[i]; a.mapped(v4) > 0 && count(a.sandbox) < a.mapped(v4) {
+				missing[a.sandbox] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(a attachment) bool { return !missing[a.sandbox] }), nil
+}
+
+// mappings returns what counts the host ports of a sandbox that work: none where what the portmap
+// plugin shares between all pods is gone.
+func mappings(ctx context.Context, backend Backend, v4 bool) (count func(sandbox string) int, err error) {
+	if backend == IPTables {
+		program := "iptables"
+		if !v4 {
+			program = "ip6tables"
+		}
+		rules, err := output(ctx, program, "-w", "-t", "nat", "-S")
+		return iptablesMappings(string(rules)), err
+	}
+	family := "ip"
+	if !v4 {
+		family = "ip6"
+	}
+	listing, err := listTable(ctx, family, portmapTable)
+	return nftMappings(listing), err
+}
+
+// nftMappings reads what `nft list table` says of the portmap plugin's table.
+func nftMappings(listing string) func(sandbox string) int {
+	chains, chain := map[string][]string{}, ""
+	for line := range strings.Lines(listing) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "chain "); ok {
+			chain = strings.TrimSuffix(name, " {")
+			continue
+		}
+		chains[chain] = append(chains[chain], line)
+	}
+	has := func(chain, part string) bool {
+		return slices.ContainsFunc(chains[chain], func(line string) bool { return strings.Contains(line, part) })
+	}
+	counts := map[string]int{}
+	for _, chain := range []string{"hostports", "hostip_hostports"} {
+		for _, line := range chains[chain] {
+			if _, comment, ok := strings.Cut(line, " comment "); ok && strings.Contains(line, " dnat to ") {
+				counts[strings.Trim(comment, `"`)]++
+			}
+		}
+	}
+	for _, hook := range []string{"prerouting", "output"} {
+		// Both chains and, in newer plugins, one between.
+		if !has(hook, "hook "+hook) || !has(hook, "jump hostports") || has(hook, "jump hostports_all") && !has("hostports_all", "jump hostports") {
+			return func(string) int { return 0 }
+		}
+	}
+	return func(sandbox string) int {
+		if !has("masquerading", sandbox) {
+			return 0
+		}
+		return counts[sandbox]
+	}
+}
+
+// iptablesMappings reads what `iptables -S` says of the table nat.
+func iptablesMappings(rules string) func(sandbox string) int {
+	var entries, shared []string
+	targets := map[string]int{} // by chain
+	for line := range strings.Lines(rules) {
+		words := splitRule(strings.TrimSpace(line))
+		if len(words) < 4 || words[0] != "-A" {
+			continue
+		}
+		chain, rest := words[1], strings.Join(words[2:], " ")
+		switch {
+		case chain == "CNI-HOSTPORT-DNAT":
+			entries = append(entries, rest)
+		case strings.HasPrefix(chain, "CNI-DN-") && strings.Contains(rest, "-j DNAT "):
+			targets[chain]++
+		case strings.Contains(rest, "-j CNI-HOSTPORT-"):
+			shared = append(shared, chain+" "+rest[strings.Index(rest, "CNI-HOSTPORT-"):])
+		}
+	}
+	for _, jump := range []string{"PREROUTING CNI-HOSTPORT-DNAT", "OUTPUT CNI-HOSTPORT-DNAT", "POSTROUTING CNI-HOSTPORT-MASQ"} {
+		if !slices.Contains(shared, jump) {
+			return func(string) int { return 0 }
+		}
+	}
+	return func(sandbox string) int {
+		// One entry for several ports, all with the same target.
+		for _, e := range entries {
+			if _, target, ok := strings.Cut(e, "-j "); ok && strings.Contains(e, sandbox) {
+				return targets[target]
+			}
+		}
+		return 0
+	}
 }
