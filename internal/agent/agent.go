@@ -147,7 +147,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 
 	// The node and its container runtime.
 	imports := image.NewImports()
-	extras, err := newExtras(cfg, imports, log)
+	extras, err := newExtras(cfg, imports, nodeEvents, log)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +297,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		// The embedded containerd runs with SELinux off: that needs a policy of the host for it.
 		return translate.UnsupportedFields(p, extras.embedded != nil)
 	}, log.WithName("desired"))
-	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, Archives: extras.problems, Cluster: inCluster,
+	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, RuntimeProblems: extras.problems, Cluster: inCluster,
 		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: assigned.Health, Pulls: images.Pulls, Current: reloader.Current,
 		MissingPullSecrets: func(ctx context.Context, d *pod.Desired) []string {
 			return keyring.MissingSecrets(ctx, d.Pod, inCluster.Finder().For(d))

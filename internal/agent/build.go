@@ -78,16 +78,17 @@ type extras struct {
 	endpoint string
 	own      image.RuntimeExtras
 	tasks    executor.Tasks
-	// problems returns what is wrong with image archives.
-	problems func() []string
+	// problems returns what is wrong with image archives and pods' network.
+	problems func() []pod.Problem
 }
 
-func newExtras(cfg *config.Config, imports *image.Imports, log logr.Logger) (extras, error) {
+func newExtras(cfg *config.Config, imports *image.Imports, node events.Node, log logr.Logger) (extras, error) {
 	if !cfg.UsesEmbeddedRuntime() {
-		return extras{endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, own: image.NoExtras{}, tasks: noTasks{}, problems: func() []string { return nil }}, nil
+		return extras{endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, own: image.NoExtras{}, tasks: noTasks{}, problems: func() []pod.Problem { return nil }}, nil
 	}
 	c := embedded.ConfigOf(cfg)
 	c.OnImport = imports.Add
+	c.OnRestore = func(message string) { node.NodeEvent(v1.EventTypeWarning, pod.ReasonPodNetworkRestored, message) }
 	if group := cfg.RuntimeCgroups; group != "" {
 		c.OnStart = func(pid int) error {
 			if err := cgroup.Move(group, pid); err != nil {
@@ -100,7 +101,21 @@ func newExtras(cfg *config.Config, imports *image.Imports, log logr.Logger) (ext
 	if err != nil {
 		return extras{}, err
 	}
-	return extras{embedded: runtime, endpoint: runtime.Endpoint(), own: image.Embedded{Runtime: runtime, Config: c}, tasks: lostTasks{c}, problems: runtime.Problems}, nil
+	return extras{embedded: runtime, endpoint: runtime.Endpoint(), own: image.Embedded{Runtime: runtime, Config: c}, tasks: lostTasks{c}, problems: runtimeProblems(runtime, time.Now())}, nil
+}
+
+// runtimeProblems returns what lists what is wrong with the embedded runtime. An archive counts as wrong since began.
+func runtimeProblems(runtime *embedded.Runtime, began time.Time) func() []pod.Problem {
+	return func() []pod.Problem {
+		var list []pod.Problem
+		for _, text := range runtime.Problems() {
+			list = append(list, pod.Problem{Origin: "image archives", Message: text, Since: began})
+		}
+		if p := runtime.NetworkProblem(); p.Message != "" {
+			list = append(list, pod.Problem{Origin: "pod network", Message: p.Message, Since: p.Since})
+		}
+		return list
+	}
 }
 
 // podRules are what makes pods from manifests complete, and what they may ask for.

@@ -70,6 +70,7 @@ var comparedSentences = map[string]string{
 	"plan/events.go: f.Message":            "what a message begins with isn't put before it again",
 	"why/print.go: message":                "what was printed isn't printed again",
 	"embedded/tasks.go: err.Error()":       "containerd has no code for a task that runs still",
+	"cni/netfilter.go: err.Error()":        "nft has no code for a table that isn't there",
 	"transcript/decision.go: e.Message":    "what a message names isn't told again in brackets",
 	"translate/redact.go: message":         "the runtime's, in which a Secret's value may be",
 }

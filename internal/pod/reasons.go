@@ -212,6 +212,8 @@ const (
 	ReasonNodeSchedulable Reason = "NodeSchedulable"
 	// ReasonPodLogsRemoved: logs of pods that are gone were removed.
 	ReasonPodLogsRemoved Reason = "PodLogsRemoved"
+	// ReasonPodNetworkRestored: another program, such as a restarted firewall, removed parts of the embedded runtime's network; they were made again at once.
+	ReasonPodNetworkRestored Reason = "PodNetworkRestored"
 	// ReasonPodsHeld: the API server has none of the node's pods any more, and another object of the node, as when its data was lost: they
 	// run on for 5 minutes before that is believed.
 	ReasonPodsHeld Reason = "PodsHeld"

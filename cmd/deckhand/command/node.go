@@ -19,7 +19,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		Short:   "Show what this node has, what of it is for pods, and which pod holds what",
 		Long: `Show what this node has, what of it is reserved (systemReserved, kubeReserved, and what
 evictionHard keeps free) and what is left for pods, which pod holds what of that and which
-container which devices, the node's conditions and taints, and what is wrong. New pods are admitted by the same numbers.`,
+container which devices, the node's conditions and taints, what is wrong, and warnings about it of the last hour. New pods are admitted by the same numbers.`,
 		Example: `  deckhand node
   deckhand node -o jsonpath={.allocatable.memory}
   deckhand node -o json`,
@@ -32,7 +32,12 @@ container which devices, the node's conditions and taints, and what is wrong. Ne
 			if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), show.NodeObject(n)); done {
 				return err
 			}
-			return show.Node(textTo(cmd), n, terminalWidth(cmd.OutOrStdout()), a.deps.Now())
+			events, err := a.client(cmd).Events(cmd.Context())
+			if err != nil {
+				return err
+			}
+			now := a.deps.Now()
+			return show.Node(textTo(cmd), n, show.NodeWarnings(events, n.Name, now), terminalWidth(cmd.OutOrStdout()), now)
 		},
 	}
 	outputFlag(cmd, dataFormats...)

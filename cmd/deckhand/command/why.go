@@ -54,7 +54,11 @@ func (a *app) why(cmd *cobra.Command, args []string) (fine bool, err error) {
 		return false, err
 	}
 	if len(args) == 0 {
-		return why.Overview(out, &snapshot, namespace, as, now)
+		events, err := client.Events(ctx)
+		if err != nil {
+			return false, err
+		}
+		return why.Overview(out, &snapshot, show.NodeWarnings(events, snapshot.Node, now), namespace, as, now)
 	}
 	p, err := show.FindPod(snapshot, namespace, args[0])
 	if errors.Is(err, show.ErrNotFound) && as == "" {

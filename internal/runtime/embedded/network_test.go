@@ -9,34 +9,13 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
-
-// inNetwork runs a test in a process that has a network of its own, and reports whether this is it: no
-// rule, interface or setting of the host is touched.
-func inNetwork(t *testing.T) bool {
-	t.Helper()
-	const mark = "DECKHAND_TEST_NETWORK"
-	if os.Getenv(mark) == t.Name() {
-		command(t, "ip", "link", "set", "lo", "up")
-		return true
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), mark+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("in a network of its own: %v\n%s", err, out)
-	}
-	return false
-}
 
 func command(t *testing.T, words ...string) string {
 	t.Helper()
@@ -51,7 +30,7 @@ func command(t *testing.T, words ...string) string {
 // whatever of the pods' network they remove is back at once for pods that run, and foreign rules stay. So it is when they
 // did it while no agent ran.
 func TestNetworkIsMadeAgain(t *testing.T) {
-	if !inNetwork(t) {
+	if !embeddedtest.InNetwork(t) {
 		return
 	}
 	in := embeddedtest.Prepare(t)

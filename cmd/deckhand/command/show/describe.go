@@ -84,7 +84,7 @@ func DescribePod(w io.Writer, e *local.Explanation, now time.Time) error {
 
 // DescribeNode writes what Node does, and what happened to the node.
 func DescribeNode(w io.Writer, n local.Node, events []local.Event, now time.Time, width int) error {
-	if err := Node(w, n, width, now); err != nil {
+	if err := Node(w, n, nil, width, now); err != nil {
 		return err
 	}
 	d := &outline{}

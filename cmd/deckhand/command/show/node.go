@@ -6,12 +6,14 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -26,8 +28,8 @@ type nodeObject struct {
 func NodeObject(n local.Node) any { return nodeObject{Kind("Node"), n} }
 
 // Node writes what the node is and has, and which pod holds what of it, much as `kubectl describe node` does. Lines fit the width where they can;
-// it is 0 for no limit.
-func Node(w io.Writer, n local.Node, width int, now time.Time) error {
+// it is 0 for no limit. warnings are those about the node itself.
+func Node(w io.Writer, n local.Node, warnings []local.Event, width int, now time.Time) error {
 	sum := func(of func(*local.NodePod) v1.ResourceList) v1.ResourceList {
 		total := v1.ResourceList{}
 		for i := range n.Pods {
@@ -40,7 +42,7 @@ func Node(w io.Writer, n local.Node, width int, now time.Time) error {
 		return total
 	}
 	about := [][]string{{"Name:", n.Name}, {"Addresses:", orNone(strings.Join(n.HostIPs, ","))}, {"Labels:", orNone(pairs(n.Labels))}, {"Taints:", orNone(taints(n.Taints))}}
-	sections := [][][]string{about, conditionRows(n.Conditions), resourceRows(&n, sum(requestsOf), sum(limitsOf)), nodePodRows(&n), deviceRows(&n)}
+	sections := [][][]string{about, conditionRows(n.Conditions), resourceRows(&n, sum(requestsOf), sum(limitsOf)), nodePodRows(&n), deviceRows(&n), warningRows(warnings, now)}
 	for i, rows := range sections {
 		if i > 0 && len(rows) == 1 {
 			continue
@@ -59,6 +61,24 @@ func Node(w io.Writer, n local.Node, width int, now time.Time) error {
 		return nil
 	}
 	return writeProblems(w, n.Problems, true, now)
+}
+
+// warningsFor is how long a warning about the node is shown.
+const warningsFor = time.Hour
+
+// NodeWarnings are the warnings about the node itself of the last hour.
+func NodeWarnings(events []local.Event, node string, now time.Time) []local.Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e local.Event) bool {
+		return e.Object != "node/"+node || e.Type != v1.EventTypeWarning || now.Sub(e.Time) > warningsFor
+	})
+}
+
+func warningRows(list []local.Event, now time.Time) [][]string {
+	rows := [][]string{{"WARNING", "LAST SEEN", "TIMES", "MESSAGE"}}
+	for _, e := range list {
+		rows = append(rows, []string{e.Reason, duration.HumanDuration(now.Sub(e.Time)) + " ago", strconv.Itoa(max(e.Count, 1)), e.Message})
+	}
+	return rows
 }
 
 func requestsOf(p *local.NodePod) v1.ResourceList { return p.Requests }

@@ -35,12 +35,15 @@ type overview struct {
 	Problems []pod.Problem `json:"problems,omitempty"`
 	// Exposures are settings that open the node. They were asked for, so all may be fine with them.
 	Exposures []string `json:"exposures,omitempty"`
+	// Lately are warnings about the node itself. What they say may be over.
+	Lately []local.Event `json:"lately,omitempty"`
 }
 
-// Overview prints what isn't fine of a namespace, or of all if it is empty: in
-// words, or as format has it. It reports whether everything is.
-func Overview(out io.Writer, s *local.Snapshot, namespace, as string, now time.Time) (fine bool, err error) {
+// Overview prints what isn't fine of a namespace, or of all if it is empty, and what
+// happened to the node lately: in words, or as format has it. It reports whether everything is fine.
+func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace, as string, now time.Time) (fine bool, err error) {
 	o := look(s, namespace)
+	o.Lately = lately
 	if done, err := show.As(out, as, o); done {
 		return o.Fine, err
 	}
@@ -79,6 +82,7 @@ func Overview(out io.Writer, s *local.Snapshot, namespace, as string, now time.T
 	if !s.Agent.Synced {
 		t.line("The agent hasn't read all manifests yet: there may be more pods to come.")
 	}
+	t.events(lately)
 	_, err = io.WriteString(out, t.text.String())
 	return o.Fine, err
 }

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -129,9 +130,31 @@ func TestOverviewWhenAllIsWell(t *testing.T) {
 		"The runtime isn't ready: no CNI\nThe only pod is fine.\n": {Agent: local.AgentInfo{RuntimeMessage: "no CNI", Synced: true}, Pods: []local.PodView{{Pod: ready}}},
 	} {
 		var out strings.Builder
-		fine, err := Overview(&out, &s, "", "", now)
+		fine, err := Overview(&out, &s, nil, "", "", now)
 		if err != nil || out.String() != want || fine != s.Agent.RuntimeReady {
 			t.Errorf("%v, %v: got %q, want %q", fine, err, out.String(), want)
 		}
+	}
+}
+
+// What happened to the node, and is over, is shown and changes nothing.
+func TestOverviewOfWhatTheNodeHad(t *testing.T) {
+	all := []local.Event{
+		{Type: v1.EventTypeWarning, Reason: "PodNetworkRestored", Object: "node/n1", Message: "made again: the bridge", Time: now.Add(-time.Minute)},
+		{Type: v1.EventTypeWarning, Reason: "PodNetworkRestored", Object: "node/n1", Message: "long ago", Time: now.Add(-2 * time.Hour)},
+		{Type: v1.EventTypeNormal, Reason: "Starting", Object: "node/n1", Message: "no warning", Time: now},
+		{Type: v1.EventTypeWarning, Reason: "BackOff", Namespace: "default", Object: "pod/web", Message: "of a pod", Time: now},
+	}
+	s := local.Snapshot{Node: "n1", Agent: local.AgentInfo{RuntimeReady: true, Synced: true}}
+	lately := show.NodeWarnings(all, s.Node, now)
+	var out strings.Builder
+	fine, err := Overview(&out, &s, lately, "", "", now)
+	const want = "There are no pods.\n\nLately:\n  60s ago   Warning   PodNetworkRestored   made again: the bridge\n"
+	if err != nil || !fine || out.String() != want {
+		t.Errorf("%v, %v: got %q, want %q", fine, err, out.String(), want)
+	}
+	out.Reset()
+	if err := show.Node(&out, local.Node{Name: "n1"}, lately, 0, now); err != nil || !strings.Contains(out.String(), "made again: the bridge") || strings.Contains(out.String(), "long ago") {
+		t.Errorf("%v: the node is shown as\n%s", err, out.String())
 	}
 }

@@ -211,7 +211,7 @@ func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
 			message += fmt.Sprintf(" (netfilter was changed by %s)", by)
 		}
 		if s.repairs <= foughtAfter {
-			s.config.Log.Info("Another program removed parts of the pod network; made them again", "bridge", s.config.Network.Bridge, "restored", made, "changedBy", by)
+			s.config.Log.Info("Another program removed parts of the pod network; made them again", "bridge", s.config.Network.Bridge, "changed", made, "source", by)
 			s.config.Restored(message)
 		}
 	}

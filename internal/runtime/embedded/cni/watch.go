@@ -82,7 +82,7 @@ func receive(ctx context.Context, s *nl.NetlinkSocket, matters func(syscall.Netl
 	}
 }
 
-// routeMatters reports whether a message of rtnetlink may be about the network: in doubt it is.
+// routeMatters reports whether a message of rtnetlink may be about the network.
 func (n Network) routeMatters(m syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:

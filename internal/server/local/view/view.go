@@ -76,13 +76,13 @@ type Config struct {
 	Additions *desired.Additions
 	Observed  *observed.Store
 	Runtime   *health.State
-	// Archives returns what is wrong with image archives.
-	Archives func() []string
-	Cluster  Cluster
-	Statuses *podstatus.Store
-	Events   *events.History
-	Probes   Probes
-	Journal  Journal
+	// RuntimeProblems returns what is wrong with the embedded runtime.
+	RuntimeProblems func() []pod.Problem
+	Cluster         Cluster
+	Statuses        *podstatus.Store
+	Events          *events.History
+	Probes          Probes
+	Journal         Journal
 	// Facts are what is known of the node, Capacity what it has in all, Holdings what its pods hold of that, Devices which devices a pod's containers have.
 	Facts    func() *nodefacts.Facts
 	Capacity capacity.Node
@@ -196,10 +196,7 @@ func (v View) failing(uid types.UID, waits []pod.Wait) []pod.Wait {
 
 // problems adds the problems of the runtime and the cluster to those of the sources.
 func (v View) problems(list []pod.Problem) []pod.Problem {
-	for _, text := range v.conf.Archives() {
-		list = append(list[:len(list):len(list)], pod.Problem{Origin: "image archives", Message: text, Since: v.conf.Started})
-	}
-	return append(list[:len(list):len(list)], v.conf.Cluster.Problems()...)
+	return slices.Concat(list, v.conf.RuntimeProblems(), v.conf.Cluster.Problems())
 }
 
 // stoppedView is how a pod looks that a person has stopped.
