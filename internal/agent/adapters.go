@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
@@ -30,6 +31,13 @@ import (
 )
 
 // The types here adapt one package to the interface of another, so that neither imports the other.
+
+// hostPorts knows which ports of this machine are in use (executor.Ports).
+type hostPorts struct{}
+
+func (hostPorts) Listeners() ([]kernel.Listener, error) { return kernel.Listeners("/proc") }
+
+func (hostPorts) Owner(l kernel.Listener) (kernel.Process, bool) { return l.Owner("/proc") }
 
 // nodePods knows the pods of this node, wanted or not.
 type nodePods struct {

@@ -248,7 +248,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: inCluster.Finder(), DNS: names, Logs: logDirs,
 		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users, Devices: assigned,
 		Allocations: watchedAllocations{allocations, wakes.specChanged}, Records: records, Settings: host.settings, HostIPs: host.hostIPs, Allocatable: host.allocatable,
-		Recorder: recorder, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),
+		Recorder: recorder, Ports: hostPorts{}, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),
 	})
 	dead := cfg.DeadContainers
 	keptEnded := &lifecycle.ContainerGC{PerContainer: dead.PerContainer, MinAge: dead.MinAge}

@@ -142,6 +142,8 @@ const (
 	ReasonFailedToRetrieveImagePullSecret Reason = "FailedToRetrieveImagePullSecret"
 	// ReasonFailedUnmount: a volume couldn't be taken down, and is tried again.
 	ReasonFailedUnmount Reason = "FailedUnmount"
+	// ReasonHostPortConflict: a program of the host, or of a pod that doesn't name it, listens on a host port of the container.
+	ReasonHostPortConflict Reason = "HostPortConflict"
 	// ReasonInspectFailed: the image's name can't be one, or the runtime doesn't say whether it has the image.
 	ReasonInspectFailed Reason = "InspectFailed"
 	// ReasonInvalidEnvironmentVariableNames: keys of a ConfigMap or Secret can't be names of variables; they are left out.

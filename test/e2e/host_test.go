@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,12 +14,13 @@ import (
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
 
-// A pod answers at its own address and at its host port; the port goes with it.
+// A pod answers at its own address and at its host port; the port goes with it. A port that a program of the host listens on is
+// told, and only that.
 func TestPodNetwork(t *testing.T) {
 	t.Parallel()
 	n := start(t)
 	n.Write("a.yaml", pod("a", greeting("from a"), fmt.Sprintf("ports: [{containerPort: 8080, hostPort: %d}]", n.Port(2))))
-	n.Write("h.yaml", pod("h", greeting("from h"), fmt.Sprintf("args: [serve, -listen, '127.0.0.1:%d']", n.Port(3)), "spec.hostNetwork: true"))
+	n.Write("h.yaml", pod("h", greeting("from h"), fmt.Sprintf("args: [serve, -listen, '127.0.0.1:%d']", n.Port(3)), fmt.Sprintf("ports: [{containerPort: %d}]", n.Port(3)), "spec.hostNetwork: true"))
 	s := n.Await("both pods run", node.Ready("a", "h"))
 	status := view(t, s, "a").Pod.Status
 	if status.PodIP == "" || status.PodIP == status.HostIP || len(status.PodIPs) != 1 || status.PodIPs[0].IP != status.PodIP {
@@ -37,9 +39,21 @@ func TestPodNetwork(t *testing.T) {
 	if body, _, err := get(hostPort); err == nil {
 		t.Errorf("the host's port still answers: %s", body)
 	}
-	n.Write("b.yaml", pod("b", greeting("from b"), fmt.Sprintf("ports: [{containerPort: 8080, hostPort: %d}]", n.Port(2))))
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", n.Port(4)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	n.Write("b.yaml", pod("b", greeting("from b"), fmt.Sprintf("ports: [{containerPort: 8080, hostPort: %d}, {containerPort: 8081, hostPort: %d}]", n.Port(2), n.Port(4))))
 	n.Await("b runs", node.Ready("b"))
 	n.Eventually("b has the port", answers(hostPort, "from b"))
+	taken := fmt.Sprintf("Port %d/TCP of the host is in use by e2e.test (process %d)", n.Port(4), os.Getpid())
+	if out, code := n.Deckhand("why", "b"); code != 0 || !strings.Contains(out, taken) {
+		t.Errorf("why b ended with %d and said %q, want %q", code, out, taken)
+	}
+	if out, code := n.Deckhand("events"); code != 0 || strings.Count(out, "HostPortConflict") != 1 {
+		t.Errorf("the events ended with %d and are %q, want one HostPortConflict", code, out)
+	}
 }
 
 // Containers of a pod share an emptyDir, which goes with the pod; a hostPath stays.

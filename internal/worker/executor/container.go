@@ -48,6 +48,11 @@ func (r *Executor) createContainer(ctx context.Context, d *pod.Desired, o *pod.O
 	if err != nil {
 		return "", configFailure(err)
 	}
+	if c := pod.ContainerNamed(p, a.Container); c != nil && p.Spec.HostNetwork {
+		for _, e := range r.takenPorts(p, c) {
+			r.cfg.Recorder.Event(p, e)
+		}
+	}
 	release, err := r.gate.Acquire(ctx, priorityCreate)
 	if err != nil {
 		return "", err

@@ -206,6 +206,7 @@ type Config struct {
 	Hooks    Hooks
 	Tasks    Tasks
 	Recorder Recorder
+	Ports    Ports
 	// Allocations allocates resources, Records stores what outlives the agent.
 	Allocations Allocations
 	Records     Records

@@ -108,6 +108,9 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 	if err != nil {
 		return "", err
 	}
+	if !p.Spec.HostNetwork { // else it is looked at each start of a container
+		events = append(events, r.takenPorts(p, containersOf(p)...)...) // before the runtime itself may have them
+	}
 	release, err := r.gate.Acquire(ctx, prioritySandbox)
 	if err != nil {
 		return "", err

@@ -1,0 +1,101 @@
+package executor
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Ports knows which ports of the host are in use.
+type Ports interface {
+	Listeners() ([]kernel.Listener, error)
+	// Owner is a process that has the listener's socket, if one is found.
+	Owner(kernel.Listener) (kernel.Process, bool)
+}
+
+// takenPorts returns an event for each of the containers' host ports that somebody else listens on. Admission
+// only sees those of pods. The pod runs all the same, as with a kubelet: the port may be free when it is needed.
+func (r *Executor) takenPorts(p *v1.Pod, containers ...*v1.Container) []pod.Event {
+	var listeners []kernel.Listener
+	var events []pod.Event
+	for _, c := range containers {
+		for i := range c.Ports {
+			port := &c.Ports[i]
+			if port.HostPort == 0 {
+				continue
+			}
+			if listeners == nil {
+				var err error
+				if listeners, err = r.cfg.Ports.Listeners(); err != nil {
+					r.cfg.Log.Error(err, "Can't check whether the pod's host ports are in use", "pod", klog.KObj(p))
+					return nil
+				}
+			}
+			if message := r.taken(p, port, listeners); message != "" {
+				events = append(events, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonHostPortConflict, Container: c.Name, Message: message})
+			}
+		}
+	}
+	return events
+}
+
+// taken says who has a port, and what that means for the pod; empty if nobody has.
+func (r *Executor) taken(p *v1.Pod, port *v1.ContainerPort, listeners []kernel.Listener) string {
+	protocol := cmp.Or(port.Protocol, v1.ProtocolTCP)
+	for _, l := range listeners {
+		if l.Protocol != protocol || int32(l.Port) != port.HostPort || !overlap(port.HostIP, l.Address, p.Spec.HostNetwork) {
+			continue
+		}
+		by := "another program"
+		if owner, ok := r.cfg.Ports.Owner(l); ok {
+			if inPod(owner, p.UID) {
+				continue // another container of the pod, or an earlier instance that is ending
+			}
+			by = fmt.Sprintf("%s (process %d)", owner.Name, owner.PID)
+		}
+		what := fmt.Sprintf("Port %d/%s of the host is in use by %s, which listens on %s", port.HostPort, protocol, by, netip.AddrPortFrom(l.Address, l.Port))
+		consequence := "what comes to that port now goes to the pod and no longer to that program, also from the host itself; use another hostPort, or end that program"
+		if p.Spec.HostNetwork {
+			consequence = "with hostNetwork the container can't listen on it as well; use another port, or end that program"
+		}
+		return what + ": " + consequence
+	}
+	return ""
+}
+
+// overlap reports whether a listener is in the way of a host port of an address, empty for all. A container in the
+// host's network may listen on some addresses only, though it doesn't say so: there only what excludes all of them counts.
+func overlap(hostIP string, listener netip.Addr, hostNetwork bool) bool {
+	ip, err := netip.ParseAddr(hostIP)
+	if err != nil || ip.IsUnspecified() {
+		return listener.IsUnspecified() || !hostNetwork
+	}
+	return ip == listener || listener.IsUnspecified() && (ip.Is4() || listener.Is6())
+}
+
+// inPod reports whether a process is in one of the pod's cgroups, of either driver.
+func inPod(process kernel.Process, uid types.UID) bool {
+	return uid != "" && (strings.Contains(process.Cgroups, "pod"+string(uid)) || strings.Contains(process.Cgroups, "pod"+strings.ReplaceAll(string(uid), "-", "_")))
+}
+
+// containersOf are those of the pod that run together and may have host ports.
+func containersOf(p *v1.Pod) []*v1.Container {
+	var all []*v1.Container
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
+			all = append(all, c)
+		}
+	}
+	for i := range p.Spec.Containers {
+		all = append(all, &p.Spec.Containers[i])
+	}
+	return all
+}
