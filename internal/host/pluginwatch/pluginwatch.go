@@ -57,8 +57,8 @@ type Config struct {
 
 // limits of dealing with one plugin.
 type limits struct {
-	// call is how long asking and registering may take; the first time only firstCall, so that many that say nothing
-	// hold up one that does for some seconds at most.
+	// call is how long asking and registering may take; the first time only firstCall, which doubles, so that many that
+	// say nothing don't hold up one that does for long.
 	call, firstCall time.Duration
 	// A plugin that fails is tried again after first, doubling to most.
 	first, most time.Duration
@@ -74,7 +74,7 @@ type Watcher struct {
 
 // asked is how many plugins are asked what they are at a time: each costs descriptors, and somebody may have left thousands
 // of sockets there that nobody serves.
-const asked = 32
+const asked = 128
 
 // New returns a watcher that Run runs.
 func New(c Config) *Watcher {
@@ -225,11 +225,7 @@ func (w *Watcher) register(ctx, agent context.Context, path string, failed int) 
 		return Registration{}, err
 	}
 	defer release()
-	within := w.limits.call
-	if failed == 0 {
-		within = w.limits.firstCall
-	}
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := context.WithTimeout(ctx, min(w.limits.firstCall<<min(failed, 10), w.limits.call))
 	defer cancel()
 	conn, err := Connect(path)
 	if err != nil {

@@ -293,7 +293,7 @@ func TestBadPlugins(t *testing.T) {
 
 // Thousands of sockets that nobody serves take few descriptors, and a plugin beside them is registered all the same.
 func TestManySilentSockets(t *testing.T) {
-	const sockets = 400
+	const sockets = 800
 	dir := t.TempDir()
 	for i := range sockets {
 		l, err := socket.Listen(filepath.Join(dir, fmt.Sprintf("silent-%03d.sock", i)))
@@ -313,7 +313,7 @@ func TestManySilentSockets(t *testing.T) {
 	before, most := open(), 0
 	u := &user{}
 	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u}, Log: logr.Discard()})
-	w.limits.firstCall = 100 * time.Millisecond
+	w.limits.firstCall, w.limits.call = 200*time.Millisecond, time.Second // on a busy machine an answer takes its time, too
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -328,7 +328,7 @@ func TestManySilentSockets(t *testing.T) {
 			t.Fatal("the plugin that answers isn't registered")
 		}
 	}
-	if more := most - before; more > 100 {
+	if more := most - before; more > 300 {
 		t.Errorf("%d silent sockets take %d descriptors", sockets, more)
 	}
 }
