@@ -134,6 +134,8 @@ const (
 	ReasonFailedMount Reason = "FailedMount"
 	// ReasonFailedPostStartHook: a postStart hook failed.
 	ReasonFailedPostStartHook Reason = "FailedPostStartHook"
+	// ReasonFailedPrepareDynamicResources: it uses ResourceClaims, which this version doesn't prepare.
+	ReasonFailedPrepareDynamicResources Reason = "FailedPrepareDynamicResources"
 	// ReasonFailedPreStopHook: a preStop hook failed, or used up the grace period.
 	ReasonFailedPreStopHook Reason = "FailedPreStopHook"
 	// ReasonFailedSync: the pod's checkpoint couldn't be written.

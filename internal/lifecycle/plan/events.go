@@ -163,7 +163,7 @@ func failedReason(r pod.Result) pod.Reason {
 		return pod.ReasonFailedCreatePodSandBox
 	case pod.PreparePod:
 		switch r.Failure.Reason {
-		case pod.ReasonFailedMapVolume, pod.ReasonFailedCreatePodContainer:
+		case pod.ReasonFailedMapVolume, pod.ReasonFailedCreatePodContainer, pod.ReasonFailedPrepareDynamicResources:
 			return r.Failure.Reason
 		}
 		return pod.ReasonFailedMount

@@ -437,6 +437,9 @@ func (r *Executor) Leftovers() ([]types.UID, error) {
 
 func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) error {
 	p := d.Pod
+	if err := unclaimed(p); err != nil {
+		return err
+	}
 	// First: volumes show the pod its allocation.
 	allowed, err := r.cfg.Allocations.Allocated(p)
 	if err != nil {
@@ -457,6 +460,23 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 		}
 	}
 	return nil
+}
+
+// unclaimed is the failure of a pod that uses ResourceClaims (DRA, KEP-4381), which nobody prepares on this node: it waits, as with a kubelet
+// whose driver isn't there, and never runs without its devices. A scheduler makes claims for extended resources, too (KEP-5004).
+func unclaimed(p *v1.Pod) error {
+	var names []string
+	for i := range p.Spec.ResourceClaims {
+		names = append(names, p.Spec.ResourceClaims[i].Name)
+	}
+	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+		names = append(names, s.ResourceClaimName)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return &pod.Failure{Reason: pod.ReasonFailedPrepareDynamicResources, Permanent: true, Message: fmt.Sprintf("Failed to prepare dynamic resources: "+
+		"ResourceClaims (%s) aren't supported on this node yet, and the pod doesn't start without its devices: run it on a node with a kubelet, or without spec.resourceClaims", strings.Join(names, ", "))}
 }
 
 // clean removes what prepare made and the pod's records. The pod's directory goes

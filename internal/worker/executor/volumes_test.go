@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -67,6 +68,20 @@ func TestMountedImagesAreEnsuredWithTheContainers(t *testing.T) {
 		got := r.Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.EnsureImage, Container: p.Spec.Containers[0].Name, Image: "web:1"})
 		if refused := w.refusal != nil; refused != (got.Failure != nil) || refused && *got.Failure != *refusal || !refused && got.ID != "sha256:web:1" {
 			t.Errorf("got %+v, %+v", got, got.Failure)
+		}
+	}
+}
+
+// A pod with claims that nobody prepares waits, and nothing is made of it.
+func TestClaimedDevicesAreWaitedFor(t *testing.T) {
+	spec, extended := volumePod(), volumePod()
+	spec.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("one")}}
+	extended.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "gpu"}
+	for _, p := range []*v1.Pod{spec, extended} {
+		w := &volumeWorld{}
+		got := w.runner().Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.PreparePod})
+		if f := got.Failure; f == nil || f.Reason != pod.ReasonFailedPrepareDynamicResources || f.Rejected || !strings.Contains(f.Message, "ResourceClaims (gpu)") || w.prepared != nil {
+			t.Errorf("got %+v, volumes prepared: %v", got.Failure, w.prepared != nil)
 		}
 	}
 }
