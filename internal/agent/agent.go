@@ -204,6 +204,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Node: func() *admission.Node { return host.admission(runtime.Features()) }, Pods: wakes.admissible,
 		Runs:  func(uid types.UID) bool { return !seen.Get(uid).Empty() },
 		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) }, Left: host.cgroups.Orphans, Devices: assigned,
+		PluginPatience: cfg.AwaitDevicePlugins, Lives: func(uid types.UID) bool { return seen.Get(uid).Live() },
 	})
 	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: host.labels, Objects: objects, Recorder: recorder}, log.WithName("claims"))
 	diskMeter := usage.New(usage.Config{Took: func(quota bool, took time.Duration) { meter.Volumes.Measured(measuredBy(quota), took) }})

@@ -85,6 +85,8 @@ type Config struct {
 	OfflineSecretsKey string
 	// HoldPodsFor is for how long pods run on that an API server doesn't have any more which seems to have lost its data.
 	HoldPodsFor time.Duration
+	// AwaitDevicePlugins is how long a pod waits for a device plugin; 0 to reject it at once.
+	AwaitDevicePlugins time.Duration
 	// ContainerLogLinksDir is where links to container logs are made for log shippers.
 	ContainerLogLinksDir string
 	// JournalBytes is how much is kept of each pod in the flight recorder, in memory

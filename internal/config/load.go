@@ -276,7 +276,7 @@ func (l *loader) ofFlags() {
 		c.OfflineSecretsKey = filepath.Join(dir, v.OfflineSecretsKey)
 	}
 	c.OfflineSecretsKey = path("offline-secrets-key", c.OfflineSecretsKey)
-	c.HoldPodsFor = v.HoldPodsFor
+	c.HoldPodsFor, c.AwaitDevicePlugins = v.HoldPodsFor, v.AwaitDevicePlugins
 	c.KubeletVersion = cmp.Or(v.Version.Reported, buildinfo.Kubernetes+"-deckhand")
 	c.LockFile, c.YieldLock = path("lock-file", v.LockFile), v.ExitOnLockContention
 	c.RuntimeCgroups = v.RuntimeCgroups

@@ -46,6 +46,9 @@ func (s *Set) Check() []Problem {
 	if v.HoldPodsFor < 0 {
 		c.add("hold-pods-for", "%s is negative: it must be 0 or more", v.HoldPodsFor)
 	}
+	if v.AwaitDevicePlugins < 0 {
+		c.add("await-device-plugins", "%s is negative: it must be 0 or more", v.AwaitDevicePlugins)
+	}
 	slices.SortStableFunc(c.problems, func(a, b Problem) int { return cmp.Compare(a.Flag, b.Flag) })
 	return c.problems
 }

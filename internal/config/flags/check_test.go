@@ -23,7 +23,7 @@ func TestCheck(t *testing.T) {
 		{"--register-with-taints=a=b,a=b:Bogus,a=b:NoSchedule,a=c:NoSchedule,a=b:NoExecute,=b:NoSchedule,a=b=c:NoSchedule,a=b:c:NoSchedule,x=y z:NoSchedule,a-,a:NoSchedule-,"},
 		{"--cloud-provider=aws"},
 		{"--cloud-provider=external", "--lock-file=/run/lock/kubelet.lock", "--exit-on-lock-contention", "--journal-bytes=0", "--image-credential-provider-config=/a", "--image-credential-provider-bin-dir=/b"},
-		{"--exit-on-lock-contention", "--root-dir=/", "--minimum-container-ttl-duration=-1s", "--hold-pods-for=-1s", "--journal-bytes=4095", "--embedded-bridge=a/b", "--image-credential-provider-config=/x"},
+		{"--exit-on-lock-contention", "--root-dir=/", "--minimum-container-ttl-duration=-1s", "--hold-pods-for=-1s", "--await-device-plugins=-1s", "--journal-bytes=4095", "--embedded-bridge=a/b", "--image-credential-provider-config=/x"},
 		{"--root-dir=", "--journal-bytes=67108865", "--embedded-bridge=", "--image-credential-provider-bin-dir=/x"},
 		{"--manifest-url-header=Authorization:Bearer-hunter2,hunter2", "--manifest-url-header=hunter2"},
 	} {

@@ -19,6 +19,7 @@ func pods(v *Values) []row {
 		{name: "manifest-url", field: "staticPodURL", deprecated: true, masked: maskURL, help: "Run the pods this `URL` returns."},
 		{name: "manifest-url-header", field: "staticPodURLHeader", deprecated: true, masked: maskAll, help: "Send these HTTP headers to --manifest-url: `name:value`, several separated by commas. May be repeated; names too."},
 		{name: "seccomp-default", field: "seccompDefault", help: "Give containers that ask for no seccomp profile the runtime's, instead of none."},
+		{name: "await-device-plugins", to: &v.AwaitDevicePlugins, def: "5m", help: "Let a pod wait for this `duration` for the device plugin of a resource that hasn't registered, also after a reboot; 0 to reject it at once, as a kubelet does."},
 		{name: "container-log-links-dir", to: &v.ContainerLogLinksDir, def: DefaultContainerLogLinksDir, help: "Make links to container logs in this `directory`, where log shippers look for them."},
 		{name: "journal-bytes", to: &v.JournalBytes, def: strconv.Itoa(DefaultJournalBytes), help: "Keep this `number` of bytes of what was decided about each pod, for \"deckhand journal\": 0 for none, or 4096 (4 KiB) to 67108864 (64 MiB)."},
 		{name: "minimum-container-ttl-duration", to: &v.MinimumContainerTTL, deprecated: true, instead: insteadOfDead, help: "Keep containers that have ended for at least this `duration`."},

@@ -57,6 +57,7 @@ type Values struct {
 	JournalBytes         int           // --journal-bytes; 0 for no journal
 	OfflineSecretsKey    string        // --offline-secrets-key: a file, or the name of a credential
 	HoldPodsFor          time.Duration // --hold-pods-for
+	AwaitDevicePlugins   time.Duration // --await-device-plugins
 	EmbeddedBridge       string        // --embedded-bridge
 	EmbeddedBinDir       string        // --embedded-bin-dir
 }

@@ -40,8 +40,18 @@ func (m *Manager) Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error)
 	return m.allocate(e, p)
 }
 
-// patience is how long a pod waits for a device plugin: after that no other is expected to come.
-const patience = 5 * time.Minute
+// readmit rejects a pod that an earlier agent admitted, as a kubelet does, if none of its containers runs and a device plugin isn't back;
+// where pods wait for their plugins, nobody is judged again.
+func (m *Manager) readmit(e *entry, p *v1.Pod) error {
+	if m.conf.PluginPatience > 0 || e.judged != nil || m.conf.Lives(p.UID) {
+		return nil
+	}
+	if name := m.conf.Devices.Absent(p); name != "" {
+		m.conf.Meter.Rejected(pod.ReasonUnexpectedAdmissionError)
+		return &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Rejected: true, Message: "the device plugin of " + name + " hasn't registered, and pods don't wait for it (--await-device-plugins=0)"}
+	}
+	return nil
+}
 
 // assign has devices assigned to a pod that is admitted otherwise, or returns why it isn't.
 func (m *Manager) assign(ctx context.Context, e *entry, p *v1.Pod) error {
@@ -51,7 +61,7 @@ func (m *Manager) assign(ctx context.Context, e *entry, p *v1.Pod) error {
 		return err
 	}
 	m.mu.Lock()
-	e.failure, e.deviceless = e.awaitPlugin(f), true
+	e.failure, e.deviceless = e.awaitPlugin(f, m.conf.PluginPatience), true
 	var woken []types.UID
 	if e.failure.Rejected {
 		m.conf.Meter.Rejected(e.failure.Reason)
@@ -66,7 +76,7 @@ func (m *Manager) assign(ctx context.Context, e *entry, p *v1.Pod) error {
 
 // awaitPlugin notes since when a pod waits for a device plugin, if that is its failure, and rejects it once that is too long. It is tried
 // again then, or when the failure says.
-func (e *entry) awaitPlugin(f *pod.Failure) *pod.Failure {
+func (e *entry) awaitPlugin(f *pod.Failure, patience time.Duration) *pod.Failure {
 	if f == nil {
 		return nil // it still waits if the plugin doesn't answer
 	}
@@ -160,7 +170,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 		if a.deviceless = a.deviceless && a.entry != e && a.judged == a.pod && answer.Failure == nil; a.deviceless {
 			answer.Failure = a.failure
 		}
-		answer.Failure = a.awaitPlugin(answer.Failure)
+		answer.Failure = a.awaitPlugin(answer.Failure, m.conf.PluginPatience)
 		if f := answer.Failure; f != nil && f.Rejected {
 			m.conf.Meter.Rejected(f.Reason)
 		}

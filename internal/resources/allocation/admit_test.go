@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -489,6 +490,35 @@ func TestASlowPlugin(t *testing.T) {
 			t.Errorf("it is tried again at %s", f.NotBefore)
 		}
 	})
+}
+
+// TestImpatience: where pods don't wait for plugins, as with a kubelet, one is rejected whose plugin isn't there, also one of an earlier
+// agent, unless a container of it runs.
+func TestImpatience(t *testing.T) {
+	n := newNode(t)
+	n.plugins.absent = "example.com/gpu"
+	patient, dead, lives := makePod("patient", 1, 1), makePod("dead", 3000, 1), makePod("lives", 1, 1)
+	for _, p := range []*v1.Pod{patient, dead, lives} {
+		n.says(p, "admitted")
+	}
+	n.restart()
+	if _, err := n.Allocated(patient); err != nil {
+		t.Errorf("where pods wait for plugins, one that was admitted: %v", err)
+	}
+	n.impatient, n.lives = true, map[types.UID]bool{"lives": true}
+	n.restart()
+	if _, err := n.Allocated(lives); err != nil {
+		t.Errorf("a pod that runs: %v", err)
+	}
+	var f *pod.Failure
+	if _, err := n.Allocated(dead); !errors.As(err, &f) || !f.Rejected || f.Reason != pod.ReasonUnexpectedAdmissionError || !strings.Contains(f.Message, "example.com/gpu") {
+		t.Errorf("a pod of which nothing runs: %v", err)
+	}
+	if held, ok := n.Holdings()["dead"]; ok || !slices.Contains(n.plugins.released, "dead") {
+		t.Errorf("it holds %v, released were %v", held, n.plugins.released)
+	}
+	n.plugins.answer = &pod.Failure{Wait: pod.WaitForPlugin, Message: "the plugin"}
+	n.says(makePod("new", 3000, 1), "rejected UnexpectedAdmissionError")
 }
 
 // TestAwaitedPlugins: for a resource whose plugin is away a pod waits, and is woken when it is back; then what there is counts.

@@ -52,8 +52,12 @@ type Config struct {
 	// their control groups are there.
 	Ended func(types.UID) (bool, error)
 	Left  func() ([]types.UID, error)
-	// Devices assigns devices to the pods that are admitted otherwise.
-	Devices Devices
+	// Devices assigns devices to the pods that are admitted otherwise; PluginPatience is how long one waits for a plugin: after that no
+	// other is expected to come. 0 rejects it at once, as a kubelet does: also a pod of an earlier agent of which no container runs
+	// any more, by Lives.
+	Devices        Devices
+	PluginPatience time.Duration
+	Lives          func(types.UID) bool
 	// Wake has a pod looked at again. It must not wait for the Manager.
 	Wake  func(types.UID)
 	Meter Meter
@@ -64,6 +68,8 @@ type Config struct {
 type Devices interface {
 	// Assign gives a pod what it requests, unless it has that. An error may be a *pod.Failure: Rejected, or what to Wait for.
 	Assign(context.Context, *v1.Pod) error
+	// Absent names a resource that the pod requests and whose plugin hasn't registered; empty if there is none.
+	Absent(*v1.Pod) string
 	// Release takes from a pod what it has, if it has anything.
 	Release(types.UID)
 	// Unallocatable counts the devices that pods have and that wouldn't be given to them now, as they aren't healthy: they don't take
@@ -227,6 +233,11 @@ func (m *Manager) ResourcesFreedAt() time.Time {
 // of the pod runs any more either, and the pod is admitted again.
 func (m *Manager) Allocated(p *v1.Pod) (*pod.Allocation, error) {
 	e, done := m.hold(p.UID)
+	if err := m.readmit(e, p); err != nil {
+		done()
+		m.Release(p.UID)
+		return nil, err
+	}
 	defer done()
 	return m.allocate(e, p)
 }

@@ -74,6 +74,9 @@ type node struct {
 	left    []types.UID
 	meter   meter
 	plugins plugins
+	// impatient says that pods don't wait for plugins, lives which pods have a container that runs.
+	impatient bool
+	lives     map[types.UID]bool
 }
 
 // plugins answers for the manager of devices, and counts what is released.
@@ -82,7 +85,10 @@ type plugins struct {
 	answer             error
 	assigned, released []types.UID
 	unallocatable      map[v1.ResourceName]int64
+	absent             string
 }
+
+func (p *plugins) Absent(*v1.Pod) string { return p.absent }
 
 func (p *plugins) Unallocatable() map[v1.ResourceName]int64 { return p.unallocatable }
 
@@ -108,6 +114,10 @@ func newNode(t *testing.T) *node {
 
 func (n *node) restart() {
 	n.t.Helper()
+	patience := 5 * time.Minute
+	if n.impatient {
+		patience = 0
+	}
 	n.Manager = allocation.New(allocation.Config{
 		Store:       n.store,
 		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("1000Mi"), v1.ResourcePods: resource.MustParse("500")},
@@ -116,7 +126,8 @@ func (n *node) restart() {
 		Runs:        func(uid types.UID) bool { return n.runs[uid] },
 		Ended:       func(uid types.UID) (bool, error) { return n.ended[uid], nil },
 		Left:        func() ([]types.UID, error) { return n.left, nil },
-		Devices:     &n.plugins,
+		Devices:     &n.plugins, PluginPatience: patience,
+		Lives: func(uid types.UID) bool { return n.lives[uid] },
 		Wake: func(uid types.UID) {
 			n.mu.Lock()
 			defer n.mu.Unlock()

@@ -112,6 +112,18 @@ func (p *podDevices) has(needs []need) bool {
 	return !slices.ContainsFunc(needs, func(n need) bool { return p.kept(n) == nil })
 }
 
+// Absent names a resource that the pod requests and whose plugin hasn't registered; empty if there is none.
+func (m *Manager) Absent(p *v1.Pod) string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, n := range m.needs(p) {
+		if m.resources[n.resource].plugin == nil {
+			return n.resource
+		}
+	}
+	return ""
+}
+
 // pluginsFor are the plugins by resource that have to be told something. The manager's mutex is held.
 func (m *Manager) pluginsFor(e *podDevices, needs []need) (map[string]*plugin, error) {
 	plugins := map[string]*plugin{}
