@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,31 +165,37 @@ func TestManyDevices(t *testing.T) {
 
 // TestAPluginThatListsInALoop: its lists are received at a pace that leaves the CPU to others, in order, and the last one soon.
 func TestAPluginThatListsInALoop(t *testing.T) {
+	const size = 500
 	r := newRig(t)
 	f := devicestest.New(t, r.conf.Dir, gpu, "n0")
 	r.plugs(f)
-	began, n := time.Now(), 0
-	for time.Since(began) < time.Second {
-		n++
-		f.Set(func() { f.Devices = []*api.Device{devicestest.Device(fmt.Sprint("n", n), api.Healthy)} })
+	same := make([]*api.Device, size)
+	for i := range same {
+		same[i] = devicestest.Device(fmt.Sprint("same", i), api.Healthy)
 	}
-	last := fmt.Sprint("n", n)
-	f.Set(func() { f.Devices = []*api.Device{devicestest.Device(last, api.Healthy)} })
-	lists, known := 0, ""
-	for known != last {
-		if time.Since(began) > time.Minute {
-			t.Fatalf("a minute later %q is known, not %q", known, last)
+	list := func(n int) string {
+		id := fmt.Sprint("n", n)
+		f.Set(func() { f.Devices = append(slices.Clone(same), devicestest.Device(id, api.Healthy)) })
+		return id
+	}
+	pause := perList + size*perDevice
+	began, last, lists, known := time.Now(), "", 0, ""
+	for n := 0; known != last || time.Since(began) < time.Second; time.Sleep(pause / 10) {
+		if n++; time.Since(began) < time.Second {
+			last = list(n)
 		}
 		r.Manager.mu.RLock()
 		for id := range r.resources[gpu].devices {
-			if id != known {
+			if strings.HasPrefix(id, "n") && id != known {
 				known, lists = id, lists+1
 			}
 		}
 		r.Manager.mu.RUnlock()
-		time.Sleep(100 * time.Microsecond)
+		if time.Since(began) > time.Minute {
+			t.Fatalf("a minute later %q is known, not %q", known, last)
+		}
 	}
-	if most := int(time.Since(began)/time.Millisecond) + 10; lists > most {
+	if most := int(time.Since(began)/pause) + 10; lists > most {
 		t.Errorf("%d lists were taken in %s", lists, time.Since(began))
 	}
 }
