@@ -164,10 +164,11 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	}
 
 	// What should run, and what runs.
-	merger, runs, sources, err := buildSources(cfg, filepath.Join(dirs.Checkpoints(), "desired"), dirs.Pods(), o, log)
+	sources, err := buildSources(cfg, filepath.Join(dirs.Checkpoints(), "desired"), dirs.Pods(), o, log)
 	if err != nil {
 		return nil, err
 	}
+	merger, runs := sources.merger, sources.runs
 	stops := desired.NewStops(filepath.Join(dirs.Checkpoints(), "stopped.json"), merger)
 	additions := desired.NewAdditions(filepath.Join(dirs.Checkpoints(), "added.json"), merger, additionRules(cfg, func() *admission.Node { return host.admission(runtime.Features()) }))
 	stops.Starting = additions.Forget
@@ -299,7 +300,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		return translate.UnsupportedFields(p, extras.embedded != nil)
 	}, log.WithName("desired"))
 	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, RuntimeProblems: extras.problems, Cluster: inCluster,
-		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: assigned.Health, Pulls: images.Pulls, Current: reloader.Current,
+		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: assigned.Health, Pulls: images.Pulls, Current: reloader.Current, Exposures: sources.exposures,
 		MissingPullSecrets: func(ctx context.Context, d *pod.Desired) []string {
 			return keyring.MissingSecrets(ctx, d.Pod, inCluster.Finder().For(d))
 		}})
@@ -391,7 +392,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		return stops.Restore()
 	}, log, "All pods run")},
 		module{name: "added containers", start: orLogged(without(additions.Restore), log, "Containers that were added to pods are forgotten")})
-	list = append(list, sources...)
+	list = append(list, sources.modules...)
 	list = append(list,
 		module{name: "changes of manifests", run: follower{merger: merger, additions: additions, claims: claims, wakes: wakes, journal: diaries, collector: collector, log: log}.run},
 		module{name: "reports on manifests", run: announcer.Run},

@@ -153,10 +153,21 @@ func additionRules(cfg *config.Config, node func() *admission.Node) desired.Addi
 		}}
 }
 
+// podSources are where pods come from.
+type podSources struct {
+	merger  *desired.Merger
+	runs    *runsource.Source
+	modules []module
+	// exposures says who beside root decides what runs.
+	exposures func() []string
+}
+
+func noExposures() []string { return nil }
+
 // buildSources makes the sources of pods that the configuration names, and the merger they report
 // to. They store what they read last in the directory dir; the directory pods has one for each pod that runs. With StopAll, the
 // sources are what was stored. The one of an API server is the cluster's.
-func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logger) (*desired.Merger, *runsource.Source, []module, error) {
+func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logger) (podSources, error) {
 	k, rules := &cfg.Kubelet, podRules(cfg)
 	read := func(s pod.Source) *reader.Reader { return reader.New(cfg.NodeName, s, rules) }
 	store := func(s pod.Source) *manifeststore.Store { return manifeststore.NewStore(dir, pods, s) }
@@ -172,7 +183,7 @@ func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logg
 				return nil
 			}})
 		}
-		return merger, runs, modules, nil
+		return podSources{merger, runs, modules, noExposures}, nil
 	}
 	if k.StaticPodPath != "" {
 		names = append(names, pod.SourceFile)
@@ -185,19 +196,19 @@ func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logg
 	}
 	merger := desired.New(log.WithName("desired"), names...)
 	runs := runsource.New(read(pod.SourceRun), merger, merger.Current, log.WithName("run"))
-	modules := []module{{name: "pods of deckhand run", run: runs.Run}}
+	modules, exposures := []module{{name: "pods of deckhand run", run: runs.Run}}, noExposures
 	if k.StaticPodPath != "" {
-		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration, DeletedAtOnce: !cfg.Standalone}, read(pod.SourceFile), store(pod.SourceFile), merger, log.WithName("file"))
-		modules = append(modules, module{name: "manifest directory", run: s.Run})
+		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration, DeletedAtOnce: !cfg.Standalone, Invoker: rootdir.InvokerOf(os.Getenv)}, read(pod.SourceFile), store(pod.SourceFile), merger, log.WithName("file"))
+		modules, exposures = append(modules, module{name: "manifest directory", run: s.Run}), s.Exposures
 	}
 	if k.StaticPodURL != "" {
 		s, err := httpsource.New(httpsource.Config{URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Every: k.HTTPCheckFrequency.Duration}, read(pod.SourceHTTP), store(pod.SourceHTTP), merger, log.WithName("http"))
 		if err != nil {
-			return nil, nil, nil, err
+			return podSources{}, err
 		}
 		modules = append(modules, module{name: "manifest URL", run: s.Run})
 	}
-	return merger, runs, modules, nil
+	return podSources{merger, runs, modules, exposures}, nil
 }
 
 // imageAccess makes what knows who may use which image, and with which credentials images are pulled.

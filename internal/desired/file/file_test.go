@@ -353,7 +353,7 @@ func TestDirComesAndIsSwapped(t *testing.T) {
 // manifests are back. A file that is deleted then counts as before.
 func TestUnreachableManifests(t *testing.T) {
 	mount := func(t *testing.T, dir string) {
-		do(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+		do(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"))
 		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // unless the test has done that
 	}
 	for name, tc := range map[string]struct {

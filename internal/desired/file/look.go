@@ -77,6 +77,10 @@ func (w *watch) file(origin string) *seenFile {
 
 // look looks at one origin and takes what is new in it.
 func (w *watch) look(origin string, now time.Time) {
+	if err := w.trustDir(); err != nil {
+		w.unreachable(err.Error(), now)
+		return
+	}
 	f := w.file(origin)
 	info, err := os.Stat(origin)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -93,6 +97,9 @@ func (w *watch) look(origin string, now time.Time) {
 	f.missing = time.Time{}
 	if err == nil {
 		err = readable(info)
+	}
+	if err == nil {
+		err = w.trust(origin, info)
 	}
 	if err != nil {
 		w.fail(origin, f, err, now)

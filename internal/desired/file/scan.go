@@ -148,9 +148,12 @@ func (w *watch) list() (listing, error) {
 		return listing{}, err
 	}
 	if !info.IsDir() {
-		return listing{[]string{w.path}, placeOf(filepath.Dir(w.path))}, nil
+		return listing{[]string{w.path}, placeOf(filepath.Dir(w.path))}, w.trustDir()
 	}
 	w.single = false
+	if err := w.trustDir(); err != nil {
+		return listing{}, err
+	}
 	entries, place, err := readDir(w.path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -276,6 +279,7 @@ func (f *seenFile) goneAfter(origin string) time.Duration {
 func (w *watch) forget(origin string) {
 	w.log.V(2).Info("Manifest removed", "origin", origin)
 	w.keeper.Forget(origin)
+	w.unexpose(origin)
 	delete(w.files, origin)
 	delete(w.due, origin)
 	w.changed = true

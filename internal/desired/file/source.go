@@ -20,6 +20,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -34,6 +35,8 @@ type Config struct {
 	// DeletedAtOnce has a file that is deleted count as deleted, however soon it is back; one that is moved away or
 	// overwritten still has a moment.
 	DeletedAtOnce bool
+	// Invoker is who started the agent by sudo, whose files are trusted as root's.
+	Invoker rootdir.Invoker
 }
 
 // Source reads manifests from a directory or file.
@@ -46,12 +49,17 @@ type Source struct {
 	journal       *manifeststore.Journal
 	sink          desired.Sink
 	log           logr.Logger
+	invoker       rootdir.Invoker
 	// watch opens a watcher of a path.
 	watch func(path string) (watcher, error)
 
 	running sync.Mutex
 	// files is what is known of each origin, so that it isn't read without need.
 	files map[string]*seenFile
+
+	exposing sync.Mutex
+	// exposed says of paths who beside root may change what is there.
+	exposed map[string]string
 }
 
 // watcher reports changes at a path: see package filewatch.
@@ -76,7 +84,9 @@ func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desir
 		watch: func(path string) (watcher, error) {
 			return filewatch.Open(func(t filewatch.Trail) { t.Path(path) })
 		},
-		files: map[string]*seenFile{},
+		files:   map[string]*seenFile{},
+		invoker: config.Invoker,
+		exposed: map[string]string{},
 	}
 }
 

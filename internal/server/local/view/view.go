@@ -92,6 +92,8 @@ type Config struct {
 	MissingPullSecrets func(context.Context, *pod.Desired) []string
 	// Pulls says what pulls under way are doing.
 	Pulls func(context.Context) image.Underway
+	// Exposures says who beside root decides what runs, by files.
+	Exposures func() []string
 	// Current is the configuration in force.
 	Current func() *config.Config
 }
@@ -116,6 +118,7 @@ func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 	for _, e := range v.conf.Current().Exposures {
 		s.Exposures = append(s.Exposures, e.String())
 	}
+	s.Exposures = append(s.Exposures, v.conf.Exposures()...)
 	list := v.conf.Statuses.List()
 	begun := make(map[types.UID]bool, len(list))
 	for _, e := range list {

@@ -1,0 +1,66 @@
+package rootdir
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Invoker is who started the agent through sudo; -1 for nobody. They are root already, so what is theirs is as good as root's.
+type Invoker struct{ UID, GID int }
+
+// InvokerOf reads what sudo(8) says in the environment.
+func InvokerOf(getenv func(string) string) Invoker {
+	id := func(name string) int {
+		if n, err := strconv.ParseUint(getenv(name), 10, 31); err == nil {
+			return int(n)
+		}
+		return -1
+	}
+	return Invoker{id("SUDO_UID"), id("SUDO_GID")}
+}
+
+// Writers says who beside root, the agent's own user and the invoker may change what root obeys: a manifest, a program.
+// anybody says that all users of the machine may; others names a user and a group, and is empty if there are none.
+func Writers(info fs.FileInfo, by Invoker) (anybody bool, others string) {
+	mode := info.Mode().Perm()
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return mode&0o002 != 0, ""
+	}
+	var who []string
+	if uid := int(st.Uid); uid != 0 && uid != os.Geteuid() && uid != by.UID {
+		who = append(who, named("user", uid, userName(uid)))
+	}
+	if gid := int(st.Gid); mode&0o020 != 0 && gid != 0 && gid != os.Getegid() && gid != by.GID {
+		who = append(who, named("group", gid, groupName(gid)))
+	}
+	return mode&0o002 != 0, strings.Join(who, " and ")
+}
+
+func named(kind string, id int, name string) string {
+	if name == "" {
+		return fmt.Sprintf("the %s %d", kind, id)
+	}
+	return fmt.Sprintf("the %s %s (%d)", kind, name, id)
+}
+
+func userName(uid int) string {
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return ""
+	}
+	return u.Username
+}
+
+func groupName(gid int) string {
+	g, err := user.LookupGroupId(strconv.Itoa(gid))
+	if err != nil {
+		return ""
+	}
+	return g.Name
+}
