@@ -165,7 +165,7 @@ dist: tools images ## Build a Debian package, a tar.gz and their SHA256SUMS into
 
 .PHONY: deckhand
 deckhand: ## Build deckhand alone.
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/deckhand ./cmd/deckhand
+	CGO_ENABLED=0 $(GO) build -buildmode=pie -trimpath -o $(BIN)/deckhand ./cmd/deckhand
 
 $(BIN)/staticcheck: tools/lint/go.mod tools/lint/go.sum
 	@mkdir -p $(@D)

@@ -311,7 +311,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: machine, Health: server.Health(checks(pool, seen, runtime, meter.Checks)...), Metrics: meter.Handler(), Stats: measured, Pages: served},
 		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn, Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}
 	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), localPages(served, measured), log.WithName("local"))
-	listening, err := listeners(cfg, dirs.Certs, meter, offered, inCluster, traces.provider())
+	listening, err := listeners(cfg, dirs.Certs, ownNames(cfg, host.facts), meter, offered, inCluster, traces.provider())
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/agent/cluster"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
@@ -440,15 +442,33 @@ func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State, mete
 	return list
 }
 
+// ownNames returns the node's names and addresses: the configuration's, the machine's and those of the board of facts.
+func ownNames(cfg *config.Config, facts *nodefacts.Board) func() []string {
+	return func() []string {
+		names := []string{cfg.NodeName}
+		if host, err := os.Hostname(); err == nil {
+			names = append(names, host)
+		}
+		for _, ip := range cfg.NodeIPs {
+			names = append(names, ip.String())
+		}
+		for _, a := range facts.Now().Addresses {
+			names = append(names, a.Address)
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	}
+}
+
 // listeners are the addresses that are served. certs is the directory of the agent's own certificate.
-func listeners(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer, tracer trace.TracerProvider) ([]server.Listener, error) {
+func listeners(cfg *config.Config, certs string, names func() []string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer, tracer trace.TracerProvider) ([]server.Listener, error) {
 	api.InCluster = cfg.Kubeconfig != ""
 	var list []server.Listener
 	if cfg.Healthz.Port() != 0 {
-		list = append(list, server.Listener{Name: "healthz", Addr: cfg.Healthz, Setting: "healthzPort in the file of --config", Handler: api.Health})
+		list = append(list, server.Listener{Name: "healthz", Addr: cfg.Healthz, Setting: "healthzPort in the file of --config", Names: names, Handler: api.Health})
 	}
 	if cfg.ReadOnly.Port() != 0 {
-		list = append(list, server.Listener{Name: "read-only", Addr: cfg.ReadOnly, Setting: "readOnlyPort in the file of --config", Handler: meter.HTTP.ReadOnly(server.NewReadOnly(api.Log, api.Sources))})
+		list = append(list, server.Listener{Name: "read-only", Addr: cfg.ReadOnly, Setting: "readOnlyPort in the file of --config", Names: names, Handler: meter.HTTP.ReadOnly(server.NewReadOnly(api.Log, api.Sources))})
 	}
 	if cfg.HTTPS.Port() == 0 {
 		return list, nil

@@ -32,8 +32,8 @@ type wing struct {
 // can't come about.
 var wings = []wing{
 	{"kit", "knows no Kubernetes; everybody may use it", []string{
-		"atomicfile buildinfo gate logging safeopen socket suggest terminal wake",
-		"filewatch mounts subprocess yaml", // are debounced by wake, open with safeopen, show text with terminal, suggest names
+		"atomicfile buildinfo gate safeopen socket suggest terminal wake",
+		"filewatch logging mounts subprocess yaml", // are debounced by wake, open with safeopen, show text with terminal, suggest names
 	}},
 	{"pod", "the nouns and the data rules of pods: values in, values out", []string{
 		".",

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
 // checkTimeout bounds all checks of one request.
@@ -44,7 +46,7 @@ func serveChecks(w http.ResponseWriter, r *http.Request, name string, checks []C
 	for _, c := range checks {
 		if err := c.Func(ctx); err != nil {
 			failed = true
-			fmt.Fprintf(&report, "[-]%s failed: %v\n", c.Name, err)
+			fmt.Fprintf(&report, "[-]%s failed: %s\n", c.Name, terminal.Line(err.Error()))
 			continue
 		}
 		fmt.Fprintf(&report, "[+]%s ok\n", c.Name)

@@ -31,6 +31,7 @@ func TestHealth(t *testing.T) {
 		{"all well", []server.Check{well, well2()}, "/healthz", 200, "ok"},
 		{"verbose", []server.Check{well, well2()}, "/healthz?verbose", 200, "[+]syncloop ok\n[+]ping ok\nhealthz check passed\n"},
 		{"one failed", []server.Check{well, ill}, "/healthz", 500, "[+]syncloop ok\n[-]runtime failed: no answer for 3m\nhealthz check failed\n"},
+		{"one that would look like another", []server.Check{{Name: "runtime", Func: func(context.Context) error { return errors.New("no answer\n[+]runtime ok\x1b[2J") }}}, "/healthz", 500, "[-]runtime failed: no answer [+]runtime ok\uFFFD[2J\nhealthz check failed\n"},
 		{"a good one of them", []server.Check{well, ill}, "/healthz/syncloop", 200, "ok"},
 		{"the bad one of them", []server.Check{well, ill}, "/healthz/runtime", 500, "[-]runtime failed: no answer for 3m\nruntime check failed\n"},
 		{"no such check", []server.Check{well}, "/healthz/none", 404, "404 page not found\n"},

@@ -49,6 +49,9 @@ type Listener struct {
 	// Setting is what a person has to change for another address.
 	Setting string
 	Handler http.Handler
+	// Names are the node's names and addresses, which requests have to be for; nil where clients say who they are, so that no
+	// script of a browser's gets in.
+	Names func() []string
 	// MaxHeader is how many bytes a request may have before its body; 0 for as many as a probe needs.
 	MaxHeader int
 	// TLS, if set, has it served over HTTPS. Load is called before anybody can connect, and may be nil.
@@ -101,6 +104,9 @@ func (s *Server) Run(ctx context.Context) error {
 		h := l.Handler
 		if l.TLS != nil {
 			h = s.telling(h)
+		}
+		if l.Names != nil {
+			h = sameHost(l.Names, h)
 		}
 		servers[i] = s.httpServer(requests, counted(h, &handlers), &conns)
 		if l.MaxHeader > 0 {

@@ -1,6 +1,7 @@
 package packaging
 
 import (
+	"debug/elf"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,7 +42,32 @@ func TestUnit(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
 		}
 	}
+	if core, _, _ := strings.Cut(got["Service.LimitCORE"], ":"); core != "0" || got["Service.UMask"] != "0022" {
+		t.Errorf("LimitCORE=%s, UMask=%s", got["Service.LimitCORE"], got["Service.UMask"])
+	}
+	// Pods are children of the unit, and would have these as well.
+	for name := range got {
+		for _, inherited := range []string{"SystemCall", "Restrict", "LockPersonality", "NoNewPrivileges", "MemoryDeny", "Protect", "Private", "CapabilityBoundingSet", "DeviceAllow", "DevicePolicy", "IPAddress"} {
+			if strings.HasPrefix(name, "Service."+inherited) {
+				t.Errorf("%s would be the pods', too", name)
+			}
+		}
+	}
 	verify(t, root, "deckhand.service")
+}
+
+// TestPositionIndependent: the agent's program is at another address in each run.
+func TestPositionIndependent(t *testing.T) {
+	root := t.TempDir()
+	output(t, "dpkg-deb", "--extract", file(t, older, ".deb"), root)
+	program, err := elf.Open(filepath.Join(root, "usr/bin/deckhand"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	if program.Type != elf.ET_DYN {
+		t.Errorf("it is %v", program.Type)
+	}
 }
 
 // The drop-in fits a unit as the kubelet's package has it.

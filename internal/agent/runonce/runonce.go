@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -108,7 +109,7 @@ type results struct {
 }
 
 func (r *results) print(out io.Writer) error {
-	if _, err := fmt.Fprint(out, strings.Join(r.lines, "")); err != nil {
+	if _, err := fmt.Fprint(terminal.NewWriter(out), strings.Join(r.lines, "")); err != nil {
 		return err
 	}
 	if r.failed {

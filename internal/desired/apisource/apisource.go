@@ -4,6 +4,7 @@ package apisource
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,9 +20,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
 // Objects are the pods that the API server has.
@@ -321,7 +324,8 @@ const maxUID = 128
 // maxName is how long the API lets names be: those of DNS subdomains.
 const maxName = 253
 
-// check refuses what would harm this node: what becomes part of a path, and containers that can't be told apart.
+// check refuses what would harm this node: what becomes part of a path or a line of a log, containers that can't be told apart, and
+// values that the node doesn't know, which it would else take for others.
 func check(p *v1.Pod) error {
 	for _, field := range [...][2]string{{"metadata.uid", string(p.UID)}, {"metadata.namespace", p.Namespace}, {"metadata.name", p.Name}} {
 		if err := element(field[0], field[1]); err != nil {
@@ -372,6 +376,9 @@ func check(p *v1.Pod) error {
 		}
 		volumes[name] = true
 	}
+	if wrong := spec.Refusal(spec.UnknownValues(p)); wrong != "" {
+		return errors.New(wrong)
+	}
 	return nil
 }
 
@@ -383,7 +390,7 @@ func element(what, name string) error {
 	if len(name) > maxName {
 		return fmt.Errorf("%s %q... has %d characters, and may have %d at most", what, name[:60], len(name), maxName)
 	}
-	if strings.ContainsAny(name, "_\x00\n") {
+	if strings.Contains(name, "_") || !terminal.Is(name) {
 		return fmt.Errorf("%s %q has a character that no API server allows", what, name)
 	}
 	return nil

@@ -127,9 +127,21 @@ func TestCheck(t *testing.T) {
 		"an ephemeral one twice": func(p *v1.Pod) {
 			p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "c"}}}
 		},
-		"a container's path": func(p *v1.Pod) { p.Spec.Containers[0].Name = ".." },
-		"a volume twice":     func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "v"}, {Name: "v"}} },
-		"a volume's path":    func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "a/b"}} },
+		"a container's path":             func(p *v1.Pod) { p.Spec.Containers[0].Name = ".." },
+		"a volume twice":                 func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "v"}, {Name: "v"}} },
+		"a name of two lines":            func(p *v1.Pod) { p.Name = "a\nI1128 12:00:00.000000 1 forged.go:1] \"Pod deleted\"" },
+		"a name that ends a text":        func(p *v1.Pod) { p.Name = "a\x00b" },
+		"a name that steers a terminal":  func(p *v1.Pod) { p.Spec.Containers[0].Name = "a\x1b[2J" },
+		"a name that isn't UTF-8":        func(p *v1.Pod) { p.Name = "a\xff" },
+		"a namespace written from right": func(p *v1.Pod) { p.Namespace = "a\u202eb" },
+		"an unknown restart policy":      func(p *v1.Pod) { p.Spec.RestartPolicy = "Sometimes" },
+		"an unknown signal": func(p *v1.Pod) {
+			p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{StopSignal: ptr.To(v1.Signal("SIGBOGUS"))}
+		},
+		"an unknown scheme": func(p *v1.Pod) {
+			p.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Scheme: "ftp"}}}
+		},
+		"a volume's path": func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "a/b"}} },
 	} {
 		p := newPod("a")
 		change(p)

@@ -28,7 +28,7 @@ func (l *Log) RedirectLibraries() error {
 	options := []klog.LoggerOption{klog.ContextualLogger(true), klog.FlushLogger(l.Flush)}
 	if l.format == logsapi.DefaultLogFormat {
 		// What isn't structured comes in klog's format already, with its severity.
-		to := l.streams.router()
+		to := plain{l.streams.router()}
 		options = append(options, klog.WriteKlogBuffer(func(line []byte) { _, _ = to.Write(line) }))
 	}
 	klog.SetLoggerWithOptions(l.logger, options...)

@@ -11,7 +11,7 @@ import (
 // newText makes a logger in klog's format.
 func newText(w io.Writer) (logr.Logger, level) {
 	l := &textLevel{}
-	writer := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w)))
+	writer := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(plain{w})))
 	return logr.New(&textSink{level: l, LogSink: writer.WithCallDepth(1).GetSink()}), l
 }
 
@@ -65,12 +65,16 @@ func (s *textSink) Enabled(level int) bool {
 	return files.Enabled(level)
 }
 
-func (s *textSink) Info(level int, msg string, kv ...any) { s.LogSink.Info(level, msg, kv...) }
+func (s *textSink) Info(level int, msg string, kv ...any) {
+	s.LogSink.Info(level, msg, oneLine(kv)...)
+}
 
-func (s *textSink) Error(err error, msg string, kv ...any) { s.LogSink.Error(err, msg, kv...) }
+func (s *textSink) Error(err error, msg string, kv ...any) {
+	s.LogSink.Error(err, msg, oneLine(kv)...)
+}
 
 func (s *textSink) WithValues(kv ...any) logr.LogSink {
-	return &textSink{s.LogSink.WithValues(kv...), s.level, s.depth}
+	return &textSink{s.LogSink.WithValues(oneLine(kv)...), s.level, s.depth}
 }
 
 func (s *textSink) WithName(name string) logr.LogSink {

@@ -95,16 +95,19 @@ func mkdirat(dir int, name string, perm uint32) error {
 	return WithoutUmask(func() error { return unix.Mkdirat(dir, name, perm) })
 }
 
-// WithoutUmask calls do, which makes a file or a directory, where the umask takes nothing of its mode. All
+// WithoutUmask calls do, which makes a file or a directory, where the umask takes nothing of its mode.
+func WithoutUmask(do func() error) error { return WithUmask(0, do) }
+
+// WithUmask calls do, which makes files or starts a process, with this umask. All
 // threads share the umask unless one takes leave of the others. That one is not used for anything
 // else: it ends with its goroutine.
-func WithoutUmask(do func() error) error {
+func WithUmask(mask int, do func() error) error {
 	var err error
 	var done sync.WaitGroup
 	done.Go(func() {
 		runtime.LockOSThread()
 		if err = unix.Unshare(unix.CLONE_FS); err == nil {
-			unix.Umask(0)
+			unix.Umask(mask)
 			err = do()
 		}
 	})

@@ -87,14 +87,15 @@ func (c *Certificate) current() (*tls.Certificate, error) {
 	return c.pair.current()
 }
 
-// Load reads the certificate. Where none was given, it makes one unless there is one that is good for a while. The error names
+// Load reads the certificate. Where none was given, it makes one unless there is one that is good for a while, and isn't an
+// authority, as older versions made it. The error names
 // the file and the setting.
 func (c *Certificate) Load() error {
 	if c.conf.Issued != nil && c.conf.Dir != "" {
 		return nil // it comes when it comes
 	}
 	pair, err := c.pair.current()
-	if c.conf.Dir == "" || err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal {
+	if c.conf.Dir == "" || err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal && !pair.Leaf.IsCA {
 		return err
 	}
 	if makeErr := c.makeOwn(); makeErr != nil && err == nil && time.Now().Before(pair.Leaf.NotAfter) {
@@ -120,8 +121,9 @@ func (c *Certificate) makeOwn() error {
 	now := time.Now()
 	template := x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: c.conf.Name}, DNSNames: []string{c.conf.Name}, IPAddresses: c.conf.IPs,
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLifetime), KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true, IsCA: true,
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLifetime), KeyUsage: x509.KeyUsageDigitalSignature,
+		// No authority: who trusts this node trusts it for nothing else.
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)
 	if err != nil {

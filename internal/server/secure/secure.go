@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -45,6 +47,9 @@ func Listener(c Config) (server.Listener, error) {
 	if err := errors.Join(errSuites, errCurves, errVersion); err != nil {
 		return server.Listener{}, err
 	}
+	if len(suites) == 0 && oldest >= tls.VersionTLS12 { // who allows older versions wants their suites, too
+		suites = defaultSuites()
+	}
 	return server.Listener{
 		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: serve(c), MaxHeader: local.MaxHeader,
 		TLS: &tls.Config{
@@ -64,6 +69,19 @@ func Listener(c Config) (server.Listener, error) {
 			}
 		},
 	}, nil
+}
+
+// defaultSuites are those of TLS 1.2 with forward secrecy and authenticated encryption: Go's own defaults have CBC with
+// SHA-1 as well, which no client of a kubelet needs. TLS 1.3 has no others.
+func defaultSuites() []uint16 {
+	var suites []uint16
+	for _, s := range tls.CipherSuites() {
+		old := slices.Contains(s.SupportedVersions, tls.VersionTLS12)
+		if old && strings.HasPrefix(s.Name, "TLS_ECDHE_") && !strings.Contains(s.Name, "_CBC_") {
+			suites = append(suites, s.ID)
+		}
+	}
+	return suites
 }
 
 // bodyTimeout is how long the body of a request may take, where one is wanted.

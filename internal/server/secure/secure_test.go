@@ -19,6 +19,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -313,12 +314,18 @@ func TestWhatIsSpoken(t *testing.T) {
 		client *tls.Config
 		speaks bool
 	}{
-		"the suite":       {Config{MinVersion: "VersionTLS12", CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}}, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}, true},
-		"another suite":   {Config{MinVersion: "VersionTLS12", CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}}, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}}, false},
-		"the curve":       {Config{MinVersion: "VersionTLS12", Curves: []int32{int32(tls.CurveP384)}}, &tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP384}}, true},
-		"another curve":   {Config{MinVersion: "VersionTLS12", Curves: []int32{int32(tls.CurveP384)}}, &tls.Config{CurvePreferences: []tls.CurveID{tls.X25519}}, false},
-		"the version":     {Config{MinVersion: "VersionTLS13"}, &tls.Config{}, true},
-		"another version": {Config{MinVersion: "VersionTLS13"}, &tls.Config{MaxVersion: tls.VersionTLS12}, false},
+		"the suite":                           {Config{MinVersion: "VersionTLS12", CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}}, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}, true},
+		"another suite":                       {Config{MinVersion: "VersionTLS12", CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}}, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}}, false},
+		"the curve":                           {Config{MinVersion: "VersionTLS12", Curves: []int32{int32(tls.CurveP384)}}, &tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP384}}, true},
+		"another curve":                       {Config{MinVersion: "VersionTLS12", Curves: []int32{int32(tls.CurveP384)}}, &tls.Config{CurvePreferences: []tls.CurveID{tls.X25519}}, false},
+		"authenticated encryption by default": {Config{}, only(tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384), true},
+		"and the other one":                   {Config{}, only(tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256), true},
+		"no CBC by default":                   {Config{}, only(tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA), false},
+		"CBC that was asked for":              {Config{CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}}, only(tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA), true},
+		"an old version that was asked for":   {Config{MinVersion: "VersionTLS10"}, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, true},
+		"no old version by default":           {Config{}, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
+		"the version":                         {Config{MinVersion: "VersionTLS13"}, &tls.Config{}, true},
+		"another version":                     {Config{MinVersion: "VersionTLS13"}, &tls.Config{MaxVersion: tls.VersionTLS12}, false},
 	} {
 		c.server.Certificate, c.server.Access, c.server.Log = NewCertificate(CertConfig{Dir: t.TempDir(), Name: "node1", Log: testr.New(t)}), NewAccess(AccessConfig{AlwaysAllow: true, Anonymous: true, Log: testr.New(t)}), testr.New(t)
 		l, err := Listener(c.server)
@@ -338,6 +345,46 @@ func TestWhatIsSpoken(t *testing.T) {
 		}
 		near.Close()
 		serving.Wait()
+	}
+}
+
+// only is a client of TLS 1.2 with these suites.
+func only(suites ...uint16) *tls.Config {
+	return &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: suites}
+}
+
+// TestOwnCertificateIsNoAuthority: it vouches for this node and for nothing else; one of an older version, which could, is made again.
+func TestOwnCertificateIsNoAuthority(t *testing.T) {
+	dir := t.TempDir()
+	authority := newAuthority(t, "node1")
+	older := authority.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "node1"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(ownLifetime)}, authority.cert)
+	key, err := x509.MarshalPKCS8PrivateKey(older.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{ownCert: {Type: "CERTIFICATE", Bytes: older.Certificate[0]}, ownKey: {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := NewCertificate(CertConfig{Dir: dir, Name: "node1", IPs: []net.IP{net.IPv4(192, 0, 2, 1)}, Log: testr.New(t)})
+	if err := c.Load(); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := c.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := pair.Leaf
+	if leaf.IsCA || leaf.KeyUsage != x509.KeyUsageDigitalSignature || !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) {
+		t.Errorf("CA %v, key usage %b, extended %v", leaf.IsCA, leaf.KeyUsage, leaf.ExtKeyUsage)
+	}
+	trusted := x509.NewCertPool()
+	trusted.AddCert(leaf)
+	for _, name := range []string{"node1", "192.0.2.1"} {
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: trusted, DNSName: name}); err != nil {
+			t.Errorf("a client that trusts it can't use it for %s: %v", name, err)
+		}
 	}
 }
 

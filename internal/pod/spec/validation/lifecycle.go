@@ -75,6 +75,9 @@ func (p podContainers) stopSignal(s v1.Signal, at *field.Path) field.ErrorList {
 	return errs
 }
 
+// Signals are all that a container may be stopped with on Linux.
+func Signals() []v1.Signal { return append(namedSignals(), realTimeSignals()...) }
+
 // namedSignals are Linux' signals that have a name of their own in the API.
 func namedSignals() []v1.Signal {
 	return []v1.Signal{

@@ -3,6 +3,7 @@ package child
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -91,6 +92,40 @@ func TestOwnSession(t *testing.T) {
 	if how := p.Reap(); !strings.Contains(how, "terminated") {
 		t.Errorf("it ended so: %s", how)
 	}
+}
+
+// TestInherited: containers get what containerd has; that isn't what the agent was started with.
+func TestInherited(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	mask := unix.Umask(0o077)
+	t.Cleanup(func() {
+		unix.Umask(mask)
+		if err := unix.Setrlimit(unix.RLIMIT_CORE, &before); err != nil {
+			t.Error(err)
+		}
+	})
+	p, _, _ := start(t, "obey")
+	var limit unix.Rlimit
+	if err := unix.Prlimit(p.PID(), unix.RLIMIT_CORE, nil, &limit); err != nil || limit.Cur != before.Max || limit.Max != before.Max {
+		t.Errorf("core dumps of %d and %d bytes, %v; want %d", limit.Cur, limit.Max, err, before.Max)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil || !strings.Contains(string(status), "\nUmask:\t0022\n") {
+		t.Errorf("%v: the umask isn't 0022:\n%s", err, status)
+	}
+	if now := unix.Umask(0o077); now != 0o077 {
+		t.Errorf("the agent's own umask is %04o", now)
+	}
+	if err := p.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	p.Reap()
 }
 
 func TestWaitIsGivenUp(t *testing.T) {

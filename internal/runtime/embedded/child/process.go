@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // Process is a running containerd, held by a pidfd: whatever becomes of its
@@ -48,8 +50,11 @@ func Spawn(program, config, searchPath string, log *os.File, env ...string) (*Pr
 	cmd.Env = append(environment(os.Environ(), searchPath), env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
-	if err := cmd.Start(); err != nil {
+	if err := safeopen.WithUmask(umask, cmd.Start); err != nil {
 		return nil, fmt.Errorf("start containerd: %w", err)
+	}
+	if err := allowCore(cmd.Process.Pid); err != nil { // before there is a shim
+		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	if pidfd < 0 {
 		// Linux before 5.4. As long as it isn't reaped its number can't be another's.
@@ -64,6 +69,25 @@ func Spawn(program, config, searchPath string, log *os.File, env ...string) (*Pr
 		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	return &Process{pid: cmd.Process.Pid, pidfd: f, cmd: cmd}, nil
+}
+
+// umask is what containers get from containerd by its shims, as from a service of systemd's, whatever that of the agent is: a shell's,
+// or a unit's. A narrower one would keep users of containers from files that containerd makes for them (resolv.conf).
+const umask = 0o022
+
+// allowCore gives containers, which get containerd's limits by its shims, the core dumps that a containerd of its own unit
+// (LimitCORE=infinity) allows, as far as this machine does. The agent itself has none: its memory holds Secrets.
+func allowCore(pid int) error {
+	var limit unix.Rlimit
+	err := unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &limit)
+	if err == nil && limit.Cur != limit.Max {
+		limit.Cur = limit.Max
+		err = unix.Prlimit(pid, unix.RLIMIT_CORE, &limit, nil)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended, which its parent learns
+		return fmt.Errorf("set containerd's limit of core dumps: %w", err)
+	}
+	return nil
 }
 
 // passed are the variables that containerd gets from the agent: where to find

@@ -1,0 +1,114 @@
+package spec
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
+)
+
+// enums are the values of each type of pods' fields whose unknown values a node can't act on, by the API's comments
+// (k8s.io/api/core/v1, +enum). The zero value stands for a default, and is always allowed. A test holds the table to the API's types.
+func enums() map[reflect.Type][]string {
+	m := map[reflect.Type][]string{}
+	add := func(t reflect.Type, list []string) { m[t] = list }
+	add(values(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever))
+	add(values(v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever))
+	add(values(v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers))
+	add(values(v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn))
+	add(values(v1.PullAlways, v1.PullNever, v1.PullIfNotPresent))
+	add(values(v1.DNSClusterFirstWithHostNet, v1.DNSClusterFirst, v1.DNSDefault, v1.DNSNone))
+	add(values(v1.HostPathDirectoryOrCreate, v1.HostPathDirectory, v1.HostPathFileOrCreate, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev))
+	add(values(v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError))
+	add(values(v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional))
+	add(values(v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled))
+	add(values(v1.URISchemeHTTP, v1.URISchemeHTTPS))
+	add(values(v1.NotRequired, v1.RestartContainer))
+	add(values(v1.SeccompProfileTypeUnconfined, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeLocalhost))
+	add(values(v1.AppArmorProfileTypeUnconfined, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost))
+	add(values(v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP))
+	add(values(v1.DefaultProcMount, v1.UnmaskedProcMount))
+	add(values(v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways))
+	add(values(v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict))
+	add(values(v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption))
+	add(values(v1.PreemptLowerPriority, v1.PreemptNever))
+	add(values(v1.Linux, v1.Windows))
+	add(values(v1.StorageMediumMemory, v1.StorageMediumHugePages)) // and HugePages-<size>
+	add(values(validation.Signals()...))
+	return m
+}
+
+// values are the texts of a type's values.
+func values[T ~string](list ...T) (reflect.Type, []string) {
+	texts := make([]string, len(list))
+	for i, v := range list {
+		texts[i] = string(v)
+	}
+	return reflect.TypeFor[T](), texts
+}
+
+// UnknownValues refuses what this node wouldn't know what to do with: fields with one of a few values, that have
+// another one. An API server that validates lets none through that it knows; one that is newer may know more.
+func UnknownValues(p *v1.Pod) field.ErrorList {
+	w := enumWalk{known: enums()}
+	w.look(reflect.ValueOf(&p.Spec).Elem(), func() *field.Path { return field.NewPath("spec") })
+	return w.errs
+}
+
+type enumWalk struct {
+	known map[reflect.Type][]string
+	errs  field.ErrorList
+}
+
+// look looks at a value and all below. The path is made where something is wrong only.
+func (w *enumWalk) look(v reflect.Value, at func() *field.Path) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			w.look(v.Elem(), at)
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return
+		}
+		for i := range v.Len() {
+			w.look(v.Index(i), func() *field.Path { return at().Index(i) })
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			w.look(v.Field(i), func() *field.Path {
+				name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+				if name == "" { // it is inlined
+					return at()
+				}
+				return at().Child(name)
+			})
+		}
+	case reflect.String:
+		allowed, is := w.known[v.Type()]
+		if text := v.String(); is && text != "" && !slices.Contains(allowed, text) && !isHugePages(v) {
+			w.errs = append(w.errs, field.NotSupported(at(), text, allowed))
+		}
+	}
+}
+
+func isHugePages(v reflect.Value) bool {
+	return v.Type() == reflect.TypeFor[v1.StorageMedium]() && strings.HasPrefix(v.String(), string(v1.StorageMediumHugePagesPrefix))
+}
+
+// Refusal says in one line what is wrong, for the status of a pod; empty if nothing is.
+func Refusal(errs field.ErrorList) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	text := errs[0].Error()
+	if more := len(errs) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more like it)", more)
+	}
+	return text
+}
