@@ -11,7 +11,9 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,6 +22,7 @@ import (
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/foreground"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -153,6 +156,10 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 		return err
 	case <-started:
 	}
+	if a.deps.Self != "" {
+		fmt.Fprintf(cmd.OutOrStdout(), "The agent's log is %s. From another terminal, %s shows the pods, and %s why one isn't ready.\n\n",
+			filepath.Join(flagValue(cmd, "root-dir"), logFile), a.called(cmd, "pods"), a.called(cmd, "why"))
+	}
 	showErr := a.showComingUp(ctx, cmd, terminal)
 	if showErr != nil && !errors.Is(showErr, local.ErrStopped) && ctx.Err() == nil {
 		// Without its progress the agent is of use all the same.
@@ -164,22 +171,31 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 	} else if err != nil {
 		return err
 	}
-	fmt.Fprintln(cmd.OutOrStdout(), "The agent has stopped, the pods run on. `deckhand down` stops them.")
+	fmt.Fprintln(cmd.OutOrStdout(), "The agent has stopped, the pods run on. "+a.called(cmd, "down")+" stops them.")
 	return nil
 }
 
-// showComingUp shows progress until the pods are ready or have ended, and then where to find them.
+// upSteady is for how long all pods have to be ready until `deckhand up` says that they are.
+const upSteady = 10 * time.Second
+
+// showComingUp shows progress until all is well and stays so, and then where to find the pods. If its user ends it before,
+// it says what is wrong.
 func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *foreground.Terminal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	snapshots := make(chan local.Snapshot)
 	done := make(chan error, 1)
 	go func() { done <- forward(ctx, a.client(cmd), snapshots) }()
 	out := cmd.OutOrStdout()
-	last, err := foreground.Show(ctx, out, snapshots, foreground.Finished, foreground.Options{Now: a.deps.Now, Terminal: terminal})
+	last, err := foreground.Show(ctx, out, snapshots, foreground.Well, foreground.Options{Now: a.deps.Now, Terminal: terminal, Steady: cmp.Or(a.deps.Steady, upSteady)})
+	interrupted := ctx.Err() != nil
 	cancel()
 	watchErr := <-done
 	if err == nil {
 		return tellReady(out, last)
+	}
+	if wrong := foreground.Wrong(&last); interrupted && len(wrong) > 0 {
+		// What scrolled away, or was cut in the table.
+		fmt.Fprintf(out, "\n%s\n", strings.Join(wrong, "\n"))
 	}
 	if errors.Is(err, io.EOF) {
 		return watchErr
@@ -217,8 +233,6 @@ func tellReady(out io.Writer, s local.Snapshot) error {
 	switch {
 	case len(s.Pods) == 0:
 		text = "\nThere are no pods yet: manifests are picked up as they appear.\n"
-	case done < len(s.Pods):
-		text = fmt.Sprintf("\n%d of %d pods have failed: see `deckhand pods` and `deckhand logs POD`.\n", len(s.Pods)-done, len(s.Pods))
 	case done == 1:
 		text = "\nThe pod is ready.\n"
 		if stopped == 1 {
@@ -229,11 +243,39 @@ func tellReady(out io.Writer, s local.Snapshot) error {
 	default:
 		text = fmt.Sprintf("\nAll %d pods are ready.\n", done)
 	}
-	if url := foreground.URL(s); url != "" {
-		text += "\n    curl " + url + "\n"
-	}
-	_, err := io.WriteString(out, text+"\nCtrl-C stops the agent and leaves the pods running.\n")
+	_, err := io.WriteString(out, text+curls(foreground.URLs(s))+"\nCtrl-C stops the agent and leaves the pods running.\n")
 	return err
+}
+
+// mostURLs is how many addresses of pods are printed.
+const mostURLs = 10
+
+// curls are commands that show that pods answer, with the pods' names where there are several.
+func curls(urls []foreground.URL) string {
+	if len(urls) == 0 {
+		return ""
+	}
+	shown, text := urls[:min(len(urls), mostURLs)], "\n"
+	for _, u := range shown {
+		text += "    curl " + terminal.Line(u.Address)
+		if len(urls) > 1 {
+			text += "  # " + terminal.Line(u.Pod)
+		}
+		text += "\n"
+	}
+	if more := len(urls) - len(shown); more > 0 {
+		text += fmt.Sprintf("    ... and %d more: `deckhand pods -o wide`\n", more)
+	}
+	return text
+}
+
+// called is the command line of another command for the same agent, as its user can type it.
+func (a *app) called(cmd *cobra.Command, args string) string {
+	line := cmp.Or(a.deps.Self, "deckhand") + " " + args
+	if root := flagValue(cmd, "root-dir"); root != a.deps.RootDir {
+		line += " --root-dir " + root
+	}
+	return "`" + line + "`"
 }
 
 // terminal describes the terminal behind w, or returns nil. stop ends the watch for its size.

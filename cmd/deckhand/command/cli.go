@@ -28,6 +28,8 @@ type Deps struct {
 	RootDir string
 	// Kubelet says that the program was called by the kubelet's name.
 	Kubelet bool
+	// Self is how a person calls the program from a shell. If it is empty that isn't said.
+	Self string
 	// Getenv is os.Getenv if nil.
 	Getenv func(string) string
 	// Now is time.Now if nil.
@@ -41,6 +43,8 @@ type Deps struct {
 
 	// UpFlags adds flags of `deckhand up` beyond --root-dir, if any.
 	UpFlags func(*pflag.FlagSet)
+	// Steady is for how long all pods have to be ready until Up counts as done; 10 s if zero.
+	Steady time.Duration
 	// Up runs a standalone agent in the foreground.
 	Up func(ctx context.Context, request UpRequest) error
 

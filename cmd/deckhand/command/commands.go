@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,6 +38,7 @@ func Commands(argv0 string) Deps {
 	return Deps{
 		RootDir:    root,
 		Kubelet:    kubelet,
+		Self:       self("deckhand"),
 		AgentFlags: c.flags,
 		Agent:      c.agent,
 		UpFlags:    c.addUpFlags,
@@ -45,6 +47,22 @@ func Commands(argv0 string) Deps {
 		Leftovers:  leftovers,
 		Reset:      resetAll,
 	}
+}
+
+// self is how a person calls this program: by name, if that is what a shell finds, or by its path.
+func self(name string) string {
+	path, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	if found, err := exec.LookPath(name); err == nil {
+		a, errA := os.Stat(found)
+		b, errB := os.Stat(path)
+		if errA == nil && errB == nil && os.SameFile(a, b) {
+			return name
+		}
+	}
+	return path
 }
 
 // commands holds what the flags of the commands are parsed into.
@@ -124,7 +142,7 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 			return err
 		}
 	}
-	file, err := openLog(filepath.Join(cfg.RootDir, "deckhand.log"))
+	file, err := openLog(filepath.Join(cfg.RootDir, logFile))
 	if err != nil {
 		return err
 	}
@@ -167,7 +185,7 @@ func stopAll(ctx context.Context, root string, started func()) error {
 	if any, err := reset.Running(root); err != nil || !any {
 		return err
 	}
-	file, err := openLog(filepath.Join(cfg.RootDir, "deckhand.log"))
+	file, err := openLog(filepath.Join(cfg.RootDir, logFile))
 	if err != nil {
 		return err
 	}
@@ -248,6 +266,9 @@ func copyArchives(from, to string) error {
 	}
 	return nil
 }
+
+// logFile is where `deckhand up` logs, below the root directory.
+const logFile = "deckhand.log"
 
 // maxLog is how large a log of `deckhand up` may be when it is opened to be
 // written on; a larger one is begun again.

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
 )
@@ -251,7 +252,7 @@ func TestRunPrefixesLinesOfSeveralContainers(t *testing.T) {
 }
 
 func upDeps(t *testing.T, agent *localtest.Agent) Deps {
-	return Deps{RootDir: t.TempDir(), Up: func(ctx context.Context, r UpRequest) error {
+	return Deps{RootDir: t.TempDir(), Steady: time.Millisecond, Up: func(ctx context.Context, r UpRequest) error {
 		listener, err := socket.Listen(local.SocketPath(r.RootDir))
 		if err != nil {
 			return err
@@ -279,6 +280,26 @@ func TestUpShowsProgressUntilReady(t *testing.T) {
 		"    curl http://127.0.0.1:8080/", "", "Ctrl-C stops the agent and leaves the pods running.")
 	s.stop()
 	s.expect(s.out, "The agent has stopped, the pods run on. `deckhand down` stops them.")
+	s.ended(0)
+}
+
+// While something is wrong `up` doesn't say that all is ready, and repeats what it is when its user ends it.
+func TestUpSaysWhatIsWrong(t *testing.T) {
+	agent := localtest.New()
+	ready := jobView(v1.PodRunning, running)
+	agent.Update(func(s *local.Snapshot) {
+		pods(ready)(s)
+		s.Problems = []pod.Problem{{Origin: "/m/typo.yaml", Message: "line 3: imagee: unknown field"}}
+	})
+	deps := upDeps(t, agent)
+	deps.Self, deps.Steady = "/opt/deckhand", time.Hour
+	root := t.TempDir()
+	s := begin(t, deps, "", "up", "testdata", "--root-dir", root)
+	s.expect(s.out, "The agent's log is "+root+"/deckhand.log. From another terminal, `/opt/deckhand pods --root-dir "+root+"` shows the pods, and `/opt/deckhand why --root-dir "+root+"` why one isn't ready.", "",
+		"default/job-n1: Running, 1/1 ready", "problem in /m/typo.yaml: line 3: imagee: unknown field")
+	s.stop()
+	s.expect(s.out, "", "1 of 1 pods ready. What is wrong (`deckhand why` says more):", "  /m/typo.yaml: line 3: imagee: unknown field",
+		"The agent has stopped, the pods run on. `/opt/deckhand down --root-dir "+root+"` stops them.")
 	s.ended(0)
 }
 

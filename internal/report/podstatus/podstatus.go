@@ -5,6 +5,7 @@ package podstatus
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -124,6 +125,43 @@ func Ready(p *v1.Pod) bool {
 // Done reports whether the pod is as it should be: ready, or completed.
 func Done(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || Ready(p)
+}
+
+// Failure is why a failed pod failed, as its status says: its reason, or how one of its containers ended.
+func Failure(p *v1.Pod) string {
+	if p.Status.Reason != "" {
+		if p.Status.Message != "" {
+			return p.Status.Reason + ": " + p.Status.Message
+		}
+		return p.Status.Reason
+	}
+	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range list {
+			if t := list[i].State.Terminated; t != nil && t.ExitCode != 0 {
+				return "container " + list[i].Name + " ended with " + Exit(t)
+			}
+		}
+	}
+	return p.Status.Message
+}
+
+// SaysWhyFailed reports whether Failure has more to say than an exit code.
+func SaysWhyFailed(p *v1.Pod) bool {
+	says := func(s v1.ContainerStatus) bool { return s.State.Terminated != nil && s.State.Terminated.Message != "" }
+	return p.Status.Reason != "" || p.Status.Message != "" ||
+		slices.ContainsFunc(p.Status.InitContainerStatuses, says) || slices.ContainsFunc(p.Status.ContainerStatuses, says)
+}
+
+// Exit says how an instance of a container ended: its code, reason and message.
+func Exit(t *v1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("exit code %d", t.ExitCode)
+	if t.Reason != "" {
+		text += " (" + t.Reason + ")"
+	}
+	if t.Message != "" {
+		text += ": " + t.Message
+	}
+	return text
 }
 
 // Over reports whether the pod has ended for good.

@@ -53,6 +53,25 @@ func (v *PodView) Over() bool { return v.Stopped || podstatus.Over(v.Pod) }
 // OfRun reports whether the pod may be one of `deckhand run`, and not another source's of that name.
 func (v *PodView) OfRun() bool { return v.Source == "" || v.Source == pod.SourceRun }
 
+// Reason says in words why the pod isn't as it should be: what it waits for, or why it failed.
+func (v *PodView) Reason() string {
+	if v.Pod.Status.Phase != v1.PodFailed || v.Stopped {
+		return v.Waiting()
+	}
+	failure := ""
+	if podstatus.SaysWhyFailed(v.Pod) {
+		failure = podstatus.Failure(v.Pod)
+	}
+	if len(v.Waits) == 1 && v.Waits[0].Code == pod.WaitRejected && failure != "" {
+		return "rejected by the node: " + failure // nothing is waited for
+	}
+	waits := v.Waiting()
+	if failure != "" && waits != "" {
+		failure += "; "
+	}
+	return failure + waits
+}
+
 // Waiting says in words what the pod waits for.
 func (v *PodView) Waiting() string { return joined(v.Waits) }
 

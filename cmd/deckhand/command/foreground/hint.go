@@ -1,7 +1,9 @@
 package foreground
 
 import (
+	"cmp"
 	"net"
+	"slices"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,29 +12,30 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// URL returns an address at which one of the ready pods can be reached from this
-// host: by a host port, on the host's network, or by its own IP, in that order. It
-// is empty if no pod has a TCP port.
-func URL(s local.Snapshot) string {
-	for _, address := range []func(*v1.Pod, v1.ContainerPort) string{byHostPort, byHostNetwork, byPodIP} {
-		for i := range s.Pods {
-			p := s.Pods[i].Pod
-			if !podstatus.Ready(p) {
-				continue
-			}
-			for j := range p.Spec.Containers {
-				for _, port := range p.Spec.Containers[j].Ports {
-					if port.Protocol != "" && port.Protocol != v1.ProtocolTCP {
-						continue
-					}
-					if a := address(p, port); a != "" {
-						return "http://" + a + "/"
-					}
+// URL is where a pod can be reached from this host.
+type URL struct{ Pod, Address string }
+
+// URLs returns where the ready pods can be reached from this host, a URL for each TCP port: by a host port, on the host's
+// network, or by the pod's own IP, the first of these that it has.
+func URLs(s local.Snapshot) []URL {
+	var urls []URL
+	for i := range s.Pods {
+		p := s.Pods[i].Pod
+		if !podstatus.Ready(p) {
+			continue
+		}
+		for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+			for _, port := range c.Ports {
+				if port.Protocol != "" && port.Protocol != v1.ProtocolTCP {
+					continue
+				}
+				if a := cmp.Or(byHostPort(p, port), byHostNetwork(p, port), byPodIP(p, port)); a != "" {
+					urls = append(urls, URL{p.Name, "http://" + a + "/"})
 				}
 			}
 		}
 	}
-	return ""
+	return urls
 }
 
 func byHostPort(p *v1.Pod, port v1.ContainerPort) string {

@@ -117,7 +117,7 @@ func (l *live) pods(views []local.PodView, width, limit int) []line {
 	colors := []string{""}
 	for i := range views {
 		p := views[i].Pod
-		rows = append(rows, []string{p.Name, podstatus.Containers(p), views[i].Word(), podstatus.Restarts(p, now), podstatus.Age(p, now), views[i].Waiting()})
+		rows = append(rows, []string{p.Name, podstatus.Containers(p), views[i].Word(), podstatus.Restarts(p, now), podstatus.Age(p, now), views[i].Reason()})
 		colors = append(colors, []string{red, yellow, green}[rank(&views[i])])
 	}
 	var lines []line

@@ -15,6 +15,8 @@ import (
 type Plain struct {
 	w    io.Writer
 	last map[string]string
+	// changed says that the last call wrote something.
+	changed bool
 }
 
 // NewPlain returns a Plain that writes to w.
@@ -48,8 +50,8 @@ func (p *Plain) show(s local.Snapshot) error {
 	if more != "" {
 		add("more problems", more)
 	}
-	p.last = now
-	if len(lines) == 0 {
+	p.last, p.changed = now, len(lines) > 0
+	if !p.changed {
 		return nil
 	}
 	_, err := io.WriteString(p.w, strings.Join(lines, "\n")+"\n")
@@ -69,7 +71,7 @@ func describe(v *local.PodView) string {
 	default:
 		text += fmt.Sprintf(", %d restarts", n)
 	}
-	if waits := v.Waiting(); waits != "" {
+	if waits := v.Reason(); waits != "" {
 		text += " (" + waits + ")"
 	}
 	return text

@@ -2,10 +2,16 @@ package foreground
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -24,6 +30,9 @@ type Options struct {
 	Now func() time.Time
 	// Terminal is nil where plain lines are wanted.
 	Terminal *Terminal
+	// Steady is for how long all has to have been well, since a container that crashes is ready in between. After as long
+	// without a new line, plain lines repeat what is wrong.
+	Steady time.Duration
 }
 
 // view is one of the two ways to show snapshots.
@@ -31,10 +40,11 @@ type view interface {
 	show(local.Snapshot) error
 }
 
-// Show shows snapshots until one satisfies until, which it returns. It returns
+// Show shows snapshots until they have satisfied until for opts.Steady. It returns the last one, with
 // ctx's error when that ends first, and io.EOF when snapshots is closed first.
 func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, until func(local.Snapshot) bool, opts Options) (local.Snapshot, error) {
-	var v view = &Plain{w: w}
+	plain := NewPlain(w)
+	var v view = plain
 	var resized <-chan os.Signal
 	var tick <-chan time.Time
 	if opts.Terminal != nil {
@@ -45,6 +55,9 @@ func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, unt
 		tick = ticker.C
 	}
 	var last local.Snapshot
+	// steady is when all has been well for long enough, quiet when plain lines repeat what is wrong.
+	var steady, quiet <-chan time.Time
+	repeated := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -54,14 +67,33 @@ func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, unt
 				return last, io.EOF
 			}
 			last = snapshot
+		case <-steady:
+			return last, nil
+		case <-quiet:
+			quiet = nil
+			if text := strings.Join(Wrong(&last), "\n"); text != "" && text != repeated {
+				repeated = text
+				if _, err := io.WriteString(w, "\n"+text+"\n\n"); err != nil {
+					return last, err
+				}
+			}
+			continue
 		case <-tick:
 		case <-resized:
 		}
 		if err := v.show(last); err != nil {
 			return last, err
 		}
-		if until(last) {
+		switch {
+		case !until(last):
+			steady = nil
+		case opts.Steady == 0:
 			return last, nil
+		case steady == nil:
+			steady = time.After(opts.Steady)
+		}
+		if plain.changed && opts.Steady > 0 {
+			quiet = time.After(opts.Steady)
 		}
 	}
 }
@@ -75,4 +107,56 @@ func Finished(s local.Snapshot) bool {
 		}
 	}
 	return s.Agent.Synced
+}
+
+// Well reports whether all sources were read, nothing is wrong with them, and all their pods are as they should be.
+func Well(s local.Snapshot) bool {
+	for i := range s.Pods {
+		if !s.Pods[i].Done() {
+			return false
+		}
+	}
+	return s.Agent.Synced && len(s.Problems) == 0
+}
+
+// Wrong says, in lines, which pods have failed or fail again and again, and what is wrong with manifests. It is
+// empty if there is nothing of that, also while pods are on their way.
+func Wrong(s *local.Snapshot) []string {
+	var lines []string
+	done := 0
+	for i := range s.Pods {
+		v := &s.Pods[i]
+		if v.Done() {
+			done++
+		} else if rank(v) == 0 || slices.ContainsFunc(v.Waits, fails) {
+			lines = append(lines, terminal.Line(fmt.Sprintf("  %s/%s: %s", v.Pod.Namespace, v.Pod.Name, describe(v))))
+		}
+	}
+	problems, more := show.FirstProblems(s.Problems)
+	for _, p := range problems {
+		for i, line := range strings.Split(strings.TrimSpace(p.Message), "\n") {
+			if i == 0 {
+				line = "  " + p.Origin + ": " + line
+			} else {
+				line = "    " + strings.TrimSpace(line)
+			}
+			lines = append(lines, terminal.Keep(line))
+		}
+	}
+	if more != "" {
+		lines = append(lines, "  "+more)
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return append([]string{fmt.Sprintf("%d of %d pods ready. What is wrong (`deckhand why` says more):", done, len(s.Pods))}, lines...)
+}
+
+// fails reports whether a pod waits because something failed, and not for its turn.
+func fails(w local.Wait) bool {
+	switch w.Code {
+	case pod.WaitRetry, pod.WaitBackOff, pod.WaitSandboxBackOff, pod.WaitProbeFailed, pod.WaitRejected:
+		return true
+	}
+	return false
 }

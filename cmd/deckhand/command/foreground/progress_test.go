@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -301,19 +302,69 @@ func TestURL(t *testing.T) {
 	notReady.Pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 81}}
 	for name, tc := range map[string]struct {
 		s    local.Snapshot
-		want string
+		want []string
 	}{
-		"none":         {snapshot(podView("a", true)), ""},
-		"not ready":    {snapshot(notReady), ""},
-		"UDP":          {snapshot(with("10.1.0.2", false, v1.ContainerPort{ContainerPort: 53, Protocol: v1.ProtocolUDP})), ""},
-		"pod IP":       {snapshot(byIP), "http://10.1.0.2:80/"},
-		"IPv6":         {snapshot(with("fd00::2", false, v1.ContainerPort{ContainerPort: 80})), "http://[fd00::2]:80/"},
-		"host port":    {snapshot(byIP, with("10.1.0.3", false, v1.ContainerPort{ContainerPort: 80, HostPort: 8080})), "http://127.0.0.1:8080/"},
-		"host IP":      {snapshot(with("", false, v1.ContainerPort{ContainerPort: 80, HostPort: 8080, HostIP: "127.0.0.2"})), "http://127.0.0.2:8080/"},
-		"host network": {snapshot(byIP, with("192.0.2.1", true, v1.ContainerPort{ContainerPort: 8080, HostPort: 8080})), "http://127.0.0.1:8080/"},
+		"none":         {snapshot(podView("a", true)), nil},
+		"not ready":    {snapshot(notReady), nil},
+		"UDP":          {snapshot(with("10.1.0.2", false, v1.ContainerPort{ContainerPort: 53, Protocol: v1.ProtocolUDP})), nil},
+		"pod IP":       {snapshot(byIP), []string{"http://10.1.0.2:80/"}},
+		"IPv6":         {snapshot(with("fd00::2", false, v1.ContainerPort{ContainerPort: 80})), []string{"http://[fd00::2]:80/"}},
+		"host port":    {snapshot(byIP, with("10.1.0.3", false, v1.ContainerPort{ContainerPort: 80, HostPort: 8080})), []string{"http://10.1.0.2:80/", "http://127.0.0.1:8080/"}},
+		"host IP":      {snapshot(with("", false, v1.ContainerPort{ContainerPort: 80, HostPort: 8080, HostIP: "127.0.0.2"})), []string{"http://127.0.0.2:8080/"}},
+		"host network": {snapshot(byIP, with("192.0.2.1", true, v1.ContainerPort{ContainerPort: 8080, HostPort: 8080})), []string{"http://10.1.0.2:80/", "http://127.0.0.1:8080/"}},
 	} {
-		if got := URL(tc.s); got != tc.want {
+		var got []string
+		for _, u := range URLs(tc.s) {
+			got = append(got, u.Address)
+		}
+		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
+}
+
+// A crash loop is ready in between, and a typo leaves all other pods ready: neither is well.
+func TestShowEndsOnceAllIsWellForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		crashed := podView("web", false)
+		crashed.Pod.Status.ContainerStatuses[0].RestartCount = 1
+		crashed.Waits = []local.Wait{{Wait: pod.Wait{Code: pod.WaitBackOff, Container: "c"}, Text: "ended with exit code 3"}}
+		typo := snapshot(podView("web", true))
+		typo.Problems = []pod.Problem{{Origin: "/m/typo.yaml", Message: "line 3: imagee: unknown field\nline 4: image: Required value"}}
+		snapshots, out := make(chan local.Snapshot), &strings.Builder{}
+		ended := make(chan local.Snapshot, 1)
+		go func() {
+			last, err := Show(t.Context(), out, snapshots, Well, Options{Now: time.Now, Steady: 10 * time.Second})
+			if err != nil {
+				t.Error(err)
+			}
+			ended <- last
+		}()
+		for _, s := range []local.Snapshot{snapshot(podView("web", true)), snapshot(crashed), snapshot(podView("web", true)), typo} {
+			snapshots <- s
+			time.Sleep(9 * time.Second)
+		}
+		for range 3 {
+			time.Sleep(time.Minute)
+			snapshots <- typo
+		}
+		want := `1 of 1 pods ready. What is wrong (` + "`deckhand why`" + ` says more):
+  /m/typo.yaml: line 3: imagee: unknown field
+    line 4: image: Required value
+`
+		if synctest.Wait(); strings.Count(out.String(), want) != 1 || len(ended) > 0 {
+			t.Errorf("over: %v; want once, in the end, %s in\n%s", len(ended) > 0, want, out)
+		}
+		snapshots <- snapshot(crashed)
+		time.Sleep(time.Minute)
+		if want := "0 of 1 pods ready"; !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "\n  default/web: ContainerCreating, 0/1 ready, 1 restart (container c: ended with exit code 3)") && false {
+			t.Errorf("want %s in\n%s", want, out)
+		}
+		snapshots <- snapshot(podView("web", true))
+		time.Sleep(10*time.Second + time.Millisecond)
+		if synctest.Wait(); len(ended) != 1 {
+			t.Error("it goes on though all was well for long")
+		}
+		<-ended
+	})
 }

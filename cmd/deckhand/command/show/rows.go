@@ -161,7 +161,7 @@ func images(p *v1.Pod) string {
 }
 
 func reason(view *local.PodView) string {
-	waits := view.Waiting()
+	waits := view.Reason()
 	if view.Stale == "" {
 		return waits
 	}

@@ -74,7 +74,7 @@ func summarize(e *local.Explanation) Summary {
 	case p.Status.Phase == v1.PodSucceeded:
 		return Summary{Fine: true, State: Succeeded, Since: lastEnd(p)}
 	case p.Status.Phase == v1.PodFailed:
-		return Summary{State: Failed, Since: lastEnd(p), detail: failure(p)}
+		return Summary{State: Failed, Since: lastEnd(p), detail: podstatus.Failure(p)}
 	case podstatus.Ready(p):
 		v := Summary{Fine: e.Stale == "", State: Ready, Since: changed(p, v1.PodReady), Restarts: podstatus.RestartCount(p)}
 		if !v.Fine {
@@ -172,34 +172,9 @@ func lastEndOf(e *local.Explanation, s *v1.ContainerStatus) string {
 	return explain.Ended(&w)
 }
 
-// failure is why a failed pod failed.
-func failure(p *v1.Pod) string {
-	if p.Status.Reason != "" {
-		if p.Status.Message != "" {
-			return p.Status.Reason + ": " + p.Status.Message
-		}
-		return p.Status.Reason
-	}
-	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
-		for i := range list {
-			if t := list[i].State.Terminated; t != nil && t.ExitCode != 0 {
-				return fmt.Sprintf("container %s ended with %s", list[i].Name, exit(t))
-			}
-		}
-	}
-	return p.Status.Message
-}
-
-// exit says how an instance of a container ended.
+// exit says how an instance of a container ended, in a line.
 func exit(t *v1.ContainerStateTerminated) string {
-	text := fmt.Sprintf("exit code %d", t.ExitCode)
-	if t.Reason != "" {
-		text += " (" + terminal.Line(t.Reason) + ")"
-	}
-	if t.Message != "" {
-		text += ": " + show.CutMiddle(terminal.Line(t.Message), maxCause)
-	}
-	return text
+	return show.CutMiddle(terminal.Line(podstatus.Exit(t)), maxCause)
 }
 
 // notReadySince is when a pod that isn't ready came to that.
