@@ -134,9 +134,9 @@ func writeReason(b *strings.Builder, s *ast.ValueSpec) error {
 	if !ok {
 		return fmt.Errorf("%s has no comment that says what happened", name)
 	}
-	advice := explain.Advice(&pod.Wait{Code: pod.WaitRetry, Reason: pod.Reason(value)})
+	advice := explain.Advice(&pod.Wait{Code: pod.WaitRetry, Reason: pod.Reason(value)}, nil)
 	if advice == "" {
-		advice = explain.Advice(&pod.Wait{Code: pod.WaitRejected, Reason: pod.Reason(value)})
+		advice = explain.Advice(&pod.Wait{Code: pod.WaitRejected, Reason: pod.Reason(value)}, nil)
 	}
 	_, err = fmt.Fprintf(b, "| `%s` | %s | %s |\n", value, cell(capital(meaning)), cell(capital(advice)))
 	return err

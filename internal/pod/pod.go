@@ -34,6 +34,14 @@ const (
 // need no API server.
 func (s Source) Local() bool { return s == SourceFile || s == SourceHTTP || s == SourceRun }
 
+// SourceOf returns where a pod comes from, by its annotation; empty if nothing of the pod is known.
+func SourceOf(p *v1.Pod) Source {
+	if p == nil {
+		return ""
+	}
+	return Source(p.Annotations[AnnotationConfigSource])
+}
+
 // Annotations of a static pod, as the kubelet writes them.
 const (
 	AnnotationConfigSource = "kubernetes.io/config.source"

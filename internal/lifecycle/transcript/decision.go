@@ -39,7 +39,7 @@ func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, dif
 	differs = len(d.Cancel)+len(d.Actions)+len(d.Events) > 0 || d.Done != prev.d.Done ||
 		!d.Wake.Equal(prev.d.Wake) || !slices.EqualFunc(d.Waits, prev.d.Waits, sameWait)
 	for i := range d.Waits {
-		dst = appendWait(dst, &d.Waits[i], base)
+		dst = appendWait(dst, &d.Waits[i], t.in.Pod, base)
 	}
 	if d.Status != nil {
 		dst = appendSummary(append(dst, decisionLead+"status "...), d.Status)
@@ -101,8 +101,8 @@ type waitRest struct {
 
 // appendWait appends `because container web: is being created`, and in brackets
 // since when, what comes next and what to do about it.
-func appendWait(dst []byte, w *pod.Wait, base time.Time) []byte {
-	rest := waitRest{Since: w.Since, Next: w.Next, Advice: explain.Advice(w)}
+func appendWait(dst []byte, w *pod.Wait, p *v1.Pod, base time.Time) []byte {
+	rest := waitRest{Since: w.Since, Next: w.Next, Advice: explain.Advice(w, p)}
 	dst = appendText(append(dst, decisionLead+becauseWord...), explain.Named(w))
 	return append(appendBrackets(dst, formats().wait, words.At(&rest), base), '\n')
 }

@@ -178,8 +178,23 @@ func Named(w *pod.Wait) string {
 	return "container " + w.Container + ": " + Wait(w)
 }
 
-// Advice says what a person could do about it; empty if nothing needs to be done.
-func Advice(w *pod.Wait) string {
+// Advice says what a person could do about it, where the pod p is defined; empty if nothing needs to be done.
+func Advice(w *pod.Wait, p *v1.Pod) string {
+	words := atManifest
+	if pod.SourceOf(p) == pod.SourceAPI {
+		words = atAPIServer
+	}
+	return words.Replace(advise(w))
+}
+
+// Where a pod is defined, and what starts it over. The texts below have {spec} and the like for that.
+var (
+	atManifest  = strings.NewReplacer("{spec}", "in the manifest", "{from}", "from the manifest", "{define}", "define", "{in}", "in a manifest", "{again}", "remove the manifest and add it again")
+	atAPIServer = strings.NewReplacer("{spec}", "in the pod's spec, or in the template of what made it (Deployment, Job, ...)", "{from}", "from the pod's spec, or from the template of what made it (Deployment, Job, ...)", "{define}", "create", "{in}", "in the cluster (kubectl)",
+		"{again}", "delete this one (kubectl delete pod), which has its Deployment, Job or the like make another")
+)
+
+func advise(w *pod.Wait) string {
 	switch w.Code {
 	case pod.WaitBackOff:
 		return adviceOnEnd(w)
@@ -201,15 +216,15 @@ func adviceOnEnd(w *pod.Wait) string {
 	const logs = "`deckhand logs --previous`"
 	switch {
 	case w.Cause == pod.StopProbe:
-		return fmt.Sprintf("see in %s what kept it from answering; if nothing did, give the %s probe more time in the manifest, or correct it", logs, w.Probe)
+		return fmt.Sprintf("see in %s what kept it from answering; if nothing did, give the %s probe more time {spec}, or correct it", logs, w.Probe)
 	case w.Cause == pod.StopPostStartHook:
-		return "correct its postStart hook in the manifest, or what that needs"
+		return "correct its postStart hook {spec}, or what that needs"
 	case w.Reason == pod.ReasonOOMKilled:
-		return "raise its memory limit in the manifest, or have it use less"
+		return "raise its memory limit {spec}, or have it use less"
 	case w.Reason == pod.ReasonStartError:
 		return startAdvice
 	case w.ExitCode == 126 || w.ExitCode == 127:
-		return "a shell ends so where a command isn't there (127) or can't be executed (126): see " + logs + ", and correct command and args in the manifest"
+		return "a shell ends so where a command isn't there (127) or can't be executed (126): see " + logs + ", and correct command and args {spec}"
 	}
 	return "see why it ended: " + logs
 }
@@ -217,11 +232,11 @@ func adviceOnEnd(w *pod.Wait) string {
 func adviceOnFailure(w *pod.Wait) string {
 	switch {
 	case w.Object.Name != "" && w.Object.Kind == "PersistentVolumeClaim": // it may be its volume that is missing
-		return fmt.Sprintf("define %s in a manifest, change it, or define a PersistentVolume that fits: this is tried again as soon as that is done", w.Object)
+		return fmt.Sprintf("{define} %s {in}, change it, or {define} a PersistentVolume that fits: this is tried again as soon as that is done", w.Object)
 	case w.Object.Kind == "TokenRequest": // which no manifest has
 		return "it is asked for again as soon as the API server answers"
 	case w.Object.Name != "":
-		return fmt.Sprintf("define %s in a manifest, or change it: this is tried again as soon as that is done", w.Object)
+		return fmt.Sprintf("{define} %s {in}, or change it: this is tried again as soon as that is done", w.Object)
 	case w.Action == pod.SaveCheckpoint:
 		return "free space on the disk under the root directory, or fix it"
 	case w.Disk:
@@ -233,7 +248,7 @@ func adviceOnFailure(w *pod.Wait) string {
 // adviceFor says what a person could do about a failure, by its reason.
 func adviceFor(r pod.Reason) string {
 	if strings.HasPrefix(string(r), string(pod.ReasonOutOf)) {
-		return "request less in the manifest; or stop other pods, remove the manifest and add it again"
+		return "request less {spec}; or stop other pods, {again}"
 	}
 	return advice[r]
 }
@@ -243,11 +258,11 @@ var advice = map[pod.Reason]string{
 	pod.ReasonErrImagePull:                         pullAdvice,
 	pod.ReasonImagePullBackOff:                     pullAdvice,
 	pod.ReasonErrImageNeverPull:                    "put an archive of the image into the images directory, or set another imagePullPolicy",
-	pod.ReasonInvalidImageName:                     "correct the image's name in the manifest",
-	pod.ReasonCreateContainerConfigError:           "correct what the message names in the manifest, or make what it refers to",
-	pod.ReasonCreateContainerError:                 "the runtime refused the container: check command, mounts and security context in the manifest, and that its disk isn't full (`df`, `df -i`)",
+	pod.ReasonInvalidImageName:                     "correct the image's name {spec}",
+	pod.ReasonCreateContainerConfigError:           "correct what the message names {spec}, or make what it refers to",
+	pod.ReasonCreateContainerError:                 "the runtime refused the container: check command, mounts and security context {spec}, and that its disk isn't full (`df`, `df -i`)",
 	pod.ReasonRunContainerError:                    startAdvice,
-	pod.ReasonFailedMount:                          "correct what the message names: the volume in the manifest, or what it is made from on this node",
+	pod.ReasonFailedMount:                          "correct what the message names: the volume {spec}, or what it is made from on this node",
 	pod.ReasonFailedUnmount:                        "stop what still uses the volume that the message names: it is tried again automatically",
 	pod.ReasonFailedCreatePodSandBox:               "check the runtime and its network: `deckhand pods`, the runtime's log",
 	pod.ReasonSysctlForbidden:                      fieldsAdvice,
@@ -258,16 +273,16 @@ var advice = map[pod.Reason]string{
 	pod.ReasonNodeName:                             "the API server told this node of a pod that isn't its own, whose spec.nodeName is another node's: look at what is between this node and the API server, and at its authorization",
 	pod.ReasonOS:                                   labelsAdvice,
 	pod.ReasonOSLabel:                              labelsAdvice,
-	pod.ReasonNodePorts:                            "use other host ports in the manifest; or stop the pod that has them, remove the manifest and add it again",
-	pod.ReasonPreempting:                           "a pod of higher priority took its resources: stop other pods, remove the manifest and add it again",
+	pod.ReasonNodePorts:                            "use other host ports {spec}; or stop the pod that has them, {again}",
+	pod.ReasonPreempting:                           "a pod of higher priority took its resources: stop other pods, {again}",
 	v1.PodReasonDeferred:                           "shrink or remove another pod, or request less",
 	v1.PodReasonInfeasible:                         "request no more than the node has",
 }
 
 const (
 	startAdvice  = "check that its command exists in the image and may be executed; it has no log, as it never ran"
-	fieldsAdvice = "remove these fields from the manifest, or run the pod on another node"
-	labelsAdvice = "compare nodeSelector, nodeAffinity and os in the manifest with this node: its labels are kubernetes.io/hostname, os and arch, and what --node-labels gives"
+	fieldsAdvice = "remove these fields {from}, or run the pod on another node"
+	labelsAdvice = "compare nodeSelector, nodeAffinity and os {spec} with this node: its labels are kubernetes.io/hostname, os and arch, and what --node-labels gives"
 )
 
 const pullAdvice = "check the image's name and tag, and that the registry can be reached and lets this node in; `deckhand images` lists what is here"

@@ -8,32 +8,22 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // TestEveryCodeHasWords: none is shown to people as it is.
 func TestEveryCodeHasWords(t *testing.T) {
-	f, err := parser.ParseFile(token.NewFileSet(), "../wait.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
+	codes := constants(t, "../wait.go", "WaitCode")
+	for _, code := range codes {
+		if text := Wait(&pod.Wait{Code: pod.WaitCode(code)}); text == code || text == "" {
+			t.Errorf("%s: %q", code, text)
+		}
 	}
-	codes := 0
-	ast.Inspect(f, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
-			return true
-		}
-		if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "WaitCode" {
-			code, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			if text := Wait(&pod.Wait{Code: pod.WaitCode(code)}); err != nil || text == code || text == "" {
-				t.Errorf("%s: %q, %v", spec.Names[0].Name, text, err)
-			}
-			codes++
-		}
-		return true
-	})
-	if codes < 20 {
-		t.Errorf("found %d codes only", codes)
+	if len(codes) < 20 {
+		t.Errorf("found %d codes only", len(codes))
 	}
 }
 
@@ -86,11 +76,79 @@ func TestAdvice(t *testing.T) {
 		"correct its postStart hook":    {Code: pod.WaitBackOff, ExitCode: 143, Cause: pod.StopPostStartHook},
 		"shrink or remove another pod":  {Code: pod.WaitRetry, Action: pod.Allocate, Reason: "Deferred"},
 	} {
-		if got := Advice(&w); !strings.Contains(got, want) {
+		if got := Advice(&w, nil); !strings.Contains(got, want) {
 			t.Errorf("%+v: %q, want %q in it", w, got, want)
 		}
 	}
-	if got := Advice(&pod.Wait{Code: pod.WaitAction, Action: pod.EnsureImage}); got != "" {
+	if got := Advice(&pod.Wait{Code: pod.WaitAction, Action: pod.EnsureImage}, nil); got != "" {
 		t.Errorf("advice for what needs none: %q", got)
 	}
+}
+
+// TestAdviceKnowsItsWorld: whatever is waited for and fails, a pod of an API server is nothing that a manifest of this node
+// defines, and a manifest's pod is nothing that kubectl changes.
+func TestAdviceKnowsItsWorld(t *testing.T) {
+	codes, reasons := constants(t, "../wait.go", "WaitCode"), constants(t, "../reasons.go", "Reason")
+	reasons = append(reasons, string(v1.PodReasonDeferred), string(v1.PodReasonInfeasible), string(pod.ReasonOutOf)+"cpu", "")
+	if len(codes) < 20 || len(reasons) < 50 {
+		t.Fatalf("found %d codes and %d reasons only", len(codes), len(reasons))
+	}
+	objects := []pod.Object{{}, {Kind: "ConfigMap", Namespace: "a", Name: "b"}, {Kind: "PersistentVolumeClaim", Namespace: "a", Name: "b"}, {Kind: "TokenRequest", Namespace: "a", Name: "b"}}
+	causes := []pod.StopCause{"", pod.StopPostStartHook, pod.StopProbe}
+	advised := map[string]bool{}
+	of := func(s pod.Source) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{pod.AnnotationConfigSource: string(s)}}}
+	}
+	check := func(w pod.Wait) {
+		manifest, api := Advice(&w, of(pod.SourceFile)), Advice(&w, of(pod.SourceAPI))
+		advised[manifest] = true
+		if text := Wait(&w) + manifest; strings.Contains(text, "kubectl") || strings.Contains(text, "{") || manifest != Advice(&w, of(pod.SourceRun)) || manifest != Advice(&w, of(pod.SourceHTTP)) {
+			t.Errorf("a manifest's pod with %+v is told %q", w, text)
+		}
+		if text := Wait(&w) + api; strings.Contains(text, "manifest") || strings.Contains(text, "{") || (api == "") != (manifest == "") {
+			t.Errorf("an API server's pod with %+v is told %q", w, text)
+		}
+	}
+	for _, code := range codes {
+		for _, reason := range reasons {
+			for _, object := range objects {
+				for _, cause := range causes {
+					for _, exit := range []int32{0, 127} {
+						check(pod.Wait{Code: pod.WaitCode(code), Reason: pod.Reason(reason), Object: object, Cause: cause, ExitCode: exit})
+					}
+				}
+			}
+		}
+		for _, action := range []pod.ActionKind{pod.SaveCheckpoint, pod.Allocate} {
+			check(pod.Wait{Code: pod.WaitCode(code), Action: action})
+		}
+		check(pod.Wait{Code: pod.WaitCode(code), Disk: true})
+	}
+	if len(advised) < 25 {
+		t.Errorf("only %d different advices were looked at", len(advised))
+	}
+}
+
+// constants are the values of a file's constants of a type.
+func constants(t *testing.T, file, name string) (values []string) {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == name {
+			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Errorf("%s: %v", spec.Names[0].Name, err)
+			}
+			values = append(values, value)
+		}
+		return true
+	})
+	return values
 }

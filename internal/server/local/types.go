@@ -94,11 +94,11 @@ func (w *Wait) Named() string {
 	return "container " + w.Container + ": " + w.Text
 }
 
-// WaitsOf puts words to what a pod waits for.
-func WaitsOf(list []pod.Wait) []Wait {
+// WaitsOf puts words to what a pod waits for, as its source has them.
+func WaitsOf(p *v1.Pod, list []pod.Wait) []Wait {
 	var waits []Wait
 	for i := range list {
-		waits = append(waits, Wait{Wait: list[i], Text: explain.Wait(&list[i]), Advice: explain.Advice(&list[i])})
+		waits = append(waits, Wait{Wait: list[i], Text: explain.Wait(&list[i]), Advice: explain.Advice(&list[i], p)})
 	}
 	return waits
 }

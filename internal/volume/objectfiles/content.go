@@ -108,21 +108,24 @@ func soleUser(p *v1.Pod) *int64 {
 
 // unsupported refuses sources that only an API server can fill.
 func unsupported(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeProjection) error {
-	source, instead := "", ""
+	source, needs, instead := "", "an API server, which ", ""
 	switch {
 	case s.ServiceAccountToken != nil:
 		if _, err := from.Token(ctx, volume.TokenRequest(p, s.ServiceAccountToken)); !errors.Is(err, object.ErrNoTokens) {
 			return nil
 		}
-		source, instead = "serviceAccountToken", "an API server, which makes the token: leave it out, and set automountServiceAccountToken to false"
+		source, needs, instead = "serviceAccountToken", needs+"makes the token", "leave it out, and set automountServiceAccountToken to false"
 	case s.ClusterTrustBundle != nil:
-		source, instead = "clusterTrustBundle", "an API server, which has the bundle: put the certificates into a ConfigMap"
+		source, needs, instead = "clusterTrustBundle", needs+"has the bundle", "put the certificates into a ConfigMap"
 	case s.PodCertificate != nil:
-		source, instead = "podCertificate", "an API server and a signer, which issue the certificate: put it and its key into a Secret"
+		source, needs, instead = "podCertificate", "an API server and a signer, which issue the certificate", "put it and its key into a Secret"
 	default:
 		return nil
 	}
-	return fmt.Errorf("source %s is %w: it needs %s", source, volume.ErrUnsupported, instead)
+	if pod.SourceOf(p) == pod.SourceAPI {
+		return fmt.Errorf("source %s is %w: have the pod run on another node (nodeSelector), or %s", source, volume.ErrUnsupported, instead)
+	}
+	return fmt.Errorf("source %s is %w: it needs %s: %s", source, volume.ErrUnsupported, needs, instead)
 }
 
 // downwardFiles is the files of a downwardAPI volume. allocatable is what limits are that

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -21,31 +22,35 @@ func (Unsupported) Name() string { return "deckhand.io/unsupported" }
 func (Unsupported) Supports(volume.Spec) bool { return true }
 
 // Check refuses the volume as Mount does.
-func (p Unsupported) Check(_ *v1.Pod, s volume.Spec) error {
-	_, err := p.Mount(context.Background(), volume.Request{Spec: s})
-	return err
-}
+func (Unsupported) Check(p *v1.Pod, s volume.Spec) error { return refuse(p, s) }
 
 // Mount refuses the volume. The error wraps volume.ErrUnsupported.
 func (Unsupported) Mount(_ context.Context, r volume.Request) (volume.Mounted, error) {
-	kind := r.Spec.Kind()
-	owner := ""
-	if pv := r.Spec.Persistent; pv != nil {
+	return volume.Mounted{}, refuse(r.Pod, r.Spec)
+}
+
+func refuse(p *v1.Pod, s volume.Spec) error {
+	kind, owner := s.Kind(), ""
+	if pv := s.Persistent; pv != nil {
 		owner = fmt.Sprintf("PersistentVolume %s: ", pv.Name)
 	}
 	if kind == "" {
-		return volume.Mounted{}, fmt.Errorf("%sa volume without a kind is %w: name one, such as emptyDir", owner, volume.ErrUnsupported)
+		return fmt.Errorf("%sa volume without a kind is %w: name one, such as emptyDir", owner, volume.ErrUnsupported)
+	}
+	if kind == "csi" && pod.SourceOf(p) == pod.SourceAPI {
+		return fmt.Errorf("%svolumes of the kind csi are %w: have the pod run on another node (nodeSelector), or %s", owner, volume.ErrUnsupported, local)
 	}
 	if text, ok := instead[kind]; ok {
-		return volume.Mounted{}, fmt.Errorf("%svolumes of the kind %s are %w: %s", owner, kind, volume.ErrUnsupported, text)
+		return fmt.Errorf("%svolumes of the kind %s are %w: %s", owner, kind, volume.ErrUnsupported, text)
 	}
 	// A kind that the API has gained, which a test reports.
-	return volume.Mounted{}, fmt.Errorf("%svolumes of the kind %s are %w", owner, kind, volume.ErrUnsupported)
+	return fmt.Errorf("%svolumes of the kind %s are %w", owner, kind, volume.ErrUnsupported)
 }
 
 const (
 	share = "mount it on the host, and use hostPath or a PersistentVolume of the kind local for that directory"
 	disk  = "attach and mount it on the host, and use hostPath or a PersistentVolume of the kind local for that directory"
+	local = "use emptyDir for scratch space, hostPath or a PersistentVolume of the kind local for data that stays"
 	gone  = "Kubernetes has removed it; "
 )
 
@@ -69,7 +74,7 @@ var instead = map[string]string{
 	"gcePersistentDisk":    redirected("pd.csi.storage.gke.io"),
 	"vsphereVolume":        redirected("csi.vsphere.vmware.com"),
 	"portworxVolume":       redirected("pxd.portworx.com"),
-	"csi":                  "its drivers need a Kubernetes API server; use emptyDir for scratch space, hostPath or a PersistentVolume of the kind local for data that stays",
+	"csi":                  "its drivers need a Kubernetes API server; " + local,
 	"flexVolume":           "it is deprecated, too; have its driver's work done on the host, and use hostPath for the directory",
 	"gitRepo":              "it is deprecated for being unsafe; let an init container clone the repository into an emptyDir that the other containers mount, too",
 	// Volumes that are looked up before a plugin is asked come here only without what they

@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
 )
@@ -96,6 +98,19 @@ func TestWhatTakesItsPlaceIsSaid(t *testing.T) {
 	} {
 		if text := refusal(t, volume.Spec{Volume: &v1.Volume{Name: "data", VolumeSource: source}}); !strings.Contains(text, want) {
 			t.Errorf("got %q, want %q in it", text, want)
+		}
+	}
+}
+
+// TestInAClusterNothingNeedsAnAPIServer: a pod that has one isn't told that it lacks one.
+func TestInAClusterNothingNeedsAnAPIServer(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{pod.AnnotationConfigSource: string(pod.SourceAPI)}}}
+	for _, s := range everyKind() {
+		if slices.ContainsFunc(others(), func(p volume.Plugin) bool { return p.Supports(s) }) {
+			continue
+		}
+		if err := (Unsupported{}).Check(p, s); !errors.Is(err, volume.ErrUnsupported) || strings.Contains(err.Error(), "API server") {
+			t.Errorf("%s: %v", s.Kind(), err)
 		}
 	}
 }

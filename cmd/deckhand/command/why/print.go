@@ -61,7 +61,7 @@ func Print(out io.Writer, e *local.Explanation, last map[string]string, as strin
 	t := &printer{now: now}
 	t.line("%s: %s", e.Pod.Name, v.text(now))
 	for i := range e.Waits {
-		t.wait(&e.Waits[i], e.Stopping != "")
+		t.wait(&e.Waits[i], e)
 	}
 	for i := range e.Successor {
 		t.line("\nA newer pod of this name is to follow: %s", e.Successor[i].Named())
@@ -99,7 +99,7 @@ func (t *printer) line(form string, args ...any) {
 }
 
 // wait explains one wait. While the pod is being stopped, what comes next isn't another try.
-func (t *printer) wait(w *local.Wait, stopping bool) {
+func (t *printer) wait(w *local.Wait, e *local.Explanation) {
 	if w.Container != "" {
 		t.line("\nContainer %s: %s", w.Container, w.Text)
 	} else {
@@ -112,10 +112,12 @@ func (t *printer) wait(w *local.Wait, stopping bool) {
 		t.line("  since:   %s ago, at %s", span(t.now.Sub(w.Since)), t.clock(w.Since))
 	}
 	next := "it is tried again"
-	if stopping || w.Code == pod.WaitPodStop {
+	if e.Stopping != "" || w.Code == pod.WaitPodStop {
 		next = "what still runs is killed"
 	}
 	switch {
+	case w.Code == pod.WaitRejected && e.Source == pod.SourceAPI:
+		t.line("  next:    nothing: it stays failed; its Deployment, Job or the like makes another pod, if it has one")
 	case w.Code == pod.WaitRejected:
 		t.line("  next:    nothing: it stays failed until its manifest is changed")
 	case w.Next.IsZero() && (w.Code == pod.WaitProbe || w.Code == pod.WaitProbeFailed):

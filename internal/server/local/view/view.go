@@ -129,7 +129,7 @@ func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 	for _, d := range set.Pods {
 		if !begun[d.Pod.UID] {
 			s.Pods = append(s.Pods, local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale,
-				Waits: local.WaitsOf([]pod.Wait{v.whyNotBegun(d, list, runtime.Message)})})
+				Waits: local.WaitsOf(d.Pod, []pod.Wait{v.whyNotBegun(d, list, runtime.Message)})})
 		}
 	}
 	for _, d := range set.Stopped {
@@ -172,7 +172,7 @@ func named(list []*podstatus.Entry, namespace, name string) []*podstatus.Entry {
 
 // viewOf is how a pod looks that waits for these things: its own, or those with more to say.
 func viewOf(e *podstatus.Entry, waits []pod.Wait) local.PodView {
-	v := local.PodView{Pod: e.Pod, Waits: local.WaitsOf(waits)}
+	v := local.PodView{Pod: e.Pod, Waits: local.WaitsOf(e.Pod, waits)}
 	if d := e.Report.Desired; d != nil {
 		v.Source, v.Origin, v.Stale = d.Source, d.Origin, d.Stale
 	}
@@ -205,7 +205,7 @@ func (v View) problems(list []pod.Problem) []pod.Problem {
 // stoppedView is how a pod looks that a person has stopped.
 func stoppedView(d *pod.Desired) local.PodView {
 	return local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale, Stopped: true,
-		Waits: local.WaitsOf([]pod.Wait{{Code: pod.WaitStopped}})}
+		Waits: local.WaitsOf(d.Pod, []pod.Wait{{Code: pod.WaitStopped}})}
 }
 
 // Pod returns one pod, without what pulls are doing.
@@ -228,7 +228,7 @@ func (v View) StopPods(ctx context.Context, restart bool, names ...types.Namespa
 		d := find(n, set.Pods, set.Stopped)
 		switch {
 		case d == nil:
-			return unknown(n)
+			return v.unknown(n)
 		case d.Source == pod.SourceRun:
 			return &local.StatusError{Code: http.StatusConflict, Err: fmt.Errorf("pod %s is run by `deckhand run %s`: end that command instead", n, d.Origin)}
 		case d.Source == pod.SourceAPI:
@@ -243,7 +243,7 @@ func (v View) StartPods(names ...types.NamespacedName) error {
 	set, held := v.conf.Desired.Current(), v.conf.Stops.List()
 	for _, n := range names {
 		if find(n, set.Pods, set.Stopped) == nil && !slices.ContainsFunc(held, func(h desired.Hold) bool { return h.Namespace == n.Namespace && h.Name == n.Name }) {
-			return unknown(n)
+			return v.unknown(n)
 		}
 	}
 	return v.conf.Stopper.Start(names...)
@@ -258,7 +258,7 @@ func (v View) AddContainer(name types.NamespacedName, uid types.UID, c v1.Epheme
 	}
 	switch {
 	case d == nil:
-		return unknown(name)
+		return v.unknown(name)
 	case d.Source == pod.SourceAPI:
 		return conflict("is of the API server, which has to know all of its containers: add it there (kubectl debug -n %s %s --image=%s)", name.Namespace, name.Name, c.Image)
 	case uid != "" && uid != d.Pod.UID:
@@ -283,7 +283,7 @@ func (v View) AddContainer(name types.NamespacedName, uid types.UID, c v1.Epheme
 	case errors.As(err, &refused):
 		return &local.StatusError{Code: http.StatusUnprocessableEntity, Err: fmt.Errorf("this node doesn't admit pod %s with such a container (%s): %s", name, refused.Reason, refused.Message)}
 	case errors.Is(err, desired.ErrNotWanted):
-		return unknown(name)
+		return v.unknown(name)
 	}
 	return err
 }
@@ -302,15 +302,19 @@ func find(name types.NamespacedName, lists ...[]*pod.Desired) *pod.Desired {
 	return nil
 }
 
-func unknown(name types.NamespacedName) error {
-	return &local.StatusError{Code: http.StatusNotFound, Err: fmt.Errorf("pod %s is in no manifest", name)}
+func (v View) unknown(name types.NamespacedName) error {
+	where := "is in no manifest"
+	if slices.ContainsFunc(v.conf.Desired.Current().Pods, func(d *pod.Desired) bool { return d.Source == pod.SourceAPI }) {
+		where += ", and the API server has none of that name for this node"
+	}
+	return &local.StatusError{Code: http.StatusNotFound, Err: fmt.Errorf("pod %s %s", name, where)}
 }
 
 // Details returns what is known of a pod beyond that.
 func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 	d := local.Details{Probes: v.conf.Probes.Results(uid), Failures: v.conf.Probes.Failures(uid)}
 	if e := v.conf.Statuses.Get(uid); e != nil {
-		d.Waits, d.Wake, d.Stopping = local.WaitsOf(v.failing(uid, v.conf.Pulls(ctx).Add(e.Report.Waits))), e.Report.Wake, e.Report.Stopping
+		d.Waits, d.Wake, d.Stopping = local.WaitsOf(e.Pod, v.failing(uid, v.conf.Pulls(ctx).Add(e.Report.Waits))), e.Report.Wake, e.Report.Stopping
 		for i := range d.Waits {
 			d.Waits[i].Because = v.causes(ctx, e, &d.Waits[i].Wait)
 		}
