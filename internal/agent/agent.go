@@ -265,7 +265,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	// The configuration in force, which workers read.
 	service := process.NewService(o.Notifier)
 	settings := liveSettings{setVerbosity: o.SetVerbosity, node: host, puller: puller, collector: collector, rotator: rotator, cluster: inCluster, waker: wakes.Waker, log: log}
-	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log}
+	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log, failure: &reloadFailure{}}
 	reloader := config.NewReloader(cfg, config.ReloadOptions{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin, End: reporting.end})
 
 	var deviceHealth func(types.UID) map[string][]v1.ResourceStatus
@@ -299,7 +299,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		// The embedded containerd runs with SELinux off: that needs a policy of the host for it.
 		return translate.UnsupportedFields(p, extras.embedded != nil)
 	}, log.WithName("desired"))
-	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, RuntimeProblems: extras.problems, Cluster: inCluster,
+	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, RuntimeProblems: extras.problems, Reload: reporting.failure.get, Cluster: inCluster,
 		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: assigned.Health, Pulls: images.Pulls, Current: reloader.Current, Exposures: sources.exposures,
 		MissingPullSecrets: func(ctx context.Context, d *pod.Desired) []string {
 			return keyring.MissingSecrets(ctx, d.Pod, inCluster.Finder().For(d))

@@ -145,10 +145,17 @@ func TestReloadIsRefusedAsAWhole(t *testing.T) {
 		"no-such-field":                                  "logging: {verbosity: 3}\nno-such-field: 1",
 	} {
 		r.reload("maxPods: 5\n"+settings, v1.EventTypeWarning, "ConfigurationNotReloaded", says)
+		if s, err := r.client.Snapshot(t.Context()); err != nil || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Message, says) {
+			t.Errorf("it isn't a problem that %s: %v, %v", says, s.Problems, err)
+		}
 	}
 	now, err := r.client.Configuration(t.Context())
 	if err != nil || now.Kubelet.MaxPods != 110 || r.verbosity.Load() != 0 {
 		t.Errorf("maxPods is %d, the verbosity %d: %v", now.Kubelet.MaxPods, r.verbosity.Load(), err)
+	}
+	r.reload("logging: {verbosity: 3}", v1.EventTypeNormal, "ConfigurationReloaded", "")
+	if s, err := r.client.Snapshot(t.Context()); err != nil || len(s.Problems) > 0 {
+		t.Errorf("a good configuration is in force, and yet: %v, %v", s.Problems, err)
 	}
 }
 

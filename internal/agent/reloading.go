@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -98,12 +99,38 @@ func watchConfig(sources []string, look func(), log logr.Logger) func(context.Co
 	}
 }
 
-// reloads reports reloads: to the service manager, in the log, as an event of the node and as a metric.
+// reloads reports reloads: to the service manager, in the log, as an event of the node, as a metric, and to those who ask
+// what is wrong.
 type reloads struct {
 	service *process.Service
 	events  events.Node
 	meter   *metrics.Reloads
 	log     logr.Logger
+
+	// failure is for those who ask later; nil if nobody does.
+	failure *reloadFailure
+}
+
+// reloadFailure is why the newest configuration isn't in force.
+type reloadFailure struct {
+	mu       sync.Mutex
+	problems []pod.Problem
+}
+
+// get returns nothing while the newest configuration is in force.
+func (f *reloadFailure) get() []pod.Problem {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.problems
+}
+
+func (f *reloadFailure) set(problems ...pod.Problem) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.problems = problems
 }
 
 func (r reloads) begin() {
@@ -117,12 +144,15 @@ func (r reloads) end(result config.ReloadResult) {
 	message := result.Message()
 	switch result.Outcome {
 	case config.Applied:
+		r.failure.set()
 		r.log.Info("Configuration reloaded", "changed", result.Changed)
 		logNotes(r.log, result.Current, result.Before)
 		r.events.NodeEvent(v1.EventTypeNormal, pod.ReasonConfigurationReloaded, message)
 	case config.Unchanged:
+		r.failure.set()
 		r.log.Info("Configuration read again, nothing in it has changed")
 	default:
+		r.failure.set(pod.Problem{Origin: "configuration", Message: message + "; the one from before is in force", Since: time.Now(), General: true})
 		r.log.Error(fmt.Errorf("%s", message), "Configuration not reloaded")
 		r.events.NodeEvent(v1.EventTypeWarning, pod.ReasonConfigurationNotReloaded, message)
 	}

@@ -95,6 +95,9 @@ type Problem struct {
 	// Message names what is wrong and what to do, possibly over several lines.
 	Message string    `json:"message"`
 	Since   time.Time `json:"since"`
+	// General says that it is about what is around manifests, such as their directory, a disk or the configuration, and
+	// not about what one of them says.
+	General bool `json:"general,omitempty"`
 }
 
 // Refusal is a pod of an API server that this node never runs, and why: its status says so.

@@ -219,7 +219,7 @@ func (r *rig) served(was *x509.Certificate) *x509.Certificate {
 		}
 		r.Eventually("it is said what the certificate waits for", func() error {
 			out, code := r.Deckhand("why")
-			if code == 0 || !strings.Contains(out, "kubelet-server-current.pem has been wrong") || !strings.Contains(out, "run: kubectl certificate approve node-csr-") {
+			if code == 0 || !strings.Contains(out, "kubelet-server-current.pem, for") || !strings.Contains(out, "run: kubectl certificate approve node-csr-") {
 				return fmt.Errorf("%d: %s", code, out)
 			}
 			return nil

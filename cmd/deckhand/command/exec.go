@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/url"
 	"os"
@@ -76,10 +77,14 @@ shell around COMMAND: -- sh -c "..." starts one.`,
 				if err != nil {
 					return err
 				}
-				return o.join(ctx, cmd, func(query url.Values) (httpstream.Connection, error) {
+				err = o.join(ctx, cmd, func(query url.Values) (httpstream.Connection, error) {
 					query[v1.ExecCommandParam] = args[1:]
 					return client.Exec(ctx, p.Namespace, p.Name, container, query, streams.Protocol)
 				}, false)
+				if failed := (*streams.FailedError)(nil); errors.As(err, &failed) {
+					err = fmt.Errorf("%w (`deckhand debug -it %s/%s --target %s --image IMAGE` starts one of another image beside it, where this image has no such program)", err, p.Namespace, p.Name, container)
+				}
+				return err
 			})
 		},
 	}

@@ -285,10 +285,10 @@ func TestAFileThatLinksToADevice(t *testing.T) {
 
 func TestIgnoredNames(t *testing.T) {
 	dir, sink := watched(t)
-	for _, name := range []string{".hidden.yaml", ".x.swp", "x.swp", "x~", "#x#", "4913"} {
+	for _, name := range []string{".hidden.yaml", ".x.swp", "x.swp", "x~", "#x#", "4913", "web.tar", "web.TAR", "web.tar.gz", "web.tgz", "web.tar.zst"} {
 		write(t, filepath.Join(dir, name), sourcetest.Manifest("no", "app:1"))
 	}
-	write(t, filepath.Join(dir, "z#"), sourcetest.Manifest("seen", "app:1"))
+	write(t, filepath.Join(dir, "tar"), sourcetest.Manifest("seen", "app:1"))
 	sink.Wait(t, "the pod of the name that isn't ignored", sourcetest.Has("web-node1=app:1", "seen-node1=app:1"))
 }
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,14 +16,18 @@ import (
 )
 
 // ignored reports whether a name in the directory is no manifest by its form: hidden,
-// or one of those that editors use for a moment or for backups.
+// one of those that editors use for a moment or for backups, or an archive, such as of an image.
 func ignored(name string) bool {
 	return name == "" || name[0] == '.' ||
+		archive.MatchString(name) ||
 		strings.HasSuffix(name, "~") ||
 		strings.HasSuffix(name, ".swp") ||
 		name[0] == '#' && name[len(name)-1] == '#' ||
 		name == "4913" // vim tries with it whether it may write here
 }
+
+// archive matches names of tar files, whatever they are compressed with.
+var archive = regexp.MustCompile(`(?i)\.(tar|tgz|txz|tzst|tar\.[a-z0-9]{1,4})$`)
 
 // scan looks at everything, and makes sure it is watched.
 func (w *watch) scan(now time.Time) {

@@ -137,7 +137,7 @@ func (k *Keeper) Note(topic, origin, why string, now time.Time) bool {
 	case had && old.Message == why && old.Origin == origin:
 		return false
 	}
-	k.notes[topic] = pod.Problem{Source: k.reader.Source(), Origin: origin, Message: why, Since: now}
+	k.notes[topic] = pod.Problem{Source: k.reader.Source(), Origin: origin, Message: why, Since: now, General: true}
 	return true
 }
 

@@ -61,7 +61,9 @@ func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace,
 		if lines := strings.Split(strings.TrimSpace(p.Message), "\n"); len(lines) > 1 {
 			text, more = lines[0], fmt.Sprintf(" (and %d more)", len(lines)-1)
 		}
-		t.line("%s has been wrong%s%s%s", p.Origin, lasting(p.Since, now), because(text), more)
+		short := *p
+		short.Pod = "" // the text says which
+		t.line("%s%s%s", troubled(&short, now), because(text), more)
 	}
 	if others != "" {
 		t.line("%s.", others)

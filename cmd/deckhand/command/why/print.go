@@ -150,13 +150,23 @@ func (t *printer) problems(list []pod.Problem, printed string) {
 		if message := strings.TrimSpace(p.Message); printed != "" && (strings.Contains(printed, message) || strings.Contains(message, printed)) {
 			continue
 		}
-		whose := ""
-		if p.Pod != "" {
-			whose = " (pod " + p.Pod + ")"
-		}
-		t.line("\n%s%s has been wrong%s:", p.Origin, whose, lasting(p.Since, t.now))
+		t.line("\n%s:", troubled(p, t.now))
 		t.block(p.Message)
 	}
+}
+
+// troubled says what has a problem, and for how long. Only what a person wrote is wrong.
+func troubled(p *pod.Problem, now time.Time) string {
+	what := p.Origin
+	if p.Pod != "" {
+		what += " (pod " + p.Pod + ")"
+	}
+	if p.General || p.Source == pod.SourceAPI {
+		what += ","
+	} else {
+		what += " has been wrong"
+	}
+	return strings.TrimSuffix(what+lasting(p.Since, now), ",")
 }
 
 // block adds a text of several lines.

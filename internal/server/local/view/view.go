@@ -78,11 +78,13 @@ type Config struct {
 	Runtime   *health.State
 	// RuntimeProblems returns what is wrong with the embedded runtime.
 	RuntimeProblems func() []pod.Problem
-	Cluster         Cluster
-	Statuses        *podstatus.Store
-	Events          *events.History
-	Probes          Probes
-	Journal         Journal
+	// Reload returns what is wrong with a configuration that isn't in force because of that; nil if it can't be reloaded.
+	Reload   func() []pod.Problem
+	Cluster  Cluster
+	Statuses *podstatus.Store
+	Events   *events.History
+	Probes   Probes
+	Journal  Journal
 	// Facts are what is known of the node, Capacity what it has in all, Holdings what its pods hold of that, Devices which devices a pod's containers have.
 	Facts    func() *nodefacts.Facts
 	Capacity capacity.Node
@@ -197,8 +199,11 @@ func (v View) failing(uid types.UID, waits []pod.Wait) []pod.Wait {
 	return out
 }
 
-// problems adds the problems of the runtime and the cluster to those of the sources.
+// problems adds the problems of the runtime, the configuration and the cluster to those of the sources.
 func (v View) problems(list []pod.Problem) []pod.Problem {
+	if v.conf.Reload != nil {
+		list = slices.Concat(list, v.conf.Reload())
+	}
 	return slices.Concat(list, v.conf.RuntimeProblems(), v.conf.Cluster.Problems())
 }
 
