@@ -18,6 +18,9 @@ CONTAINERD_TOOLS := containerd containerd-shim-runc-v2 ctr
 CNI_PLUGINS := bridge host-local loopback portmap
 IMAGES := $(BIN)/images/pause.tar $(BIN)/images/web.tar
 
+# What `make run` builds, a line for each.
+STEPS := deckhand $(addprefix $(BIN)/,$(CONTAINERD_TOOLS) runc $(CNI_PLUGINS)) images
+
 CONTAINERD_PKG := github.com/containerd/containerd/v2
 CONTAINERD_TAGS := no_btrfs no_devmapper no_zfs no_aufs
 
@@ -33,11 +36,13 @@ help: ## Show this.
 		/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: deps build ## Build everything and run the pods of examples/ (as root). Ctrl-C leaves them running.
+run: deps ## Build everything and run the pods of examples/ (as root). Ctrl-C leaves them running.
+	@MAKE="$(MAKE)" scripts/steps.sh $(STEPS)
 	$(BIN)/deckhand up --root-dir $(ROOT_DIR) --images $(BIN)/images examples/
 
 .PHONY: run-cluster
-run-cluster: deps build controlplane ## Make this machine a Kubernetes cluster of one node (as root), and say how to use kubectl with it. Ctrl-C ends it, but for its pods.
+run-cluster: deps ## Make this machine a Kubernetes cluster of one node (as root), and say how to use kubectl with it. Ctrl-C ends it, but for its pods.
+	@MAKE="$(MAKE)" scripts/steps.sh $(STEPS) controlplane
 	$(GO) build -o $(BIN)/run-cluster ./test/cluster/run
 	$(BIN)/run-cluster --bin $(BIN) --dir $(CLUSTER_DIR) --settings "$(CLUSTER_SETTINGS)"
 

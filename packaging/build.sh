@@ -72,7 +72,8 @@ mkdir -p "$share/bash-completion/completions" "$share/zsh/vendor-completions" "$
 
 doc=$share/doc/deckhand
 install -D -m 0644 packaging/kubelet.service.d/20-deckhand.conf "$doc/examples/kubelet.service.d/20-deckhand.conf"
-install -m 0644 README.md UPGRADING.md CHANGELOG.md "$doc"
+install -m 0644 README.md UPGRADING.md CHANGELOG.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md "$doc"
+for linked in packaging/README.md test/conformance/README.md; do install -D -m 0644 "$linked" "$doc/$linked"; done
 find docs -name '*.md' -exec install -D -m 0644 {} "$doc/{}" \;
 { cat packaging/debian/copyright && go run ./packaging/notices "$@"; } >"$doc/copyright"
 maintainer=$(sed -n 's/^Maintainer: //p' packaging/debian/control)
