@@ -111,10 +111,10 @@ func runtimeProblems(runtime *embedded.Runtime, began time.Time) func() []pod.Pr
 	return func() []pod.Problem {
 		var list []pod.Problem
 		for _, text := range runtime.Problems() {
-			list = append(list, pod.Problem{Origin: "image archives", Message: text, Since: began})
+			list = append(list, pod.Problem{Origin: "image archives", Message: text, Since: began, General: true})
 		}
 		if p := runtime.NetworkProblem(); p.Message != "" {
-			list = append(list, pod.Problem{Origin: "pod network", Message: p.Message, Since: p.Since})
+			list = append(list, pod.Problem{Origin: "pod network", Message: p.Message, Since: p.Since, General: true})
 		}
 		return list
 	}
