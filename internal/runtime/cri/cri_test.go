@@ -27,6 +27,7 @@ type runtimeServer struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
 	versionErr error
+	statsErr   error
 	events     func(runtimeapi.RuntimeService_GetContainerEventsServer) error
 	exec       func(context.Context, *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error)
 	stop       func(*runtimeapi.StopContainerRequest) error
@@ -65,7 +66,7 @@ func (s *runtimeServer) UpdatePodSandboxResources(_ context.Context, r *runtimea
 }
 
 func (s *runtimeServer) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
-	return &runtimeapi.ContainerStatsResponse{Stats: &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{Id: r.ContainerId}}}, nil
+	return &runtimeapi.ContainerStatsResponse{Stats: &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{Id: r.ContainerId}}}, s.statsErr
 }
 
 func (s *runtimeServer) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {

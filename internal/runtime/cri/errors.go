@@ -45,6 +45,16 @@ func IsUnavailable(err error) bool {
 	return code(err) == codes.Unavailable || err != nil && strings.Contains(err.Error(), "server is not initialized yet")
 }
 
+// IsAnswer reports whether a call with this error was answered by the runtime: a refusal shows that it is alive as
+// success does.
+func IsAnswer(err error) bool {
+	if err == nil {
+		return true
+	}
+	st, ok := status.FromError(err)
+	return ok && st.Code() != codes.DeadlineExceeded && st.Code() != codes.Canceled && !IsUnavailable(err)
+}
+
 // IsExecTimeout reports whether the runtime ended a command because its time was over.
 func IsExecTimeout(err error) bool { return errors.Is(err, errExecTimeout) }
 

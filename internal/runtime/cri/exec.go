@@ -69,16 +69,17 @@ func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string, timeout ti
 	begun := time.Now()
 	err = call(ctx, c, c.exec, "exec_sync", id, func(ctx context.Context, s *execService) error {
 		out, err = s.execSync(ctx, request, c.receivers)
-		if ctx.Err() != nil && timeout > 0 && time.Since(begun) > timeout {
-			return fmt.Errorf("%w (the command may take %s)", errExecUnanswered, timeout)
-		}
-		return execError(err, timeout, time.Since(begun))
+		return execError(ctx, err, timeout, time.Since(begun))
 	})
 	return out, err
 }
 
-// execError recognises what became of the command in the runtime's answer to a call.
-func execError(err error, timeout, took time.Duration) error {
+// execError recognises what became of the command in the runtime's answer to a call. An answer that arrives as ctx
+// ends is one.
+func execError(ctx context.Context, err error, timeout, took time.Duration) error {
+	if err != nil && ctx.Err() != nil && timeout > 0 && took > timeout {
+		return fmt.Errorf("%w (the command may take %s)", errExecUnanswered, timeout)
+	}
 	switch status.Code(err) {
 	case codes.DeadlineExceeded:
 		// Before that, it is the time of something else: the runtime's own calls have deadlines, too.

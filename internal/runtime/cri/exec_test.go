@@ -92,6 +92,41 @@ func TestExecOutputIsBounded(t *testing.T) {
 	}
 }
 
+// A runtime that can't say what a container uses is alive nevertheless; one that is silent or away may not be.
+func TestAnswers(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	server := &runtimeServer{}
+	stop := serve(t, socket, server)
+	c := dial(t, socket, nil)
+	ask := func(ctx context.Context) bool {
+		_, err := c.ContainerStats(ctx, "id")
+		return cri.IsAnswer(err)
+	}
+	for code, want := range map[codes.Code]bool{
+		codes.OK: true, codes.Unimplemented: true, codes.NotFound: true, codes.Internal: true, codes.Unknown: true,
+		codes.Unavailable: false, codes.DeadlineExceeded: false,
+	} {
+		server.statsErr = status.Error(code, "no figures")
+		if got := ask(t.Context()); got != want {
+			t.Errorf("%s: an answer: %t", code, got)
+		}
+	}
+	server.statsErr = nil
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if ask(ended) {
+		t.Error("the caller's end passes for an answer")
+	}
+	stop()
+	if ask(t.Context()) {
+		t.Error("a runtime that is away passes for one that answers")
+	}
+	c.Close()
+	if ask(t.Context()) {
+		t.Error("a closed connection passes for one that answers")
+	}
+}
+
 // What else a runtime may run out of has nothing to do with the command.
 func TestExecErrors(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
