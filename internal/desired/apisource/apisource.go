@@ -154,7 +154,7 @@ func (s *Source) away(ctx context.Context, changed *wake.Keyed[types.UID]) bool 
 func (s *Source) restore() {
 	now := time.Now()
 	for _, p := range s.conf.Known.Pods() {
-		if err := check(p); err != nil { // not what was kept
+		if err := check(p, true); err != nil { // not what was kept
 			s.conf.Log.Error(err, "A pod that the API server had can't be run", "pod", klog.KObj(p), "podUID", p.UID)
 			continue
 		}
@@ -182,7 +182,8 @@ func (s *Source) take(pods []*v1.Pod) bool {
 			claims[p.UID] = claim
 			continue
 		}
-		if err := check(p); err != nil {
+		_, taken := s.claims[p.UID]
+		if err := check(p, taken || s.restored[p.UID].Desired != nil); err != nil {
 			bad[p.UID] = fmt.Sprintf("%s can't be run by any node: %v", pod.FullName(p), err)
 			if s.bad[p.UID] == "" {
 				s.conf.Log.Error(err, "A pod of the API server can't be run", "pod", klog.KObj(p), "podUID", p.UID)
@@ -325,8 +326,9 @@ const maxUID = 128
 const maxName = 253
 
 // check refuses what would harm this node: what becomes part of a path or a line of a log, containers that can't be told apart, and
-// values that the node doesn't know, which it would else take for others.
-func check(p *v1.Pod) error {
+// values that the node doesn't know, which it would else take for others. The last goes for pods that weren't taken before: what an
+// earlier agent ran isn't ended because this one knows less.
+func check(p *v1.Pod, taken bool) error {
 	for _, field := range [...][2]string{{"metadata.uid", string(p.UID)}, {"metadata.namespace", p.Namespace}, {"metadata.name", p.Name}} {
 		if err := element(field[0], field[1]); err != nil {
 			return err
@@ -375,6 +377,9 @@ func check(p *v1.Pod) error {
 			return fmt.Errorf("two volumes have the name %q", name)
 		}
 		volumes[name] = true
+	}
+	if taken {
+		return nil
 	}
 	if wrong := spec.Refusal(spec.UnknownValues(p)); wrong != "" {
 		return errors.New(wrong)

@@ -145,11 +145,20 @@ func TestCheck(t *testing.T) {
 	} {
 		p := newPod("a")
 		change(p)
-		if err := check(p); err == nil {
+		if err := check(p, false); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+		// What an earlier agent ran isn't ended for a value that this one doesn't know.
+		if err := check(p, true); (err == nil) != strings.HasPrefix(name, "an unknown") {
+			t.Errorf("%s, of a pod that was taken: %v", name, err)
+		}
 	}
-	if err := check(newPod("a")); err != nil {
+	medium := newPod("a") // API servers don't check it, and would have a pod that failed replaced for ever
+	medium.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "memory"}}}}
+	if err := check(medium, false); err != nil {
+		t.Error(err)
+	}
+	if err := check(newPod("a"), false); err != nil {
 		t.Error(err)
 	}
 }

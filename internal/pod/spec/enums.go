@@ -38,7 +38,6 @@ func enums() map[reflect.Type][]string {
 	add(values(v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption))
 	add(values(v1.PreemptLowerPriority, v1.PreemptNever))
 	add(values(v1.Linux, v1.Windows))
-	add(values(v1.StorageMediumMemory, v1.StorageMediumHugePages)) // and HugePages-<size>
 	add(values(validation.Signals()...))
 	return m
 }
@@ -53,7 +52,8 @@ func values[T ~string](list ...T) (reflect.Type, []string) {
 }
 
 // UnknownValues refuses what this node wouldn't know what to do with: fields with one of a few values, that have
-// another one. An API server that validates lets none through that it knows; one that is newer may know more.
+// another one. An API server that validates lets none through that it knows; one that is newer may know more. Not among
+// them is an emptyDir's medium, which API servers don't check: a pod with an unknown one waits, as its volume can't be made.
 func UnknownValues(p *v1.Pod) field.ErrorList {
 	w := enumWalk{known: enums()}
 	w.look(reflect.ValueOf(&p.Spec).Elem(), func() *field.Path { return field.NewPath("spec") })
@@ -91,14 +91,10 @@ func (w *enumWalk) look(v reflect.Value, at func() *field.Path) {
 		}
 	case reflect.String:
 		allowed, is := w.known[v.Type()]
-		if text := v.String(); is && text != "" && !slices.Contains(allowed, text) && !isHugePages(v) {
+		if text := v.String(); is && text != "" && !slices.Contains(allowed, text) {
 			w.errs = append(w.errs, field.NotSupported(at(), text, allowed))
 		}
 	}
-}
-
-func isHugePages(v reflect.Value) bool {
-	return v.Type() == reflect.TypeFor[v1.StorageMedium]() && strings.HasPrefix(v.String(), string(v1.StorageMediumHugePagesPrefix))
 }
 
 // Refusal says in one line what is wrong, for the status of a pod; empty if nothing is.

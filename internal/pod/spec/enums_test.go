@@ -17,6 +17,7 @@ var free = map[string]string{
 	"v1.PodConditionType":              "anybody may define one (readinessGates)",
 	"v1.ResourceName":                  "anybody may define one; validated by its form",
 	"v1.Capability":                    "the kernel's, which may be newer; the runtime refuses one that it doesn't know",
+	"v1.StorageMedium":                 "API servers don't check it; the volume can't be made",
 	"v1.TaintEffect":                   "a toleration with an unknown one tolerates nothing",
 	"v1.TolerationOperator":            "an unknown one tolerates nothing",
 	"v1.NodeSelectorOperator":          "an unknown one selects no node",

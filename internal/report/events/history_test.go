@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,18 +23,36 @@ import (
 type life struct {
 	*Recorder
 	history *History
-	log     *strings.Builder
+	log     *safeLog
 	// end stops the agent in order.
 	end func()
+}
+
+// safeLog is a log that is read while it is written.
+type safeLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *safeLog) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.WriteString(line + "\n")
+}
+
+func (l *safeLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // begin starts an agent on a file.
 func begin(t *testing.T, path string) *life {
 	t.Helper()
-	l := &life{Recorder: New(1000), log: &strings.Builder{}}
-	l.history = NewHistory(path, l.Recorder, funcr.New(func(_, args string) { l.log.WriteString(args + "\n") }, funcr.Options{}))
+	l := &life{Recorder: New(1000), log: &safeLog{}}
+	l.history = NewHistory(path, l.Recorder, funcr.New(func(_, args string) { l.log.add(args) }, funcr.Options{}))
 	if err := l.history.Restore(); err != nil {
-		l.log.WriteString(err.Error() + "\n")
+		l.log.add(err.Error())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -206,7 +225,7 @@ func TestHistoryOfADamagedFile(t *testing.T) {
 				expect(t, "read", l.history.List(), tc.read...)
 				l.Event(podNamed("c"), warning("Three", "m"))
 				l.end()
-				if !strings.Contains(l.log.String(), tc.logged) || tc.logged == "" && l.log.Len() > 0 {
+				if !strings.Contains(l.log.String(), tc.logged) || tc.logged == "" && l.log.String() != "" {
 					t.Errorf("logged: %s", l.log)
 				}
 				l = begin(t, path)
