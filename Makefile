@@ -14,6 +14,9 @@ LAW_STEPS ?= 2000000
 LAW_FROM ?= 0
 ATTACK ?= 1m
 
+# Where Go's linker makes position-independent programs by itself.
+PIE = $(if $(filter amd64 arm64 loong64 ppc64le s390x,$(shell $(GO) env GOARCH)),-buildmode=pie)
+
 CONTAINERD_TOOLS := containerd containerd-shim-runc-v2 ctr
 CNI_PLUGINS := bridge host-local loopback portmap
 IMAGES := $(BIN)/images/pause.tar $(BIN)/images/web.tar
@@ -170,7 +173,7 @@ dist: tools images ## Build a Debian package, a tar.gz and their SHA256SUMS into
 
 .PHONY: deckhand
 deckhand: ## Build deckhand alone.
-	CGO_ENABLED=0 $(GO) build -buildmode=pie -trimpath -o $(BIN)/deckhand ./cmd/deckhand
+	CGO_ENABLED=0 $(GO) build $(PIE) -trimpath -o $(BIN)/deckhand ./cmd/deckhand
 
 $(BIN)/staticcheck: tools/lint/go.mod tools/lint/go.sum
 	@mkdir -p $(@D)

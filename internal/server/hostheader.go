@@ -11,7 +11,7 @@ import (
 
 // sameHost serves requests for this machine only. Whoever can have a browser here load a page can have its scripts ask
 // ports of this machine as another host, whose name resolves to it since then (DNS rebinding). The browser then names
-// that host; programs name a loopback address or this node. names are the node's, in any case, and its addresses.
+// that host; programs name an address, or this node. names are the node's, in any case.
 func sameHost(names func() []string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOwn(r, names) {
@@ -24,15 +24,8 @@ func sameHost(names func() []string, h http.Handler) http.Handler {
 
 func isOwn(r *http.Request, names func() []string) bool {
 	host := hostOf(r.Host)
-	if ip, err := netip.ParseAddr(host); err == nil {
-		ip = ip.Unmap().WithZone("")
-		if ip.IsLoopback() || ip == localAddr(r) {
-			return true
-		}
-		return slices.ContainsFunc(names(), func(name string) bool {
-			own, err := netip.ParseAddr(name)
-			return err == nil && own.Unmap() == ip
-		})
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true // no name, so none that was pointed here: balancers and machines behind NAT are asked for by addresses of their own
 	}
 	switch {
 	case host == "", host == "localhost", strings.HasSuffix(host, ".localhost"): // RFC 6761: no name service is asked
@@ -50,13 +43,4 @@ func hostOf(header string) string {
 		host = h
 	}
 	return strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), "."))
-}
-
-// localAddr is the address that the client has connected to.
-func localAddr(r *http.Request) netip.Addr {
-	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	return addr.AddrPort().Addr().Unmap().WithZone("")
 }

@@ -23,8 +23,8 @@ func (s *Source) trust(path string, info fs.FileInfo) error {
 	if info.IsDir() {
 		what = "the directory of manifests " + path
 	}
-	return fmt.Errorf("every user of this machine can write to %s (its mode is %04o), and whoever writes manifests is root here: chmod o-w %s, after a look at what is there",
-		what, info.Mode().Perm(), path)
+	return fmt.Errorf("every user of this machine can write to %s (its mode is %04o), and whoever writes manifests is root here: chmod o-w %s, after a look at what is there; "+
+		"if its file system has no modes, mount it with umask=022", what, info.Mode().Perm(), path)
 }
 
 // trustDir is trust in the directory whose entries decide what is read.

@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -29,7 +30,9 @@ const (
 // ownLifetime is how long a certificate that the agent makes itself is valid. It is made again at a start in its last month.
 const (
 	ownLifetime = 365 * 24 * time.Hour
-	ownRenewal  = 30 * 24 * time.Hour
+	// ownBackdated is how long before it is made it is valid, for clients whose clocks are slow.
+	ownBackdated = time.Hour
+	ownRenewal   = 30 * 24 * time.Hour
 )
 
 // CertConfig says which certificate the server has.
@@ -88,14 +91,13 @@ func (c *Certificate) current() (*tls.Certificate, error) {
 }
 
 // Load reads the certificate. Where none was given, it makes one unless there is one that is good for a while, and isn't an
-// authority, as older versions made it. The error names
-// the file and the setting.
+// authority that an older version made; an administrator's own stays as it is. The error names the file and the setting.
 func (c *Certificate) Load() error {
 	if c.conf.Issued != nil && c.conf.Dir != "" {
 		return nil // it comes when it comes
 	}
 	pair, err := c.pair.current()
-	if c.conf.Dir == "" || err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal && !pair.Leaf.IsCA {
+	if c.conf.Dir == "" || err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal && !madeAsAuthority(pair.Leaf) {
 		return err
 	}
 	if makeErr := c.makeOwn(); makeErr != nil && err == nil && time.Now().Before(pair.Leaf.NotAfter) {
@@ -106,6 +108,12 @@ func (c *Certificate) Load() error {
 	}
 	_, err = c.pair.current()
 	return err
+}
+
+// madeAsAuthority reports whether a certificate is one that versions before 2026-12 made: as makeOwn does, and a CA.
+func madeAsAuthority(c *x509.Certificate) bool {
+	return c.IsCA && c.KeyUsage == x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign && slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) &&
+		c.NotAfter.Sub(c.NotBefore) == ownLifetime+ownBackdated && slices.Equal(c.DNSNames, []string{c.Subject.CommonName})
 }
 
 // makeOwn makes a key and a certificate that nobody but itself has signed.
@@ -121,7 +129,7 @@ func (c *Certificate) makeOwn() error {
 	now := time.Now()
 	template := x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: c.conf.Name}, DNSNames: []string{c.conf.Name}, IPAddresses: c.conf.IPs,
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLifetime), KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: now.Add(-ownBackdated), NotAfter: now.Add(ownLifetime), KeyUsage: x509.KeyUsageDigitalSignature,
 		// No authority: who trusts this node trusts it for nothing else.
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 	}

@@ -356,17 +356,30 @@ func only(suites ...uint16) *tls.Config {
 // TestOwnCertificateIsNoAuthority: it vouches for this node and for nothing else; one of an older version, which could, is made again.
 func TestOwnCertificateIsNoAuthority(t *testing.T) {
 	dir := t.TempDir()
-	authority := newAuthority(t, "node1")
-	older := authority.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "node1"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(ownLifetime)}, authority.cert)
-	key, err := x509.MarshalPKCS8PrivateKey(older.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{ownCert: {Type: "CERTIFICATE", Bytes: older.Certificate[0]}, ownKey: {Type: "PRIVATE KEY", Bytes: key}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+	write := func(change func(*x509.Certificate)) []byte {
+		now := time.Now()
+		older := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node1"}, DNSNames: []string{"node1"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLifetime),
+			KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true, IsCA: true}
+		change(older)
+		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
 			t.Fatal(err)
 		}
+		der, err := x509.CreateCertificate(rand.Reader, older, older, private.Public(), private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writePair(t, filepath.Join(dir, ownCert), filepath.Join(dir, ownKey), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private})
+		return der
 	}
+	// What openssl req -x509 makes is a CA, too.
+	given := write(func(c *x509.Certificate) { c.ExtKeyUsage, c.KeyUsage = nil, 0 })
+	if c := NewCertificate(CertConfig{Dir: dir, Name: "node1", Log: testr.New(t)}); c.Load() != nil {
+		t.Fatal(c.Load())
+	} else if pair, err := c.current(); err != nil || !bytes.Equal(pair.Certificate[0], given) {
+		t.Errorf("the administrator's own certificate was replaced (%v)", err)
+	}
+	write(func(*x509.Certificate) {})
 	c := NewCertificate(CertConfig{Dir: dir, Name: "node1", IPs: []net.IP{net.IPv4(192, 0, 2, 1)}, Log: testr.New(t)})
 	if err := c.Load(); err != nil {
 		t.Fatal(err)
