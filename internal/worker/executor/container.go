@@ -59,7 +59,7 @@ func (r *Executor) createContainer(ctx context.Context, d *pod.Desired, o *pod.O
 	}
 	defer release()
 	// At the last moment: of a path that leads nowhere the runtime makes a directory on the host.
-	if err := r.cfg.Volumes.Recheck(ctx, p, pod.ContainerNamed(p, a.Container)); err != nil {
+	if err := r.recheck(ctx, p, pod.ContainerNamed(p, a.Container)); err != nil {
 		return "", err
 	}
 	ctx, done := finishing(ctx)
@@ -168,13 +168,31 @@ func (r *Executor) addDevices(ctx context.Context, p *v1.Pod, c *v1.Container, i
 	return nil
 }
 
+// recheckWithin is how long a check of volumes that passed just before may take while others wait for the gate.
+const recheckWithin = 5 * time.Second
+
+// recheck checks the container's volumes at the last moment.
+func (r *Executor) recheck(ctx context.Context, p *v1.Pod, c *v1.Container) error {
+	bounded, cancel := context.WithTimeout(ctx, recheckWithin)
+	defer cancel()
+	err := r.cfg.Volumes.Recheck(bounded, p, c)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("container %q: checking its hostPath volumes took more than %s: the file system doesn't answer", c.Name, recheckWithin)
+	}
+	return err
+}
+
 func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
+	// Here as well, as in Mounts: a file system that hangs keeps no other container waiting.
+	if err := r.cfg.Volumes.Recheck(ctx, p, c); err != nil {
+		return err
+	}
 	release, err := r.gate.Acquire(ctx, priorityStart)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := r.cfg.Volumes.Recheck(ctx, p, c); err != nil {
+	if err := r.recheck(ctx, p, c); err != nil {
 		return err
 	}
 	ctx, done := finishing(ctx)

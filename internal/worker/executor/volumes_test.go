@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
@@ -337,7 +340,11 @@ func TestRecursiveReadOnlyIsTheRuntimeHandlers(t *testing.T) {
 }
 
 // vanished are volumes of which something went after all was made ready.
-type vanished struct{ volumeWorld }
+type vanished struct {
+	volumeWorld
+	// checks is how often they are checked; from hangs on, checks have no end; 0 for never.
+	checks, hangs int
+}
 
 func (*vanished) Mounts(context.Context, manager.MountRequest) ([]*runtimeapi.Mount, string, error) {
 	return nil, "", nil
@@ -346,12 +353,19 @@ func (*vanished) Groups(*v1.Pod) []int64 { return nil }
 func (*vanished) BlockVolumes(*v1.Pod, *v1.Container) (map[string]pod.BlockVolume, error) {
 	return nil, nil
 }
-func (v *vanished) Recheck(context.Context, *v1.Pod, *v1.Container) error { return v.refusal }
+func (v *vanished) Recheck(ctx context.Context, _ *v1.Pod, _ *v1.Container) error {
+	v.checks++
+	if v.hangs > 0 && v.checks >= v.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return v.refusal
+}
 
 // The runtime isn't asked to create or start a container of which something is gone that it mounts: it would make a directory in its place.
 func TestWhatVanishedIsNotAskedOfTheRuntime(t *testing.T) {
 	refusal := pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: "hostPath type check failed"}
-	v := &vanished{volumeWorld{refusal: &refusal}}
+	v := &vanished{volumeWorld: volumeWorld{refusal: &refusal}}
 	v.classes = map[string]string{}
 	r := v.runner()
 	r.cfg.Volumes, r.cfg.Devices, r.cfg.DNS, r.cfg.Cgroups = v, noDevices{}, &v.sandboxWorld, cgroupsOf{&v.sandboxWorld}
@@ -362,5 +376,30 @@ func TestWhatVanishedIsNotAskedOfTheRuntime(t *testing.T) {
 		if got.Failure == nil || *got.Failure != refusal {
 			t.Errorf("%s: %+v", kind, got.Failure)
 		}
+	}
+}
+
+// A file system that hangs keeps no other container from starting.
+func TestACheckThatHangsHoldsNoStart(t *testing.T) {
+	for hangs, held := range map[int]time.Duration{1: 0, 2: recheckWithin} {
+		synctest.Test(t, func(t *testing.T) {
+			v := &vanished{hangs: hangs}
+			r := v.runner()
+			r.cfg.Volumes, r.gate = v, gate.New(1)
+			p := volumePod()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go r.Do(ctx, &pod.Desired{Pod: p}, &pod.Observed{UID: p.UID}, p.UID, pod.Action{Kind: pod.StartContainer, Container: "main", ID: "c"})
+			synctest.Wait()
+			start := time.Now()
+			release, err := r.gate.Acquire(ctx, priorityStart)
+			if err != nil {
+				t.Fatal(err)
+			}
+			release()
+			if took := time.Since(start); took != held {
+				t.Errorf("check %d hangs: another waits for %s, want %s", hangs, took, held)
+			}
+		})
 	}
 }
