@@ -46,6 +46,15 @@ func Dial(c Config) (*grpc.ClientConn, error) {
 	return dial(l.Socket())
 }
 
+// listens reports whether a process listens at the socket; one that hangs does.
+func listens(ctx context.Context, socket string) bool {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err == nil {
+		_ = conn.Close() // nothing was sent
+	}
+	return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED)
+}
+
 // waitForSocket returns when a connection to the socket is accepted.
 func waitForSocket(ctx context.Context, socket string) error {
 	watcher, err := filewatch.Open(func(t filewatch.Trail) { t.Path(socket) })

@@ -45,7 +45,8 @@ type Runtime struct {
 	// mu guards what Start and Run know of the running containerd, and the keeper.
 	mu      sync.Mutex
 	process *child.Process
-	ready   time.Time
+	// ready is when the process could run pods; zero before.
+	ready time.Time
 	// keeper is there once Start has made the network.
 	keeper *cni.Keeper
 }
@@ -337,7 +338,7 @@ func (r *Runtime) launch(ctx context.Context) error {
 		}
 	}
 	r.mu.Lock()
-	r.process = p
+	r.process, r.ready = p, time.Time{}
 	r.mu.Unlock()
 	if r.config.OnStart != nil {
 		if err := r.config.OnStart(p.PID()); err != nil {
@@ -395,7 +396,7 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 			return p, err
 		}
 		if why == "" {
-			silent := r.awaitAnswer(ctx, p)
+			silent := r.awaitAdopted(ctx, p)
 			if silent == nil || ctx.Err() != nil {
 				return p, ctx.Err()
 			}
@@ -413,6 +414,32 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 	}
 	return nil, err
 }
+
+// awaitAdopted returns nil when containerd has answered or is still starting. The error says that it is hung or has ended;
+// it is ctx's if that ended first.
+func (r *Runtime) awaitAdopted(ctx context.Context, p *child.Process) error {
+	if age := p.Age(); age < startFor && !listens(ctx, r.layout.Socket()) {
+		r.log.V(2).Info("The running containerd is still starting", "pid", p.PID(), "age", age)
+		return nil
+	}
+	watched, stop := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if p.Wait(watched) == nil {
+			stop(errEnded)
+		}
+	})
+	defer watch.Wait()
+	defer stop(nil)
+	err := r.awaitAnswer(watched, p, whileAdopted)
+	if cause := context.Cause(watched); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// errEnded says that containerd's process has ended.
+var errEnded = errors.New("it ended")
 
 // stopWithin is how long a containerd that is to be started again may take to stop before it is killed.
 const stopWithin = 20 * time.Second
@@ -439,8 +466,8 @@ func (r *Runtime) awaitReady(ctx context.Context, p *child.Process, fresh bool) 
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		if r.attend(ctx, p) == nil {
-			cancel(errors.New("it ended"))
+		if r.attend(ctx, p, whileStarting) == nil {
+			cancel(errEnded)
 		}
 	})
 	defer watch.Wait()

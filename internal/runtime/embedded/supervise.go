@@ -37,10 +37,16 @@ func (r *Runtime) supervise(ctx context.Context) error {
 		r.mu.Unlock()
 		var healthy time.Duration
 		if p != nil {
-			if err := r.attend(ctx, p); err != nil {
+			limits := whileRunning
+			if ready.IsZero() {
+				limits = whileStarting
+			}
+			if err := r.attend(ctx, p, limits); err != nil {
 				return ignoreEnd(ctx, err)
 			}
-			healthy = time.Since(ready)
+			if !ready.IsZero() {
+				healthy = time.Since(ready)
+			}
 			how := p.Reap()
 			r.mu.Lock()
 			r.process = nil

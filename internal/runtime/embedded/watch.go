@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
@@ -22,14 +22,30 @@ const (
 	askEvery = 15 * time.Second
 	// lookEvery is how often its process is looked at while a question is unanswered.
 	lookEvery = 5 * time.Second
-	// stillFor is how long it may say nothing, and use less than a hundredth of a CPU: it was stopped, or waits for itself.
-	stillFor = time.Minute
-	// busyFor is how long it may say nothing while it works.
-	busyFor = 5 * time.Minute
+	// startFor bounds the time until the first answer. A containerd that starts has no socket before it has read its
+	// database and asked every shim, and waits 5 seconds for one that doesn't answer.
+	startFor = 15 * time.Minute
+)
+
+// patience limits the silence of a process.
+type patience struct {
+	// still limits the time in which it uses less than a hundredth of a CPU: it was stopped, or waits for itself.
+	still time.Duration
+	// all limits the whole silence, also while it works.
+	all time.Duration
+}
+
+var (
+	whileStarting = patience{still: startFor, all: startFor}
+	whileRunning  = patience{still: time.Minute, all: 5 * time.Minute}
+	// whileAdopted leaves time to start another containerd before systemd ends the agent (TimeoutStartSec in
+	// packaging/deckhand.service).
+	whileAdopted = patience{still: time.Minute, all: 2 * time.Minute}
 )
 
 // silence is how long a question has been unanswered.
 type silence struct {
+	limits     patience
 	still, all time.Duration
 	last       child.Activity
 }
@@ -49,24 +65,26 @@ func (s *silence) add(d time.Duration, now child.Activity) bool {
 	if used < d/100 {
 		s.still += counted
 	}
-	return s.still >= stillFor || s.all >= busyFor
+	return s.still >= s.limits.still || s.all >= s.limits.all
 }
 
-// attend returns nil when containerd has ended, which it has it do if it is hung, and ctx's error if that came first.
-func (r *Runtime) attend(ctx context.Context, p *child.Process) error {
+// attend returns nil when containerd has ended, and ctx's error if that came first. It kills a containerd that is hung;
+// first limits the silence before the first answer.
+func (r *Runtime) attend(ctx context.Context, p *child.Process, first patience) error {
 	watched, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { r.killHung(watched, p) })
+	watch.Go(func() { r.killHung(watched, p, first) })
 	defer watch.Wait()
 	defer stop()
 	return p.Wait(ctx)
 }
 
 // killHung asks containerd from time to time until ctx ends, and kills it if it is hung.
-func (r *Runtime) killHung(ctx context.Context, p *child.Process) {
+func (r *Runtime) killHung(ctx context.Context, p *child.Process, limits patience) {
 	for sleep(ctx, askEvery) {
-		silent := r.awaitAnswer(ctx, p)
+		silent := r.awaitAnswer(ctx, p, limits)
 		if silent == nil {
+			limits = whileRunning
 			continue
 		}
 		if ctx.Err() == nil {
@@ -79,26 +97,26 @@ func (r *Runtime) killHung(ctx context.Context, p *child.Process) {
 	}
 }
 
-// awaitAnswer returns nil once containerd has answered a question, or has ended. The error says that it is hung; it is
-// ctx's if that ended first.
-func (r *Runtime) awaitAnswer(ctx context.Context, p *child.Process) error {
+// awaitAnswer returns nil once containerd has answered a question. The error says that it is hung; it is ctx's if that
+// ended first.
+func (r *Runtime) awaitAnswer(ctx context.Context, p *child.Process, limits patience) error {
 	asking, stop := context.WithCancel(ctx)
 	answered := make(chan struct{})
 	var ask sync.WaitGroup
 	ask.Go(func() {
 		defer close(answered)
-		askVersion(asking, r.layout.Socket())
+		askHealth(asking, r.layout.Socket())
 	})
 	defer ask.Wait()
 	defer stop()
-	return listen(ctx, answered, p.Activity)
+	return listen(ctx, answered, p.Activity, limits)
 }
 
 // listen waits for an answer, and looks at the process meanwhile.
-func listen(ctx context.Context, answered <-chan struct{}, activity func() child.Activity) error {
+func listen(ctx context.Context, answered <-chan struct{}, activity func() child.Activity, limits patience) error {
 	looks := time.NewTicker(lookEvery)
 	defer looks.Stop()
-	quiet, since := silence{last: activity()}, time.Now()
+	quiet, since := silence{limits: limits, last: activity()}, time.Now()
 	for {
 		select {
 		case <-answered:
@@ -116,11 +134,13 @@ func listen(ctx context.Context, answered <-chan struct{}, activity func() child
 	}
 }
 
-// askVersion returns when containerd has answered the CRI's simplest question, in whatever way, or ctx has ended.
-func askVersion(ctx context.Context, socket string) {
+// askHealth returns when containerd has answered, in whatever way, or ctx has ended. The health service is disabled, so
+// the server itself answers that there is none. The CRI would answer Unavailable until it has recovered its containers,
+// which can't be told from a connection that broke.
+func askHealth(ctx context.Context, socket string) {
 	for {
 		if conn, err := dial(socket); err == nil {
-			_, err = cri.NewRuntimeServiceClient(conn).Version(ctx, &cri.VersionRequest{}, grpc.WaitForReady(true))
+			_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true))
 			_ = conn.Close() // nothing is lost
 			if status.Code(err) != codes.Unavailable && ctx.Err() == nil {
 				return

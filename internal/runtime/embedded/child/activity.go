@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Activity is what a process has done, and does at the moment.
@@ -41,6 +43,20 @@ func (p *Process) Activity() Activity {
 		}
 	}
 	return a
+}
+
+// Age is the time since the process was started, 0 if that isn't known.
+func (p *Process) Age() time.Duration {
+	fields := statFields(filepath.Join("/proc", strconv.Itoa(p.pid), "stat"))
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil || len(fields) <= 19 {
+		return 0
+	}
+	ticks, err := strconv.ParseInt(string(fields[19]), 10, 64) // starttime
+	if err != nil {
+		return 0
+	}
+	return time.Duration(now.Nano()) - time.Duration(ticks)*tick
 }
 
 // statFields are the fields of a stat file (proc(5)) from the state on, the third.

@@ -17,6 +17,9 @@ func TestActivity(t *testing.T) {
 		}
 	}
 	p, _, _ := start(t, "obey")
+	if age := p.Age(); age < 0 || age > time.Minute {
+		t.Errorf("a process that was just started is %s old", age)
+	}
 	if err := p.signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
