@@ -38,7 +38,31 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	if d.resizing.Restarts(m) {
 		return killReason{cause: pod.StopResize, renew: true}, true
 	}
-	return killReason{}, false
+	return d.recordedKill(m)
+}
+
+// recordedKill returns why a container has to be killed that was to be, by the checkpoint on disk: an earlier agent may have
+// signalled it. If it were let go on and ended with code 0, it would count as having ended by itself. A kill that this
+// agent began is completed by cancelKill.
+func (d *decider) recordedKill(m *container.Container) (killReason, bool) {
+	id := m.Current.ID
+	if d.draft.Disk == nil || d.terminator.Asked(id) {
+		return killReason{}, false
+	}
+	f, failed := d.checkpoint().Failed[id]
+	if failed {
+		_, failed = d.draft.Disk.Failed[id]
+	}
+	renew := slices.Contains(d.checkpoint().Renew, id) && slices.Contains(d.draft.Disk.Renew, id)
+	switch {
+	case failed:
+		probe := pod.ProbeResult{Probe: pod.Probe{Container: m.Spec.Name, ID: id, Kind: f.Probe}, Message: f.Message}
+		return killReason{cause: f.Cause, probe: probe, grace: container.ProbeGrace(m, f.Probe), renew: renew}, true
+	case renew:
+		return killReason{cause: pod.StopImage, renew: true}, true
+	default:
+		return killReason{}, false
+	}
 }
 
 // hookFailed returns why an instance's postStart hook failed, and whether it did.
@@ -104,7 +128,7 @@ func (d *decider) cancelKill(m *container.Container) {
 		d.terminator.Stop(m.Current, termination.Term{By: k.By, Why: k.Why})
 		return
 	}
-	// An earlier agent may have begun to kill it for a probe that says otherwise by now.
+	// What isn't on disk yet was no reason to signal it.
 	_, failed := d.checkpoint().Failed[id]
 	if failed || slices.Contains(d.checkpoint().Renew, id) {
 		d.draft.Change(func(k *pod.Checkpoint) {

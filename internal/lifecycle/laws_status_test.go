@@ -226,10 +226,10 @@ func (l *laws) phase(s *sim, v *view) {
 	if l.cut && st.Phase == v1.PodSucceeded && !preempted {
 		l.broken("a pod that had to end is %s", st.Phase)
 	}
-	if over := st.Phase == v1.PodSucceeded; l.cut && preempted && !l.rejected && l.terminal == "" && pod.Terminal(st.Phase) != "" && over != v.mains(func(c *v1.Container) bool {
+	if over := st.Phase == v1.PodSucceeded; l.cut && preempted && !l.rejected && l.terminal == "" && pod.Terminal(st.Phase) != "" && over != (!l.fails && v.mains(func(c *v1.Container) bool {
 		inst := v.newest(c.Name)
 		return inst != nil && inst.Ended() && exitCode(inst) == 0
-	}) {
+	})) {
 		l.broken("a preempted pod is %s, and its containers have ended otherwise", st.Phase)
 	}
 	ran := func(c *v1.Container) bool {

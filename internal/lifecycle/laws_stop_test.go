@@ -60,7 +60,7 @@ func (l *laws) onDisk(s *sim, v *view, a pod.Action) {
 	if disk == nil {
 		disk = &pod.Checkpoint{}
 	}
-	_, probe := probeGrace(v, c)
+	_, probe := l.probeGrace(v, c)
 	heard, _ := next(v.in.Pod, c.Name, 0, true)
 	forgotten, _ := next(v.in.Pod, c.Name, 0, false)
 	if (probe || l.of(c.ID).hookFailed) && heard != forgotten && disk.Failed[c.ID].Cause == "" ||
@@ -73,7 +73,7 @@ func (l *laws) onDisk(s *sim, v *view, a pod.Action) {
 // failed, or its image or resources were edited.
 func (l *laws) asksFor(v *view, c *pod.Container) bool {
 	spec := pod.ContainerNamed(v.in.Pod, c.Name)
-	return spec == nil || l.of(c.ID).failing || edited(v.in.Pod, spec, c)
+	return spec == nil || l.of(c.ID).failing || l.of(c.ID).toRenew || edited(v.in.Pod, spec, c)
 }
 
 // hasPreStop reports whether an instance has a preStop hook (only sidecars and main containers may).
@@ -150,7 +150,7 @@ func (l *laws) grace(v *view, a pod.Action, c *pod.Container) {
 			least = l.stopBy.Sub(v.in.Now) // a preStop hook gets no more than that
 		}
 	case v.current(c.Name) == c && !l.restartAll[c.ID]:
-		if g, ok := probeGrace(v, c); ok && c.State == pod.ContainerRunning && (l.finished || l.perhaps) {
+		if g, ok := l.probeGrace(v, c); ok && c.State == pod.ContainerRunning && (l.finished || l.perhaps) {
 			most = max(most, g)
 		} else if ok && c.State == pod.ContainerRunning {
 			least, most = g, g
@@ -165,24 +165,27 @@ func (l *laws) grace(v *view, a pod.Action, c *pod.Container) {
 }
 
 // probeGrace is the grace of a container whose startup or liveness probe failed: the probe's
-// own, or the pod's (API: Probe.terminationGracePeriodSeconds).
-func probeGrace(v *view, c *pod.Container) (time.Duration, bool) {
+// own, or the pod's (API: Probe.terminationGracePeriodSeconds). What an earlier agent wrote down counts.
+func (l *laws) probeGrace(v *view, c *pod.Container) (time.Duration, bool) {
+	failed := l.of(c.ID).recorded
 	for i := range v.in.Probes {
-		r := &v.in.Probes[i]
-		if r.OK || r.ID != c.ID || r.Kind == pod.ProbeReadiness {
-			continue
+		if r := &v.in.Probes[i]; !r.OK && r.ID == c.ID && r.Kind != pod.ProbeReadiness {
+			failed = r.Kind
+			break
 		}
-		spec := pod.ContainerNamed(v.in.Pod, c.Name)
-		probe := spec.LivenessProbe
-		if r.Kind == pod.ProbeStartup {
-			probe = spec.StartupProbe
-		}
-		if s := probe.TerminationGracePeriodSeconds; s != nil {
-			return pod.Seconds(*s), true
-		}
-		return podGrace(v.in.Pod), true
 	}
-	return 0, false
+	if failed == "" {
+		return 0, false
+	}
+	spec := pod.ContainerNamed(v.in.Pod, c.Name)
+	probe := spec.LivenessProbe
+	if failed == pod.ProbeStartup {
+		probe = spec.StartupProbe
+	}
+	if s := probe.TerminationGracePeriodSeconds; s != nil {
+		return pod.Seconds(*s), true
+	}
+	return podGrace(v.in.Pod), true
 }
 
 // ending: in a pod that has to go, or of which nothing is to be kept, everything but the sidecars is asked to end at once, and
@@ -235,7 +238,7 @@ func (l *laws) failing(v *view) {
 		if inst == nil || inst.State != pod.ContainerRunning || v.ending(inst.ID) {
 			continue
 		}
-		_, failed := probeGrace(v, inst)
+		_, failed := l.probeGrace(v, inst)
 		_, waits := l.failed[effort{pod.StopContainer, "instance/" + inst.ID}]
 		heard, _ := next(v.in.Pod, c.Name, 0, true)
 		forgotten, _ := next(v.in.Pod, c.Name, 0, false)

@@ -50,6 +50,8 @@ type laws struct {
 	// its end, cut that it hadn't when it had to end.
 	over          pod.Reason
 	finished, cut bool
+	// fails says that the pod has to end for a reason, perhaps beside others, after which it has failed however its containers end.
+	fails bool
 	// admitted says that this agent was told that the node lets the pod run, rejected that it never will.
 	admitted, rejected bool
 	// well says that all main containers have been seen as ended with success.
@@ -99,6 +101,10 @@ type instance struct {
 	renewed bool
 	// condemned says that it was asked to end for a failed probe or postStart hook, and so has failed whatever its code.
 	condemned bool
+	// recorded is for which probe it was to be killed, and toRenew says that it was to be replaced, by the disk that this agent
+	// found: the agent before may have signalled it.
+	recorded pod.ProbeKind
+	toRenew  bool
 	// by is until when it may run by what was asked last; zero if this agent asked for nothing.
 	by time.Time
 	// recalled is by when it would have been killed whose stop was given up.
@@ -160,7 +166,7 @@ func (l *laws) of(id string) *instance {
 func (l *laws) restarted(disk *pod.Checkpoint) {
 	for _, i := range l.instances {
 		i.by, i.recalled, i.stopping, i.failing, i.hookFailed = time.Time{}, time.Time{}, false, false, false
-		i.hookedNow, i.startedNow, i.preStoppedNow = false, false, false
+		i.hookedNow, i.startedNow, i.preStoppedNow, i.recorded, i.toRenew = false, false, false, "", false
 	}
 	clear(l.failed)
 	clear(l.asked)
@@ -180,7 +186,10 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 		disk = &pod.Checkpoint{}
 	}
 	for id, f := range disk.Failed {
-		l.of(id).failing, l.of(id).hookFailed = true, f.Cause == pod.StopPostStartHook
+		l.of(id).failing, l.of(id).hookFailed, l.of(id).recorded = true, f.Cause == pod.StopPostStartHook, f.Probe
+	}
+	for _, id := range disk.Renew {
+		l.of(id).toRenew = true
 	}
 	for id, i := range l.instances { // nothing of that is lost but what can't be written
 		i.renewed, i.condemned = i.renewed && slices.Contains(disk.Renew, id), i.condemned && disk.Failed[id].Cause != ""
@@ -190,8 +199,10 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 	l.finished, l.base, l.resumed = disk.Terminal != "", disk.Base, disk.RestartAll != nil
 	clear(l.restartAll) // it finds out again, unless a new sandbox comes first
 	maps.DeleteFunc(l.last, func(name string, c pod.Container) bool { return disk.Carried[name].Attempt <= c.Attempt })
+	l.fails = false
 	if e := disk.Termination; e != nil {
 		l.end(*e)
+		l.fails = !e.ByExit
 	}
 }
 
@@ -291,6 +302,7 @@ func (l *laws) hear(v *view) {
 	if e := v.in.Termination; e != nil {
 		if v.in.Stop == nil {
 			l.end(*e)
+			l.fails = l.fails || !e.ByExit
 		}
 		if v.in.Stop == nil || e.Grace != nil { // a grace of its own counts for a pod that has to go, too
 			l.endBy(endsBy(v.in.Pod, e.At, e.Grace))
@@ -306,6 +318,9 @@ func (l *laws) hear(v *view) {
 	v.ends = v.ends || l.over != "" || l.finished || l.perhaps
 	switch {
 	case l.resumed || len(l.restartAll) > 0:
+		if v.in.Stop == nil && l.over == "" && (l.hopeless || l.perhaps) {
+			l.stopBy, l.together = time.Time{}, time.Time{} // it goes on after all
+		}
 		l.initialized, l.toldInitialized, l.hopeless, l.perhaps = "", "", false, false
 	case v.sandbox != "" && l.waitsFor(v, "") == "":
 		l.initialized = v.sandbox
@@ -438,7 +453,7 @@ func (l *laws) giveUp(v *view) {
 	failed, unsure := false, false
 	may := v.mains(func(c *v1.Container) bool {
 		if v.runs(c.Name) {
-			_, probe := probeGrace(v, v.current(c.Name))
+			_, probe := l.probeGrace(v, v.current(c.Name))
 			failed, unsure = failed || probe, unsure || l.of(v.current(c.Name).ID).replaced
 			return (probe || l.of(v.current(c.Name).ID).hookFailed) && v.never(c.Name)
 		}
@@ -503,7 +518,7 @@ func (l *laws) begun(v *view) {
 			i.stopping = i.stopping || a.Kind == pod.StopContainer
 			i.replaced = i.replaced || !v.ends && !i.failing
 			if c := v.byID(a.ID); v.in.Pod != nil && !v.ends && v.current(a.Container) == c && v.isLongRunning(a.Container) && len(l.restartAll) == 0 {
-				_, probe := probeGrace(v, c)
+				_, probe := l.probeGrace(v, c)
 				i.renewed = i.renewed || c.Image != pod.ContainerNamed(v.in.Pod, a.Container).Image
 				i.condemned = i.condemned || probe || i.hookFailed
 			}

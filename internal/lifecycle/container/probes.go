@@ -138,4 +138,16 @@ func FailedProbe(m *Container, results ProbeResults) (result pod.ProbeResult, gr
 	return pod.ProbeResult{}, nil, false
 }
 
+// ProbeGrace returns with which grace in seconds a container is killed for a probe of this kind; nil for the pod's.
+func ProbeGrace(m *Container, kind pod.ProbeKind) *int64 {
+	probe := m.Spec.LivenessProbe
+	if kind == pod.ProbeStartup {
+		probe = m.Spec.StartupProbe
+	}
+	if probe == nil {
+		return nil
+	}
+	return probe.TerminationGracePeriodSeconds
+}
+
 func hasPostStart(c *v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PostStart != nil }
