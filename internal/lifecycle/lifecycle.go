@@ -215,6 +215,9 @@ func newDecider(in Input) *decider {
 		d.containers = container.Of(in.Pod, d.in.Observed, box)
 	}
 	d.terminator = termination.Terminator{Plan: d.plan, Kills: d.mem.Kills, Pod: in.Pod, Containers: d.containers, Instances: d.instances(), AllBy: d.mem.AllBy}
+	if !d.anyRuns() {
+		d.terminator.AllBy = time.Time{} // nothing that was stopped so is left
+	}
 	return d
 }
 

@@ -72,7 +72,7 @@ func (d *decider) recordRestartAll() {
 		d.draft.Change(func(k *pod.Checkpoint) {
 			k.RestartAll = &pod.RestartAll{At: d.in.Now, Container: m.Spec.Name, ExitCode: container.ExitCode(m.Current)}
 		})
-		d.mem.Initialized, d.mem.Ending = "", time.Time{}
+		d.mem.Initialized, d.mem.Ending, d.terminator.AllBy = "", time.Time{}, time.Time{}
 		return
 	}
 }
