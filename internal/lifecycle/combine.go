@@ -3,13 +3,16 @@ package lifecycle
 import "github.com/deckhand-node/deckhand/internal/pod"
 
 // Combine makes one of several terminations of a pod; nil for none. The earliest gives the
-// reason, and the nearest end counts. One without a grace leaves the pod's own.
+// reason, and the nearest end counts. One without a grace leaves the pod's own. The phase follows from how the containers
+// end only if all say so.
 func Combine(terminations ...*pod.PodTermination) *pod.PodTermination {
 	var first, nearest *pod.PodTermination
+	byExit := true
 	for _, v := range terminations {
 		if v == nil {
 			continue
 		}
+		byExit = byExit && v.ByExit
 		if first == nil || v.At.Before(first.At) {
 			first = v
 		}
@@ -17,11 +20,14 @@ func Combine(terminations ...*pod.PodTermination) *pod.PodTermination {
 			nearest = v
 		}
 	}
-	if nearest == nil || nearest == first {
-		return first
+	if first == nil {
+		return nil
 	}
-	grace := nearest.At.Add(*nearest.Grace).Sub(first.At)
 	combined := *first
-	combined.Grace = &grace
+	combined.ByExit = byExit
+	if nearest != nil && nearest != first {
+		grace := nearest.At.Add(*nearest.Grace).Sub(first.At)
+		combined.Grace = &grace
+	}
 	return &combined
 }

@@ -182,6 +182,11 @@ func (d *decider) recordTermination() {
 		d.plan.TellTermination(v1.EventTypeWarning, &e)
 		d.draft.Change(func(k *pod.Checkpoint) { k.Termination, k.RestartAll = &e, nil })
 	}
+	if e := d.checkpoint().Termination; e != nil && e.ByExit && d.in.Termination != nil && !d.in.Termination.ByExit {
+		failed := *e // another termination has come, after which it is failed however its containers end
+		failed.ByExit = false
+		d.draft.Change(func(k *pod.Checkpoint) { k.Termination = &failed })
+	}
 	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.checkpoint().Termination == nil {
 		at := d.started.Add(pod.Seconds(*s))
 		if d.in.Now.Before(at) {

@@ -20,6 +20,11 @@ func TestCombine(t *testing.T) {
 		}
 		return e
 	}
+	byExit := func(at int, grace ...int) *pod.PodTermination {
+		e := verdict("Preempting", at, grace...)
+		e.ByExit = true
+		return e
+	}
 	type list = []*pod.PodTermination
 	for _, tc := range []struct {
 		name     string
@@ -37,12 +42,16 @@ func TestCombine(t *testing.T) {
 		{"one without any grace at the same time", list{verdict("Preempting", 5), verdict("Evicted", 5, 0)}, verdict("Preempting", 5, 0)},
 		{"of verdicts at one time the first in the list", list{verdict("Evicted", 5, 2), verdict("Preempting", 5, 1)}, verdict("Evicted", 5, 1)},
 		{"three", list{verdict("c", 7, 3), verdict("b", 6, 2), verdict("a", 5, 9)}, verdict("a", 5, 3)},
+		{"all by how the containers end", list{byExit(5, 9), byExit(6, 1)}, byExit(5, 2)},
+		{"the first by how the containers end", list{byExit(5), verdict("Evicted", 9, 1)}, verdict("Preempting", 5, 5)},
+		{"the first so, and with the nearest end", list{byExit(5, 1), verdict("Evicted", 9)}, verdict("Preempting", 5, 1)},
+		{"the second by how the containers end", list{byExit(9, 1), verdict("Evicted", 5)}, verdict("Evicted", 5, 5)},
 	} {
 		got := lifecycle.Combine(tc.verdicts...)
 		if (got == nil) != (tc.want == nil) {
 			t.Errorf("%s: %+v", tc.name, got)
-		} else if got != nil && (got.Reason != tc.want.Reason || !got.At.Equal(tc.want.At) || ptr.Deref(got.Grace, -1) != ptr.Deref(tc.want.Grace, -1)) {
-			t.Errorf("%s: %+v with grace %v", tc.name, got, ptr.Deref(got.Grace, -1))
+		} else if got != nil && (got.Reason != tc.want.Reason || got.ByExit != tc.want.ByExit || !got.At.Equal(tc.want.At) || ptr.Deref(got.Grace, -1) != ptr.Deref(tc.want.Grace, -1)) {
+			t.Errorf("%s: %+v with grace %v", tc.name, *got, ptr.Deref(got.Grace, -1))
 		}
 	}
 }
