@@ -99,6 +99,9 @@ func (h *History) Restore() error {
 		h.base = max(h.base, r.Seq)
 	}
 	h.trim(time.Now())
+	if err != nil { // the file isn't there any more
+		h.markAll()
+	}
 	return err
 }
 
@@ -204,9 +207,22 @@ func (h *History) save() bool {
 	if h.failed {
 		h.mu.Lock()
 		maps.Copy(h.dirty, dirty)
+		if len(h.dirty) > 2*len(h.kept) {
+			// Most are gone, and the next write needs none of those if it replaces the file.
+			h.file.Outgrow()
+			h.markAll()
+		}
 		h.mu.Unlock()
 	}
 	return !h.failed
+}
+
+// markAll sets dirty to what is kept. h.mu is held.
+func (h *History) markAll() {
+	clear(h.dirty)
+	for id := range h.kept {
+		h.dirty[id] = true
+	}
 }
 
 // text is the record of an entry; nil if it isn't kept any more.
@@ -293,7 +309,12 @@ func (h *History) trim(now time.Time) {
 func WithoutOutput(r pod.Reason, message string) string {
 	switch r {
 	case pod.ReasonUnhealthy, pod.ReasonProbeWarning:
+		message, combined := strings.CutPrefix(message, combinedPrefix)
 		message, _, _ = strings.Cut(message, ":")
+		if combined {
+			message = combinedPrefix + message
+		}
+		return message
 	}
 	return message
 }

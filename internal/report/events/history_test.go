@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -77,6 +78,7 @@ func TestHistorySurvivesRestarts(t *testing.T) {
 		first.Event(podNamed("b"), warning(pod.ReasonUnhealthy, "Readiness probe failed: SECRET"))
 		time.Sleep(time.Hour)
 		first.Event(podNamed("a"), pod.Event{Type: v1.EventTypeWarning, Reason: "BackOff", Message: "m"})
+		first.Event(podNamed("b"), warning(pod.ReasonUnhealthy, combinedPrefix+"Liveness probe failed: SECRET"))
 		first.Event(podNamed("c\n\x1b[2J\xff"), warning("Odd", "\x00\x9b"))
 		before := lines(first.history.List())
 		first.end()
@@ -85,7 +87,8 @@ func TestHistorySurvivesRestarts(t *testing.T) {
 		second.Event(podNamed("a"), warning("Started", "m"))
 		list := second.history.List()
 		want := append([]string{"1 b Unhealthy: Readiness probe failed"}, before[1:]...)
-		want[2] = "1 c\n\x1b[2J� Odd: \x00�"
+		want[2] = "1 b Unhealthy: (combined from similar events): Liveness probe failed"
+		want[3] = "1 c\n\x1b[2J� Odd: \x00�"
 		expect(t, "after a restart", list, append(want, "1 a Started: m")...)
 		if e := list[1]; !e.First.Equal(began) || !e.Last.Equal(began.Add(time.Hour)) || e.Type != v1.EventTypeWarning || e.Component != Component || e.Object.UID != podNamed("a").UID {
 			t.Errorf("%+v", e)
@@ -223,6 +226,10 @@ func TestHistoryOfADamagedFile(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := begin(t, path)
 				expect(t, "read", l.history.List(), tc.read...)
+				synctest.Wait()
+				killed := NewHistory(path, New(1), logr.Discard())
+				_ = killed.Restore() // a file of a newer format is left alone
+				expect(t, "before anything new", killed.List(), tc.read...)
 				l.Event(podNamed("c"), warning("Three", "m"))
 				l.end()
 				if !strings.Contains(l.log.String(), tc.logged) || tc.logged == "" && l.log.String() != "" {
@@ -270,5 +277,35 @@ func TestHistoryWithoutADisk(t *testing.T) {
 	})
 	if leftovers, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || !cmp.Equal(leftovers, []string{path}) {
 		t.Errorf("%v, %v", leftovers, err)
+	}
+}
+
+// What isn't kept any more takes no room, however long the file can't be written, and isn't there afterwards.
+func TestHistoryOfAFloodWithoutADisk(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	path := filepath.Join(dir, "events.jsonl")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := New(1000)
+	h := NewHistory(path, r, logr.Discard())
+	for i := range 5000 {
+		r.Event(podNamed(fmt.Sprint(i)), warning("Wrong", strings.Repeat("x", maxStored)))
+		if i%100 == 0 {
+			h.save()
+		}
+	}
+	if len(h.dirty) > 3*len(h.kept) {
+		t.Errorf("%d to write, %d kept", len(h.dirty), len(h.kept))
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if !h.save() {
+		t.Fatal("not written")
+	}
+	again := NewHistory(path, New(1), logr.Discard())
+	if err := again.Restore(); err != nil || len(again.kept) != len(h.kept) {
+		t.Errorf("%d restored of %d: %v", len(again.kept), len(h.kept), err)
 	}
 }
