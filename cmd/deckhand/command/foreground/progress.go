@@ -129,7 +129,7 @@ func Wrong(s *local.Snapshot) []string {
 		if v.Done() {
 			done++
 		} else if rank(v) == 0 || slices.ContainsFunc(v.Waits, fails) {
-			lines = append(lines, terminal.Line(fmt.Sprintf("  %s/%s: %s", v.Pod.Namespace, v.Pod.Name, describe(v))))
+			lines = append(lines, "  "+terminal.Line(fmt.Sprintf("%s/%s: %s", v.Pod.Namespace, v.Pod.Name, describe(v))))
 		}
 	}
 	problems, more := show.FirstProblems(s.Problems)

@@ -357,8 +357,11 @@ func TestShowEndsOnceAllIsWellForLong(t *testing.T) {
 		}
 		snapshots <- snapshot(crashed)
 		time.Sleep(time.Minute)
-		if want := "0 of 1 pods ready"; !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "\n  default/web: ContainerCreating, 0/1 ready, 1 restart (container c: ended with exit code 3)") && false {
-			t.Errorf("want %s in\n%s", want, out)
+		synctest.Wait()
+		for _, want := range []string{"0 of 1 pods ready", "\n  default/web: ContainerCreating, 0/1 ready, 1 restart (container c: ended with exit code 3)"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("want %s in\n%s", want, out)
+			}
 		}
 		snapshots <- snapshot(podView("web", true))
 		time.Sleep(10*time.Second + time.Millisecond)
