@@ -14,20 +14,36 @@ import (
 // processes are moved into (systemCgroups) doesn't tell that: memory stays charged to the group in which a process touched it first,
 // and processes that are in groups of their own, or were started since, aren't moved. The counters are those of the last sample: the
 // figures are read one after the other, and these may not go down.
-type rest struct{ cpu, faults, majorFaults uint64 }
+type rest struct {
+	cpu, faults, majorFaults uint64
+	// groups are those that have had figures, by path.
+	groups map[string]measured
+}
 
-// update sets the sample's Rest, whose pressure and limits are those of the control group. The rates have to be known.
+// measured is which figures of a group there were, and in how many samples in a row some of them have been missing since.
+type measured struct {
+	cpu, memory bool
+	missing     int
+}
+
+// maxMissing is for how many samples a group may fail to be read before it counts as gone.
+const maxMissing = 5
+
+// update sets the sample's Rest, whose pressure and limits are those of the control group. The rates have to be known. While a
+// group can't be read there is no Rest: what that group uses would count as misc's, whose counters couldn't go back.
 func (r *rest) update(s *Sample) {
 	i := slices.IndexFunc(s.System, isMisc)
 	if i < 0 || s.Node.CPU == nil || s.Node.Memory == nil {
 		return
 	}
 	cpu, memory, rate := *s.Node.CPU, *s.Node.Memory, s.Node.Rate
+	missing := false
 	for i := range s.System {
 		o := &s.System[i]
 		if isMisc(*o) || slices.ContainsFunc(s.System[:i], o.equals) || slices.ContainsFunc(s.System, o.isWithin) {
 			continue
 		}
+		missing = r.misses(&o.Group) || missing
 		if o.CPU != nil {
 			subtract(&cpu.Usage, o.CPU.Usage)
 		}
@@ -43,6 +59,9 @@ func (r *rest) update(s *Sample) {
 			subtract(&memory.MajorPageFaults, m.MajorPageFaults)
 		}
 	}
+	if missing {
+		return
+	}
 	for _, c := range [...]struct{ now, last *uint64 }{
 		{&cpu.Usage, &r.cpu}, {&memory.PageFaults, &r.faults}, {&memory.MajorPageFaults, &r.majorFaults},
 	} {
@@ -55,6 +74,21 @@ func (r *rest) update(s *Sample) {
 	}
 	s.Rest = s.System[i].Group
 	s.Rest.At, s.Rest.CPU, s.Rest.Memory, s.Rest.Rate = s.Node.At, &cpu, &memory, rate
+}
+
+// misses reports whether the group lacks figures that it had, and isn't gone.
+func (r *rest) misses(g *Group) bool {
+	if r.groups == nil {
+		r.groups = map[string]measured{}
+	}
+	m := r.groups[g.Path]
+	if (!m.cpu || g.CPU != nil) && (!m.memory || g.Memory != nil) || m.missing == maxMissing {
+		r.groups[g.Path] = measured{cpu: g.CPU != nil, memory: g.Memory != nil}
+		return false
+	}
+	m.missing++
+	r.groups[g.Path] = m
+	return true
 }
 
 func subtract(from *uint64, amount uint64) { *from -= min(amount, *from) }

@@ -72,3 +72,35 @@ func TestNoMiscWithoutItsGroup(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// What a group uses whose figures can't be read for once isn't misc's; that of a group that is gone is.
+func TestNoMiscWhileAGroupCannotBeRead(t *testing.T) {
+	r := new(rest)
+	sample := func(change func(*Group)) *Group {
+		s := &Sample{Node: used("/", 1000), System: []System{{Name: "misc", Group: used("/system", 3)}, {Name: "pods", Group: used("/kubepods", 100)}}}
+		change(&s.System[1].Group)
+		r.update(s)
+		return &s.Rest
+	}
+	all := func(*Group) {}
+	for name, failed := range map[string]func(*Group){"CPU": func(g *Group) { g.CPU = nil }, "memory": func(g *Group) { g.Memory = nil }} {
+		sample(all)
+		for range maxMissing {
+			if got := sample(failed); got.CPU != nil || got.Memory != nil {
+				t.Errorf("%s: %+v, %+v", name, got.CPU, got.Memory)
+			}
+		}
+		if got := sample(all); got.CPU == nil || got.CPU.Usage != 900 || got.Memory.PageFaults != 900 {
+			t.Errorf("%s: afterwards %+v, %+v", name, got.CPU, got.Memory)
+		}
+	}
+	gone := func(g *Group) { g.CPU, g.Memory = nil, nil }
+	for range maxMissing {
+		sample(gone)
+	}
+	for range 2 {
+		if got := sample(gone); got.CPU == nil || got.CPU.Usage != 1000 {
+			t.Errorf("a group that is gone: %+v", got.CPU)
+		}
+	}
+}
