@@ -96,6 +96,9 @@ func (m Malformed) Error() string {
 	return fmt.Sprintf("%s %q of the API server can't be decoded: %s", m.Resource, name, text[:min(len(text), maxReason)])
 }
 
+// Identified reports whether it is known which object it is.
+func (m Malformed) Identified() bool { return m.UID != "" || m.Name != "" }
+
 // maxReason is how much is said of why an object can't be decoded, in bytes: what is wrong may be in it.
 const maxReason = 300
 

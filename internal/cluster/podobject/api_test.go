@@ -106,8 +106,14 @@ func TestMalformedPod(t *testing.T) {
 	if c.Get("1") == nil || c.Get("2") == nil || len(c.Problems()) != 1 {
 		t.Errorf("a list with it: %v, %v, %+v", c.Get("1"), c.Get("2"), c.Problems())
 	}
-	events <- event("DELETED", fmt.Sprintf(bad, 14))
-	until("gone", func() bool { return c.Get("2") == nil && len(c.Problems()) == 0 })
+	lists <- list(`7,` + strings.Replace(fmt.Sprintf(good, "a", "4"), `"5"`, `"14"`, 1))
+	events <- event("ERROR", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"reason":"Expired"}`)
+	until("listed with one that may be any", func() bool { return c.Get("4") != nil })
+	if c.Get("1") != nil || c.Get("2") == nil {
+		t.Errorf("a list with one that may be any: %v, %v", c.Get("1"), c.Get("2"))
+	}
+	events <- event("DELETED", fmt.Sprintf(bad, 15))
+	until("gone", func() bool { return c.Get("2") == nil && len(c.Problems()) == 1 })
 }
 
 func answer(w http.ResponseWriter, text string) {

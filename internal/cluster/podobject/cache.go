@@ -212,8 +212,10 @@ func (s *sight) Listed(all apiclient.List) {
 	for uid := range c.byUID {
 		gone[uid] = true
 	}
+	unidentified := false
 	for _, m := range all.Malformed {
 		delete(gone, c.refuse(m, had))
+		unidentified = unidentified || !m.Identified()
 	}
 	for _, o := range all.Objects {
 		p, ok := o.(*v1.Pod)
@@ -230,6 +232,10 @@ func (s *sight) Listed(all apiclient.List) {
 		changed = append(changed, p.UID)
 	}
 	for uid := range gone {
+		// One that can't be decoded nor identified may be any of those, unless another has its name by now.
+		if unidentified && c.byName[nameOf(c.byUID[uid])] == uid {
+			continue
+		}
 		c.drop(uid)
 		changed = append(changed, uid)
 	}
