@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/clusterobjects"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
@@ -284,6 +286,65 @@ func TestServices(t *testing.T) {
 		synctest.Wait()
 		if got := names(2); !slices.Equal(got, []string{"b", "d"}) || a.count("watch Service ") != 1 {
 			t.Errorf("another pod: %q, %d watches", got, a.count("watch Service "))
+		}
+	})
+}
+
+// scripted is an API server whose watches are told what a test tells.
+type scripted struct {
+	*api
+	sights chan apiclient.Sight
+}
+
+func (s scripted) Watch(ctx context.Context, _ apiclient.Resource, _ string, _ apiclient.Selectors, to apiclient.Sight) {
+	s.sights <- to
+	<-ctx.Done()
+}
+
+// TestMalformedServices: what was known of a Service that can't be decoded goes on, through lists too, until it is deleted.
+func TestMalformedServices(t *testing.T) {
+	server := scripted{}
+	during(t, func(c *clusterobjects.Config) {
+		server = scripted{c.API.(*api), make(chan apiclient.Sight, 1)}
+		c.API = &server
+	}, func(t *testing.T, _ *api, r *objecttest.Realm) {
+		service := func(name string) *v1.Service { return &v1.Service{ObjectMeta: named(name)} }
+		malformed := func(name string) apiclient.Malformed {
+			return apiclient.Malformed{Namespace: "default", Name: name, Err: errors.New("no")}
+		}
+		list := func(bad []apiclient.Malformed, good ...string) (l apiclient.List) {
+			for _, name := range good {
+				l.Objects = append(l.Objects, service(name))
+			}
+			l.Malformed = bad
+			return l
+		}
+		deleted := malformed("a")
+		deleted.Deleted = true
+		_, _ = r.For(apiPod(1)).Services(t.Context(), "default")
+		to := <-server.sights
+		for _, step := range []struct {
+			name string
+			do   func()
+			want []string
+		}{
+			{"all can be decoded", func() { to.Listed(list(nil, "a", "b", "c")) }, []string{"a", "b", "c"}},
+			{"one can't", func() { to.Malformed(malformed("a")) }, []string{"a", "b", "c"}},
+			{"nor in a list, where another has gone", func() { to.Listed(list([]apiclient.Malformed{malformed("a")}, "b")) }, []string{"a", "b"}},
+			{"one of which nothing was known", func() { to.Listed(list([]apiclient.Malformed{malformed("a"), malformed("d")}, "b")) }, []string{"a", "b"}},
+			{"one that may be any", func() { to.Listed(list([]apiclient.Malformed{{Err: errors.New("no")}}, "c")) }, []string{"a", "b", "c"}},
+			{"it is deleted", func() { to.Malformed(deleted) }, []string{"b", "c"}},
+			{"it has gone from a list", func() { to.Listed(list([]apiclient.Malformed{malformed("c")})) }, []string{"c"}},
+		} {
+			step.do()
+			services, err := r.For(apiPod(1)).Services(t.Context(), "default")
+			var got []string
+			for _, s := range services {
+				got = append(got, s.Name)
+			}
+			if slices.Sort(got); err != nil || !slices.Equal(got, step.want) {
+				t.Errorf("%s: %q, %v", step.name, got, err)
+			}
 		}
 	})
 }

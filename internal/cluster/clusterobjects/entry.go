@@ -230,7 +230,14 @@ func (s *sight) Listed(list apiclient.List) {
 				put(all, service)
 			}
 		}
-		s.finder.take(s.entry, func(e *entry) { e.services = all })
+		s.finder.take(s.entry, func(e *entry) {
+			before := e.services
+			if before == nil && len(list.Malformed) > 0 {
+				before = s.finder.conf.Known.Services()
+			}
+			carry(all, before, list.Malformed)
+			e.services = all
+		})
 		return
 	}
 	for _, o := range list.Objects {
@@ -244,10 +251,47 @@ func (s *sight) Listed(list apiclient.List) {
 	}
 }
 
-// Malformed has what was known of the object count on. Of a Service, all else is worth more than the one.
+// carry has what was known of Services count on that can't be decoded; of any that isn't listed, if it isn't known which they are.
+func carry(all, before map[string]map[string]*v1.Service, malformed []apiclient.Malformed) {
+	for _, m := range malformed {
+		if !m.Identified() {
+			for namespace, services := range before {
+				for name := range services {
+					carryOne(all, before, namespace, name)
+				}
+			}
+			return
+		}
+		carryOne(all, before, m.Namespace, m.Name)
+	}
+}
+
+func carryOne(all, before map[string]map[string]*v1.Service, namespace, name string) {
+	known := before[namespace][name]
+	if known == nil || all[namespace][name] != nil {
+		return
+	}
+	if all[namespace] == nil {
+		all[namespace] = map[string]*v1.Service{}
+	}
+	all[namespace][name] = known
+}
+
+// dropService takes in that a Service has gone. The lock is held.
+func (s *sight) dropService(namespace, name string) {
+	delete(s.entry.services[namespace], name)
+	s.finder.conf.Known.DropService(namespace, name)
+}
+
+// Malformed has what was known of the object count on, unless it has gone. Of a Service, all else is worth more than the one.
 func (s *sight) Malformed(m apiclient.Malformed) {
 	switch {
 	case s.entry.key.Kind == object.Service:
+		if m.Deleted {
+			s.finder.mu.Lock()
+			defer s.finder.mu.Unlock()
+			s.dropService(m.Namespace, m.Name)
+		}
 	case m.Deleted:
 		s.missing()
 	default:
@@ -264,8 +308,7 @@ func (s *sight) Changed(kind watch.EventType, o runtime.Object) {
 		switch {
 		case !ok:
 		case kind == watch.Deleted:
-			delete(s.entry.services[service.Namespace], service.Name)
-			s.finder.conf.Known.DropService(service.Namespace, service.Name)
+			s.dropService(service.Namespace, service.Name)
 		default:
 			kept := put(s.entry.services, service)
 			s.finder.conf.Known.SetObject(object.Key{Kind: object.Service, Namespace: kept.Namespace, Name: kept.Name}, kept)
