@@ -25,8 +25,11 @@ const (
 	maxSmall = 1 << 20
 	// maxObject bounds an object, and an event of a watch.
 	maxObject = 16 << 20
-	// maxList bounds a list: of all Services of a large cluster, or of some hundred pods that are far larger than usual.
+	// maxList bounds a list: of some hundred pods that are far larger than usual.
 	maxList = 64 << 20
+	// maxServices bounds the list of Services, which are those of the whole cluster: 10,000 of them, with what wrote which field and with
+	// annotations, have more than 64 MiB.
+	maxServices = 256 << 20
 	// maxHeader bounds an answer's header.
 	maxHeader = 256 << 10
 )

@@ -35,7 +35,7 @@ func endless(code int, contentType, begin string, filling byte, compressed bool)
 		}
 		w.WriteHeader(code)
 		_, _ = io.WriteString(to, begin)
-		for range maxList>>20 + 4 {
+		for range maxServices>>20 + 4 {
 			if _, err := to.Write(block); err != nil {
 				return
 			}
@@ -71,6 +71,10 @@ func TestAnswersAreBounded(t *testing.T) {
 			_, err := c.List(t.Context(), Nodes, "", Selectors{})
 			return err
 		}, "the answer is larger than 64 MiB"},
+		"a list of Services": {endless(200, "application/json", `{"kind":"ServiceList","metadata":{},"items":[`, ' ', true), func(c *rigged) error {
+			_, err := c.List(t.Context(), Services, "", Selectors{})
+			return err
+		}, "the answer is larger than 256 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, listen(t), nil, c.handle)
