@@ -176,8 +176,10 @@ type keeping struct {
 	// repairs is how many there were without calm, the last at repaired.
 	repairs  int
 	repaired time.Time
-	// failures is how many tries have failed since one that didn't.
+	// failures is how many tries have failed since one that didn't. Host ports aren't touched before retry then: each
+	// try to make a pod's ports changes netfilter, which wakes us.
 	failures int
+	retry    time.Time
 	// pending is what is still to be looked at, since the last try failed or had to wait.
 	pending parts
 }
@@ -192,7 +194,9 @@ func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
 	}
 	if !s.repaired.IsZero() && now.Sub(s.repaired) >= calm {
 		s.repairs, s.repaired = 0, time.Time{}
-		s.setProblem("", now)
+		if s.failures == 0 {
+			s.setProblem("", now)
+		}
 	}
 	if due := s.repaired.Add(repairPause); s.repairs > 1 && now.Before(due) {
 		return due
@@ -200,7 +204,8 @@ func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
 	if s.pending == (parts{}) {
 		return s.soonest(next)
 	}
-	made, again, err := s.repair(ctx)
+	waiting := s.failures > 0 && now.Before(s.retry)
+	made, again, err := s.repair(ctx, !waiting)
 	if ctx.Err() != nil {
 		return time.Time{}
 	}
@@ -219,8 +224,14 @@ func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
 		if s.setProblem("parts of the pod network can't be made again, and this is tried again all the time: "+err.Error(), now) {
 			s.config.Log.Error(err, "Can't make the pod network again", "bridge", s.config.Network.Bridge)
 		}
-		s.failures++
-		return now.Add(min(lookGap<<min(s.failures, 20), longestPause))
+		if !waiting {
+			s.failures++
+			s.retry = now.Add(min(lookGap<<min(s.failures, 20), longestPause))
+		}
+		return s.retry
+	}
+	if waiting {
+		return s.retry
 	}
 	s.failures = 0
 	switch {
@@ -250,8 +261,8 @@ func (s *keeping) soonest(next time.Time) time.Time {
 }
 
 // repair makes again what is missing of the pending parts and says what that was. again is when to look
-// again at rules that may be missing for a good reason.
-func (s *keeping) repair(ctx context.Context) (made []string, again time.Time, err error) {
+// again at rules that may be missing for a good reason. Without mayMap host ports are left as they are.
+func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again time.Time, err error) {
 	n := s.config.Network
 	var errs []error
 	if s.pending.rules { // the guard before the bridge
@@ -275,6 +286,9 @@ func (s *keeping) repair(ctx context.Context) (made []string, again time.Time, e
 		if err != nil {
 			return made, again, errors.Join(append(errs, err)...)
 		}
+	}
+	if !mayMap {
+		return made, again, errors.Join(errs...)
 	}
 	errs = append(errs, s.unmapGone(ctx, attached))
 	if s.pending.rules {
