@@ -236,6 +236,75 @@ func TestMasquerade(t *testing.T) {
 	}
 }
 
+// Where only one of a prefix's two rules was removed, they are in order again; copies are removed, too.
+func TestIPTablesOrderAndCopies(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		n := network(t, "10.9.0.0/24,fd00:9::/64")
+		all := n.iptables(t.Context())
+		if err := n.EnsureRules(t.Context(), IPTables); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range all {
+			rules(t, append([]string{r.program}, r.command("-D")...)...)
+			if err := n.EnsureRules(t.Context(), IPTables); err != nil {
+				t.Fatal(err)
+			}
+			for _, program := range []string{"iptables", "ip6tables"} {
+				got := rules(t, program, "-t", "nat", "-S", "POSTROUTING")
+				first, last := strings.Index(got, "-j RETURN"), strings.Index(got, "-j MASQUERADE")
+				if first < 0 || last < first || strings.Count(got, "-j ") != 2 {
+					t.Errorf("without %v %s made\n%s", r.rule, program, got)
+				}
+			}
+		}
+		for range 2 {
+			for _, r := range all {
+				rules(t, append([]string{r.program}, r.command("-A")...)...)
+			}
+		}
+		if err := n.RemoveRules(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if left := rules(t, "iptables-save") + rules(t, "ip6tables-save"); strings.Contains(left, n.table()) {
+			t.Errorf("left is:\n%s", left)
+		}
+	})
+}
+
+// A check that fails says nothing of the rule: no second one is made, and none is called missing.
+func TestIPTablesCheckFails(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		n := network(t, "10.9.0.0/24")
+		if err := n.EnsureRules(t.Context(), IPTables); err != nil {
+			t.Fatal(err)
+		}
+		real, err := exec.LookPath("iptables")
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := rules(t, real, "-t", "nat", "-S")
+		dir := t.TempDir()
+		path := filepath.Join(dir, "iptables")
+		write(t, path, "#!/bin/sh\ncase \" $* \" in *' -C '*) exit 4;; esac\nexec "+real+" \"$@\"\n")
+		if err := os.Chmod(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+		if text, err := n.rules(t.Context(), IPTables); err == nil {
+			t.Errorf("the rules are %q", text)
+		}
+		if err := n.EnsureRules(t.Context(), IPTables); err == nil {
+			t.Error("rules are made though nobody knows which are there")
+		}
+		if err := n.RemoveRules(t.Context()); err == nil {
+			t.Error("rules count as removed though nobody knows which are there")
+		}
+		if after := rules(t, real, "-t", "nat", "-S"); after != before {
+			t.Errorf("the rules are\n%s\nand were\n%s", after, before)
+		}
+	})
+}
+
 func TestRemoveEmptyPortmap(t *testing.T) {
 	isolated(t, func(t *testing.T) {
 		ctx := context.Background()

@@ -154,10 +154,11 @@ func (n Network) RemoveRules(ctx context.Context) error {
 	}
 	if _, err := lookProgram("iptables"); err == nil {
 		for _, r := range n.iptables(ctx) {
-			if !r.there(ctx) {
-				continue
+			err := r.remove(ctx)
+			if err != nil && ctx.Err() == nil && try(ctx, r.program, "-w", "-t", r.table, "-S", r.chain) != nil {
+				continue // The program doesn't work on this host, so it has made nothing.
 			}
-			errs = append(errs, try(ctx, r.program, r.command("-D")...))
+			errs = append(errs, err)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -172,14 +173,39 @@ type iptablesRule struct {
 	// op is -A, or -I for what has to come before what others have in the chain.
 	op   string
 	rule []string
+	// later is a rule that has to come after this one, if any.
+	later []string
 }
 
 func (r iptablesRule) command(op string) []string {
 	return append([]string{"-w", "-t", r.table, op, r.chain}, r.rule...)
 }
 
-func (r iptablesRule) there(ctx context.Context) bool {
-	return try(ctx, r.program, r.command("-C")...) == nil
+// there reports whether the chain has the rule. Only the exit status 1 says that it doesn't: others are of a lock, memory
+// or a kernel module, and a rule that is taken for missing would be made twice.
+func (r iptablesRule) there(ctx context.Context) (bool, error) {
+	err := try(ctx, r.program, r.command("-C")...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// mostCopies bounds how many copies of a rule are deleted.
+const mostCopies = 100
+
+// remove deletes the rule and all its copies.
+func (r iptablesRule) remove(ctx context.Context) error {
+	for range mostCopies {
+		if there, err := r.there(ctx); !there {
+			return err
+		}
+		if err := try(ctx, r.program, r.command("-D")...); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s %s: there are more than %d copies", r.program, strings.Join(r.command("-D"), " "), mostCopies)
 }
 
 // iptables are the network's rules in the order in which they are made; they can be deleted in any.
@@ -191,7 +217,8 @@ func (n Network) iptables(ctx context.Context) []iptablesRule {
 			continue // A host without IPv6; one with it has the kernel's own check.
 		}
 		for _, match := range []string{"-s", "-d"} {
-			rules = append(rules, iptablesRule{l.iptables, "raw", "PREROUTING", "-I", append(slices.Clone(comment), "-i", n.Bridge, match, l.prefix, "-j", "DROP")})
+			rules = append(rules, iptablesRule{program: l.iptables, table: "raw", chain: "PREROUTING", op: "-I",
+				rule: append(slices.Clone(comment), "-i", n.Bridge, match, l.prefix, "-j", "DROP")})
 		}
 	}
 	for _, p := range n.Prefixes {
@@ -200,20 +227,31 @@ func (n Network) iptables(ctx context.Context) []iptablesRule {
 			program = "ip6tables"
 		}
 		_, mc := multicast(p)
-		for _, rule := range [][]string{
-			{"-s", p.String(), "-d", p.String(), "-j", "RETURN"},
-			{"-s", p.String(), "!", "-d", mc, "-j", "MASQUERADE"},
-		} {
-			rules = append(rules, iptablesRule{program, "nat", "POSTROUTING", "-A", append(slices.Clone(comment), rule...)})
-		}
+		within := iptablesRule{program: program, table: "nat", chain: "POSTROUTING", op: "-A",
+			rule: append(slices.Clone(comment), "-s", p.String(), "-d", p.String(), "-j", "RETURN")}
+		beyond := within
+		beyond.rule = append(slices.Clone(comment), "-s", p.String(), "!", "-d", mc, "-j", "MASQUERADE")
+		within.later = beyond.rule
+		rules = append(rules, within, beyond)
 	}
 	return rules
 }
 
 func (n Network) ensureIPTables(ctx context.Context) error {
 	for _, r := range n.iptables(ctx) {
-		if r.there(ctx) {
+		there, err := r.there(ctx)
+		if err != nil {
+			return err
+		}
+		if there {
 			continue
+		}
+		if r.later != nil { // it is made again after this one
+			later := r
+			later.rule = r.later
+			if err := later.remove(ctx); err != nil {
+				return err
+			}
 		}
 		if err := try(ctx, r.program, r.command(r.op)...); err != nil {
 			return err
@@ -227,8 +265,8 @@ func (n Network) ensureIPTables(ctx context.Context) error {
 func (n Network) rules(ctx context.Context, backend Backend) (string, error) {
 	if backend == IPTables {
 		for _, r := range n.iptables(ctx) {
-			if !r.there(ctx) {
-				return "", nil
+			if there, err := r.there(ctx); !there {
+				return "", err
 			}
 		}
 		return "there", nil
