@@ -29,8 +29,8 @@ type refresherConfig struct {
 	// a pod that nobody wants.
 	Look func(context.Context, *volumestate.Wanted, *v1.Pod) volumestate.Sight
 	Pod  func(types.UID) *v1.Pod
-	// Refresh brings one volume up to date, and reports whether it wasn't.
-	Refresh func(context.Context, *volumestate.Mounted, *v1.Pod) (changed bool, err error)
+	// Refresh brings one volume up to date, and reports whether it wasn't, and whether old content stayed because it is held.
+	Refresh func(context.Context, *volumestate.Mounted, *v1.Pod) (changed, held bool, err error)
 	// RecordEvent records an event.
 	RecordEvent func(*v1.Pod, pod.Event)
 	// Wake is filled when Pass is to be called again.
@@ -72,6 +72,9 @@ type state struct {
 	// renew is when something that it is made from is due to be renewed; zero for never.
 	renew time.Time
 }
+
+// heldGrace is how long old content that containers have parts of (subPath) stays until the volume is tidied again.
+const heldGrace = 5 * time.Minute
 
 // maxJitter spreads renewals that are due at the same time.
 const maxJitter = 10 * time.Second
@@ -223,13 +226,16 @@ func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sig
 			if p := k.conf.Pod(e.Place.UID); p != nil {
 				s.pod = p
 			}
-			changed, err := k.conf.Refresh(ctx, e, s.pod)
+			changed, held, err := k.conf.Refresh(ctx, e, s.pod)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			s.tidy = time.Time{}
-			if changed && !s.seen.Same(sight) {
+			switch {
+			case changed && !s.seen.Same(sight):
 				s.tidy = time.Now().Add(atomicwriter.Grace)
+			case held:
+				s.tidy = time.Now().Add(heldGrace)
 			}
 			k.recordResult(s, sight, err)
 			return err

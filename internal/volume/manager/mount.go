@@ -92,13 +92,15 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 		r.Spec.Volume = r.Spec.Volume.DeepCopy()
 		r.Spec.Volume.PersistentVolumeClaim.ReadOnly = false
 	}
-	if err := m.hold(w, &r); err != nil {
+	held, err := m.hold(w, &r)
+	if err != nil {
 		return volume.Mounted{}, err
 	}
 	got, err := w.Plugin.Mount(ctx, r)
 	if err != nil {
 		return volume.Mounted{}, err
 	}
+	got.Updated = got.Updated || *held // there is old content to remove as well
 	if w.Writable {
 		got.ReadOnly, got.Ownership = true, false // the one that isn't read-only sees to the files' group
 	}
@@ -139,32 +141,43 @@ func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w 
 }
 
 // hold has the parts that containers are to mount outlive an update of the volume. Parts are made by operations on the volume as well, so that none
-// comes while it is updated.
-func (m *Manager) hold(w *volumestate.Wanted, r *volume.Request) (err error) {
-	if _, ok := w.Plugin.(volume.Live); ok {
-		r.Held, err = m.conf.SubPaths.Held(w.Place.UID, w.Place.Name)
+// comes while it is updated. After the update, held says whether old content stayed for them.
+func (m *Manager) hold(w *volumestate.Wanted, r *volume.Request) (held *bool, err error) {
+	held = new(bool)
+	if _, ok := w.Plugin.(volume.Live); !ok {
+		return held, nil
 	}
-	return err
+	parts, err := m.conf.SubPaths.Held(w.Place.UID, w.Place.Name)
+	if parts != nil {
+		r.Held = func(device, inode uint64) bool {
+			is := parts(device, inode)
+			*held = *held || is
+			return is
+		}
+	}
+	return held, err
 }
 
-// refresh brings the content of a volume of the pod up to date, and reports whether it wasn't.
-func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod) (changed bool, err error) {
+// refresh brings the content of a volume of the pod up to date, and reports whether it wasn't, and whether old content
+// stayed for containers that are to mount parts of it.
+func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod) (changed, held bool, err error) {
 	live, ok := e.Plugin.(volume.Live)
 	if !ok {
-		return false, nil
+		return false, false, nil
 	}
 	r := volume.Request{Pod: p, Objects: e.Objects, Spec: e.Spec, Place: m.layout.Place(e.Place), InUse: m.conf.Running(e.Place.UID)}
-	if err := m.hold(e.Wanted, &r); err != nil {
-		return false, err
+	stayed, err := m.hold(e.Wanted, &r)
+	if err != nil {
+		return false, false, err
 	}
 	began := time.Now()
 	changed, err = live.Refresh(ctx, r)
 	if ctx.Err() != nil {
-		return false, ctx.Err()
+		return false, false, ctx.Err()
 	}
 	m.conf.Meter.Operation(e.Plugin.Name(), "volume_mount", time.Since(began), err != nil)
 	if changed {
 		m.log.V(2).Info("Volume updated", "pod", klog.KRef(p.Namespace, p.Name), "volumeName", e.Name())
 	}
-	return changed, err
+	return changed, *stayed, err
 }

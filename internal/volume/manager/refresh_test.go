@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -65,6 +67,8 @@ type follower struct {
 	pods []*v1.Pod
 	// changes says that each refresh changes something.
 	changes bool
+	// old is a file of old content that a refresh finds; empty for none.
+	old string
 }
 
 func (*follower) Supports(s volume.Spec) bool {
@@ -75,6 +79,10 @@ func (f *follower) Refresh(_ context.Context, r volume.Request) (bool, error) {
 	f.mu.Lock()
 	f.pods = append(f.pods, r.Pod)
 	f.mu.Unlock()
+	var st unix.Stat_t
+	if r.Held != nil && unix.Lstat(f.old, &st) == nil {
+		r.Held(st.Dev, st.Ino)
+	}
 	return f.changes, f.call("refresh", r.Spec.Name())
 }
 
@@ -306,6 +314,35 @@ func TestWhatHasChangedIsRemovedLater(t *testing.T) {
 		time.Sleep(time.Hour)
 		if n := count(); n != 2 {
 			t.Errorf("refreshed %d times: without a change nothing is to be removed", n)
+		}
+	})
+}
+
+// Old content that a container has a part of (subPath) is removed once it hasn't any more.
+func TestWhatIsHeldIsRemovedLater(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		w.setConfigMap("web", map[string]string{"a": "1"})
+		p := w.want(newPod(configMap("conf", "web")))
+		f.old = filepath.Join(w.root, "pods", string(p.UID), volumestate.SubPaths, "conf", "main", "0")
+		must(t, m.Prepare(t.Context(), p, w))
+		must(t, os.MkdirAll(filepath.Dir(f.old), 0o700))
+		must(t, os.WriteFile(f.old, nil, 0o600))
+		refreshed := func(within time.Duration) int {
+			time.Sleep(within)
+			synctest.Wait()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			n := len(f.pods)
+			f.pods = nil
+			return n
+		}
+		w.setConfigMap("web", map[string]string{"a": "2"})
+		if n := refreshed(time.Hour); n < 2 || n > 30 {
+			t.Errorf("refreshed %d times in an hour in which it was held", n)
+		}
+		must(t, os.RemoveAll(filepath.Dir(f.old)))
+		if n := refreshed(time.Hour); n != 1 {
+			t.Errorf("refreshed %d times afterwards, want once", n)
 		}
 	})
 }
