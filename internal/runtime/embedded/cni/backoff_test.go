@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/vishvananda/netlink"
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
@@ -91,6 +93,44 @@ func TestKeeperBacksOff(t *testing.T) {
 		s.round(t.Context(), next)
 		if p.adds() != 3 || s.failures != 0 || keeper.Problem().Message != "" {
 			t.Errorf("at last %d ADDs, %d failures, problem %+v", p.adds(), s.failures, keeper.Problem())
+		}
+	})
+}
+
+// What a power cut left of a sandbox's CNI result keeps nothing from being made again, and is logged once. One that was just
+// written is read again soon.
+func TestKeeperIgnoresBrokenResults(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		n, p := network(t, "10.9.0.0/24"), fakePlugin(t)
+		published(t, n)
+		write(t, p.works, "")
+		for i, text := range []string{"", `{"kind": "cniCa`, `{"result": 1}`, "{}", "\x00\x00"} {
+			write(t, n.result(strings.Repeat("0", 63)+strconv.Itoa(i)), text)
+		}
+		logged := 0
+		keeper := NewKeeper(KeeperConfig{Network: n, Backend: NFTables, Portmap: func() (string, error) { return p.path, nil }, Restored: func(string) {},
+			Log: funcr.New(func(_, args string) {
+				if strings.Contains(args, "unreadable") {
+					logged++
+				}
+			}, funcr.Options{})})
+		s := keeping{Keeper: keeper, restored: map[string]bool{}, suspects: map[string]time.Time{}}
+		now := time.Now()
+		keeper.watching()
+		if next := s.round(t.Context(), now); next.IsZero() || next.After(now.Add(2*settle)) || logged != 0 {
+			t.Errorf("while they may be written, the next look is after %s; %d were logged", next.Sub(now), logged)
+		}
+		for i := range 5 {
+			if err := os.Chtimes(n.result(strings.Repeat("0", 63)+strconv.Itoa(i)), time.Time{}, now.Add(-time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			keeper.watching()
+			s.round(t.Context(), now)
+		}
+		if p.adds() == 0 || logged != 5 || keeper.Problem().Message != "" {
+			t.Errorf("%d ADDs, %d lines, problem %+v", p.adds(), logged, keeper.Problem())
 		}
 	})
 }

@@ -55,6 +55,8 @@ const (
 	lookGap = 200 * time.Millisecond
 	// settle is how long host ports may be missing of a pod, as they are while it is taken down.
 	settle = time.Second
+	// writing is how old an unreadable CNI result may be and still be one that is being written.
+	writing = 5 * time.Second
 	// repairPause is how long repairs are apart at least, where another program undoes each of them. After foughtAfter
 	// repairs, none of which held for calm, that is a problem.
 	repairPause = time.Second
@@ -173,6 +175,8 @@ type keeping struct {
 	// have been too late for their teardown.
 	suspects map[string]time.Time
 	restored map[string]bool
+	// broken are the sandboxes whose results were logged as unreadable.
+	broken map[string]bool
 	// repairs is how many there were without calm, the last at repaired.
 	repairs  int
 	repaired time.Time
@@ -274,8 +278,9 @@ func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again
 			return made, again, err
 		}
 	}
-	attached, err := n.attachments()
+	attached, unread, err := n.attachments()
 	errs = append(errs, err)
+	soon := s.leaveOut(unread)
 	attached, bridge, err := s.plugged(attached)
 	if err != nil {
 		return made, again, errors.Join(append(errs, err)...)
@@ -296,7 +301,29 @@ func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again
 		ports, again, err = s.repairPorts(ctx, attached, len(made) > 0)
 		made, errs = append(made, ports...), append(errs, err)
 	}
+	if again.IsZero() || !soon.IsZero() && soon.Before(again) {
+		again = soon
+	}
 	return made, again, errors.Join(errs...)
+}
+
+// leaveOut logs each broken result once. again is when to read those again that may still be written.
+func (s *keeping) leaveOut(unread []*broken) (again time.Time) {
+	now := time.Now()
+	logged := map[string]bool{}
+	for _, b := range unread {
+		if age := now.Sub(b.written); age >= 0 && age < writing {
+			again = now.Add(settle)
+			continue
+		}
+		if !s.broken[b.sandbox] {
+			s.config.Log.Info("Ignoring an unreadable CNI result; the sandbox's connection and host ports aren't made again if they are removed",
+				"file", s.config.Network.result(b.sandbox), "reason", b.Error())
+		}
+		logged[b.sandbox] = true
+	}
+	s.broken = logged
+	return again
 }
 
 // repairRules makes the network's own rules again where they aren't as they were.

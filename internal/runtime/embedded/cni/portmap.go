@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/knftables"
 )
@@ -83,13 +84,29 @@ type attachment struct {
 // maxResult bounds how much of one remembered result is read, in bytes.
 const maxResult = 4 << 20
 
-// attachments are those of all sandboxes whose network is set up. One that is taken down meanwhile is left out.
-func (n Network) attachments() ([]attachment, error) {
+// broken is the result of a sandbox that can't be understood. The library writes in place: it is being written, or the
+// machine lost power meanwhile.
+type broken struct {
+	sandbox string
+	written time.Time
+	err     error
+}
+
+func (b *broken) Error() string { return b.err.Error() }
+
+// attachments are those of all sandboxes whose network is set up. One that is taken down meanwhile is left out, and so are
+// those whose result is broken.
+func (n Network) attachments() ([]attachment, []*broken, error) {
 	var all []attachment
+	var left []*broken
 	var errs []error
 	for _, id := range n.Remembered() {
 		a, err := n.attachment(id)
 		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if b, ok := errors.AsType[*broken](err); ok {
+			left = append(left, b)
 			continue
 		}
 		if err != nil {
@@ -98,22 +115,39 @@ func (n Network) attachments() ([]attachment, error) {
 		}
 		all = append(all, a)
 	}
-	return all, errors.Join(errs...)
+	return all, left, errors.Join(errs...)
 }
 
+// attachment reads the result of a sandbox. The error is a *broken if that can't be understood.
 func (n Network) attachment(sandbox string) (attachment, error) {
 	f, err := os.Open(n.result(sandbox))
 	if err != nil {
 		return attachment{}, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return attachment{}, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxResult))
+	if err != nil {
+		return attachment{}, err
+	}
+	a, err := n.parse(sandbox, text)
+	if err != nil {
+		return attachment{}, &broken{sandbox: sandbox, written: info.ModTime(), err: err}
+	}
+	return a, nil
+}
+
+func (n Network) parse(sandbox string, text []byte) (attachment, error) {
 	// The library's cniCacheV1. containerd has no names of its own for the fields of a mapping; JSON's don't heed case here.
 	var kept struct {
 		NetNS          string
 		CapabilityArgs struct{ PortMappings json.RawMessage }
 		Result         json.RawMessage
 	}
-	if err := json.NewDecoder(io.LimitReader(f, maxResult)).Decode(&kept); err != nil {
+	if err := json.Unmarshal(text, &kept); err != nil {
 		return attachment{}, err
 	}
 	var result struct {
