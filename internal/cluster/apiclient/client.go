@@ -246,6 +246,13 @@ func (c *Client) call(ctx context.Context, class Class, r Resource, verb string,
 	})
 }
 
+type sentKey struct{}
+
+// whenSent has a function called when a call has had its turn, and is about to be sent.
+func whenSent(ctx context.Context, sent func()) context.Context {
+	return context.WithValue(ctx, sentKey{}, sent)
+}
+
 // do makes one request, whose answer is read and has at most so many bytes.
 func (c *Client) do(ctx context.Context, class Class, r Resource, verb string, most int64, build func(*rest.Request) *rest.Request, read func(rest.Result) error) error {
 	limit := callLimit
@@ -261,6 +268,9 @@ func (c *Client) do(ctx context.Context, class Class, r Resource, verb string, m
 	defer s.calls.Done()
 	if err := c.wait(ctx, class, verb, s); err != nil {
 		return err
+	}
+	if sent, ok := ctx.Value(sentKey{}).(func()); ok {
+		sent()
 	}
 	// client-go writes bodies to the context's logger.
 	quietly, o := withOutcome(klog.NewContext(ctx, logr.Discard()), most)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +62,102 @@ func TestRecoveryWakesWatches(t *testing.T) {
 			})
 		})
 	}
+}
+
+// flap has heartbeats fail and succeed in turn, and other calls answered by a handler.
+func flap(rest http.HandlerFunc) http.HandlerFunc {
+	var beats atomic.Int32
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !strings.HasSuffix(r.URL.Path, "/n1"):
+			rest(w, r)
+		case beats.Add(1)%2 == 1:
+			refusal(503, metav1.StatusReasonServiceUnavailable)(w, r)
+		default:
+			answer(200, node("1"))(w, r)
+		}
+	}
+}
+
+// What needs more time than a call gets after a recovery is answered all the same by a server that recovers again and again; and the time that a
+// call waits for its turn here isn't the server's.
+func TestRecoveriesLeaveTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		needs time.Duration
+		rate  Rate
+		away  bool
+	}{
+		"lists take long":        {needs: 2 * recoveredLimit, away: true},
+		"lists wait a long time": {rate: Rate{PerSecond: 0.1, Burst: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watched(t, func(t *testing.T, s *served, client *rigged) {
+				client.SetRates(c.rate, Rate{})
+				list := func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(c.needs)
+					answer(200, nodeList)(w, r)
+				}
+				s.set(flap(list), nil)
+				if c.rate.Burst > 0 {
+					_ = client.get(t.Context(), Calls) // what may be asked for at once
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				beaten := make(chan struct{})
+				go func() {
+					defer close(beaten)
+					for ; ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
+						_ = client.get(ctx, Heartbeat)
+					}
+				}()
+				defer func() { cancel(); <-beaten }()
+				began := time.Now()
+				_, told := client.follow(t)
+				if c.away {
+					told("away: doesn't answer")
+				}
+				told("listed 1 at 10")
+				if took := time.Since(began); took > 20*time.Second {
+					t.Errorf("listed after %s", took)
+				}
+			})
+		})
+	}
+}
+
+// A call that isn't answered when the server recovers, and fails by itself then, is made again soon.
+func TestRecoveryDuringACall(t *testing.T) {
+	watched(t, func(t *testing.T, s *served, c *rigged) {
+		_, told := c.follow(t)
+		told("listed 1 at 10")
+		down := refusal(503, metav1.StatusReasonServiceUnavailable)
+		s.set(down, down)
+		s.stream <- "end"
+		told("away: ServiceUnavailable")
+		time.Sleep(20 * time.Minute) // the wait is long by now
+		begun, fail := make(chan struct{}, 10), make(chan struct{})
+		hold := func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/n1") {
+				answer(200, node("1"))(w, r)
+				return
+			}
+			begun <- struct{}{}
+			<-fail
+			down(w, r)
+		}
+		s.set(hold, hold)
+		<-begun
+		if err := c.get(t.Context(), Heartbeat); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(recoveredLimit / 3)
+		s.set(nil, nil)
+		began := time.Now()
+		close(fail)
+		told("listed 1 at 10")
+		if took := time.Since(began); took > firstDelay {
+			t.Errorf("listed after %s", took)
+		}
+	})
 }
 
 // A watch that fails while all else is well isn't tried again for each call that succeeds.

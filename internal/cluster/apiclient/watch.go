@@ -139,7 +139,6 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen
 		failures := w.backoff.Failures()
 		w.backoff.Failed(cmp.Or(err, errShortWatch))
 		if w.hurried {
-			w.hurried = false
 			w.backoff.Recovered()
 		}
 		if !expired || failures > 0 {
@@ -176,24 +175,27 @@ type watcher struct {
 	absent string
 	// backoff is that of lists and watches.
 	backoff Backoff
-	// hurried says that the last call was ended as the server had recovered, and didn't answer it all the same.
+	// hurried says that the server recovered while the last call wasn't answered.
 	hurried bool
+	// patient says that calls get their whole time though the server recovers: one was ended for that, and no watch was answered since. A
+	// server that recovers again and again may have too much to do for a shorter time.
+	patient bool
 	// bookmarked says that the server sends bookmarks.
 	bookmarked bool
 	// refused has what was logged of malformed objects, by their names.
 	refused map[string]string
 }
 
-// once lists if that is needed, and watches until the watch ends. lasted says that it wasn't just a moment.
+// once lists if that is needed, and watches until the watch ends. lasted says that the server kept it open for more than a moment.
 func (w *watcher) once(ctx context.Context) (lasted bool, err error) {
+	w.hurried = false
 	if w.version == "" || time.Now().After(w.again) || w.store.Err() != nil {
 		if err := w.list(ctx); err != nil {
 			return false, err
 		}
 	}
-	began := time.Now()
-	events, err := w.follow(ctx)
-	lasted = time.Since(began) >= shortWatch
+	events, opened, err := w.follow(ctx)
+	lasted = !opened.IsZero() && time.Since(opened) >= shortWatch
 	if err == nil && !lasted && events == 0 {
 		err = errShortWatch
 	}
@@ -217,12 +219,14 @@ func (w *watcher) list(ctx context.Context) error {
 	store := w.client.store.now() // before it is asked
 	calling, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	answered := w.hurry(cancel)
+	answered := func() {}
+	calling = whenSent(calling, func() { answered = w.hurry(cancel) })
 	all, err := w.client.List(calling, w.resource, w.namespace, w.chosen)
 	answered()
 	if err != nil {
 		return err
 	}
+	w.hurried = false
 	w.version, w.store, w.again = all.Version, store, time.Now().Add(listAgain+rand.N(listAgain))
 	refused := w.refused
 	w.refused = nil
@@ -234,16 +238,16 @@ func (w *watcher) list(ctx context.Context) error {
 	return nil
 }
 
-// follow watches from the version on, and returns how many events there were.
-func (w *watcher) follow(ctx context.Context) (events int, err error) {
+// follow watches from the version on, and returns how many events there were, and when the server had answered; zero for never.
+func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err error) {
 	c := w.client
 	s, err := c.session(ctx)
 	if err != nil {
-		return 0, err
+		return 0, time.Time{}, err
 	}
 	defer s.calls.Done()
 	if err := c.wait(ctx, Calls, "GET", s); err != nil {
-		return 0, err
+		return 0, time.Time{}, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -263,35 +267,37 @@ func (w *watcher) follow(ctx context.Context) (events int, err error) {
 	answered()
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errReplaced), errors.Is(cause, errOtherStore):
-		return 0, cause
+		return 0, time.Time{}, cause
 	case errors.Is(cause, errSilent):
 		err = cause
 	}
 	if err = c.judge(ctx, Calls, s, o, err); err != nil {
-		return 0, err
+		return 0, time.Time{}, err
 	}
 	in, err := c.newStream(w.resource, o.contentType, body, &o.lost)
 	if err != nil {
-		return 0, diagnose(&garbledError{err}, o, s.id)
+		return 0, time.Time{}, diagnose(&garbledError{err}, o, s.id)
 	}
+	opened = time.Now()
+	w.hurried, w.patient = false, false
 	end := time.AfterFunc(pod.Seconds(lasts)+overdue, func() { cancel(errOverdue) })
 	defer end.Stop()
 	events, err = w.hear(ctx, in, cancel)
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errOverdue):
-		return events, &Error{Server: s.id.server.String(), Err: cause, Advice: "look at what is between this node and the API server", trouble: own}
+		return events, opened, &Error{Server: s.id.server.String(), Err: cause, Advice: "look at what is between this node and the API server", trouble: own}
 	case cause != nil:
-		return events, cause
+		return events, opened, cause
 	case err == nil:
-		return events, nil
+		return events, opened, nil
 	case codeOf(err) == 0:
 		err = &garbledError{err}
 	}
-	return events, diagnose(err, &outcome{asked: true, structured: true, code: cmp.Or(codeOf(err), http.StatusOK)}, s.id)
+	return events, opened, diagnose(err, &outcome{asked: true, structured: true, code: cmp.Or(codeOf(err), http.StatusOK)}, s.id)
 }
 
-// hurry ends a call that isn't answered though the server has recovered since it began, after a time. answered has to be called when the
-// call was answered.
+// hurry ends a call that isn't answered though the server has recovered since it was sent, after a time. answered has to be called when
+// the call has ended, or was answered.
 func (w *watcher) hurry(cancel context.CancelCauseFunc) (answered func()) {
 	select {
 	case <-w.woken: // before
@@ -305,12 +311,16 @@ func (w *watcher) hurry(cancel context.CancelCauseFunc) (answered func()) {
 			return
 		case <-w.woken:
 		}
+		w.hurried = true
+		if w.patient {
+			return
+		}
 		limit := time.NewTimer(recoveredLimit)
 		defer limit.Stop()
 		select {
 		case <-over:
 		case <-limit.C:
-			w.hurried = true
+			w.patient = true
 			cancel(errSilent)
 		}
 	})
@@ -435,7 +445,13 @@ func (w *watcher) away(err error) {
 func (w *watcher) pause(ctx context.Context, sessions int) {
 	timer := time.NewTimer(time.Until(w.backoff.Due()))
 	defer timer.Stop()
-	for woken := w.woken; ; {
+	soon := func() { timer.Reset(min(time.Until(w.backoff.Due()), backoff(firstDelay, 0))) }
+	woken := w.woken
+	if w.client.sessionCount() != sessions { // as of which the call that failed may have been woken
+		woken = nil
+		soon()
+	}
+	for {
 		select {
 		case <-ctx.Done():
 			return
@@ -448,7 +464,7 @@ func (w *watcher) pause(ctx context.Context, sessions int) {
 				continue
 			}
 			woken = nil
-			timer.Reset(min(time.Until(w.backoff.Due()), backoff(firstDelay, 0)))
+			soon()
 		}
 	}
 }

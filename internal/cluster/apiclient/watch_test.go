@@ -229,15 +229,17 @@ func TestWatchFails(t *testing.T) {
 		list, begin http.HandlerFunc
 		away        string
 	}{
-		"lists are forbidden":        {list: refusal(403, metav1.StatusReasonForbidden), away: "Forbidden"},
-		"lists fail":                 {list: refusal(500, metav1.StatusReasonInternalError), away: "InternalError"},
-		"lists are HTML":             {list: html(200), away: "text/html"},
-		"lists hang":                 {list: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, away: "doesn't answer"},
-		"watches are forbidden":      {begin: refusal(403, metav1.StatusReasonForbidden), away: "Forbidden"},
-		"watches are HTML":           {begin: html(200), away: "text/html"},
-		"watches hang":               {begin: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, away: "doesn't answer"},
-		"watches end at once":        {begin: answer(200, ""), away: "it ends watches as soon as they have begun"},
-		"watches fail in the stream": {begin: answer(200, failure(500, metav1.StatusReasonInternalError)), away: "no"},
+		"lists are forbidden":         {list: refusal(403, metav1.StatusReasonForbidden), away: "Forbidden"},
+		"lists fail":                  {list: refusal(500, metav1.StatusReasonInternalError), away: "InternalError"},
+		"lists are HTML":              {list: html(200), away: "text/html"},
+		"lists hang":                  {list: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, away: "doesn't answer"},
+		"watches are forbidden":       {begin: refusal(403, metav1.StatusReasonForbidden), away: "Forbidden"},
+		"watches are HTML":            {begin: html(200), away: "text/html"},
+		"watches hang":                {begin: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, away: "doesn't answer"},
+		"watches end at once":         {begin: answer(200, ""), away: "it ends watches as soon as they have begun"},
+		"watches end at once, slowly": {begin: slowly(answer(200, "")), away: "it ends watches as soon as they have begun"},
+		"watches fail slowly":         {begin: slowly(refusal(500, metav1.StatusReasonInternalError)), away: "InternalError"},
+		"watches fail in the stream":  {begin: answer(200, failure(500, metav1.StatusReasonInternalError)), away: "no"},
 		"too many requests": {begin: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "50")
 			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
@@ -266,6 +268,14 @@ func TestWatchFails(t *testing.T) {
 				told("modified n1 at 11")
 			})
 		})
+	}
+}
+
+// slowly answers after more than shortWatch.
+func slowly(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(2 * shortWatch)
+		h(w, r)
 	}
 }
 
