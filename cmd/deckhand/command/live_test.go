@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,11 +70,15 @@ func (s *session) expectPrefix(r *bufio.Reader, want string) {
 
 func (s *session) ended(code int) {
 	s.t.Helper()
+	var reading sync.WaitGroup // both at once: who writes to one waits for its reader
 	for _, r := range []*bufio.Reader{s.out, s.err} {
-		if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
-			s.t.Errorf("more output: %q, %v", rest, err)
-		}
+		reading.Go(func() {
+			if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+				s.t.Errorf("more output: %q, %v", rest, err)
+			}
+		})
 	}
+	reading.Wait()
 	if got := <-s.code; got != code {
 		s.t.Errorf("exit code %d, want %d", got, code)
 	}

@@ -92,7 +92,8 @@ func (f *Forward) Close() {
 // Run carries connections until ctx ends, for which it returns nil, or the session does.
 func (f *Forward) Run(ctx context.Context, conn httpstream.Connection) error {
 	f.slots = make(chan struct{}, maxForwarded)
-	// Connections end with the session.
+	// Connections end with the session. What the caller cancels may close conn before ctx, which follows, is done.
+	caller := ctx
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var serving sync.WaitGroup
@@ -103,7 +104,7 @@ func (f *Forward) Run(ctx context.Context, conn httpstream.Connection) error {
 	select {
 	case <-ctx.Done():
 	case <-conn.CloseChan():
-		lost = ctx.Err() == nil
+		lost = caller.Err() == nil
 	}
 	end()
 	f.Close()
