@@ -42,7 +42,7 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 }
 
 // recordedKill returns why a container has to be killed that was to be, by the checkpoint on disk: an earlier agent may have
-// signalled it. If it were let go on and ended with code 0, it would count as having ended by itself. A kill that this
+// signalled it. If it were left alone and ended with code 0, it would count as having ended by itself. A kill that this
 // agent began is completed by cancelKill.
 func (d *decider) recordedKill(m *container.Container) (killReason, bool) {
 	id := m.Current.ID
