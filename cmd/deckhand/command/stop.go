@@ -13,8 +13,11 @@ import (
 )
 
 // namesOfPods says what POD is.
-const namesOfPods = `POD is the pod's name with or without the node's name at its end, NAMESPACE/NAME, pod/NAME,
+const namesOfPods = exactNamesOfPods + `,
 or enough of the name's beginning to distinguish it from others.`
+
+// exactNamesOfPods says what POD is where the beginning of a name would be taken for that of a pod that isn't there.
+const exactNamesOfPods = `POD is the pod's name with or without the node's name at its end, NAMESPACE/NAME, pod/NAME`
 
 func (a *app) stopCommand() *cobra.Command {
 	return a.steeringCommand(&cobra.Command{

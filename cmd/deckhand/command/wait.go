@@ -31,7 +31,7 @@ func (a *app) waitCommand() *cobra.Command {
   create                    the pod is there
   delete                    the pod is gone, or stopped
 
-` + namesOfPods + `
+` + exactNamesOfPods + `.
 
 The exit code is 1 if that takes longer than --timeout.`,
 		Example: `  deckhand wait web --for=condition=Ready --timeout=2m
@@ -65,7 +65,7 @@ The exit code is 1 if that takes longer than --timeout.`,
 			if err != nil {
 				return usagef(cmd, "--for: %w", err)
 			}
-			pods := show.PodOptions{Names: args, Selector: selector, Namespace: flagValue(cmd, "namespace"), Now: a.deps.Now}
+			pods := show.PodOptions{Names: args, Exact: true, Selector: selector, Namespace: flagValue(cmd, "namespace"), Now: a.deps.Now}
 			return a.wait(cmd, show.NewPodList(pods), met, timeout)
 		},
 	}

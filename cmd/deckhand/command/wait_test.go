@@ -17,9 +17,9 @@ func TestWait(t *testing.T) {
 		view := jobView(phase, running)
 		view.Pod.Labels = map[string]string{"app": "job"}
 		view.Pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: status}}
-		return func(s *local.Snapshot) { s.Agent.Synced, s.Pods = true, []local.PodView{view} }
+		return func(s *local.Snapshot) { s.Node, s.Agent.Synced, s.Pods = "n1", true, []local.PodView{view} }
 	}
-	none := func(s *local.Snapshot) { s.Agent.Synced, s.Pods = true, nil }
+	none := func(s *local.Snapshot) { s.Node, s.Agent.Synced, s.Pods = "n1", true, nil }
 	another := func(s *local.Snapshot) {
 		view := jobView(v1.PodRunning, running)
 		view.Pod.UID = "another"
@@ -76,6 +76,8 @@ func TestWait(t *testing.T) {
 		"job --for=condition=Ready --timeout=0":   {"error: timed out waiting for the condition on pod default/job-n1: `deckhand why default/job-n1` says", 1},
 		"nobody --for=condition=Ready":            {`error: pod "nobody" not found`, 1},
 		"-l app=none --for=condition=Ready":       {"error: no pods match", 1},
+		"jo --for=create --timeout=0":             {"error: timed out waiting for the pods to appear", 1},
+		"default/jo --for=condition=Ready":        {`error: pod "default/jo" not found`, 1},
 		"job":                                     {"error: say what to wait for", 2},
 		"--for=delete":                            {"error: say which pods", 2},
 		"job --all --for=delete":                  {"error: pods are chosen by name (job), or", 2},
@@ -89,6 +91,8 @@ func TestWait(t *testing.T) {
 		s.expectPrefix(s.err, tc.says)
 		s.ended(tc.code)
 	}
-	gone := begin(t, deps, "", "wait", "nobody", "--for=delete")
-	gone.ended(0)
+	for _, name := range []string{"nobody", "jo"} {
+		gone := begin(t, deps, "", "wait", name, "--for=delete")
+		gone.ended(0)
+	}
 }

@@ -132,6 +132,9 @@ func (a *app) getKinds(cmd *cobra.Command, kinds, names []string) error {
 	if format := flagValue(cmd, "output"); format != "" && format != "wide" {
 		return usagef(cmd, "-o %s is for one kind at a time", format)
 	}
+	if flagValue(cmd, "watch") == "true" {
+		return usagef(cmd, "--watch is for one kind at a time")
+	}
 	var lists []*cobra.Command
 	for _, kind := range kinds {
 		list, rest, err := cmd.Find([]string{strings.ToLower(kind)})
@@ -151,7 +154,7 @@ func (a *app) getKinds(cmd *cobra.Command, kinds, names []string) error {
 		err := list.ParseFlags(nil)
 		cmd.Flags().Visit(func(f *pflag.Flag) {
 			if own := list.Flags().Lookup(f.Name); own != nil && own != f {
-				err = errors.Join(err, own.Value.Set(f.Value.String()))
+				err = errors.Join(err, copyValue(own, f))
 			}
 		})
 		if err := errors.Join(err, list.RunE(list, nil)); err != nil {
@@ -159,6 +162,15 @@ func (a *app) getKinds(cmd *cobra.Command, kinds, names []string) error {
 		}
 	}
 	return nil
+}
+
+// copyValue gives a flag the value of another of its type.
+func copyValue(to, from *pflag.Flag) error {
+	values, several := from.Value.(pflag.SliceValue)
+	if own, ok := to.Value.(pflag.SliceValue); ok && several {
+		return own.Replace(values.GetSlice()) // whose String isn't what Set reads
+	}
+	return to.Value.Set(from.Value.String())
 }
 
 func isPodKind(word string) bool {

@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
@@ -62,6 +63,8 @@ func TestWordsOfOtherTools(t *testing.T) {
 		{"get pods --field-selector status.phase=Running", 0, "job-n1"},
 		{"get pods -L app", 0, "APP"},
 		{"get pods,events", 0, "Started"},
+		{"get pods,events -L app,none", 0, "APP   NONE"},
+		{"get pods,events -w", 2, "--watch is for one kind at a time"},
 		{"get po,no", 0, "VERSION"},
 		{"get nodes", 0, "n1"},
 		{"get node/n1 -o name", 0, "node/n1"},
@@ -148,6 +151,19 @@ func TestWordsOfOtherTools(t *testing.T) {
 	}
 }
 
+// The whole manifest as kubectl has applied it is no news in a description.
+func TestDescriptionWithoutTheAppliedManifest(t *testing.T) {
+	view := jobView(v1.PodRunning, running)
+	view.Pod.Annotations = map[string]string{v1.LastAppliedConfigAnnotation: "{}", "team": "blue"}
+	var out bytes.Buffer
+	if err := show.DescribePod(&out, &local.Explanation{Pod: view.Pod}, now); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); !strings.Contains(text, "team: blue") || strings.Contains(text, v1.LastAppliedConfigAnnotation) || len(view.Pod.Annotations) != 2 {
+		t.Errorf("%s", text)
+	}
+}
+
 // otherToolsRig is an agent's root directory: there are a pod, its log, an image and an event.
 func otherToolsRig(t *testing.T) (root string) {
 	t.Helper()
@@ -156,7 +172,7 @@ func otherToolsRig(t *testing.T) (root string) {
 	view.Pod.Labels = map[string]string{"app": "job"}
 	agent.Update(pods(view))
 	agent.SetNode(local.Node{Name: "n1"})
-	agent.Update(func(s *local.Snapshot) { s.Agent.RuntimeReady = true })
+	agent.Update(func(s *local.Snapshot) { s.Node, s.Agent.RuntimeReady = "n1", true })
 	agent.SetImages([]image.Image{{ID: "sha256:1", Refs: []string{"job:1"}, Size: 1}})
 	agent.SetEvents([]local.Event{{Seq: 1, Time: now, First: now, Type: "Normal", Reason: "Started", Namespace: "default", Object: "pod/job-n1", Message: "started", Count: 1}})
 	agent.Pages = map[string]http.Handler{"/stats/summary": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -36,7 +36,9 @@ func DescribePod(w io.Writer, e *local.Explanation, now time.Time) error {
 	d.row("Node", strings.TrimSuffix(p.Spec.NodeName+"/"+s.HostIP, "/"))
 	d.row("Start Time", clock(s.StartTime))
 	d.row("Labels", pairLines(p.Labels, "=")...)
-	d.row("Annotations", pairLines(p.Annotations, ": ")...)
+	annotations := maps.Clone(p.Annotations)
+	delete(annotations, v1.LastAppliedConfigAnnotation) // the whole manifest; kubectl leaves it out as well
+	d.row("Annotations", pairLines(annotations, ": ")...)
 	if p.DeletionTimestamp != nil {
 		d.row("Status", fmt.Sprintf("Terminating (since %s)", clock(p.DeletionTimestamp)))
 	} else {

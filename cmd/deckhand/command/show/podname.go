@@ -42,7 +42,7 @@ func bareName(p *v1.Pod, name string) string {
 // name. Where one waits for its predecessor of the same name to end, it is the
 // first in the snapshot.
 func FindPod(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
-	found, err := findPods(s, namespace, name)
+	found, err := findPods(s, namespace, name, false)
 	if err != nil {
 		return nil, err
 	}
@@ -58,12 +58,17 @@ func FindPod(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
 	return found[0], nil
 }
 
-// findPods returns the pods that name is the name of or, if there are none, those whose names begin with it.
-func findPods(s local.Snapshot, namespace, name string) ([]*v1.Pod, error) {
+// findPods returns the pods that name is the name of or, if there are none and it need not be exact, those whose
+// names begin with it.
+func findPods(s local.Snapshot, namespace, name string, exact bool) ([]*v1.Pod, error) {
 	full := func(p *v1.Pod) bool { return bareName(p, name) == p.Name }
 	short := func(p *v1.Pod) bool { return s.Node != "" && bareName(p, name)+"-"+s.Node == p.Name }
 	begins := func(p *v1.Pod) bool { return strings.HasPrefix(p.Name, bareName(p, name)) }
-	for _, means := range []func(*v1.Pod) bool{full, short, begins} {
+	all := []func(*v1.Pod) bool{full, short, begins}
+	if exact {
+		all = all[:2]
+	}
+	for _, means := range all {
 		var found []*v1.Pod
 		for _, view := range s.Pods {
 			if (namespace == "" || view.Pod.Namespace == namespace) && bareName(view.Pod, name) != "" && means(view.Pod) {

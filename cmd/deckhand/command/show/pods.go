@@ -28,6 +28,8 @@ type PodOptions struct {
 	Namespace string
 	// Names restricts the pods to these; all if empty.
 	Names []string
+	// Exact has the beginning of a name not name a pod.
+	Exact bool
 	// Selector restricts them by their labels, unless it is nil.
 	Selector labels.Selector
 	// Fields restricts them by their fields, unless it is nil.
@@ -66,7 +68,7 @@ func (l *PodList) Choose(s local.Snapshot) ([]local.PodView, error) {
 	var errs []error
 	named := map[*v1.Pod]bool{}
 	for _, name := range l.opts.Names {
-		found, err := findPods(s, l.opts.Namespace, name)
+		found, err := findPods(s, l.opts.Namespace, name, l.opts.Exact)
 		if err != nil {
 			errs = append(errs, err)
 		}
