@@ -60,6 +60,7 @@ var sentence = regexp.MustCompile(`(?i)(^|\.)(\w*message|\w*reason|why|advice|de
 // expression, with why that is right: it is others' and there is no code, or nothing follows from
 // it but how something is shown.
 var comparedSentences = map[string]string{
+	"events/history.go: message":           "the recorder's own beginning of a combined event, which Kubernetes' clients know and an entry of an earlier agent has in its text only",
 	"cri/errors.go: err.Error()":           "containerd has no code for a server that isn't initialized yet",
 	"cri/exec.go: err.Error()":             "gRPC has no code for a message that is too large",
 	"yaml/explain.go: e.Message":           "the YAML decoder's errors, for which others' words are found",

@@ -32,13 +32,17 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	if probe, grace, failed := container.FailedProbe(m, d.in.Probes); failed {
 		return killReason{cause: pod.StopProbe, probe: probe, grace: grace, renew: edited}, true
 	}
-	if edited {
+	recorded, known := d.recordedKill(m)
+	switch {
+	case known && recorded.cause == pod.StopProbe:
+		recorded.renew = recorded.renew || edited
+		return recorded, true
+	case edited:
 		return killReason{cause: pod.StopImage, renew: true}, true
-	}
-	if d.resizing.Restarts(m) {
+	case d.resizing.Restarts(m):
 		return killReason{cause: pod.StopResize, renew: true}, true
 	}
-	return d.recordedKill(m)
+	return recorded, known
 }
 
 // recordedKill returns why a container has to be killed that was to be, by the checkpoint on disk: an earlier agent may have

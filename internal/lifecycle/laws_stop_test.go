@@ -41,7 +41,9 @@ func (l *laws) stops(v *view, a pod.Action) {
 	case a.Kind == pod.StopContainer && hook && !i.preStopped && (a.Grace > extension || v.in.Stop != nil && i.by.IsZero() && v.in.Now.Before(l.stopBy)):
 		l.broken("%s is stopped before its preStop hook has run", a.ID)
 	}
-	if a.Kind == pod.StopContainer && !own && a.Grace > extension && !l.of(c.ID).stopping {
+	// What an edit revives has no order; a stop whose hook had begun before it goes on.
+	revived := !l.endsAll(v) && l.of(c.ID).preStopped
+	if a.Kind == pod.StopContainer && !own && !revived && a.Grace > extension && !l.of(c.ID).stopping {
 		l.turn(v, c)
 	}
 }

@@ -309,12 +309,12 @@ func (h *History) trim(now time.Time) {
 func WithoutOutput(r pod.Reason, message string) string {
 	switch r {
 	case pod.ReasonUnhealthy, pod.ReasonProbeWarning:
-		message, combined := strings.CutPrefix(message, combinedPrefix)
-		message, _, _ = strings.Cut(message, ":")
+		words, combined := strings.CutPrefix(message, combinedPrefix)
+		words, _, _ = strings.Cut(words, ":")
 		if combined {
-			message = combinedPrefix + message
+			words = combinedPrefix + words
 		}
-		return message
+		return words
 	}
 	return message
 }

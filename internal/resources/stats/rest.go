@@ -76,7 +76,7 @@ func (r *rest) update(s *Sample) {
 	s.Rest.At, s.Rest.CPU, s.Rest.Memory, s.Rest.Rate = s.Node.At, &cpu, &memory, rate
 }
 
-// misses reports whether the group lacks figures that it had, and isn't gone.
+// misses reports whether figures that the group had are missing, and isn't gone.
 func (r *rest) misses(g *Group) bool {
 	if r.groups == nil {
 		r.groups = map[string]measured{}

@@ -419,7 +419,7 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 // it is ctx's if that ended first.
 func (r *Runtime) awaitAdopted(ctx context.Context, p *child.Process) error {
 	if age := p.Age(); age < startFor && !listens(ctx, r.layout.Socket()) {
-		r.log.V(2).Info("The running containerd is still starting", "pid", p.PID(), "age", age)
+		r.log.V(2).Info("The running containerd is still starting", "pid", p.PID(), "duration", age)
 		return nil
 	}
 	watched, stop := context.WithCancelCause(ctx)

@@ -318,7 +318,7 @@ func (s *keeping) leaveOut(unread []*broken) (again time.Time) {
 		}
 		if !s.broken[b.sandbox] {
 			s.config.Log.Info("Ignoring an unreadable CNI result; the sandbox's connection and host ports aren't made again if they are removed",
-				"file", s.config.Network.result(b.sandbox), "reason", b.Error())
+				"path", s.config.Network.result(b.sandbox), "reason", b.Error())
 		}
 		logged[b.sandbox] = true
 	}
