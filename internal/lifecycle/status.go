@@ -76,8 +76,11 @@ func (d *decider) terminalIsDurable() bool {
 
 // facts are what the status says of one container.
 func (d *decider) facts(m *container.Container, initialized bool) apistatus.Container {
-	m = d.shown(m)
-	c := apistatus.Container{Container: m, Restarts: max(d.mem.Attempts[m.Spec.Name]-1, 0), RunsAgain: d.runsAgain(m, initialized)}
+	shown := d.shown(m)
+	// What another instance follows runs again, whatever is still recorded of why.
+	followed := shown.Newest != nil && m.Newest != nil && shown.Newest.ID != m.Newest.ID && m.Starting() && d.in.Stop == nil && !d.finished
+	m = shown
+	c := apistatus.Container{Container: m, Restarts: max(d.mem.Attempts[m.Spec.Name]-1, 0), RunsAgain: followed || d.runsAgain(m, initialized)}
 	c.Waiting = d.waitingOf(m, c.RunsAgain)
 	if carried, ok := d.checkpoint().Carried[m.Spec.Name]; ok && (m.Newest == nil || m.Newest.Attempt == carried.Attempt) {
 		c.Carried = carried.Last

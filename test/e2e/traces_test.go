@@ -119,7 +119,7 @@ func traceDirs(t *testing.T, n *node.Node) []string {
 			switch name, _ := filepath.Rel(n.RootDir, path); name {
 			case "containerd", "cni", "journal":
 				return fs.SkipDir
-			case "checkpoints/images.json": // which is written seldom
+			case "checkpoints/images.json", "checkpoints/events.jsonl": // which are written seldom
 			default:
 				all[path] = true
 			}

@@ -140,9 +140,9 @@ func testVolumesFollow(t *testing.T, n *node.Node) {
 		}
 		want(t, "what is mounted by subPath into "+c, saw.text("/part"), "first")
 	}
-	n.Eventually("only the last version is kept", func() error {
-		versions, err := filepath.Glob(onDisk(n, v, "configmap", "conf") + "/..2*")
-		if err == nil && len(versions) != 1 {
+	n.Eventually("only the last version is kept, and what is mounted by subPath", func() error {
+		versions, err := filepath.Glob(onDisk(n, v, "configmap", "conf") + "/..2*/*")
+		if err == nil && len(versions) != 3+1 {
 			err = fmt.Errorf("there are %q", versions)
 		}
 		return err
