@@ -43,7 +43,7 @@ func SetUp(files map[string]string) error {
 	if err := loadModules(moduleDir,
 		"overlay", "bridge", "veth",
 		// For iptables of the old kind: the nftables of this kernel have no family ip.
-		"iptable_filter", "iptable_nat", "xt_comment", "xt_MASQUERADE", "xt_nat",
+		"iptable_filter", "iptable_nat", "iptable_raw", "xt_comment", "xt_MASQUERADE", "xt_nat",
 		"xt_mark", "xt_multiport", "xt_addrtype", "xt_tcpudp", "xt_conntrack",
 	); err != nil {
 		return err
