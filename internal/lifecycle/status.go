@@ -76,10 +76,10 @@ func (d *decider) terminalIsDurable() bool {
 
 // facts are what the status says of one container.
 func (d *decider) facts(m *container.Container, initialized bool) apistatus.Container {
-	shown := d.shown(m)
-	// What another instance follows runs again, whatever is still recorded of why.
-	followed := shown.Newest != nil && m.Newest != nil && shown.Newest.ID != m.Newest.ID && m.Starting() && d.in.Stop == nil && !d.finished
-	m = shown
+	newest := m
+	m = d.shown(m)
+	// An instance that another one follows runs again, whatever is still recorded of why.
+	followed := m != newest && m.Newest != nil && d.in.Stop == nil && !d.finished
 	c := apistatus.Container{Container: m, Restarts: max(d.mem.Attempts[m.Spec.Name]-1, 0), RunsAgain: followed || d.runsAgain(m, initialized)}
 	c.Waiting = d.waitingOf(m, c.RunsAgain)
 	if carried, ok := d.checkpoint().Carried[m.Spec.Name]; ok && (m.Newest == nil || m.Newest.Attempt == carried.Attempt) {
