@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	hostprocess "github.com/deckhand-node/deckhand/internal/host/process"
 )
 
 func (a *app) containersCommand() *cobra.Command {
@@ -69,35 +69,23 @@ the beginning of names, NAMESPACE/NAME or pod/NAME.`,
 // firstProcesses returns a function that finds the first process of a container by its ID, 0 if there is none: of those in a control
 // group that is called after the container, the one that was started first.
 func firstProcesses(proc string) func(id string) int {
-	type process struct {
+	type member struct {
 		pid     int
 		started uint64
 		group   []byte
 	}
-	var list []process
+	var list []member
 	groups, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cgroup")) // the pattern is right
 	for _, path := range groups {
+		dir := filepath.Dir(path)
 		group, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
+		stat, runs := hostprocess.ReadStat(filepath.Join(dir, "stat"))
+		pid, notNumber := strconv.Atoi(filepath.Base(dir))
+		if err == nil && runs && notNumber == nil {
+			list = append(list, member{pid, stat.Start, group})
 		}
-		stat, err := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
-		if err != nil {
-			continue
-		}
-		// proc_pid_stat(5): the 22nd field; the second one is a name in parentheses, which may hold anything.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil || len(fields) < 20 {
-			continue
-		}
-		started, err := strconv.ParseUint(fields[19], 10, 64)
-		if err != nil {
-			continue
-		}
-		list = append(list, process{pid, started, group})
 	}
-	slices.SortFunc(list, func(a, b process) int {
+	slices.SortFunc(list, func(a, b member) int {
 		return cmp.Or(cmp.Compare(a.started, b.started), cmp.Compare(a.pid, b.pid))
 	})
 	return func(id string) int {

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/host/process"
 )
 
 func TestActivity(t *testing.T) {
 	own := &Process{pid: os.Getpid()}
 	before := own.Activity()
-	for deadline := time.Now().Add(30 * time.Second); own.Activity().CPU < before.CPU+5*tick; {
+	for deadline := time.Now().Add(30 * time.Second); own.Activity().CPU < before.CPU+5*process.Tick; {
 		if time.Now().After(deadline) {
 			t.Fatalf("a process that works has used %s, and %s before", own.Activity().CPU, before.CPU)
 		}
@@ -25,7 +27,7 @@ func TestActivity(t *testing.T) {
 	}
 	stopped := p.Activity()
 	for range 20 {
-		if a := p.Activity(); a.Blocked || a.CPU > stopped.CPU+tick {
+		if a := p.Activity(); a.Blocked || a.CPU > stopped.CPU+process.Tick {
 			t.Fatalf("a process that was stopped: %+v, before %+v", a, stopped)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
@@ -167,12 +168,8 @@ func eldest(parents map[int]int) []int {
 
 // parentOf is a process' parent; 0 if that isn't known.
 func parentOf(pid int) int {
-	fields := statFields(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if len(fields) < 2 {
-		return 0
-	}
-	parent, _ := strconv.Atoi(string(fields[1])) // 0 if it isn't one
-	return parent
+	stat, _ := process.ReadStat(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	return stat.Parent
 }
 
 // isContainerd reports whether the process is root's, and was started as Spawn does.

@@ -1,7 +1,6 @@
 package orphans
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/host/process"
 )
 
 // dieIn is how long killed processes may take to be gone.
@@ -27,34 +28,11 @@ type Process struct {
 // its parent hasn't read. Start has to be known.
 func (p Process) Lives() bool {
 	s, ok := readStat(p.PID)
-	return ok && s.start == p.Start && s.state != 'Z'
+	return ok && s.Start == p.Start && s.State != 'Z'
 }
 
-// stat is what of /proc/PID/stat is used here.
-type stat struct {
-	state  byte
-	parent int
-	start  uint64
-}
-
-func readStat(pid int) (stat, bool) {
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return stat{}, false
-	}
-	// The second field is a name in parentheses that may hold anything; the
-	// state is the 3rd, the parent the 4th, the start time the 22nd (proc_pid_stat(5)).
-	_, rest, ok := bytes.Cut(text[bytes.LastIndexByte(text, '(')+1:], []byte(") "))
-	fields := bytes.Fields(rest)
-	if !ok || len(fields) < 20 {
-		return stat{}, false
-	}
-	parent, err := strconv.Atoi(string(fields[1]))
-	if err != nil {
-		return stat{}, false
-	}
-	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
-	return stat{fields[0][0], parent, start}, err == nil
+func readStat(pid int) (process.Stat, bool) {
+	return process.ReadStat(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 }
 
 // numbers are the processes' numbers, in ascending order as /proc has them.
@@ -81,7 +59,7 @@ func Descendants(of Process) ([]Process, error) {
 	children := map[int][]Process{}
 	for _, pid := range pids {
 		if s, ok := readStat(pid); ok {
-			children[s.parent] = append(children[s.parent], Process{pid, s.start})
+			children[s.Parent] = append(children[s.Parent], Process{pid, s.Start})
 		}
 	}
 	var all []Process

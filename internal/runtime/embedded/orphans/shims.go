@@ -33,7 +33,7 @@ func Shims(socket string) ([]Shim, error) {
 			continue
 		}
 		if s, ok := readStat(pid); ok {
-			found = append(found, Shim{Process{pid, s.start}, id})
+			found = append(found, Shim{Process{pid, s.Start}, id})
 		}
 	}
 	return found, nil
