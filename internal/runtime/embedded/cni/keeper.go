@@ -51,8 +51,8 @@ type Problem struct {
 type parts struct{ links, rules bool }
 
 const (
-	// lookGap is how long after a look the next one is, at least.
-	lookGap = 200 * time.Millisecond
+	// lookGap is how long after a look the next one is, at least: each reads what is known of all pods, and pods that start wake it.
+	lookGap = time.Second
 	// settle is how long host ports may be missing of a pod, as they are while it is taken down.
 	settle = time.Second
 	// writing is how old an unreadable CNI result may be and still be one that is being written.
