@@ -237,7 +237,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	}
 
 	// The workers: what they ask, and what carries out their actions.
-	handlers := handler.New(handler.Config{Exec: execer{conn}, Answers: execer{conn}.Answers, Frozen: frozen(host.cgroups), SleepCut: meter.Pods.SleepCut, Log: log.WithName("handler")})
+	handlers := handler.New(handler.Config{Exec: execer{conn}, Answers: execer{conn}.Answers, Frozen: frozen(host.cgroups, conn), SleepCut: meter.Pods.SleepCut, Log: log.WithName("handler")})
 	probes := probe.New(probe.Options{Handler: handlers, Recorder: recorder, Meter: probeMeter{meter.Probes}, Wake: wakes.Wake, Log: log.WithName("probe")})
 	diaries := journal.New(journal.Config{Dir: filepath.Join(cfg.RootDir, "journal"), Limit: cfg.JournalBytes, Version: version(), Log: log.WithName("journal")})
 	names, err := dns.New(dns.Config{ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, ResolvConf: ptr.Deref(k.ResolverConfig, ""),

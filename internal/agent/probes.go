@@ -41,10 +41,11 @@ func (e execer) Answers(ctx context.Context, id string) error {
 	return err
 }
 
-// frozen returns what reports whether a container's processes are frozen.
-func frozen(groups *cgroup.Manager) func(context.Context, handler.Target) bool {
+// frozen returns what reports whether a container's processes are frozen, and not by the runtime for a checkpoint: that ends, and
+// killing the container meanwhile would spoil both.
+func frozen(groups *cgroup.Manager, runtime *cri.Conn) func(context.Context, handler.Target) bool {
 	return func(ctx context.Context, t handler.Target) bool {
-		return t.Pod != nil && groups.Frozen(ctx, t.Pod.UID, t.ID)
+		return t.Pod != nil && !runtime.Checkpointing(t.ID) && groups.Frozen(ctx, t.Pod.UID, t.ID)
 	}
 }
 

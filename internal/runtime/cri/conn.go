@@ -7,6 +7,7 @@ package cri
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -49,6 +50,10 @@ type Conn struct {
 	exec     *link[*execService]
 	// receivers has a slot for each answer to ExecSync that comes in.
 	receivers chan struct{}
+
+	mu sync.Mutex
+	// checkpoints counts the calls by which each container is written into an archive, by its ID.
+	checkpoints map[string]int
 }
 
 // New checks the options and returns a connection that is made with the first call.
@@ -73,7 +78,8 @@ func New(o Options) (*Conn, error) {
 		image:    newLink(dialImage(imageAt, timeout, o.Tracer)),
 		exec:     newLink(dialExec(runtimeAt, o.Tracer)),
 
-		receivers: make(chan struct{}, execReceivers),
+		receivers:   make(chan struct{}, execReceivers),
+		checkpoints: map[string]int{},
 	}, nil
 }
 

@@ -31,6 +31,7 @@ type runtimeServer struct {
 	events     func(runtimeapi.RuntimeService_GetContainerEventsServer) error
 	exec       func(context.Context, *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error)
 	stop       func(*runtimeapi.StopContainerRequest) error
+	checkpoint func() error
 	updated    *runtimeapi.UpdateContainerResourcesRequest
 	resized    *runtimeapi.UpdatePodSandboxResourcesRequest
 }
@@ -49,6 +50,10 @@ func (s *runtimeServer) ContainerStatus(_ context.Context, r *runtimeapi.Contain
 
 func (s *runtimeServer) StopContainer(_ context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	return &runtimeapi.StopContainerResponse{}, s.stop(r)
+}
+
+func (s *runtimeServer) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
+	return &runtimeapi.CheckpointContainerResponse{}, s.checkpoint()
 }
 
 func (s *runtimeServer) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
@@ -290,5 +295,21 @@ func TestClosed(t *testing.T) {
 	c.Close()
 	if _, err := c.Version(t.Context()); err == nil || !strings.Contains(err.Error(), "was closed") {
 		t.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// TestCheckpointing: it is known which containers the runtime has frozen for a checkpoint, also where that fails.
+func TestCheckpointing(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	var c *cri.Conn
+	serve(t, socket, &runtimeServer{checkpoint: func() error {
+		if !c.Checkpointing("a") || c.Checkpointing("b") {
+			t.Error("a is being checkpointed, b isn't")
+		}
+		return status.Error(codes.Internal, "no criu")
+	}})
+	c = dial(t, socket, nil)
+	if err := c.CheckpointContainer(t.Context(), &runtimeapi.CheckpointContainerRequest{ContainerId: "a"}); err == nil || c.Checkpointing("a") {
+		t.Errorf("%v; it counts as being checkpointed: %v", err, c.Checkpointing("a"))
 	}
 }

@@ -183,9 +183,27 @@ func (c *Conn) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest
 // CheckpointContainer writes a container's memory and files into an archive. The request's timeout counts where it is longer than that of all
 // calls.
 func (c *Conn) CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error {
-	return call(ctx, c, c.runtime, "checkpoint_container", r.GetContainerId(), func(ctx context.Context, s rt) error {
+	id := r.GetContainerId()
+	c.countCheckpoint(id, 1)
+	defer c.countCheckpoint(id, -1)
+	return call(ctx, c, c.runtime, "checkpoint_container", id, func(ctx context.Context, s rt) error {
 		return s.CheckpointContainer(ctx, r)
 	})
+}
+
+func (c *Conn) countCheckpoint(id string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.checkpoints[id] += n; c.checkpoints[id] == 0 {
+		delete(c.checkpoints, id)
+	}
+}
+
+// Checkpointing reports whether a container is being written into an archive. Its processes are frozen meanwhile.
+func (c *Conn) Checkpointing(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.checkpoints[id] > 0
 }
 
 // longest is as good as without end, and can be added to.
