@@ -39,7 +39,7 @@ var mutations = []mutation{
 	{name: "a preempted pod has failed, however it ended", in: "decider.terminate", old: "e.ByExit &&", new: "d.done &&"},
 	{name: "a preempted pod has succeeded, however it ended", in: "decider.terminate", old: "&& d.allSucceeded()", new: ""},
 	{name: "the active deadline is ignored", in: "decider.recordTermination", old: "d.in.Now.Before(at)", new: "!at.IsZero()"},
-	{name: "verdicts are ignored", in: "decider.recordTermination", old: "d.in.Termination != nil", new: "d.in.Termination != nil && d.done"},
+	{name: "verdicts are ignored", in: "decider.recordTermination", old: "d.checkpoint().Termination == nil && d.in.Termination != nil", new: "d.checkpoint().Termination == nil && d.in.Termination != nil && d.done"},
 	{name: "rejections are ignored", in: "decider.failed", old: "r.Failure.Rejected && d.checkpoint().Termination == nil", new: "d.done && d.checkpoint().Termination == nil"},
 
 	// admission
@@ -115,7 +115,7 @@ var mutations = []mutation{
 	{name: "init containers run again beside main ones", in: "decider.turnOver", old: "m.Role != container.Ephemeral && m.Current != nil", new: "m.Role == container.Sidecar && m.Current != nil"},
 	{name: "an init container whose record is gone runs again beside a later one", in: "decider.turnOver", old: "m.Role != container.Ephemeral && m.Current != nil", new: "m.Role == container.Main && m.Current != nil"},
 	{name: "a sidecar that is down holds up main containers", in: "decider.turnOver", old: "d.sandbox != nil && d.mem.Initialized == d.sandbox.ID", new: "d.done"},
-	{name: "all containers are restarted beside each other", in: "decider.recordRestartAll", old: "d.mem.Initialized, d.mem.Ending = \"\", time.Time{}", new: "d.mem.Ending = time.Time{}"},
+	{name: "all containers are restarted beside each other", in: "decider.recordRestartAll", old: "d.mem.Initialized, d.mem.Ending, d.terminator.AllBy = \"\", time.Time{}, time.Time{}", new: "d.mem.Ending, d.terminator.AllBy = time.Time{}, time.Time{}"},
 	{name: "a failed pod has succeeded", in: "decider.outcome", old: "phase = v1.PodFailed", new: "phase = v1.PodSucceeded"},
 	{name: "a pod ends though a container follows", in: "decider.outcome", old: "!never && (!ended || d.again(m))", new: "!never && !ended"},
 	{name: "a rule to restart all is ignored", in: "decider.restartAll", old: "r == nil", new: "r == nil || !d.done"},

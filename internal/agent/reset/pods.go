@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
@@ -22,6 +21,8 @@ const (
 	stopIn = time.Minute
 	// abreast is how many pods are stopped at once.
 	abreast = 8
+	// pause is between the first two tries, and as much longer each time.
+	pause = time.Second
 	// tries is how often a pod is removed: a container whose start the agent's end cut
 	// off may come up in the midst of the first.
 	tries = 6
@@ -92,7 +93,7 @@ func (t *resetter) stopPod(ctx context.Context, conn *grpc.ClientConn, s *cri.Po
 		if embedded.TaskLeft(gone) {
 			err = errors.Join(err, clearTasks(ctx, conn, client, s.GetId()))
 		}
-		if try == tries || !rest(ctx, pod.Seconds(try)) {
+		if try == tries || !rest(ctx, time.Duration(try)*pause) {
 			return fmt.Errorf("pod %s/%s: %w", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), errors.Join(err, gone))
 		}
 	}
