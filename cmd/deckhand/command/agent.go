@@ -178,8 +178,8 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 // upSteady is for how long all pods have to be ready until `deckhand up` says that they are.
 const upSteady = 10 * time.Second
 
-// showComingUp shows progress until all is well and stays so, and then where to find the pods. If its user ends it before,
-// it says what is wrong.
+// showComingUp shows progress until all pods are ready and stay ready, then prints their URLs. If the user interrupts it, it
+// prints the problems that are left.
 func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *foreground.Terminal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	snapshots := make(chan local.Snapshot)

@@ -37,8 +37,8 @@ type Deps struct {
 
 	// AgentFlags are the flags of `deckhand agent`.
 	AgentFlags *flags.Set
-	// Agent runs the agent in the foreground, with what AgentFlags were given. What
-	// somebody asked it to print goes to out. confirm asks the user whether to go on, as UpRequest.Confirm.
+	// Agent runs the agent in the foreground with AgentFlags. What --version and --runonce print goes to out.
+	// confirm asks the user a question, like UpRequest.Confirm.
 	Agent func(ctx context.Context, out io.Writer, confirm func(question string) error) error
 
 	// UpFlags adds flags of `deckhand up` beyond --root-dir, if any.

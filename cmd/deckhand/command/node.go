@@ -19,7 +19,8 @@ func (a *app) nodeCommand() *cobra.Command {
 		Short:   "Show what this node has, what of it is for pods, and which pod holds what",
 		Long: `Show what this node has, what of it is reserved (systemReserved, kubeReserved, and what
 evictionHard keeps free) and what is left for pods, which pod holds what of that and which
-container which devices, the node's conditions and taints, what is wrong, and warnings about it of the last hour. New pods are admitted by the same numbers.`,
+container which devices, the node's conditions and taints, its problems, and the node's warning
+events of the last hour. New pods are admitted by the same numbers.`,
 		Example: `  deckhand node
   deckhand node -o jsonpath={.allocatable.memory}
   deckhand node -o json`,

@@ -109,7 +109,7 @@ func (s *sinceFlags) addTo(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("since", cobra.FixedCompletions([]string{"5m", "1h", "12h", "24h"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// time is when what is asked for begins; zero if neither flag was given.
+// time returns the time from which output is wanted; zero if neither flag was given.
 func (s *sinceFlags) time(cmd *cobra.Command, now time.Time) (time.Time, error) {
 	switch {
 	case s.span < 0:

@@ -39,10 +39,10 @@ func (a *app) topPodsCommand() *cobra.Command {
 		Use:     "pods [NAME...]",
 		Aliases: []string{"pod", "po"},
 		Short:   "Show how much CPU, memory, disk and network pods use",
-		Long: `Show how much pods use: thousandths of a CPU and memory at the moment (the working set, without
-files in the page cache that weren't used lately), disk (what containers and emptyDirs write,
-and logs), what was received and sent since the pod's network was made, and processes. NAME may
-be the beginning of names, NAMESPACE/NAME or pod/NAME.`,
+		Long: `Show how much pods use: CPU in thousandths, and memory (the working set, without files in the
+page cache that weren't used lately), disk (containers' own files, emptyDirs and logs), the bytes
+that the pod has received and sent since it has a network, and its processes. NAME may be the
+beginning of names, NAMESPACE/NAME or pod/NAME.`,
 		ValidArgsFunction: a.completePods,
 	}
 	cmd.Flags().BoolVar(&containers, "containers", false, "show each pod's containers")

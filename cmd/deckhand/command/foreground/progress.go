@@ -30,8 +30,8 @@ type Options struct {
 	Now func() time.Time
 	// Terminal is nil where plain lines are wanted.
 	Terminal *Terminal
-	// Steady is for how long all has to have been well, since a container that crashes is ready in between. After as long
-	// without a new line, plain lines repeat what is wrong.
+	// Steady is how long all pods have to stay ready: a container in a crash loop is ready between two crashes. After the
+	// same time without a new line, the problems are printed again, where lines are plain.
 	Steady time.Duration
 }
 
@@ -55,7 +55,7 @@ func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, unt
 		tick = ticker.C
 	}
 	var last local.Snapshot
-	// steady is when all has been well for long enough, quiet when plain lines repeat what is wrong.
+	// steady fires when all pods have been ready for Steady, quiet when no line was printed for as long.
 	var steady, quiet <-chan time.Time
 	repeated := ""
 	for {
@@ -119,8 +119,8 @@ func Well(s local.Snapshot) bool {
 	return s.Agent.Synced && len(s.Problems) == 0
 }
 
-// Wrong says, in lines, which pods have failed or fail again and again, and what is wrong with manifests. It is
-// empty if there is nothing of that, also while pods are on their way.
+// Wrong lists the pods that have failed or keep failing, and the problems of manifests, a line each. It is empty if there are
+// none; pods that are still starting don't count.
 func Wrong(s *local.Snapshot) []string {
 	var lines []string
 	done := 0

@@ -25,7 +25,7 @@ type Container struct {
 	v1.ContainerStatus `json:",inline"`
 }
 
-// ContainersOf are the containers of pods, of which firstProcess knows the first process by the ID.
+// ContainersOf returns the containers of pods. firstProcess returns the first process of a container, by its ID.
 func ContainersOf(views []local.PodView, firstProcess func(id string) int) []Container {
 	list := []Container{}
 	for i := range views {

@@ -314,7 +314,7 @@ func (d *outline) volumes(list []v1.Volume) {
 	})
 }
 
-// volume says of which kind a volume is, and what its source says in single words: nested fields may hold secrets of drivers.
+// volume adds the kind of a volume and the scalar fields of its source. Nested fields are left out: they may hold secrets of drivers.
 func (d *outline) volume(v *v1.Volume) {
 	for _, s := range sourcesOf(v) {
 		d.row("Type", s.kind)

@@ -159,7 +159,7 @@ func (l *PodList) podRows(views []local.PodView) [][]string {
 	return rows
 }
 
-// writeProblems lists what is wrong with the sources, each in as many lines as it takes.
+// writeProblems prints the problems of the sources of pods.
 func writeProblems(out io.Writer, problems []pod.Problem, below bool, now time.Time) error {
 	var text strings.Builder
 	if below {

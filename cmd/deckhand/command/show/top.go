@@ -119,7 +119,7 @@ func usedBytes(fs *statsapi.FsStats) *uint64 {
 	return fs.UsedBytes
 }
 
-// networkBytes are what was received and sent since the network was made, by the default interface.
+// networkBytes returns the bytes received and sent by the default interface since the pod's network was made.
 func networkBytes(n *statsapi.NetworkStats) (received, sent *uint64) {
 	if n == nil {
 		return nil, nil
