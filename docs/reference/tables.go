@@ -24,7 +24,7 @@ file, ` + "`--config-dir`" + ` a directory of ` + "`*.conf`" + ` files over it, 
 can't be, is an error with file, line and field. A field that has no effect in this version is named at the agent's start.
 
 ` + "`deckhand config docs FIELD`" + ` shows the same in a terminal, ` + "`deckhand config view`" + ` what the running agent goes by,
-` + "`deckhand config check FILE`" + ` what is wrong with a file before it is used.
+` + "`deckhand config check FILE`" + ` what is wrong with a file, and with the files that it names, before it is used.
 
 `
 

@@ -69,7 +69,7 @@ func TestExposures(t *testing.T) {
 			if tc.file == "" {
 				return
 			}
-			notes, err := CheckFile(t.Context(), parse(t), "f.yaml", []byte(head+tc.file))
+			_, notes, err := CheckFile(t.Context(), parse(t), "f.yaml", []byte(head+tc.file))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -57,7 +57,7 @@ func FuzzLoad(f *testing.F) {
 		case err != nil:
 			checkProblems(t, invalid.Problems, fs, texts, []string{path, dropIn})
 		}
-		notes, checkErr := Check(t.Context(), set)
+		_, notes, checkErr := Check(t.Context(), set)
 		if set.Values().HostnameOverride != "" && (err == nil) != (checkErr == nil) {
 			t.Fatalf("Check says %v, Load %v", checkErr, err)
 		}

@@ -49,13 +49,13 @@ func (c *Config) Reload(ctx context.Context, s *flags.Set) (*Config, error) {
 }
 
 // Check is Load without a host: it says what is wrong, and in notes what is set
-// without effect, or deprecated.
-func Check(ctx context.Context, s *flags.Set) (notes []string, err error) {
+// without effect, or deprecated. Facts of the host are missing in the configuration.
+func Check(ctx context.Context, s *flags.Set) (c *Config, notes []string, err error) {
 	return newLoader(s).check(ctx)
 }
 
 // CheckFile is Check with data, called name, in place of the file of --config.
-func CheckFile(ctx context.Context, s *flags.Set, name string, data []byte) (notes []string, err error) {
+func CheckFile(ctx context.Context, s *flags.Set, name string, data []byte) (c *Config, notes []string, err error) {
 	l := newLoader(s)
 	l.file = &document.DropInFile{Path: name, Data: data}
 	return l.check(ctx)
@@ -109,11 +109,11 @@ func (l *loader) load(ctx context.Context, h host) (*Config, error) {
 	return l.config, nil
 }
 
-func (l *loader) check(ctx context.Context) (notes []string, err error) {
+func (l *loader) check(ctx context.Context) (c *Config, notes []string, err error) {
 	l.somewhere = true
-	c, err := l.load(ctx, noHost{})
+	c, err = l.load(ctx, noHost{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	notes = fields.Lines(c.NotActedOn)
 	for _, d := range c.Deprecated {
@@ -122,7 +122,7 @@ func (l *loader) check(ctx context.Context) (notes []string, err error) {
 	for _, e := range c.Exposures {
 		notes = append(notes, "open: "+e.String())
 	}
-	return notes, nil
+	return c, notes, nil
 }
 
 // kubelet completes and checks the KubeletConfiguration.
@@ -184,11 +184,28 @@ func (l *loader) fail(path, beside, message string) {
 	if l.isUnread(path) {
 		return
 	}
+	p := l.config.problem(path, beside, message)
+	if p.File == "" && p.Flag == "" && l.file != nil {
+		p.File = l.file.Path
+	}
+	l.problems = append(l.problems, p)
+}
+
+// Problem is one of a setting, in the place where that was given: the path of a field, or a flag as it is written.
+func (c *Config) Problem(setting, message string) Problem {
+	if strings.HasPrefix(setting, "--") {
+		return Problem{Flag: setting, Message: message}
+	}
+	return c.problem(setting, "", message)
+}
+
+// problem is one of the setting at path, where it was given or, if it wasn't, where the setting was beside which it is wrong.
+func (c *Config) problem(path, beside, message string) Problem {
 	p := Problem{Field: path, Message: message}
-	o := l.config.merged.Nearest(path)
+	o := c.merged.Nearest(path)
 	own := o.Kind != document.Default
 	if !own {
-		o = l.config.merged.Nearest(beside)
+		o = c.merged.Nearest(beside)
 	}
 	switch {
 	case o.Kind == document.Flag:
@@ -198,10 +215,8 @@ func (l *loader) fail(path, beside, message string) {
 		}
 	case o.Kind != document.Default:
 		p.File, p.Line = o.Name, o.Line
-	case l.file != nil:
-		p.File = l.file.Path
 	}
-	l.problems = append(l.problems, p)
+	return p
 }
 
 // isUnread reports whether the setting at path, or what it is a part of, couldn't be read.

@@ -48,7 +48,7 @@ func TestProblemsOfFlags(t *testing.T) {
 		"--bootstrap-kubeconfig=/b":                "--bootstrap-kubeconfig: --kubeconfig has to say where the kubeconfig with the new client certificate is to be written",
 		"--healthz-port=10255":                     "--healthz-port: readOnlyPort: Invalid value: 10255: is the number of healthzPort too, on 127.0.0.1; each needs one of its own",
 	} {
-		_, err := Check(t.Context(), parse(t, args))
+		_, _, err := Check(t.Context(), parse(t, args))
 		var invalid *InvalidError
 		if !errors.As(err, &invalid) || len(invalid.Problems) != 1 || invalid.Problems[0].String() != want {
 			t.Errorf("%s: %v, want %s", args, err, want)
@@ -59,7 +59,7 @@ func TestProblemsOfFlags(t *testing.T) {
 // So many problems are reported as a person can fix at once.
 func TestProblemsComeToAnEnd(t *testing.T) {
 	text := head + "clusterDNS: [" + strings.Repeat("x,", 1000) + "]\nmaxPods: -1\n" + strings.Repeat("maxPods: 1\n", 10)
-	_, err := CheckFile(t.Context(), parse(t), "new.yaml", []byte(text))
+	_, _, err := CheckFile(t.Context(), parse(t), "new.yaml", []byte(text))
 	var invalid *InvalidError
 	if !errors.As(err, &invalid) || len(invalid.Problems) != maxProblems+1 {
 		t.Fatalf("the error is %v", err)
@@ -73,11 +73,11 @@ func TestProblemsComeToAnEnd(t *testing.T) {
 // CheckFile takes the text for the file, and asks nothing of the host.
 func TestCheckFile(t *testing.T) {
 	set := parse(t, "--kubeconfig=/k", "--max-pods=0")
-	notes, err := CheckFile(t.Context(), set, "new.yaml", []byte(head+"iptablesDropBit: 3\nmaxPods: -1\n"))
+	_, notes, err := CheckFile(t.Context(), set, "new.yaml", []byte(head+"iptablesDropBit: 3\nmaxPods: -1\n"))
 	if err != nil || !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, "iptablesDropBit") }) {
 		t.Errorf("notes %q, error %v", notes, err)
 	}
-	_, err = CheckFile(t.Context(), set, "new.yaml", []byte("kind: x\nmaxPods: 1"))
+	_, _, err = CheckFile(t.Context(), set, "new.yaml", []byte("kind: x\nmaxPods: 1"))
 	var invalid *InvalidError
 	if !errors.As(err, &invalid) {
 		t.Fatalf("the error is %v", err)

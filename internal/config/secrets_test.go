@@ -74,7 +74,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 func hidesSecret(t *testing.T, what string, args ...string) {
 	t.Helper()
 	set := parse(t, args...)
-	notes, err := Check(t.Context(), set)
+	_, notes, err := Check(t.Context(), set)
 	shown := fmt.Sprint(notes, err)
 	var invalid *InvalidError
 	if errors.As(err, &invalid) {

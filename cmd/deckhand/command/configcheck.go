@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	agentpreflight "github.com/deckhand-node/deckhand/internal/agent/preflight"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/document"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
@@ -24,21 +25,28 @@ func (a *app) checkConfigCommand() *cobra.Command {
 		Short: "Check configuration files before an agent uses them",
 		Long: `Check KubeletConfiguration files, each for itself, and print all that is wrong with them,
 as FILE:LINE: FIELD: what is wrong and what would be right. What is right but has no effect
-in this build is printed, too. It needs no running agent, and no root. FILE may be - for the
-standard input.
+in this build is printed, too. It needs no running agent. FILE may be - for the standard input.
+
+Once all values are right, the files that they and the flags name are opened, as an agent does at
+start: kubeconfigs, certificates and keys, manifests, credential providers, resolvConf. A note
+says what only root may read. With --skip-files they aren't, such as for another machine's
+configuration.
 
 Flags of the agent count for each file as they do at start: --feature-gates sets gates,
---config-dir lays drop-ins over it. Without FILE, what the flags make is checked: --config,
---config-dir and all others. So check drop-ins, which alone show only a part.
+--config-dir lays drop-ins over it, --kubeconfig names one that is opened. Without FILE, what the
+flags make is checked: --config, --config-dir and all others. So check drop-ins, which alone show
+only a part.
 
-The exit code is 0 if an agent can use all of it, 1 if not, and 2 for a file that can't be
+The exit code is 0 if an agent can use all of it, 1 if not, and 2 for a FILE that can't be
 read, or wrong usage.`,
 		Example: `  deckhand config check new.yaml
+  deckhand config check --skip-files of-another-machine.yaml
   deckhand config check --config /etc/deckhand/config.yaml --config-dir new.conf.d
   deckhand config check -o json *.yaml`,
 		Args: arguments(cobra.ArbitraryArgs),
 	}
 	set := a.agentFlags(cmd)
+	cmd.Flags().Bool("skip-files", false, "don't open the files that the configuration names")
 	outputFlag(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		switch {
@@ -47,7 +55,7 @@ read, or wrong usage.`,
 		case len(files) > 0 && set.Given("config"):
 			return usagef(cmd, "the file is given by --config and by %s: one of them is enough (drop-ins to --config are given by --config-dir)", files[0])
 		}
-		return reportResults(cmd, configResults(cmd, set, files))
+		return reportResults(cmd, a.configResults(cmd, set, files))
 	}
 	return cmd
 }
@@ -65,7 +73,13 @@ type configResult struct {
 }
 
 // configResults checks the files or, if there are none, what the flags make.
-func configResults(cmd *cobra.Command, set *flags.Set, files []string) []configResult {
+func (a *app) configResults(cmd *cobra.Command, set *flags.Set, files []string) []configResult {
+	open := func(c *config.Config) ([]config.Problem, []string) {
+		if flagValue(cmd, "skip-files") == "true" {
+			return nil, nil
+		}
+		return agentpreflight.Files(cmd.Context(), c, a.deps.Now())
+	}
 	if len(files) == 0 {
 		v := set.Values()
 		given := slices.DeleteFunc([]string{v.ConfigFile, v.ConfigDir}, func(name string) bool { return name == "" })
@@ -73,7 +87,9 @@ func configResults(cmd *cobra.Command, set *flags.Set, files []string) []configR
 		if name == "" {
 			name = "the flags"
 		}
-		return []configResult{resultOf(name, func() ([]string, error) { return config.Check(cmd.Context(), set) })}
+		return []configResult{resultOf(name, func() (*config.Config, []string, error) {
+			return config.Check(cmd.Context(), set)
+		}, open)}
 	}
 	results := make([]configResult, 0, len(files))
 	for _, file := range files {
@@ -81,27 +97,34 @@ func configResults(cmd *cobra.Command, set *flags.Set, files []string) []configR
 		if file == "-" {
 			name, read = "<stdin>", func() ([]byte, error) { return document.Read(cmd.InOrStdin()) }
 		}
-		results = append(results, resultOf(name, func() ([]string, error) {
+		results = append(results, resultOf(name, func() (*config.Config, []string, error) {
 			data, err := read()
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			return config.CheckFile(cmd.Context(), set, name, data)
-		}))
+		}, open))
 	}
 	return results
 }
 
-func resultOf(name string, check func() (notes []string, err error)) configResult {
-	notes, err := check()
+// resultOf checks a configuration, and where that is valid the files that it names.
+func resultOf(
+	name string, check func() (*config.Config, []string, error),
+	open func(*config.Config) ([]config.Problem, []string),
+) configResult {
+	c, notes, err := check()
 	v := configResult{File: name, Valid: err == nil, Notes: notes}
 	var invalid *config.InvalidError
 	switch {
+	case err == nil:
+		problems, notes := open(c)
+		v.Valid, v.Problems, v.Notes = len(problems) == 0, problems, append(v.Notes, notes...)
 	case errors.As(err, &invalid):
 		v.Problems = invalid.Problems
 	case errors.Is(err, unix.EISDIR):
 		v.Unread = err.Error() + "; name the files in it, or give a directory of drop-ins by --config-dir"
-	case err != nil:
+	default:
 		v.Unread = err.Error()
 	}
 	return v

@@ -2,6 +2,7 @@ package apiclient
 
 import (
 	"crypto/tls"
+	"errors"
 	"path/filepath"
 	"time"
 
@@ -16,6 +17,23 @@ func ClientCertificate(kubeconfig, rotated string) (*tls.Certificate, error) {
 		return nil, err
 	}
 	return id.cert, nil
+}
+
+// CheckKubeconfig reads a kubeconfig, and the files that it names, as a client does: the error is why a client can't use it, or why
+// the API server won't know who it is by it. The warning is what a person should know otherwise; empty for nothing. rotated is Config's.
+func CheckKubeconfig(path, rotated string, now time.Time) (warning string, err error) {
+	id, _, err := readKubeconfig(path, rotated, now)
+	switch {
+	case err != nil:
+		return "", err
+	case id.expired:
+		return "", &problem{path: path, why: errors.New(id.warning)}
+	case id.warning != "":
+		return id.warning, nil
+	case id.cert == nil && id.token == "" && id.plugin == nil:
+		return "", &problem{path, "users[" + id.userName + "].user", errors.New("it has no credentials: neither a client certificate, nor a token, nor exec")}
+	}
+	return "", nil
 }
 
 // IssuedKubeconfig is a kubeconfig for the API server of another one, with the client certificate and its key that are in a file. Its names

@@ -87,21 +87,27 @@ type identity struct {
 	token  string
 	plugin *pluginConfig
 
-	// warning is what a person should know of a kubeconfig that is used nevertheless.
+	// warning is what a person should know of a kubeconfig that is used nevertheless, such as that its certificate has expired.
 	warning string
+	expired bool
 	// sum differs if anything else does.
 	sum [sha256.Size]byte
 }
 
 // problem is what is wrong with a kubeconfig.
-type problem struct{ path, field, why string }
+type problem struct {
+	path, field string
+	why         error
+}
 
 func (p *problem) Error() string {
 	if p.field == "" {
-		return "kubeconfig " + p.path + ": " + p.why
+		return "kubeconfig " + p.path + ": " + p.why.Error()
 	}
-	return "kubeconfig " + p.path + ": " + p.field + ": " + p.why
+	return "kubeconfig " + p.path + ": " + p.field + ": " + p.why.Error()
 }
+
+func (p *problem) Unwrap() error { return p.why }
 
 // field names a field of the cluster, for a person.
 func (id *identity) field(name string) string {
@@ -146,14 +152,14 @@ func readKubeconfig(path, rotated string, now time.Time) (*identity, []string, e
 // fail keeps the first thing that is wrong.
 func (r *reading) fail(field, format string, args ...any) {
 	if r.err == nil {
-		r.err = &problem{r.id.path, field, fmt.Sprintf(format, args...)}
+		r.err = &problem{r.id.path, field, fmt.Errorf(format, args...)}
 	}
 }
 
 func (r *reading) read(now time.Time) {
 	text, err := safeopen.ReadRegular(r.id.path, maxFile)
 	if err != nil {
-		r.fail("", "%v", err)
+		r.fail("", "%w", err)
 		return
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
@@ -333,7 +339,7 @@ func (r *reading) certificate(at string, u *user, now time.Time) {
 	}
 	if now.After(leaf.NotAfter) {
 		// The server's clock decides, not this one.
-		r.id.warning = fmt.Sprintf("%s has expired at %s", certField, leaf.NotAfter.Format(time.RFC3339))
+		r.id.expired, r.id.warning = true, fmt.Sprintf("%s has expired at %s", certField, leaf.NotAfter.Format(time.RFC3339))
 	}
 }
 
@@ -365,7 +371,7 @@ func (r *reading) bearer(at string, u *user) {
 		field = at + "tokenFile"
 		text, err := r.file(u.TokenFile)
 		if err != nil {
-			r.fail(field, "%v", err)
+			r.fail(field, "%w", err)
 		}
 		if token = strings.TrimSpace(string(text)); token == "" {
 			r.fail(field, "%s is empty", u.TokenFile)
@@ -390,7 +396,7 @@ func (r *reading) content(field, path, data string) (content []byte, from string
 	case path != "":
 		from = field
 		if content, err = r.file(path); err != nil {
-			r.fail(from, "%v", err)
+			r.fail(from, "%w", err)
 		}
 	}
 	r.sum = fmt.Appendf(r.sum, "%s %q ", from, content)

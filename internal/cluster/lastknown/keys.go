@@ -36,6 +36,12 @@ const (
 	maxKeys = 4096
 )
 
+// CheckKeys says why the keys in a file can't be used (--offline-secrets-key).
+func CheckKeys(path string) error {
+	_, err := readKeys(path)
+	return err
+}
+
 // readKeys reads keys from a file that only its owner may read: 32 bytes, or one key in base64 on each line.
 func readKeys(path string) (keys, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // a pipe's other end isn't waited for

@@ -1,12 +1,15 @@
 package file
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/go-logr/logr"
 
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 )
@@ -25,6 +28,33 @@ func (s *Source) trust(path string, info fs.FileInfo) error {
 	}
 	return fmt.Errorf("every user of this machine can write to %s (its mode is %04o), and whoever writes manifests is root here: chmod o-w %s, after a look at what is there; "+
 		"if its file system has no modes, mount it with umask=022", what, info.Mode().Perm(), path)
+}
+
+// Check says why manifests at a path (staticPodPath) wouldn't be read: nothing is there, it can't be listed, or every user of the
+// machine may change it. exposures say who beside root and the invoker may. What the manifests say isn't checked.
+func Check(path string, by rootdir.Invoker) (exposures []string, err error) {
+	s := &Source{path: filepath.Clean(path), invoker: by, log: logr.Discard(), exposed: map[string]string{}}
+	w := &watch{Source: s}
+	found, err := w.list()
+	if err != nil {
+		return nil, err
+	}
+	for _, origin := range found.origins {
+		info, err := os.Stat(origin)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // gone this moment, or a link to nothing, which is the matter of the pods in it
+		}
+		if err == nil && w.single {
+			err = readable(info)
+		}
+		if err == nil {
+			err = s.trust(origin, info)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("manifest %s: %w", origin, err)
+		}
+	}
+	return s.Exposures(), nil
 }
 
 // trustDir is trust in the directory whose entries decide what is read.

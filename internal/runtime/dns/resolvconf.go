@@ -16,6 +16,12 @@ import (
 // servers take some thousand.
 const maxFile = 32 << 10
 
+// CheckFile says why the node's resolver configuration can't be read (KubeletConfiguration's resolvConf).
+func CheckFile(path string) error {
+	_, err := read(path)
+	return err
+}
+
 // read reads a resolver configuration. A symbolic link is followed, since that is
 // what /etc/resolv.conf often is.
 func read(path string) (resolver, error) {

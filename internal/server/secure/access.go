@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,8 @@ import (
 	"github.com/go-logr/logr"
 	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // Users and groups that nobody gives names to (https://kubernetes.io/docs/reference/access-authn-authz/authentication/).
@@ -76,7 +77,7 @@ func NewAccess(c AccessConfig) *Access {
 		read := 0
 		a.roots = &followed[authorities]{what: "the authorities of client certificates (authentication.x509.clientCAFile)", paths: []string{c.ClientCAFile}, log: c.Log,
 			read: func() (authorities, error) {
-				pool, err := readAuthorities(c.ClientCAFile)
+				pool, err := ReadAuthorities(c.ClientCAFile)
 				read++
 				return authorities{pool, read}, err
 			}}
@@ -93,10 +94,12 @@ func (a *Access) Load() error {
 	return err
 }
 
-func readAuthorities(path string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(path)
+// ReadAuthorities reads the certificates of those who sign client certificates, as they are in the file of
+// authentication.x509.clientCAFile. Errors name the file.
+func ReadAuthorities(path string) (*x509.CertPool, error) {
+	text, err := safeopen.ReadRegular(path, maxFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(text) {

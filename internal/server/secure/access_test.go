@@ -514,7 +514,7 @@ func TestCertificatesCostLittle(t *testing.T) {
 
 func mustPool(t *testing.T, path string) *x509.CertPool {
 	t.Helper()
-	pool, err := readAuthorities(path)
+	pool, err := ReadAuthorities(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // What a certificate that the agent makes itself is called in the directory of certificates, as the kubelet has it.
@@ -68,10 +69,30 @@ func NewCertificate(c CertConfig) *Certificate {
 		what:  fmt.Sprintf("the HTTPS server's certificate (tlsCertFile %s, tlsPrivateKeyFile %s)", c.CertFile, c.KeyFile),
 		paths: []string{c.CertFile, c.KeyFile}, log: c.Log,
 		read: func() (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-			return &pair, err
+			return ReadPair(c.CertFile, c.KeyFile)
 		},
 	}}
+}
+
+// maxFile is more than a certificate with its chain, its key, or all authorities of a distribution take, in bytes.
+const maxFile = 4 << 20
+
+// ReadPair reads a certificate and its key, as they are in the files of tlsCertFile and tlsPrivateKeyFile. Errors name the file.
+func ReadPair(certFile, keyFile string) (*tls.Certificate, error) {
+	cert, err := safeopen.ReadRegular(certFile, maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", certFile, err)
+	}
+	key, err := safeopen.ReadRegular(keyFile, maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", keyFile, err)
+	}
+	defer clear(key)
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s with the key %s: %w", certFile, keyFile, err)
+	}
+	return &pair, nil
 }
 
 var errNotIssued = errors.New("the cluster hasn't issued the HTTPS server's certificate yet (serverTLSBootstrap)")

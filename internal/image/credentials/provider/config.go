@@ -3,7 +3,6 @@ package provider
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	kubeletv1 "k8s.io/kubelet/config/v1"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // Provider is one plugin as it is configured.
@@ -27,7 +27,13 @@ type Provider struct {
 type InvalidError struct {
 	// Problems are shown to a person, one line each, with file and line.
 	Problems []string
+
+	// causes are errors of the system behind some of them.
+	causes []error
 }
+
+// Unwrap returns the errors of the system behind the problems, such as fs.ErrPermission.
+func (e *InvalidError) Unwrap() []error { return e.causes }
 
 func (e *InvalidError) Error() string {
 	if len(e.Problems) == 1 {
@@ -57,14 +63,14 @@ func Load(path, binDir string) ([]Provider, error) {
 	}
 	l := loader{binDir: binDir, names: map[string]string{}}
 	for _, file := range files {
-		data, err := readFile(file)
+		data, err := safeopen.ReadRegular(file, maxSize)
 		if err != nil {
-			return nil, fmt.Errorf("--image-credential-provider-config: %w", err)
+			return nil, fmt.Errorf("--image-credential-provider-config: %s: %w", file, err)
 		}
 		l.add(file, data)
 	}
 	if len(l.problems) > 0 {
-		return nil, &InvalidError{Problems: l.problems}
+		return nil, &InvalidError{Problems: l.problems, causes: l.causes}
 	}
 	return l.providers, nil
 }
@@ -101,16 +107,6 @@ func find(path string) ([]string, error) {
 	return files, nil
 }
 
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	// One byte more than any good file has, so that it is seen to be too big.
-	return io.ReadAll(io.LimitReader(f, maxSize+1))
-}
-
 // loader carries what the files of one Load have in common.
 type loader struct {
 	binDir    string
@@ -118,6 +114,7 @@ type loader struct {
 	// names is where each name is from.
 	names    map[string]string
 	problems []string
+	causes   []error
 }
 
 // add reads one file.
@@ -141,7 +138,7 @@ func (l *loader) add(file string, data []byte) {
 		default:
 			l.names[in.Name] = file
 			if err := executable(p.Program); err != nil && validName(in.Name) {
-				problems = append(problems, doc.problem(at+".name", err.Error()))
+				problems, l.causes = append(problems, doc.problem(at+".name", err.Error())), append(l.causes, err)
 			}
 		}
 		l.providers = append(l.providers, p)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -178,7 +179,6 @@ providers:
 		{"two documents", "a: 1\n---\nb: 1\n", []string{"line 3: a second document begins here; the file must hold exactly one"}},
 		{"empty", "# nothing\n", []string{`it is empty; it should start with "apiVersion: kubelet.config.k8s.io/v1" and "kind: CredentialProviderConfig"`}},
 		{"no YAML", "a: [", []string{"line 1: a value is expected here: is a bracket left open?"}},
-		{"too big", strings.Repeat("#", maxSize+1), []string{"it has more than 1048576 bytes"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := write(t, filepath.Join(t.TempDir(), "f.yaml"), c.text, 0o600)
@@ -203,6 +203,23 @@ providers:
 				t.Errorf("it gives a value away: %v", err)
 			}
 		})
+	}
+}
+
+// TestLoadTooMuch: a file is read up to a bound, and a pipe isn't waited for.
+func TestLoadTooMuch(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		write(t, filepath.Join(dir, "large.yaml"), strings.Repeat("#", maxSize+1), 0o600): "it has more than 1048576 bytes, which is the most that is read",
+		pipe: "it is not a regular file",
+	} {
+		if _, err := Load(file, dir); err == nil || err.Error() != "--image-credential-provider-config: "+file+": "+want {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
 

@@ -37,9 +37,6 @@ func (d *document) problem(path, text string) string {
 // its fields; otherwise the problems are those of fields that don't exist, are given twice or
 // have to name the format.
 func decode(data []byte) (*document, []string) {
-	if len(data) > maxSize {
-		return nil, []string{fmt.Sprintf("it has more than %d bytes", maxSize)}
-	}
 	nodes, bad := yaml.Parse(data, 1, 2)
 	switch {
 	case bad != nil:
