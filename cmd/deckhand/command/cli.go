@@ -4,6 +4,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -88,19 +89,26 @@ const (
 )
 
 // New returns the root command. It writes to the streams set on it.
-func New(deps Deps) *cobra.Command {
+func New(deps Deps) *cobra.Command { return newApp(deps).command() }
+
+func newApp(deps Deps) *app {
 	if deps.Getenv == nil {
 		deps.Getenv = os.Getenv
 	}
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
-	a := &app{deps: deps}
+	return &app{deps: deps}
+}
+
+// command returns the root command.
+func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "deckhand",
 		Short: "Run pods on this machine",
 		Long: `deckhand keeps pods running on one machine. It takes the kubelet's place there: it reads pod
-manifests from a directory or a URL and keeps their containers running and healthy.
+manifests from a directory or a URL, or gets pods from a cluster's API server, and keeps
+their containers running and healthy.
 
 Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 		Example: `  deckhand up ./manifests          run the pods in a directory, and show how they come up
@@ -117,7 +125,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.SetVersionTemplate("deckhand {{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version") // cobra's own would take -v, which is the agent's
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", &flagError{err}) })
-	root.PersistentFlags().String("root-dir", deps.RootDir, "the agent's root directory; also $"+EnvRootDir)
+	root.PersistentFlags().String("root-dir", a.deps.RootDir, "the agent's root directory; also $"+EnvRootDir)
 	root.PersistentFlags().StringP("namespace", "n", "", "only this namespace")
 	_ = root.RegisterFlagCompletionFunc("namespace", a.completeNamespaces) // it only fails for a flag that doesn't exist
 	root.PersistentFlags().BoolP("all-namespaces", "A", false, "all namespaces, which is the default")
@@ -130,7 +138,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 		a.replayCommand(), a.versionCommand(),
 	)
 	root.AddCommand(a.known()...)
-	root.AddCommand(signposts()...)
+	root.AddCommand(a.signposts()...)
 	return root
 }
 
@@ -143,11 +151,21 @@ func (a *app) sharedFlags(cmd *cobra.Command, _ []string) error {
 		}
 	}
 	flag := cmd.Flags().Lookup("root-dir")
-	env := a.deps.Getenv(EnvRootDir)
-	if flag == nil || flag.Changed || env == "" {
+	if flag == nil || flag.Value.String() == a.rootDir(cmd) {
 		return nil
 	}
-	return cmd.Flags().Set(flag.Name, env)
+	return cmd.Flags().Set(flag.Name, a.rootDir(cmd))
+}
+
+// rootDir is the root directory that the command line names, or the environment.
+func (a *app) rootDir(cmd *cobra.Command) string {
+	flag, env := cmd.Flags().Lookup("root-dir"), a.deps.Getenv(EnvRootDir)
+	switch {
+	case flag == nil || !flag.Changed && env != "":
+		return cmp.Or(env, a.deps.RootDir)
+	default:
+		return flag.Value.String()
+	}
 }
 
 func (a *app) client(cmd *cobra.Command) *local.Client {

@@ -111,7 +111,7 @@ remove it. An agent that is restarted knows it. Pods of an API server get theirs
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.image, "image", "", "the container's image")
-	flags.StringVar(&o.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never; if not given, it follows from the image as in a manifest")
+	flags.StringVar(&o.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never; if not given, it follows from the image as in a pod's spec")
 	flags.StringVar(&o.target, "target", "", "see the processes of this `CONTAINER`")
 	flags.StringVar(&o.profile, "profile", "general", "what the container may do: "+strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable, `NAME=VALUE`; may be repeated")

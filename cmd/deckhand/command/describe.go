@@ -47,8 +47,8 @@ as kubectl does. "deckhand why" is the short answer: what a pod waits for, and w
 				args = args[1:]
 			case named && isPodKind(kind):
 			default:
-				if _, other := show.OtherKind(kind); other && (named || len(args) > 1) { // a pod may be called like a kind
-					return noSuchKind(cmd, kind)
+				if _, other := show.OtherKind(kind, a.inCluster(cmd)); other && (named || len(args) > 1) { // a pod may be called like a kind
+					return a.noSuchKind(cmd, kind)
 				}
 			}
 			return a.describePods(cmd, args)

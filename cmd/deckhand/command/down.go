@@ -25,6 +25,9 @@ hooks run, and sidecars end after the main containers.
 Images, volumes, manifests and configuration stay: "up", or the service, runs the pods
 again. "deckhand reset" removes everything.
 
+The API server's pods of a node of a cluster end, too, and start again with the agent. "kubectl
+drain" before this has others of them run elsewhere.
+
 With no agent running it stops what the last one left running. A service other than
 deckhand.service may start its agent again: stop that first.`,
 		Example: `  deckhand down

@@ -99,7 +99,7 @@ func (a *app) attachCommand() *cobra.Command {
 		GroupID: groupReach,
 		Short:   "Attach to the main process of a container",
 		Long: `Print what the main process of a container prints from now on, until it ends. With -i it
-gets standard input as well, if its manifest says stdin: true, and with -it this terminal, if that says
+gets standard input as well, if its spec says stdin: true, and with -it this terminal, if that says
 tty: true. Ctrl-C goes to the process then, and otherwise ends this command only, with exit code 130.
 
 ` + namesOfPods,
@@ -162,10 +162,10 @@ func (o *sessionOptions) fit(cmd *cobra.Command, p *v1.Pod, container string) {
 	c := show.ContainerOf(p, container)
 	if o.stdin && !c.Stdin {
 		o.stdin = false
-		o.remark(cmd, "container %s has no standard input (stdin: true in its manifest): nothing is passed on", container)
+		o.remark(cmd, "container %s has no standard input (stdin: true in its spec): nothing is passed on", container)
 	}
 	if o.tty && !c.TTY {
-		o.remark(cmd, "container %s has no terminal (tty: true in its manifest)", container)
+		o.remark(cmd, "container %s has no terminal (tty: true in its spec)", container)
 	}
 	o.tty = c.TTY // the streams of one that has a terminal are others
 }

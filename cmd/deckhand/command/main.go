@@ -49,7 +49,8 @@ func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) 
 // Main runs the command line args, without the program's name, which is argv0. It
 // returns the exit code. ctx is to end at the first signal.
 func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, stdout, stderr io.Writer, deps Deps) int {
-	root := New(deps)
+	a := newApp(deps)
+	root := a.command()
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -69,7 +70,7 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 		return exitOK // somebody wanted it to end
 	}
 	if flag := (*flagError)(nil); errors.As(err, &flag) {
-		err = cmp.Or(flagMistakes(root, args), err)
+		err = cmp.Or(a.flagMistakes(root, args), err)
 	}
 	fmt.Fprint(stderr, errorLines(err))
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 )
@@ -18,7 +19,7 @@ import (
 type flagError struct{ error }
 
 // flagMistakes says what is wrong with each flag of the command line args, in words; nil if nothing is.
-func flagMistakes(root *cobra.Command, args []string) error {
+func (a *app) flagMistakes(root *cobra.Command, args []string) error {
 	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return nil
@@ -34,7 +35,7 @@ rounds:
 		case err == nil, errors.Is(err, pflag.ErrHelp):
 			break rounds
 		case errors.As(err, &unknown):
-			found = append(found, unknownFlag(cmd, unknown))
+			found = append(found, unknownFlag(cmd, unknown, a.inClusterBy(cmd, rest)))
 			accept := &pflag.Flag{Name: unknown.GetSpecifiedName(), Value: anything{}, NoOptDefVal: "true"}
 			if unknown.GetSpecifiedShortnames() != "" {
 				accept.Name, accept.Shorthand = "shorthand "+accept.Name, accept.Name
@@ -65,13 +66,13 @@ func (anything) Set(string) error { return nil }
 func (anything) Type() string     { return "" }
 
 // unknownFlag says which flag was meant, or what took the place of one that the kubelet once had.
-func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
+func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError, cluster bool) error {
 	name := strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")
 	if all := unknown.GetSpecifiedShortnames(); all != "" {
 		if len(all) > 1 {
 			return fmt.Errorf("unknown flag: -%s in -%s", name, all)
 		}
-		if instead, ok := find(flagsElsewhere, cmd.Name()+"/"+name); ok {
+		if instead, ok := show.FindHint(flagsElsewhere, cmd.Name()+"/"+name, cluster); ok {
 			return fmt.Errorf("unknown flag: -%s: %s", name, instead)
 		}
 		return fmt.Errorf("unknown flag: -%s", name)
@@ -81,7 +82,7 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 			return fmt.Errorf("--%s: the kubelet no longer has this flag: %s", name, instead)
 		}
 	}
-	if instead, ok := find(flagsElsewhere, cmd.Name()+"/"+name); ok {
+	if instead, ok := show.FindHint(flagsElsewhere, cmd.Name()+"/"+name, cluster); ok {
 		return fmt.Errorf("unknown flag: --%s: %s", name, instead)
 	}
 	var known []string

@@ -22,7 +22,7 @@ func (a *app) portForwardCommand() *cobra.Command {
 		GroupID: groupReach,
 		Short:   "Carry connections on this machine to ports of a pod",
 		Long: `Listen on this machine, and carry each connection to a port of the pod, until Ctrl-C or the end of
-the pod. REMOTE is a number, or the name of a port in the manifest. LOCAL is the same number if
+the pod. REMOTE is a number, or the name of a port in the pod's spec. LOCAL is the same number if
 it isn't given; 0, or nothing before the colon, is any that is free.
 
 ` + namesOfPods,
@@ -108,7 +108,7 @@ func parsePort(p *v1.Pod, arg string) (streams.Port, error) {
 	if named := namedPorts(p); err != nil && named[remote] > 0 {
 		to = uint64(named[remote])
 	} else if err != nil || to == 0 {
-		return streams.Port{}, fmt.Errorf("%q: %q is neither a port's number (1 to 65535) nor its name in the manifest", arg, remote)
+		return streams.Port{}, fmt.Errorf("%q: %q is neither a port's number (1 to 65535) nor its name in the pod's spec", arg, remote)
 	}
 	if !two {
 		return streams.Port{Local: uint16(to), Remote: uint16(to)}, nil

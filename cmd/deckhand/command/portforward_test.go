@@ -207,7 +207,7 @@ func TestPortForwardListens(t *testing.T) {
 		args []string
 		said string
 	}{
-		{[]string{"job", "0"}, `"0" is neither a port's number (1 to 65535) nor its name in the manifest`},
+		{[]string{"job", "0"}, `"0" is neither a port's number (1 to 65535) nor its name in the pod's spec`},
 		{[]string{"job", "65536"}, `"65536" is neither`},
 		{[]string{"job", "80:https"}, `"https" is neither`},
 		{[]string{"job", "x:80"}, `"x" isn't a port's number (0 to 65535)`},

@@ -28,7 +28,8 @@ is restarted. Each gets its grace period: preStop hooks run, and sidecars end af
 main containers. The command waits for that.
 
 Their manifests stay, and may be edited. What is in their emptyDir volumes, and their
-logs, go with them, as when a pod is deleted.
+logs, go with them, as when a pod is deleted. Pods of an API server are refused: it would have
+them run on ("kubectl delete pod").
 
 ` + namesOfPods,
 		Example: `  deckhand stop web`,

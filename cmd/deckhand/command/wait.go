@@ -56,8 +56,8 @@ The exit code is 1 if that takes longer than --timeout.`,
 			}
 			for _, arg := range args {
 				if kind, _, named := strings.Cut(arg, "/"); named && !isPodKind(kind) {
-					if _, other := show.OtherKind(kind); other {
-						return noSuchKind(cmd, kind)
+					if _, other := show.OtherKind(kind, a.inCluster(cmd)); other {
+						return a.noSuchKind(cmd, kind)
 					}
 				}
 			}

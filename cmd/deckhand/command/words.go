@@ -10,65 +10,178 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/agent/reset"
 )
 
-// A hint says what does the work of words that kubectl, crictl or podman know, and deckhand doesn't.
-type hint struct {
-	words string
-	text  string
-}
-
 // elsewhere has commands that aren't here.
-var elsewhere = []hint{
-	{"apply create replace diff", "put the manifest into the manifest directory (staticPodPath in `deckhand config view`), or run it in the foreground: `deckhand run FILE`"},
-	{"play kube", "run a manifest in the foreground: `deckhand run FILE`"},
-	{"delete rm rmp kill", "remove the pod's manifest, and it is stopped: `deckhand pods -o wide` says where that is (ORIGIN); `deckhand stop POD` stops it for the time being"},
-	{"edit patch set label annotate scale autoscale rollout expose", "edit the pod's manifest: `deckhand pods -o wide` says where that is (ORIGIN)"},
-	{"port proxy", "`deckhand port-forward POD PORT` carries connections to a pod; without it use the pod's address (`deckhand pods`), or a hostPort in its manifest"},
-	{"stats statsp", "`deckhand top pods` shows what pods use, `deckhand top node` what the node does"},
-	{"explain", "`deckhand config docs FIELD` explains settings, `deckhand why POD` a pod"},
-	{"validate", "`deckhand config check FILE` checks a configuration; `deckhand pods` lists what is wrong with manifests"},
-	{"inspect inspectp", "`deckhand pods -o yaml POD` prints all there is to know of a pod"},
-	{"inspecti", "`deckhand images inspect IMAGE` prints all there is to know of an image"},
-	{"info cluster-info", "`deckhand version` shows agent, node and runtime, `deckhand config view` the configuration"},
-	{"api-resources api-versions", "the manifests that deckhand reads are in `deckhand pods -o wide` (ORIGIN); it has no API server"},
-	{"volume volumes secret network networks", "pods' volumes and objects are in manifests: `deckhand pods -o wide` says where those are (ORIGIN); all pods are on one network"},
-	{"import", "`deckhand images import FILE` reads archives of images"},
-	{"system", "`deckhand pods` and `deckhand images` list what there is, `deckhand images prune` frees space, `deckhand version` shows agent and runtime"},
-	{"generate quadlet", "`deckhand pods -o yaml POD` prints a pod as a manifest"},
-	{"healthcheck auth pause unpause rename", "a pod is as its manifest says: `deckhand why POD` says how it does, `deckhand stop POD` and `deckhand start POD` keep it from running"},
-	{"cordon uncordon drain taint", "that is done to a node of a cluster, with kubectl; `deckhand down` stops all pods of this machine"},
-	{"build push tag login logout save commit history search", "images are built elsewhere: `deckhand images pull NAME` fetches them, `deckhand images import FILE` reads archives"},
+var elsewhere = []show.Hint{
+	{
+		Words: "apply create replace diff",
+		Alone: "put the manifest into the manifest directory (staticPodPath in `deckhand config view`), or run it " +
+			"in the foreground: `deckhand run FILE`",
+		Cluster: "that is done to the cluster: `kubectl apply -f FILE`; the manifest of a static pod belongs into the " +
+			"manifest directory (staticPodPath in `deckhand config view`)",
+	},
+	{
+		Words: "play kube",
+		Alone: "run a manifest in the foreground: `deckhand run FILE`",
+		Cluster: "`kubectl apply -f FILE` gives a manifest to the cluster, `deckhand run FILE` runs it on this node, " +
+			"in the foreground",
+	},
+	{
+		Words: "delete rm rmp kill",
+		Alone: "remove the pod's manifest, and it is stopped: `deckhand pods -o wide` says where that is (ORIGIN); " +
+			"`deckhand stop POD` stops it for the time being",
+		Cluster: "`kubectl delete pod POD -n NAMESPACE` does that; a static pod ends when its manifest is removed: " +
+			"`deckhand pods -o wide` says where that is (ORIGIN), and `deckhand stop POD` stops it for the time " +
+			"being",
+	},
+	{
+		Words: "edit patch set label annotate scale autoscale rollout expose",
+		Alone: "edit the pod's manifest: `deckhand pods -o wide` says where that is (ORIGIN)",
+		Cluster: "that is done to the cluster's objects: `kubectl edit pod POD -n NAMESPACE`, or what made the pod " +
+			"(Deployment, Job, ...); a static pod is edited in its manifest: `deckhand pods -o wide` says where " +
+			"that is (ORIGIN)",
+	},
+	{
+		Words: "port proxy",
+		Alone: "`deckhand port-forward POD PORT` carries connections to a pod; without it use the pod's address " +
+			"(`deckhand pods`), or a hostPort in its manifest",
+		Cluster: "`deckhand port-forward POD PORT` carries connections to a pod, `kubectl proxy` to the API server; " +
+			"without them use the pod's address (`deckhand pods`), or a Service",
+	},
+	{
+		Words: "stats statsp",
+		Alone: "`deckhand top pods` shows what pods use, `deckhand top node` what the node does",
+	},
+	{
+		Words: "explain",
+		Alone: "`deckhand config docs FIELD` explains settings, `deckhand why POD` a pod",
+		Cluster: "`deckhand config docs FIELD` explains settings, `deckhand why POD` a pod, `kubectl explain FIELD` " +
+			"the API",
+	},
+	{
+		Words: "validate",
+		Alone: "`deckhand config check FILE` checks a configuration; `deckhand pods` lists what is wrong with " +
+			"manifests",
+		Cluster: "`deckhand config check FILE` checks a configuration, `kubectl apply --dry-run=server -f FILE` a " +
+			"manifest; `deckhand pods` lists what is wrong with those of static pods",
+	},
+	{
+		Words: "inspect inspectp",
+		Alone: "`deckhand pods -o yaml POD` prints all there is to know of a pod",
+	},
+	{
+		Words: "inspecti",
+		Alone: "`deckhand images inspect IMAGE` prints all there is to know of an image",
+	},
+	{
+		Words: "info cluster-info",
+		Alone: "`deckhand version` shows agent, node and runtime, `deckhand config view` the configuration",
+		Cluster: "`deckhand version` shows agent, node and runtime, `deckhand config view` the node's configuration, " +
+			"`kubectl cluster-info` the cluster",
+	},
+	{
+		Words: "api-resources api-versions",
+		Alone: "the manifests that deckhand reads are in `deckhand pods -o wide` (ORIGIN); it has no API server",
+		Cluster: "`kubectl api-resources` and `kubectl api-versions` ask the API server; of its objects an agent has " +
+			"pods: `deckhand pods`",
+	},
+	{
+		Words: "volume volumes secret network networks",
+		Alone: "pods' volumes and objects are in manifests: `deckhand pods -o wide` says where those are (ORIGIN); " +
+			"all pods are on one network",
+		Cluster: "the API server has what pods refer to: `kubectl get configmaps,secrets,pvc -n NAMESPACE`; `deckhand " +
+			"describe pod POD` shows a pod's volumes",
+	},
+	{
+		Words: "import",
+		Alone: "`deckhand images import FILE` reads archives of images",
+	},
+	{
+		Words: "system",
+		Alone: "`deckhand pods` and `deckhand images` list what there is, `deckhand images prune` frees space, " +
+			"`deckhand version` shows agent and runtime",
+	},
+	{
+		Words: "generate quadlet",
+		Alone: "`deckhand pods -o yaml POD` prints a pod as a manifest",
+	},
+	{
+		Words: "healthcheck auth pause unpause rename",
+		Alone: "a pod is as its manifest says: `deckhand why POD` says how it does, `deckhand stop POD` and " +
+			"`deckhand start POD` keep it from running",
+		Cluster: "a pod is as the API server says, and kubectl changes it: `deckhand why POD` says how it does; " +
+			"`deckhand stop POD` and `deckhand start POD` are for static pods",
+	},
+	{
+		Words:   "cordon uncordon drain taint",
+		Alone:   "that is for nodes of a cluster, and this machine is in none: `deckhand down` stops all of its pods",
+		Cluster: "`kubectl drain NODE` and the like do that; `deckhand node` shows this node with its taints",
+	},
+	{
+		Words: "build push tag login logout save commit history search",
+		Alone: "images are built elsewhere: `deckhand images pull NAME` fetches them, `deckhand images import FILE` " +
+			"reads archives",
+	},
 }
 
 // flagsElsewhere has flags that commands don't have, each as COMMAND/FLAG.
-var flagsElsewhere = []hint{
-	{"run/image run/d run/detach run/it run/i run/t run/p run/v run/e run/env run/rm run/name run/publish run/volume run/restart", "what runs is in a manifest: `deckhand run FILE`"},
-	{"debug/copy-to debug/set-image debug/share-processes debug/same-node debug/replace", "a copy of a pod is another manifest, from `deckhand pods -o yaml POD`: `deckhand run FILE` runs it in the foreground"},
-	{"cp/retries", "nothing is lost on this machine's socket: without it"},
-	{"port-forward/pod-running-timeout exec/pod-running-timeout attach/pod-running-timeout", "`deckhand why POD` says when the pod runs, and ends with exit code 0 once it is ready"},
-	{"list/q list/quiet images/q images/quiet", "`-o jsonpath={.items[*].id}` prints IDs alone"},
-	{"load/i load/input", "the file needs no flag: `deckhand load FILE`"},
+var flagsElsewhere = []show.Hint{
+	{
+		Words: "run/image run/d run/detach run/it run/i run/t run/p run/v run/e run/env run/rm run/name run/publish " +
+			"run/volume run/restart",
+		Alone: "what runs is in a manifest: `deckhand run FILE`",
+		Cluster: "what runs is in a manifest: `deckhand run FILE` runs it on this node; `kubectl run NAME " +
+			"--image=IMAGE` makes a pod of the cluster",
+	},
+	{
+		Words: "debug/copy-to debug/set-image debug/share-processes debug/same-node debug/replace",
+		Alone: "a copy of a pod is another manifest, from `deckhand pods -o yaml POD`: `deckhand run FILE` runs it " +
+			"in the foreground",
+		Cluster: "a copy is a pod of the cluster: `kubectl debug POD -n NAMESPACE --copy-to=NAME` makes it",
+	},
+	{
+		Words: "cp/retries",
+		Alone: "nothing is lost on this machine's socket: without it",
+	},
+	{
+		Words: "port-forward/pod-running-timeout exec/pod-running-timeout attach/pod-running-timeout",
+		Alone: "`deckhand why POD` says when the pod runs, and ends with exit code 0 once it is ready",
+	},
+	{
+		Words: "list/q list/quiet images/q images/quiet",
+		Alone: "`-o jsonpath={.items[*].id}` prints IDs alone",
+	},
+	{
+		Words: "load/i load/input",
+		Alone: "the file needs no flag: `deckhand load FILE`",
+	},
 }
 
-func find(list []hint, word string) (text string, ok bool) {
-	i := slices.IndexFunc(list, func(h hint) bool { return slices.Contains(strings.Fields(h.words), strings.ToLower(word)) })
-	if i < 0 {
-		return "", false
-	}
-	return list[i].text, true
+// inCluster reports whether the agent of this command's root directory is a node of a cluster, or was when it last ran.
+func (a *app) inCluster(cmd *cobra.Command) bool { return reset.InCluster(a.rootDir(cmd)) }
+
+// inClusterBy is inCluster for arguments that may have any flags.
+func (a *app) inClusterBy(cmd *cobra.Command, args []string) bool {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.Usage = func() {}
+	root := flags.String("root-dir", a.rootDir(cmd), "")
+	_ = flags.Parse(args) // what else is wrong with them is reported elsewhere
+	return reset.InCluster(*root)
 }
 
 // signposts are commands that say what does the work of those that aren't here, whatever
 // flags they get. Nobody sees them before they are typed.
-func signposts() []*cobra.Command {
+func (a *app) signposts() []*cobra.Command {
 	var list []*cobra.Command
 	for _, h := range elsewhere {
-		for _, word := range strings.Fields(h.words) {
+		for _, word := range strings.Fields(h.Words) {
 			list = append(list, &cobra.Command{
 				Use: word, Hidden: true, DisableFlagParsing: true,
-				RunE: func(*cobra.Command, []string) error {
-					return &usageError{fmt.Errorf("deckhand has no command %q: %s", word, h.text)}
+				RunE: func(cmd *cobra.Command, args []string) error {
+					return &usageError{fmt.Errorf("deckhand has no command %q: %s", word, h.Text(a.inClusterBy(cmd, args)))}
 				},
 			})
 		}
@@ -109,7 +222,7 @@ func (a *app) getCommand() *cobra.Command {
 				return a.listNodes(cmd, []string{name})
 			}
 			if !named || !isPodKind(kind) {
-				return noSuchKind(cmd, kind)
+				return a.noSuchKind(cmd, kind)
 			}
 		}
 		return run(cmd, args)
@@ -139,7 +252,7 @@ func (a *app) getKinds(cmd *cobra.Command, kinds, names []string) error {
 	for _, kind := range kinds {
 		list, rest, err := cmd.Find([]string{strings.ToLower(kind)})
 		if err != nil || list == cmd || len(rest) > 0 {
-			return noSuchKind(cmd, kind)
+			return a.noSuchKind(cmd, kind)
 		}
 		lists = append(lists, list)
 	}
@@ -181,8 +294,8 @@ func isNodeKind(word string) bool {
 	return slices.Contains([]string{"node", "nodes", "no"}, strings.ToLower(word))
 }
 
-func noSuchKind(cmd *cobra.Command, kind string) error {
-	if text, ok := show.OtherKind(kind); ok {
+func (a *app) noSuchKind(cmd *cobra.Command, kind string) error {
+	if text, ok := show.OtherKind(kind, a.inCluster(cmd)); ok {
 		return &usageError{fmt.Errorf("deckhand knows no objects of the kind %q: %s", kind, text)}
 	}
 	return usagef(cmd, "unknown kind %q: there are pods, events, images and nodes", kind)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
@@ -190,14 +192,21 @@ func TestOtherToolsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, rows := otherToolsRig(t), 0
+	alone, cluster := otherToolsRig(t), otherToolsRig(t)
+	if err := os.WriteFile(filepath.Join(cluster, rootdir.Record), []byte(`{"version": 1, "cluster": true}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, rows := alone, map[string]int{}
 	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, "## ") {
+			root = cluster
+		}
 		cells := strings.SplitN(strings.TrimSpace(line), " | ", 2)
 		typed, ok := strings.CutPrefix(cells[0], "| `")
 		if !ok || len(cells) != 2 {
 			continue
 		}
-		rows++
+		rows[root]++
 		args := strings.Fields(strings.TrimSuffix(typed, "`"))[1:]
 		var out, errs bytes.Buffer
 		deps := Deps{RootDir: root, Getenv: func(string) string { return "" }, Now: func() time.Time { return now }}
@@ -214,8 +223,34 @@ func TestOtherToolsPage(t *testing.T) {
 			t.Errorf("%s: exit code %d, want 2 and %q in: %s", typed, code, named, &errs)
 		}
 	}
-	if rows < 40 {
-		t.Errorf("the page has %d commands", rows)
+	if rows[alone] < 40 || rows[cluster] < 10 {
+		t.Errorf("the page has %d commands, and %d for clusters", rows[alone], rows[cluster])
+	}
+}
+
+// TestHintsFitTheirWorld: a machine alone has no kubectl, and in a cluster only static pods have manifests. What is advised exists.
+func TestHintsFitTheirWorld(t *testing.T) {
+	root := New(Deps{})
+	foreign := regexp.MustCompile("kubectl|(?:the|an) API server|the cluster")
+	ours := regexp.MustCompile("`deckhand ([^`]+)`")
+	for _, h := range slices.Concat(elsewhere, flagsElsewhere, show.OtherKinds) {
+		if said := foreign.FindString(h.Text(false)); said != "" {
+			t.Errorf("%s: on a machine alone there is no %s: %s", h.Words, said, h.Text(false))
+		}
+		manifests := strings.Contains(h.Text(true), "manifest") && !strings.Contains(h.Text(true), "prints a pod as a manifest")
+		if manifests && !strings.Contains(h.Text(true), "static pod") && !strings.Contains(h.Text(true), "`kubectl ") {
+			t.Errorf("%s: pods of a cluster have no manifests here: %s", h.Words, h.Text(true))
+		}
+		if h.Cluster == h.Alone {
+			t.Errorf("%s: both texts are the same: leave Cluster empty", h.Words)
+		}
+		for _, text := range []string{h.Text(false), h.Text(true)} {
+			for _, m := range ours.FindAllStringSubmatch(text, -1) {
+				if c, _, err := root.Find(strings.Fields(m[1])); err != nil || c == root || c.Hidden && c.Name() != "load" {
+					t.Errorf("%s: there is no command %q", h.Words, m[0])
+				}
+			}
+		}
 	}
 }
 

@@ -78,6 +78,12 @@ func Recorded(root string) bool {
 	return found
 }
 
+// InCluster reports whether the last agent with this root directory was told of an API server.
+func InCluster(root string) bool {
+	r, _, err := load(root)
+	return err == nil && r.Cluster
+}
+
 // Replaced returns where the manifests of the last agent came from, and how many pods it has left there, if an agent with
 // this configuration takes others: it will end those. It returns 0 if there is nothing to lose.
 func Replaced(cfg *config.Config) (manifests string, pods int) {

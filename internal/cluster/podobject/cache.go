@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -138,11 +139,11 @@ func (c *Cache) Problems() []pod.Problem {
 	defer c.mu.RUnlock()
 	var list []pod.Problem
 	if c.away.err != nil {
-		list = append(list, pod.Problem{Source: pod.SourceAPI, Message: "the node's pods aren't seen: " + c.away.err.Error() + "; those that were known go on", Since: c.away.since})
+		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin, Message: "the node's pods aren't seen: " + c.away.err.Error() + "; those that were known go on", Since: c.away.since})
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(c.malformed), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
 		t := c.malformed[name]
-		list = append(list, pod.Problem{Source: pod.SourceAPI, Pod: name.String(), Message: t.err.Error() + "; what was known of it goes on: correct it, or see that the agent isn't older than the API server", Since: t.since})
+		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin, Pod: name.String(), Message: t.err.Error() + "; what was known of it goes on: correct it, or see that the agent isn't older than the API server", Since: t.since})
 	}
 	return list
 }

@@ -127,6 +127,8 @@ type AgentInfo struct {
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
+	// Cluster says that the agent is a node of a cluster.
+	Cluster bool `json:"cluster,omitempty"`
 	// Synced is whether every source of pods has been read at least once: before
 	// that, pods may be missing from a Snapshot.
 	Synced         bool   `json:"synced"`

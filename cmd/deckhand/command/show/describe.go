@@ -54,7 +54,7 @@ func DescribePod(w io.Writer, e *local.Explanation, now time.Time) error {
 	if c := metav1.GetControllerOf(p); c != nil {
 		d.row("Controlled By", c.Kind+"/"+c.Name)
 	}
-	d.row("Manifest", cmp.Or(e.Origin, string(e.Source)))
+	d.row("Origin", cmp.Or(e.Origin, string(e.Source)))
 	d.optional("Older Version", e.Stale)
 	for i := range e.Waits {
 		d.row("Waits For", e.Waits[i].Named())

@@ -80,7 +80,7 @@ func findPods(s local.Snapshot, namespace, name string, exact bool) ([]*v1.Pod, 
 		}
 	}
 	if kind, _, named := strings.Cut(name, "/"); named {
-		if text, ok := OtherKind(kind); ok {
+		if text, ok := OtherKind(kind, s.Agent.Cluster); ok {
 			return nil, &KindError{name, text}
 		}
 	}

@@ -20,18 +20,30 @@ func Missing(out io.Writer, s *local.Snapshot, events []local.Event, namespace, 
 	if near := show.Like(*s, bare); len(near) > 0 {
 		t.line("\nPods with a name like it: %s", strings.Join(near, ", "))
 	}
-	var about, others []pod.Problem
+	if s.Agent.Cluster {
+		t.line("\nIt may be one of another node: `kubectl get pods -A -o wide` says where pods run.")
+	}
+	var about, away, others []pod.Problem
 	for _, p := range s.Problems {
 		switch {
 		case mentions(&p, bare, s.Node):
 			about = append(about, p)
+		case p.Source == pod.SourceAPI:
+			if p.Pod == "" {
+				away = append(away, p)
+			}
 		case !slices.ContainsFunc(s.Pods, func(v local.PodView) bool { return mentions(&p, v.Pod.Name, s.Node) }):
 			others = append(others, p)
 		}
 	}
 	t.problems(about, "")
+	t.problems(away, "")
 	if len(about) == 0 && len(others) > 0 {
-		t.line("\nIts manifest may be one of those that can't be used:")
+		whose := "Its"
+		if s.Agent.Cluster {
+			whose = "If it is a static pod, its"
+		}
+		t.line("\n%s manifest may be one of those that can't be used:", whose)
 		for i := range others {
 			t.line("  %s", others[i].Origin)
 		}
@@ -41,7 +53,7 @@ func Missing(out io.Writer, s *local.Snapshot, events []local.Event, namespace, 
 		return !ok || own != bare && own != bare+"-"+s.Node || namespace != "" && e.Namespace != namespace
 	}))
 	if !s.Agent.Synced {
-		t.line("\nThe agent hasn't read all manifests yet: try again in a moment.")
+		t.line("\nThe agent is still reading what is to run: try again in a moment.")
 	}
 	_, err := io.WriteString(out, t.text.String())
 	return err

@@ -82,7 +82,7 @@ func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace,
 		t.line("All %d pods%s are fine.", o.Total, where)
 	}
 	if !s.Agent.Synced {
-		t.line("The agent hasn't read all manifests yet: there may be more pods to come.")
+		t.line("The agent is still reading what is to run: there may be more pods to come.")
 	}
 	t.events(lately)
 	_, err = io.WriteString(out, t.text.String())

@@ -123,7 +123,7 @@ func TestSummaries(t *testing.T) {
 func TestOverviewWhenAllIsWell(t *testing.T) {
 	ready := &v1.Pod{Status: v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}}}
 	for want, s := range map[string]local.Snapshot{
-		"There are no pods.\nThe agent hasn't read all manifests yet: there may be more pods to come.\n": {Agent: local.AgentInfo{RuntimeReady: true}},
+		"There are no pods.\nThe agent is still reading what is to run: there may be more pods to come.\n": {Agent: local.AgentInfo{RuntimeReady: true}},
 		"All 2 pods are fine.\n": {Agent: local.AgentInfo{RuntimeReady: true, Synced: true}, Pods: []local.PodView{{Pod: ready}, {Pod: ready}}},
 		"Open: readOnlyPort: everybody; set it to 0.\nThe only pod is fine.\n": {Agent: local.AgentInfo{RuntimeReady: true, Synced: true}, Exposures: []string{"readOnlyPort: everybody; set it to 0"},
 			Pods: []local.PodView{{Pod: ready}}},

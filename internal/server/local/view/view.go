@@ -114,7 +114,7 @@ func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 	s := local.Snapshot{
 		Node:     v.conf.Node,
 		Problems: v.problems(set.Problems),
-		Agent: local.AgentInfo{Version: buildinfo.Get().Version, PID: os.Getpid(), Started: v.conf.Started, Synced: set.Synced,
+		Agent: local.AgentInfo{Version: buildinfo.Get().Version, PID: os.Getpid(), Started: v.conf.Started, Cluster: !v.conf.Current().Standalone, Synced: set.Synced,
 			RuntimeName: runtime.Name, RuntimeVersion: runtime.Version, RuntimeReady: runtime.Ready, RuntimeMessage: runtime.Message},
 	}
 	for _, e := range v.conf.Current().Exposures {
