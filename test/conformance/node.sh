@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Run specs of Kubernetes' node e2e suite, which starts and restarts the agent by itself, against AGENT: [NodeConformance] or FOCUS.
 #   LAB=/a/directory/with/8/GB AGENT=bin/deckhand FOCUS='Summary API|Device Plugin' SKIP='CPU Manager' ./node.sh
+# PROCS specs run at a time; those marked Serial, which restart the agent, run alone after them.
 # The suite wants systemd, sudo and a control group for each part: systemd/ stands in for the first two. On cgroup v1 its specs of real pressure (PSI) can't pass.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -37,9 +38,9 @@ imageGCHighThresholdPercent: 100
 E2
 path=$(nosystemd_path)
 cd "$N"
-PATH=$here/systemd:$BIN:$path inside "$BIN/e2e_node.test" --k8s-bin-dir="$N/bin" --report-dir="$OUT" --node-name="$(hostname)" --container-runtime-endpoint="unix://$SOCK" \
-  --prepull-images=false --kubelet-config-file="$N/base.yaml" --kubelet-flags=--runtime-cgroups=/lab-runtime \
-  --ginkgo.focus="${FOCUS:-\[NodeConformance\]}" --ginkgo.skip="${SKIP:-^$}" --ginkgo.no-color --ginkgo.v --ginkgo.timeout="${TIMEOUT:-2h}" --ginkgo.json-report="$OUT/report.json" >"$OUT/suite.log" 2>&1 || true
+PATH=$here/systemd:$BIN:$path inside "$BIN/ginkgo" --procs="${PROCS:-6}" --focus="${FOCUS:-\[NodeConformance\]}" --skip="${SKIP:-^$}" --no-color -v --timeout="${TIMEOUT:-2h}" \
+  --output-dir="$OUT" --json-report=report.json "$BIN/e2e_node.test" -- --k8s-bin-dir="$N/bin" --report-dir="$OUT" --node-name="$(hostname)" --container-runtime-endpoint="unix://$SOCK" \
+  --prepull-images=false --kubelet-config-file="$N/base.yaml" --kubelet-flags=--runtime-cgroups=/lab-runtime >"$OUT/suite.log" 2>&1 || true
 "$here/report.py" tsv "$OUT/report.json" >"$OUT/result.tsv"
 "$here/report.py" failures "$OUT/report.json"
 "$here/report.py" summary "$OUT/result.tsv"
