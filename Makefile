@@ -14,6 +14,9 @@ LAW_STEPS ?= 2000000
 LAW_FROM ?= 0
 ATTACK ?= 1m
 
+# Without gRPC's pages of traces, which nobody serves: they need html/template, for which the linker keeps every method there is.
+TAGS := grpcnotrace
+
 # Where Go's linker makes position-independent programs by itself.
 PIE = $(if $(filter amd64 arm64 loong64 ppc64le s390x,$(shell $(GO) env GOARCH)),-buildmode=pie)
 
@@ -173,7 +176,7 @@ dist: tools images ## Build a Debian package, a tar.gz and their SHA256SUMS into
 
 .PHONY: deckhand
 deckhand: ## Build deckhand alone.
-	CGO_ENABLED=0 $(GO) build $(PIE) -trimpath -o $(BIN)/deckhand ./cmd/deckhand
+	CGO_ENABLED=0 $(GO) build $(PIE) -tags $(TAGS) -trimpath -o $(BIN)/deckhand ./cmd/deckhand
 
 $(BIN)/staticcheck: tools/lint/go.mod tools/lint/go.sum
 	@mkdir -p $(@D)

@@ -51,7 +51,8 @@ mkdir -p "$tree/usr/bin" "$tree/usr/libexec/deckhand/images" "$tree/etc/deckhand
 deckhand=$tree/usr/bin/deckhand
 # At an address of its own in each run, where Go's linker can do that by itself; the C library that runc needs loads it.
 case $(go env GOARCH) in amd64 | arm64 | loong64 | ppc64le | s390x) mode=pie ;; *) mode=default ;; esac
-CGO_ENABLED=0 go build -buildmode="$mode" -trimpath -buildvcs=auto -ldflags "-s -w -X $module/internal/kit/buildinfo.version=$VERSION" -o "$deckhand" ./cmd/deckhand
+# The tag: see the Makefile.
+CGO_ENABLED=0 go build -buildmode="$mode" -tags grpcnotrace -trimpath -buildvcs=auto -ldflags "-s -w -X $module/internal/kit/buildinfo.version=$VERSION" -o "$deckhand" ./cmd/deckhand
 libexec=$tree/usr/libexec/deckhand
 set -- "$deckhand"
 for program in containerd containerd-shim-runc-v2 runc bridge host-local loopback portmap; do

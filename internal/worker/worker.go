@@ -162,14 +162,14 @@ func (w *worker) run(ctx context.Context) {
 		case <-w.signal:
 		case <-timer.C:
 		}
-		d := w.step(ctx)
-		if d.Done {
+		wake, done := w.turn(ctx)
+		if done {
 			break
 		}
-		if d.Wake.IsZero() {
+		if wake.IsZero() {
 			timer.Stop()
 		} else {
-			timer.Reset(max(time.Until(d.Wake), 0))
+			timer.Reset(max(time.Until(wake), 0))
 		}
 	}
 	select {
@@ -178,7 +178,18 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// adopt finds out what has to be known of the pod before the first decision.
+// turn makes a step, and says when the next is due and whether the pod is done with. It isn't a part of run, whose stack frame
+// each pod pays for at rest: with a Decision in it the stack of a worker stays at 8 KiB, without it shrinks to 4.
+//
+//go:noinline
+func (w *worker) turn(ctx context.Context) (wake time.Time, done bool) {
+	d := w.step(ctx)
+	return d.Wake, d.Done
+}
+
+// adopt finds out what has to be known of the pod before the first decision. Not inlined for the same reason as turn.
+//
+//go:noinline
 func (w *worker) adopt() {
 	w.mu.Lock()
 	d := w.desired

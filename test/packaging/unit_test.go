@@ -1,6 +1,7 @@
 package packaging
 
 import (
+	"bytes"
 	"debug/elf"
 	"os"
 	"path/filepath"
@@ -67,6 +68,23 @@ func TestPositionIndependent(t *testing.T) {
 	defer program.Close()
 	if program.Type != elf.ET_DYN {
 		t.Errorf("it is %v", program.Type)
+	}
+}
+
+// TestUnusedMethodsAreLeftOut: the linker keeps every method of every type, 8 MB of them, once anything that can run looks one up
+// by a name that it can't know, as text/template does. Each node would have them in memory.
+func TestUnusedMethodsAreLeftOut(t *testing.T) {
+	root := t.TempDir()
+	output(t, "dpkg-deb", "--extract", file(t, older, ".deb"), root)
+	program, err := os.ReadFile(filepath.Join(root, "usr/bin/deckhand"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(program, []byte("k8s.io/api/core/v1.(*Pod).Marshal")) {
+		t.Fatal("the program doesn't tell the names of its methods")
+	}
+	if bytes.Contains(program, []byte("k8s.io/api/core/v1.(*Pod).SwaggerDoc")) { // which nothing calls
+		t.Error("methods that nothing calls are in it: `go build -tags grpcnotrace -ldflags=-dumpdep ./cmd/deckhand 2>&1 | grep ReflectMethod` says why")
 	}
 }
 

@@ -6,6 +6,7 @@ package command
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -115,15 +116,20 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
   deckhand pods                    what runs
   deckhand why web                 why a pod isn't ready, and what you can do
   deckhand logs -f web             a pod's log`,
-		Version:           buildinfo.Get().Version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              unknownCommand,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: a.sharedFlags,
 	}
-	root.SetVersionTemplate("deckhand {{.Version}}\n")
-	root.Flags().Bool("version", false, "print the version") // cobra's own would take -v, which is the agent's
+	// Not cobra's own flag: that would take -v, which is the agent's, and needs a template to print this.
+	printVersion := root.Flags().Bool("version", false, "print the version")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !*printVersion {
+			return cmd.Help()
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "deckhand", buildinfo.Get().Version)
+		return err
+	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", &flagError{err}) })
 	root.PersistentFlags().String("root-dir", a.deps.RootDir, "the agent's root directory; also $"+EnvRootDir)
 	root.PersistentFlags().StringP("namespace", "n", "", "only this namespace")

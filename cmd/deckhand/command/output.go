@@ -29,6 +29,9 @@ func outputFlag(cmd *cobra.Command, formats ...string) {
 		format := flagValue(cmd, "output")
 		kind, _, picks := strings.Cut(format, "=")
 		known := slices.ContainsFunc(formats, func(f string) bool { return f == format || picks && strings.HasPrefix(f, kind+"=") })
+		if kind == "go-template" {
+			return usagef(cmd, "go-template isn't here: jsonpath=TEMPLATE and custom-columns=NAME:PATH,... pick fields, and -o json prints all of them for jq")
+		}
 		if format != "" && !known {
 			return usagef(cmd, "unknown output format %q, it is one of %s", format, strings.Join(formats, ", "))
 		}
@@ -40,7 +43,7 @@ func outputFlag(cmd *cobra.Command, formats ...string) {
 }
 
 // dataFormats are the formats for programs.
-var dataFormats = []string{"json", "yaml", "jsonpath=TEMPLATE", "go-template=TEMPLATE", "custom-columns=NAME:PATH,..."}
+var dataFormats = []string{"json", "yaml", "jsonpath=TEMPLATE", "custom-columns=NAME:PATH,..."}
 
 // selectorFlag adds -l.
 func selectorFlag(cmd *cobra.Command) {

@@ -315,10 +315,7 @@ func (r *Runtime) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conf, err := render(r.config, r.layout, programs, h)
-	if err != nil {
-		return err
-	}
+	conf := render(r.config, r.layout, programs, h)
 	p, err := r.adopt(ctx, programs, conf)
 	if err != nil {
 		return err

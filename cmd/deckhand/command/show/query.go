@@ -2,14 +2,12 @@ package show
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
 	"slices"
 	"strings"
-	"text/template"
 
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
@@ -17,14 +15,14 @@ import (
 
 const (
 	jsonPath      = "jsonpath="
-	goTemplate    = "go-template="
 	customColumns = "custom-columns="
 )
 
-// query is a format that picks fields: kubectl's jsonpath=TEMPLATE, go-template=TEMPLATE and custom-columns=SPEC.
+// query is a format that picks fields: kubectl's jsonpath=TEMPLATE and custom-columns=SPEC. Its go-template isn't here: text/template
+// looks up methods by name, so that the linker has to keep every method of every type (test/packaging, TestUnusedMethodsAreLeftOut).
 type query struct {
 	// template is what is printed; nil for columns.
-	template interface{ Execute(io.Writer, any) error }
+	template *jsonpath.JSONPath
 	heading  []string
 	columns  []*jsonpath.JSONPath
 }
@@ -47,10 +45,6 @@ func parseQuery(format string) (*query, bool, error) {
 		template, err := parsePath(text)
 		return &query{template: template}, true, err
 	}
-	if text, ok := strings.CutPrefix(format, goTemplate); ok {
-		template, err := template.New("template").Funcs(template.FuncMap{"base64decode": base64decode}).Parse(text)
-		return &query{template: template}, true, err
-	}
 	text, ok := strings.CutPrefix(format, customColumns)
 	if !ok {
 		return nil, false, nil
@@ -68,11 +62,6 @@ func parseQuery(format string) (*query, bool, error) {
 		q.heading, q.columns = append(q.heading, name), append(q.columns, column)
 	}
 	return q, true, nil
-}
-
-func base64decode(text string) (string, error) {
-	decoded, err := base64.StdEncoding.DecodeString(text)
-	return string(decoded), err
 }
 
 // parsePath reads a template, or a path without its braces.
