@@ -17,15 +17,21 @@ type RuntimeExtras interface {
 	Untag(ctx context.Context, names []string) error
 	// BeforePull is called before the runtime is asked to pull an image. After an error it isn't.
 	BeforePull(image string) error
-	// Archives returns what takes in archives. The error says, for a person, why nothing does.
-	Archives() (Importer, error)
+	// Store returns what reads and writes archives, and names images. The error says, for a person, why nothing does.
+	Store() (Store, error)
 	// Transfer reports how far the pull of an image is, false if that isn't known.
 	Transfer(ctx context.Context, image string) (pull.Transfer, bool)
 }
 
-// Importer takes in the images of an archive and returns their names.
-type Importer interface {
+// Store is the runtime's store of images, as far as the CRI doesn't have it.
+type Store interface {
+	// ImportFrom takes in the images of an archive and returns their names.
 	ImportFrom(ctx context.Context, archive io.Reader) ([]string, error)
+	// ExportTo writes an archive with the images of these names, which are in full.
+	ExportTo(ctx context.Context, names []string, archive io.Writer) error
+	// Tag gives the image with the ID, which has one of the names, the name target too: in full, and whatever image
+	// had it before.
+	Tag(ctx context.Context, id string, names []string, target string) error
 }
 
 // Embedded is the runtime that deckhand brings.
@@ -58,8 +64,8 @@ func (e Embedded) Untag(ctx context.Context, names []string) error {
 // BeforePull sees to it that the registry's certificate is verified.
 func (e Embedded) BeforePull(name string) error { return e.Config.VerifyRegistry(name) }
 
-// Archives returns the runtime itself.
-func (e Embedded) Archives() (Importer, error) { return e.Runtime, nil }
+// Store returns the runtime itself.
+func (e Embedded) Store() (Store, error) { return e.Runtime, nil }
 
 // Transfer asks containerd how far a pull is.
 func (e Embedded) Transfer(ctx context.Context, name string) (pull.Transfer, bool) {
@@ -84,10 +90,8 @@ func (NoExtras) Untag(context.Context, []string) error { return errors.ErrUnsupp
 // BeforePull returns nil.
 func (NoExtras) BeforePull(string) error { return nil }
 
-// Archives returns ErrUnsupported.
-func (NoExtras) Archives() (Importer, error) {
-	return nil, ErrUnsupported
-}
+// Store returns ErrUnsupported.
+func (NoExtras) Store() (Store, error) { return nil, ErrUnsupported }
 
 // Transfer returns false: the CRI doesn't report it.
 func (NoExtras) Transfer(context.Context, string) (pull.Transfer, bool) {

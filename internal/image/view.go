@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/image/gc"
@@ -26,9 +27,11 @@ var (
 	ErrStarting = errors.New("the agent is still starting; `deckhand version` says what it is waiting for")
 	// ErrArchive: what was to be imported can't be.
 	ErrArchive = errors.New("no archive of images")
-	// ErrUnsupported: the runtime takes no archives.
-	ErrUnsupported = errors.New(
-		"only the embedded runtime can be given archives this way; the one in use has a command of its own for it, such as `ctr --namespace k8s.io images import`")
+	// ErrName: an image can't be called so.
+	ErrName = errors.New("that can't be the name of an image")
+	// ErrUnsupported: the runtime has the CRI and nothing more.
+	ErrUnsupported = errors.New("only the embedded runtime can import, save and tag images this way; " +
+		"the one in use has commands of its own for it, such as `ctr --namespace k8s.io images import`, export and tag")
 )
 
 // Image is one image in the runtime's store.
@@ -71,6 +74,15 @@ type RemovedImage struct {
 	Untagged []string `json:"untagged,omitempty"`
 	// Why says why it went, or stays.
 	Why string `json:"why,omitempty"`
+}
+
+// TaggedImage is an image that has got a further name.
+type TaggedImage struct {
+	// Name is the further name, in full.
+	Name  string `json:"name"`
+	Image Image  `json:"image"`
+	// Before is the ID of another image that had the name before; empty if none had.
+	Before string `json:"before,omitempty"`
 }
 
 // ready waits until images may be asked for: commands are answered from the beginning.
@@ -178,18 +190,108 @@ func (e archiveError) Unwrap() error { return e.error }
 
 // Import takes in an archive.
 func (in *Images) Import(ctx context.Context, archive io.Reader) ([]string, error) {
-	archives, err := in.cfg.Extras.Archives()
+	store, err := in.cfg.Extras.Store()
 	if err != nil {
 		return nil, err
 	}
 	if err := in.ready(ctx); err != nil {
 		return nil, err
 	}
-	names, err := archives.ImportFrom(ctx, archive)
+	names, err := store.ImportFrom(ctx, archive)
 	if err != nil {
 		return nil, archiveError{err}
 	}
 	return names, nil
+}
+
+// Save writes an archive with images, each given by a name or an ID, which is for all its names. Meanwhile none of
+// them is removed.
+func (in *Images) Save(ctx context.Context, images []string, archive io.Writer) error {
+	store, err := in.cfg.Extras.Store()
+	if err != nil {
+		return err
+	}
+	if err := in.ready(ctx); err != nil {
+		return err
+	}
+	var names []string
+	for _, image := range images {
+		hold, err := in.cfg.Guard.Hold(ctx, image, gc.User{How: "being saved"})
+		if err != nil {
+			return err
+		}
+		defer hold.Release()
+		img, err := in.held(ctx, hold, image)
+		if err != nil {
+			return err
+		}
+		tags := img.Named(image)
+		if len(tags) == 0 {
+			return fmt.Errorf("%w: image %s has no name with a tag, by which an archive could be imported: "+
+				"give it one with `deckhand images tag %s NAME`", ErrName, img.Name(), img.ID)
+		}
+		names = append(names, tags...)
+	}
+	slices.Sort(names)
+	return store.ExportTo(ctx, slices.Compact(names), archive)
+}
+
+// held finds the image that a person means, and has the hold keep it.
+func (in *Images) held(ctx context.Context, hold *gc.Hold, name string) (gc.Image, error) {
+	for {
+		img, err := in.cfg.Collector.Find(ctx, name)
+		if err != nil {
+			return gc.Image{}, err
+		}
+		if gone, err := hold.Found(ctx, img.ID); err != nil || !gone {
+			return img, err
+		}
+	}
+}
+
+// Tag gives an image, which a person means by source, a further name; another image that had it loses it. Who may use
+// the image stays as it is: what was pulled with a pull secret needs that under every name.
+func (in *Images) Tag(ctx context.Context, source, target string) (TaggedImage, error) {
+	store, err := in.cfg.Extras.Store()
+	if err != nil {
+		return TaggedImage{}, err
+	}
+	name, err := nameToGive(target)
+	if err != nil {
+		return TaggedImage{}, err
+	}
+	if err := in.ready(ctx); err != nil {
+		return TaggedImage{}, err
+	}
+	img, before, err := in.cfg.Collector.Tag(ctx, source, name, func(ctx context.Context, i gc.Image) error {
+		return store.Tag(ctx, i.ID, slices.Concat(i.Named(source), i.Tags, i.Digests), name)
+	})
+	if err != nil {
+		return TaggedImage{}, err
+	}
+	if before == img.ID {
+		before = ""
+	}
+	if !slices.Contains(img.Tags, name) {
+		img.Tags = append(slices.Clone(img.Tags), name)
+	}
+	in.arrived()
+	return TaggedImage{Name: name, Image: viewOfImage(&img), Before: before}, nil
+}
+
+// nameToGive is the full form of a name that an image may be given, by docker's rules.
+func nameToGive(text string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(text)
+	if err != nil {
+		return "", fmt.Errorf("%w: %q: %w", ErrName, text, err)
+	}
+	if _, digested := named.(reference.Digested); digested {
+		return "", fmt.Errorf("%w: %q: a digest can't be given: leave out the @ and what follows", ErrName, text)
+	}
+	if slices.Contains([]string{"sha256", "sha384", "sha512"}, reference.FamiliarName(named)) {
+		return "", fmt.Errorf("%w: %q: it would be taken for a digest", ErrName, text)
+	}
+	return reference.TagNameOnly(named).String(), nil
 }
 
 // Remove removes an image for a person, or one of its names.

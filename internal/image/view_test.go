@@ -22,6 +22,8 @@ func TestWhileTheAgentStarts(t *testing.T) {
 			"list":   func() error { _, err := images.List(t.Context()); return err },
 			"pull":   func() error { _, err := images.Pull(t.Context(), "a:1", func(PullProgress) {}); return err },
 			"import": func() error { _, err := images.Import(t.Context(), strings.NewReader("a:1")); return err },
+			"save":   func() error { return images.Save(t.Context(), []string{"a:1"}, io.Discard) },
+			"tag":    func() error { _, err := images.Tag(t.Context(), "a:1", "b:1"); return err },
 			"remove": func() error { _, err := images.Remove(t.Context(), "a:1"); return err },
 			"prune":  func() error { _, err := images.Prune(t.Context(), true); return err },
 		} {
@@ -40,10 +42,22 @@ func TestWhileTheAgentStarts(t *testing.T) {
 	})
 }
 
-// standalone has a runtime that takes archives: their text is the image's name.
-type standalone struct{ NoExtras }
+// standalone has a runtime with a store: the text of an archive are names of images. Tags are reported to tagged.
+type standalone struct {
+	NoExtras
+	tagged func(id string, names []string, target string) error
+}
 
-func (s standalone) Archives() (Importer, error) { return s, nil }
+func (s standalone) Store() (Store, error) { return s, nil }
+
+func (standalone) ExportTo(_ context.Context, names []string, archive io.Writer) error {
+	_, err := io.WriteString(archive, strings.Join(names, " "))
+	return err
+}
+
+func (s standalone) Tag(_ context.Context, id string, names []string, target string) error {
+	return s.tagged(id, names, target)
+}
 
 func (standalone) ImportFrom(_ context.Context, archive io.Reader) ([]string, error) {
 	name, err := io.ReadAll(archive)
@@ -63,6 +77,70 @@ func TestImport(t *testing.T) {
 	}
 	// Another runtime refuses at once, though the agent still starts.
 	if _, err := New(Config{Extras: NoExtras{}}).Import(t.Context(), strings.NewReader("a:1")); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("another runtime: %v", err)
+	}
+}
+
+// TestSave: an image is saved by the name that was given, or by all if that was its ID.
+func TestSave(t *testing.T) {
+	r := newRig(t, standalone{})
+	id := r.runtime.Images.Add("r.io/a:1", false)
+	r.runtime.Images.Add("r.io/b:1", false)
+	for want, names := range map[string][]string{
+		"r.io/a:1":          {"r.io/a:1"},
+		"r.io/a:1 r.io/b:1": {"r.io/b:1", id, "r.io/a:1"},
+	} {
+		var archive strings.Builder
+		if err := r.Save(t.Context(), names, &archive); err != nil || archive.String() != want {
+			t.Errorf("%q: saved %q, %v", names, &archive, err)
+		}
+	}
+	var archive strings.Builder
+	err := r.Save(t.Context(), []string{"r.io/a:1", "r.io/c:1"}, &archive)
+	if !errors.Is(err, gc.ErrUnknown) || archive.Len() > 0 {
+		t.Errorf("one that isn't there: %q, %v", &archive, err)
+	}
+	err = New(Config{Extras: NoExtras{}}).Save(t.Context(), []string{"a:1"}, &archive)
+	if !errors.Is(err, ErrUnsupported) {
+		t.Errorf("another runtime: %v", err)
+	}
+}
+
+// TestTag: an image gets a further name, in full, and pods that wait for that look again.
+func TestTag(t *testing.T) {
+	var got []string
+	r := newRig(t, standalone{tagged: func(id string, names []string, target string) error {
+		got = append([]string{id, target}, names...)
+		return nil
+	}})
+	id := r.runtime.Images.Add("r.io/a:1", false)
+	other := r.runtime.Images.Add("r.io/b:1", false)
+	tagged, err := r.Tag(t.Context(), "r.io/a:1", "web")
+	if err != nil || tagged.Name != "docker.io/library/web:latest" || tagged.Image.ID != id || tagged.Before != "" ||
+		!slices.Equal(tagged.Image.Refs, []string{"r.io/a:1", tagged.Name}) ||
+		!slices.Equal(got[:3], []string{id, tagged.Name, "r.io/a:1"}) {
+		t.Errorf("tagged %+v as %q: %v", tagged, got, err)
+	}
+	if len(r.arrived) != 1 {
+		t.Error("pods that wait aren't told")
+	}
+	if tagged, err := r.Tag(t.Context(), id, "r.io/b:1"); err != nil || tagged.Before != other {
+		t.Errorf("moving a name: %+v, %v", tagged, err)
+	}
+	got = nil
+	if tagged, err := r.Tag(t.Context(), "r.io/a:1", "r.io/a:1"); err != nil || tagged.Before != "" || got != nil {
+		t.Errorf("a name that it has: %+v, %q, %v", tagged, got, err)
+	}
+	digest := strings.Repeat("0", 64)
+	for _, bad := range []string{"", "A:1", "a b", "sha256:1234", "r.io/a@sha256:" + digest, digest, "r.io/a:-"} {
+		if _, err := r.Tag(t.Context(), "r.io/a:1", bad); !errors.Is(err, ErrName) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	if _, err := r.Tag(t.Context(), "r.io/c:1", "d:1"); !errors.Is(err, gc.ErrUnknown) {
+		t.Errorf("one that isn't there: %v", err)
+	}
+	if _, err := New(Config{Extras: NoExtras{}}).Tag(t.Context(), "a:1", "b:1"); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("another runtime: %v", err)
 	}
 }

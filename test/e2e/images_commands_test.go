@@ -118,6 +118,58 @@ func TestImagesCommands(t *testing.T) {
 	n.Await("the pod runs on", node.Ready("a"))
 }
 
+// An image is saved, removed, imported again, and run; and it is run by a further name.
+func TestImagesSaveAndTag(t *testing.T) {
+	t.Parallel()
+	n := start(t)
+	r := registry.New(t)
+	r.Push(t, "app:1", runnable(t, n, 3_000_000))
+	r.Push(t, "other:1", runnable(t, n, 1000))
+	images := func(code int, want string, args ...string) {
+		t.Helper()
+		out, got := n.Deckhand(append([]string{"images"}, args...)...)
+		if got != code || !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("deckhand images %q ended with %d and said\n%s\nwant %d and %s", args, got, out, code, want)
+		}
+	}
+	app, other := r.Ref("app:1"), r.Ref("other:1")
+	n.Await("the agent answers")
+	images(0, "pulled", "pull", app)
+	images(0, "pulled", "pull", other)
+
+	file := filepath.Join(t.TempDir(), "app.tar")
+	images(0, `^saved \S+/app:1 to \S+/app\.tar \(\d\.\dMB\)\n$`, "save", app, "-o", file)
+	images(1, `none:1" isn't on this node`, "save", app, r.Ref("none:1"), "-o", file+".none")
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*")); err != nil || len(left) != 1 {
+		t.Errorf("there are %q, %v", left, err)
+	}
+	tag, err := name.NewTag(app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tarball.ImageFromPath(file, &tag); err != nil {
+		t.Errorf("docker's tools can't read it: %v", err)
+	}
+	images(0, "removed", "rm", app)
+	images(0, "^"+regexp.QuoteMeta(app)+"\n$", "import", file)
+
+	// A further name, which moves from another image.
+	images(0, "^tagged "+regexp.QuoteMeta(app)+" as docker.io/library/shop:latest\n$", "tag", app, "shop")
+	images(0, "^tagged ", "tag", other, "deckhand.local/moves:1")
+	images(0, "(?s)tagged .* as deckhand.local/moves:1\n.*had that name before", "tag", "shop", "deckhand.local/moves:1")
+	images(1, "the image of the pods' sandboxes|its archive is", "tag", app, "deckhand.local/pause:1")
+	images(1, "that can't be the name of an image", "tag", app, "Shop:1")
+	n.Write("saved.yaml", podFrom("saved", app, never))
+	n.Write("tagged.yaml", podFrom("tagged", "shop", never))
+	n.Write("moved.yaml", podFrom("moved", "deckhand.local/moves:1", never))
+	n.Await("pods run by all names", node.Ready("saved", "tagged", "moved"), noRestarts)
+	images(0, `(?s)deckhand\.local/moves:1.*default/moved-node1`, "inspect", app)
+
+	// The other image has kept its own name, and it goes with that.
+	images(0, "removed "+regexp.QuoteMeta(other), "rm", other)
+	n.Await("the pods run on", node.Ready("saved", "tagged", "moved"), noRestarts)
+}
+
 // pullsWithProgress pulls an image for somebody who is reported how far that is.
 func pullsWithProgress(t *testing.T, n *node.Node, r *registry.Registry, app ggcr.Image) {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
@@ -22,10 +23,12 @@ func (a *app) imagesCommand() *cobra.Command {
 		Use:     "images",
 		Aliases: []string{"image"},
 		GroupID: groupLook,
-		Short:   "List images and which pods use them; pull, import and remove images",
+		Short:   "List images and which pods use them; pull, import, save, tag and remove images",
 		Example: `  deckhand images                              what is here, and who uses it
   deckhand images pull example.com/web:1       fetch one ahead of time
   deckhand images import web.tar               take in an archive (docker save, OCI)
+  deckhand images save web:1 -o web.tar        write one, for another machine
+  deckhand images tag web:1 web:stable         give an image a further name
   deckhand images prune --dry-run              what nothing uses`,
 		Args: arguments(cobra.NoArgs),
 		RunE: a.listImages,
@@ -33,7 +36,8 @@ func (a *app) imagesCommand() *cobra.Command {
 	outputFlag(cmd, dataFormats...)
 	list := a.listImagesCommand()
 	list.Hidden = true
-	cmd.AddCommand(list, a.pullImageCommand(), a.importImageCommand(), a.removeImageCommand(), a.pruneImagesCommand(), a.inspectImageCommand())
+	cmd.AddCommand(list, a.pullImageCommand(), a.importImageCommand(), a.saveImagesCommand(), a.tagImageCommand(),
+		a.removeImageCommand(), a.pruneImagesCommand(), a.inspectImageCommand())
 	return cmd
 }
 
@@ -156,6 +160,106 @@ func (a *app) importImages(ctx context.Context, cmd *cobra.Command, name string)
 		fmt.Fprintln(textTo(cmd), image)
 	}
 	return nil
+}
+
+func (a *app) saveImagesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "save IMAGE... [-o FILE]",
+		Short: "Write images into an archive (for images import, docker load, ctr import)",
+		Long: `Write images into one archive, not compressed, which ` + "`deckhand images import`" + `, docker load and
+ctr images import read. IMAGE is a name, or an ID for an image with all its names. The archive
+has what the images have for this kind of machine. It goes to the standard output, unless that is
+a terminal, or to FILE, which appears, or is replaced, once the archive is whole.`,
+		Example: `  deckhand images save web:1 db:2 -o images.tar
+  deckhand images save web:1 | ssh other deckhand images import -`,
+		Args:              arguments(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeImages,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file := flagValue(cmd, "output")
+			if file == "-" && terminalOf(cmd.OutOrStdout()) != nil {
+				return usagef(cmd, "an archive isn't written to a terminal: name a file with -o FILE, or redirect the output")
+			}
+			err := a.saveImages(cmd, args, file)
+			if err != nil && file != "-" {
+				return fmt.Errorf("save into %s: %w", file, err)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringP("output", "o", "-", "write the archive to this `file`; - is the standard output")
+	_ = cmd.MarkFlagFilename("output", "tar") // the flag is there
+	return cmd
+}
+
+// saveImages saves images into a file; "-" is the standard output.
+func (a *app) saveImages(cmd *cobra.Command, images []string, file string) error {
+	archive, err := a.client(cmd).SaveImages(cmd.Context(), images)
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	if file == "-" {
+		_, err := io.Copy(cmd.OutOrStdout(), archive)
+		return err
+	}
+	size, err := writeWhole(file, archive)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(textTo(cmd), "saved %s to %s (%s)\n", strings.Join(images, ", "), file, show.Bytes(uint64(size)))
+	return nil
+}
+
+// writeWhole writes what content has into a file, which appears, or is replaced, when all of it is on the disk, and
+// returns how many bytes that were. What isn't a regular file, such as a pipe, is written to as it is.
+func writeWhole(path string, content io.Reader) (size int64, err error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return 0, err
+		}
+		size, err := io.Copy(f, content)
+		return size, errors.Join(err, f.Close())
+	}
+	f, err := atomicfile.Create(path, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	if size, err = io.Copy(f, content); err != nil {
+		return 0, errors.Join(err, f.Abandon())
+	}
+	return size, f.Commit()
+}
+
+func (a *app) tagImageCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "tag SOURCE TARGET",
+		Short: "Give an image a further name",
+		Long: `Give an image, by name, digest or ID, a further name. Without a tag that is NAME:latest, without a
+registry docker.io's. Another image that has the name loses it, and pods that use it run on. Pods
+may use the image by the further name as by the others: one that was pulled with a pull secret
+needs that.`,
+		Example: `  deckhand images tag registry.example.com/web:1 web:stable
+  deckhand images tag 0123456789ab web:2`,
+		Args: arguments(cobra.ExactArgs(2)),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 1 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return a.completeImages(cmd, args, begin)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tagged, err := a.client(cmd).TagImage(cmd.Context(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(textTo(cmd), "tagged %s as %s\n", args[0], tagged.Name)
+			if tagged.Before != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "image %s had that name before\n", terminal.Keep(tagged.Before))
+			}
+			return nil
+		},
+	}
 }
 
 func (a *app) removeImageCommand() *cobra.Command {

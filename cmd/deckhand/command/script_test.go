@@ -52,6 +52,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 //	deckhand ARG...                          run a command line
 //	kubelet ARG...                           the same, with the binary called so
 //	exit CODE                                the last command ended with this exit code
+//	glob N PATTERN...                        so many files have a name that fits a pattern
 //	input FILE                               what the next commands read
 //	transcript FILE [OLD NEW]                write a pod's transcript, with something changed in it
 func TestScripts(t *testing.T) {
@@ -71,10 +72,24 @@ func TestScripts(t *testing.T) {
 					ts.Fatalf("exit code %s, want %s", got, args[0])
 				}
 			},
+			"glob":       countFiles,
 			"input":      func(ts *testscript.TestScript, _ bool, args []string) { ts.Setenv("STDIN", ts.ReadFile(args[0])) },
 			"transcript": func(ts *testscript.TestScript, _ bool, args []string) { writeTranscript(ts, args) },
 		},
 	})
+}
+
+func countFiles(ts *testscript.TestScript, _ bool, args []string) {
+	var found []string
+	for _, pattern := range args[1:] {
+		names, err := filepath.Glob(ts.MkAbs(pattern))
+		ts.Check(err)
+		found = append(found, names...)
+	}
+	slices.Sort(found)
+	if found = slices.Compact(found); strconv.Itoa(len(found)) != args[0] {
+		ts.Fatalf("there are %q", found)
+	}
 }
 
 func serveFiles(t *testing.T, ts *testscript.TestScript, args []string) {

@@ -45,6 +45,17 @@ func awaitQuestion(t *testing.T, screen *bufio.Reader) string {
 	return asked
 }
 
+// TestNoArchiveOnATerminal: an archive isn't written to a terminal, and nothing is asked of the agent.
+func TestNoArchiveOnATerminal(t *testing.T) {
+	_, terminal := openTerminal(t, 100)
+	var errs strings.Builder
+	deps := Deps{RootDir: t.TempDir(), Getenv: func(string) string { return "" }}
+	code := Main(t.Context(), []string{"images", "save", "web:1"}, "deckhand", nil, terminal, &errs, deps)
+	if code != exitUsage || !strings.Contains(errs.String(), "an archive isn't written to a terminal: name a file") {
+		t.Errorf("exit code %d, said %q", code, &errs)
+	}
+}
+
 func TestPodsFitTheTerminal(t *testing.T) {
 	agent := localtest.New()
 	view := jobView(v1.PodPending, creating)

@@ -120,7 +120,7 @@ var elsewhere = []show.Hint{
 		Cluster: "`kubectl drain NODE` and the like do that; `deckhand node` shows this node with its taints",
 	},
 	{
-		Words: "build push tag login logout save commit history search",
+		Words: "build push login logout commit history search",
 		Alone: "images are built elsewhere: `deckhand images pull NAME` fetches them, `deckhand images import FILE` " +
 			"reads archives",
 	},
@@ -191,12 +191,13 @@ func (a *app) signposts() []*cobra.Command {
 
 // known are commands that users of kubectl, crictl and podman find by another name or in another place.
 func (a *app) known() []*cobra.Command {
-	rmi, pull, load := a.removeImageCommand(), a.pullImageCommand(), a.importImageCommand()
-	rmi.Use, pull.Use, load.Use = "rmi IMAGE...", "pull IMAGE...", "load FILE..."
-	for _, c := range []*cobra.Command{rmi, pull, load} {
+	rmi, load := a.removeImageCommand(), a.importImageCommand()
+	rmi.Use, load.Use = "rmi IMAGE...", "load FILE..."
+	list := []*cobra.Command{rmi, a.pullImageCommand(), load, a.saveImagesCommand(), a.tagImageCommand()}
+	for _, c := range list {
 		c.Hidden, c.Aliases = true, nil
 	}
-	return []*cobra.Command{rmi, pull, load}
+	return list
 }
 
 // getCommand lists what the other commands list, in kubectl's words.

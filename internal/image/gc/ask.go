@@ -39,14 +39,10 @@ func (c *Collector) Remove(ctx context.Context, name string) (Image, []string, e
 	if err != nil {
 		return Image{}, nil, err
 	}
-	at := find(images, name)
-	switch {
-	case len(at) == 0:
-		return Image{}, nil, fmt.Errorf("%w: %q isn't on this node; `deckhand images` lists what is", ErrUnknown, name)
-	case len(at) > 1:
-		return Image{}, nil, fmt.Errorf("%w: %q may be any of %s; say which by its ID", ErrUnknown, name, namesOf(images, at))
+	image, err := choose(images, name)
+	if err != nil {
+		return Image{}, nil, err
 	}
-	image := images[at[0]]
 	if names := image.meant(name); len(names) > 0 {
 		return image, names, c.untag(ctx, &image, names)
 	}
@@ -65,6 +61,65 @@ func (c *Collector) Remove(ctx context.Context, name string) (Image, []string, e
 	}
 	c.cfg.Log.V(2).Info("Removed image", "image", image.Name(), "imageID", image.ID, "size", image.Size, "reason", Asked)
 	return image, nil, nil
+}
+
+// Find returns the image that a person means by any name of it or the beginning of its ID; the error wraps ErrUnknown
+// if there is none, or several.
+func (c *Collector) Find(ctx context.Context, name string) (Image, error) {
+	images, err := c.List(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	return choose(images, name)
+}
+
+// Tag gives the image that a person means by source the name target, in full, by calling tag, while nothing is
+// removed. It returns the image, and the ID of the one that had the name before; empty if none had. A name by which
+// an image is kept stays its own: the error wraps ErrKept then.
+func (c *Collector) Tag(
+	ctx context.Context, source, target string, tag func(context.Context, Image) error,
+) (image Image, before string, err error) {
+	if err := c.take(ctx); err != nil {
+		return Image{}, "", err
+	}
+	defer c.giveBack()
+	images, err := c.List(ctx)
+	if err != nil {
+		return Image{}, "", err
+	}
+	if image, err = choose(images, source); err != nil {
+		return Image{}, "", err
+	}
+	if at := newIndex(images)[key(target)]; len(at) > 0 {
+		before = images[at[0]].ID
+	}
+	if before == image.ID {
+		return image, before, nil
+	}
+	if c.cfg.Keep != nil {
+		for name, why := range c.cfg.Keep() {
+			if before != "" && key(name) == key(target) {
+				return image, before, fmt.Errorf("%w: %s: %s; choose another name", ErrKept, target, why)
+			}
+		}
+	}
+	if err := tag(ctx, image); err != nil {
+		return image, before, fmt.Errorf("tag image %s as %s: %w", image.Name(), target, err)
+	}
+	c.cfg.Log.V(2).Info("Tagged image", "image", target, "imageID", image.ID)
+	return image, before, nil
+}
+
+// choose returns the one image that a person means.
+func choose(images []Image, name string) (Image, error) {
+	at := find(images, name)
+	switch {
+	case len(at) == 0:
+		return Image{}, fmt.Errorf("%w: %q isn't on this node; `deckhand images` lists what is", ErrUnknown, name)
+	case len(at) > 1:
+		return Image{}, fmt.Errorf("%w: %q may be any of %s; say which by its ID", ErrUnknown, name, namesOf(images, at))
+	}
+	return images[at[0]], nil
 }
 
 // untag removes some of an image's names, unless somebody needs it by one of them.

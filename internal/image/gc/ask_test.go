@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -154,6 +155,39 @@ func TestKey(t *testing.T) {
 	} {
 		if got := key(ref); got != want {
 			t.Errorf("key of %q is %q, want %q", ref, got, want)
+		}
+	}
+}
+
+// TestTag: a name is given to the image that a person means, and moves from another; the name by which one is kept
+// doesn't.
+func TestTag(t *testing.T) {
+	for _, c := range []struct{ source, target, before, err string }{
+		{source: "one:1", target: "docker.io/library/new:1"},
+		{source: id("a"), target: "docker.io/library/two:2", before: id("b")},
+		{source: "one:1", target: "registry.k8s.io/pause:3.10", before: id("c"),
+			err: "the image of the pods' sandboxes; choose another name"},
+		{source: "none:1", target: "docker.io/library/new:1", err: `"none:1" isn't on this node`},
+		{source: "one:1", target: "docker.io/library/fails:1", err: "tag image one:1 as docker.io/library/fails:1: no space"},
+	} {
+		w := newWorld()
+		w.add(id("a"), mib, "one:1")
+		w.add(id("b"), mib, "two:2")
+		w.add(id("c"), mib, "registry.k8s.io/pause:3.10")
+		tagged := ""
+		tag := func(_ context.Context, i Image) error {
+			tagged = i.ID
+			if strings.Contains(c.target, "fails") {
+				return errors.New("no space")
+			}
+			return nil
+		}
+		image, before, err := w.collector(t, byDefault).Tag(t.Context(), c.source, c.target, tag)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || before != c.before {
+			t.Errorf("%s as %s: before %q, error %v", c.source, c.target, before, err)
+		}
+		if err == nil && (tagged != id("a") || image.ID != id("a")) {
+			t.Errorf("%s as %s: tagged %q", c.source, c.target, tagged)
 		}
 	}
 }

@@ -73,6 +73,16 @@ func (i *Image) meant(name string) []string {
 	return names
 }
 
+// Named are the names with tags that a person means by one of the image's: that tag, or all of them if it is an ID or
+// a digest.
+func (i *Image) Named(name string) []string {
+	k := key(name)
+	if at := slices.IndexFunc(i.Tags, func(n string) bool { return key(n) == k }); at >= 0 {
+		return i.Tags[at : at+1]
+	}
+	return i.Tags
+}
+
 func filter(names []string, by func(string) bool) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !by(n) })
 }

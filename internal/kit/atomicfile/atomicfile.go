@@ -36,10 +36,48 @@ func WriteVolatile(path string, data []byte, perm fs.FileMode) error {
 	return nil
 }
 
+// File is the new content of a file while it is being written. It ends with Commit or Abandon.
+type File struct {
+	*os.File
+	path string
+	perm fs.FileMode
+}
+
+// Create begins to replace the file at path, as Write does, with content that is too much to have in memory.
+func Create(path string, perm fs.FileMode) (*File, error) {
+	f, err := createTemp(path)
+	if err != nil {
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	return &File{f, path, perm}, nil
+}
+
+// Commit replaces the file with what was written. On error the old content is untouched.
+func (f *File) Commit() error {
+	err := errors.Join(f.Chmod(f.perm), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), f.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", f.path, errors.Join(err, os.Remove(f.Name())))
+	}
+	if err := SyncDir(filepath.Dir(f.path)); err != nil {
+		return fmt.Errorf("write %s: %w", f.path, err)
+	}
+	return nil
+}
+
+// Abandon removes what was written; the old content is untouched.
+func (f *File) Abandon() error { return errors.Join(f.Close(), os.Remove(f.Name())) }
+
+// createTemp makes a file beside path. Its name starts with a dot so that whoever watches the directory for files
+// passes over it. CreateTemp opens with O_EXCL and 0600.
+func createTemp(path string) (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
+}
+
 func replace(path string, data []byte, perm fs.FileMode, durable bool) (err error) {
-	// The name starts with a dot so that whoever watches the directory for files passes
-	// over it. CreateTemp opens with O_EXCL and 0600.
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
+	f, err := createTemp(path)
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,42 @@ func TestWriteReplacesContentAndMode(t *testing.T) {
 	}
 }
 
+// TestCreate: the file is as it was until Commit, and for good after Abandon.
+func TestCreate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		end  func(*File) error
+		want string
+	}{{(*File).Abandon, "old"}, {(*File).Commit, "new"}} {
+		f, err := Create(path, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString("new"); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(path); err != nil || string(text) != "old" {
+			t.Errorf("before the end it is %q, %v", text, err)
+		}
+		if err := c.end(f); err != nil {
+			t.Error(err)
+		}
+		if text, err := os.ReadFile(path); err != nil || string(text) != c.want {
+			t.Errorf("got %q, %v, want %s", text, err, c.want)
+		}
+		onlyFile(t, filepath.Dir(path), "file")
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("got %v, %v", info, err)
+	}
+	if _, err := Create(filepath.Join(path, "below"), 0o600); err == nil {
+		t.Error("a file below a file can be made")
+	}
+}
+
 func TestWriteReplacesALinkInsteadOfFollowingIt(t *testing.T) {
 	dir := t.TempDir()
 	victim, path := filepath.Join(t.TempDir(), "victim"), filepath.Join(dir, "f")

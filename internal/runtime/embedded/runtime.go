@@ -130,6 +130,21 @@ func (r *Runtime) ImportFrom(ctx context.Context, archive io.Reader) ([]string, 
 	return r.images.ImportFrom(ctx, archive)
 }
 
+// ExportTo writes an archive with the images of these names, as the CRI has them.
+func (r *Runtime) ExportTo(ctx context.Context, names []string, archive io.Writer) error {
+	return r.images.ExportTo(ctx, names, archive)
+}
+
+// Tag gives the image with the ID, which has one of the names, the name target too.
+func (r *Runtime) Tag(ctx context.Context, id string, names []string, target string) error {
+	conn, err := Dial(r.config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return Tag(ctx, conn, id, names, target)
+}
+
 // Archived lists the images whose archives are in the images directory.
 func (r *Runtime) Archived() []string { return r.images.Archived() }
 

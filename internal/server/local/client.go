@@ -122,16 +122,16 @@ func (c *Client) Logs(ctx context.Context, request LogRequest) (io.ReadCloser, e
 	if err != nil {
 		return nil, err
 	}
-	return &logBody{response}, nil
+	return &trailedBody{response}, nil
 }
 
-// logBody is the body; at its end it returns the error in the trailer, if there is one.
-type logBody struct{ response *http.Response }
+// trailedBody is a body; at its end it returns the error in the trailer, if there is one.
+type trailedBody struct{ response *http.Response }
 
-func (l *logBody) Read(b []byte) (int, error) {
-	n, err := l.response.Body.Read(b)
+func (b *trailedBody) Read(p []byte) (int, error) {
+	n, err := b.response.Body.Read(p)
 	if errors.Is(err, io.EOF) {
-		if message := l.response.Trailer.Get(errorTrailer); message != "" {
+		if message := b.response.Trailer.Get(errorTrailer); message != "" {
 			return n, errors.New(message)
 		}
 	}
@@ -141,7 +141,7 @@ func (l *logBody) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (l *logBody) Close() error { return l.response.Body.Close() }
+func (b *trailedBody) Close() error { return b.response.Body.Close() }
 
 // Why returns what may explain why a pod is as it is.
 func (c *Client) Why(ctx context.Context, namespace, pod string) (Explanation, error) {

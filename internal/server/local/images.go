@@ -25,6 +25,10 @@ type Images interface {
 	Pull(ctx context.Context, name string, progress func(image.PullProgress)) (image.Image, error)
 	// Import takes in the images of an archive and returns their names.
 	Import(ctx context.Context, archive io.Reader) ([]string, error)
+	// Save writes an archive with images, each given by name, digest or ID.
+	Save(ctx context.Context, images []string, archive io.Writer) error
+	// Tag gives the image source a further name.
+	Tag(ctx context.Context, source, target string) (image.TaggedImage, error)
 	// Remove removes an image by name, digest or ID.
 	Remove(ctx context.Context, name string) (image.RemovedImage, error)
 	// Prune removes the images that nothing uses, or says what it would do.
@@ -54,6 +58,8 @@ func imagesError(err error) error {
 		code = http.StatusNotFound
 	case errors.Is(err, gc.ErrKept):
 		code = http.StatusConflict
+	case errors.Is(err, image.ErrName):
+		code = http.StatusBadRequest
 	case errors.Is(err, image.ErrArchive):
 		code = http.StatusUnprocessableEntity
 	case errors.Is(err, image.ErrUnsupported):
@@ -103,6 +109,49 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) importImages(w http.ResponseWriter, r *http.Request) error {
 	names, err := s.images.Import(r.Context(), r.Body)
 	return answerImages(w, names, err)
+}
+
+// saveImages sends an archive. What goes wrong after its first byte is in the trailer.
+func (s *Server) saveImages(w http.ResponseWriter, r *http.Request) error {
+	names := r.URL.Query()["name"]
+	if len(names) == 0 {
+		return &StatusError{http.StatusBadRequest, errors.New("which images are to be saved?")}
+	}
+	archive := &archiveWriter{w: w}
+	err := s.images.Save(r.Context(), names, archive)
+	if err != nil && r.Context().Err() != nil {
+		err = errors.New("the agent is stopping; the archive isn't whole") // or the client has gone, and doesn't receive this
+	}
+	if err != nil && archive.begun {
+		w.Header().Set(errorTrailer, err.Error())
+		return nil
+	}
+	if err != nil {
+		return imagesError(err)
+	}
+	return nil
+}
+
+// archiveWriter begins the answer with the first byte of an archive.
+type archiveWriter struct {
+	w     http.ResponseWriter
+	begun bool
+}
+
+// Write implements io.Writer.
+func (a *archiveWriter) Write(b []byte) (int, error) {
+	if !a.begun {
+		a.begun = true
+		a.w.Header().Set("Content-Type", "application/x-tar")
+		a.w.Header().Set("Trailer", errorTrailer)
+	}
+	return a.w.Write(b)
+}
+
+func (s *Server) tagImage(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	tagged, err := s.images.Tag(r.Context(), q.Get("source"), q.Get("target"))
+	return answerImages(w, tagged, err)
 }
 
 func (s *Server) removeImage(w http.ResponseWriter, r *http.Request) error {

@@ -14,6 +14,7 @@ func TestErrorsAboutImagesHaveTheirStatus(t *testing.T) {
 	for cause, want := range map[error]int{
 		gc.ErrUnknown: http.StatusNotFound, gc.ErrKept: http.StatusConflict, gc.ErrUsesUnknown: http.StatusServiceUnavailable,
 		image.ErrStarting: http.StatusServiceUnavailable, image.ErrUnsupported: http.StatusNotImplemented, image.ErrArchive: http.StatusUnprocessableEntity,
+		image.ErrName: http.StatusBadRequest,
 	} {
 		err := imagesError(fmt.Errorf("image a:1: %w", cause))
 		if status, ok := errors.AsType[*StatusError](err); !ok || status.Code != want || status.Error() != "image a:1: "+cause.Error() {

@@ -41,6 +41,22 @@ func (c *Client) ImportImages(ctx context.Context, archive io.Reader) ([]string,
 	return ask[[]string](ctx, c, http.MethodPost, "/v1/images/import", nil, archive)
 }
 
+// SaveImages returns an archive with images, each given by name, digest or ID. The caller closes it. Its Read returns
+// an error, not io.EOF, when the archive could not be sent to its end.
+func (c *Client) SaveImages(ctx context.Context, images []string) (io.ReadCloser, error) {
+	response, err := c.do(ctx, http.MethodGet, "/v1/images/save", url.Values{"name": images}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &trailedBody{response}, nil
+}
+
+// TagImage gives the image source the name target, too.
+func (c *Client) TagImage(ctx context.Context, source, target string) (image.TaggedImage, error) {
+	query := url.Values{"source": {source}, "target": {target}}
+	return ask[image.TaggedImage](ctx, c, http.MethodPost, "/v1/images/tag", query, nil)
+}
+
 // RemoveImage removes an image by name, digest or ID.
 func (c *Client) RemoveImage(ctx context.Context, name string) (image.RemovedImage, error) {
 	return ask[image.RemovedImage](ctx, c, http.MethodPost, "/v1/images/remove", url.Values{"name": {name}}, nil)

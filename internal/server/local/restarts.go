@@ -31,7 +31,7 @@ func (c *Client) FollowLogs(ctx context.Context, request LogRequest, out io.Writ
 			restarted(request.AtLeast)
 		}
 		counted := &lastByte{w: out}
-		_, err = io.Copy(counted, &logBody{response})
+		_, err = io.Copy(counted, &trailedBody{response})
 		response.Body.Close()
 		if err != nil {
 			return fmt.Errorf("read the log of %s in %s/%s: %w", request.Container, request.Namespace, request.Pod, err)

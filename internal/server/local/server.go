@@ -97,6 +97,8 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/images":         s.listImages,
 		"POST /v1/images/pull":   s.pullImage,
 		"POST /v1/images/import": s.importImages,
+		"GET /v1/images/save":    s.saveImages,
+		"POST /v1/images/tag":    s.tagImage,
 		"POST /v1/images/remove": s.removeImage,
 		"POST /v1/images/prune":  s.pruneImages,
 		"GET /v1/events":         s.events,

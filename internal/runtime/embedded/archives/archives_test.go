@@ -3,6 +3,7 @@ package archives_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -74,7 +75,13 @@ func (f *directory) has(t *testing.T, ref string) bool {
 // image is a small image that this machine could run.
 func image(t *testing.T) v1.Image {
 	t.Helper()
-	img, err := random.Image(100_000, 2)
+	return imageOf(t, 100_000)
+}
+
+// imageOf is an image whose two layers have so many bytes each.
+func imageOf(t *testing.T, size int64) v1.Image {
+	t.Helper()
+	img, err := random.Image(size, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +100,22 @@ func image(t *testing.T) v1.Image {
 
 func writeArchive(t *testing.T, path, ref string) {
 	t.Helper()
+	writeImage(t, path, ref, image(t))
+}
+
+// writeLarge is writeArchive of an image that containerd doesn't send at once.
+func writeLarge(t *testing.T, path, ref string) {
+	t.Helper()
+	writeImage(t, path, ref, imageOf(t, 3<<20))
+}
+
+func writeImage(t *testing.T, path, ref string, img v1.Image) {
+	t.Helper()
 	tag, err := name.NewTag(ref)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tarball.WriteToFile(path, tag, image(t)); err != nil {
+	if err := tarball.WriteToFile(path, tag, img); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -405,5 +423,109 @@ func (f *directory) awaitImage(t *testing.T, ref string) {
 			t.Fatalf("%s wasn't imported; problems: %q", ref, f.Problems())
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestExport: what is exported is whole, docker's tools read it, and it can be imported again.
+func TestExport(t *testing.T) {
+	f := newDir(t)
+	const one, two = "example.org/one:1", "example.org/two:1" // the second is an index, for several kinds of machines
+	for ref, write := range map[string]func(*testing.T, string, string){one: writeLarge, two: writeIndexed} {
+		path := filepath.Join(t.TempDir(), "image.tar")
+		write(t, path, ref)
+		if _, err := f.Import(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	saved := filepath.Join(t.TempDir(), "saved.tar")
+	var out bytes.Buffer
+	if err := f.ExportTo(t.Context(), []string{one, two}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(saved, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{one, two} {
+		tag, err := name.NewTag(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, err := tarball.ImageFromPath(saved, &tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers, err := img.Layers()
+		if err != nil || len(layers) != 2 {
+			t.Errorf("%s has %d layers: %v", ref, len(layers), err)
+		}
+	}
+	conn := f.in.Connect(t)
+	if err := embedded.Untag(t.Context(), conn, []string{one, two}); err != nil {
+		t.Fatal(err)
+	}
+	names, err := f.ImportFrom(t.Context(), &out)
+	if err != nil || !slices.Equal(slices.Sorted(slices.Values(names)), []string{one, two}) {
+		t.Errorf("imported %q again: %v", names, err)
+	}
+	if !f.has(t, one) || !f.has(t, two) {
+		t.Error("they aren't there again")
+	}
+	err = f.ExportTo(t.Context(), []string{"example.org/none:1"}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "example.org/none:1") {
+		t.Errorf("one that isn't there: %v", err)
+	}
+	full := errors.New("no space left")
+	if err := f.ExportTo(t.Context(), []string{one}, fullAfter{1000, full}); !errors.Is(err, full) {
+		t.Errorf("a disk that is full: %v", err)
+	}
+}
+
+// fullAfter is a disk with room for so many bytes at once.
+type fullAfter struct {
+	room int
+	err  error
+}
+
+func (f fullAfter) Write(p []byte) (int, error) {
+	if len(p) > f.room {
+		return f.room, f.err
+	}
+	return len(p), nil
+}
+
+// TestTag: an image gets a further name, which moves from another image; the CRI has both.
+func TestTag(t *testing.T) {
+	f := newDir(t)
+	const one, two, moves = "example.org/one:1", "example.org/two:1", "example.org/moves:1"
+	for _, ref := range []string{one, two} {
+		path := filepath.Join(t.TempDir(), "image.tar")
+		writeArchive(t, path, ref)
+		if _, err := f.Import(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn := f.in.Connect(t)
+	id := func(ref string) string {
+		t.Helper()
+		got, err := f.images.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: ref}})
+		if err != nil || got.GetImage() == nil {
+			t.Fatalf("%s: %v, %v", ref, got, err)
+		}
+		return got.GetImage().GetId()
+	}
+	for _, ref := range []string{one, two, two} {
+		if err := embedded.Tag(t.Context(), conn, id(ref), []string{ref}, moves); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := id(moves), id(ref); got != want {
+			t.Errorf("%s is %s, not %s", moves, got, want)
+		}
+	}
+	if id(one) == id(two) {
+		t.Error("an image has lost its own name")
+	}
+	none := "sha256:" + strings.Repeat("0", 64)
+	if err := embedded.Tag(t.Context(), conn, none, []string{"example.org/none:1"}, moves); err == nil {
+		t.Error("an image that isn't there can be tagged")
 	}
 }

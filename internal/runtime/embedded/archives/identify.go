@@ -56,7 +56,7 @@ func (i identifier) image(ctx context.Context, name string) error {
 		return err
 	}
 	_, err = i.images.Create(ctx, &images.CreateImageRequest{
-		Image: &images.Image{Name: id, Target: target, Labels: map[string]string{managed: "managed"}},
+		Image: &images.Image{Name: id, Target: target, Labels: map[string]string{ManagedLabel: Managed}},
 	})
 	if status.Code(err) == codes.AlreadyExists {
 		return nil

@@ -26,29 +26,29 @@ import (
 const (
 	// namespace is where containerd's CRI keeps its images.
 	namespace = "k8s.io"
-	// managed is the label by which the CRI takes an image for its own.
-	managed = "io.cri-containerd.image"
+	// ManagedLabel has the value Managed where the CRI takes an image for its own.
+	ManagedLabel, Managed = "io.cri-containerd.image", "managed"
 	// unnamed replaces the missing name of an image that has but a tag.
 	unnamed = "deckhand.local/import"
 	// chunk is the most that goes into one message, as containerd's own client has it.
 	chunk = 32 << 10
-	// leaseFor is when containerd drops the lease of an import that was killed.
+	// leaseFor is when containerd drops the lease of a transfer that was killed.
 	leaseFor = 24 * time.Hour
 	// releaseIn is how long releasing it may take.
 	releaseIn = 5 * time.Second
 )
 
 // leased runs do under a lease: without one containerd's garbage collector may
-// take away a stream before it is used. The lease goes with the import.
+// take away a stream before it is used. The lease goes with the transfer.
 func leased(ctx context.Context, conn *grpc.ClientConn, do func(context.Context) error) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	client := leases.NewLeasesClient(conn)
 	created, err := client.Create(ctx, &leases.CreateRequest{
-		ID:     "deckhand-import-" + rand.Text(),
+		ID:     "deckhand-" + rand.Text(),
 		Labels: map[string]string{"containerd.io/gc.expire": time.Now().Add(leaseFor).Format(time.RFC3339)},
 	})
 	if err != nil {
-		return fmt.Errorf("ask containerd for a lease, which keeps its garbage collector from what is being imported: %w", err)
+		return fmt.Errorf("ask containerd for a lease, against its garbage collector: %w", err)
 	}
 	id := created.GetLease().GetID()
 	err = do(metadata.AppendToOutgoingContext(ctx, "containerd-lease", id))
@@ -118,7 +118,7 @@ func request(archive, progress string) (*transfer.TransferRequest, error) {
 	}
 	here := &types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}
 	destination, err := pack(&transfertypes.ImageStore{
-		Labels:    map[string]string{managed: "managed"},
+		Labels:    map[string]string{ManagedLabel: Managed},
 		Platforms: []*types.Platform{here},
 		ExtraReferences: []*transfertypes.ImageReference{
 			{Name: unnamed, IsPrefix: true, AllowOverwrite: true},

@@ -42,6 +42,49 @@ func (a *Agent) Import(_ context.Context, archive io.Reader) ([]string, error) {
 	return nil, &local.StatusError{Code: http.StatusUnprocessableEntity, Err: fmt.Errorf("no image in it has a name")}
 }
 
+// Save implements local.Images: an archive is a list of names, as for Import. One with "broken" in its name fails
+// after it was written.
+func (a *Agent) Save(_ context.Context, names []string, archive io.Writer) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range names {
+		if !slices.ContainsFunc(a.images, func(i internalimage.Image) bool { return slices.Contains(i.Refs, name) }) {
+			return &local.StatusError{Code: http.StatusNotFound, Err: fmt.Errorf("there is no image %s", name)}
+		}
+	}
+	for _, name := range names {
+		if _, err := fmt.Fprintln(archive, name); err != nil {
+			return err
+		}
+		if strings.Contains(name, "broken") {
+			return fmt.Errorf("image %s: its layer is gone", name)
+		}
+	}
+	return nil
+}
+
+// Tag implements local.Images.
+func (a *Agent) Tag(_ context.Context, source, target string) (internalimage.TaggedImage, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.images = slices.Clone(a.images)
+	at := slices.IndexFunc(a.images, func(i internalimage.Image) bool { return slices.Contains(i.Refs, source) })
+	if at < 0 {
+		err := &local.StatusError{Code: http.StatusNotFound, Err: fmt.Errorf("there is no image %s", source)}
+		return internalimage.TaggedImage{}, err
+	}
+	tagged := internalimage.TaggedImage{Name: target}
+	is := func(name string) bool { return name == target }
+	for i := range a.images {
+		if refs := a.images[i].Refs; i != at && slices.ContainsFunc(refs, is) {
+			tagged.Before, a.images[i].Refs = a.images[i].ID, slices.DeleteFunc(slices.Clone(refs), is)
+		}
+	}
+	a.images[at].Refs = append(slices.Clone(a.images[at].Refs), target)
+	tagged.Image = a.images[at]
+	return tagged, nil
+}
+
 // Remove implements local.Images.
 func (a *Agent) Remove(_ context.Context, name string) (internalimage.RemovedImage, error) {
 	a.mu.Lock()
