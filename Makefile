@@ -49,8 +49,8 @@ run: deps ## Build everything and run the pods of examples/ (as root). Ctrl-C le
 .PHONY: run-cluster
 run-cluster: deps ## Make this machine a Kubernetes cluster of one node (as root), and say how to use kubectl with it. Ctrl-C ends it, but for its pods.
 	@MAKE="$(MAKE)" scripts/steps.sh $(STEPS) controlplane
-	$(GO) build -o $(BIN)/run-cluster ./test/cluster/run
-	$(BIN)/run-cluster --bin $(BIN) --dir $(CLUSTER_DIR) --settings "$(CLUSTER_SETTINGS)"
+	@$(GO) build -o $(BIN)/run-cluster ./test/cluster/run
+	@$(BIN)/run-cluster --bin $(BIN) --dir $(CLUSTER_DIR) --settings "$(CLUSTER_SETTINGS)"
 
 .PHONY: clean
 clean: ## Take down what `make run` and `make run-cluster` started, and remove what was built.
@@ -202,7 +202,7 @@ $(BIN)/kubelet: test/kubernetes/go.mod test/kubernetes/go.sum
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBELET_VERSION)" -o $@ k8s.io/kubernetes/cmd/kubelet
 
 .PHONY: controlplane
-controlplane: $(BIN)/controlplane ## Build the control plane that tests join, as one program: etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kubectl, kubeadm, metrics-server, Prometheus' queries.
+controlplane: $(BIN)/controlplane ## Build the control plane that tests join, as one program: etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kube-proxy, kubectl, kubeadm, CoreDNS, metrics-server, Prometheus' queries.
 
 $(BIN)/controlplane: test/kubernetes/go.mod test/kubernetes/go.sum $(wildcard test/kubernetes/controlplane/*.go)
 	@mkdir -p $(@D)

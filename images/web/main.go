@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"sort"
@@ -27,6 +28,7 @@ const usage = `web [COMMAND]
   burst BYTES          print so many bytes as lines of 100
   write FILE TEXT      write TEXT and a newline to FILE
   cat FILE             print FILE
+  get URL              print what an HTTP server answers
   clock FILE [INTERVAL]
                        write the time to FILE again and again (1s), until SIGTERM
   watch FILE           print FILE whenever its text changes, until SIGTERM
@@ -72,6 +74,7 @@ func run(ctx context.Context, name string, args []string) error {
 		"burst":       {1, 1, burst},
 		"write":       {2, 2, write},
 		"cat":         {1, 1, cat},
+		"get":         {1, 1, get},
 		"clock":       {1, 2, clock},
 		"watch":       {1, 1, watch},
 		"ignore-term": {0, 1, ignoreTerm},
@@ -179,6 +182,27 @@ func cat(_ context.Context, args []string) error {
 	}
 	_, err = os.Stdout.Write(text)
 	return err
+}
+
+func get(ctx context.Context, args []string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, args[0], nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(os.Stdout, response.Body); err != nil {
+		return err
+	}
+	if response.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("%s: %s", args[0], response.Status)
+	}
+	return nil
 }
 
 // clock replaces the file as a whole, so that a reader never sees half a line.

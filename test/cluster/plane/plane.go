@@ -42,6 +42,8 @@ type Plane struct {
 	t   Owner
 	dir string
 	ca  *authority
+	// address is where the API server and DNS listen.
+	address string
 	// server is the URL of the API server.
 	server string
 	admin  string // its kubeconfig
@@ -68,7 +70,8 @@ func (r *running) stop() {
 }
 
 // programs are the names that the one program goes by.
-var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kubeadm", "metrics-server", "promql"}
+var programs = [...]string{"etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kube-proxy",
+	"kubectl", "kubeadm", "coredns", "metrics-server", "promql"}
 
 // Start starts a control plane from the program at a path (`make controlplane`), and returns when it is ready. The end of its
 // owner ends it.
@@ -80,13 +83,21 @@ func Start(t Owner, program string) *Plane {
 // StartPatient is Start, but a node counts as lost only after that time without a sign of life.
 func StartPatient(t Owner, program string, patience time.Duration) *Plane {
 	t.Helper()
-	p := &Plane{t: t, dir: t.TempDir(), ended: make(chan string, len(programs)), running: map[string]*running{}}
+	return start(t, program, loopback, patience)
+}
+
+const loopback = "127.0.0.1"
+
+// start starts a control plane whose API server listens on an address of this machine. Pods reach it if that isn't of loopback.
+func start(t Owner, program, address string, patience time.Duration) *Plane {
+	t.Helper()
+	p := &Plane{t: t, dir: t.TempDir(), address: address, ended: make(chan string, len(programs)), running: map[string]*running{}}
 	if err := p.prepare(program); err != nil {
 		t.Fatal(err)
 	}
 	ports := freePorts(t, 3)
 	etcd, peers := url("http", ports[0]), url("http", ports[1])
-	p.server = url("https", ports[2])
+	p.server = fmt.Sprintf("https://%s:%d", address, ports[2])
 	p.run("etcd", "--name=test", "--data-dir="+p.path("data"), "--unsafe-no-fsync", "--logger=zap", "--log-level=warn",
 		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd, "--listen-peer-urls="+peers,
 		"--initial-advertise-peer-urls="+peers, "--initial-cluster=test="+peers)
@@ -134,19 +145,24 @@ rules:
 `
 
 func (p *Plane) startAPIServer(etcd string, port int) {
-	serving, err := p.ca.issue("apiserver", "kube-apiserver", nil, []string{"127.0.0.1", "localhost", "kubernetes.default.svc", "10.96.0.1"}, time.Time{})
+	serving, err := p.ca.issue("apiserver", "kube-apiserver", nil, []string{p.address, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc." + ClusterDomain, "10.96.0.1"}, time.Time{})
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	endpoints := "lease" // of the Service kubernetes
+	if p.address == loopback {
+		endpoints = "none"
+	}
 	proxy := p.Issue("front-proxy", "front-proxy") // to servers of APIs beside its own
 	client := p.Issue("kubelet-client", "kube-apiserver-kubelet-client", "system:masters")
-	p.run("kube-apiserver", "--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprint("--secure-port=", port),
+	p.run("kube-apiserver", "--etcd-servers="+etcd, "--bind-address="+p.address, "--advertise-address="+p.address, fmt.Sprint("--secure-port=", port),
 		"--tls-cert-file="+serving.Cert, "--tls-private-key-file="+serving.Key, "--client-ca-file="+p.path("ca.crt"),
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-client-certificate="+client.Cert, "--kubelet-client-key="+client.Key,
 		"--proxy-client-cert-file="+proxy.Cert, "--proxy-client-key-file="+proxy.Key, "--requestheader-client-ca-file="+p.path("ca.crt"), "--requestheader-allowed-names=front-proxy",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--service-account-key-file="+p.path("sa.key"), "--service-account-signing-key-file="+p.path("sa.key"), "--service-account-issuer=https://kubernetes.default.svc",
-		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none", "--allow-privileged",
+		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type="+endpoints, "--allow-privileged",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth",
 		"--audit-policy-file="+p.path("audit.yaml"), "--audit-log-path="+p.path("audit.log"), "--audit-log-mode=blocking")
 }

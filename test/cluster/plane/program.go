@@ -34,10 +34,19 @@ func (o *Program) Fatal(args ...any) {
 	panic(o)
 }
 
-// Start starts the control plane from the program at a path. A node counts as lost after as long as a kube-controller-manager waits by
+// StartAt starts the control plane from the program at a path, with the API server on an address of this machine which pods reach, too.
+// A node counts as lost after as long as a kube-controller-manager waits by itself.
+func (o *Program) StartAt(program, address string) (*Plane, error) {
+	return Try(o, func() *Plane { return start(o, program, address, lost) })
+}
+
+// lost is a kube-controller-manager's own --node-monitor-grace-period.
+const lost = 50 * time.Second
+
+// Start starts the control plane on loopback from the program at a path. A node counts as lost after as long as a kube-controller-manager waits by
 // itself.
 func (o *Program) Start(program string) (*Plane, error) {
-	return Try(o, func() *Plane { return StartPatient(o, program, 50*time.Second) })
+	return Try(o, func() *Plane { return StartPatient(o, program, lost) })
 }
 
 // Try returns what do returns, or what is fatal to its owner.

@@ -1,5 +1,5 @@
-// Command run makes this machine a Kubernetes cluster of one node, for people to try: a control plane on loopback, and
-// deckhand as its node. Ctrl-C ends both; the pods run on.
+// Command run makes this machine a Kubernetes cluster of one node, for people to try: a control plane that only this
+// machine and its pods reach, with Services and DNS, and deckhand as its node. Ctrl-C ends all of it but the pods.
 package main
 
 import (
@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -39,6 +41,9 @@ func run(ctx context.Context, bin, dir, kubernetes, more string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("deckhand has to be root")
 	}
+	if _, err := exec.LookPath("nft"); err != nil {
+		return fmt.Errorf("kube-proxy needs the program nft, Debian's package nftables: %w", err)
+	}
 	if dir == "" {
 		return errors.New("--dir is missing")
 	}
@@ -47,10 +52,15 @@ func run(ctx context.Context, bin, dir, kubernetes, more string) error {
 	if err := errors.Join(os.RemoveAll(data), os.MkdirAll(data, 0o700), os.MkdirAll(manifests, 0o755)); err != nil {
 		return err
 	}
+	remove, err := addAddress()
+	if err != nil {
+		return fmt.Errorf("give the loopback interface the address %s, at which pods reach the API server: %w", address, err)
+	}
+	defer remove()
 	fmt.Println("Starting etcd, kube-apiserver, kube-scheduler and kube-controller-manager ...")
 	o := plane.NewProgram(ctx, data)
 	defer o.End()
-	p, err := o.Start(filepath.Join(bin, "controlplane"))
+	p, err := o.StartAt(filepath.Join(bin, "controlplane"), address)
 	if err != nil {
 		return err
 	}
@@ -60,7 +70,7 @@ func run(ctx context.Context, bin, dir, kubernetes, more string) error {
 	}
 	name = strings.ToLower(name)
 	config := filepath.Join(dir, "kubelet.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, settings+"%s\n", p.CA(), more), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, settings+"%s\n", p.CA(), plane.ServiceDNS, plane.ClusterDomain, more), 0o600); err != nil {
 		return err
 	}
 	defer keepSysctls()()
@@ -70,8 +80,10 @@ func run(ctx context.Context, bin, dir, kubernetes, more string) error {
 	}
 	defer log.Close()
 	// Not of ctx: it ends by the same signal, or is asked to.
-	agent := exec.Command(filepath.Join(bin, "deckhand"), "agent", "--root-dir", filepath.Join(dir, "deckhand"), "--config", config, "--pod-manifest-path", manifests,
-		"--kubeconfig", p.Node(name), "--hostname-override", name, "--cert-dir", filepath.Join(data, "pki"))
+	program, root := filepath.Join(bin, "deckhand"), filepath.Join(dir, "deckhand")
+	agent := exec.Command(program, "agent", "--root-dir", root, "--config", config, "--pod-manifest-path", manifests,
+		"--kubeconfig", p.Node(name), "--hostname-override", name, "--node-ip", address,
+		"--cert-dir", filepath.Join(data, "pki"))
 	agent.Stdout, agent.Stderr = log, log
 	if err := agent.Start(); err != nil {
 		return err
@@ -85,6 +97,9 @@ func run(ctx context.Context, bin, dir, kubernetes, more string) error {
 			_, err = p.Kubectl("", "wait", "--for=condition=Ready", "node/"+name, "--timeout=60s")
 		}
 		if err == nil {
+			_, err = plane.Try(o, func() bool { p.StartServices(name); return true })
+		}
+		if err == nil {
 			err = startMetricsServer(ctx, o, p, name, kubernetes)
 		}
 		ready <- err
@@ -95,19 +110,11 @@ func run(ctx context.Context, bin, dir, kubernetes, more string) error {
 		return fmt.Errorf("deckhand has ended (%v): %s", err, text)
 	case err := <-ready:
 		if err != nil {
-			o.Logf("The node isn't ready, or metrics-server doesn't run: %v", err)
+			o.Logf("The node isn't ready, or DNS, Services or metrics-server don't work: %v", err)
 		}
 	}
-	fmt.Printf(`The cluster is up. In another terminal, as root:
-
-  export KUBECONFIG=%s
-  alias kubectl=%s
-  kubectl get nodes
-
-"kubectl top" has figures once metrics-server has looked at the node twice, after some 10 seconds.
-Static pods are those of %s. The agent's log is %s.
-Ctrl-C ends the control plane and the agent; "make clean" removes everything.
-`, p.Admin(), p.KubectlProgram(), manifests, log.Name())
+	fmt.Printf(guide, p.Admin(), p.KubectlProgram(), program, root, filepath.Join(bin, "images", "web.tar"), address,
+		plane.ServiceDNS, manifests, log.Name())
 	select {
 	case err := <-ended:
 		return fmt.Errorf("deckhand has ended (%v): see %s", err, log.Name())
@@ -160,6 +167,53 @@ func keepSysctls() (restore func()) {
 	}
 }
 
+// guide is what a person is told. Lines that begin with two spaces are commands.
+const guide = `The cluster is up. In another terminal, as root:
+
+  export KUBECONFIG=%[1]s
+  alias kubectl=%[2]s
+  alias deckhand="%[3]s --root-dir %[4]s"
+  kubectl get nodes
+
+Get an image into the node from an archive ("docker save"), and run a pod of it with a Service:
+
+  deckhand images import %[5]s
+  kubectl run web --image=deckhand.local/web:1 --port=8080 --expose
+  kubectl wait --for=condition=Ready pod/web --timeout=60s
+  kubectl exec web -- /web get http://web:8080/
+
+Other images are pulled; "deckhand images pull NAME" does that ahead of time. With the tag "latest" they are always
+pulled, unless the pod says imagePullPolicy: IfNotPresent.
+Pods reach each other, Services (kube-proxy) by address and by name (CoreDNS, %[7]s), and the API server
+(kubernetes.default). This machine reaches pods, and Services by address if it has a default route; other machines
+reach hostPorts only. The node's address, %[6]s, is on the loopback interface. There are no network policies,
+Ingress, load balancers or storage classes.
+"kubectl top" has figures once metrics-server has looked at the node twice, after some 10 seconds.
+Static pods are those of %[8]s. The agent's log is %[9]s.
+Ctrl-C ends the control plane and the agent; "make clean" removes everything.
+`
+
+// address is the node's and the API server's, whatever networks the machine has. No network uses it (RFC 5737), and it is
+// on the loopback interface: the control plane isn't open to the machine's networks.
+const address = "192.0.2.1"
+
+// addAddress adds address to the loopback interface; remove removes it.
+func addAddress() (remove func(), err error) {
+	loopback, err := netlink.LinkByName("lo")
+	if err != nil {
+		return nil, err
+	}
+	own, err := netlink.ParseAddr(address + "/32")
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if err := netlink.AddrDel(loopback, own); err != nil {
+			fmt.Fprintf(os.Stderr, "run-cluster: remove the address %s from the loopback interface: %v\n", address, err)
+		}
+	}, netlink.AddrReplace(loopback, own) // it may be left of a cluster that was killed
+}
+
 // settings let the node be like the machines that people try things on.
 const settings = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -167,4 +221,6 @@ failSwapOn: false
 failCgroupV1: false
 serverTLSBootstrap: true
 authentication: {x509: {clientCAFile: %q}}
+clusterDNS: [%s]
+clusterDomain: %s
 `
