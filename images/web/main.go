@@ -28,7 +28,7 @@ const usage = `web [COMMAND]
   burst BYTES          print so many bytes as lines of 100
   write FILE TEXT      write TEXT and a newline to FILE
   cat FILE             print FILE
-  get URL              print what an HTTP server answers
+  get URL              print what an HTTP server answers, once it does within 10 seconds
   clock FILE [INTERVAL]
                        write the time to FILE again and again (1s), until SIGTERM
   watch FILE           print FILE whenever its text changes, until SIGTERM
@@ -192,6 +192,10 @@ func get(ctx context.Context, args []string) error {
 		return err
 	}
 	response, err := http.DefaultClient.Do(request)
+	// A Service's address is forwarded a second after its pod is ready.
+	for (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENETUNREACH)) && wait(ctx, time.Second/4) {
+		response, err = http.DefaultClient.Do(request)
+	}
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func TestRunCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{strings.ToLower(name), " Ready ", "pod:      web", "NodeMetrics",
+	for _, want := range []string{strings.ToLower(name), " Ready ", "client:   10.72.0.1:", "NodeMetrics",
 		"x509: certificate signed by unknown authority"} {
 		if !strings.Contains(string(said), want) {
 			t.Errorf("there is no %q in what %q print: %s", want, commands, said)

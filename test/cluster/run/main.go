@@ -178,9 +178,10 @@ const guide = `The cluster is up. In another terminal, as root:
 Get an image into the node from an archive ("docker save"), and run a pod of it with a Service:
 
   deckhand images import %[5]s
-  kubectl run web --image=deckhand.local/web:1 --port=8080 --expose
+  kubectl run web --image=deckhand.local/web:1
+  kubectl expose pod web --name=hello --port=80 --target-port=8080
   kubectl wait --for=condition=Ready pod/web --timeout=60s
-  kubectl exec web -- /web get http://web:8080/
+  kubectl exec web -- /web get http://hello/
 
 Other images are pulled; "deckhand images pull NAME" does that ahead of time. With the tag "latest" they are always
 pulled, unless the pod says imagePullPolicy: IfNotPresent.
