@@ -122,6 +122,10 @@ func (r *Reader) memory(group string, detail Detail, m *Memory) error {
 			m.PageFaults = v
 		case "total_pgmajfault":
 			m.MajorPageFaults = v
+		case "pgfault":
+			m.OwnPageFaults = v
+		case "pgmajfault":
+			m.OwnMajorPageFaults = v
 		}
 	})
 	if err != nil {
@@ -171,9 +175,9 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 		case "kernel":
 			m.Kernel = v
 		case "pgfault":
-			m.PageFaults = v
+			m.PageFaults, m.OwnPageFaults = v, v
 		case "pgmajfault":
-			m.MajorPageFaults = v
+			m.MajorPageFaults, m.OwnMajorPageFaults = v, v
 		}
 	})
 	if err != nil {

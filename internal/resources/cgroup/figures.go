@@ -52,8 +52,11 @@ type Memory struct {
 	// RSS is anonymous memory, Cache that of files, with shared memory; Mapped is what processes have mapped of those.
 	RSS, Cache, Mapped       uint64
 	ActiveFile, InactiveFile uint64
-	// PageFaults and MajorPageFaults count since the group was made.
+	// PageFaults and MajorPageFaults count since the group was made, with those in groups below it.
 	PageFaults, MajorPageFaults uint64
+	// OwnPageFaults and OwnMajorPageFaults are those of the group's own processes. On cgroup v2, which doesn't count them, they
+	// are the same as all.
+	OwnPageFaults, OwnMajorPageFaults uint64
 	// Limit is the group's own; Unlimited for none.
 	Limit uint64
 	// Swap is what is swapped out, SwapLimit how much may be; Unlimited for no limit.

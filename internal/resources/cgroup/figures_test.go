@@ -217,6 +217,7 @@ func TestFiguresOnV2(t *testing.T) {
 	want := Figures{At: f.At,
 		CPU: &CPU{Usage: 3_000_000, User: 2_000_000, System: 1_000_000, Periods: 10, ThrottledPeriods: 4, Throttled: 70_000, Shares: 2597, Quota: 50000, Period: 100000},
 		Memory: &Memory{Usage: 9000, WorkingSet: 8000, RSS: 4096, Cache: 3000, Mapped: 200, ActiveFile: 2000, InactiveFile: 1000, PageFaults: 30, MajorPageFaults: 3,
+			OwnPageFaults: 30, OwnMajorPageFaults: 3,
 			Limit: 20000, Swap: 512, SwapLimit: Unlimited, Max: 15000, Failures: 7, Kernel: 500, OOMKills: 2, Reservation: 300},
 		PIDs:        &PIDs{Current: 5, Limit: Unlimited},
 		IO:          []DeviceIO{{Device: "999999:0", Number: "999999:0", Reads: 1, ReadBytes: 10, Writes: 2, WrittenBytes: 20}},
@@ -230,6 +231,28 @@ func TestFiguresOnV2(t *testing.T) {
 	}
 	if f, err := r.Read("/"+filepath.Base(dir), Plain); err == nil || f.Memory != nil || f.CPU == nil {
 		t.Errorf("with a broken memory.current: %+v, %v", f, err)
+	}
+}
+
+// TestPageFaultsOnV1: those of a group's own processes are told apart from those in groups below it.
+func TestPageFaultsOnV1(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"memory.usage_in_bytes": "9000\n",
+		"memory.stat":           "pgfault 5\npgmajfault 1\ntotal_pgfault 30\ntotal_pgmajfault 3\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newReader(layout{mounts: map[string]string{"memory": filepath.Dir(dir)}})
+	var m Memory
+	if err := r.memory("/"+filepath.Base(dir), JustCPU, &m); err != nil {
+		t.Fatal(err)
+	}
+	want := Memory{Usage: 9000, WorkingSet: 9000, PageFaults: 30, MajorPageFaults: 3, OwnPageFaults: 5, OwnMajorPageFaults: 1}
+	if diff := cmp.Diff(want, m); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -124,10 +124,10 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 			ch <- at(s.At, usage, counter, seconds(s.CPU.Usage), s.labels("total")...)
 		}
 		if m := s.Memory; m != nil {
-			for _, scope := range []string{"container", "hierarchy"} {
-				ch <- at(s.At, failures, counter, float64(m.PageFaults), s.labels("pgfault", scope)...)
-				ch <- at(s.At, failures, counter, float64(m.MajorPageFaults), s.labels("pgmajfault", scope)...)
-			}
+			ch <- at(s.At, failures, counter, float64(m.OwnPageFaults), s.labels("pgfault", "container")...)
+			ch <- at(s.At, failures, counter, float64(m.OwnMajorPageFaults), s.labels("pgmajfault", "container")...)
+			ch <- at(s.At, failures, counter, float64(m.PageFaults), s.labels("pgfault", "hierarchy")...)
+			ch <- at(s.At, failures, counter, float64(m.MajorPageFaults), s.labels("pgmajfault", "hierarchy")...)
 		}
 		for _, d := range s.IO {
 			l := s.labels(d.Device)

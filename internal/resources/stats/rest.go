@@ -68,6 +68,7 @@ func (r *rest) update(s *Sample) {
 		*c.now = max(*c.now, *c.last)
 		*c.last = *c.now
 	}
+	memory.OwnPageFaults, memory.OwnMajorPageFaults = memory.PageFaults, memory.MajorPageFaults
 	memory.Limit, memory.SwapLimit = cgroup.Unlimited, cgroup.Unlimited
 	if own := s.System[i].Memory; own != nil {
 		memory.Limit, memory.SwapLimit = own.Limit, own.SwapLimit

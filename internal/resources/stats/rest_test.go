@@ -13,7 +13,7 @@ import (
 // used is a group that has used n of everything.
 func used(path string, n uint64) Group {
 	return Group{Path: path, Rate: ptr.To(n), Figures: cgroup.Figures{CPU: &cgroup.CPU{Usage: n},
-		Memory: &cgroup.Memory{Usage: n, WorkingSet: n, RSS: n, Swap: n, PageFaults: n, MajorPageFaults: n, Limit: n, SwapLimit: n}}}
+		Memory: &cgroup.Memory{Usage: n, WorkingSet: n, RSS: n, Swap: n, PageFaults: n, MajorPageFaults: n, OwnPageFaults: n, OwnMajorPageFaults: n, Limit: n, SwapLimit: n}}}
 }
 
 func TestMiscIsWhatOthersDidNotUse(t *testing.T) {
@@ -62,6 +62,15 @@ func TestMiscCountsUp(t *testing.T) {
 	}
 	if got := last.Rest.CPU.Usage; got != 910 {
 		t.Errorf("%d, want 910", got)
+	}
+}
+
+// TestSummarysPageFaults: a summary has those of a group's own processes, as the kubelet's has.
+func TestSummarysPageFaults(t *testing.T) {
+	g := used("/kubepods", 3)
+	g.Memory.OwnPageFaults, g.Memory.OwnMajorPageFaults = 2, 1
+	if m := g.memory(); *m.PageFaults != 2 || *m.MajorPageFaults != 1 {
+		t.Errorf("%d and %d", *m.PageFaults, *m.MajorPageFaults)
 	}
 }
 

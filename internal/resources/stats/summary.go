@@ -87,13 +87,15 @@ func (g *Group) cpu() *statsapi.CPUStats {
 	return &statsapi.CPUStats{Time: metav1.NewTime(g.At), UsageCoreNanoSeconds: &g.CPU.Usage, UsageNanoCores: g.Rate, PSI: psi(g.CPUPressure)}
 }
 
+// memory has the page faults of the group's own processes where they are known: as in the kubelet's summary, of which Kubernetes' node
+// suite expects fewer than a million for all pods on cgroup v1, however much has run in them.
 func (g *Group) memory() *statsapi.MemoryStats {
 	m := g.Memory
 	if m == nil {
 		return nil
 	}
 	out := &statsapi.MemoryStats{Time: metav1.NewTime(g.At), UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS,
-		PageFaults: &m.PageFaults, MajorPageFaults: &m.MajorPageFaults, PSI: psi(g.MemoryPressure)}
+		PageFaults: &m.OwnPageFaults, MajorPageFaults: &m.OwnMajorPageFaults, PSI: psi(g.MemoryPressure)}
 	if m.Limit != cgroup.Unlimited {
 		out.AvailableBytes = ptr.To(m.Limit - min(m.WorkingSet, m.Limit))
 	}
