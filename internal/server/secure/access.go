@@ -109,9 +109,10 @@ func ReadAuthorities(path string) (*x509.CertPool, error) {
 }
 
 // user returns who a request is from, and false if that isn't to be believed: by its certificate, or else by its token. Who shows
-// one that isn't good is nobody, not an anonymous user.
+// one that isn't good is nobody, not an anonymous user. A kind of credentials that isn't checked here, because the configuration has
+// no clientCAFile or no webhook, says nothing, as with the kubelet: clients show tokens to servers that let everybody in.
 func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
-	certified := r.TLS != nil && len(r.TLS.PeerCertificates) > 0
+	certified := a.roots != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 	inProtocols, shown := takeProtocolToken(r.Header)
 	if certified {
 		if u, ok = a.byCertificate(r); ok {
@@ -119,13 +120,15 @@ func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
 		}
 	}
 	header := r.Header.Get("Authorization")
-	if scheme, token, _ := strings.Cut(header, " "); strings.EqualFold(scheme, "bearer") && token != "" {
-		return a.byToken(r.Context(), token)
+	if a.conf.Tokens {
+		if scheme, token, _ := strings.Cut(header, " "); strings.EqualFold(scheme, "bearer") && token != "" {
+			return a.byToken(r.Context(), token)
+		}
+		if inProtocols != "" {
+			return a.byToken(r.Context(), inProtocols)
+		}
 	}
-	if inProtocols != "" {
-		return a.byToken(r.Context(), inProtocols)
-	}
-	if certified || header != "" || shown || !a.conf.Anonymous {
+	if certified || a.conf.Tokens && (header != "" || shown) || !a.conf.Anonymous {
 		return u, false
 	}
 	return authentication.UserInfo{Username: anonymous, Groups: []string{unauthenticated}}, true
@@ -168,9 +171,6 @@ func takeProtocolToken(h http.Header) (token string, shown bool) {
 }
 
 func (a *Access) byCertificate(r *http.Request) (u authentication.UserInfo, ok bool) {
-	if a.roots == nil {
-		return u, false
-	}
 	roots, err := a.roots.current()
 	if err != nil {
 		return u, false
@@ -220,7 +220,7 @@ func withAuthenticated(groups []string) []string {
 }
 
 func (a *Access) byToken(ctx context.Context, token string) (u authentication.UserInfo, ok bool) {
-	if !a.conf.Tokens || a.conf.Reviewer == nil {
+	if a.conf.Reviewer == nil {
 		return u, false
 	}
 	status, err := a.tokens.get(ctx, []byte(token), func(ctx context.Context) (authentication.TokenReviewStatus, time.Duration, error) {
