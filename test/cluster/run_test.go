@@ -80,7 +80,7 @@ func TestRunCluster(t *testing.T) {
 	}
 	for _, left := range [][]string{{"ip", "address", "show", "dev", "lo"}, {"nft", "list", "tables"}} {
 		out, err := exec.Command(left[0], left[1:]...).CombinedOutput()
-		if err != nil || strings.Contains(string(out), "192.0.2.1") || strings.Contains(string(out), "kube-proxy") {
+		if err != nil || strings.Contains(string(out), "203.0.113.1") || strings.Contains(string(out), "kube-proxy") {
 			t.Errorf("%q: %v: %s", left, err, out)
 		}
 	}

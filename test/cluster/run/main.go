@@ -194,9 +194,10 @@ Static pods are those of %[8]s. The agent's log is %[9]s.
 Ctrl-C ends the control plane and the agent; "make clean" removes everything.
 `
 
-// address is the node's and the API server's, whatever networks the machine has. No network uses it (RFC 5737), and it is
-// on the loopback interface: the control plane isn't open to the machine's networks.
-const address = "192.0.2.1"
+// address is the node's and the API server's, whatever networks the machine has. No network uses it (RFC 5737: TEST-NET-3;
+// virtual machines have been seen whose gateway is in TEST-NET-1), and it is on the loopback interface: the control plane
+// isn't open to the machine's networks.
+const address = "203.0.113.1"
 
 // addAddress adds address to the loopback interface; remove removes it.
 func addAddress() (remove func(), err error) {
@@ -207,6 +208,15 @@ func addAddress() (remove func(), err error) {
 	own, err := netlink.ParseAddr(address + "/32")
 	if err != nil {
 		return nil, err
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range routes {
+		if r.Gw.Equal(own.IP) || r.Dst != nil && r.Dst.Contains(own.IP) && !r.Dst.IP.IsUnspecified() {
+			return nil, fmt.Errorf("this machine has a route there: %s", r)
+		}
 	}
 	return func() {
 		if err := netlink.AddrDel(loopback, own); err != nil {
