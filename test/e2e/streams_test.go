@@ -438,6 +438,12 @@ func (s streams) debug(t *testing.T) {
 
 	// Nobody starts them again; they go with the pod.
 	s.Await("all have ended", node.Ready("box"), added(4, 0))
+	const missing = "deckhand.local/none:1"
+	wrong := s.Command("debug", "--image", missing, "--image-pull-policy", "Never", "--attach", "box")
+	if _, errs, code := printed(t, wrong); code != 1 || !strings.Contains(errs, "can't be started") || !strings.Contains(errs, missing) ||
+		!strings.Contains(errs, "With the right name or command, start another one") {
+		t.Errorf("an image that isn't there: %q, exit code %d", errs, code)
+	}
 	if out, code := s.Deckhand("restart", "box"); code != 0 {
 		t.Fatalf("%s, exit code %d", out, code)
 	}
