@@ -13,9 +13,12 @@ import (
 // rest measures the system container misc: what the machine uses beside pods, agent and runtime. The control group that the host's
 // processes are moved into (systemCgroups) doesn't tell that: memory stays charged to the group in which a process touched it first,
 // and processes that are in groups of their own, or were started since, aren't moved. The counters are those of the last sample: the
-// figures are read one after the other, and these may not go down.
+// figures are read one after the other, and these may not go down. Page faults count from the first sample on: those of all that ever
+// ran on the machine say nothing, and Kubernetes' node suite expects fewer than a billion.
 type rest struct {
 	cpu, faults, majorFaults uint64
+	// before are the page faults before the first sample; nil before that.
+	before *[2]uint64
 	// groups are those that have had figures, by path.
 	groups map[string]measured
 }
@@ -62,6 +65,11 @@ func (r *rest) update(s *Sample) {
 	if missing {
 		return
 	}
+	if r.before == nil {
+		r.before = &[2]uint64{memory.PageFaults, memory.MajorPageFaults}
+	}
+	subtract(&memory.PageFaults, r.before[0])
+	subtract(&memory.MajorPageFaults, r.before[1])
 	for _, c := range [...]struct{ now, last *uint64 }{
 		{&cpu.Usage, &r.cpu}, {&memory.PageFaults, &r.faults}, {&memory.MajorPageFaults, &r.majorFaults},
 	} {

@@ -180,15 +180,15 @@ func TestWhoMay(t *testing.T) {
 		code   int
 		text   string
 	}{
-		"a client":                      {url: allow + "/healthz", client: admin, code: 200, text: "ok"},
-		"a client's configz":            {url: allow + "/configz", client: admin, code: 200, text: "ok"},
-		"what isn't there":              {url: allow + "/pods", client: admin, code: 404},
-		"nobody":                        {url: allow + "/healthz", code: 401, text: "Unauthorized"},
-		"another authority's":           {url: allow + "/healthz", client: other.client("admin", later, x509.ExtKeyUsageClientAuth), code: 401},
-		"expired":                       {url: allow + "/healthz", client: good.client("admin", time.Now().Add(-time.Minute), x509.ExtKeyUsageClientAuth), code: 401},
-		"a server's":                    {url: allow + "/healthz", client: good.client("admin", later, x509.ExtKeyUsageServerAuth), code: 401},
-		"without a name":                {url: allow + "/healthz", client: good.client("", later, x509.ExtKeyUsageClientAuth), code: 401},
-		"anonymous":                     {url: open + "/healthz", code: 200},
+		"a client":            {url: allow + "/healthz", client: admin, code: 200, text: "ok"},
+		"a client's configz":  {url: allow + "/configz", client: admin, code: 200, text: "ok"},
+		"what isn't there":    {url: allow + "/pods", client: admin, code: 404},
+		"nobody":              {url: allow + "/healthz", code: 401, text: "Unauthorized"},
+		"another authority's": {url: allow + "/healthz", client: other.client("admin", later, x509.ExtKeyUsageClientAuth), code: 401},
+		"expired":             {url: allow + "/healthz", client: good.client("admin", time.Now().Add(-time.Minute), x509.ExtKeyUsageClientAuth), code: 401},
+		"a server's":          {url: allow + "/healthz", client: good.client("admin", later, x509.ExtKeyUsageServerAuth), code: 401},
+		"without a name":      {url: allow + "/healthz", client: good.client("", later, x509.ExtKeyUsageClientAuth), code: 401},
+		"anonymous":           {url: open + "/healthz", code: 200},
 		// Kubernetes' node suite shows its token to a kubelet that lets everybody in.
 		"a certificate nobody checks":   {url: open + "/healthz", client: admin, code: 200},
 		"a token nobody checks":         {url: open + "/healthz", header: []string{"Bearer abc"}, code: 200},
