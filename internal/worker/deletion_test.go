@@ -106,7 +106,7 @@ func TestAnObjectThatVanishes(t *testing.T) {
 			if got := w.given(); got[len(got)-1] != 2*time.Second {
 				t.Errorf("%s: it was given %v to stop", name, got)
 			}
-			if w.position("a2 AdmitPod") >= 0 {
+			if w.position("a2", pod.AdmitPod) >= 0 {
 				t.Errorf("%s: its successor began: %v", name, w.log)
 			}
 			close(w.hold["a1/StopContainer"])
@@ -114,7 +114,7 @@ func TestAnObjectThatVanishes(t *testing.T) {
 			if w.Get("a1") != nil || !w.running("a2") || w.checkpoints["a1"] != nil {
 				t.Errorf("%s: it isn't gone, or its successor doesn't run: %v", name, w.log)
 			}
-			if n := w.count(&w.log, "a1 Keep"); n != countIn(saved, "a1 Keep") {
+			if n := w.count(&w.log, entry("a1", pod.SaveCheckpoint)); n != countIn(saved, entry("a1", pod.SaveCheckpoint)) {
 				t.Errorf("%s: it was written down once more: %v", name, w.log)
 			}
 		})
@@ -177,7 +177,7 @@ func TestTheFinalStatusIsReportedUntilTheObjectIsGone(t *testing.T) {
 		if now, gone := w.told(t, "a1"); now != status || !gone {
 			t.Errorf("an hour later %s is told instead of %s", now, status)
 		}
-		if w.count(&w.log, "a1 AdmitPod") != 1 || len(w.Get("a1").Containers) != 1 || w.checkpoints["a1"] == nil {
+		if w.count(&w.log, entry("a1", pod.AdmitPod)) != 1 || len(w.Get("a1").Containers) != 1 || w.checkpoints["a1"] == nil {
 			t.Errorf("another pod began, or its containers went: %v", w.log)
 		}
 		w.set()
@@ -214,7 +214,7 @@ func TestTheFinalStatusOutlivesTheAgent(t *testing.T) {
 					t.Fatalf("killed after %s: %s is told after %s", life, now, before)
 				}
 			}
-			if status, gone := w2.told(t, "a1"); !gone || w2.count(&w2.log, "a1 CreateContainer") != 0 {
+			if status, gone := w2.told(t, "a1"); !gone || w2.count(&w2.log, entry("a1", pod.CreateContainer)) != 0 {
 				t.Fatalf("killed after %s: it isn't gone, or began anew: %s %v", life, status, w2.log)
 			}
 			over = wasGone

@@ -233,7 +233,7 @@ func (w *world) Do(ctx context.Context, d *pod.Desired, _ *pod.Observed, uid typ
 	time.Sleep(100 * time.Millisecond)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.log = append(w.log, string(uid)+" "+string(a.Kind))
+	w.log = append(w.log, entry(uid, a.Kind))
 	if a.Kind == pod.AdmitPod && w.rejects[uid] {
 		return pod.Result{Failure: &pod.Failure{Reason: "OutOfcpu", Rejected: true}}
 	}
@@ -275,10 +275,14 @@ func (w *world) running(uid types.UID) bool {
 	return o != nil && len(o.Containers) > 0 && o.Containers[0].State == pod.ContainerRunning
 }
 
-func (w *world) position(entry string) int {
+// entry is how an action of a pod is logged.
+func entry(uid types.UID, kind pod.ActionKind) string { return string(uid) + " " + string(kind) }
+
+// position is the index of the first such action in the log, -1 for none.
+func (w *world) position(uid types.UID, kind pod.ActionKind) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Index(w.log, entry)
+	return slices.Index(w.log, entry(uid, kind))
 }
 
 func newPod(name string, uid types.UID) *pod.Desired {
@@ -422,7 +426,7 @@ func TestSuccessorWaitsForItsPredecessor(t *testing.T) {
 		if !w.running("a2") {
 			t.Fatal("the successor doesn't run")
 		}
-		if w.position("a1 CleanPod") > w.position("a2 PreparePod") {
+		if cleaned := w.position("a1", pod.CleanPod); cleaned < 0 || cleaned > w.position("a2", pod.PreparePod) {
 			t.Fatalf("the successor began before its predecessor was gone: %v", w.log)
 		}
 	})
@@ -443,7 +447,7 @@ func TestSuccessorWaitsForAnOrphanOfItsName(t *testing.T) {
 		w2.pods = []*pod.Desired{newPod("a", "a2")}
 		w2.start(t)
 		time.Sleep(20 * time.Second)
-		if !w2.running("a2") || w2.position("a1 RemoveSandbox") > w2.position("a2 CreateSandbox") {
+		if cleaned := w2.position("a1", pod.CleanPod); !w2.running("a2") || cleaned < 0 || cleaned > w2.position("a2", pod.AdmitPod) {
 			t.Fatalf("the order is wrong: %v", w2.log)
 		}
 	})
@@ -466,7 +470,7 @@ func TestPodsThatOthersMayWantAreKept(t *testing.T) {
 		w2.pods = []*pod.Desired{newPod("static", "s2"), newPod("mine", "m1")}
 		w2.start(t)
 		time.Sleep(20 * time.Second)
-		if !w2.running("api1") || w2.running("s1") || !w2.running("s2") || !w2.running("m1") || w2.position("gone CleanPod") >= 0 {
+		if !w2.running("api1") || w2.running("s1") || !w2.running("s2") || !w2.running("m1") || w2.position("gone", pod.CleanPod) >= 0 {
 			t.Fatalf("not what was to be spared: %v", w2.log)
 		}
 		// What was wanted in this agent's life isn't spared.
@@ -504,7 +508,7 @@ func TestLeftoversAreCleanedOnce(t *testing.T) {
 		close(w.known)
 		w.start(t)
 		time.Sleep(time.Minute)
-		if w.position("old CleanPod") < 0 || w.position("a1 CleanPod") >= 0 || !w.running("a1") {
+		if w.position("old", pod.CleanPod) < 0 || w.position("a1", pod.CleanPod) >= 0 || !w.running("a1") {
 			t.Fatalf("only what nobody wants is cleaned: %v", w.log)
 		}
 	})
@@ -751,7 +755,7 @@ func TestAllStopped(t *testing.T) {
 			w.start(t)
 			w.set(newPod("a", "a1"))
 			time.Sleep(10 * time.Second)
-			if !w.running("a1") || w.Get("u1") == nil || w.position("l1 CleanPod") >= 0 || !w.pool.anyLeft() {
+			if !w.running("a1") || w.Get("u1") == nil || w.position("l1", pod.CleanPod) >= 0 || !w.pool.anyLeft() {
 				t.Fatal("not what the test is about")
 			}
 			asked := time.Now()
@@ -764,7 +768,7 @@ func TestAllStopped(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			w.set()
 			time.Sleep(10 * time.Second)
-			if w.Get("a1") != nil || (w.Get("u1") != nil) != spares || (w.position("l1 CleanPod") < 0) != spares || w.pool.anyLeft() || !w.pool.Heartbeat().After(asked) {
+			if w.Get("a1") != nil || (w.Get("u1") != nil) != spares || (w.position("l1", pod.CleanPod) < 0) != spares || w.pool.anyLeft() || !w.pool.Heartbeat().After(asked) {
 				t.Errorf("unknown pods are spared: %v; left: %v, %d workers, %v", spares, w.UIDs(), w.pool.Count(), w.log)
 			}
 		})

@@ -86,7 +86,7 @@ func TestAVerdictEndsAPodOnce(t *testing.T) {
 			w.pool.WakeAll()
 			time.Sleep(time.Hour)
 		}
-		if !w.evicted(t, "a1") || w.count(&w.events, evictedEvent) != 1 || w.count(&w.log, "a1 StopContainer") != 1 || w.count(&w.log, "a1 ReleaseVolumes") != 1 {
+		if !w.evicted(t, "a1") || w.count(&w.events, evictedEvent) != 1 || w.count(&w.log, entry("a1", pod.StopContainer)) != 1 || w.count(&w.log, entry("a1", pod.ReleaseVolumes)) != 1 {
 			t.Errorf("%v %v", w.log, w.events)
 		}
 	})
@@ -117,10 +117,10 @@ func TestAVerdictOutlivesTheAgent(t *testing.T) {
 			w2.runtime, w2.checkpoints, w2.nextID, w2.pods = w.runtime, w.checkpoints, 100, w.pods
 			w2.start(t)
 			time.Sleep(time.Minute)
-			if !w2.evicted(t, "a1") || w2.running("a1") || w2.count(&w2.events, evictedEvent) != 0 || w2.count(&w2.log, "a1 CreateContainer") != 0 {
+			if !w2.evicted(t, "a1") || w2.running("a1") || w2.count(&w2.events, evictedEvent) != 0 || w2.count(&w2.log, entry("a1", pod.CreateContainer)) != 0 {
 				t.Errorf("%s: %v %v", name, w2.log, w2.events)
 			}
-			if n := w2.count(&w2.log, "a1 ReleaseVolumes"); n != 1 {
+			if n := w2.count(&w2.log, entry("a1", pod.ReleaseVolumes)); n != 1 {
 				t.Errorf("%s: its volumes were released %d times by the next agent", name, n)
 			}
 		}

@@ -81,7 +81,7 @@ func TestOtherPodOfTheSameUIDIsMadeAnew(t *testing.T) {
 		if w.image(first) != "y" || w.Get("a1").Sandboxes[0].ID == box {
 			t.Fatalf("the pod wasn't made anew: %v", w.log)
 		}
-		if w.position("a1 CleanPod") < 0 {
+		if w.position("a1", pod.CleanPod) < 0 {
 			t.Fatalf("its predecessor wasn't cleaned up: %v", w.log)
 		}
 	})
@@ -100,7 +100,7 @@ func TestDefinedAnew(t *testing.T) {
 		again.Pod.Annotations = map[string]string{pod.AnnotationConfigSeen: "later"}
 		w.set(&again)
 		time.Sleep(time.Minute)
-		if !w.running("a1") || w.Get("a1").Sandboxes[0].ID == box || w.position("a1 CleanPod") < 0 {
+		if !w.running("a1") || w.Get("a1").Sandboxes[0].ID == box || w.position("a1", pod.CleanPod) < 0 {
 			t.Fatalf("the pod wasn't started again: %v", w.log)
 		}
 		if c := w.Get("a1").Newest("c"); c == nil || c.Attempt != 1 {
@@ -249,7 +249,7 @@ func TestOtherPodOfAGivenUID(t *testing.T) {
 		w2.pods = []*pod.Desired{edited(first, "y", "second")}
 		w2.start(t)
 		time.Sleep(time.Minute)
-		if w2.image(first) != "y" || w2.Get("given").Sandboxes[0].ID == box || w2.position("given CleanPod") < 0 {
+		if w2.image(first) != "y" || w2.Get("given").Sandboxes[0].ID == box || w2.position("given", pod.CleanPod) < 0 {
 			t.Fatalf("the other pod was adopted as if it were this one: %v", w2.log)
 		}
 	})
