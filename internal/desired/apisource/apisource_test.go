@@ -187,7 +187,7 @@ func TestSource(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		r, _ := sink.Last()
-		if r.Pending || len(r.Claims) != 1 || r.Claims[0].Desired.Pod.Name != "a" || len(r.RefusedPods) != 1 || r.RefusedPods[0].UID != "b-uid" || !strings.Contains(r.RefusedPods[0].Message, "spec.containers is empty") {
+		if r.Pending || len(r.Claims) != 1 || r.Claims[0].Desired.Pod.Name != "a" || len(r.RefusedPods) != 1 || r.RefusedPods[0].UID != "b-uid" || r.RefusedPods[0].Reason != "InvalidPod" || !strings.Contains(r.RefusedPods[0].Message, "spec.containers is empty") {
 			t.Errorf("%+v", r)
 		}
 		reports := len(sink.All())

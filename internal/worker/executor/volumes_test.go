@@ -21,6 +21,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
@@ -83,7 +84,7 @@ func TestClaimedDevicesAreWaitedFor(t *testing.T) {
 	for _, p := range []*v1.Pod{spec, extended} {
 		w := &volumeWorld{}
 		got := w.runner().Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.PreparePod})
-		if f := got.Failure; f == nil || f.Reason != pod.ReasonFailedPrepareDynamicResources || f.Rejected || !strings.Contains(f.Message, "ResourceClaims (gpu)") || w.prepared != nil {
+		if f := got.Failure; f == nil || f.Reason != "FailedPrepareDynamicResources" || f.Rejected || !strings.Contains(f.Message, "ResourceClaims (gpu)") || w.prepared != nil {
 			t.Errorf("got %+v, volumes prepared: %v", got.Failure, w.prepared != nil)
 		}
 	}
@@ -185,6 +186,28 @@ func TestVolumesAreReleased(t *testing.T) {
 		t.Errorf("a pod whose cgroup stays gave its room back: %+v", r.Failure)
 	}
 }
+
+// brokenCgroups can't be made.
+type brokenCgroups struct{ Cgroups }
+
+func (brokenCgroups) Ensure(context.Context, *v1.Pod, allocated.Limits) error {
+	return errors.New("cgroup: no space left on device")
+}
+
+func TestCgroupThatCannotBeMade(t *testing.T) {
+	w := &volumeWorld{}
+	runner := w.runner()
+	runner.cfg.Volumes, runner.cfg.Cgroups = prepared{}, brokenCgroups{}
+	r := runner.Do(t.Context(), &pod.Desired{Pod: volumePod()}, nil, "u", pod.Action{Kind: pod.PreparePod})
+	if f := r.Failure; f == nil || f.Reason != "FailedCreatePodContainer" || f.Message != "cgroup: no space left on device" {
+		t.Errorf("got %+v", f)
+	}
+}
+
+// prepared has nothing to prepare.
+type prepared struct{ Volumes }
+
+func (prepared) Prepare(context.Context, *v1.Pod, object.View) error { return nil }
 
 // rooms counts how often pods' room was given back.
 type rooms struct {
