@@ -6,10 +6,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
+// Reasons are written out: controllers and alerts go by them.
 func TestEvents(t *testing.T) {
 	node := func(ready v1.ConditionStatus, boot string, cordoned bool) *v1.Node {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: v1.NodeSpec{Unschedulable: cordoned}, Status: v1.NodeStatus{NodeInfo: v1.NodeSystemInfo{BootID: boot}}}
@@ -20,25 +19,25 @@ func TestEvents(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		was, now *v1.Node
-		want     []pod.Reason
+		want     []string
 	}{
 		"nothing":                {node(v1.ConditionTrue, "a", true), node(v1.ConditionTrue, "a", true), nil},
 		"new":                    {node("", "", false), node(v1.ConditionTrue, "a", false), nil},
-		"ready":                  {node(v1.ConditionFalse, "a", false), node(v1.ConditionTrue, "a", false), []pod.Reason{pod.ReasonNodeReady}},
-		"ready after an absence": {node(v1.ConditionUnknown, "a", false), node(v1.ConditionTrue, "a", false), []pod.Reason{pod.ReasonNodeReady}},
-		"not ready":              {node(v1.ConditionTrue, "a", false), node(v1.ConditionFalse, "a", false), []pod.Reason{pod.ReasonNodeNotReady}},
-		"rebooted":               {node(v1.ConditionTrue, "a", false), node(v1.ConditionTrue, "b", false), []pod.Reason{pod.ReasonRebooted}},
-		"all at once":            {node(v1.ConditionUnknown, "a", true), node(v1.ConditionFalse, "b", false), []pod.Reason{pod.ReasonRebooted, pod.ReasonNodeNotReady, pod.ReasonNodeSchedulable}},
-		"cordoned":               {node("", "", false), node("", "", true), []pod.Reason{pod.ReasonNodeNotSchedulable}},
+		"ready":                  {node(v1.ConditionFalse, "a", false), node(v1.ConditionTrue, "a", false), []string{"NodeReady"}},
+		"ready after an absence": {node(v1.ConditionUnknown, "a", false), node(v1.ConditionTrue, "a", false), []string{"NodeReady"}},
+		"not ready":              {node(v1.ConditionTrue, "a", false), node(v1.ConditionFalse, "a", false), []string{"NodeNotReady"}},
+		"rebooted":               {node(v1.ConditionTrue, "a", false), node(v1.ConditionTrue, "b", false), []string{"Rebooted"}},
+		"all at once":            {node(v1.ConditionUnknown, "a", true), node(v1.ConditionFalse, "b", false), []string{"Rebooted", "NodeNotReady", "NodeSchedulable"}},
+		"cordoned":               {node("", "", false), node("", "", true), []string{"NodeNotSchedulable"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			events := told(tc.was, tc.now)
 			if e, happened := cordoned(tc.was, tc.now); happened {
 				events = append(events, e)
 			}
-			var got []pod.Reason
+			var got []string
 			for _, e := range events {
-				got = append(got, e.Reason)
+				got = append(got, string(e.Reason))
 			}
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("%q, want %q", got, tc.want)

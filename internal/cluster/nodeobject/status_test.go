@@ -21,9 +21,11 @@ func TestReadiness(t *testing.T) {
 		if c := condition(&s, v1.NodeReady); c.Status != tc.status || c.Reason != tc.reason || c.Message != tc.message {
 			t.Errorf("%s: %+v", name, c)
 		}
-		for _, kind := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
-			if c := condition(&s, kind); c == nil || c.Status != v1.ConditionFalse {
-				t.Errorf("%s: %s is %+v", name, kind, c)
+		for kind, reason := range map[v1.NodeConditionType]string{
+			v1.NodeMemoryPressure: "KubeletHasSufficientMemory", v1.NodeDiskPressure: "KubeletHasNoDiskPressure", v1.NodePIDPressure: "KubeletHasSufficientPID",
+		} {
+			if c := condition(&s, kind); c == nil || c.Status != v1.ConditionFalse || c.Reason != reason {
+				t.Errorf("%s: %s is %+v, want the reason %s", name, kind, c, reason)
 			}
 		}
 	}
