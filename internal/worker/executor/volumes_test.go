@@ -76,6 +76,27 @@ func TestMountedImagesAreEnsuredWithTheContainers(t *testing.T) {
 	}
 }
 
+// pulledImages have to be pulled first.
+type pulledImages struct{ ownImages }
+
+func (i pulledImages) Ensure(ctx context.Context, r pull.Request) (pull.Image, error) {
+	r.Pulling()
+	return i.ownImages.Ensure(ctx, r)
+}
+
+func TestPullsAreEvents(t *testing.T) {
+	p := volumePod()
+	for images, want := range map[Images]int{ownImages{}: 0, pulledImages{}: 1} {
+		w := &volumeWorld{}
+		r := w.runner()
+		r.cfg.Images = images
+		r.Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.EnsureImage, Container: "main", Image: "web:1"})
+		if len(w.events) != want || want > 0 && (w.events[0].Reason != "Pulling" || w.events[0].Message != `Pulling image "web:1"`) {
+			t.Errorf("%T: events %+v", images, w.events)
+		}
+	}
+}
+
 // A pod with claims that nobody prepares waits, and nothing is made of it.
 func TestClaimedDevicesAreWaitedFor(t *testing.T) {
 	spec, extended := volumePod(), volumePod()
