@@ -31,7 +31,7 @@ type wing struct {
 // wings are the house from the ground up: data flows one way, and a circle of knowledge
 // can't come about.
 var wings = []wing{
-	{"kit", "knows no Kubernetes; everybody may use it", []string{
+	{"kit", "knows no pods, nodes or API objects; everybody may use it", []string{
 		"atomicfile buildinfo gate safeopen socket suggest terminal wake",
 		"filewatch logging mounts subprocess yaml", // are debounced by wake, open with safeopen, show text with terminal, suggest names
 	}},
