@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -213,13 +214,18 @@ func (a *app) saveImages(cmd *cobra.Command, images []string, file string) error
 // writeWhole writes what content has into a file, which appears, or is replaced, when all of it is on the disk, and
 // returns how many bytes that were. What isn't a regular file, such as a pipe, is written to as it is.
 func writeWhole(path string, content io.Reader) (size int64, err error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			return 0, err
 		}
 		size, err := io.Copy(f, content)
 		return size, errors.Join(err, f.Close())
+	}
+	// The file would be made beside the link, and take its place: in /dev, where that is /dev/stdout.
+	if link, err := os.Lstat(path); err == nil && link.Mode().Type() == fs.ModeSymlink {
+		return 0, errors.New("it is a symbolic link: name the file that it leads to, or - for the standard output")
 	}
 	f, err := atomicfile.Create(path, 0o600)
 	if err != nil {
