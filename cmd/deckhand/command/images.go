@@ -177,6 +177,9 @@ a terminal, or to FILE, which appears, or is replaced, once the archive is whole
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := flagValue(cmd, "output")
+			if file == "" {
+				return usagef(cmd, "-o names no file")
+			}
 			if file == "-" && terminalOf(cmd.OutOrStdout()) != nil {
 				return usagef(cmd, "an archive isn't written to a terminal: name a file with -o FILE, or redirect the output")
 			}
@@ -194,7 +197,10 @@ a terminal, or to FILE, which appears, or is replaced, once the archive is whole
 
 // saveImages saves images into a file; "-" is the standard output.
 func (a *app) saveImages(cmd *cobra.Command, images []string, file string) error {
-	archive, err := a.client(cmd).SaveImages(cmd.Context(), images)
+	// A terminal that goes away would leave what was written, under a hidden name.
+	ctx, end := untilHangUp(cmd.Context())
+	defer end()
+	archive, err := a.client(cmd).SaveImages(ctx, images)
 	if err != nil {
 		return err
 	}

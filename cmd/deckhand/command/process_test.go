@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
 )
 
 // TestOutlivesItsReaders: with this in its environment it is the process that nobody listens to.
@@ -87,6 +90,48 @@ func TestUpEndsWithItsTerminal(t *testing.T) {
 	hangUp()
 	if !signal.Ignored(syscall.SIGHUP) || ctx.Err() != nil {
 		t.Error("it would end with a terminal that it was to outlive")
+	}
+}
+
+// TestSaveEndsWithItsTerminal: nothing is left of an archive when the terminal goes away.
+func TestSaveEndsWithItsTerminal(t *testing.T) {
+	heard := make(chan os.Signal, 1) // these tests may be to outlive a terminal (nohup)
+	signal.Notify(heard, syscall.SIGHUP)
+	defer signal.Stop(heard)
+	agent := localtest.New()
+	agent.SetImages([]image.Image{{ID: "sha256:1", Refs: []string{"endless:1"}}})
+	deps := Deps{RootDir: localtest.Serve(t, agent), Getenv: func(string) string { return "" }}
+	dir := t.TempDir()
+	var errs strings.Builder
+	ended := make(chan int)
+	go func() {
+		args := []string{"images", "save", "endless:1", "-o", filepath.Join(dir, "images.tar")}
+		ended <- Main(t.Context(), args, "deckhand", nil, io.Discard, &errs, deps)
+	}()
+	left := func() []os.DirEntry {
+		t.Helper()
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return entries
+	}
+	for len(left()) == 0 {
+		runtime.Gosched()
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case code := <-ended:
+		if code == exitOK {
+			t.Errorf("it says that it has saved the image: %s", &errs)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("it goes on without its terminal")
+	}
+	if files := left(); len(files) > 0 {
+		t.Errorf("there are %v", files)
 	}
 }
 
