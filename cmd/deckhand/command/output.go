@@ -29,7 +29,7 @@ func outputFlag(cmd *cobra.Command, formats ...string) {
 		format := flagValue(cmd, "output")
 		kind, _, picks := strings.Cut(format, "=")
 		known := slices.ContainsFunc(formats, func(f string) bool { return f == format || picks && strings.HasPrefix(f, kind+"=") })
-		if kind == "go-template" {
+		if kind == "go-template" && slices.Contains(formats, "jsonpath=TEMPLATE") {
 			return usagef(cmd, "go-template isn't here: jsonpath=TEMPLATE and custom-columns=NAME:PATH,... pick fields, and -o json prints all of them for jq")
 		}
 		if format != "" && !known {
