@@ -7,6 +7,7 @@ import (
 	"time"
 
 	images "github.com/containerd/containerd/api/services/images/v1"
+	"github.com/containerd/containerd/api/types"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -42,15 +43,16 @@ func Untag(ctx context.Context, conn grpc.ClientConnInterface, names []string) e
 		}
 	}
 	is := func(name string) bool { return slices.Contains(names, name) }
-	return awaitNoticed(ctx, conn, func(list []*cri.Image) bool {
-		return !slices.ContainsFunc(list, func(i *cri.Image) bool {
+	return awaitNoticed(ctx, conn, func(client cri.ImageServiceClient) (bool, error) {
+		list, err := client.ListImages(ctx, &cri.ListImagesRequest{})
+		return !slices.ContainsFunc(list.GetImages(), func(i *cri.Image) bool {
 			return slices.ContainsFunc(i.GetRepoTags(), is) || slices.ContainsFunc(i.GetRepoDigests(), is)
-		})
+		}), err
 	})
 }
 
 // Tag gives the image with the ID the name target, in full. names are others that the CRI has of it. Another image
-// that had the name loses it. It returns when the CRI lists the name.
+// that had the name loses it. It returns when the CRI finds it by the name.
 func Tag(ctx context.Context, conn grpc.ClientConnInterface, id string, names []string, target string) error {
 	ctx, cancel := context.WithTimeout(ctx, noticed)
 	defer cancel()
@@ -64,33 +66,72 @@ func Tag(ctx context.Context, conn grpc.ClientConnInterface, id string, names []
 	if source == nil {
 		return fmt.Errorf("containerd doesn't have image %s any more", id)
 	}
-	labels := map[string]string{archives.ManagedLabel: archives.Managed}
-	tagged := &images.Image{Name: target, Target: source.GetTarget(), Labels: labels}
-	if old := archives.Record(list.GetImages(), target); old != nil {
-		tagged.Name = old.GetName()
-		_, err = client.Update(ctx, &images.UpdateImageRequest{Image: tagged})
-	} else {
-		_, err = client.Create(ctx, &images.CreateImageRequest{Image: tagged})
+	var otherwise []*images.Image
+	known := false
+	for _, i := range list.GetImages() {
+		if i.GetName() == target {
+			known = true
+		} else if archives.Canonical(i.GetName()) == target {
+			otherwise = append(otherwise, i)
+		}
 	}
-	if err != nil {
+	// The CRI lists a name that an archive, or ctr, has written otherwise as the target, but doesn't find the image by
+	// that. It lists it for as long as it runs, unless the image has had the name in full.
+	if len(otherwise) > 0 && !known {
+		if err := giveName(ctx, client, target, otherwise[0].GetTarget(), false); err != nil {
+			return err
+		}
+		if err := awaitStatus(ctx, conn, target, func(i *cri.Image) bool { return i != nil }); err != nil {
+			return err
+		}
+		known = true
+	}
+	if err := giveName(ctx, client, target, source.GetTarget(), known); err != nil {
 		return err
 	}
-	return awaitNoticed(ctx, conn, func(list []*cri.Image) bool {
-		return slices.ContainsFunc(list, func(i *cri.Image) bool {
-			return i.GetId() == id && slices.Contains(i.GetRepoTags(), target)
-		})
+	for _, i := range otherwise {
+		_, err := client.Delete(ctx, &images.DeleteImageRequest{Name: i.GetName()})
+		if err != nil && status.Code(err) != codes.NotFound {
+			return fmt.Errorf("remove the name %s: %w", i.GetName(), err)
+		}
+	}
+	return awaitStatus(ctx, conn, target, func(i *cri.Image) bool { return i.GetId() == id })
+}
+
+// giveName gives what is at target the name, as an image of the CRI's; known says that another may have it.
+func giveName(
+	ctx context.Context, client images.ImagesClient, name string, target *types.Descriptor, known bool,
+) (err error) {
+	labels := map[string]string{archives.ManagedLabel: archives.Managed}
+	named := &images.Image{Name: name, Target: target, Labels: labels}
+	if known {
+		_, err = client.Update(ctx, &images.UpdateImageRequest{Image: named})
+	} else {
+		_, err = client.Create(ctx, &images.CreateImageRequest{Image: named})
+	}
+	return err
+}
+
+// awaitStatus returns when the image that the CRI has by a name is as it should be; nil is for none.
+func awaitStatus(ctx context.Context, conn grpc.ClientConnInterface, name string, done func(*cri.Image) bool) error {
+	request := &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}}
+	return awaitNoticed(ctx, conn, func(client cri.ImageServiceClient) (bool, error) {
+		got, err := client.ImageStatus(ctx, request)
+		return done(got.GetImage()), err
 	})
 }
 
-// awaitNoticed returns when the images that the CRI lists are as they should be: it learns of changes by an event,
+// awaitNoticed returns when the images that the CRI has are as they should be: it learns of changes by an event,
 // and reports to nobody when.
-func awaitNoticed(ctx context.Context, conn grpc.ClientConnInterface, done func([]*cri.Image) bool) error {
+func awaitNoticed(
+	ctx context.Context, conn grpc.ClientConnInterface, done func(cri.ImageServiceClient) (bool, error),
+) error {
 	for {
-		listed, err := cri.NewImageServiceClient(conn).ListImages(ctx, &cri.ListImagesRequest{})
+		ok, err := done(cri.NewImageServiceClient(conn))
 		if err != nil {
 			return fmt.Errorf("wait until containerd's CRI plugin has noticed: %w", err)
 		}
-		if done(listed.GetImages()) {
+		if ok {
 			return nil
 		}
 		select {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	images "github.com/containerd/containerd/api/services/images/v1"
 	"github.com/go-logr/logr"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
@@ -527,5 +529,59 @@ func TestTag(t *testing.T) {
 	none := "sha256:" + strings.Repeat("0", 64)
 	if err := embedded.Tag(t.Context(), conn, none, []string{"example.org/none:1"}, moves); err == nil {
 		t.Error("an image that isn't there can be tagged")
+	}
+}
+
+// TestTagOfANameWrittenOtherwise: a name moves also from an image that has it as an archive has written it, by which
+// the CRI doesn't find it.
+func TestTagOfANameWrittenOtherwise(t *testing.T) {
+	f := newDir(t)
+	const one, two, written, full = "example.org/one:1", "example.org/two:1", "a/moves:1", "docker.io/a/moves:1"
+	ids := map[string]string{}
+	conn := f.in.Connect(t)
+	find := func(ref string) *cri.Image {
+		t.Helper()
+		got, err := f.images.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: ref}})
+		if err != nil || got.GetImage() == nil {
+			t.Fatalf("%s: %v, %v", ref, got, err)
+		}
+		return got.GetImage()
+	}
+	for _, ref := range []string{one, two} {
+		path := filepath.Join(t.TempDir(), "image.tar")
+		writeArchive(t, path, ref)
+		if _, err := f.Import(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+		ids[ref] = find(ref).GetId()
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "containerd-namespace", "k8s.io")
+	client := images.NewImagesClient(conn)
+	has, err := client.Get(ctx, &images.GetImageRequest{Name: one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := has.GetImage()
+	for _, beside := range []bool{false, true} { // the name in full is there beside it
+		record.Name = written
+		if _, err := client.Create(ctx, &images.CreateImageRequest{Image: record}); err != nil {
+			t.Fatal(err)
+		}
+		if beside {
+			record.Name = full
+			if _, err := client.Update(ctx, &images.UpdateImageRequest{Image: record}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.awaitImage(t, full)
+		if err := embedded.Tag(t.Context(), conn, ids[two], []string{two}, full); err != nil {
+			t.Fatal(err)
+		}
+		if got := find(full).GetId(); got != ids[two] {
+			t.Errorf("%s is %s, not %s", full, got, ids[two])
+		}
+		if tags := find(one).GetRepoTags(); !slices.Equal(tags, []string{one}) {
+			t.Errorf("the image that had the name has %q", tags)
+		}
 	}
 }
