@@ -585,3 +585,17 @@ func TestTagOfANameWrittenOtherwise(t *testing.T) {
 		}
 	}
 }
+
+// TestRecord: of two records of a name, in containerd's order, the one in full counts.
+func TestRecord(t *testing.T) {
+	list := []*images.Image{{Name: "a/web:1"}, {Name: "b/web:1"}, {Name: "docker.io/a/web:1"}}
+	for want, names := range map[string][]string{
+		"docker.io/a/web:1": {"docker.io/a/web:1"},
+		"b/web:1":           {"docker.io/c/web:1", "docker.io/b/web:1", "docker.io/a/web:1"},
+		"":                  {"docker.io/c/web:1"},
+	} {
+		if got := archives.Record(list, names...).GetName(); got != want {
+			t.Errorf("%q: got %q, want %q", names, got, want)
+		}
+	}
+}

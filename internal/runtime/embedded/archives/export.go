@@ -52,14 +52,17 @@ func Canonical(name string) string {
 	return name
 }
 
-// Record returns containerd's record of an image by one of its names, the first that there is; nil if there is none.
+// Record returns containerd's record of an image by one of its names, the first that there is; nil if there is none. A
+// record that has the name as it is comes before one that has it written otherwise, which may be another image's.
 func Record(list []*images.Image, names ...string) *images.Image {
 	for _, name := range names {
-		at := slices.IndexFunc(list, func(i *images.Image) bool {
-			return i.GetName() == name || Canonical(i.GetName()) == name
-		})
-		if at >= 0 {
-			return list[at]
+		for _, is := range []func(string) bool{
+			func(recorded string) bool { return recorded == name },
+			func(recorded string) bool { return Canonical(recorded) == name },
+		} {
+			if at := slices.IndexFunc(list, func(i *images.Image) bool { return is(i.GetName()) }); at >= 0 {
+				return list[at]
+			}
 		}
 	}
 	return nil
