@@ -250,7 +250,8 @@ func (in *Images) held(ctx context.Context, hold *gc.Hold, name string) (gc.Imag
 }
 
 // Tag gives an image, which a person means by source, a further name; another image that had it loses it. Who may use
-// the image stays as it is: what was pulled with a pull secret needs that under every name.
+// the image stays as it is: what was pulled with a pull secret needs that by every name of the repository, and by names
+// of another repository it isn't to be had.
 func (in *Images) Tag(ctx context.Context, source, target string) (TaggedImage, error) {
 	store, err := in.cfg.Extras.Store()
 	if err != nil {

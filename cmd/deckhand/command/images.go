@@ -249,8 +249,9 @@ func (a *app) tagImageCommand() *cobra.Command {
 		Short: "Give an image a further name",
 		Long: `Give an image, by name, digest or ID, a further name. Without a tag that is NAME:latest, without a
 registry docker.io's. Another image that has the name loses it, and pods that use it run on. Pods
-may use the image by the further name as by the others: one that was pulled with a pull secret
-needs that.`,
+may use the image by the further name as by the others. One that was pulled with a pull secret they
+may use only by names of the repository that it was pulled from, and with the secret: by another
+one it would have to be pulled.`,
 		Example: `  deckhand images tag registry.example.com/web:1 web:stable
   deckhand images tag 0123456789ab web:2`,
 		Args: arguments(cobra.ExactArgs(2)),

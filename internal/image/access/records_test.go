@@ -293,7 +293,15 @@ func TestOtherNames(t *testing.T) {
 			}
 		})
 	}
-	r := load(t, t.TempDir(), v1beta1.AlwaysVerify)
+	r := load(t, t.TempDir(), "")
+	pull(t, r, "there:1", "sha256:a", login)
+	if !may(t, r, "there:2", "sha256:a", login) {
+		t.Error("a further name in the repository of a pull, with its secret")
+	}
+	if may(t, r, "here:1", "sha256:a", login) { // as the help of `deckhand images tag` says
+		t.Error("a further name elsewhere, with the secret of a pull")
+	}
+	r = load(t, t.TempDir(), v1beta1.AlwaysVerify)
 	importHere(t, r)
 	if may(t, r, "here:1", "sha256:a") {
 		t.Error("what was imported isn't verified, by a policy that always does")
