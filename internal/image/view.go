@@ -216,7 +216,7 @@ func (in *Images) Save(ctx context.Context, images []string, archive io.Writer) 
 	}
 	var names []string
 	for _, image := range images {
-		hold, err := in.cfg.Guard.Hold(ctx, image, gc.User{How: "being saved"})
+		hold, err := in.cfg.Guard.Hold(ctx, image, gc.User{How: "a command that saves it"})
 		if err != nil {
 			return err
 		}

@@ -46,11 +46,15 @@ func TestWhileTheAgentStarts(t *testing.T) {
 type standalone struct {
 	NoExtras
 	tagged func(id string, names []string, target string) error
+	saving func() // while an archive is written
 }
 
 func (s standalone) Store() (Store, error) { return s, nil }
 
-func (standalone) ExportTo(_ context.Context, names []string, archive io.Writer) error {
+func (s standalone) ExportTo(_ context.Context, names []string, archive io.Writer) error {
+	if s.saving != nil {
+		s.saving()
+	}
 	_, err := io.WriteString(archive, strings.Join(names, " "))
 	return err
 }
@@ -95,6 +99,16 @@ func TestSave(t *testing.T) {
 			t.Errorf("%q: saved %q, %v", names, &archive, err)
 		}
 	}
+	var kept error
+	own := r.cfg.Extras
+	r.cfg.Extras = standalone{saving: func() { _, kept = r.Remove(t.Context(), id) }}
+	if err := r.Save(t.Context(), []string{id}, io.Discard); err != nil {
+		t.Error(err)
+	}
+	if !errors.Is(kept, gc.ErrKept) || !strings.HasSuffix(kept.Error(), ": in use by a command that saves it") {
+		t.Errorf("removing it meanwhile: %v", kept)
+	}
+	r.cfg.Extras = own
 	var archive strings.Builder
 	err := r.Save(t.Context(), []string{"r.io/a:1", "r.io/c:1"}, &archive)
 	if !errors.Is(err, gc.ErrUnknown) || archive.Len() > 0 {
