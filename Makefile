@@ -112,7 +112,10 @@ attack: ## Swap links under the code that opens pods' paths, and ask the HTTPS s
 .PHONY: e2e
 e2e: tools images deckhand kubelet controlplane ## Run the end-to-end tests on a real containerd.
 	cd test/kubernetes && CGO_ENABLED=0 $(GO) test -count=1 -trimpath -vet=off .
-	$(GO) run ./test/report -vet=off -count=1 -p 2 -timeout 40m -- ./test/cluster/... ./test/e2e/... ./test/takeover ./test/cgroupv2/... ./test/systemd/... ./test/quota/... ./test/packaging
+	failed=0; \
+	$(GO) run ./test/report -vet=off -count=1 -p 2 -timeout 30m -- ./test/takeover ./test/cgroupv2/... ./test/systemd/... ./test/quota/... || failed=1; \
+	$(GO) run ./test/report -vet=off -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/cluster/... ./test/packaging || failed=1; \
+	exit $$failed
 
 .PHONY: conformance
 conformance: deckhand ## Run Kubernetes' own conformance specs, of a cluster and of one node, against deckhand (as root; two hours the first time). See test/conformance.
