@@ -36,7 +36,9 @@ const (
 
 // facts is all that a decision depends on.
 type facts struct {
-	Now    time.Time
+	Now time.Time
+	// Began is when the collector began to look; zero for long ago.
+	Began  time.Time
 	Extent extent
 	Policy Policy
 	Images []Image
@@ -130,12 +132,18 @@ func (p *plan) remove(i *Image, r Reason, why string) {
 	p.Freed += i.Size
 }
 
+// settling is for how long after its start the collector removes nothing for its age, or for MaxAge if that is shorter. Ages survive
+// restarts, unlike the kubelet's ("If the kubelet is restarted, the tracked image age is reset", Kubernetes' page on garbage collection);
+// but a node that was off for long may get the pods that use its images a little later than it starts.
+const settling = time.Hour
+
 // regular removes what is too old, then what the disk needs.
 func (p *plan) regular(f facts, free []Image) {
 	var rest []Image
+	settled := f.Policy.MaxAge > 0 && f.since(f.Began) >= min(settling, f.Policy.MaxAge)
 	for i := range free {
 		unused := f.since(free[i].unusedSince())
-		if f.Policy.MaxAge > 0 && unused > f.Policy.MaxAge {
+		if settled && unused > f.Policy.MaxAge {
 			p.remove(&free[i], Age, fmt.Sprintf("unused for %s: imageMaximumGCAge is %s", human(unused), human(f.Policy.MaxAge)))
 		} else {
 			rest = append(rest, free[i])
@@ -147,7 +155,10 @@ func (p *plan) regular(f facts, free []Image) {
 	}
 	for i := range rest {
 		why := fmt.Sprintf("unused for %s", human(f.since(rest[i].unusedSince())))
-		if !full {
+		if !full && f.Policy.MaxAge > 0 && f.since(rest[i].unusedSince()) > f.Policy.MaxAge {
+			p.Kept = append(p.Kept, Kept{Image: rest[i], Why: why + ", but the agent has just started"})
+			continue
+		} else if !full {
 			p.Kept = append(p.Kept, Kept{Image: rest[i], Why: why + ", but the disk has space for it"})
 			continue
 		}

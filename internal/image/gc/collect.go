@@ -71,7 +71,9 @@ func (c *Collector) attempt(ctx context.Context, extent extent, act bool) (Repor
 		}
 		c.cfg.Listener.Present(ctx, ids, began)
 	}
-	facts := facts{Now: time.Now(), Extent: extent, Policy: *c.policy.Load(), Images: images}
+	c.mu.Lock()
+	facts := facts{Now: time.Now(), Began: c.began, Extent: extent, Policy: *c.policy.Load(), Images: images}
+	c.mu.Unlock()
 	var errs []error
 	if extent == regularRun && facts.Policy.High < 100 {
 		// What is too old goes even if nobody knows how full the disk is.

@@ -118,8 +118,10 @@ type Collector struct {
 	// turn has one slot: who holds it may remove images.
 	turn chan struct{}
 
-	mu      sync.Mutex // locks records
+	mu      sync.Mutex // locks what follows
 	records records
+	// began is when Run was called.
+	began time.Time
 }
 
 // New makes a collector. It does nothing before Run, FreeNow or a person's question.
@@ -139,6 +141,9 @@ func (c *Collector) SetPolicy(p Policy) {
 
 // Run collects at once, every Period, and after each Wake, until ctx ends. The error is nil.
 func (c *Collector) Run(ctx context.Context) error {
+	c.mu.Lock()
+	c.began = time.Now()
+	c.mu.Unlock()
 	for {
 		began := time.Now()
 		c.collect(ctx)

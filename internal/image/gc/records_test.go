@@ -67,6 +67,38 @@ func TestAgesSurviveRestarts(t *testing.T) {
 	})
 }
 
+// TestNothingGoesForItsAgeAtOnce: pods may come a little later than the agent starts, however long the machine was off (Kubernetes' node
+// suite, "should not GC unused images prematurely").
+func TestNothingGoesForItsAgeAtOnce(t *testing.T) {
+	for maxAge, after := range map[time.Duration]time.Duration{time.Minute: time.Minute, 7 * 24 * time.Hour: settling} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			c := w.collector(t, Policy{High: 100})
+			w.add("a", mib)
+			stop := start(t, c)
+			synctest.Wait()
+			stop()
+			time.Sleep(30 * 24 * time.Hour)
+			next := c.cfg
+			next.Policy.MaxAge = maxAge
+			c = New(next)
+			stop = start(t, c)
+			time.Sleep(after - time.Second)
+			c.Wake()
+			synctest.Wait()
+			if removed, _ := w.taken(); len(removed) > 0 {
+				t.Errorf("maximum age %s: %v removed too early", maxAge, removed)
+			}
+			time.Sleep(2 * Period)
+			synctest.Wait()
+			stop()
+			if removed, _ := w.taken(); !slices.Equal(removed, []string{"a"}) {
+				t.Errorf("maximum age %s: removed %v", maxAge, removed)
+			}
+		})
+	}
+}
+
 // An image that is found present for a pod counts as used, though the pod is gone by the next look.
 func TestShortUseCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
