@@ -293,7 +293,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	meter.Reloads.Loaded(began)
 	meter.CollectPullRecords(allowed.Counts)
 	meter.CgroupVersion(host.cgroups.Version)
-	collectPods(meter, merger, seen, statuses, recorder, logDirs)
+	collectPods(meter, merger, seen, statuses, recorder, logDirs, cfg.Standalone)
 	collectVolumes(meter, volumes, volumeStats, limits)
 	announcer := desired.NewAnnouncer(merger, recorder, func(p *v1.Pod) []string {
 		// The embedded containerd runs with SELinux off: that needs a policy of the host for it.

@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -522,38 +523,10 @@ func measuredBy(quota bool) string {
 	return metrics.SourceDu
 }
 
-// collectPods has pods and events counted when metrics are scraped.
-func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Store, statuses *podstatus.Store, recorder *events.Recorder, logs *layout.Dirs) {
+// collectPods has pods and events counted when metrics are scraped. alone says that there is no API server.
+func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Store, statuses *podstatus.Store, recorder *events.Recorder, logs *layout.Dirs, alone bool) {
 	m.CollectPods(func() metrics.PodCounts {
-		c := metrics.PodCounts{Desired: len(merger.Current().Pods), Containers: map[pod.ContainerState]int{}, PendingResizes: map[string]int{}, Working: map[metrics.WorkerState]int{}}
-		for _, o := range seen.All() {
-			if len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
-				c.RunningPods++
-			}
-			for i := range o.Containers {
-				c.Containers[o.Containers[i].State]++
-			}
-		}
-		for _, e := range statuses.List() {
-			w := metrics.WorkerState{Lifecycle: "sync"}
-			if e.Report.Stopping != "" {
-				w = metrics.WorkerState{Lifecycle: "terminating", Orphan: true}
-			}
-			c.Working[w]++
-			c.EphemeralContainers += len(e.Pod.Spec.EphemeralContainers)
-			for i := range e.Pod.Status.Conditions {
-				switch o := &e.Pod.Status.Conditions[i]; o.Type {
-				case v1.PodResizeInProgress:
-					c.InProgressResizes++
-				case v1.PodResizePending:
-					c.PendingResizes[strings.ToLower(o.Reason)]++
-				}
-			}
-			if ph := e.Pod.Status.Phase; ph != v1.PodSucceeded && ph != v1.PodFailed {
-				c.Active++
-			}
-		}
-		return c
+		return countPods(merger.Current().Pods, seen.All(), statuses.List(), alone)
 	})
 	m.CollectEvents(func() metrics.EventStats { return metrics.EventStats(recorder.Stats()) })
 	m.CollectLogs(func() []metrics.LogUse {
@@ -565,6 +538,51 @@ func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Stor
 		}
 		return list
 	})
+}
+
+// countPods counts the pods that sources want, what the runtime has, and pods that have a worker.
+func countPods(pods []*pod.Desired, seen []*pod.Observed, entries []*podstatus.Entry, alone bool) metrics.PodCounts {
+	c := metrics.PodCounts{Desired: map[bool]int{}, Active: map[bool]int{}, Containers: map[pod.ContainerState]int{},
+		PendingResizes: map[string]int{}, Working: map[metrics.WorkerState]int{}}
+	wanted := map[types.UID]bool{}
+	for _, d := range pods {
+		wanted[d.Pod.UID] = true
+		c.Desired[d.Source.Local()]++
+	}
+	for _, o := range seen {
+		if len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
+			c.RunningPods++
+		}
+		for i := range o.Containers {
+			c.Containers[o.Containers[i].State]++
+		}
+	}
+	for _, e := range entries {
+		w := metrics.WorkerState{Lifecycle: "sync", Orphan: !wanted[e.Pod.UID], Static: e.Report.Desired.Source.Local()}
+		switch {
+		case pod.Terminal(e.Pod.Status.Phase) != "":
+			w.Lifecycle = "terminated"
+		case e.Report.Stopping != "":
+			w.Lifecycle = "terminating"
+		}
+		c.Working[w]++
+		if w.Lifecycle != "terminated" && !w.Orphan {
+			c.Active[w.Static]++
+		}
+		if w.Static && !alone {
+			c.Mirrors++ // it is there until the pod has ended
+		}
+		c.EphemeralContainers += len(e.Pod.Spec.EphemeralContainers)
+		for i := range e.Pod.Status.Conditions {
+			switch o := &e.Pod.Status.Conditions[i]; o.Type {
+			case v1.PodResizeInProgress:
+				c.InProgressResizes++
+			case v1.PodResizePending:
+				c.PendingResizes[strings.ToLower(o.Reason)]++
+			}
+		}
+	}
+	return c
 }
 
 // collectVolumes has volumes, and what is on disk, counted when metrics are scraped.

@@ -13,8 +13,10 @@ type PodCounts struct {
 	// Containers counts those the runtime has, by state.
 	Containers map[pod.ContainerState]int
 	// Desired are the pods the sources want here, Active those of them that are
-	// running or may come to run. All of them are static pods.
-	Desired, Active int
+	// running or may come to run, both by whether they are static.
+	Desired, Active map[bool]int
+	// Mirrors are the static pods that an API server has a mirror pod of.
+	Mirrors int
 	// InProgressResizes and PendingResizes count pods; those by the reason, "deferred" or "infeasible".
 	InProgressResizes int
 	PendingResizes    map[string]int
@@ -30,6 +32,8 @@ type WorkerState struct {
 	Lifecycle string
 	// Orphan says that no source wants the pod any more.
 	Orphan bool
+	// Static says that the pod isn't from an API server.
+	Static bool
 }
 
 // podCollector asks for the counts when they are scraped, so that nobody has to
@@ -83,23 +87,18 @@ func (c *podCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.pending, n.PendingResizes[reason], reason)
 	}
 	gauge(c.ephemeral, n.EphemeralContainers)
-	gauge(c.mirrors, 0) // there is no API server to have them
+	gauge(c.mirrors, n.Mirrors)
 	for _, static := range []bool{false, true} {
-		desired, active := 0, 0
-		if static {
-			desired, active = n.Desired, n.Active
-		}
-		gauge(c.desired, desired, staticLabel(static))
-		gauge(c.active, active, staticLabel(static))
+		gauge(c.desired, n.Desired[static], staticLabel(static))
+		gauge(c.active, n.Active[static], staticLabel(static))
 	}
 	for _, lifecycle := range []string{"sync", "terminating", "terminated"} {
-		for _, orphan := range []bool{false, true} {
-			config := "desired"
-			if orphan {
-				config = "orphan"
-			}
-			gauge(c.working, n.Working[WorkerState{lifecycle, orphan}], lifecycle, config, staticLabel(true))
+		for _, static := range []bool{false, true} {
+			gauge(c.working, n.Working[WorkerState{lifecycle, false, static}], lifecycle, "desired", staticLabel(static))
+			gauge(c.working, n.Working[WorkerState{lifecycle, true, static}], lifecycle, "orphan", staticLabel(static))
 		}
+		// Each pod that the runtime has gets a worker: there are none.
+		gauge(c.working, 0, lifecycle, "runtime_only", "unknown")
 	}
 }
 

@@ -58,10 +58,13 @@ func filled() *metrics.Metrics {
 		return metrics.PodCounts{
 			RunningPods:       2,
 			Containers:        map[pod.ContainerState]int{pod.ContainerRunning: 3, pod.ContainerExited: 1},
-			Desired:           4,
-			Active:            3,
+			Desired:           map[bool]int{true: 4, false: 7},
+			Active:            map[bool]int{true: 3, false: 6},
+			Mirrors:           2,
 			InProgressResizes: 1, PendingResizes: map[string]int{"deferred": 2}, EphemeralContainers: 1,
-			Working: map[metrics.WorkerState]int{{Lifecycle: "sync"}: 3, {Lifecycle: "terminating", Orphan: true}: 1},
+			Working: map[metrics.WorkerState]int{
+				{Lifecycle: "sync", Static: true}: 3, {Lifecycle: "terminating", Orphan: true, Static: true}: 1, {Lifecycle: "terminated"}: 5,
+			},
 		}
 	})
 	m.Runtime.Operation("create_container", 7*time.Millisecond, nil)
