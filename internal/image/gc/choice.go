@@ -132,9 +132,9 @@ func (p *plan) remove(i *Image, r Reason, why string) {
 	p.Freed += i.Size
 }
 
-// settling is for how long after its start the collector removes nothing for its age, or for MaxAge if that is shorter. Ages survive
-// restarts, unlike the kubelet's ("If the kubelet is restarted, the tracked image age is reset", Kubernetes' page on garbage collection);
-// but a node that was off for long may get the pods that use its images a little later than it starts.
+// settling is for how long after its start the collector removes no image for its age; MaxAge, if that is shorter. Ages
+// survive restarts, unlike the kubelet's ("If the kubelet is restarted, the tracked image age is reset", Kubernetes' page
+// on garbage collection); but a node that was off for long gets the pods that use its images a little after its start.
 const settling = time.Hour
 
 // regular removes what is too old, then what the disk needs.
@@ -155,11 +155,13 @@ func (p *plan) regular(f facts, free []Image) {
 	}
 	for i := range rest {
 		why := fmt.Sprintf("unused for %s", human(f.since(rest[i].unusedSince())))
-		if !full && f.Policy.MaxAge > 0 && f.since(rest[i].unusedSince()) > f.Policy.MaxAge {
-			p.Kept = append(p.Kept, Kept{Image: rest[i], Why: why + ", but the agent has just started"})
-			continue
-		} else if !full {
-			p.Kept = append(p.Kept, Kept{Image: rest[i], Why: why + ", but the disk has space for it"})
+		if !full {
+			if unused := f.since(rest[i].unusedSince()); f.Policy.MaxAge > 0 && unused > f.Policy.MaxAge {
+				why += ", but the agent has just started"
+			} else {
+				why += ", but the disk has space for it"
+			}
+			p.Kept = append(p.Kept, Kept{Image: rest[i], Why: why})
 			continue
 		}
 		why = fmt.Sprintf("%d%% of the disk at %s is used (imageGCHighThresholdPercent is %d), and it was %s", disk.Used(), disk.Path, f.Policy.High, why)
