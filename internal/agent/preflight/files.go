@@ -34,7 +34,7 @@ type fileCheck struct {
 	check func(path string) (notes []string, err error)
 	// advice is what to do about an error, unless the error says so.
 	advice string
-	// noteOnly says that the agent starts nevertheless, and what is missing may come later.
+	// noteOnly makes an error a note: the agent starts without the file, which may come later.
 	noteOnly bool
 }
 
@@ -232,7 +232,7 @@ func checkBinDir(path string) error {
 	return err
 }
 
-// socketCheck returns what checks that somebody listens on the unix socket of an endpoint.
+// socketCheck returns a check that the unix socket of an endpoint accepts connections.
 func socketCheck(ctx context.Context) func(endpoint string) ([]string, error) {
 	return func(endpoint string) ([]string, error) {
 		if wrong := checkSocket(ctx, endpoint); wrong != "" {

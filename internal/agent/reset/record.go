@@ -78,7 +78,7 @@ func Recorded(root string) bool {
 	return found
 }
 
-// InCluster reports whether the last agent with this root directory was told of an API server.
+// InCluster reports whether the last agent with this root directory had an API server.
 func InCluster(root string) bool {
 	r, _, err := load(root)
 	return err == nil && r.Cluster

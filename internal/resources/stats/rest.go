@@ -13,8 +13,8 @@ import (
 // rest measures the system container misc: what the machine uses beside pods, agent and runtime. The control group that the host's
 // processes are moved into (systemCgroups) doesn't tell that: memory stays charged to the group in which a process touched it first,
 // and processes that are in groups of their own, or were started since, aren't moved. The counters are those of the last sample: the
-// figures are read one after the other, and these may not go down. Page faults count from the first sample on: those of all that ever
-// ran on the machine say nothing, and Kubernetes' node suite expects fewer than a billion.
+// figures are read one after the other, and these may not go down. Page faults count from the first sample on: those
+// since the machine booted say nothing, and Kubernetes' node suite expects fewer than a billion.
 type rest struct {
 	cpu, faults, majorFaults uint64
 	// before are the page faults before the first sample; nil before that.
