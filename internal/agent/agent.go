@@ -39,7 +39,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/resources/devices"
-	"github.com/deckhand-node/deckhand/internal/resources/eviction"
+	"github.com/deckhand-node/deckhand/internal/resources/storagelimits"
 	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/dns"
@@ -223,10 +223,10 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		Recorder: recorder, Meter: meter.Volumes, ClusterDomain: k.ClusterDomain,
 	}, volumeLog)
 	volumeStats := usage.NewStatsReader(usage.StatsConfig{Volumes: volumes.Instances, Took: func(d time.Duration) { meter.Volumes.Measured(metrics.SourceStatfs, d) }})
-	onDisk := eviction.Node{Desired: merger, Observed: seen, Volumes: volumes, Allocations: allocations}
-	layers := eviction.NewContainerLayers(eviction.ContainerLayersConfig{Observed: seen, Runtime: conn, Meter: diskMeter})
-	limits := eviction.New(eviction.Config{Pods: onDisk.Pods, Layers: layers, Meter: diskMeter, Logs: k.PodLogsDir,
-		Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("eviction")})
+	onDisk := storagelimits.Node{Desired: merger, Observed: seen, Volumes: volumes, Allocations: allocations}
+	layers := storagelimits.NewContainerLayers(storagelimits.ContainerLayersConfig{Observed: seen, Runtime: conn, Meter: diskMeter})
+	limits := storagelimits.New(storagelimits.Config{Pods: onDisk.Pods, Layers: layers, Meter: diskMeter, Logs: k.PodLogsDir,
+		Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("storagelimits")})
 
 	sampler := newSampler(cfg, began, host, seen, volumes, volumeStats, layers, diskMeter, conn, log)
 

@@ -52,8 +52,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
-	"github.com/deckhand-node/deckhand/internal/resources/eviction"
 	"github.com/deckhand-node/deckhand/internal/resources/stats"
+	"github.com/deckhand-node/deckhand/internal/resources/storagelimits"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
@@ -388,7 +388,7 @@ func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v
 }
 
 // newSampler makes what samples what pods and the node use.
-func newSampler(cfg *config.Config, began time.Time, host *node, seen *observed.Store, volumes *manager.Manager, filesystems *usage.StatsReader, layers *eviction.ContainerLayers, disks *usage.Meter, conn *cri.Conn, log logr.Logger) *stats.Sampler {
+func newSampler(cfg *config.Config, began time.Time, host *node, seen *observed.Store, volumes *manager.Manager, filesystems *usage.StatsReader, layers *storagelimits.ContainerLayers, disks *usage.Meter, conn *cri.Conn, log logr.Logger) *stats.Sampler {
 	k := &cfg.Kubelet
 	system := map[string]string{}
 	for name, group := range map[string]string{statsapi.SystemContainerKubelet: cmp.Or(k.KubeletCgroups, cgroup.Own()), statsapi.SystemContainerMisc: k.SystemCgroups, statsapi.SystemContainerRuntime: cfg.RuntimeCgroups} {
@@ -586,7 +586,7 @@ func countPods(pods []*pod.Desired, seen []*pod.Observed, entries []*podstatus.E
 }
 
 // collectVolumes has volumes, and what is on disk, counted when metrics are scraped.
-func collectVolumes(m *metrics.Metrics, volumes *manager.Manager, stats *usage.StatsReader, limits *eviction.Manager) {
+func collectVolumes(m *metrics.Metrics, volumes *manager.Manager, stats *usage.StatsReader, limits *storagelimits.Manager) {
 	m.CollectVolumes(func() metrics.VolumeCounts {
 		desired, actual := volumes.Totals()
 		return metrics.VolumeCounts{Desired: desired, Actual: actual}

@@ -85,8 +85,8 @@ var wings = []wing{
 		"apisource file httpsource",
 	}},
 	{"resources", "what pods may use, of CPU to disk; it measures what pods that should run have mounted", []string{
-		"allocation cgroup devices eviction",
-		"stats", // measures layers as eviction does
+		"allocation cgroup devices storagelimits",
+		"stats", // measures layers as storagelimits does
 	}},
 	{"worker", "one goroutine per pod: reads, decides, has done what was decided", []string{
 		". handler journal",

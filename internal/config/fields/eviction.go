@@ -20,7 +20,7 @@ func eviction() []Field {
 			Doc: "Keep the default thresholds of those signals that evictionHard doesn't name, instead of having none for them."},
 		{Path: "kernelMemcgNotification", Why: noEviction,
 			Doc: "Have the kernel notify when memory runs short, instead of looking from time to time."},
-		{Path: "localStorageCapacityIsolation", Package: "resources/eviction",
+		{Path: "localStorageCapacityIsolation", Package: "resources/storagelimits",
 			Doc: "Hold pods to their limits of ephemeral-storage and to the sizeLimit of emptyDir volumes. Switch it off where the root file system's size can't be determined."},
 	}
 }

@@ -1,8 +1,8 @@
-// Package eviction finds the pods that use more local storage than they may: in emptyDir
+// Package storagelimits finds the pods that use more local storage than they may: in emptyDir
 // volumes with a size limit, and by the ephemeral-storage limits of their containers
 // (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/). It measures and reports;
 // the core decides to end such pods.
-package eviction
+package storagelimits
 
 import (
 	"context"

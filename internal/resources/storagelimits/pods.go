@@ -1,4 +1,4 @@
-package eviction
+package storagelimits
 
 import (
 	"k8s.io/apimachinery/pkg/types"

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/resources/eviction"
+	"github.com/deckhand-node/deckhand/internal/resources/storagelimits"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
@@ -38,8 +38,8 @@ func (d *disk) verdict(ctx context.Context, _ *usage.Meter) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	manager := eviction.New(eviction.Config{
-		Pods:   func() []eviction.Pod { return []eviction.Pod{over(dir)} },
+	manager := storagelimits.New(storagelimits.Config{
+		Pods:   func() []storagelimits.Pod { return []storagelimits.Pod{over(dir)} },
 		Layers: nothing{}, Meter: m, Logs: d.top, Evictions: nothing{}, Log: logr.Discard(),
 		Wake: func(types.UID) { stop() },
 	})
@@ -55,11 +55,11 @@ func (d *disk) verdict(ctx context.Context, _ *usage.Meter) error {
 }
 
 // over is a pod with an emptyDir volume that may hold 1 MiB.
-func over(dir string) eviction.Pod {
+func over(dir string) storagelimits.Pod {
 	hostUsers, limit := false, resource.MustParse("1Mi")
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid"}, Spec: v1.PodSpec{
 		HostUsers: &hostUsers,
 		Volumes:   []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}},
 	}}
-	return eviction.Pod{Pod: p, Volumes: []volume.Instance{{Pod: p, Spec: volume.Spec{Volume: &p.Spec.Volumes[0]}, Place: volume.Place{Dir: dir}}}}
+	return storagelimits.Pod{Pod: p, Volumes: []volume.Instance{{Pod: p, Spec: volume.Spec{Volume: &p.Spec.Volumes[0]}, Place: volume.Place{Dir: dir}}}}
 }

@@ -1,4 +1,4 @@
-package eviction_test
+package storagelimits_test
 
 import (
 	"errors"
@@ -10,13 +10,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/resources/eviction"
+	"github.com/deckhand-node/deckhand/internal/resources/storagelimits"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
 func TestVerdicts(t *testing.T) {
 	for name, c := range map[string]struct {
-		pod    eviction.Pod
+		pod    storagelimits.Pod
 		change func(*v1.Pod)
 		dirs   map[string]int64
 		layers map[string]int64
@@ -61,9 +61,9 @@ func TestVerdicts(t *testing.T) {
 			if c.change != nil {
 				c.change(c.pod.Pod)
 			}
-			within(t, func(t *testing.T, n *node, j *eviction.Manager) {
+			within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
 				n.set(func() {
-					n.pods = []eviction.Pod{c.pod}
+					n.pods = []storagelimits.Pod{c.pod}
 					for dir, bytes := range c.dirs {
 						n.dirs[dir] = bytes
 					}
@@ -92,8 +92,8 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestWithoutLimitsNothingIsMeasuredAndNothingTicks(t *testing.T) {
-	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
-		n.set(func() { n.pods = []eviction.Pod{pod("u", []string{"a", "m=1Mi,Memory"}, []string{"c"})} })
+	within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
+		n.set(func() { n.pods = []storagelimits.Pod{pod("u", []string{"a", "m=1Mi,Memory"}, []string{"c"})} })
 		j.Changed()
 		after(24 * time.Hour)
 		n.set(func() {
@@ -105,9 +105,9 @@ func TestWithoutLimitsNothingIsMeasuredAndNothingTicks(t *testing.T) {
 }
 
 func TestAVerdictIsFinalUntilThePodIsForgotten(t *testing.T) {
-	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
+	within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
 		n.set(func() {
-			n.pods = []eviction.Pod{pod("u", []string{"a=1Mi"}, []string{"c"})}
+			n.pods = []storagelimits.Pod{pod("u", []string{"a=1Mi"}, []string{"c"})}
 			n.dirs["/pods/u/a"] = 2 * mib
 		})
 		j.Changed()
@@ -137,9 +137,9 @@ func TestAVerdictIsFinalUntilThePodIsForgotten(t *testing.T) {
 }
 
 func TestAQuietPodIsMeasuredSeldomAndABusyOneOften(t *testing.T) {
-	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
+	within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
 		n.set(func() {
-			n.pods = []eviction.Pod{pod("quiet", []string{"a=10Mi"}, nil), pod("near", []string{"a=10Mi"}, nil)}
+			n.pods = []storagelimits.Pod{pod("quiet", []string{"a=10Mi"}, nil), pod("near", []string{"a=10Mi"}, nil)}
 			n.dirs["/pods/quiet/a"], n.dirs["/pods/near/a"] = mib, 9*mib
 		})
 		j.Changed()
@@ -167,10 +167,10 @@ func TestAQuietPodIsMeasuredSeldomAndABusyOneOften(t *testing.T) {
 }
 
 func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
-	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
+	within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
 		n.set(func() {
 			n.takes = 30 * time.Second
-			n.pods = []eviction.Pod{pod("u", []string{"a=10Mi"}, nil)}
+			n.pods = []storagelimits.Pod{pod("u", []string{"a=10Mi"}, nil)}
 			n.dirs["/pods/u/a"] = 6 * mib
 		})
 		j.Changed()
@@ -182,10 +182,10 @@ func TestWhatTakesLongIsDoneSeldom(t *testing.T) {
 }
 
 func TestOnePodDoesntHoldUpAnother(t *testing.T) {
-	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
+	within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
 		n.set(func() {
 			n.takes = 10 * time.Hour
-			n.pods = []eviction.Pod{pod("large", []string{"a=1Mi"}, nil)}
+			n.pods = []storagelimits.Pod{pod("large", []string{"a=1Mi"}, nil)}
 		})
 		j.Changed()
 		after(time.Minute)
@@ -203,10 +203,10 @@ func TestOnePodDoesntHoldUpAnother(t *testing.T) {
 }
 
 func TestAPodThatGoesWhileItIsMeasuredGetsNoVerdict(t *testing.T) {
-	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
+	within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
 		n.set(func() {
 			n.takes = time.Minute
-			n.pods = []eviction.Pod{pod("u", []string{"a=1Mi"}, nil)}
+			n.pods = []storagelimits.Pod{pod("u", []string{"a=1Mi"}, nil)}
 			n.dirs["/pods/u/a"] = 2 * mib
 		})
 		j.Changed()
@@ -221,10 +221,10 @@ func TestAPodThatGoesWhileItIsMeasuredGetsNoVerdict(t *testing.T) {
 }
 
 func TestWhatIsKnownIsHeldAgainstTheLimitThoughSomeIsnt(t *testing.T) {
-	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
+	within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
 		n.set(func() {
 			n.failing = errors.New("the runtime is away")
-			n.pods = []eviction.Pod{pod("u", []string{"a"}, []string{"c=1Mi"})}
+			n.pods = []storagelimits.Pod{pod("u", []string{"a"}, []string{"c=1Mi"})}
 			n.dirs["/pods/u/a"] = 2 * mib
 		})
 		j.Changed()
@@ -237,22 +237,22 @@ func TestWhatIsKnownIsHeldAgainstTheLimitThoughSomeIsnt(t *testing.T) {
 
 // What pods keep is told once they were measured, until they are gone or have a verdict.
 func TestWhatPodsKeepIsReported(t *testing.T) {
-	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
-		told := func(when string, want ...eviction.Use) {
+	within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
+		told := func(when string, want ...storagelimits.Use) {
 			t.Helper()
 			if got := j.Uses(); !slices.Equal(got, want) {
 				t.Errorf("%s: got %+v, want %+v", when, got, want)
 			}
 		}
 		n.set(func() {
-			n.pods = []eviction.Pod{pod("u", []string{"a=1Mi"}, []string{"c=2Mi"}), pod("free", []string{"a"}, []string{"c"})}
+			n.pods = []storagelimits.Pod{pod("u", []string{"a=1Mi"}, []string{"c=2Mi"}), pod("free", []string{"a"}, []string{"c"})}
 			n.dirs["/pods/u/a"], n.layers["u c"] = 1000, 500
 		})
 		j.Changed()
 		after(time.Second)
 		told("before it was measured")
 		after(15 * time.Second)
-		use := eviction.Use{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "u"}, UID: "u", Used: usage.Usage{Bytes: 1500, Inodes: 2}}
+		use := storagelimits.Use{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "u"}, UID: "u", Used: usage.Usage{Bytes: 1500, Inodes: 2}}
 		told("measured", use)
 		n.set(func() { n.dirs["/pods/u/a"] = 2500 })
 		after(2 * time.Minute)
@@ -275,11 +275,11 @@ func TestWhatPodsKeepIsReported(t *testing.T) {
 }
 
 func TestQuotasAreAskedForPodsWithUsersOfTheirOwnOnly(t *testing.T) {
-	within(t, func(t *testing.T, n *node, j *eviction.Manager) {
+	within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
 		own, host := pod("own", []string{"a=1Mi"}, nil), pod("host", []string{"a=1Mi"}, nil)
 		no := false
 		own.Pod.Spec.HostUsers = &no
-		n.set(func() { n.pods = []eviction.Pod{own, host} })
+		n.set(func() { n.pods = []storagelimits.Pod{own, host} })
 		j.Changed()
 		after(5 * time.Minute)
 		n.set(func() {

@@ -1,4 +1,4 @@
-package eviction_test
+package storagelimits_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/deckhand-node/deckhand/internal/resources/eviction"
+	"github.com/deckhand-node/deckhand/internal/resources/storagelimits"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
@@ -27,7 +27,7 @@ const mib = 1 << 20
 // node is what the judge sees: pods, what they keep, and what it tells.
 type node struct {
 	mu   sync.Mutex
-	pods []eviction.Pod
+	pods []storagelimits.Pod
 	// directories and layers hold bytes, by path and by "uid container".
 	dirs   map[string]int64
 	layers map[string]int64
@@ -43,7 +43,7 @@ type node struct {
 	began    time.Time
 }
 
-func (n *node) Pods() []eviction.Pod {
+func (n *node) Pods() []storagelimits.Pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.listed++
@@ -118,11 +118,11 @@ func (n *node) looks() int {
 }
 
 // within runs a judge over a node, in a bubble of its own.
-func within(t *testing.T, test func(t *testing.T, n *node, j *eviction.Manager)) {
+func within(t *testing.T, test func(t *testing.T, n *node, j *storagelimits.Manager)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{dirs: map[string]int64{}, layers: map[string]int64{}, assigned: map[string]int{}, began: time.Now()}
-		j := eviction.New(eviction.Config{
+		j := storagelimits.New(storagelimits.Config{
 			Pods: n.Pods, Layers: n, Meter: n, Logs: "/logs", Wake: n.wake, Evictions: n, Log: testr.New(t),
 		})
 		ctx, stop := context.WithCancel(t.Context())
@@ -144,8 +144,8 @@ func after(d time.Duration) {
 
 // pod makes a pod whose emptyDir volumes ("name", "name=limit", "name=limit,Memory") are mounted, with
 // containers ("name", "name=limit").
-func pod(uid string, volumes, containers []string) eviction.Pod {
-	p := eviction.Pod{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid)}}}
+func pod(uid string, volumes, containers []string) storagelimits.Pod {
+	p := storagelimits.Pod{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid)}}}
 	for _, text := range volumes {
 		text, medium, _ := strings.Cut(text, ",")
 		name, limit, limited := strings.Cut(text, "=")
