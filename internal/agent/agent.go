@@ -280,10 +280,11 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 				ImagesAt: wakes.images.time(), ResourcesFreedAt: allocations.ResourcesFreedAt(), ObjectsAt: wakes.objects.time()}
 		},
 		KeepUnknownPods: !cfg.Standalone && !joins(cfg, o),
-		Termination: func(uid types.UID) *pod.PodTermination {
-			return lifecycle.Combine(limits.Termination(uid), allocations.Termination(uid))
+		Terminators: []worker.PodTerminator{
+			{Termination: limits.Termination, Forget: limits.Forget},
+			{Termination: allocations.Termination},
 		},
-		DeviceHealth: deviceHealth, Gone: limits.Forget, ExcessContainers: ended.Excess,
+		DeviceHealth: deviceHealth, ExcessContainers: ended.Excess,
 		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),
 	})
 

@@ -27,6 +27,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
+	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
 func TestMain(m *testing.M) {
@@ -58,6 +59,8 @@ type rig struct {
 	stop func()
 	// options are for the next agent, beside its log.
 	options agent.Options
+	// between stands between the next agent's workers and what they use; nil for nothing.
+	between func(*worker.Config)
 	// log takes in what agents log; the zero value is nobody, or the test's own log.
 	log logr.Logger
 }
@@ -187,7 +190,11 @@ func (r *rig) up() {
 	if testing.Verbose() && r.log.GetSink() == nil {
 		r.options.Log = testr.NewWithOptions(r.t, testr.Options{Verbosity: 3, LogTimestamp: true})
 	}
-	a, err := agent.New(r.cfg, r.options)
+	a, err := agent.NewBetween(r.cfg, r.options, func(c *worker.Config) {
+		if r.between != nil {
+			r.between(c)
+		}
+	})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -124,6 +124,16 @@ type Meter interface {
 	Orphaned()
 }
 
+// PodTerminator finds that pods have to end though a source has them (eviction, preemption). It stops nothing itself.
+// Its functions don't block.
+type PodTerminator struct {
+	// Termination returns why a pod has to end; nil if it may run. The pod's Wake is called after that changes.
+	Termination func(types.UID) *pod.PodTermination
+	// Forget is called for each pod that nothing is left of: its termination must not hold for another one of its UID.
+	// It is nil if it isn't needed.
+	Forget func(types.UID)
+}
+
 // Config is what a Pool is built from. Every field is required unless it says otherwise.
 type Config struct {
 	Desired  Desired
@@ -140,16 +150,12 @@ type Config struct {
 	Node func() lifecycle.Node
 	// ExcessContainers returns which of a pod's ended instances are to be removed; nil for none.
 	ExcessContainers func(types.UID) []string
-	// Termination returns why a pod has to end though a source has it (eviction, preemption), nil if it
-	// hasn't; the pod's Wake is called after it changes. The field is nil where no pod is ever ended so.
-	// The first termination is completed, also by a later agent; another may shorten its grace.
-	Termination func(types.UID) *pod.PodTermination
+	// Terminators find that pods have to end though a source has them. The first termination of a pod is
+	// completed, also by a later agent; another may shorten its grace. Of two at the same time the first one here counts.
+	Terminators []PodTerminator
 	// DeviceHealth returns how the devices of each container are, by the container's name; the pod's Wake is called after that
 	// changes. What it returns isn't changed. nil where statuses don't have that.
 	DeviceHealth func(types.UID) map[string][]v1.ResourceStatus
-	// Gone is called for each pod that nothing is left of: what was known of it must not hold for
-	// another one of its UID. It doesn't block; nil if it isn't needed.
-	Gone func(types.UID)
 	// KeepUnknownPods leaves pods running that no source has had since the agent started,
 	// unless one has another pod of that name: they may be an API server's, to which the agent
 	// doesn't connect.
@@ -187,6 +193,15 @@ type Pool struct {
 // New constructs a pool whose workers w wakes; Run starts it.
 func New(w *Waker, cfg Config) *Pool {
 	return &Pool{Waker: w, cfg: cfg, returning: map[types.UID]map[string]int{}, unknown: map[types.UID]bool{}, ended: make(chan *worker), core: lifecycle.Decide}
+}
+
+// termination combines the terminations of the pod; nil if it may run.
+func (p *Pool) termination(uid types.UID) *pod.PodTermination {
+	list := make([]*pod.PodTermination, len(p.cfg.Terminators))
+	for i, t := range p.cfg.Terminators {
+		list[i] = t.Termination(uid)
+	}
+	return lifecycle.Combine(list...)
 }
 
 // Count returns how many workers there are.
@@ -313,8 +328,10 @@ func (p *Pool) remove(w *worker) bool {
 	p.cfg.Statuses.Forget(w.uid)
 	p.cfg.Probes.Forget(w.uid)
 	p.cfg.Journal.Close(w.uid)
-	if p.cfg.Gone != nil {
-		p.cfg.Gone(w.uid)
+	for _, t := range p.cfg.Terminators {
+		if t.Forget != nil {
+			t.Forget(w.uid)
+		}
 	}
 	p.turned.Wake()
 	// A late wake-up may have gone to the worker that had ended already.

@@ -140,7 +140,7 @@ func bareWorld() *world {
 
 // start runs a pool on the world until the test ends or stop is called.
 func (w *world) start(t *testing.T) (stop func()) {
-	w.pool = New(NewWaker(), Config{Desired: w, Observed: w, Executor: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{ObjectsAt: time.Unix(0, w.objectsAt.Load())} }, Termination: w.termination, Gone: w.forgetTermination, KeepUnknownPods: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
+	w.pool = New(NewWaker(), Config{Desired: w, Observed: w, Executor: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{ObjectsAt: time.Unix(0, w.objectsAt.Load())} }, Terminators: []PodTerminator{{w.termination, w.forgetTermination}}, KeepUnknownPods: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
 	if w.core != nil {
 		w.pool.core = w.core
 	}

@@ -270,13 +270,10 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 		// Read after the results were taken: the observed state then includes what they changed.
 		Observed:   w.pool.cfg.Observed.Get(w.uid),
 		Probes:     w.pool.cfg.Probes.Results(w.uid),
-		Allocation: w.pool.cfg.Allocations.Get(w.uid),
+		Allocation: w.pool.cfg.Allocations.Get(w.uid), Termination: w.pool.termination(w.uid),
 	}
 	if excess := w.pool.cfg.ExcessContainers; excess != nil {
 		in.ExcessContainers = excess(w.uid)
-	}
-	if termination := w.pool.cfg.Termination; termination != nil {
-		in.Termination = termination(w.uid)
 	}
 	if desired != nil {
 		in.Pod, in.RequiresTerminalPhase = desired.Pod, desired.RequiresTerminalPhase
