@@ -14,6 +14,11 @@ LAW_STEPS ?= 2000000
 LAW_FROM ?= 0
 ATTACK ?= 1m
 
+# One way of compiling for all but what needs cgo (runc, the race detector) and position-independent programs: the tests, the
+# kubelet, the control plane and containerd have most of what they import in common.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+
 # Without gRPC's pages of traces, which nobody serves: they need html/template, for which the linker keeps every method there is.
 TAGS := grpcnotrace
 
@@ -96,7 +101,7 @@ docs: ## Write docs/reference anew, from what the program says of itself.
 # Tests are built without vet: lint has done all of that, and `go test` would look at every dependency anew. So has it run archtest,
 # which reads the sources, and takes ten times as long with the race detector.
 unit: tools images ## Run the unit tests, with the race detector.
-	$(GO) run ./test/report -vet=off -race -timeout 25m -- $$($(GO) list ./internal/... | grep -v /archtest) ./cmd/... ./bench/... ./images/... ./docs/... ./test/docs ./test/mutate ./test/report ./test/registry
+	CGO_ENABLED=1 $(GO) run ./test/report -vet=off -race -timeout 25m -- $$($(GO) list ./internal/... | grep -v /archtest) ./cmd/... ./bench/... ./images/... ./docs/... ./test/docs ./test/mutate ./test/report ./test/registry
 
 .PHONY: laws
 laws: ## Check the invariants of the core over millions of random steps. LAW_STEPS=N for more, LAW_FROM=SEED for the same ones.
@@ -113,7 +118,7 @@ attack: ## Swap links under the code that opens pods' paths, and ask the HTTPS s
 
 .PHONY: e2e
 e2e: tools images deckhand kubelet controlplane ## Run the end-to-end tests on a real containerd.
-	cd test/kubernetes && CGO_ENABLED=0 $(GO) test -count=1 -trimpath -vet=off .
+	cd test/kubernetes && $(GO) test -count=1 -vet=off .
 	failed=0; \
 	$(GO) run ./test/report -vet=off -count=1 -p 2 -timeout 30m -- ./test/takeover ./test/cgroupv2/... ./test/systemd/... ./test/quota/... || failed=1; \
 	$(GO) run ./test/report -vet=off -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/cluster/... ./test/packaging || failed=1; \
@@ -178,11 +183,11 @@ dist: tools images ## Build a Debian package, a tar.gz and their SHA256SUMS into
 
 .PHONY: deckhand
 deckhand: ## Build deckhand alone.
-	CGO_ENABLED=0 $(GO) build $(PIE) -tags $(TAGS) -trimpath -o $(BIN)/deckhand ./cmd/deckhand
+	$(GO) build $(PIE) -tags $(TAGS) -o $(BIN)/deckhand ./cmd/deckhand
 
 $(BIN)/staticcheck: tools/lint/go.mod tools/lint/go.sum
 	@mkdir -p $(@D)
-	cd tools/lint && CGO_ENABLED=0 $(GO) build -trimpath -o $@ honnef.co/go/tools/cmd/staticcheck
+	cd tools/lint && $(GO) build -o $@ honnef.co/go/tools/cmd/staticcheck
 
 .PHONY: tools
 tools: $(addprefix $(BIN)/,$(CONTAINERD_TOOLS) runc $(CNI_PLUGINS)) ## Build containerd, its shim, runc and the CNI plugins.
@@ -192,7 +197,7 @@ images: $(IMAGES) ## Build the pause and web images.
 
 $(addprefix $(BIN)/,$(CONTAINERD_TOOLS)): tools/containerd/go.mod tools/containerd/go.sum
 	@mkdir -p $(@D)
-	cd tools/containerd && CGO_ENABLED=0 $(GO) build -trimpath -tags "$(CONTAINERD_TAGS)" \
+	cd tools/containerd && $(GO) build -tags "$(CONTAINERD_TAGS)" \
 		-ldflags "-s -w -X $(CONTAINERD_PKG)/version.Version=$(CONTAINERD_VERSION)" -o $@ $(CONTAINERD_PKG)/cmd/$(@F)
 
 .PHONY: kubelet
@@ -200,7 +205,7 @@ kubelet: $(BIN)/kubelet ## Build the kubelet that tests compare with; nothing of
 
 $(BIN)/kubelet: test/kubernetes/go.mod test/kubernetes/go.sum
 	@mkdir -p $(@D)
-	cd test/kubernetes && CGO_ENABLED=0 $(GO) build -trimpath \
+	cd test/kubernetes && $(GO) build \
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBELET_VERSION)" -o $@ k8s.io/kubernetes/cmd/kubelet
 
 .PHONY: controlplane
@@ -208,13 +213,13 @@ controlplane: $(BIN)/controlplane ## Build the control plane that tests join, as
 
 $(BIN)/controlplane: test/kubernetes/go.mod test/kubernetes/go.sum $(wildcard test/kubernetes/controlplane/*.go)
 	@mkdir -p $(@D)
-	cd test/kubernetes && CGO_ENABLED=0 $(GO) build -trimpath \
+	cd test/kubernetes && $(GO) build \
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBELET_VERSION)" -o $@ ./controlplane
 
 # runc needs libseccomp, and with it cgo.
 $(BIN)/runc: tools/runc/go.mod tools/runc/go.sum
 	@mkdir -p $(@D)
-	cd tools/runc && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp \
+	cd tools/runc && CGO_ENABLED=1 $(GO) build -tags seccomp \
 		-ldflags "-s -w -X main.version=$(RUNC_VERSION)" -o $@ github.com/opencontainers/runc
 
 # Where each plugin is in the module.
@@ -225,7 +230,7 @@ CNI_portmap := meta/portmap
 
 $(addprefix $(BIN)/,$(CNI_PLUGINS)): tools/runc/go.mod tools/runc/go.sum
 	@mkdir -p $(@D)
-	cd tools/runc && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $@ \
+	cd tools/runc && $(GO) build -ldflags "-s -w" -o $@ \
 		github.com/containernetworking/plugins/plugins/$(CNI_$(@F))
 
 $(IMAGES) &: images/pause/pause.c $(wildcard images/web/*.go) images/build/main.go

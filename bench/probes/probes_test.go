@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -73,7 +74,9 @@ func TestFailuresAreReported(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	bench := filepath.Join(t.TempDir(), "bench")
-	if out, err := exec.Command("go", "build", "-o", bench, "github.com/deckhand-node/deckhand/bench/cmd/bench").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", bench, "github.com/deckhand-node/deckhand/bench/cmd/bench")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as everything is but for the race detector
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build bench: %v\n%s", err, out)
 	}
 	address, stop, err := start(t.Context(), []string{bench, "probed"})

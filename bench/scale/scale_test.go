@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,7 +15,9 @@ import (
 // agent that can't be started is reported, and leaves nothing behind.
 func TestServeAndMissingAgent(t *testing.T) {
 	bench := filepath.Join(t.TempDir(), "bench")
-	if out, err := exec.Command("go", "build", "-o", bench, "github.com/deckhand-node/deckhand/bench/cmd/bench").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", bench, "github.com/deckhand-node/deckhand/bench/cmd/bench")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as everything is but for the race detector
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build bench: %v\n%s", err, out)
 	}
 	var out strings.Builder

@@ -61,6 +61,7 @@ func TestMutationsApply(t *testing.T) {
 func exportsOf(t *testing.T, root string) map[string]string {
 	list := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", "./"+core+"/...")
 	list.Dir = root
+	list.Env = append(os.Environ(), "CGO_ENABLED=0") // as everything is compiled but for the race detector
 	out, err := list.Output()
 	if err != nil {
 		t.Fatal(err)
