@@ -125,10 +125,18 @@ func (o Options) withDefaults() Options {
 }
 
 // New builds the agent. Nothing runs, and nothing on the host is changed, before Run.
-func New(cfg *config.Config, o Options) (*Agent, error) { return build(cfg, o, worker.New) }
+func New(cfg *config.Config, o Options) (*Agent, error) {
+	return build(cfg, o, constructors{worker.New, allocation.New})
+}
 
-// build builds every part from those above it, and lists what runs. newPool is worker.New.
-func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Config) *worker.Pool) (*Agent, error) {
+// constructors are those of which a test changes what they get.
+type constructors struct {
+	pool   func(*worker.Waker, worker.Config) *worker.Pool
+	ledger func(allocation.Config) *allocation.Manager
+}
+
+// build builds every part from those above it, and lists what runs.
+func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	o = o.withDefaults()
 	k, log, began := &cfg.Kubelet, o.Log, time.Now()
 	dirs, err := rootdir.New(cfg.RootDir, cfg.CertDir)
@@ -201,11 +209,12 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 			set := merger.Current()
 			return !set.Synced || set.Has(uid) || !seen.Get(uid).Empty()
 		}})
-	allocations := allocation.New(allocation.Config{Store: records, Allocatable: host.allocatable(), Wake: wakes.Wake, Meter: meter.Resources, Log: log.WithName("allocation"),
+	allocations := by.ledger(allocation.Config{Store: records, Allocatable: host.allocatable(), Wake: wakes.Wake, Meter: meter.Resources, Log: log.WithName("allocation"),
 		Node: func() *admission.Node { return host.admission(runtime.Features()) }, Pods: wakes.admissible,
 		Runs:  func(uid types.UID) bool { return !seen.Get(uid).Empty() },
-		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) }, Left: host.cgroups.Orphans, Devices: assigned,
-		PluginPatience: cfg.AwaitDevicePlugins, Lives: func(uid types.UID) bool { return seen.Get(uid).Live() },
+		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) }, Left: host.cgroups.Orphans,
+		Assigners: []allocation.Assigner{assigned},
+		Patience:  map[pod.WaitFor]time.Duration{pod.WaitForPlugin: cfg.AwaitDevicePlugins}, Lives: func(uid types.UID) bool { return seen.Get(uid).Live() },
 	})
 	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: host.labels, Objects: objects, Recorder: recorder}, log.WithName("claims"))
 	diskMeter := usage.New(usage.Config{Took: func(quota bool, took time.Duration) { meter.Volumes.Measured(measuredBy(quota), took) }})
@@ -248,7 +257,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	logDirs := layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: cfg.ContainerLogLinksDir})
 	actions := executor.New(executor.Config{
 		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: inCluster.Finder(), DNS: names, Logs: logDirs,
-		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users, Devices: assigned,
+		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users,
 		Allocations: watchedAllocations{allocations, wakes.specChanged}, Records: records, Settings: host.settings, HostIPs: host.hostIPs, Allocatable: host.allocatable,
 		Recorder: recorder, Ports: hostPorts{}, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),
 	})
@@ -268,11 +277,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log, failure: &reloadFailure{}}
 	reloader := config.NewReloader(cfg, config.ReloadOptions{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin, End: reporting.end})
 
-	var deviceHealth func(types.UID) map[string][]v1.ResourceStatus
-	if cfg.Gates.Enabled(gates.ResourceHealthStatus) {
-		deviceHealth = assigned.Health
-	}
-	pool := newPool(wakes.Waker, worker.Config{
+	pool := by.pool(wakes.Waker, worker.Config{
 		Desired: newWanted(merger), Observed: gatedState{seen, workersReady}, Executor: traces.actions(actions), Probes: probes, Allocations: allocations,
 		Journal: diary{diaries}, Statuses: statuses, Recorder: recorder, Meter: meter.Pods,
 		Node: func() lifecycle.Node {
@@ -284,7 +289,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 			{Termination: limits.Termination, Forget: limits.Forget},
 			{Termination: allocations.Termination},
 		},
-		DeviceHealth: deviceHealth, ExcessContainers: ended.Excess,
+		ReportsHealth: cfg.Gates.Enabled(gates.ResourceHealthStatus), ExcessContainers: ended.Excess,
 		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),
 	})
 
@@ -301,7 +306,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		return translate.UnsupportedFields(p, extras.embedded != nil)
 	}, log.WithName("desired"))
 	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, RuntimeProblems: extras.problems, Reload: reporting.failure.get, Cluster: inCluster,
-		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: assigned.Health, Pulls: images.Pulls, Current: reloader.Current, Exposures: sources.exposures,
+		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: allocations.Health, Pulls: images.Pulls, Current: reloader.Current, Exposures: sources.exposures,
 		MissingPullSecrets: func(ctx context.Context, d *pod.Desired) []string {
 			return keyring.MissingSecrets(ctx, d.Pod, inCluster.Finder().For(d))
 		}})
@@ -363,8 +368,7 @@ func build(cfg *config.Config, o Options, newPool func(*worker.Waker, worker.Con
 		module{name: "imported images", run: images.Run},
 		module{name: "image collection", run: collector.Run},
 		// No pod is kept from running for what can't be read.
-		module{name: "allocations", start: orLogged(without(allocations.Restore), log, "Some records of allocated resources can't be used; those pods are admitted again")},
-		module{name: "devices", start: orLogged(without(assigned.Restore), log, "Not all of what pods have of devices is known"), run: assigned.Run},
+		module{name: "allocations", start: orLogged(without(allocations.Restore), log, "Some records of what pods were allocated, or assigned of devices, can't be used"), run: allocations.Run},
 		module{name: "plugins", run: pluginwatch.New(pluginwatch.Config{Dir: dirs.PluginsRegistry(), Handlers: map[string]pluginwatch.Handler{pluginregistration.DevicePlugin: assigned}, Log: log.WithName("plugins")}).Run},
 		module{name: "amounts of devices", run: followDevices(assigned, host)},
 		module{name: "journal", start: diaries.Start, run: diaries.Run},

@@ -19,7 +19,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
-	"github.com/deckhand-node/deckhand/internal/resources/devices"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
@@ -35,7 +34,7 @@ func TestAnAddressThatComesLater(t *testing.T) {
 		n, w := &node{cfg: &config.Config{}, facts: board}, newWakes()
 		var woken []types.UID
 		allocations := allocation.New(allocation.Config{Store: checkpoint.New(t.TempDir()), Node: func() *admission.Node { return n.admission(nil) },
-			Pods: w.admissible, Runs: func(types.UID) bool { return false }, Devices: devices.New(devices.Config{}),
+			Pods: w.admissible, Runs: func(types.UID) bool { return false },
 			Wake:  func(uid types.UID) { woken = append(woken, uid) },
 			Meter: metrics.New(metrics.Info{}).Resources, Log: logr.Discard()})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -41,11 +41,11 @@ func runMortalAgent(dir string) error {
 	// One write a line, as a line of a process that is killed is there or isn't.
 	log := funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{Verbosity: 2, LogTimestamp: true})
 	b := &brink{asked: map[int]chan struct{}{}}
-	a, err := agent.NewBetween(cfg, agent.Options{Log: log}, func(c *worker.Config) {
+	a, err := agent.NewBetween(cfg, agent.Options{Log: log}, agent.Between{Workers: func(c *worker.Config) {
 		c.Desired = &apiObjects{Desired: c.Desired, versions: map[*pod.Desired]*pod.Desired{}, deleted: map[types.UID]time.Time{}}
 		c.Executor = brinkEffects{c.Executor, b}
 		c.Statuses = brinkStatuses{c.Statuses, b}
-	})
+	}})
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
-	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
 func TestMain(m *testing.M) {
@@ -59,8 +58,8 @@ type rig struct {
 	stop func()
 	// options are for the next agent, beside its log.
 	options agent.Options
-	// between stands between the next agent's workers and what they use; nil for nothing.
-	between func(*worker.Config)
+	// between stands between parts of the next agent.
+	between agent.Between
 	// log takes in what agents log; the zero value is nobody, or the test's own log.
 	log logr.Logger
 }
@@ -190,11 +189,7 @@ func (r *rig) up() {
 	if testing.Verbose() && r.log.GetSink() == nil {
 		r.options.Log = testr.NewWithOptions(r.t, testr.Options{Verbosity: 3, LogTimestamp: true})
 	}
-	a, err := agent.NewBetween(r.cfg, r.options, func(c *worker.Config) {
-		if r.between != nil {
-			r.between(c)
-		}
-	})
+	a, err := agent.NewBetween(r.cfg, r.options, r.between)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (c *curfew) Forget(uid types.UID) {
 func TestAnotherTerminator(t *testing.T) {
 	c := &curfew{ends: map[types.UID]*pod.PodTermination{}}
 	r := newRig(t)
-	r.between = func(conf *worker.Config) {
+	r.between.Workers = func(conf *worker.Config) {
 		conf.Terminators = append(conf.Terminators, worker.PodTerminator{Termination: c.Termination, Forget: c.Forget})
 		conf.Resync = 100 * time.Millisecond // in place of its Wake
 	}

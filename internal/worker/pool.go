@@ -80,6 +80,9 @@ type Probes interface {
 type Allocations interface {
 	// Get returns the pod's allocation; nil before AdmitPod.
 	Get(types.UID) *pod.Allocation
+	// Health returns how healthy that is what containers have for themselves, by container; the pod's Wake is called
+	// after that changes.
+	Health(types.UID) map[string][]v1.ResourceStatus
 }
 
 // Journal records decisions.
@@ -153,9 +156,8 @@ type Config struct {
 	// Terminators find that pods have to end though a source has them. The first termination of a pod is
 	// completed, also by a later agent; another may shorten its grace. Of two at the same time the first one here counts.
 	Terminators []PodTerminator
-	// DeviceHealth returns how the devices of each container are, by the container's name; the pod's Wake is called after that
-	// changes. What it returns isn't changed. nil where statuses don't have that.
-	DeviceHealth func(types.UID) map[string][]v1.ResourceStatus
+	// ReportsHealth adds the Health of Allocations to statuses (KEP-4680).
+	ReportsHealth bool
 	// KeepUnknownPods leaves pods running that no source has had since the agent started,
 	// unless one has another pod of that name: they may be an API server's, to which the agent
 	// doesn't connect.

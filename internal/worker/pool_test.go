@@ -90,6 +90,8 @@ type grants struct{}
 
 func (grants) Get(types.UID) *pod.Allocation { return nil }
 
+func (grants) Health(types.UID) map[string][]v1.ResourceStatus { return nil }
+
 type diary struct{ *world }
 
 func (w diary) Open(uid types.UID, _ string) Record { return page{w.world, uid} }

@@ -421,8 +421,8 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 	if desired == nil || d.Status == nil {
 		return
 	}
-	if w.pool.cfg.DeviceHealth != nil {
-		d.Status = withHealth(d.Status, w.pool.cfg.DeviceHealth(w.uid))
+	if w.pool.cfg.ReportsHealth {
+		d.Status = withHealth(d.Status, w.pool.cfg.Allocations.Health(w.uid))
 	}
 	w.countEnded(desired.Pod, d.Status)
 	r := pod.Report{Desired: desired, Status: d.Status, Waits: d.Waits, Wake: d.Wake, Gone: d.Gone}
@@ -440,7 +440,7 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 	}
 }
 
-// withHealth is a status with the health of containers' devices: it decides nothing.
+// withHealth is a status with the health of what containers have for themselves: it decides nothing.
 func withHealth(s *v1.PodStatus, health map[string][]v1.ResourceStatus) *v1.PodStatus {
 	if len(health) == 0 {
 		return s

@@ -3,8 +3,6 @@ package allocation
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -30,7 +28,7 @@ func (m *Manager) Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error)
 		failure, woken := m.decide(e, p)
 		m.wake(woken)
 		if failure != nil {
-			m.conf.Devices.Release(p.UID) // what an earlier agent assigned that didn't come to admit it
+			takeBack(m.conf.Assigners, p.UID) // what an earlier agent assigned that didn't come to admit it
 			return nil, failure
 		}
 		if err := m.assign(ctx, e, p); err != nil {
@@ -38,63 +36,6 @@ func (m *Manager) Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error)
 		}
 	}
 	return m.allocate(e, p)
-}
-
-// readmit rejects a pod that an earlier agent admitted, as a kubelet does, if none of its containers runs and a device plugin isn't back;
-// where pods wait for their plugins, nobody is judged again.
-func (m *Manager) readmit(e *entry, p *v1.Pod) error {
-	if m.conf.PluginPatience > 0 || e.judged != nil || m.conf.Lives(p.UID) {
-		return nil
-	}
-	if name := m.conf.Devices.Absent(p); name != "" {
-		m.conf.Meter.Rejected(pod.ReasonUnexpectedAdmissionError)
-		return &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Rejected: true, Message: "the device plugin of " + name + " hasn't registered, and pods don't wait for it (--await-device-plugins=0)"}
-	}
-	return nil
-}
-
-// assign has devices assigned to a pod that is admitted otherwise, or returns why it isn't.
-func (m *Manager) assign(ctx context.Context, e *entry, p *v1.Pod) error {
-	err := m.conf.Devices.Assign(ctx, p)
-	var f *pod.Failure
-	if !errors.As(err, &f) {
-		return err
-	}
-	m.mu.Lock()
-	e.failure, e.deviceless = e.awaitPlugin(f, m.conf.PluginPatience), true
-	var woken []types.UID
-	if e.failure.Rejected {
-		m.conf.Meter.Rejected(e.failure.Reason)
-		e.asked = nil
-		woken = m.offer(true, retriedForRemoval)
-	}
-	f = e.failure
-	m.mu.Unlock()
-	m.wake(woken)
-	return f
-}
-
-// awaitPlugin notes since when a pod waits for a device plugin, if that is its failure, and rejects it once that is too long. It is tried
-// again then, or when the failure says.
-func (e *entry) awaitPlugin(f *pod.Failure, patience time.Duration) *pod.Failure {
-	if f == nil {
-		return nil // it still waits if the plugin doesn't answer
-	}
-	if f.Wait != pod.WaitForPlugin {
-		e.awaits = time.Time{}
-		return f
-	}
-	if e.awaits.IsZero() {
-		e.awaits = time.Now()
-	}
-	due, next := e.awaits.Add(patience), *f
-	if f.NotBefore.IsZero() || due.Before(f.NotBefore) { // it is woken when a plugin registers
-		next.NotBefore = due
-	}
-	if !time.Now().Before(due) {
-		next = pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Rejected: true, Message: fmt.Sprintf("waited %s in vain for %s", patience, f.Message)}
-	}
-	return &next
 }
 
 // Termination is the preemption of the pod; nil if it isn't preempted.
@@ -149,16 +90,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 		}
 	}
 	open = m.addApplicant(open, p)
-	capacity := m.capacity
-	if beside := m.conf.Devices.Unallocatable(); len(beside) > 0 {
-		capacity = capacity.Minus(nil)
-		for name, n := range beside {
-			if _, known := capacity[name]; known {
-				capacity[name] += n
-			}
-		}
-	}
-	judge := admission.NewJudge(&node, capacity)
+	judge := admission.NewJudge(&node, m.allocatable())
 	for _, h := range m.held(wanted) {
 		judge.Hold(h)
 	}
@@ -167,10 +99,10 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 	for _, a := range open {
 		need, waited := admission.Need(a.pod), a.waits()
 		answer := judge.Admit(a.pod, need)
-		if a.deviceless = a.deviceless && a.entry != e && a.judged == a.pod && answer.Failure == nil; a.deviceless {
+		if a.unassigned = a.unassigned && a.entry != e && a.judged == a.pod && answer.Failure == nil; a.unassigned {
 			answer.Failure = a.failure
 		}
-		answer.Failure = a.awaitPlugin(answer.Failure, m.conf.PluginPatience)
+		answer.Failure = m.limitWait(a.entry, answer.Failure)
 		if f := answer.Failure; f != nil && f.Rejected {
 			m.conf.Meter.Rejected(f.Reason)
 		}
@@ -183,7 +115,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 			woken = append(woken, a.pod.UID) // to ask again
 			m.moveResourcesFreedAt()
 		}
-		if f := answer.Failure; f == nil || f.Wait == pod.WaitForRoom || f.Wait == pod.WaitForPlugin {
+		if f := answer.Failure; f == nil || a.unassigned || f.Wait == pod.WaitForRoom || f.Wait == pod.WaitForPlugin {
 			a.asked = need
 			judge.Hold(admission.Held{UID: a.pod.UID, Pod: a.pod, Amount: need})
 		}

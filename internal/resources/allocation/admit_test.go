@@ -385,7 +385,7 @@ func BenchmarkAdmit(b *testing.B) {
 	for b.Loop() {
 		m := allocation.New(allocation.Config{Store: noDisk{}, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("500")},
 			Node: func() *admission.Node { return &admission.Node{} }, Pods: func(yield func(allocation.Pod) bool) { slices.Values(pods)(yield) },
-			Runs: func(types.UID) bool { return false }, Devices: &plugins{}, Wake: func(types.UID) {}, Meter: &meter{}, Log: logr.Discard()})
+			Runs: func(types.UID) bool { return false }, Assigners: []allocation.Assigner{&plugins{}}, Wake: func(types.UID) {}, Meter: &meter{}, Log: logr.Discard()})
 		for _, p := range pods {
 			if _, err := m.Admit(b.Context(), p.Pod); err != nil {
 				b.Fatal(err)
@@ -557,4 +557,22 @@ func TestAwaitedPlugins(t *testing.T) {
 	n.says(c, "waits for Plugin")
 	n.room(true, func() { is("0", false) })
 	n.says(c, "rejected OutOfexample.com/gpu")
+}
+
+// TestAssignersTakeBack: where a later assigner refuses, or waits, the pod keeps nothing of those before, unless it runs.
+func TestAssignersTakeBack(t *testing.T) {
+	n := newNode(t)
+	n.runs["runs"] = true
+	for _, answer := range []error{&pod.Failure{Wait: pod.WaitForRoom}, errDisk, &pod.Failure{Reason: "Refused", Rejected: true}} {
+		n.others.answer = answer
+		for _, uid := range []types.UID{"new", "runs"} {
+			n.plugins.released = nil
+			if _, err := n.Admit(t.Context(), makePod(uid, 1, 1)); err == nil {
+				t.Errorf("pod %s is admitted, though: %v", uid, answer)
+			}
+			if back := slices.Contains(n.plugins.released, uid); back != (uid == "new") {
+				t.Errorf("pod %s gave back what it had: %v (%v)", uid, back, answer)
+			}
+		}
+	}
 }

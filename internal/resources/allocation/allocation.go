@@ -5,7 +5,6 @@
 package allocation
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -52,29 +51,16 @@ type Config struct {
 	// their control groups are there.
 	Ended func(types.UID) (bool, error)
 	Left  func() ([]types.UID, error)
-	// Devices assigns devices to the pods that are admitted otherwise; PluginPatience is how long one waits for a plugin: after that no
-	// other is expected to come. 0 rejects it at once, as a kubelet does: also a pod of an earlier agent of which no container runs
-	// any more, by Lives.
-	Devices        Devices
-	PluginPatience time.Duration
-	Lives          func(types.UID) bool
+	// Assigners give pods that are admitted otherwise what their containers have for themselves, in this order.
+	Assigners []Assigner
+	// Patience is how long pods wait for what may never come; they wait for ever for what it doesn't have. 0 rejects
+	// them at once, as a kubelet does: also a pod of an earlier agent of which no container runs any more, by Lives.
+	Patience map[pod.WaitFor]time.Duration
+	Lives    func(types.UID) bool
 	// Wake has a pod looked at again. It must not wait for the Manager.
 	Wake  func(types.UID)
 	Meter Meter
 	Log   logr.Logger
-}
-
-// Devices assigns devices to pods. It must not wait for the Manager.
-type Devices interface {
-	// Assign gives a pod what it requests, unless it has that. An error may be a *pod.Failure: Rejected, or what to Wait for.
-	Assign(context.Context, *v1.Pod) error
-	// Absent names a resource that the pod requests and whose plugin hasn't registered; empty if there is none.
-	Absent(*v1.Pod) string
-	// Release takes from a pod what it has, if it has anything.
-	Release(types.UID)
-	// Unallocatable counts the devices that pods have and that wouldn't be given to them now, as they aren't healthy: they don't take
-	// the place of those that are allocatable.
-	Unallocatable() map[v1.ResourceName]int64
 }
 
 // Meter counts what becomes of pods' requests. It must not wait for the Manager.
@@ -132,14 +118,15 @@ type entry struct {
 	// Without a failure it is admitted.
 	judged  *v1.Pod
 	failure *pod.Failure
-	// deviceless says that the pod is admitted but for devices: only itself can ask for them again.
-	deviceless bool
+	// unassigned says that the pod is admitted but for what an assigner gives: only itself can ask for that again.
+	unassigned bool
 	// turn says since when the pod waits, beside others that do.
 	turn uint64
 	// termination is set once the pod is preempted.
 	termination *pod.PodTermination
-	// awaits is when the pod began to wait for a device plugin; zero if it never did, or waited for something else since.
-	awaits time.Time
+	// awaited is what the pod waited for last, awaitedSince when that began.
+	awaited      pod.WaitFor
+	awaitedSince time.Time
 	// asks are the resources of the newest version of the pod that a resize was asked for; resizing is since when one is
 	// allocated that isn't in force.
 	asks     *pod.Allocation
@@ -159,9 +146,17 @@ func New(c Config) *Manager {
 	return &Manager{conf: c, capacity: admission.AmountOf(c.Allocatable), pods: map[types.UID]*entry{}}
 }
 
-// Restore reads the allocations of earlier agents. The error names the
-// records that can't be used; their pods count as not admitted, all others as they were.
+// Restore reads what earlier agents allocated and assigned. The error names the records that can't be used:
+// their pods count as not admitted, or have nothing assigned; all others are as they were.
 func (m *Manager) Restore() error {
+	errs := []error{m.restore()}
+	for _, a := range m.conf.Assigners {
+		errs = append(errs, a.Restore())
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) restore() error {
 	uids, err := m.conf.Store.UIDs()
 	if err != nil {
 		return fmt.Errorf("restore allocations: %w", err)
@@ -383,7 +378,7 @@ func (m *Manager) MarkActuated(uid types.UID) {
 // Release frees the resources of a pod that has ended for good, while its
 // allocation stays known, for its status. It holds until the agent's end.
 func (m *Manager) Release(uid types.UID) {
-	m.conf.Devices.Release(uid)
+	takeBack(m.conf.Assigners, uid)
 	m.release(uid, retriedForRemoval, func(e *entry) {
 		m.deferred.drop(uid)
 		e.ended = true
@@ -393,7 +388,7 @@ func (m *Manager) Release(uid types.UID) {
 // Forget releases the pod's allocation, and forgets the pod. Its record on
 // disk is the caller's to remove, with all others of the pod, before that.
 func (m *Manager) Forget(uid types.UID) {
-	m.conf.Devices.Release(uid)
+	takeBack(m.conf.Assigners, uid)
 	m.release(uid, retriedForRemoval, func(*entry) {
 		m.deferred.drop(uid)
 		delete(m.pods, uid)

@@ -68,12 +68,13 @@ type node struct {
 	mu    sync.Mutex
 	wake  []types.UID
 	// pods are those that should run, runs and ended what is known of pods of an earlier agent.
-	pods    []allocation.Pod
-	runs    map[types.UID]bool
-	ended   map[types.UID]bool
-	left    []types.UID
-	meter   meter
-	plugins plugins
+	pods  []allocation.Pod
+	runs  map[types.UID]bool
+	ended map[types.UID]bool
+	left  []types.UID
+	meter meter
+	// plugins are asked before others.
+	plugins, others plugins
 	// impatient says that pods don't wait for plugins, lives which pods have a container that runs.
 	impatient bool
 	lives     map[types.UID]bool
@@ -81,6 +82,7 @@ type node struct {
 
 // plugins answers for the manager of devices, and counts what is released.
 type plugins struct {
+	allocation.Assigner
 	mu                 sync.Mutex
 	answer             error
 	assigned, released []types.UID
@@ -88,7 +90,14 @@ type plugins struct {
 	absent             string
 }
 
-func (p *plugins) Absent(*v1.Pod) string { return p.absent }
+func (p *plugins) Restore() error { return nil }
+
+func (p *plugins) Awaits(*v1.Pod) *pod.Failure {
+	if p.absent == "" {
+		return nil
+	}
+	return &pod.Failure{Wait: pod.WaitForPlugin, Message: "the device plugin of " + p.absent}
+}
 
 func (p *plugins) Unallocatable() map[v1.ResourceName]int64 { return p.unallocatable }
 
@@ -126,7 +135,7 @@ func (n *node) restart() {
 		Runs:        func(uid types.UID) bool { return n.runs[uid] },
 		Ended:       func(uid types.UID) (bool, error) { return n.ended[uid], nil },
 		Left:        func() ([]types.UID, error) { return n.left, nil },
-		Devices:     &n.plugins, PluginPatience: patience,
+		Assigners:   []allocation.Assigner{&n.plugins, &n.others}, Patience: map[pod.WaitFor]time.Duration{pod.WaitForPlugin: patience},
 		Lives: func(uid types.UID) bool { return n.lives[uid] },
 		Wake: func(uid types.UID) {
 			n.mu.Lock()
@@ -549,7 +558,7 @@ func TestRestoreReportsBadRecordsAndGoesOn(t *testing.T) {
 	if err := n.disk.Store.Save("other", "kept", 1, false); err != nil {
 		t.Fatal(err)
 	}
-	m := allocation.New(allocation.Config{Store: n.disk, Ended: func(types.UID) (bool, error) { return false, nil }, Left: func() ([]types.UID, error) { return nil, nil }, Devices: &n.plugins, Wake: func(types.UID) {}, Log: logr.Discard()})
+	m := allocation.New(allocation.Config{Store: n.disk, Ended: func(types.UID) (bool, error) { return false, nil }, Left: func() ([]types.UID, error) { return nil, nil }, Assigners: []allocation.Assigner{&n.plugins}, Wake: func(types.UID) {}, Log: logr.Discard()})
 	if err := m.Restore(); err == nil || !strings.Contains(err.Error(), "pod bad") {
 		t.Errorf("got %v", err)
 	}

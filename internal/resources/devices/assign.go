@@ -112,16 +112,22 @@ func (p *podDevices) has(needs []need) bool {
 	return !slices.ContainsFunc(needs, func(n need) bool { return p.kept(n) == nil })
 }
 
-// Absent names a resource that the pod requests and whose plugin hasn't registered; empty if there is none.
-func (m *Manager) Absent(p *v1.Pod) string {
+// Awaits returns that the pod waits for a device plugin, if one of a resource that it requests hasn't registered.
+func (m *Manager) Awaits(p *v1.Pod) *pod.Failure {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for _, n := range m.needs(p) {
 		if m.resources[n.resource].plugin == nil {
-			return n.resource
+			return absent(n.resource)
 		}
 	}
-	return ""
+	return nil
+}
+
+// absent is the failure of a pod that requests a resource without a plugin.
+func absent(resource string) *pod.Failure {
+	return &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Wait: pod.WaitForPlugin,
+		Message: "the device plugin of " + resource + ", which hasn't registered"}
 }
 
 // pluginsFor are the plugins by resource that have to be told something. The manager's mutex is held.
@@ -132,7 +138,7 @@ func (m *Manager) pluginsFor(e *podDevices, needs []need) (map[string]*plugin, e
 			continue
 		}
 		if plugins[n.resource] = m.resources[n.resource].plugin; plugins[n.resource] == nil {
-			return nil, &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Wait: pod.WaitForPlugin, Message: "the device plugin of " + n.resource + ", which hasn't registered"}
+			return nil, absent(n.resource)
 		}
 	}
 	return plugins, nil
@@ -309,37 +315,36 @@ func (m *Manager) allocate(ctx context.Context, p *plugin, n need, ids []string)
 	return nil, f
 }
 
-// For returns what a container gets with its devices. A pod that has none yet is assigned them: of what was assigned before a reboot,
-// plugins have to be told again.
-func (m *Manager) For(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error) {
+// Provide adds the container's devices, and what comes with them, to what its instances are created with. A pod that has none yet is
+// assigned them: of what was assigned before a reboot, plugins have to be told again.
+func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *translate.Devices) error {
 	m.mu.RLock()
 	uses := slices.ContainsFunc(m.needs(p), func(n need) bool { return n.container == c.Name })
 	unknown := m.forgot(c)
 	m.mu.RUnlock()
-	var d translate.Devices
 	if unknown != "" {
-		return d, fmt.Errorf("container %s has no devices yet: the record of them was damaged; waiting up to %s for the device plugin of %s, which hasn't registered", c.Name, m.limits.absent, unknown)
+		return fmt.Errorf("container %s has no devices yet: the record of them was damaged; waiting up to %s for the device plugin of %s, which hasn't registered", c.Name, m.limits.absent, unknown)
 	}
 	if !uses {
-		return d, nil
+		return nil
 	}
 	if err := m.Assign(ctx, p); err != nil {
-		return d, fmt.Errorf("container %s has no devices yet: %w", c.Name, plain(err))
+		return fmt.Errorf("container %s has no devices yet: %w", c.Name, plain(err))
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	e := m.pods[p.UID]
 	if e == nil {
-		return d, fmt.Errorf("container %s has no devices any more: the pod has ended", c.Name)
+		return fmt.Errorf("container %s has no devices any more: the pod has ended", c.Name)
 	}
 	env := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(e.containers[c.Name])) {
-		add(&d, env, e.containers[c.Name][name].answer)
+		add(to, env, e.containers[c.Name][name].answer)
 	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		d.Env = append(d.Env, &runtimeapi.KeyValue{Key: name, Value: []byte(env[name])})
+		to.Env = append(to.Env, &runtimeapi.KeyValue{Key: name, Value: []byte(env[name])})
 	}
-	return d, nil
+	return nil
 }
 
 // forgot is a resource that a container asks for and that may have had a plugin, of which the record can't be read; empty if there is none. One

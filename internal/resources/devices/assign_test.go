@@ -56,7 +56,7 @@ func TestWhatContainersGet(t *testing.T) {
 		t.Fatal(err)
 	}
 	main := &p.Spec.Containers[0]
-	before, err := r.For(t.Context(), p, main)
+	before, err := provided(t, r.Manager, p, main)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestWhatContainersGet(t *testing.T) {
 			t.Errorf("%s isn't in %s", want, text)
 		}
 	}
-	if d, err := r.For(t.Context(), p, &p.Spec.Containers[1]); err != nil || len(d.Devices)+len(d.Env) > 0 {
+	if d, err := provided(t, r.Manager, p, &p.Spec.Containers[1]); err != nil || len(d.Devices)+len(d.Env) > 0 {
 		t.Errorf("a container that asks for nothing has %v, %v", d, err)
 	}
 	if err := r.PreStart(t.Context(), p, main); err != nil || !slices.Equal(f.Prestarted[0], []string{"a", "b"}) {
@@ -78,7 +78,7 @@ func TestWhatContainersGet(t *testing.T) {
 	}
 	f.Die()
 	r.start()
-	after, err := r.For(t.Context(), p, main)
+	after, err := provided(t, r.Manager, p, main)
 	if again, _ := json.Marshal(after); err != nil || string(again) != string(text) {
 		t.Errorf("another agent without the plugin gives it %s, %v", again, err)
 	}
@@ -183,7 +183,7 @@ func TestAHungPlugin(t *testing.T) {
 		if err := r.Assign(t.Context(), p); err != nil {
 			t.Error(err)
 		}
-		if _, err := r.For(t.Context(), p, &p.Spec.Containers[0]); err != nil {
+		if _, err := provided(t, r.Manager, p, &p.Spec.Containers[0]); err != nil {
 			t.Error(err)
 		}
 	}
@@ -330,7 +330,7 @@ func TestReboot(t *testing.T) {
 	r.conf.BootID = "next"
 	r.start()
 	c := &one("q").Spec.Containers[0]
-	_, err := r.For(t.Context(), one("q"), c)
+	_, err := provided(t, r.Manager, one("q"), c)
 	if err == nil || !strings.Contains(err.Error(), "hasn't registered") {
 		t.Errorf("without the plugin: %v", err)
 	}
@@ -345,7 +345,7 @@ func TestReboot(t *testing.T) {
 	f.Serve()
 	r.plugs(f)
 	for _, uid := range []types.UID{"q", "p"} {
-		if d, err := r.For(t.Context(), one(uid), c); err != nil || len(d.Devices) != 1 {
+		if d, err := provided(t, r.Manager, one(uid), c); err != nil || len(d.Devices) != 1 {
 			t.Errorf("with it: %v, %v", d, err)
 		}
 	}
@@ -429,7 +429,7 @@ func TestTakeOver(t *testing.T) {
 	r.conf.BootID = ""
 	r.start()
 	p := wants("bf52b2cd-b611-4e79-86b1-280b283185c3", "nvidia.com/gpu", ask{name: "check", count: 1})
-	d, err := r.For(t.Context(), p, &p.Spec.Containers[0])
+	d, err := provided(t, r.Manager, p, &p.Spec.Containers[0])
 	if err != nil || len(d.Env) != 1 || string(d.Env[0].Value) != "tegra" {
 		t.Errorf("it has %v, %v", d, err)
 	}
@@ -474,7 +474,7 @@ func TestUnreadableAnswer(t *testing.T) {
 	if err := r.Assign(t.Context(), one("p")); err != nil {
 		t.Fatal(err)
 	}
-	before, err := r.For(t.Context(), one("p"), &one("p").Spec.Containers[0])
+	before, err := provided(t, r.Manager, one("p"), &one("p").Spec.Containers[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -491,7 +491,7 @@ func TestUnreadableAnswer(t *testing.T) {
 	if err := r.Restore(); err == nil || !strings.Contains(err.Error(), "can't be read") {
 		t.Error(err)
 	}
-	if _, err := r.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err == nil {
+	if _, err := provided(t, r.Manager, one("p"), &one("p").Spec.Containers[0]); err == nil {
 		t.Error("it starts without")
 	}
 	if err := r.save(); err != nil {
@@ -501,7 +501,7 @@ func TestUnreadableAnswer(t *testing.T) {
 	r.start()
 	f.Serve()
 	r.plugs(f)
-	if got, err := r.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err != nil || cmp.Diff(got.Devices, before.Devices, protocmp.Transform()) != "" || !slices.Equal(r.ids("p", "main"), []string{"a"}) {
+	if got, err := provided(t, r.Manager, one("p"), &one("p").Spec.Containers[0]); err != nil || cmp.Diff(got.Devices, before.Devices, protocmp.Transform()) != "" || !slices.Equal(r.ids("p", "main"), []string{"a"}) {
 		t.Errorf("it has %v, %v", got, err)
 	}
 }
@@ -523,11 +523,11 @@ func TestDamagedRecord(t *testing.T) {
 		if err := m.Restore(); err != nil {
 			t.Errorf("%s: after another start: %v", name, err)
 		}
-		if _, err := m.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err == nil || !strings.Contains(err.Error(), "for the device plugin of "+gpu) {
+		if _, err := provided(t, m, one("p"), &one("p").Spec.Containers[0]); err == nil || !strings.Contains(err.Error(), "for the device plugin of "+gpu) {
 			t.Errorf("%s: it starts without its devices (%v)", name, err)
 		}
 		m.limits.absent = 0
-		if d, err := m.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err != nil || len(d.Devices) > 0 {
+		if d, err := provided(t, m, one("p"), &one("p").Spec.Containers[0]); err != nil || len(d.Devices) > 0 {
 			t.Errorf("%s: %v, %v", name, d, err)
 		}
 		ahead := New(Config{Dir: t.TempDir()}) // of a clock that was set back
@@ -535,7 +535,7 @@ func TestDamagedRecord(t *testing.T) {
 		if err := errors.Join(write(ahead.conf.Dir, &record{Forgotten: time.Now().Add(time.Hour)}), ahead.Restore()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ahead.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err != nil {
+		if _, err := provided(t, ahead, one("p"), &one("p").Spec.Containers[0]); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if entries, _ := os.ReadDir(dir); len(entries) != 2 || entries[0].Name() != file || entries[1].Name() != file+".corrupt" {

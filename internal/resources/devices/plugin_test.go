@@ -26,6 +26,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/pluginwatch"
 	"github.com/deckhand-node/deckhand/internal/resources/devices/devicestest"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -329,7 +330,7 @@ func TestHealth(t *testing.T) {
 	if got := r.ids("p", "main"); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("the pod has %v", got)
 	}
-	if d, err := r.For(t.Context(), one("p"), &one("p").Spec.Containers[0]); err != nil || len(d.Devices) != 1 {
+	if d, err := provided(t, r.Manager, one("p"), &one("p").Spec.Containers[0]); err != nil || len(d.Devices) != 1 {
 		t.Errorf("it is made again with %v, %v", d, err)
 	}
 	if err := r.Assign(t.Context(), one("q")); wait(err) != "Room" {
@@ -548,3 +549,10 @@ func TestSockets(t *testing.T) {
 }
 
 var errRefused = status.Error(codes.Internal, "out of order")
+
+// provided is what a container is created with for its devices.
+func provided(t *testing.T, m *Manager, p *v1.Pod, c *v1.Container) (d translate.Devices, err error) {
+	t.Helper()
+	err = m.Provide(t.Context(), p, c, &d)
+	return d, err
+}

@@ -148,11 +148,11 @@ func (r *Executor) recursiveReadOnly(ctx context.Context, d *pod.Desired, c *v1.
 
 // addDevices adds the devices that are allocated to the container, and its block volumes.
 func (r *Executor) addDevices(ctx context.Context, p *v1.Pod, c *v1.Container, in *translate.ContainerInput) error {
-	devices, err := r.cfg.Devices.For(ctx, p, c)
+	devices, err := r.cfg.Allocations.Assigned(ctx, p, c)
 	if err != nil {
 		return err
 	}
-	if err := r.cfg.Devices.PreStart(ctx, p, c); err != nil {
+	if err := r.cfg.Allocations.PreStart(ctx, p, c); err != nil {
 		return err
 	}
 	in.AddDevices(devices)

@@ -95,14 +95,6 @@ type Cgroups interface {
 	Thaw(ctx context.Context, uid types.UID, container string) error
 }
 
-// Devices knows the devices of containers.
-type Devices interface {
-	// For returns what the container has, which stays the same for its next instances.
-	For(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error)
-	// PreStart makes them ready for another instance.
-	PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error
-}
-
 // Users allocates ranges of the host's user IDs to pods with a user namespace (KEP-127).
 type Users interface {
 	// Ensure gives the pod a range if it has none, Get returns what it has.
@@ -119,6 +111,10 @@ type Allocations interface {
 	Allocated(p *v1.Pod) (*pod.Allocation, error)
 	// Resize refuses with a *pod.Failure.
 	Resize(p *v1.Pod) (*pod.Allocation, error)
+	// Assigned returns what the container has for itself, which stays the same for its next instances; PreStart makes
+	// that ready for another one.
+	Assigned(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error)
+	PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// MarkActuated says that the pod's allocation is in force.
 	MarkActuated(types.UID)
 	// MarkFailed says that it couldn't be put in force.
@@ -216,7 +212,6 @@ type Config struct {
 	// Features returns what the runtime can do; nil while that isn't known.
 	Features func() *translate.Features
 	Users    Users
-	Devices  Devices
 	// HostIPs are the node's addresses at the moment, the primary one first.
 	HostIPs func() []string
 	// Allocatable is what the node has for pods at the moment.

@@ -75,7 +75,7 @@ func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a 
 // resizeContainer gives a running container other resources. With a memory limit below
 // its usage the kernel would kill it: that is refused, and retried.
 func (r *Executor) resizeContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
-	has, err := r.cfg.Devices.For(ctx, p, c)
+	has, err := r.cfg.Allocations.Assigned(ctx, p, c)
 	if err != nil {
 		return err
 	}

@@ -94,18 +94,18 @@ func TestRuntimeIsToldOfResizedPods(t *testing.T) {
 
 // assigned has an assignment of CPUs for each container.
 type assigned struct {
-	noDevices
+	grants
 	translate.Assignment
 }
 
-func (a assigned) For(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
+func (a assigned) Assigned(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
 	return translate.Devices{Assignment: a.Assignment}, nil
 }
 
 // A container that is resized keeps the CPUs and memory nodes that are its own.
 func TestResizedContainerKeepsItsCPUs(t *testing.T) {
 	runtime := &busyRuntime{}
-	r := New(Config{Runtime: runtime, Devices: assigned{Assignment: translate.Assignment{CPUs: "2-3", Mems: "0", NoQuota: true}}, Parallel: 1, Settings: func() *translate.Settings { return &translate.Settings{} }})
+	r := New(Config{Runtime: runtime, Allocations: assigned{Assignment: translate.Assignment{CPUs: "2-3", Mems: "0", NoQuota: true}}, Parallel: 1, Settings: func() *translate.Settings { return &translate.Settings{} }})
 	next := v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "web", Resources: next}}}}
 	if err := r.resizeContainer(t.Context(), p, &p.Spec.Containers[0], pod.Action{Kind: pod.ResizeContainer, Container: "web", Resources: &next}); err != nil {
@@ -118,7 +118,7 @@ func TestResizedContainerKeepsItsCPUs(t *testing.T) {
 
 // The kernel would kill a container that uses more than its new limit (KEP-1287).
 func TestMemoryLimitBelowUsage(t *testing.T) {
-	r := New(Config{Runtime: &busyRuntime{}, Devices: assigned{}, Parallel: 1, Settings: func() *translate.Settings { return &translate.Settings{} }})
+	r := New(Config{Runtime: &busyRuntime{}, Allocations: assigned{}, Parallel: 1, Settings: func() *translate.Settings { return &translate.Settings{} }})
 	next := v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "web", Resources: next}}}}
 	err := r.resizeContainer(t.Context(), p, &p.Spec.Containers[0], pod.Action{Kind: pod.ResizeContainer, Container: "web", Resources: &next})

@@ -329,18 +329,16 @@ func (grouped) BlockVolumes(*v1.Pod, *v1.Container) (map[string]pod.BlockVolume,
 	return nil, nil
 }
 
-type noDevices struct{}
+func (grants) PreStart(context.Context, *v1.Pod, *v1.Container) error { return nil }
 
-func (noDevices) PreStart(context.Context, *v1.Pod, *v1.Container) error { return nil }
-
-func (noDevices) For(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
+func (grants) Assigned(context.Context, *v1.Pod, *v1.Container) (translate.Devices, error) {
 	return translate.Devices{}, nil
 }
 
 func TestContainersAreInTheGroupsOfVolumes(t *testing.T) {
 	w := &grouped{}
 	r := w.runner()
-	r.cfg.Volumes, r.cfg.Devices = w, noDevices{}
+	r.cfg.Volumes = w
 	p := volumePod()
 	c, _, err := r.containerConfig(t.Context(), &pod.Desired{Pod: p}, &pod.Observed{}, &pod.Sandbox{}, pod.Action{Container: "main"})
 	if err != nil {
@@ -412,7 +410,7 @@ func TestWhatVanishedIsNotAskedOfTheRuntime(t *testing.T) {
 	v := &vanished{volumeWorld: volumeWorld{refusal: &refusal}}
 	v.classes = map[string]string{}
 	r := v.runner()
-	r.cfg.Volumes, r.cfg.Devices, r.cfg.DNS, r.cfg.Cgroups = v, noDevices{}, &v.sandboxWorld, cgroupsOf{&v.sandboxWorld}
+	r.cfg.Volumes, r.cfg.DNS, r.cfg.Cgroups = v, &v.sandboxWorld, cgroupsOf{&v.sandboxWorld}
 	p := volumePod()
 	o := &pod.Observed{UID: p.UID, Sandboxes: []pod.Sandbox{{ID: "s", State: pod.SandboxReady}}}
 	for _, kind := range []pod.ActionKind{pod.CreateContainer, pod.StartContainer} {
