@@ -12,11 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Write replaces the file at path with data and mode perm, whatever the umask.
-// When it returns nil, the new content survives a loss of power. On error the
-// old content is untouched. The directory has to exist, and only root (or whoever
-// runs this) may be able to write to it. A symbolic link at path is replaced,
-// not followed.
+// Write replaces the file at path with data and mode perm, regardless of the umask. When it returns nil, the new
+// content survives a loss of power. On error the old content is untouched. The directory has to exist, and only root
+// (or the user that runs this process) may be able to write to it. A symbolic link at path is replaced, not followed.
 func Write(path string, data []byte, perm fs.FileMode) error {
 	if err := replace(path, data, perm, true); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -27,8 +25,8 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 	return nil
 }
 
-// WriteVolatile is Write for what can be made again: it doesn't wait for the
-// disk, so that after a loss of power the file may be old, new, empty or missing.
+// WriteVolatile is Write for content that can be made again: it doesn't wait for the disk. After a loss of power the
+// file may be old, new, empty or missing.
 func WriteVolatile(path string, data []byte, perm fs.FileMode) error {
 	if err := replace(path, data, perm, false); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -52,7 +50,7 @@ func Create(path string, perm fs.FileMode) (*File, error) {
 	return &File{f, path, perm}, nil
 }
 
-// Commit replaces the file with what was written. On error the old content is untouched.
+// Commit replaces the file with the written content. On error the old content is untouched.
 func (f *File) Commit() error {
 	err := errors.Join(f.Chmod(f.perm), f.Sync(), f.Close())
 	if err == nil {
@@ -67,11 +65,11 @@ func (f *File) Commit() error {
 	return nil
 }
 
-// Abandon removes what was written; the old content is untouched.
+// Abandon removes the written content; the old content is untouched.
 func (f *File) Abandon() error { return errors.Join(f.Close(), os.Remove(f.Name())) }
 
-// createTemp makes a file beside path. Its name starts with a dot so that whoever watches the directory for files
-// passes over it. CreateTemp opens with O_EXCL and 0600.
+// createTemp makes a file beside path. Its name starts with a dot, so that programs that watch the directory for files
+// skip it. CreateTemp opens with O_EXCL and 0600.
 func createTemp(path string) (*os.File, error) {
 	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
 }
@@ -108,8 +106,8 @@ func fill(f *os.File, data []byte, perm fs.FileMode, durable bool) error {
 	return f.Sync()
 }
 
-// SyncDir makes durable what was made, renamed or removed in the directory: not what
-// is in those files, and not the directory's own name in the one above.
+// SyncDir makes new, renamed and removed entries of the directory durable: not the content of those files, and not the
+// directory's own name in its parent.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -121,5 +119,6 @@ func SyncDir(dir string) error {
 	return nil
 }
 
-// DiskFull reports whether an error says that there is no space left, or no inode, or no more of either for who asked.
+// DiskFull reports whether an error says that no space or no inode is left, on the file system or in the caller's
+// quota.
 func DiskFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

@@ -31,7 +31,7 @@ type Info struct {
 	Platform string `json:"platform"`
 }
 
-// Get returns what the running binary was built from.
+// Get returns the version and the source revision of the running binary.
 func Get() Info {
 	info := Info{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	build, ok := debug.ReadBuildInfo()

@@ -34,20 +34,20 @@ type Settled struct {
 	failed, awaited string
 }
 
-// NewSettled watches these paths, whether there is anything at them or not. At a directory, the files in it
-// and in the directories below are watched; counts says by the name which of them are read.
-// advice is what a person can do where not all changes are noticed.
+// NewSettled watches these paths; they may not exist yet. At a directory, the files in it and in the directories below
+// are watched; counts decides by a file's name whether it is read. advice is for the log: what to do where not all
+// changes can be noticed.
 func NewSettled(paths []string, counts func(name string) bool, advice string, log logr.Logger) *Settled {
 	return &Settled{paths: slices.Clone(paths), counts: counts, advice: advice, log: log, changed: wake.NewSlot(), settle: settle}
 }
 
-// Changed returns a channel that gets a value, without data, when something may have
-// changed: once when watching begins, for what happened before, and then each time
-// when changes have settled. Who reads the files after that misses nothing.
+// Changed returns a channel that gets a value, without data, when something may have changed: once when watching
+// begins, for changes before that, and then each time when changes have settled. A reader that reads the files after
+// each value misses no change.
 //
-// What is being written hasn't settled, however long that takes: the beginning of a file may
-// pass for a whole one. Only a file system that can't tell who writes (NFS, say) leaves
-// it at a quarter of a second without changes.
+// A file that is being written hasn't settled, however long writing takes: the beginning of a file may look like a
+// complete one. Only on a file system that can't report writers (NFS, for example) a quarter of a second without
+// changes is enough.
 func (s *Settled) Changed() <-chan struct{} { return s.changed }
 
 // Run watches until ctx ends; the error is nil then. Any other error says why nothing
@@ -71,8 +71,8 @@ func (s *Settled) Run(ctx context.Context) error {
 	return s.listen(ctx, watcher.Events(), func() { s.arm(watcher) }, watcher.unfinished)
 }
 
-// listen reports changes that settled. arm has to be called to notice changes in what
-// is at the paths by now. unfinished returns a file that is being written, if there is one.
+// listen reports changes that settled. It calls arm to watch files and directories that came into being meanwhile.
+// unfinished returns a file that is being written, if there is one.
 func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), unfinished func() string) error {
 	burst := burst{settle: s.settle}
 	arm()
@@ -98,8 +98,8 @@ func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), u
 				arm()
 			}
 		case <-settled:
-			// What came into being since the last event is watched before it is reported, so
-			// that whatever happens after it was read is reported, too.
+			// New files and directories are watched before the change is reported, so that a change after they were
+			// read is reported, too.
 			arm()
 			if file := unfinished(); file != "" {
 				burst.hold(time.Now())
@@ -123,7 +123,8 @@ func (s *Settled) logAwaited(file string) {
 	}
 }
 
-// arm has the kernel report all that leads to what is at the paths now.
+// arm makes the kernel report changes of the current files at the paths and of the directories and links that lead to
+// them.
 func (s *Settled) arm(watcher *Watcher) {
 	err := watcher.Arm()
 	text := ""

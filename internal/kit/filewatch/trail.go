@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// What is asked of a directory on the way, of a directory at the end of one, and of a file.
+	// The inotify events of a directory on the way, of a directory at the end of a path, and of a file.
 	leadMask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE
 	dirMask  = leadMask | fileMask
 	fileMask = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
@@ -22,7 +22,8 @@ const (
 // maxLinks is how many links the kernel follows on one path (path_resolution(7)).
 const maxLinks = 40
 
-// Trail is what has to be watched, by path, to know all that happens at the ends of some paths.
+// Trail holds the files and directories, by path, that have to be watched to notice all changes at the ends of some
+// paths.
 type Trail map[string]*spot
 
 // spot is one directory or file on a trail.
@@ -34,8 +35,8 @@ type spot struct {
 	// is only on the way. deep says that the directories in it are on the trail as well.
 	counts func(name string) bool
 	deep   bool
-	// file says that it is a file at the end: what is done to it by another path (a hard link, a bind
-	// mount) shows only there.
+	// file is true for a file at the end of a path: changes by another path (a hard link, a bind mount) show only
+	// there.
 	file bool
 }
 
@@ -49,8 +50,9 @@ func (t Trail) Path(path string) {
 	}
 }
 
-// Tree adds all that leads to the file or directory at an absolute path, and what is in the directory and in
-// those below it, links to files among it. counts says by the name which files count.
+// Tree adds the file or directory at an absolute path, with all links and directories that lead to it. Of a directory
+// it adds the content and the directories below, including the targets of links to files. counts decides by the name
+// which files are watched.
 func (t Trail) Tree(path string, counts func(name string) bool) {
 	if dir := t.follow(path); dir != "" {
 		t.directory(dir, counts)

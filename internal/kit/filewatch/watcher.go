@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Op is what happened to a name.
+// Op is a kind of change of a name in a directory.
 type Op int
 
 const (
@@ -39,8 +39,8 @@ const (
 	MovedAway
 	// Deleted: the name was removed.
 	Deleted
-	// Rescan: arm the watcher and look at everything again. Events were lost, or what
-	// leads to the paths, or a directory, came, went or was replaced.
+	// Rescan: arm the watcher and read everything again. Events were lost, or a directory or link on the way was added,
+	// removed or replaced.
 	Rescan
 )
 
@@ -63,7 +63,8 @@ type Watcher struct {
 	done   chan struct{}
 
 	mu sync.Mutex
-	// trail is what is watched, spots the same by watch descriptor: two paths may lead to one file.
+	// trail holds the watched files and directories; spots are the same by watch descriptor, as two paths may lead to
+	// one file.
 	trail Trail
 	spots map[int32][]*spot
 }
@@ -109,7 +110,7 @@ func (w *Watcher) Arm() error {
 	next, err := w.follow(), error(nil)
 	for range most {
 		err = w.watch(next, added)
-		// What changed before it was watched is on another trail.
+		// A change before the watch began may have made another trail.
 		again := w.follow()
 		if again.equal(next) {
 			break
@@ -137,7 +138,7 @@ func (w *Watcher) watch(next Trail, added map[int32]bool) error {
 	}
 	w.trail, w.spots = next, make(map[int32][]*spot, len(next))
 	var errs []error
-	// In this order, what replaces a directory before it is watched itself is reported by the one above.
+	// In this order, the replacement of a directory that isn't watched yet is reported by its parent.
 	for _, path := range slices.Sorted(maps.Keys(next)) {
 		// The same file gives the same descriptor again; one in its place gives another.
 		wd, err := w.add(path, next[path].mask()|unix.IN_MASK_ADD)

@@ -28,8 +28,7 @@ func HasWriter(f *os.File) (bool, error) {
 	return false, fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// isWritten reports whether somebody has the file at a path open for writing, as far as that
-// is known.
+// isWritten reports whether a process has the file at a path open for writing, as far as the file system can tell.
 func isWritten(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {

@@ -27,7 +27,7 @@ func (l *Log) RedirectLibraries() error {
 	l.libraries = libs
 	options := []klog.LoggerOption{klog.ContextualLogger(true), klog.FlushLogger(l.Flush)}
 	if l.format == logsapi.DefaultLogFormat {
-		// What isn't structured comes in klog's format already, with its severity.
+		// Unstructured messages come in klog's format already, with their severity.
 		to := plain{l.streams.router()}
 		options = append(options, klog.WriteKlogBuffer(func(line []byte) { _, _ = to.Write(line) }))
 	}

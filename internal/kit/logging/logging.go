@@ -14,12 +14,12 @@ import (
 	logsjson "k8s.io/component-base/logs/json"
 )
 
-// Config is what a Log is made of: logsapi.LoggingConfiguration in plain values.
+// Config configures a Log: logsapi.LoggingConfiguration in plain values.
 type Config struct {
 	// Format is "text" (klog's format) or "json" (one object a line with ts in
 	// milliseconds, caller, msg, and v or err).
 	Format string
-	// Verbosity is the threshold: what has a higher one isn't logged. Errors always are.
+	// Verbosity is the threshold: messages of a higher level aren't logged. Errors always are.
 	Verbosity uint32
 	// VModule gives files a higher threshold, as "pattern=N,...": see CheckVModule.
 	// It has to be empty for JSON.
@@ -27,8 +27,7 @@ type Config struct {
 	// SplitStream sends what isn't an error to Out. All else goes to Err, as do
 	// errors (and with text, the libraries' warnings).
 	SplitStream bool
-	// InfoBufferSize is how many bytes of what goes to Out are held back, so that they are
-	// written together; 0 or less for none.
+	// InfoBufferSize is how many bytes for Out are buffered before they are written together; 0 or less for no buffer.
 	InfoBufferSize int64
 	// FlushFrequency is how long they are held back at most; it has to be
 	// positive if there are any.
@@ -38,8 +37,8 @@ type Config struct {
 	Out, Err io.Writer
 }
 
-// ConfigOf returns what the API type says, for a Log that writes to out and err. Of the
-// options, those of the format count.
+// ConfigOf converts the API type, for a Log that writes to out and err. Of the options, only those of the selected
+// format count.
 func ConfigOf(c *logsapi.LoggingConfiguration, out, err io.Writer) Config {
 	routing := c.Options.Text.OutputRoutingOptions
 	if c.Format == logsapi.JSONLogFormat {
@@ -141,7 +140,7 @@ func (l *Log) check(t threshold) error {
 // Flush writes what is held back.
 func (l *Log) Flush() { l.streams.flush() }
 
-// Close writes what is held back. What is logged later is written at once.
+// Close writes the buffered lines. Later lines are written at once.
 func (l *Log) Close() { l.streams.close() }
 
 // jsonLevel is the threshold of a JSON logger.

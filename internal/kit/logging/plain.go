@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// plain passes lines on without what would steer a terminal, or end a text: names and messages are those of pods,
+// plain removes control characters from lines, as they could steer a terminal: names and messages come from pods,
 // registries and runtimes, and klog quotes only some of them. Line breaks stay: klog indents those within a value.
 type plain struct{ w io.Writer }
 
@@ -19,7 +19,7 @@ func (p plain) Write(line []byte) (int, error) {
 	if !slices.ContainsFunc(line, suspicious) {
 		return p.w.Write(line)
 	}
-	// All of it: w takes whole lines. What doesn't end is a broken character.
+	// All of it is written: w expects whole lines. An incomplete character at the end is a broken one.
 	var text strings.Builder
 	_, _ = terminal.NewWriter(&text).Write(append(line[:len(line):len(line)], '\n'))
 	if _, err := io.WriteString(p.w, strings.ToValidUTF8(strings.TrimSuffix(text.String(), "\n"), "\uFFFD")); err != nil {

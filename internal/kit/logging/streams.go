@@ -8,7 +8,7 @@ import (
 
 // streams are where lines go. Each Write is one whole line.
 type streams struct {
-	// out takes what isn't an error; it is nil if there is one stream only.
+	// out receives all lines but errors; it is nil if there is one stream only.
 	out, err io.Writer
 	// held is out if that holds lines back.
 	held *buffer
@@ -81,8 +81,8 @@ type buffer struct {
 
 	mu   sync.Mutex
 	held []byte
-	// late runs out when the first of the lines has waited for long enough; nil until
-	// there was one: a timer that is made before may run out before it is known here.
+	// late expires when the first buffered line has waited long enough. It is nil until a line was buffered: a timer
+	// that is made earlier could expire before the field is set.
 	late   *time.Timer
 	closed bool
 }
@@ -108,8 +108,8 @@ func (b *buffer) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// write writes what is held; the caller holds the lock. What can't be written is lost, as
-// it is without a buffer.
+// write writes the buffered lines; the caller holds the lock. Lines that can't be written are lost, as they are without
+// a buffer.
 func (b *buffer) write() {
 	if b.late != nil {
 		b.late.Stop()

@@ -39,7 +39,7 @@ func (l *textLevel) set(t threshold) {
 
 // textSink writes with textlogger what the level lets through.
 type textSink struct {
-	// It writes whatever it is given, and takes its caller's caller for the one who logs.
+	// It writes every line, and records its caller's caller as the line's source.
 	logr.LogSink
 	level *textLevel
 	// depth is how many callers more there are between.

@@ -22,7 +22,7 @@ type Entry struct {
 	// ID is its number, and Parent that of the mount it is mounted on. Of two that are mounted
 	// at one place, the upper has the lower one as its parent.
 	ID, Parent uint64
-	// Major and Minor are the device's, which is st_dev of what is in the mount.
+	// Major and Minor number the mount's device: they are st_dev of the files in it.
 	Major, Minor int
 	// FSType is the kind of file system ("ext4", "fuse.sshfs"), and Source what it calls its device.
 	FSType, Source string
@@ -33,10 +33,9 @@ type Entry struct {
 	ReadOnly bool
 }
 
-// List returns what is mounted at prefix and below, which is a path without links, in the
-// order in which it can be taken off: what is deeper comes first, and of several at one
-// place the topmost. Mounts that another one hides are in it as well; they can't be
-// taken off before that one.
+// List returns the mounts at prefix and below, which is a path without links, in the order in which they can be
+// unmounted: deeper ones come first, and of several at one place the topmost. It includes mounts that are hidden by
+// another one; they can't be unmounted before that one.
 func List(prefix string) ([]Entry, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(prefix))
 	if err != nil {

@@ -24,9 +24,9 @@ type TmpfsOptions struct {
 	Size int64
 }
 
-// MountTmpfs mounts an empty tmpfs at dir, whose parents are trusted and are made where they
-// are missing. It never goes to swap, where the kernel can do that (Linux 6.4). One that
-// is mounted there already stays as it is, whatever its options are.
+// MountTmpfs mounts an empty tmpfs at dir, whose parents are trusted and are made where they are missing. It is never
+// swapped out where the kernel supports that (Linux 6.4). A tmpfs that is mounted there already stays as it is, with
+// its options.
 func MountTmpfs(dir string, o TmpfsOptions) error {
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o750); err != nil {
@@ -51,7 +51,7 @@ func MountTmpfs(dir string, o TmpfsOptions) error {
 	if o.Size > 0 {
 		options += fmt.Sprintf(",size=%d", o.Size)
 	}
-	// By its descriptor the directory that was looked at is the one that is mounted at.
+	// The descriptor makes sure that the mount point is the directory that was checked.
 	at := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	err = unix.Mount("tmpfs", at, "tmpfs", 0, options+",noswap")
 	if errors.Is(err, unix.EINVAL) {
@@ -63,9 +63,8 @@ func MountTmpfs(dir string, o TmpfsOptions) error {
 	return nil
 }
 
-// OpenTmpfs opens the top directory of the tmpfs that is mounted at dir. What is written below
-// this descriptor is in memory, whatever happens to dir meanwhile. It fails with
-// ErrNotMounted if there is none.
+// OpenTmpfs opens the top directory of the tmpfs that is mounted at dir. Files written below this descriptor are in
+// memory, even if dir is replaced meanwhile. It fails with ErrNotMounted if there is none.
 func OpenTmpfs(dir string) (*os.File, error) {
 	f, err := open(dir, unix.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +78,7 @@ func OpenTmpfs(dir string) (*os.File, error) {
 		err = fmt.Errorf("%s: %w", dir, ErrNotMounted)
 	}
 	if err != nil {
-		_ = f.Close() // it was only looked at
+		_ = f.Close() // opened only to be checked: a failed close loses nothing
 		return nil, err
 	}
 	return f, nil

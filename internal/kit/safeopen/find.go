@@ -15,8 +15,8 @@ var kernelWalks = sync.OnceValue(func() bool {
 		return unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
 	})
 	if err != nil {
-		// ENOSYS from an old kernel or a filter, EPERM from an old container runtime's
-		// filter. Whatever else it is: walking here is as good.
+		// ENOSYS from an old kernel or a filter, EPERM from an old container runtime's filter. After any other error,
+		// walking here works as well.
 		return false
 	}
 	_ = unix.Close(fd) // nothing was written

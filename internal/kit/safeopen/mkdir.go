@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MkdirAll returns the directory at path below root (O_PATH), after making it and its parents
-// where they are missing. Links are followed as Open does; one that leads nowhere is left as it
-// is, with an error that is fs.ErrNotExist. A directory that is made has exactly the
-// permission bits perm, which may have the sticky bit, whatever the umask, and what it inherits from its parent (set-group-ID,
-// default ACLs); it belongs to this process's user.
+// MkdirAll returns the directory at path below root (O_PATH), after making it and its parents where they are missing.
+// Links are followed as Open does; a dangling link is left as it is, with an error that is fs.ErrNotExist. A new
+// directory has exactly the permission bits perm, which may include the sticky bit, regardless of the umask, and the
+// attributes that it inherits from its parent (set-group-ID, default ACLs); it belongs to this process's user.
 func MkdirAll(root *os.File, path string, perm uint32) (*os.File, error) {
 	// One turn makes all that is missing, unless somebody removes or replaces something meanwhile.
 	for range attempts {
@@ -40,7 +39,7 @@ func makeMissing(root *os.File, path string, perm uint32) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = holder.Close() }() // it was only looked at
+	defer func() { _ = holder.Close() }() // read only: a failed close loses nothing
 	for end := 0; end < len(path); end++ {
 		name := path[end:]
 		if next := strings.IndexByte(name, '/'); next >= 0 {
@@ -63,7 +62,7 @@ func makeMissing(root *os.File, path string, perm uint32) error {
 		if err != nil {
 			return err
 		}
-		_ = holder.Close() // it was only looked at
+		_ = holder.Close() // read only: a failed close loses nothing
 		holder = next
 	}
 	return nil

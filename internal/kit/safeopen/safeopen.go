@@ -45,20 +45,17 @@ func rulesOf(flags int, links, mounts bool) rules {
 	return rules{links: links, mounts: mounts, directory: flags&unix.O_DIRECTORY != 0, nofollow: flags&unix.O_NOFOLLOW != 0}
 }
 
-// Open opens path below root; "." is root itself. Links are followed as long as they stay
-// below root, where absolute ones never are; what is mounted there is entered. flags and
-// perm are those of open(2), perm subject to the umask.
+// Open opens path below root; "." is root itself. Links are followed as long as they stay below root, which absolute
+// ones never do; mounts below root are entered. flags and perm are those of open(2), perm subject to the umask.
 //
-// Opening waits for nobody: while a process has a lease on the file it fails with
-// EAGAIN. Errors quote path, which a pod
-// may have chosen, and don't say what root is called.
+// Opening doesn't wait for other processes: while one has a lease on the file it fails with EAGAIN. Errors quote path,
+// which a pod may have chosen, but not the path of root.
 func Open(root *os.File, path string, flags int, perm uint32) (*os.File, error) {
 	return open(root, path, flags, perm, rulesOf(flags, true, true))
 }
 
-// OpenNoLinks is Open that follows no link at all; with O_PATH and O_NOFOLLOW the path may
-// end with one, which is what is opened then. The path may be longer than the kernel takes
-// at once.
+// OpenNoLinks is Open that follows no link at all; with O_PATH and O_NOFOLLOW, the path may end with a link, which is
+// opened itself. The path may be longer than the kernel accepts in one call.
 func OpenNoLinks(root *os.File, path string, flags int, perm uint32) (*os.File, error) {
 	at, path, err := closer(root, path)
 	if err != nil {
@@ -215,7 +212,7 @@ type refusal struct {
 func (r *refusal) Error() string   { return r.why }
 func (r *refusal) Unwrap() []error { return []error{ErrEscapes, r.errno} }
 
-// failed is the error of a path, with what the kernel's refusals mean.
+// failed returns the error for a path, and explains the kernel's refusals.
 func failed(path string, err error, r rules) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -58,7 +58,7 @@ func walk(root int, path string, r rules) (fd int, err error) {
 	return fd, err
 }
 
-// step takes one element of the path. It returns what the path leads to at its end.
+// step walks one element of the path. At the path's end it returns the descriptor of the file there.
 func (w *walker) step() (fd int, err error) {
 	for len(w.pending) > 0 && (w.pending[0] == "" || w.pending[0] == ".") {
 		w.pending = w.pending[1:]
@@ -126,7 +126,7 @@ func (w *walker) up() error {
 	return nil
 }
 
-// follow puts where the link leads to in front of what is left of the path.
+// follow puts the link's target in front of the rest of the path.
 func (w *walker) follow(link int) error {
 	if w.links++; !w.rules.links || w.links > maxLinks {
 		return unix.ELOOP
@@ -135,7 +135,7 @@ func (w *walker) follow(link int) error {
 	if err := unix.Fstatfs(link, &fs); err != nil {
 		return err
 	}
-	// The links that lead to what a process has open: their text is no path.
+	// Links in /proc to files that a process has open: their text isn't a path.
 	if fs.Type == unix.PROC_SUPER_MAGIC {
 		return unix.ELOOP
 	}
@@ -211,8 +211,7 @@ type identity struct {
 	kind         uint32 // unix.S_IFMT
 }
 
-// identify doesn't wait for a file system that hangs: what it is asked for never changes,
-// so what is cached does.
+// identify doesn't wait for a file system that hangs: it asks only for attributes that never change, so cached ones do.
 func identify(fd int) (identity, error) {
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_TYPE|unix.STATX_MNT_ID, &st)

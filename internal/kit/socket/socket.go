@@ -85,7 +85,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return dialer.DialContext(ctx, "unix", address)
 }
 
-// PeerUID returns who is at the other end of a unix socket connection.
+// PeerUID returns the user ID of the process at the other end of a unix socket connection.
 func PeerUID(c net.Conn) (uint32, error) {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {

@@ -1,5 +1,5 @@
-// Package subprocess runs a program that is asked something on standard input and answers on standard output. What it may write
-// is bounded, and nothing of it is left when Run returns.
+// Package subprocess runs a program that reads a request from standard input and writes its answer to standard output.
+// The answer's size is bounded, and no process is left when Run returns.
 package subprocess
 
 import (
@@ -40,9 +40,9 @@ type Program struct {
 	Env []string
 }
 
-// Run runs the program with this input, and returns what it wrote to its standard output. When ctx ends, so does the program, with
-// its process group, and the error is the context's cause. Other errors wrap those of os/exec, and have the end of what the
-// program wrote to its standard error, without the secret if there is one.
+// Run runs the program with this input, and returns its standard output. When ctx ends, so does the program, with its
+// process group, and the error is the context's cause. Other errors wrap those of os/exec, and include the end of the
+// program's standard error, with the secret removed if there is one.
 func (p Program) Run(ctx context.Context, input []byte, secret string) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -102,10 +102,10 @@ func end(ctx context.Context, pid int) error {
 	return nil
 }
 
-// killGroup ends what is left of a group. The only possible error is that nothing is.
+// killGroup kills the remaining processes of a group. The only possible error is that there are none.
 func killGroup(pid int) { _ = unix.Kill(-pid, unix.SIGKILL) }
 
-// bounded keeps what is written to it, and calls full instead of keeping more than maxAnswer.
+// bounded buffers the written bytes, and calls full instead of buffering more than maxAnswer.
 type bounded struct {
 	text bytes.Buffer
 	full func()
@@ -120,8 +120,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil // the writer is never kept waiting
 }
 
-// Tail keeps the end of what a program writes to its standard error. It may still be written to when it
-// is shown, by a process that was left behind.
+// Tail keeps the end of a program's standard error. A process that was left behind may still write to it while it is
+// shown.
 type Tail struct {
 	mu   sync.Mutex
 	text []byte

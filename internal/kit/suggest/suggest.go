@@ -21,8 +21,8 @@ func Of(name string, known iter.Seq[string], most int) string {
 	return best
 }
 
-// slips counts what makes b of a: a byte too many, too few or another, or two that changed
-// places (optimal string alignment). It counts no further than to most+1.
+// slips counts the typing errors between a and b: an extra, missing or different byte, or two bytes swapped (optimal
+// string alignment). It stops counting at most+1.
 func slips(a, b string, most int) int {
 	if max(len(a)-len(b), len(b)-len(a)) > most {
 		return most + 1

@@ -9,13 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns text as one line, without what would steer a terminal.
+// Line returns text as one line, without control characters that steer a terminal.
 func Line(text string) string {
 	return strings.Join(strings.Fields(Keep(text)), " ")
 }
 
-// Keep returns a line as it is spaced, without what would steer a terminal: each
-// such character is replaced by U+FFFD, a line break and a tab by a blank.
+// Keep returns a line with its spacing, without control characters that steer a terminal: each is replaced by U+FFFD, a
+// line break and a tab by a blank.
 func Keep(line string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -66,8 +66,8 @@ func isWide(text string, block bool) bool {
 // steers reports whether a terminal would obey a character instead of showing it.
 func steers(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
-// Writer passes on what is written to it, but for line breaks and tabs without what
-// would steer a terminal. It isn't for concurrent use.
+// Writer passes text on without control characters that steer a terminal, but for line breaks and tabs. It isn't for
+// concurrent use.
 type Writer struct {
 	w io.Writer
 	// rest is the beginning of a character of which the rest is to come.
@@ -77,7 +77,7 @@ type Writer struct {
 // NewWriter returns a Writer that passes on to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Write takes in all of b. Of a text that ends within a character, the end is kept back.
+// Write accepts all of b. If the text ends within a character, the incomplete character is buffered.
 func (p *Writer) Write(b []byte) (int, error) {
 	text := append(p.rest, b...)
 	whole := len(text)

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Keyed is a slot that remembers what it was filled for, each key once. Keys say where to look again, not what
-// is there: as ever, who is woken reads the state itself. Safe for concurrent use.
+// Keyed is a slot that remembers the keys it was filled for, each once. Keys say which objects to read again, not their
+// state: the woken goroutine reads the state itself. Safe for concurrent use.
 type Keyed[K comparable] struct {
 	slot Slot
 	mu   sync.Mutex
@@ -48,7 +48,7 @@ type KeyedGroup[K comparable] struct {
 	subs map[*Keyed[K]]struct{}
 }
 
-// Subscribe returns what is woken for keys from now on. stop ends the subscription and may be called repeatedly.
+// Subscribe returns a slot that is woken for keys from now on. stop ends the subscription and may be called repeatedly.
 func (g *KeyedGroup[K]) Subscribe() (k *Keyed[K], stop func()) {
 	k = NewKeyed[K]()
 	g.mu.Lock()

@@ -1,5 +1,5 @@
-// Package wake has goroutines look again. A wake-up carries no data: who is woken
-// reads the state itself, so that lost order, bursts and repetitions do no harm.
+// Package wake wakes goroutines, which then read the state again. A wake-up carries no data, so that lost order, bursts
+// and repetitions do no harm.
 package wake
 
 import "sync"

@@ -10,7 +10,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// What bounds the reading of one document.
+// Limits of one document.
 const (
 	// maxDepth is how deep objects and lists may be nested. A Pod needs 15.
 	maxDepth = 100
@@ -18,15 +18,15 @@ const (
 	maxPath = 512
 	// MaxAliasCost is far above what a file written by a person or a tool needs: see Decoder.
 	MaxAliasCost = 4 << 20
-	// elementCost is what an element that is reached through an alias costs beside its text, in bytes.
+	// elementCost is the cost of an element that is reached through an alias, beside its text, in bytes.
 	elementCost = 16
 )
 
-// Rules are whose documents are read: what is said of mistakes, and which names there may be.
+// Rules are the caller's part of decoding: the errors' texts, and which field names exist.
 type Rules interface {
-	// Fail takes what is wrong at a node, and reports whether to go on.
+	// Fail receives an error at a node, and reports whether to go on.
 	Fail(n *Node, path, message string) bool
-	// Misfit says why n can't be read as what stands at path.
+	// Misfit returns the error text for a node that doesn't fit the type at path.
 	Misfit(path string, n *Node, m Misfit) string
 	// Unknown says that there is no such field; meant is the one that the name comes nearest to, or "".
 	Unknown(meant string) string
@@ -41,8 +41,8 @@ type Misfit struct {
 	// Type is nil where any object would do, behind "<<", and an empty interface for a scalar
 	// whose tag JSON has nothing for.
 	Type reflect.Type
-	// Why is what is wrong with a number or quantity, as in "is not an integer". Err is
-	// what the type itself says. If both are empty, the node is of another kind.
+	// Why is the reason why a number or quantity is invalid, as in "is not an integer". Err is the error of the type's
+	// own parser. If both are empty, the node is of another kind.
 	Why string
 	Err error
 }
@@ -60,8 +60,8 @@ type Overlay interface {
 // one goroutine.
 type Decoder struct {
 	Rules Rules
-	// Overlay is set to lay objects and maps over what is there: a null in a map then
-	// deletes the key. Other values replace what is there in any case.
+	// Overlay merges objects and maps into the existing values: a null in a map then deletes the key. Other values
+	// replace the existing ones in any case.
 	Overlay Overlay
 	// MaxValues is how many values are read, aliases as often as they are used; 0 for any number.
 	MaxValues int
@@ -76,7 +76,7 @@ type Decoder struct {
 	Failed bool
 
 	stopped bool
-	// values counts what was read, inList the lists around what is being read.
+	// values counts the values read so far, inList the lists around the current value.
 	values, inList int
 	// active holds the alias targets being expanded, to find those that contain themselves.
 	active []*Node
@@ -102,7 +102,7 @@ func (d *Decoder) misfit(n *Node, path string, t reflect.Type, m Misfit) {
 	d.say(n, path, d.Rules.Misfit(path, n, m))
 }
 
-// value reads n into v, whatever v's type is. key is the node of its name.
+// value reads n into v, of any type. key is the node of its name.
 func (d *Decoder) value(path string, key, n *Node, v reflect.Value, depth int) {
 	switch {
 	case d.stopped:
@@ -186,7 +186,7 @@ func (d *Decoder) pay(n *Node, path string) bool {
 	return d.AliasBudget >= 0
 }
 
-// alias calls do with what n stands for counted as reached through an alias.
+// alias calls do with the node that n refers to; its values are counted as reached through an alias.
 func (d *Decoder) alias(n *Node, path string, do func()) {
 	if slices.Contains(d.active, n.Alias) {
 		d.fail(n, path, "alias *%s contains itself", n.Value)
@@ -197,8 +197,7 @@ func (d *Decoder) alias(n *Node, path string, do func()) {
 	d.active = d.active[:len(d.active)-1]
 }
 
-// pointee makes v point to a copy of what it points to: what is laid over isn't
-// changed for others who may know it.
+// pointee makes v point to a copy of its value: merging must not change a value that others share.
 func pointee(v reflect.Value) reflect.Value {
 	p := reflect.New(v.Type().Elem())
 	if !v.IsNil() {
@@ -222,7 +221,7 @@ func (d *Decoder) custom(path string, n *Node, v reflect.Value, depth int) {
 	d.Failed = d.Failed || failed
 }
 
-// anything reads n into an empty interface, as JSON would be. t is what it is for.
+// anything reads n into an empty interface, as encoding/json would. t is the type of the field that it is for.
 func (d *Decoder) anything(path string, n *Node, v reflect.Value, t reflect.Type, depth int) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -341,8 +340,7 @@ func (d *Decoder) field(o *object, keyNode *Node, name string, n *Node) {
 	o.value.SetMapIndex(reflect.ValueOf(name).Convert(t.Key()), elem)
 }
 
-// merge adds the fields of what stands behind "<<": an object, an alias of
-// one, or a list of those.
+// merge adds the fields of the value of "<<": an object, an alias of one, or a list of those.
 func (d *Decoder) merge(o *object, n *Node) {
 	if len(d.active) > maxDepth {
 		d.AliasBudget = -1
@@ -389,7 +387,7 @@ func indexPath(path string, i int) string {
 	return path + "[" + strconv.Itoa(i) + "]"
 }
 
-// Shorten cuts a text that a document's author chose to what a message can have, in bytes.
+// Shorten cuts a text that a document's author chose to a length that fits in a message, in bytes.
 func Shorten(s string, most int) string {
 	if len(s) <= most {
 		return s

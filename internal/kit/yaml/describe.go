@@ -41,7 +41,7 @@ func TypeOf(n *Node) string {
 	return what
 }
 
-// Quote is a node's text, cut to what fits in a message.
+// Quote returns a node's text, cut to a length that fits in a message.
 func Quote(n *Node) string {
 	const most = 40
 	switch n.Kind {

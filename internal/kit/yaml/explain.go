@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// phrase is what the YAML parser says, and what that means to whoever wrote the file.
+// phrase translates an error of the YAML parser for the author of the file.
 type phrase struct {
 	said, means string
 	// line finds the line that it is about; nil if it is the one that the parser names.
@@ -36,8 +36,8 @@ func phrases() []phrase {
 	}
 }
 
-// oneOn is the line where the parser counts from 0: it does so for what it doesn't find in
-// the tokens, and from 1 for what is wrong with a token.
+// oneOn is the line of an error for which the parser counts from 0: it does so for missing tokens, and from 1 for
+// invalid ones.
 func oneOn(said Error, _ []string) int { return said.Line + 1 }
 
 // failing is the first line with which the parser says the same, where it names the

@@ -78,8 +78,8 @@ func (p *jsonParser) value(tok json.Token, depth int) (*Node, error) {
 	return n, nil
 }
 
-// children reads what stands between the opening delimiter and its closing
-// one: values, or in an object keys (which are tokens too) and values in turn.
+// children reads the values between the opening delimiter and its closing one: in an object, keys (which are tokens
+// too) and values in turn.
 func (p *jsonParser) children(n *Node, open json.Delim, depth int) error {
 	n.Kind, n.Tag, n.Style = yaml.SequenceNode, "!!seq", yaml.FlowStyle
 	if open == '{' {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The YAML tags of what JSON knows too, and of what means more here.
+// The YAML tags that JSON has, too, and those with a special meaning here.
 const (
 	TagNull      = "!!null"
 	TagBool      = "!!bool"
@@ -53,7 +53,7 @@ func isBool(n *Node) (value, ok bool) {
 	return false, true
 }
 
-// IsNull reports whether a node is null. Who wrote nothing behind a name wrote one.
+// IsNull reports whether a node is null. A name without a value has one.
 func IsNull(n *Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == TagNull }
 
 // isText reports whether a node is a string, as which times count too.
@@ -62,7 +62,7 @@ func isText(n *Node) bool {
 	return n.Kind == yaml.ScalarNode && (tag == TagString || tag == TagTimestamp) && !SaysBool(n)
 }
 
-// scalar is what a scalar means in JSON: a bool, int64, uint64, float64 or string.
+// scalar returns the JSON value of a scalar: a bool, int64, uint64, float64 or string.
 func scalar(n *Node) (any, *Misfit) {
 	if b, ok := isBool(n); ok {
 		return b, nil
@@ -191,8 +191,8 @@ const maxQuantity = 64
 
 var hugeExponent = regexp.MustCompile(`[eE][-+]?[0-9]{3,}`)
 
-// sane keeps texts from the quantity parser on which it, or whoever computes with
-// the quantity, would take forever: powers of ten are worked out, however large.
+// sane rejects texts for which the quantity parser, or later arithmetic with the quantity, would take forever: powers
+// of ten are computed, however large.
 func sane(text string) bool {
 	return len(text) <= maxQuantity && !hugeExponent.MatchString(text)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 )
 
-// form is what the Go type of a field allows in a document.
+// form is the kind of values that the Go type of a field allows in a document.
 type form int
 
 const (
@@ -20,15 +20,15 @@ const (
 	listForm
 	bytesForm  // base64 text
 	customForm // only the type itself (a quantity, a time) can validate a value
-	anyForm    // whatever stands there
+	anyForm    // any value
 	nodeForm   // the node as it is, unread
 )
 
-// typeInfo is what is known of a type. It is immutable.
+// typeInfo describes a type. It is immutable.
 type typeInfo struct {
 	form form
-	// fields of a struct are known by their JSON names, those of embedded structs included; names
-	// are in the order of declaration.
+	// fields maps JSON names to a struct's fields, including those of embedded structs; names are in the order of
+	// declaration.
 	fields map[string][]int
 	names  []string
 }

@@ -1,8 +1,7 @@
-// Package yaml reads YAML and JSON strictly into Go values: whatever doesn't fit is an error
-// with its line and path, and all errors are reported at once. Texts become nodes that know their
-// lines (Parse), and nodes become values (Decoder). What is said of a mistake, and
-// what the values mean, is for others: manifests (package manifest) and configuration
-// files (package config/document).
+// Package yaml reads YAML and JSON strictly into Go values: a value that doesn't fit is an error with its line and
+// path, and all errors are reported at once. Texts become nodes with line numbers (Parse), and nodes become values
+// (Decoder). The callers choose the texts of errors and the meaning of values: package manifest for manifests, package
+// config/document for configuration files.
 package yaml
 
 import (
@@ -45,12 +44,11 @@ func (e Error) Error() string {
 	return b.String()
 }
 
-// Parse returns the node of each document in the text that isn't empty, the
-// first most of them. Lines count from first, the number of the text's first line. What could
-// be read before an error is returned beside it.
+// Parse returns the node of each document in the text that isn't empty, at most the first most. Lines count from first,
+// the number of the text's first line. Documents read before an error are returned beside it.
 //
-// JSON goes its own way because YAML doesn't know all of JSON's escapes. A text that isn't JSON
-// after all may still be YAML in flow style.
+// JSON has its own parser because YAML doesn't have all of JSON's escapes. A text that isn't JSON after all may still
+// be YAML in flow style.
 func Parse(text []byte, first, most int) (nodes []*Node, problem *Error) {
 	// The parser reports its own failures as errors; a defect in it must not
 	// take the agent down because of a file.
@@ -94,7 +92,7 @@ func content(doc *Node) *Node {
 	return n
 }
 
-// shift adds to the lines of n and of what is in it.
+// shift adds lines to the line numbers of n and its children.
 func shift(n *Node, lines int) {
 	if lines == 0 {
 		return
@@ -105,7 +103,7 @@ func shift(n *Node, lines int) {
 	}
 }
 
-// said is how the parser words its errors: with the line, as text, in front.
+// said matches the parser's errors: with the line, as text, in front.
 var said = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?((?s).*)$`)
 
 func inOurWords(err error, before int) *Error {
@@ -117,8 +115,8 @@ func inOurWords(err error, before int) *Error {
 	return &Error{Line: line, Message: "it can't be read as YAML: " + m[2]}
 }
 
-// Deref is the node that n stands for: what an alias names, or else n itself. One
-// step is enough, since the parser refuses an alias to an alias.
+// Deref returns the node that an alias refers to, or else n itself. One step is enough, since the parser refuses an
+// alias to an alias.
 func Deref(n *Node) *Node {
 	if n != nil && n.Kind == yaml.AliasNode {
 		return n.Alias
