@@ -33,7 +33,7 @@ const (
 	// ReleaseVolumes unmounts the volumes of a pod that has run to its end and stays known, removes its cgroup, and no longer follows what
 	// it refers to.
 	ReleaseVolumes ActionKind = "ReleaseVolumes"
-	// CleanPod removes what PreparePod made, the pod's logs and its records.
+	// CleanPod undoes PreparePod, and removes the pod's logs and its records.
 	CleanPod ActionKind = "CleanPod"
 	// SaveCheckpoint writes Checkpoint to disk.
 	SaveCheckpoint ActionKind = "SaveCheckpoint"
@@ -67,13 +67,13 @@ type Action struct {
 	Backoff time.Duration `json:"backoff,omitempty"`
 	// Resources are for CreateContainer and ResizeContainer.
 	Resources *v1.ResourceRequirements `json:"resources,omitempty"`
-	// PodResources are for PreparePod and ResizePod: what the pod's cgroup has to
-	// allow; and for ResizeContainer, if the pod has pod-level limits, its allocation.
+	// PodResources are for PreparePod and ResizePod: the resources that the pod's cgroup has to allow; and for
+	// ResizeContainer, if the pod has pod-level limits, its allocation.
 	PodResources *Allocation `json:"podResources,omitempty"`
 	// KeepLog leaves the log of a removed instance for `logs --previous`; that of the
 	// instance before it goes.
 	KeepLog bool `json:"keepLog,omitempty"`
-	// Checkpoint is what SaveCheckpoint writes.
+	// Checkpoint is the record that SaveCheckpoint writes.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	// Why is the reason, in words, for logs, events and `deckhand why`.
 	Why string `json:"why,omitempty"`
@@ -119,7 +119,7 @@ type Failure struct {
 	// Awaits is the object that is missing, or in which something is missing: when objects
 	// change, the action is retried at once.
 	Awaits Object `json:"awaits,omitzero"`
-	// Unknown says that nobody could tell yet whether what it awaits is there. Only who carries out the action has to know.
+	// Unknown is true while it isn't certain whether the awaited object exists. Only the executor reads it.
 	Unknown bool `json:"-"`
 	// Image is the image that couldn't be had, where it isn't the container's own but one that it mounts (KEP-4639).
 	Image string `json:"image,omitempty"`
@@ -135,7 +135,7 @@ func (f *Failure) Error() string { return string(f.Reason) + ": " + f.Message }
 // Result is the result of an action.
 type Result struct {
 	Action Action `json:"action"`
-	// ID is what the action made: a sandbox's or container's ID, an image's reference.
+	// ID identifies the result of the action: a sandbox's or container's ID, an image's reference.
 	ID string `json:"id,omitempty"`
 	// Message says more about a success ("Successfully pulled image ..."), for an event.
 	Message string   `json:"message,omitempty"`

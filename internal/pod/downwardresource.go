@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// DownwardResource is the value of a limit or a request of a container in units of the divisor,
-// rounded up (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef).
-// The container is the one that ref names, or else that of the given name. A limit that neither
-// it nor the pod sets is what the node has for pods (allocatable); a request that isn't set is 0.
+// DownwardResource is the value of a limit or a request of a container in units of the divisor, rounded up
+// (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef). The container is the
+// one that ref names, or else that of the given name. A limit that neither the container nor the pod sets is the node's
+// allocatable amount; a request that isn't set is 0.
 func DownwardResource(p *v1.Pod, ref *v1.ResourceFieldSelector, container string, allocatable v1.ResourceList) (string, error) {
 	if ref.ContainerName != "" {
 		container = ref.ContainerName
@@ -63,9 +63,8 @@ func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// limit is what a container can't get more of: its own limit, the pod's
-// (kubernetes/kubernetes#132605), or what the node has for pods. Huge pages can't be had
-// without a limit, so the node's don't count.
+// limit is the most that a container can get of a resource: its own limit, the pod's (kubernetes/kubernetes#132605), or
+// the node's allocatable amount. Huge pages need a limit, so the node's don't count.
 func limit(p *v1.Pod, c *v1.Container, name v1.ResourceName, allocatable v1.ResourceList) resource.Quantity {
 	if q := c.Resources.Limits[name]; !q.IsZero() {
 		return q

@@ -2,16 +2,15 @@ package pod
 
 import "strings"
 
-// MaxText is how long Linux lets one argument or variable be, name and final NUL
-// included (execve(2), MAX_ARG_STRLEN with pages of 4 KiB): what is longer can't be run.
+// MaxText is the longest argument or variable that Linux accepts, name and final NUL included (execve(2),
+// MAX_ARG_STRLEN with pages of 4 KiB). A command with a longer one can't be run.
 const MaxText = 128 << 10
 
-// Expand replaces $(NAME) by what lookup knows of NAME, as the API describes it
-// for env, command, args and subPathExpr: a reference that can't be resolved stays as it is,
-// and $$ stands for a single $, so that $$(NAME) is never a reference.
+// Expand replaces $(NAME) by the value that lookup returns for NAME, as the API describes it for env, command, args and
+// subPathExpr: a reference that can't be resolved stays as it is, and $$ stands for a single $, so that $$(NAME) is
+// never a reference.
 //
-// ok is false if the result is longer than Linux can take: references to
-// references could grow without end otherwise.
+// ok is false if the result is longer than Linux can take: references to references could grow without end otherwise.
 func Expand(s string, lookup func(name string) (string, bool)) (expanded string, ok bool) {
 	if len(s) >= MaxText {
 		return "", false

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Limits of host names: of a label (RFC 1123), and of what Linux takes as a machine's name (KEP-4762).
+// Limits of host names: of a label (RFC 1123), and of a machine's name in Linux (KEP-4762).
 const (
 	maxHostLabel = 63
 	MaxHostname  = 64

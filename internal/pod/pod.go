@@ -1,10 +1,9 @@
-// Package pod holds the types that every other package shares: the pod that should
-// run, what the runtime has of it, the actions on it and their results, and what can be read off a pod's spec and
-// metadata, the downward API's values included. It is pure, and imports API types only.
+// Package pod holds the types that every other package shares: the pod that should run, the runtime's state of it, the
+// actions on it and their results. It also has functions that read a pod's spec and metadata, including the downward
+// API's values. It is pure, and imports API types only.
 //
-// Everything here is a value handed from one owner to another. Pointers inside
-// (such as Desired.Pod) are read-only once handed over: whoever wants a change
-// makes a copy.
+// Everything here is a value that is passed from one owner to another. Pointers inside (such as Desired.Pod) are
+// read-only once passed on: to change a value, make a copy.
 package pod
 
 import (
@@ -34,7 +33,7 @@ const (
 // need no API server.
 func (s Source) Local() bool { return s == SourceFile || s == SourceHTTP || s == SourceRun }
 
-// SourceOf returns where a pod comes from, by its annotation; empty if nothing of the pod is known.
+// SourceOf returns the source of a pod, by its annotation; empty for nil.
 func SourceOf(p *v1.Pod) Source {
 	if p == nil {
 		return ""
@@ -56,8 +55,8 @@ type Desired struct {
 	// Source and Origin say where it comes from: Origin is a path or a URL.
 	Source Source
 	Origin string
-	// Stale is empty while the newest text of the manifest is what Pod says.
-	// Otherwise it says to a person why an older, valid version is used.
+	// Stale is empty while Pod comes from the newest text of the manifest. Otherwise it tells people why an older,
+	// valid version is used.
 	Stale string
 	// Base is the content hash of the version that the pod was created from: edits
 	// that are applied in place (image, resources, labels, annotations) leave it.
@@ -65,12 +64,12 @@ type Desired struct {
 	// Replaces says why the pod of this name before couldn't become this one by an
 	// edit in place; empty if there was none.
 	Replaces string
-	// RequiresTerminalPhase says that the pod's object may only go once its phase is terminal, as
-	// an API server's: one that is removed before its containers ran has failed. Its final status is told until the
-	// source hasn't the pod any more, which acknowledges it.
+	// RequiresTerminalPhase is true for pods of an API server: the pod's object may only be removed once its phase is
+	// terminal, and a pod that is removed before its containers ran has failed. The final status is reported until the
+	// source drops the pod, which acknowledges it.
 	RequiresTerminalPhase bool
-	// UIDIsIdentity says that whatever comes under the pod's UID is an edit of this pod, also with a
-	// lower generation, as after an API server's store was restored from a backup.
+	// UIDIsIdentity is true if every version with the pod's UID is an edit of this pod, even with a lower generation,
+	// as after an API server's store was restored from a backup.
 	UIDIsIdentity bool
 	// Deletion says that the pod has to end though its source still has it, as an object that is being deleted
 	// at an API server; nil for one that hasn't.
@@ -79,24 +78,23 @@ type Desired struct {
 
 // Deletion asks for a pod's end. Another one may ask for a nearer end.
 type Deletion struct {
-	// At is when this agent first heard of it, by its own clock. metadata.deletionTimestamp is by another one.
+	// At is when this agent first received it, by its own clock. metadata.deletionTimestamp is by another one.
 	At time.Time
 	// Grace is how long the pod's containers may take from then on.
 	Grace time.Duration
 }
 
-// Problem is something wrong with what a source has, for a person to read.
+// Problem is an error in a source's manifests or around them, for a person to read.
 type Problem struct {
 	Source Source `json:"source"`
 	// Origin is the path or URL, with the document's number when there are several.
 	Origin string `json:"origin"`
-	// Pod is "namespace/name" where it is known.
+	// Pod is "namespace/name", or empty if the name can't be found.
 	Pod string `json:"pod,omitempty"`
 	// Message names what is wrong and what to do, possibly over several lines.
 	Message string    `json:"message"`
 	Since   time.Time `json:"since"`
-	// General says that it is about what is around manifests, such as their directory, a disk or the configuration, and
-	// not about what one of them says.
+	// General is true for a problem outside of manifests, such as one of their directory, a disk or the configuration.
 	General bool `json:"general,omitempty"`
 }
 
@@ -118,9 +116,8 @@ const (
 	SandboxNotReady SandboxState = "NotReady"
 )
 
-// ContainerState is the CRI's container state. States only ever move forward:
-// Created, Running, Exited; Unknown is what a runtime says of a container whose
-// shim it lost, and counts as ended.
+// ContainerState is the CRI's container state. States only ever move forward: Created, Running, Exited. A runtime
+// reports Unknown for a container whose shim it lost; it counts as ended.
 type ContainerState string
 
 const (
@@ -157,8 +154,7 @@ type Container struct {
 	ExitCode   int32
 	// Reason is the runtime's, mostly one of those in reasons.go.
 	Reason Reason
-	// Message is what the runtime says of the end, and what the container itself left
-	// as its termination message.
+	// Message is the runtime's description of the end, and the container's own termination message.
 	Message string
 	// Image is the reference asked for; ImageRef the runtime's resolved reference (digest or ID).
 	Image    string
@@ -175,13 +171,13 @@ type Container struct {
 	TerminationMessagePath string
 	// TerminationMessagePolicy is empty for File, the API's default.
 	TerminationMessagePolicy v1.TerminationMessagePolicy
-	// CreatedWith is what else it was created with, RuntimeReported what else the runtime
-	// reports of it; nil where unknown. Both are immutable.
+	// CreatedWith holds the other settings of its creation, RuntimeReported the other values that the runtime reports;
+	// nil where unknown. Both are immutable.
 	CreatedWith     *CreatedWith
 	RuntimeReported *RuntimeReported
 }
 
-// CreatedWith is what a container was created with, recorded on the container itself.
+// CreatedWith holds settings of a container's creation, recorded on the container itself.
 type CreatedWith struct {
 	// Resources are requests and limits; nil if another agent made the container. A
 	// resize doesn't change them: see Checkpoint.Resized.
@@ -194,12 +190,12 @@ type CreatedWith struct {
 	Ports   []v1.ContainerPort
 }
 
-// RuntimeReported is what the runtime reports of a container once it is created, in the API's terms.
+// RuntimeReported holds values that the runtime reports of a container after its creation, in the API's terms.
 type RuntimeReported struct {
-	// User is who its first process runs as; nil if the runtime doesn't say.
+	// User is the user of its first process; nil if the runtime doesn't report it.
 	User         *v1.ContainerUser
 	VolumeMounts []v1.VolumeMountStatus
-	// StopSignal is what it is asked to stop with; empty if the runtime doesn't say.
+	// StopSignal is the signal that stops it; empty if the runtime doesn't report it.
 	StopSignal v1.Signal
 }
 
@@ -208,7 +204,7 @@ func (c *Container) Ended() bool {
 	return c.State == ContainerExited || c.State == ContainerUnknown
 }
 
-// Observed is what the runtime has of one pod: an immutable snapshot.
+// Observed is the runtime's state of one pod: an immutable snapshot.
 type Observed struct {
 	UID       types.UID
 	Name      string
@@ -284,7 +280,7 @@ type Event struct {
 type Report struct {
 	Desired *Desired
 	Status  *v1.PodStatus
-	// Waits say what the pod waits for; Wake is when it is looked at next, if that is known.
+	// Waits are the reasons why the pod waits; Wake is the time of the next decision, zero if none is planned.
 	Waits []Wait
 	Wake  time.Time
 	// Stopping says why the pod has to end, StoppingAt since when; empty while it need not.

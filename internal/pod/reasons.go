@@ -1,9 +1,8 @@
 package pod
 
-// Reason is a reason as the API shows it: why a container waits or has ended, why a pod
-// failed, why a condition is as it is, what an event is about. Nobody outside this package
-// writes one as text; those that the API's own packages define (v1.PodReasonDeferred) are
-// taken from there. The comments are the reference of docs/reference/events.md.
+// Reason is a reason as the API shows it: why a container waits or has ended, why a pod failed, why a condition has its
+// status, the subject of an event. No other package writes one as a literal; those that the API's own packages define
+// (v1.PodReasonDeferred) are taken from there. The comments are the reference of docs/reference/events.md.
 type Reason string
 
 // Reasons of containers that wait, as kubectl and its users know them.

@@ -39,7 +39,8 @@ func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// ContainerType is what the kubelet's metrics call a container of the pod: container, init_container or ephemeral_container.
+// ContainerType is the type of a container of the pod in the kubelet's metrics: container, init_container or
+// ephemeral_container.
 func ContainerType(p *v1.Pod, name string) string {
 	named := func(c v1.Container) bool { return c.Name == name }
 	switch {
@@ -82,8 +83,8 @@ func StrictGroups(p *v1.Pod) bool {
 	return sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
 }
 
-// AppArmorProfile is what the pod asks for the container: the container's own, or else that of its deprecated
-// annotation, or else the pod's; nil if nothing is asked for. The error tells of an annotation that is none.
+// AppArmorProfile is the profile that the pod requests for the container: the container's own, or else that of its
+// deprecated annotation, or else the pod's; nil if it requests none. The error is about an annotation that is invalid.
 func AppArmorProfile(p *v1.Pod, c *v1.Container) (*v1.AppArmorProfile, error) {
 	if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 		return sc.AppArmorProfile, nil

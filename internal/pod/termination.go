@@ -81,14 +81,14 @@ type Allocation struct {
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
 	// Pod is spec.resources (KEP-2837); nil if the pod has none.
 	Pod *v1.ResourceRequirements `json:"pod,omitempty"`
-	// Overhead is what the pod takes beside its containers (spec.overhead).
+	// Overhead is the pod's use of resources beside its containers (spec.overhead).
 	Overhead v1.ResourceList `json:"overhead,omitempty"`
-	// Total is what the pod as a whole requests with that, overhead included.
+	// Total is the request of the pod as a whole, overhead included.
 	Total v1.ResourceList `json:"total,omitempty"`
 }
 
-// Checkpoint is what has to outlive the agent of one pod and isn't recorded on its
-// containers. It is immutable: a change makes another one.
+// Checkpoint is the state of one pod that has to outlive the agent and isn't recorded on its containers. It is
+// immutable: a change makes another one.
 type Checkpoint struct {
 	// Base is Desired.Base of the pod that all this is about, for one whose manifest
 	// gives its UID: another pod may come under the same UID. Empty for others.
@@ -102,7 +102,7 @@ type Checkpoint struct {
 	EndBy time.Time `json:"endBy,omitzero"`
 	// Terminal is the pod's final phase, once reached.
 	Terminal v1.PodPhase `json:"terminal,omitempty"`
-	// Final is the status in which a pod has ended whose object is being deleted: it is told until that is gone.
+	// Final is the final status of a pod whose object is being deleted: it is reported until the object is removed.
 	Final *v1.PodStatus `json:"final,omitempty"`
 	// PostStartDone, Started and Ready hold instance IDs whose postStart hook is done, which
 	// have passed their startup probe, which were ready last: only of containers that
@@ -112,11 +112,10 @@ type Checkpoint struct {
 	Ready         []string `json:"ready,omitempty"`
 	// Failed holds, by instance ID, for which failure it has to end, or had to.
 	Failed map[string]Failed `json:"failed,omitempty"`
-	// Renew holds instance IDs that another instance follows whatever the restart
-	// policy says: they were killed for a new image or for new resources.
+	// Renew holds the IDs of instances that were killed for a new image or for new resources: another instance follows
+	// them under every restart policy.
 	Renew []string `json:"renew,omitempty"`
-	// Resizing holds the IDs of instances that are being resized: what they have isn't
-	// known until that has succeeded.
+	// Resizing holds the IDs of instances that are being resized: their resources are unknown until that has succeeded.
 	Resizing []string `json:"resizing,omitempty"`
 	// Resized holds, by instance ID, the resources it was given after its creation.
 	Resized map[string]v1.ResourceRequirements `json:"resized,omitempty"`
@@ -124,8 +123,7 @@ type Checkpoint struct {
 	ResizedUnder map[string]v1.ResourceList `json:"resizedUnder,omitempty"`
 	// RestartAll is set while all containers are removed to be started again (KEP-5532).
 	RestartAll *RestartAll `json:"restartAll,omitempty"`
-	// Carried holds, by container, what its next instance goes on from when its
-	// instances were removed.
+	// Carried holds, by container, the state with which its next instance continues after its instances were removed.
 	Carried map[string]Carried `json:"carried,omitempty"`
 }
 
@@ -144,7 +142,7 @@ type RestartAll struct {
 	ExitCode  int32     `json:"exitCode"`
 }
 
-// Carried is what is known of the last instance of a container after its removal.
+// Carried is the remembered state of a container's last instance after its removal.
 type Carried struct {
 	// Attempt is the next instance's number, Backoff what is recorded on it.
 	Attempt int           `json:"attempt"`

@@ -55,7 +55,7 @@ const (
 	WaitUnknown WaitCode = "UnknownInstance"
 	// WaitAbortedStart: an instance whose start was aborted is removed.
 	WaitAbortedStart WaitCode = "AbortedStart"
-	// WaitSandboxGone: what still runs in a dead sandbox has to end.
+	// WaitSandboxGone: the processes in a dead sandbox have to end.
 	WaitSandboxGone WaitCode = "SandboxGone"
 	// WaitRestartAll: all containers are restarted because of one's end (Other, ExitCode).
 	WaitRestartAll WaitCode = "RestartAllContainers"
@@ -69,7 +69,7 @@ const (
 	WaitObjectGone WaitCode = "ObjectGone"
 )
 
-// WaitFor is what a pod waits for before the node admits it.
+// WaitFor is the kind of a wait before the node admits a pod.
 type WaitFor string
 
 const (
@@ -97,8 +97,8 @@ const (
 	StopResize StopCause = "Resize"
 )
 
-// Wait is one thing that a pod waits for. It has no text for people but what others
-// gave: package explain makes them. Waits may be compared with ==.
+// Wait is one reason why a pod waits. It has no text for people but those of others: package explain writes them. Waits
+// may be compared with ==.
 type Wait struct {
 	Code WaitCode `json:"code"`
 	// Container is the one that waits; empty for the pod as a whole.
@@ -116,7 +116,7 @@ type Wait struct {
 	// Message is the API's, the runtime's or a probe's, or why something has to end.
 	Message string    `json:"message,omitempty"`
 	Cause   StopCause `json:"cause,omitempty"`
-	// Object is what has to appear or to change.
+	// Object is the object that has to appear or to change.
 	Object Object `json:"object,omitzero"`
 	// Disk says that a disk is full or can't be written.
 	Disk bool `json:"disk,omitempty"`
@@ -151,7 +151,7 @@ type Pull struct {
 	Queued int `json:"queued,omitempty"`
 	// Begun says that it is under way.
 	Begun bool `json:"begun,omitempty"`
-	// LayersDone of Layers are here, and BytesDone of Bytes; all 0 if that isn't known.
+	// LayersDone of Layers are present, and BytesDone of Bytes; all 0 if the runtime doesn't report them.
 	LayersDone int   `json:"layersDone,omitempty"`
 	Layers     int   `json:"layers,omitempty"`
 	BytesDone  int64 `json:"bytesDone,omitempty"`

@@ -1,6 +1,6 @@
-// Package allocated computes with the resources that a node has allocated to a pod (KEP-1287),
-// and what control groups have to allow for them, in the kernel's units: weights, quotas, shares of swap,
-// throttling marks, names of huge-page sizes. It is pure.
+// Package allocated computes with the resources that a node has allocated to a pod (KEP-1287), and with the control
+// groups' settings for them, in the kernel's units: weights, quotas, shares of swap, throttling marks, names of
+// huge-page sizes. It is pure.
 package allocated
 
 import (
@@ -46,10 +46,9 @@ func Equal(a, b *pod.Allocation) bool {
 	return true
 }
 
-// Apply is the pod with its allocated resources: p itself where these
-// are what its spec says, or a is nil, otherwise a copy that shares with p whatever
-// is not resources. Containers that a doesn't know keep what their spec says. For overhead see
-// KeepOverhead.
+// Apply is the pod with its allocated resources: p itself where these equal its spec, or a is nil, otherwise a copy
+// that shares everything but resources with p. Containers that a doesn't list keep the resources of their spec. For
+// overhead see KeepOverhead.
 func Apply(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	if a == nil {
 		return p
@@ -65,9 +64,9 @@ func Apply(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	return &applied
 }
 
-// KeepOverhead is the pod with its allocated overhead if its spec says nothing of
-// that, as its RuntimeClass isn't defined any more, or not yet after a restart: what runs
-// goes on taking it. In a cluster, too, no pod loses its overhead with its class.
+// KeepOverhead is the pod with its allocated overhead if its spec has none because its RuntimeClass was removed, or
+// wasn't read yet after a restart: a running pod goes on using it. In a cluster, too, no pod loses its overhead with
+// its class.
 func KeepOverhead(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	if len(p.Spec.Overhead) > 0 || len(a.Overhead) == 0 {
 		return p

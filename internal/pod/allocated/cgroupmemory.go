@@ -25,8 +25,8 @@ func HugePageSize(name v1.ResourceName) (size string, ok bool) {
 	return HugePageSizeName(q.Value()), true
 }
 
-// HugePageSizeName is the name that control groups and the CRI have for a size of huge
-// pages (CRI's HugepageLimit; the kernel counts by 1024, whatever the unit looks like).
+// HugePageSizeName is the name of a size of huge pages in control groups and the CRI (CRI's HugepageLimit; the kernel
+// counts by 1024, although the unit looks decimal).
 func HugePageSizeName(bytes int64) string {
 	units := [...]string{"B", "KB", "MB", "GB"}
 	unit := 0
@@ -53,10 +53,9 @@ func SwapShare(request, memory, swap int64) int64 {
 	return int64(share)
 }
 
-// MemoryHigh is where a container begins to be slowed down (memory.high), in bytes: at
-// its request and so much (factor, from 0 to 1) of what is between that and limit,
-// in whole pages (KEP-2570, "Alpha v1.27"). It is 0, for nowhere, where that
-// isn't above the request.
+// MemoryHigh is the use of memory, in bytes, above which a container is slowed down (memory.high): its request and the
+// fraction factor (0 to 1) of the difference between request and limit, in whole pages (KEP-2570, "Alpha v1.27"). It is
+// 0, for no throttling, where that isn't above the request.
 func MemoryHigh(request, limit int64, factor float64, pageSize int64) int64 {
 	if limit <= request || pageSize <= 0 {
 		return 0

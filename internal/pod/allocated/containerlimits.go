@@ -8,9 +8,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// ContainerLimits are the limits that hold for the container: its own, and of
-// what it has none, those of the pod as a whole (KEP-2837, "Comprehensive Tabular
-// View": programs size themselves by their own control group). It may share with the spec.
+// ContainerLimits are the limits that hold for the container: its own, and for resources without one those of the pod
+// as a whole (KEP-2837, "Comprehensive Tabular View": programs size themselves by their own control group). The result
+// may share memory with the spec.
 func ContainerLimits(p *v1.Pod, own v1.ResourceList) v1.ResourceList {
 	if p.Spec.Resources == nil {
 		return own

@@ -7,23 +7,22 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Limits is what a pod's control group has to allow for the pod as a whole.
+// Limits are the settings of a pod's control group.
 type Limits struct {
 	// CPUMilli is the CPU requested, which is the group's weight, in thousandths of a CPU.
 	CPUMilli int64
 	// CPULimitMilli (thousandths of a CPU) and MemoryLimit (bytes) bound the group; 0 is no bound.
 	CPULimitMilli, MemoryLimit int64
-	// MemoryRequest is the memory requested, in bytes: what may be protected from reclaim (KEP-2570).
+	// MemoryRequest is the requested memory in bytes, which may be protected from reclaim (KEP-2570).
 	MemoryRequest int64
 	// SwapRequest is the most memory, in bytes, that is requested at one time by
 	// containers that may swap (SwapRequest): swap is shared out by it.
 	SwapRequest int64
 }
 
-// PodLimits is what the pod's control group has to allow when the pod has what a
-// grants, or, if a is nil, what its spec asks for. There is a bound only if there is
-// one for everything in the pod: a limit of the pod as a whole (KEP-2837), or one of
-// each container. Init containers count by the rules of KEP-753, overhead is added.
+// PodLimits returns the settings of the pod's control group for the allocation a, or, if a is nil, for its spec. There
+// is a bound only if there is one for everything in the pod: a limit of the pod as a whole (KEP-2837), or one of each
+// container. Init containers count by the rules of KEP-753, overhead is added.
 func PodLimits(p *v1.Pod, a *pod.Allocation) Limits {
 	p = Apply(p, a)
 	requests := helpers.PodRequests(p, helpers.PodResourcesOptions{})

@@ -10,8 +10,8 @@ import (
 // without (https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/).
 const systemCritical = 2_000_000_000
 
-// Critical reports whether the pod has one of the priorities that Kubernetes
-// keeps for what a node or a cluster can't do without.
+// Critical reports whether the pod has one of the priorities that Kubernetes reserves for pods that a node or a cluster
+// can't do without.
 func Critical(p *v1.Pod) bool {
 	if p.Spec.Priority != nil {
 		return *p.Spec.Priority >= systemCritical

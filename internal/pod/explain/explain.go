@@ -1,6 +1,6 @@
-// Package explain says in words what a pod waits for, and what a person could do about it.
-// It is the one place that makes such sentences, for `deckhand pods`, `deckhand why` and
-// transcripts alike. Nobody compares them: that is what the codes of package pod are for.
+// Package explain describes in words why a pod waits, and what a person could do about it. It is the one place that
+// writes such sentences, for `deckhand pods`, `deckhand why` and transcripts alike. No code compares them: it uses the
+// codes of package pod.
 package explain
 
 import (
@@ -154,8 +154,8 @@ func retry(w *pod.Wait) string {
 	return text
 }
 
-// Pull says how far a pull is; empty if nothing is known of it. There are no times in it, so
-// that it only changes when something happens.
+// Pull describes the progress of a pull; empty if it hasn't any yet. There are no times in it, so that it only changes
+// when something happens.
 func Pull(p pod.Pull) string {
 	switch {
 	case p.Queued > 0:
@@ -187,7 +187,7 @@ func Advice(w *pod.Wait, p *v1.Pod) string {
 	return words.Replace(advise(w))
 }
 
-// Where a pod is defined, and what starts it over. The texts below have {spec} and the like for that.
+// The place where a pod is defined, and the way to start it over, which replace {spec} and the like in the texts below.
 var (
 	atManifest  = strings.NewReplacer("{spec}", "in the manifest", "{from}", "from the manifest", "{define}", "define", "{in}", "in a manifest", "{again}", "remove the manifest and add it again")
 	atAPIServer = strings.NewReplacer("{spec}", "in the pod's spec, or in the template of what made it (Deployment, Job, ...)", "{from}", "from the pod's spec, or from the template of what made it (Deployment, Job, ...)", "{define}", "create", "{in}", "in the cluster (kubectl)",

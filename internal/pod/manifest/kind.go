@@ -140,8 +140,8 @@ type listFields struct {
 	Items      yaml.Node `json:"items"`
 }
 
-// list reads the items of a list, and what is wrong with the list itself as a
-// document of its own. itemKind is the kind of those that don't name theirs; "" if they must.
+// list reads the items of a list, and adds errors of the list itself as a document of its own. itemKind is the kind of
+// items that don't name theirs; "" if they must.
 func (d *decoder) list(n *yaml.Node, itemKind string) {
 	var l listFields
 	var r rules

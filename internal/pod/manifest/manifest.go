@@ -21,22 +21,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Document is one pod or other object of a manifest, or what was found in its place.
-// A List, PodList, ConfigMapList and so on yields one Document for each of its items.
+// Document is one pod or other object of a manifest, or the errors of one that can't be read. A List, PodList,
+// ConfigMapList and so on yields one Document for each of its items.
 type Document struct {
 	// Index is the position among the documents of the text, from 1. Empty
 	// documents and those of comments alone don't count.
 	Index int
 	// Line is the first line of the document in the text, from 1.
 	Line int
-	// Pod or Object is what the document says, without any defaults. Both are nil
-	// when the document can't be read as anything at all. Where Errors holds nothing
-	// worse than unknown or repeated fields, one is set beside them, so that it can be
-	// validated too and a person is told everything at once.
+	// Pod or Object is the content of the document, without any defaults. Both are nil when the document can't be read
+	// as anything at all. Where Errors holds nothing worse than unknown or repeated fields, one is set beside them, so
+	// that it can be validated too and all errors are reported at once.
 	Pod    *v1.Pod
 	Object object.Object
-	// Kind is the kind of what isn't a pod, as far as it can be read, even from a broken
-	// document. It is empty for a pod, an unknown kind and where no kind can be found.
+	// Kind is the kind of an object other than a pod, as far as it can be read, even from a broken document. It is
+	// empty for a pod, an unknown kind and where no kind can be found.
 	Kind object.Kind
 	// Name is "namespace/name", or "name" where the kind has no namespace, as far as
 	// that can be read. The namespace is "default" where none is given. It is empty
@@ -52,10 +51,9 @@ type Document struct {
 // Error is one thing wrong with a document.
 type Error = yaml.Error
 
-// LineOf returns the line in the text where the field at path is given, for
-// example "spec.containers[0].ports[1].hostPort" or "metadata.labels[app]", as
-// k8s.io/apimachinery's field.Path prints them. For a field that isn't there
-// the line of its nearest parent is returned. It is 0 when nothing is known.
+// LineOf returns the line in the text where the field at path is given, for example
+// "spec.containers[0].ports[1].hostPort" or "metadata.labels[app]", as k8s.io/apimachinery's field.Path prints them.
+// For a missing field it returns the line of its nearest parent, and 0 if there is none.
 func (d *Document) LineOf(path string) int {
 	if d.root == nil {
 		return d.Line
@@ -71,9 +69,8 @@ func lineOf(n *yaml.Node, path string) int {
 	return n.Line
 }
 
-// Decode reads all documents of a manifest. Text without any document (empty,
-// or comments only) yields none. It never fails as a whole: what is wrong stands
-// in the Errors of the document it concerns. Safe for concurrent use.
+// Decode reads all documents of a manifest. Text without any document (empty, or comments only) yields none. It never
+// fails as a whole: errors are in the Errors of the document that they concern. Safe for concurrent use.
 func Decode(data []byte) []Document {
 	d := decoder{}
 	text, err := plainText(data)
@@ -93,7 +90,7 @@ func Decode(data []byte) []Document {
 // decoder collects the documents of one text.
 type decoder struct {
 	docs []Document
-	// aliasBudget is what aliases may still add to the document being read, in all items of a list.
+	// aliasBudget is how many bytes aliases may still add to the current document, in all items of a list.
 	aliasBudget int
 }
 

@@ -43,8 +43,7 @@ func guessKind(text []byte) object.Kind {
 	return objectKind(string(m[1]))
 }
 
-// guessName finds the name in text that can't be parsed, so that a
-// person is told which pod has the broken manifest. It looks at what follows
+// guessName finds the name in text that can't be parsed, so that the error can name the pod. It reads the text after
 // "metadata:", on the same line or on lines indented alike.
 func guessName(kind object.Kind, text []byte) string {
 	at := metadataKey.FindIndex(text)

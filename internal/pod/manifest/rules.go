@@ -13,14 +13,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/yaml"
 )
 
-// rules are what is said of a document's mistakes.
+// rules collect the errors of a document.
 type rules struct {
 	// secret says that no error may hold a value, as the document is a Secret.
 	secret bool
 	errors []Error
 }
 
-// Fail implements yaml.Rules. All of a document is looked at, since a worse mistake may follow.
+// Fail implements yaml.Rules. All of a document is read, since a worse mistake may follow.
 func (r *rules) Fail(n *yaml.Node, path, message string) bool {
 	switch {
 	case len(r.errors) < maxErrors:
@@ -114,7 +114,7 @@ func (r *rules) describe(n *yaml.Node) string {
 	return yaml.Describe(n)
 }
 
-// quote is a node's text, cut to what fits in a message, and nothing of a Secret's.
+// quote is a node's text, cut to a length that fits in a message; of a Secret, none of it.
 func (r *rules) quote(n *yaml.Node) string {
 	if r.secret {
 		return "the value"
@@ -122,7 +122,7 @@ func (r *rules) quote(n *yaml.Node) string {
 	return yaml.Quote(n)
 }
 
-// customName is what a person calls a type with its own JSON form.
+// customName describes a type with its own JSON form, for errors.
 func customName(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():

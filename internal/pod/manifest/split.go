@@ -21,8 +21,7 @@ func (c chunk) firstLine() int {
 	return c.line + bytes.Count(c.text[:len(c.text)-len(rest)], []byte{'\n'})
 }
 
-// parse reads the nodes of the chunk's documents. What could be read before an error is
-// returned beside it.
+// parse reads the nodes of the chunk's documents. Nodes read before an error are returned beside it.
 func (c chunk) parse() ([]*yaml.Node, *Error) {
 	if err := checkText(c); err != nil {
 		return nil, err
@@ -91,10 +90,9 @@ func checkSize(c chunk) *Error {
 		"the document is too large (more than %d elements): use several documents or files", maxMarks)}
 }
 
-// split cuts a text at the lines that separate YAML documents: "---", with or
-// without something behind it, and "...". YAML forbids such lines anywhere
-// else, even in quoted and block text, so no document is cut in two.
-// What holds only comments and directives is left out.
+// split cuts a text at the lines that separate YAML documents: "---", with or without something behind it, and "...".
+// YAML forbids such lines anywhere else, even in quoted and block text, so no document is cut in two. Chunks of
+// comments and directives only are left out.
 func split(text []byte) []chunk {
 	var chunks []chunk
 	keep := func(c chunk) {

@@ -8,8 +8,8 @@ type Desired struct {
 	// Source and Origin say who defines it: Origin is a path or a URL.
 	Source pod.Source
 	Origin string
-	// Stale is empty while the newest text of the manifest is what the object
-	// says. Otherwise it tells a person why an older, good version is kept.
+	// Stale is empty while the object comes from the newest text of the manifest. Otherwise it tells people why an
+	// older, good version is kept.
 	Stale string
 
 	key Key
@@ -18,8 +18,8 @@ type Desired struct {
 	object Object
 }
 
-// NewDesired returns what a source defines. The object is complete (defaults, identity),
-// of one of Kinds, and read-only from now on.
+// NewDesired returns an object that a source defines. The object is complete (defaults, identity), of one of Kinds, and
+// read-only from now on.
 func NewDesired(o Object, source pod.Source, origin string) *Desired {
 	return &Desired{
 		Source: source,

@@ -13,10 +13,10 @@ import (
 // as there is a mistake in that. The error says so, and where.
 var ErrRefused = errors.New("there is a mistake in its manifest")
 
-// Unknown is the error for an object of which nobody can tell yet whether it is there, as it isn't read yet
-// or couldn't be. Whoever waits for it is woken when that changes.
+// Unknown is the error for an object that may or may not exist, as it wasn't read yet or couldn't be. Pods that wait
+// for it are woken when that changes.
 type Unknown struct {
-	// Key is what was asked for; without a name it is all of a kind.
+	// Key is the requested object; without a name it is all of a kind.
 	Key Key
 	Why string
 	// NotBefore is when it is worth asking again all the same; zero if that can't help.
@@ -36,7 +36,7 @@ func IsUnknown(err error) bool {
 	return errors.As(err, &unknown)
 }
 
-// NotBefore is when it is worth asking again for what an error is about; zero if nothing says so.
+// NotBefore is when to request the object of an error again; zero if the error doesn't say.
 func NotBefore(err error) time.Time {
 	var unknown *Unknown
 	if errors.As(err, &unknown) {
@@ -45,11 +45,11 @@ func NotBefore(err error) time.Time {
 	return time.Time{}
 }
 
-// reading is the error for what a manifest that wasn't read yet may define.
+// reading is the error for an object that a manifest which wasn't read yet may define.
 func reading(k Key) error { return &Unknown{Key: k, Why: "manifests are still being read"} }
 
-// notFound is the error for an object that no manifest defines, or only one that can't be
-// used. By Status it is an API server's NotFound to whoever asks k8s.io/apimachinery/pkg/api/errors.
+// notFound is the error for an object that no manifest defines, or only an invalid one. Its Status makes it an API
+// server's NotFound for k8s.io/apimachinery/pkg/api/errors.
 type notFound struct {
 	key Key
 	// refused is where a manifest defines it that can't be used; empty if there is none.
@@ -67,7 +67,7 @@ func (e *notFound) Error() string {
 // Is makes it ErrRefused if a manifest defines the object.
 func (e *notFound) Is(target error) bool { return e.refused != "" && target == ErrRefused }
 
-// Status is what an API server answers.
+// Status is the status that an API server would answer with.
 func (e *notFound) Status() metav1.Status {
 	return metav1.Status{
 		Status:  metav1.StatusFailure,

@@ -1,11 +1,11 @@
-// Package object holds what pods refer to by name: ConfigMaps, Secrets, Services,
-// ServiceAccounts, RuntimeClasses, PersistentVolumeClaims and PersistentVolumes.
+// Package object holds the objects that pods refer to by name: ConfigMaps, Secrets, Services, ServiceAccounts,
+// RuntimeClasses, PersistentVolumeClaims and PersistentVolumes.
 //
-// A Finder gives each pod its View, which is the only way from a pod to an object: whoever acts for a pod is handed
-// that. Local is the Finder for what manifests define, of which a Set is all at one time, immutable.
+// A Finder gives each pod its View, which is the only way from a pod to an object; code that acts for a pod is given
+// that. Local is the Finder for objects from manifests; a Set is all of them at one time, immutable.
 //
-// A Secret's values leave this package only in the object itself, which is why Desired hides
-// it: printing or encoding a Desired shows no more than its name.
+// A Secret's values leave this package only in the object itself, which is why Desired hides it: printing or encoding a
+// Desired shows no more than its name.
 package object
 
 import (
@@ -34,7 +34,7 @@ const (
 	RuntimeClass          Kind = "RuntimeClass"
 )
 
-// Kinds returns all kinds, in the order in which they are told to a person.
+// Kinds returns all kinds, in the order in which messages list them.
 func Kinds() []Kind {
 	return []Kind{ConfigMap, Secret, Service, ServiceAccount, PersistentVolume, PersistentVolumeClaim, RuntimeClass}
 }
@@ -118,7 +118,7 @@ type Key struct {
 	Namespace, Name string
 }
 
-// Object is the key as whoever waits for the object has it.
+// Object is the key in the form that waits have.
 func (k Key) Object() pod.Object {
 	return pod.Object{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
 }

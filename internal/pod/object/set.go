@@ -10,9 +10,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Set is all objects that manifests define, at one time. It is immutable, and so are
-// the objects it returns. Whoever wants to know whether objects changed compares two sets'
-// pointers: desired.Set holds the same one until an object does, or what is Synced.
+// Set is all objects that manifests define, at one time. It is immutable, and so are the objects it returns. To find
+// out whether objects changed, compare two sets' pointers: desired.Set holds the same one until an object or Synced
+// changes.
 type Set struct {
 	list     []*Desired
 	byKey    map[Key]*Desired
@@ -23,8 +23,8 @@ type Set struct {
 	synced  bool
 }
 
-// NewSet returns the set of these objects, whose keys differ. synced says that every
-// source of manifests has reported: only then is what isn't there missing. An API server's realm has no say in that.
+// NewSet returns the set of these objects, whose keys differ. synced is true once every source of manifests has
+// reported: only then is an object that isn't in the set missing. An API server's realm doesn't count.
 func NewSet(list []*Desired, synced bool) *Set {
 	s := &Set{
 		list:     slices.Clone(list),
@@ -47,8 +47,8 @@ func NewSet(list []*Desired, synced bool) *Set {
 	return s
 }
 
-// WithRefused returns the same set, which knows which objects can't be used as their
-// manifests have them, and where these manifests are: whoever misses one of them is told.
+// WithRefused returns the same set, extended by the objects that can't be used as their manifests define them, and the
+// places of these manifests: errors for a missing object name its place.
 func (s *Set) WithRefused(origins map[Key]string) *Set {
 	next := *s
 	next.refused = maps.Clone(origins)
@@ -66,8 +66,9 @@ func (s *Set) Equal(other *Set) bool {
 	return s == other || s.synced == other.synced && slices.Equal(s.list, other.list) && maps.Equal(s.refused, other.refused)
 }
 
-// Changed returns what to look at again that was made from, or waits for, what there was before: objects that came, changed or went
-// (and, where their kind says so, what hangs on them), or the zero object, which is any. It has their names only.
+// Changed returns the objects whose users have to be checked again since the set before: those added, changed or
+// removed (and, for some kinds, objects that depend on them), or the zero object, which stands for any. It has their
+// names only.
 func (s *Set) Changed(before *Set) []pod.Object {
 	switch {
 	case s == before:

@@ -18,13 +18,13 @@ type TokenRequest struct {
 	Namespace, ServiceAccount string
 	Pod                       string
 	UID                       types.UID
-	// Audience is who the token is for; empty for the API server itself.
+	// Audience is the audience of the token; empty for the API server itself.
 	Audience string
-	// Life is how long it is to be valid; 0 for as long as who issues it thinks right.
+	// Life is the requested lifetime; 0 for the issuer's default.
 	Life time.Duration
 }
 
-// Token is a token of a service account. What prints or encodes it shows no more than its times.
+// Token is a token of a service account. Printing or encoding it shows no more than its times.
 type Token struct {
 	Issued, Until time.Time
 
@@ -34,7 +34,7 @@ type Token struct {
 // NewToken returns a token.
 func NewToken(value string, issued, until time.Time) Token { return Token{issued, until, &value} }
 
-// Value is what is to be sent.
+// Value is the token's text, to be sent.
 func (t Token) Value() string { return *t.value }
 
 // maxTokenAge is how old a token gets, however long it is valid.
@@ -45,7 +45,7 @@ const maxTokenAge = 24 * time.Hour
 // *Unknown while there is none, with NotBefore if that failed.
 func (t Token) Renew() time.Time { return t.Issued.Add(min(t.Until.Sub(t.Issued)/5*4, maxTokenAge)) }
 
-// TokenKey is what changes when there is another token for a pod, or the last try has failed.
+// TokenKey is the key that wakes users when there is another token for a pod, or the last try has failed.
 func TokenKey(p *v1.Pod) pod.Object {
 	return pod.Object{Kind: "TokenRequest", Namespace: p.Namespace, Name: p.Name}
 }

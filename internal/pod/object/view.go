@@ -12,12 +12,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// View is what one pod may see: of each object the newest, always. Its methods answer at once, and are
-// safe for concurrent use; what they return is read-only.
+// View holds the objects that one pod may see, each in its newest version. Its methods answer at once, and are safe for
+// concurrent use; results are read-only.
 //
-// There is an object, or an error: one for which k8s.io/apimachinery/pkg/api/errors.IsNotFound is true says that
-// it isn't there (ErrRefused: that it is defined, but can't be used), an *Unknown that nobody can tell yet. An
-// error has nothing in it of what an object holds.
+// A method returns an object or an error: for a missing object one for which
+// k8s.io/apimachinery/pkg/api/errors.IsNotFound is true (ErrRefused: it is defined, but can't be used); an *Unknown if
+// it isn't certain yet. An error contains nothing of an object's content.
 type View interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
@@ -27,8 +27,8 @@ type View interface {
 	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
 	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// PersistentVolumes returns all of them, sorted by name, or an error: who takes the best of them, or gives up on one,
-	// has to know them all.
+	// PersistentVolumes returns all of them, sorted by name, or an error: the choice of the best one, or the decision
+	// that there is none, needs all of them.
 	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
 	// Admitted reports whether an API server has admitted the pod: it has completed what the pod leaves open, as a service account's pull
 	// secrets, and claims are bound there.
@@ -41,23 +41,23 @@ type View interface {
 // those of an API server: which of them a pod sees follows from its Source alone, and neither stands in for the other.
 type Finder interface {
 	For(*pod.Desired) View
-	// Await waits until all is known that the pod has asked for, for a few seconds, so that it is no failure that nobody could tell at once. It
-	// reports whether anything of that has changed after a time.
+	// Await waits a few seconds for the answers to all of the pod's requests, so that an object requested for the first
+	// time isn't a failure. It reports whether any of them has changed after a time.
 	Await(ctx context.Context, uid types.UID, after time.Time) (changed bool)
 	// Forget says that nothing is left of the pod that needs its objects, for now.
 	Forget(uid types.UID)
 }
 
-// Local is the Finder for what manifests define, which pods from manifests see and no other. It is itself their
-// View. Safe for concurrent use.
+// Local is the Finder for objects from manifests, which only pods from manifests see. It is itself their View. Safe for
+// concurrent use.
 type Local struct {
 	current func() *Set
 }
 
-// NewLocal returns a finder in what current returns, which is never nil and may be asked by any goroutine.
+// NewLocal returns a finder in the set that current returns, which is never nil; current is called by any goroutine.
 func NewLocal(current func() *Set) *Local { return &Local{current} }
 
-// nothing is what manifests define for a pod of another realm.
+// nothing is the view of manifests' objects for a pod of another realm.
 var nothing = NewLocal(func() *Set { return &Set{synced: true} })
 
 // For returns the pod's view.
@@ -88,9 +88,9 @@ func (l *Local) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeCla
 	return lookUp[*nodev1.RuntimeClass](l.current(), Key{Kind: RuntimeClass, Name: name})
 }
 
-// Services returns those of a namespace that are known: a source that can't be reached must not hold pods of
-// others which most likely have nothing to do with its services. What one source
-// defines becomes known at once, with its pods.
+// Services returns the services of a namespace that were read so far: a source that can't be reached must not hold up
+// pods of other sources, which most likely have nothing to do with its services. The objects of one source are read at
+// once, with its pods.
 func (l *Local) Services(_ context.Context, namespace string) ([]*v1.Service, error) {
 	return l.current().services[namespace], nil
 }
@@ -117,10 +117,10 @@ func (l *Local) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, erro
 // Admitted is false.
 func (l *Local) Admitted() bool { return false }
 
-// Await returns at once: what isn't known may not be for long, and nobody is being asked.
+// Await returns at once: no request is under way, and an unread object may stay so for long.
 func (l *Local) Await(context.Context, types.UID, time.Time) bool { return false }
 
-// Forget does nothing: sources of manifests keep what they have.
+// Forget does nothing: sources of manifests keep their objects.
 func (l *Local) Forget(types.UID) {}
 
 // Token says that there is none.

@@ -5,8 +5,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// SetDefaults fills in what the pod leaves out, in place, but for its namespace. It is
-// idempotent and takes any pod, valid or not: values that make no sense stay as they are.
+// SetDefaults fills in missing fields of the pod, in place, but for its namespace. It is idempotent and accepts any
+// pod, valid or not: values that make no sense stay as they are.
 func SetDefaults(p *v1.Pod) {
 	s := &p.Spec
 	podFields(s)

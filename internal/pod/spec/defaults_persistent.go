@@ -2,12 +2,12 @@ package spec
 
 import v1 "k8s.io/api/core/v1"
 
-// claimDefaults fills in what a PersistentVolumeClaim leaves out, in place. It is idempotent.
+// claimDefaults fills in missing fields of a PersistentVolumeClaim, in place. It is idempotent.
 func claimDefaults(s *v1.PersistentVolumeClaimSpec) {
 	orPointer(&s.VolumeMode, v1.PersistentVolumeFilesystem)
 }
 
-// persistentVolumeDefaults fills in what a PersistentVolume leaves out, in place. It is idempotent.
+// persistentVolumeDefaults fills in missing fields of a PersistentVolume, in place. It is idempotent.
 func persistentVolumeDefaults(s *v1.PersistentVolumeSpec) {
 	orDefault(&s.PersistentVolumeReclaimPolicy, v1.PersistentVolumeReclaimRetain)
 	orPointer(&s.VolumeMode, v1.PersistentVolumeFilesystem)
@@ -24,7 +24,7 @@ func persistentVolumeDefaults(s *v1.PersistentVolumeSpec) {
 	}
 }
 
-// Below is what pods' volumes and PersistentVolumes have in common, whether in one type or two.
+// Below are the types that pods' volumes and PersistentVolumes have in common, whether as one type or two.
 
 func hostPath(s *v1.HostPathVolumeSource) {
 	if s != nil {

@@ -11,8 +11,7 @@ import (
 	specvalidation "github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// What a resolver takes
-// (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-dns-config).
+// The limits of a resolver (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-dns-config).
 const (
 	maxNameservers     = 3
 	maxSearches        = 32

@@ -65,7 +65,7 @@ type enumWalk struct {
 	errs  field.ErrorList
 }
 
-// look looks at a value and all below. The path is made where something is wrong only.
+// look checks a value and all values below. The path is made only where something is wrong.
 func (w *enumWalk) look(v reflect.Value, at func() *field.Path) {
 	switch v.Kind() {
 	case reflect.Pointer:

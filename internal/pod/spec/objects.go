@@ -11,8 +11,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// SetObjectDefaults fills in what an object leaves out, in place: its namespace too, where
-// its kind has one. It is idempotent and takes any object of object.Kinds, valid or not.
+// SetObjectDefaults fills in missing fields of an object, in place: its namespace too, where its kind has one. It is
+// idempotent and accepts any object of object.Kinds, valid or not.
 func SetObjectDefaults(o object.Object) {
 	if object.KindOf(o).Namespaced() && o.GetNamespace() == "" {
 		o.SetNamespace(metav1.NamespaceDefault)
@@ -55,12 +55,11 @@ func ValidateObject(o object.Object) field.ErrorList {
 	return errs
 }
 
-// Frozen returns what stands in the way of making old, which is complete, become
-// new: an immutable ConfigMap or Secret keeps its data, and stays immutable. Other edits
-// that an API server refuses (of a Secret's type, of a RuntimeClass' handler, of what a
-// PersistentVolumeClaim asks for or where a PersistentVolume's data are) aren't in the way:
-// there is nobody but the manifest's author whom they could surprise. A claim that is bound
-// stays with its volume whatever becomes of either's manifest: see internal/volume/binder.
+// Frozen returns the reasons why old, which is complete, can't become new: an immutable ConfigMap or Secret keeps its
+// data, and stays immutable. Other edits that an API server refuses (of a Secret's type, of a RuntimeClass' handler, of
+// a PersistentVolumeClaim's request or the location of a PersistentVolume's data) are allowed: they could surprise
+// nobody but the manifest's author. A claim that is bound stays with its volume after any edit of either's manifest:
+// see internal/volume/binder.
 func Frozen(old, new object.Object) field.ErrorList {
 	switch old := old.(type) {
 	case *v1.ConfigMap:

@@ -10,10 +10,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// persistentVolume checks a PersistentVolume of any kind that the API has: those that this
-// build can't mount are told of where they are used. The same goes for the reclaim policies
-// Delete and Recycle, which manifests of local volumes often have, while nothing deletes data
-// here: the volume is kept, which the pods that use it are told.
+// persistentVolume checks a PersistentVolume of any kind that the API has: kinds that this build can't mount are
+// reported where they are used. The same goes for the reclaim policies Delete and Recycle, which manifests of local
+// volumes often have, although nothing here deletes data: the volume is kept, and the pods that use it report that.
 func persistentVolume(s *v1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	errs := capacity(s.Capacity, at.Child("capacity"))
 	errs = append(errs, validation.AccessModes(s.AccessModes, at.Child("accessModes"))...)
@@ -26,7 +25,7 @@ func persistentVolume(s *v1.PersistentVolumeSpec, at *field.Path) field.ErrorLis
 	return append(errs, attributes(s, at.Child("volumeAttributesClassName"))...)
 }
 
-// capacity checks how large a volume is; nothing else can be said of its resources.
+// capacity checks the size of a volume; it has no other resources.
 func capacity(c v1.ResourceList, at *field.Path) field.ErrorList {
 	storage := at.Key(string(v1.ResourceStorage))
 	var errs field.ErrorList

@@ -26,10 +26,9 @@ func runtimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	return errs
 }
 
-// ApplyRuntimeClass does to a pod of a RuntimeClass what the admission of an API server does (KEP-688,
-// and the API's comments on RuntimeClass): in place, the pod gets the class' overhead and
-// what it says to the scheduler. It is idempotent. If the pod contradicts its class, conflict
-// says where, and s is to be thrown away.
+// ApplyRuntimeClass does the admission of an API server for a pod of a RuntimeClass (KEP-688, and the API's comments on
+// RuntimeClass): in place, the pod gets the class' overhead and scheduling settings. It is idempotent. If the pod
+// contradicts its class, conflict names the field, and s is to be thrown away.
 func ApplyRuntimeClass(s *v1.PodSpec, class *nodev1.RuntimeClass) (conflict string) {
 	if why := admitOverhead(s, class); why != "" || class.Scheduling == nil {
 		return why

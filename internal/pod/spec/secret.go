@@ -86,7 +86,7 @@ func dockerConfig(s *v1.Secret, key string, at *field.Path) field.ErrorList {
 		return missing(s, key, at)
 	}
 	var object map[string]json.RawMessage
-	if json.Unmarshal(data, &object) != nil { // whose error may quote the text
+	if json.Unmarshal(data, &object) != nil { // the error may quote the text
 		return field.ErrorList{field.Invalid(at.Key(key), redacted, "must be a JSON object"+needs(s))}
 	}
 	return nil

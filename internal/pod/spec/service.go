@@ -15,8 +15,8 @@ import (
 	specvalidation "github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// serviceDefaults does what an API server does, but for what it allocates: a service
-// without an address stays without one, as do node ports and IP families.
+// serviceDefaults does the API server's part but for allocation: a service without an address stays without one, as do
+// node ports and IP families.
 func serviceDefaults(s *v1.ServiceSpec) {
 	if s.Type == "" {
 		s.Type = v1.ServiceTypeClusterIP

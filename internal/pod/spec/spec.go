@@ -1,11 +1,9 @@
-// Package spec does for pods and other objects from manifests what an API server does for those
-// it stores: it fills in defaults and validates every field, by the rules of v1 in Kubernetes
-// 1.36. A static pod never passes an API server, yet must mean the same. The default values are
-// those that the comments of k8s.io/api/core/v1 name.
+// Package spec does for pods and other objects from manifests the API server's part: it fills in defaults and validates
+// every field, by the rules of v1 in Kubernetes 1.36. A static pod never passes an API server, yet must mean the same.
+// The default values are those that the comments of k8s.io/api/core/v1 name.
 //
-// Scheduling fields are validated too: a static pod is past the scheduler, but the same file
-// must be right here and there. What is inside of containers, volumes, security contexts and
-// resources is in package validation.
+// Scheduling fields are validated too: a static pod is past the scheduler, but the same file must be right here and
+// there. Package validation checks the insides of containers, volumes, security contexts and resources.
 //
 // No error holds a value of a Secret.
 package spec

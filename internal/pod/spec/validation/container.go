@@ -7,7 +7,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// podContainers is what the containers of one pod need to know of it.
+// podContainers is the part of a pod that the checks of its containers need.
 type podContainers struct {
 	spec *v1.PodSpec
 	// Claims names the pod's resource claims.

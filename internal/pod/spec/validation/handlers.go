@@ -79,8 +79,8 @@ func portOf(v intstr.IntOrString, ports []v1.ContainerPort, at *field.Path) fiel
 	return names.Refer(at, v.StrVal, "must be a port's number or the name of one of this container's ports")
 }
 
-// host wants nothing, which means the pod's address, or a host alone: whatever
-// else is written into it makes an address that nobody can connect to.
+// host accepts nothing, which means the pod's address, or a host alone: with anything else in it, nobody could connect
+// to the address.
 func host(v string, at *field.Path) field.ErrorList {
 	if v == "" {
 		return nil

@@ -10,14 +10,13 @@ import (
 // meant. A pod can have thousands, and as many errors.
 const maxListed = 20
 
-// Names are those of one kind of things in a pod, in the manifest's order, for
-// whatever refers to them.
+// Names are the names of one kind of things in a pod, in the manifest's order, for checks of references to them.
 type Names struct {
 	list  []string
 	known map[string]bool
 }
 
-// Add adds a name. What has none can't be referred to.
+// Add adds a name. Things without one can't be referred to.
 func (n *Names) Add(name string) {
 	if name == "" || n.known[name] {
 		return
@@ -55,8 +54,7 @@ func (n *Names) listed() string {
 // Unique remembers values, and where they were first seen, and refuses those it has seen.
 type Unique map[string]string
 
-// Check refuses v if it was checked before. Empty values don't count: that
-// they are missing is told elsewhere.
+// Check refuses v if it was checked before. Empty values don't count: another check reports them.
 func (u Unique) Check(at *field.Path, v string) field.ErrorList {
 	if v == "" {
 		return nil

@@ -47,8 +47,7 @@ func amounts(list v1.ResourceList, at *field.Path, names nameRule) field.ErrorLi
 	return errs
 }
 
-// amount wants zero or more; of what can't be divided, integers; and of
-// huge pages, whole pages.
+// amount accepts zero or more; of resources that can't be divided, integers; and of huge pages, whole pages.
 func amount(name v1.ResourceName, q resource.Quantity, at *field.Path) field.ErrorList {
 	if q.Sign() < 0 {
 		return field.ErrorList{field.Invalid(at, q.String(), "must be greater than or equal to 0")}
@@ -72,8 +71,7 @@ func amount(name v1.ResourceName, q resource.Quantity, at *field.Path) field.Err
 	return nil
 }
 
-// requestVersusLimit wants requests not above limits; what can't be
-// overcommitted must have the same limit.
+// requestVersusLimit accepts requests up to the limits; of resources that can't be overcommitted, both must be equal.
 func requestVersusLimit(name v1.ResourceName, r *v1.ResourceRequirements, at *field.Path) field.ErrorList {
 	request := r.Requests[name]
 	limit, ok := r.Limits[name]

@@ -1,6 +1,6 @@
-// Package validation validates the parts of a pod's spec, one topic a file: containers with
-// their ports, environment, mounts, probes and hooks; volumes and claims; security contexts,
-// and what the pod's operating system and host namespaces allow of them; requests and limits.
+// Package validation validates the parts of a pod's spec, one topic a file: containers with their ports, environment,
+// mounts, probes and hooks; volumes and claims; security contexts, and the restrictions that the pod's operating system
+// and host namespaces put on them; requests and limits.
 //
 // Each function returns the errors that it found at the path it was given, or nil.
 package validation
@@ -67,7 +67,7 @@ func Invalid(at *field.Path, v any, messages []string) field.ErrorList {
 	return errs
 }
 
-// present is Invalid for what can't be empty: then the messages say what is missing.
+// present is Invalid for values that can't be empty: then the messages say that the value is required.
 func present(at *field.Path, v string, messages []string) field.ErrorList {
 	if v == "" {
 		return field.ErrorList{field.Required(at, strings.Join(messages, "; "))}

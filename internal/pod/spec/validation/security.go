@@ -161,8 +161,8 @@ func procMount(p *v1.ProcMountType, hostUsers bool, at *field.Path) field.ErrorL
 	return errs
 }
 
-// escalation can't be denied to who has all privileges anyway. An API server knows the
-// capability by that one name only, and takes SYS_ADMIN: so does this.
+// escalation can't be denied to a container that has all privileges anyway. An API server checks for the name
+// CAP_SYS_ADMIN only, and accepts SYS_ADMIN: so does this.
 func escalation(sc *v1.SecurityContext, at *field.Path) field.ErrorList {
 	if sc.AllowPrivilegeEscalation == nil || *sc.AllowPrivilegeEscalation {
 		return nil

@@ -24,7 +24,7 @@ func PersistentSource(s *v1.PersistentVolumeSource, at *field.Path) field.ErrorL
 	return append(errs, namespaces(s, at)...)
 }
 
-// sameAsPods returns the source as a pod would have it, in what both have rules for.
+// sameAsPods returns the source in the form of a pod's volume, for the rules that both share.
 func sameAsPods(s *v1.PersistentVolumeSource) *v1.VolumeSource {
 	out := &v1.VolumeSource{
 		HostPath: s.HostPath, NFS: s.NFS, FC: s.FC, Flocker: s.Flocker, Quobyte: s.Quobyte,
@@ -74,7 +74,7 @@ func withoutNamespace(r *v1.SecretReference) *v1.LocalObjectReference {
 	return &v1.LocalObjectReference{Name: r.Name}
 }
 
-// local checks the path of what a node has (API: "the full path to the volume on the node").
+// local checks the path of a local volume (API: "the full path to the volume on the node").
 func local(s *v1.LocalVolumeSource, at *field.Path) field.ErrorList {
 	switch {
 	case s.Path == "":
@@ -106,8 +106,7 @@ func csi(s *v1.CSIPersistentVolumeSource, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// namespaces checks what a PersistentVolume has to say of what it names, as it is in no namespace
-// itself.
+// namespaces checks the namespaces of the objects that a PersistentVolume refers to, as it is in none itself.
 func namespaces(s *v1.PersistentVolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if d := s.Cinder; d != nil && d.SecretRef != nil {
