@@ -17,16 +17,16 @@ import (
 // signals are the eviction signals that something is kept free for.
 var signals = map[v1.ResourceName]string{v1.ResourceMemory: "memory.available", v1.ResourceEphemeralStorage: "nodefs.available"}
 
-// Allocatable is Node.Allocatable for a node of which no more than this is known.
+// Allocatable is Node.Allocatable for a node with this many CPUs and this much memory, in bytes.
 func Allocatable(k *v1beta1.KubeletConfiguration, cpus int, memory int64) (v1.ResourceList, error) {
 	return Node{CPUs: cpus, Memory: memory}.Allocatable(k)
 }
 
-// Allocatable is how much there is for pods: what is left of the node's capacity
-// without kubeReserved, systemReserved and the hard eviction thresholds
-// (https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/#node-allocatable);
-// of memory also without huge pages, which are set aside from it. CPUs of
-// reservedSystemCPUs stand in for those of the other two. k has its defaults set.
+// Allocatable is the amount of resources for pods: the node's capacity without kubeReserved, systemReserved and the
+// hard eviction thresholds
+// (https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/#node-allocatable); of memory also
+// without huge pages, which are set aside from it. CPUs of reservedSystemCPUs replace those of the other two. k has its
+// defaults set.
 func (n Node) Allocatable(k *v1beta1.KubeletConfiguration) (v1.ResourceList, error) {
 	kube, system, err := Reservations(k)
 	if err != nil {
@@ -77,12 +77,12 @@ func Reservations(k *v1beta1.KubeletConfiguration) (kube, system v1.ResourceList
 	return kube, system, err
 }
 
-// Reserved is what of the node isn't for pods.
+// Reserved is the part of the node's resources that isn't for pods.
 type Reserved struct {
 	// System and Kube are systemReserved and kubeReserved. The CPUs of reservedSystemCPUs, which stand in for those of both, are System's.
 	System v1.ResourceList `json:"system,omitempty"`
 	Kube   v1.ResourceList `json:"kube,omitempty"`
-	// Eviction is what the hard eviction thresholds keep free.
+	// Eviction is the amount that the hard eviction thresholds keep free.
 	Eviction v1.ResourceList `json:"eviction,omitempty"`
 }
 
@@ -138,7 +138,7 @@ func (n Node) cpuLeft(k *v1beta1.KubeletConfiguration, kube, system v1.ResourceL
 	return *resource.NewMilliQuantity(rest, resource.DecimalSI), nil
 }
 
-// left is what is left of a capacity in bytes.
+// left is the rest of a capacity, in bytes, without the reservations and the eviction threshold.
 func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64, kube, system v1.ResourceList) (resource.Quantity, error) {
 	signal := signals[name]
 	evict, err := threshold(signal, k.EvictionHard[signal], capacity)
@@ -156,7 +156,7 @@ func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64,
 // PID is how kubeReserved and systemReserved name a number of processes. Pods request none.
 const PID v1.ResourceName = "pid"
 
-// reserved reads what a setting reserves.
+// reserved reads the resources that a setting reserves.
 func reserved(setting string, values map[string]string) (v1.ResourceList, error) {
 	list := v1.ResourceList{}
 	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, PID} {

@@ -14,11 +14,11 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Node is what a host has in all. Amounts are in bytes.
+// Node is the total of a host's resources. Amounts are in bytes.
 type Node struct {
 	// CPUs are those that are online.
 	CPUs int
-	// Memory and Swap are what the kernel manages.
+	// Memory and Swap are the kernel's totals.
 	Memory, Swap int64
 	// HugePages are set aside, by their resource: hugepages-2Mi. Sizes of which there are none are at 0.
 	HugePages map[v1.ResourceName]int64
@@ -26,8 +26,8 @@ type Node struct {
 	Storage int64
 }
 
-// Read looks at the host whose file system is at root ("/"). storage is a path on
-// the file system that pods' files are on; empty leaves it out.
+// Read reads the resources of the host whose file system is at root ("/"). storage is a path on the file system that
+// pods' files are on; empty leaves it out.
 func Read(root, storage string) (Node, error) {
 	n := Node{CPUs: cpus(root), HugePages: map[v1.ResourceName]int64{}}
 	var err error
@@ -47,7 +47,7 @@ func Read(root, storage string) (Node, error) {
 	}
 	var st unix.Statfs_t
 	err = unix.Statfs(storage, &st)
-	// What doesn't exist yet will be made on the file system of what does.
+	// A path that doesn't exist yet will be made on the file system of its nearest existing parent.
 	for at := storage; errors.Is(err, unix.ENOENT) && at != filepath.Dir(at); {
 		at = filepath.Dir(at)
 		err = unix.Statfs(at, &st)
@@ -70,7 +70,7 @@ func cpus(root string) int {
 	return runtime.NumCPU() // a host that hides /sys
 }
 
-// Capacity is what the node has in all, as the API counts it. Swap is no resource.
+// Capacity is the node's capacity in the API's form. Swap is no resource.
 func (n Node) Capacity() v1.ResourceList {
 	list := v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewQuantity(int64(n.CPUs), resource.DecimalSI),

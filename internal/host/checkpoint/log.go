@@ -14,20 +14,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// Log is a file of records by name for who has many of them, of which few change at a time. Each write appends one line, which
-// Seal has made of the records that changed; of a name the newest counts. A write that a crash cut short never was. It is not
-// safe for concurrent use.
+// Log is a file of many records by name, of which few change at a time. Each write appends one line, which Seal has
+// made of the changed records; of a name the newest counts. A write that a crash cut short is ignored. It is not safe
+// for concurrent use.
 type Log struct {
 	path    string
 	version int
-	// size is how large the file is, whole how large what counts was when it was read or replaced; size is negative if that isn't known, so that
-	// nothing can be appended.
+	// size is the file's size; negative if it couldn't be found out, so that nothing can be appended. whole is the size
+	// of the records that counted when the file was read or replaced.
 	size, whole int64
 	// refused is set once the file turned out to be a newer version's.
 	refused error
 }
 
-// outgrown is how much more than what counts a file may have. A smaller file isn't worth a replacement.
+// outgrown is how much larger than its current records a file may be. A smaller file isn't worth a replacement.
 const outgrown = 256 << 10
 
 // NewLog returns the log at a path, of records of this version.
@@ -46,7 +46,7 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 		return nil, err
 	}
 	records, damage := map[string]json.RawMessage{}, error(nil)
-	good := text[:bytes.LastIndexByte(text, '\n')+1] // without what the last write, which was cut short, has left
+	good := text[:bytes.LastIndexByte(text, '\n')+1] // without the rest of the last write, which was cut short
 	for rest, number := good, 1; len(rest) > 0; number++ {
 		line, after, _ := bytes.Cut(rest, []byte("\n"))
 		rest = after
@@ -86,10 +86,10 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 // Outgrown reports whether the log has to be replaced before anything can be appended, or is mostly outdated.
 func (l *Log) Outgrown() bool { return l.size < 0 || l.size > 2*l.whole+outgrown }
 
-// Size is how large the file is in bytes; negative if that isn't known, and the log is Outgrown.
+// Size is the size of the file in bytes; negative if it couldn't be found out, and the log is Outgrown.
 func (l *Log) Size() int64 { return l.size }
 
-// Outgrow has the log replaced by the next write, so that nothing is left of what doesn't count any more.
+// Outgrow makes the next write replace the log, so that no outdated record is left.
 func (l *Log) Outgrow() { l.size = -1 }
 
 // Append writes records that changed; one that is nil is removed. They survive a loss of power once it returned nil. After an error what was there
@@ -108,7 +108,7 @@ func (l *Log) Append(changed map[string]json.RawMessage) error {
 	return nil
 }
 
-// appendTo appends to a file of a size, and returns that of now; it is negative if that isn't known.
+// appendTo appends to a file of the given size, and returns the new size; negative if it can't be found out.
 func appendTo(path string, line []byte, size int64) (int64, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -119,7 +119,7 @@ func appendTo(path string, line []byte, size int64) (int64, error) {
 		return -1, errors.Join(errors.New("somebody else has changed it"), err)
 	}
 	if _, err := f.Write(line); err != nil {
-		// What was written of it is taken back: the next one then takes room for itself alone, a replacement for all there is.
+		// The partial write is undone: the next one then needs room for itself alone, a replacement for all records.
 		if failed := f.Truncate(size); failed != nil {
 			return -1, errors.Join(err, failed)
 		}
@@ -131,8 +131,8 @@ func appendTo(path string, line []byte, size int64) (int64, error) {
 	return size + int64(len(line)), nil
 }
 
-// Replace writes all records there are, in place of what the log had. They survive a loss of power once it returned nil; after an error what
-// was there counts.
+// Replace writes all records, in place of the log's content. They survive a loss of power once it returned nil; after
+// an error the old content counts.
 func (l *Log) Replace(all map[string]json.RawMessage) error {
 	if l.refused != nil {
 		return l.refused

@@ -26,8 +26,8 @@ func Version(text []byte) (int, error) {
 	return head.Version, err
 }
 
-// CheckVersion reads the version that a file's text names. The error wraps ErrNewer if
-// that is beyond the newest that is known: the rest may be of any shape then.
+// CheckVersion reads the version that a file's text names. The error wraps ErrNewer if that is later than newest: the
+// rest may be of any shape then.
 func CheckVersion(text []byte, newest int) error {
 	version, err := Version(text)
 	if err == nil && version > newest {
@@ -58,8 +58,8 @@ func Seal(version int, v any) ([]byte, error) {
 	return json.Marshal(content{Version: version, Sum: Sum(data), Data: data})
 }
 
-// Open reads what Seal made of a value of the same version into v. The error wraps
-// ErrNewer for one of a newer version; after any error v may be filled in part.
+// Open decodes a text of Seal with the same version into v. The error wraps ErrNewer for one of a newer version; after
+// any error v may be filled in part.
 func Open(text []byte, version int, v any) error {
 	if err := CheckVersion(text, version); err != nil {
 		return err
@@ -77,9 +77,9 @@ func Open(text []byte, version int, v any) error {
 	return json.Unmarshal(c.Data, v)
 }
 
-// ReadFile reads what WriteFile wrote at path into v. found is false if there is nothing, or nothing that can be used: then
-// the error says why, and v may be filled in part. A file that can't be understood has been renamed to end in ".corrupt"; one of a newer version
-// (ErrNewer) is left alone.
+// ReadFile reads a file of WriteFile at path into v. found is false if there is no file, or it can't be used: then the
+// error says why, and v may be filled in part. A corrupt file has been renamed to end in ".corrupt"; one of a newer
+// version (ErrNewer) is left alone.
 func ReadFile(path string, version int, v any) (found bool, err error) {
 	Sweep(path)
 	text, err := os.ReadFile(path)
@@ -115,8 +115,8 @@ func SetAside(path string) (aside string, err error) {
 	return aside, os.Rename(path, aside)
 }
 
-// Sweep removes what atomicfile's writes of a file left behind that were cut short.
-// At worst it stays, which harms nothing.
+// Sweep removes temporary files that atomicfile's interrupted writes left behind. If that fails they stay, which harms
+// nothing.
 func Sweep(path string) {
 	dir, prefix := filepath.Dir(path), "."+filepath.Base(path)+".tmp-"
 	entries, err := os.ReadDir(dir)

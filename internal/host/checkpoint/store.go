@@ -1,12 +1,11 @@
-// Package checkpoint keeps small records of pods on disk: what has to outlive the agent and
-// can't be read off what runs. Each is one file that is replaced as a whole:
+// Package checkpoint keeps small records of pods on disk: the state that has to outlive the agent and can't be read
+// from running containers. Each is one file that is replaced as a whole:
 //
-//	DIR/UID/KIND.json    {"version":1,"sum":"sha256:...","data":...}
+// DIR/UID/KIND.json {"version":1,"sum":"sha256:...","data":...}
 //
-// It also has what all files that keep state across restarts share: each names its format's
-// version and the sum of its content. One of a newer version is left alone, a damaged one is
-// moved aside, and one of an older version is read. Whoever raises a version goes on reading
-// those before, and UPGRADING.md has a line for each.
+// It also has the format that all files with state across restarts share: each names its format's version and the sum
+// of its content. One of a newer version is left alone, a damaged one is moved aside, and one of an older version is
+// read. A change that raises a version keeps reading the earlier ones, and UPGRADING.md has a line for each.
 package checkpoint
 
 import (
@@ -48,17 +47,16 @@ func New(dir string) *Store {
 // for the disk, and thousands of pods may come at once; disks aren't faster with more.
 const atOnce = 16
 
-// turn waits for a place at the disk, and returns what gives it back.
+// turn waits for its turn to use the disk, and returns the function that ends it.
 func (s *Store) turn() (done func()) {
 	s.turns <- struct{}{}
 	return func() { <-s.turns }
 }
 
-// Load reads what was saved last as the pod's record of this kind into v, a
-// pointer for encoding/json. found is false if there is nothing, or nothing that
-// can be used: then the error says why, for a person, and v may be filled in part.
-// A record that can't be understood has been renamed to end in ".corrupt" (in place of an older
-// one); one of a newer version (ErrNewer) is left alone, and Save refuses to replace it.
+// Load reads the pod's newest saved record of this kind into v, a pointer for encoding/json. found is false if there is
+// no record, or it can't be used: then the error says why, for a person, and v may be filled in part. A corrupt record
+// has been renamed to end in ".corrupt" (in place of an older one); one of a newer version (ErrNewer) is left alone,
+// and Save refuses to replace it.
 func (s *Store) Load(uid types.UID, kind string, v any) (found bool, err error) {
 	path, err := s.path(uid, kind)
 	if err != nil {
@@ -113,10 +111,9 @@ func setAside(path string, why error) error {
 	return fmt.Errorf("the pod's record %s is corrupt and isn't used: %w; it was renamed to %s", path, why, aside)
 }
 
-// Save replaces the pod's record of this kind by v in JSON, as a whole. If it is
-// durable, it survives a loss of power once Save has returned; otherwise only the
-// agent's death, and after a loss of power it may be old, corrupt or missing. On error the old record
-// is what counts, unless the new one is in place but couldn't be made durable.
+// Save replaces the pod's record of this kind by v in JSON, as a whole. If it is durable, it survives a loss of power
+// once Save has returned; otherwise only the agent's death, and after a loss of power it may be old, corrupt or
+// missing. On error the old record counts, unless the new one is in place but couldn't be made durable.
 func (s *Store) Save(uid types.UID, kind string, v any, durable bool) error {
 	path, err := s.path(uid, kind)
 	if err != nil {

@@ -31,7 +31,7 @@ func (h AppArmor) Enabled() bool {
 	return err == nil && strings.HasPrefix(string(text), "Y")
 }
 
-// Loaded reports whether a profile of this name is loaded, in whatever mode.
+// Loaded reports whether a profile of this name is loaded, in any mode.
 func (h AppArmor) Loaded(profile string) (bool, error) {
 	f, err := os.Open(h.sys("kernel/security/apparmor/profiles"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Listener is a socket of this network namespace that takes what comes to its port.
+// Listener is a socket of this network namespace that receives connections or packets for its port.
 type Listener struct {
 	Protocol v1.Protocol
 	// Address is unspecified where it listens on all of the host's addresses.
@@ -31,7 +31,7 @@ func Listeners(proc string) ([]Listener, error) {
 	for _, table := range []struct {
 		name     string
 		protocol v1.Protocol
-		// state is that of a socket that takes what comes: TCP_LISTEN, and for UDP TCP_CLOSE, which isn't connected.
+		// state is the state of a socket that receives: TCP_LISTEN, and for UDP TCP_CLOSE, which isn't connected.
 		state string
 	}{{"tcp", v1.ProtocolTCP, "0A"}, {"tcp6", v1.ProtocolTCP, "0A"}, {"udp", v1.ProtocolUDP, "07"}, {"udp6", v1.ProtocolUDP, "07"}} {
 		list, err := listenersOf(filepath.Join(proc, "net", table.name), table.protocol, table.state)
@@ -89,7 +89,7 @@ func endpoint(text string) (netip.Addr, uint16, error) {
 type Process struct {
 	PID  int
 	Name string
-	// Cgroups is what /proc/PID/cgroup says.
+	// Cgroups is the text of /proc/PID/cgroup.
 	Cgroups string
 }
 

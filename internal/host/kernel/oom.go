@@ -26,7 +26,7 @@ type OOMKill struct {
 	Limit bool
 }
 
-// Log reads what the kernel logs from when it was opened on.
+// Log reads the kernel's log from the time when it was opened.
 type Log struct{ file *os.File }
 
 // OpenLog opens the kernel's log, usually LogDevice, at its end.
@@ -44,8 +44,8 @@ func OpenLog(device string) (*Log, error) {
 // longestRecord is more than a record of the kernel's log can have, in bytes.
 const longestRecord = 8 << 10
 
-// OOMKills calls told for each process that is killed for want of memory until ctx ends, and closes the log. It calls missed when the kernel has
-// overwritten what wasn't read yet. It returns an error if it can't read on.
+// OOMKills calls told for each process that the OOM killer kills until ctx ends, and closes the log. It calls missed
+// when the kernel has overwritten unread records. It returns an error if it can't read on.
 func (l *Log) OOMKills(ctx context.Context, told func(OOMKill), missed func()) error {
 	defer l.file.Close()
 	// A read that has begun ends by that, without closing what another goroutine reads.
@@ -74,12 +74,13 @@ func oomKills(ctx context.Context, log io.Reader, told func(OOMKill), missed fun
 	}
 }
 
-// killedForMemory is the line that the kernel writes for each process that it kills, whatever else it says before: the details
-// (oom-kill:constraint=...) are left out when there is much to log. Before Linux 5.1 it said "Kill process".
+// killedForMemory is the line that the kernel writes for each process that it kills. It needs none of the lines before:
+// the details (oom-kill:constraint=...) are left out when there is much to log. Before Linux 5.1 it said "Kill
+// process".
 var killedForMemory = regexp.MustCompile(`^(Memory cgroup out|Out) of memory(?: \([a-z_]+\))?: Kill(?:ed)? process (\d+) \((.*)\),? (?:total-vm:|score )`)
 
-// parseOOMKill reads a record, "PRIORITY,SEQUENCE,TIME,FLAGS;TEXT" and lines of properties. What processes write into the kernel's log isn't
-// the kernel's: it has a facility, which they can't leave out.
+// parseOOMKill reads a record, "PRIORITY,SEQUENCE,TIME,FLAGS;TEXT" and lines of properties. Records that processes
+// write into the kernel's log don't count: they have a facility, which processes can't leave out.
 func parseOOMKill(record []byte) (OOMKill, bool) {
 	head, text, _ := bytes.Cut(record, []byte(";"))
 	text, _, _ = bytes.Cut(text, []byte("\n"))

@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Flag is a kernel setting and what it has to be.
+// Flag is a kernel setting and its required value.
 type Flag struct{ Name, Want string }
 
-// Wanted are what the kubelet wants, as hardening guides list them (CIS Kubernetes
-// Benchmark 4.2.6, the kubelet's own sysctl.d files): memory is promised freely, the OOM
-// killer is used, a kernel that is broken reboots after 10 s, and containers have enough keys.
+// Wanted are the kubelet's kernel settings, as hardening guides list them (CIS Kubernetes Benchmark 4.2.6, the
+// kubelet's own sysctl.d files): memory is overcommitted, the OOM killer is used, a broken kernel reboots after 10 s,
+// and containers have enough keys.
 func Wanted() []Flag {
 	return []Flag{
 		{"vm.overcommit_memory", "1"},

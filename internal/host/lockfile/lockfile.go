@@ -22,7 +22,7 @@ const Name = "deckhand.lock"
 type HeldError struct {
 	// Path is the lock file.
 	Path string
-	// PID is the process that holds it; 0 when that isn't known.
+	// PID is the process that holds it; 0 if the file doesn't say.
 	PID int
 }
 
@@ -65,8 +65,8 @@ func Acquire(rootDir string) (*Lock, error) {
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	l := &Lock{file: f}
-	// The number is for the message to who is refused, no more: on a full disk the lock holds all the
-	// same, and who frees space there has to be able to start.
+	// The number only serves the message of a refused process: on a full disk the lock holds without it, and a process
+	// that frees space there has to be able to start.
 	_ = l.write(strconv.Itoa(os.Getpid()) + "\n")
 	return l, nil
 }

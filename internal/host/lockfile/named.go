@@ -28,17 +28,16 @@ type Named struct {
 	watch *watch
 }
 
-// errReplaced says that the file isn't at its path any more: whoever comes next would
-// lock another one.
+// errReplaced is the error for a lock file that was removed or replaced: the next process would lock another one.
 var errReplaced = errors.New("the file was replaced")
 
-// AcquireNamed takes the lock (flock(2)) of the file at path, which is made if it isn't
-// there; its directory has to be. What is in the file stays. If another process holds the
-// lock, that is logged once, and AcquireNamed waits until it is free or ctx ends.
+// AcquireNamed takes the lock (flock(2)) of the file at path, which is made if it isn't there; its directory has to
+// exist. The file's content stays. If another process holds the lock, that is logged once, and AcquireNamed waits until
+// it is free or ctx ends.
 //
-// A flock that waits can't be broken off from Go. So it is tried without waiting, again
-// when inotify reports that somebody has closed the file. The kernel reports that a moment
-// before it drops the lock, hence the few tries after an event.
+// A waiting flock can't be interrupted from Go. So it is tried without waiting, again when inotify reports that a
+// process has closed the file. The kernel reports that a moment before it drops the lock, hence the few tries after an
+// event.
 func AcquireNamed(ctx context.Context, path string, log logr.Logger) (*Named, error) {
 	logged := false
 	held := func() {
@@ -90,7 +89,7 @@ func openNamed(path string) (*Named, error) {
 func (n *Named) acquire(ctx context.Context, held func()) error {
 	pause := soon
 	for {
-		// What happened until here isn't contention; all that comes after the lock is.
+		// Events before the lock aren't contention; all later ones are.
 		if err := n.watch.drain(); err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch learns from inotify(7) what becomes of one open file. The kernel keeps what
-// nobody asks for, up to fs.inotify.max_queued_events.
+// watch receives the events of one open file from inotify(7). The kernel queues unread ones, up to
+// fs.inotify.max_queued_events.
 type watch struct{ inotify *os.File }
 
 const watched = unix.IN_OPEN | unix.IN_CLOSE | unix.IN_ATTRIB | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF
@@ -26,7 +26,7 @@ func newWatch(f *os.File) (*watch, error) {
 		return nil, fmt.Errorf("watch it: %w", err)
 	}
 	w := &watch{os.NewFile(uintptr(fd), "inotify")}
-	// This very file, whatever is at its path by now.
+	// This very file, even if another one is at its path by now.
 	if _, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), watched); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch it: %w", err), w.close())
 	}
@@ -35,8 +35,8 @@ func newWatch(f *os.File) (*watch, error) {
 
 func (w *watch) close() error { return w.inotify.Close() }
 
-// wait returns what has happened, as inotify's bits, as soon as something has; 0 if
-// nothing does within timeout, unless that is 0 as well. It ends with ctx.
+// wait returns the next events, as inotify's bits; 0 if there are none within timeout, unless that is 0 as well. It
+// ends with ctx.
 func (w *watch) wait(ctx context.Context, timeout time.Duration) (uint32, error) {
 	var deadline time.Time
 	if timeout > 0 {
@@ -73,7 +73,7 @@ func events(buffer []byte) (bits uint32) {
 	return bits
 }
 
-// drain forgets what has happened.
+// drain drops the queued events.
 func (w *watch) drain() error {
 	raw, err := w.inotify.SyscallConn()
 	if err != nil {

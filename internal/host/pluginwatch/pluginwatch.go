@@ -1,6 +1,8 @@
-// Package pluginwatch finds the plugins that announce themselves by a socket in the directory plugins_registry: it asks each what it
-// is, hands it to who uses plugins of its type, and tells it what became of that (k8s.io/kubelet/pkg/apis/pluginregistration/v1,
-// https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/ and the CSI and DRA drivers').
+// Package pluginwatch finds plugins by their sockets in the directory plugins_registry. It asks each for its type and
+// name, passes it to the handler for plugins of its type, and reports the result to the plugin
+// (k8s.io/kubelet/pkg/apis/pluginregistration/v1,
+// https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/, and the documentation of
+// CSI and DRA drivers).
 package pluginwatch
 
 import (
@@ -28,7 +30,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 )
 
-// Registration is what a plugin says of itself.
+// Registration is a plugin's description of itself.
 type Registration struct {
 	// Type is CSIPlugin, DRAPlugin or DevicePlugin; Name is unique among plugins of the type.
 	Type, Name string
@@ -46,7 +48,7 @@ type Handler interface {
 	Gone(r Registration)
 }
 
-// Config is what a Watcher is built from. Every field is needed.
+// Config configures a Watcher. Every field is required.
 type Config struct {
 	// Dir is watched with all directories in it. Only root can write to it.
 	Dir string
@@ -97,7 +99,7 @@ type follower struct {
 // errUnused says that nobody uses plugins of this type.
 var errUnused = errors.New("plugins of this type aren't used")
 
-// Run watches until ctx ends. The plugins that are registered then aren't told to be gone.
+// Run watches until ctx ends. Plugins that are registered then stay so: their handlers aren't called.
 func (w *Watcher) Run(ctx context.Context) error {
 	watcher, err := filewatch.Open(func(t filewatch.Trail) { t.Tree(w.conf.Dir, counts) })
 	if err != nil {
@@ -125,7 +127,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 				arm()
 			case e.Op == filewatch.Deleted || e.Op == filewatch.MovedAway:
 				if f := followers[filepath.Join(e.Dir, e.Name)]; f != nil {
-					f.identity = identity{} // what has the name by now is another one
+					f.identity = identity{} // a file of this name is another one by now
 				}
 			}
 		}
@@ -174,7 +176,7 @@ func (w *Watcher) look(ctx context.Context, running *sync.WaitGroup, followers m
 // sockets are those in the directory and below, by path.
 func sockets(dir string) map[string]identity {
 	found := map[string]identity{}
-	// What can't be read has just been removed, or is reported by the watch.
+	// A directory that can't be read has just been removed, or the watch reports it.
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type() != fs.ModeSocket || !counts(d.Name()) {
 			return nil
@@ -218,7 +220,8 @@ func (w *Watcher) follow(ctx, agent context.Context, path string) {
 	}
 }
 
-// register asks the plugin what it is, has it registered, and tells it so. failed is how often that went wrong before.
+// register asks the plugin for its registration, passes it to the handler, and reports the result to the plugin. failed
+// is the number of failed tries before.
 func (w *Watcher) register(ctx, agent context.Context, path string, failed int) (Registration, error) {
 	release, err := w.asking.Acquire(ctx, -failed)
 	if err != nil {

@@ -27,7 +27,7 @@ const (
 	minWatchdog = time.Second
 )
 
-// What the service manager sets for its service.
+// The environment variables that the service manager sets for its service.
 const (
 	socketVariable      = "NOTIFY_SOCKET"
 	watchdogVariable    = "WATCHDOG_USEC"
@@ -48,10 +48,9 @@ type Notifier struct {
 	watchdog time.Duration
 }
 
-// New reads what the service manager wants from the environment, by way of lookup,
-// and takes it out of there with unset: a child that found NOTIFY_SOCKET could speak
-// for this program. os.Getenv and os.Unsetenv fit. An error says what in the
-// environment can't be understood.
+// New reads the service manager's variables from the environment by calling lookup, and removes them with unset: a
+// child that found NOTIFY_SOCKET could speak for this program. os.Getenv and os.Unsetenv fit. An error names the
+// variable that is invalid.
 func New(lookup func(name string) string, unset func(name string) error) (*Notifier, error) {
 	n := &Notifier{socket: lookup(socketVariable)}
 	period, pid := lookup(watchdogVariable), lookup(watchdogPIDVariable)

@@ -53,9 +53,8 @@ func RaiseOpenFiles(n uint64) (got uint64, err error) {
 	return got, fmt.Errorf("the agent can have %d files open at once, not %d: %s, or lower maxOpenFiles", got, n, why)
 }
 
-// raise sets the limits of this process to those wanted, unless the soft one that it
-// has is as good, and returns what the soft one is. One file less is as good: it is
-// what Go leaves, and children aren't to get other limits for a single file.
+// raise sets the limits of this process to wanted, unless its soft limit is as good, and returns the soft limit. One
+// file less is as good: Go leaves it so, and children shouldn't get other limits for a single file.
 func raise(now, wanted unix.Rlimit) (uint64, error) {
 	if now.Cur >= wanted.Cur || now.Cur == wanted.Cur-1 {
 		return now.Cur, nil

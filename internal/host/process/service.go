@@ -2,11 +2,10 @@ package process
 
 import "sync"
 
-// Service is the agent as the service manager knows it: it starts, it is up, it ends. A
-// reload may come at any time, and is over with the same word that says that the agent is up.
-// Said too early, that word has units started that need the agent, and watchdog notifications asked
-// for that nobody gives yet. So a reload is reported in full only while the agent is up.
-// Its methods may be called concurrently.
+// Service reports the agent's state to the service manager: it starts, it is up, it ends. A reload may come at any
+// time, and ends with the same message that reports that the agent is up. Sent too early, that message would start
+// units that need the agent, and would make the service manager expect watchdog notifications. So a reload is reported
+// in full only while the agent is up. Its methods may be called concurrently.
 type Service struct {
 	manager *Notifier
 

@@ -10,7 +10,7 @@ import (
 // Tick is the unit of times in /proc/PID/stat: USER_HZ is 100 on every architecture that Go knows.
 const Tick = time.Second / 100
 
-// Stat is what the kernel says of a process or thread (proc_pid_stat(5)).
+// Stat is the kernel's state of a process or thread (proc_pid_stat(5)).
 type Stat struct {
 	// State is a letter: 'Z' for a zombie, 'D' for uninterruptible sleep.
 	State  byte

@@ -43,7 +43,7 @@ func (n *Notifier) Watchdog(ctx context.Context, healthy func(context.Context) e
 	}
 }
 
-// watch is what Watchdog knows between two looks.
+// watch is Watchdog's state between two checks.
 type watch struct {
 	notifier *Notifier
 	healthy  func(context.Context) error

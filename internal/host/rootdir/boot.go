@@ -12,14 +12,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// bootID is what the kernel calls a boot: a random UUID (random(4)).
+// bootID matches the kernel's ID of a boot: a random UUID (random(4)).
 var bootID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// ForgetEarlierBoot removes what a reboot made untrue: containerd's state, the
-// shims' sockets and the pods' reserved addresses. It reports whether there was
-// an earlier boot. Other programs keep such state in /run, which a reboot
-// clears; ours is under Root so that one directory holds all. inUse says that
-// something runs by the state: then it is of this boot, whatever that is called.
+// ForgetEarlierBoot removes state that a reboot made untrue: containerd's state, the shims' sockets and the pods'
+// reserved addresses. It reports whether there was an earlier boot. Other programs keep such state in /run, which a
+// reboot clears; ours is under Root so that one directory holds all. inUse is true if processes run by the state: then
+// it is of this boot, even if the boot's ID has changed.
 func (l Runtime) ForgetEarlierBoot(inUse bool) (bool, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -52,7 +51,7 @@ func (l Runtime) forgetUnless(boot string, inUse bool) (bool, error) {
 	return rebooted, atomicfile.Write(l.BootID(), []byte(boot), 0o600)
 }
 
-// empty removes what is in dir; no mount can be there yet in this boot.
+// empty removes the content of dir; no mount can be there yet in this boot.
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,10 +1,10 @@
-// Package rootdir names what is below --root-dir, and makes it: the kubelet's directories, which
-// plugins, CSI drivers and monitoring know by these names (Layout), and the embedded runtime's
-// (Runtime). There is one root directory per agent, so that two agents share nothing on disk.
+// Package rootdir names the directories below --root-dir, and makes them: the kubelet's, which plugins, CSI drivers and
+// monitoring find by these names (Layout), and the embedded runtime's (Runtime). There is one root directory per agent,
+// so that two agents share nothing on disk.
 //
-// The kubelet's names are documented (https://kubernetes.io/docs/reference/node/kubelet-files);
-// the modes are those that a kubelet 1.36 gives them. What else is deckhand's alone
-// (journal, image records, ...) is named and made by the packages that own it.
+// The kubelet's names are documented (https://kubernetes.io/docs/reference/node/kubelet-files); the modes are those
+// that a kubelet 1.36 gives them. Directories of deckhand alone (journal, image records, ...) are named and made by the
+// packages that own them.
 package rootdir
 
 import (
@@ -62,7 +62,7 @@ func (l Layout) PodResources() string { return filepath.Join(l.Root, podResource
 // DevicePlugins has the socket that device plugins register at, and their own.
 func (l Layout) DevicePlugins() string { return filepath.Join(l.Root, devicePlugins) }
 
-// Checkpoints has what outlives the agent.
+// Checkpoints holds the records that outlive the agent.
 func (l Layout) Checkpoints() string { return filepath.Join(l.Root, checkpoints) }
 
 const (

@@ -83,8 +83,8 @@ func makeBelow(root *os.File, name string, mode fs.FileMode) error {
 	return f.Chmod(info.Mode() &^ othersWrite)
 }
 
-// openOrMake opens a directory: what is looked at and changed next is what was opened,
-// whatever becomes of its name. made says that it wasn't there before.
+// openOrMake opens a directory, so that later checks and changes concern the opened one even if its name is replaced.
+// made is true if it didn't exist before.
 func openOrMake(at int, path string, mode fs.FileMode, flags int) (f *os.File, made bool, err error) {
 	err = unix.Mkdirat(at, path, uint32(mode))
 	if err != nil && !errors.Is(err, unix.EEXIST) {

@@ -12,7 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
 )
 
-// system are directories that no agent may have for its own, whatever is in them (hier(7)).
+// system are directories that no agent may have for its own, empty or not (hier(7)).
 var system = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/media", "/mnt", "/opt", "/proc",
 	"/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/libexec", "/usr/local", "/usr/local/bin", "/usr/sbin", "/usr/share", "/usr/src",
 	"/var", "/var/cache", "/var/lib", "/var/local", "/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool", "/var/tmp"}
@@ -31,11 +31,11 @@ func IsSystem(path string) bool {
 	})
 }
 
-// harmless is what may be in a directory that nobody else uses: what a person puts there for an agent to come, the lock of
-// one that only looked, a new disk's own directory.
+// harmless are the files that may be in a directory that is otherwise unused: images that a person provides for a new
+// agent, the lock of a process that only checked, a new disk's own directory.
 var harmless = []string{"images", lockfile.Name, "lost+found"}
 
-// prepared is what a person, or kubeadm, may also have put into the root directory of an agent to come.
+// prepared are the files that a person, or kubeadm, may also have put into the root directory of a new agent.
 var prepared = []string{".dockercfg", "bootstrap-kubeconfig", "config.json", "config.yaml", "containerd", "instance-config.yaml", "kubeadm-flags.env", "kubeconfig", "pki", "seccomp"}
 
 // Refuse returns an error for a root directory that isn't an agent's: a directory of the system, or one with files of

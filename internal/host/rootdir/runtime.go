@@ -16,7 +16,7 @@ import (
 // 108 bytes with the closing zero (unix(7)).
 const maxSocketPath = 107
 
-// runBase holds one directory per root directory for what has to have a short path.
+// runBase holds one directory per root directory, for sockets that need a short path.
 const runBase = "/run/deckhand"
 
 // Runtime is the tree under one root directory. Root is absolute and clean.
@@ -57,7 +57,7 @@ func (l Runtime) Containerd() string { return filepath.Join(l.Root, "containerd"
 // Config is containerd's generated configuration.
 func (l Runtime) Config() string { return filepath.Join(l.Containerd(), "config.toml") }
 
-// Log is what containerd prints.
+// Log is containerd's log file.
 func (l Runtime) Log() string { return filepath.Join(l.Containerd(), "containerd.log") }
 
 // Store is containerd's persistent root: images, snapshots, metadata.
@@ -69,8 +69,8 @@ func (l Runtime) State() string { return filepath.Join(l.Containerd(), "state") 
 // RuncRoot is where runc keeps the state of containers.
 func (l Runtime) RuncRoot() string { return filepath.Join(l.State(), "runc") }
 
-// Below State and Store: where containerd's task service and its CRI keep what
-// is of one container or sandbox, in a directory of its ID.
+// Below State and Store: the directories where containerd's task service and its CRI plugin keep the state of one
+// container or sandbox, named by its ID.
 const (
 	tasks     = "io.containerd.runtime.v2.task/k8s.io"
 	sandboxes = "io.containerd.grpc.v1.cri/sandboxes"
@@ -145,9 +145,8 @@ func (l Runtime) Hash() string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// Claim makes the root directory and writes the marker, which lets a teardown
-// remove the directory. A directory with someone else's files gets no marker. Whoever
-// first writes under Root has to call it before.
+// Claim makes the root directory and writes the marker, which lets a teardown remove the directory. A directory with
+// someone else's files gets no marker. It has to be called before the first write under Root.
 func (l Runtime) Claim() error {
 	if err := os.MkdirAll(l.Root, 0o755); err != nil {
 		return fmt.Errorf("root directory: %w", err)

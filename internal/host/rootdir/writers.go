@@ -10,10 +10,11 @@ import (
 	"syscall"
 )
 
-// Invoker is who started the agent through sudo; -1 for nobody. They are root already, so what is theirs is as good as root's.
+// Invoker is the user that started the agent through sudo; -1 for none. They are root already, so their files are as
+// good as root's.
 type Invoker struct{ UID, GID int }
 
-// InvokerOf reads what sudo(8) says in the environment.
+// InvokerOf reads sudo(8)'s variables from the environment.
 func InvokerOf(getenv func(string) string) Invoker {
 	id := func(name string) int {
 		if n, err := strconv.ParseUint(getenv(name), 10, 31); err == nil {
