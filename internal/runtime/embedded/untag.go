@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,20 +27,20 @@ const (
 // Untag removes names of images, in full as the CRI has them. The images stay if they have others. It returns when the CRI
 // doesn't list the names any more.
 func Untag(ctx context.Context, conn grpc.ClientConnInterface, names []string) error {
-	ctx, cancel := context.WithTimeout(ctx, noticed)
+	ctx, cancel := withinNotice(ctx)
 	defer cancel()
-	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	client := images.NewImagesClient(conn)
 	list, err := client.List(ctx, &images.ListImagesRequest{})
 	if err != nil {
 		return fmt.Errorf("list the images: %w", err)
 	}
-	for _, img := range list.GetImages() {
-		if !slices.Contains(names, archives.Canonical(img.GetName())) {
-			continue
+	for _, name := range names {
+		written, err := completed(ctx, conn, list.GetImages(), name)
+		if err != nil {
+			return err
 		}
-		if _, err := client.Delete(ctx, &images.DeleteImageRequest{Name: img.GetName()}); err != nil && status.Code(err) != codes.NotFound {
-			return fmt.Errorf("remove the name %s: %w", img.GetName(), err)
+		if err := deleteNames(ctx, client, written); err != nil {
+			return err
 		}
 	}
 	is := func(name string) bool { return slices.Contains(names, name) }
@@ -54,9 +55,8 @@ func Untag(ctx context.Context, conn grpc.ClientConnInterface, names []string) e
 // Tag gives the image with the ID the name target, in full. names are others that the CRI has of it. Another image
 // that had the name loses it. It returns when the CRI finds it by the name.
 func Tag(ctx context.Context, conn grpc.ClientConnInterface, id string, names []string, target string) error {
-	ctx, cancel := context.WithTimeout(ctx, noticed)
+	ctx, cancel := withinNotice(ctx)
 	defer cancel()
-	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	client := images.NewImagesClient(conn)
 	list, err := client.List(ctx, &images.ListImagesRequest{})
 	if err != nil {
@@ -66,36 +66,54 @@ func Tag(ctx context.Context, conn grpc.ClientConnInterface, id string, names []
 	if source == nil {
 		return fmt.Errorf("containerd doesn't have image %s any more", id)
 	}
-	var otherwise []*images.Image
-	known := false
-	for _, i := range list.GetImages() {
-		if i.GetName() == target {
-			known = true
-		} else if archives.Canonical(i.GetName()) == target {
-			otherwise = append(otherwise, i)
-		}
-	}
-	// The CRI lists a name that an archive, or ctr, has written otherwise as the target, but doesn't find the image by
-	// that. It lists it for as long as it runs, unless the image has had the name in full.
-	if len(otherwise) > 0 && !known {
-		if err := giveName(ctx, client, target, otherwise[0].GetTarget(), false); err != nil {
-			return err
-		}
-		if err := awaitStatus(ctx, conn, target, func(i *cri.Image) bool { return i != nil }); err != nil {
-			return err
-		}
-		known = true
-	}
-	if err := giveName(ctx, client, target, source.GetTarget(), known); err != nil {
+	written, err := completed(ctx, conn, list.GetImages(), target)
+	if err != nil {
 		return err
 	}
-	for _, i := range otherwise {
-		_, err := client.Delete(ctx, &images.DeleteImageRequest{Name: i.GetName()})
-		if err != nil && status.Code(err) != codes.NotFound {
-			return fmt.Errorf("remove the name %s: %w", i.GetName(), err)
-		}
+	if err := giveName(ctx, client, target, source.GetTarget(), len(written) > 0); err != nil {
+		return err
+	}
+	written = slices.DeleteFunc(written, func(name string) bool { return name == target })
+	if err := deleteNames(ctx, client, written); err != nil {
+		return err
 	}
 	return awaitStatus(ctx, conn, target, func(i *cri.Image) bool { return i.GetId() == id })
+}
+
+// withinNotice limits what waits for the CRI, and chooses the CRI's images of containerd's.
+func withinNotice(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace), noticed)
+}
+
+// completed returns how the name, in full, is written in records of images, and creates the record with the name in full
+// if all of them have it otherwise. The CRI lists a name that an archive, or ctr, has written otherwise in full, but
+// doesn't find the image by it, and lists it until containerd ends, unless the image has had the name in full.
+func completed(
+	ctx context.Context, conn grpc.ClientConnInterface, list []*images.Image, name string,
+) (written []string, err error) {
+	var first *images.Image
+	for _, i := range list {
+		if archives.Canonical(i.GetName()) == name {
+			first, written = cmp.Or(first, i), append(written, i.GetName())
+		}
+	}
+	if first == nil || slices.Contains(written, name) {
+		return written, nil
+	}
+	if err := giveName(ctx, images.NewImagesClient(conn), name, first.GetTarget(), false); err != nil {
+		return nil, err
+	}
+	return append(written, name), awaitStatus(ctx, conn, name, func(i *cri.Image) bool { return i != nil })
+}
+
+func deleteNames(ctx context.Context, client images.ImagesClient, names []string) error {
+	for _, name := range names {
+		_, err := client.Delete(ctx, &images.DeleteImageRequest{Name: name})
+		if err != nil && status.Code(err) != codes.NotFound {
+			return fmt.Errorf("remove the name %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // giveName gives what is at target the name, as an image of the CRI's; known says that another may have it.

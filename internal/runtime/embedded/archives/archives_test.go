@@ -586,6 +586,37 @@ func TestTagOfANameWrittenOtherwise(t *testing.T) {
 	}
 }
 
+// TestUntagOfANameWrittenOtherwise: a name goes also where only ctr has written it, in its own form.
+func TestUntagOfANameWrittenOtherwise(t *testing.T) {
+	f := newDir(t)
+	const one, written, full = "example.org/untagged:1", "a/untagged:1", "docker.io/a/untagged:1"
+	path := filepath.Join(t.TempDir(), "image.tar")
+	writeArchive(t, path, one)
+	if _, err := f.Import(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	conn := f.in.Connect(t)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "containerd-namespace", "k8s.io")
+	client := images.NewImagesClient(conn)
+	record, err := client.Get(ctx, &images.GetImageRequest{Name: one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := record.GetImage()
+	named.Name = written
+	if _, err := client.Create(ctx, &images.CreateImageRequest{Image: named}); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitImage(t, full)
+	if err := embedded.Untag(t.Context(), conn, []string{full}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.images.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: one}})
+	if err != nil || !slices.Equal(got.GetImage().GetRepoTags(), []string{one}) {
+		t.Errorf("the image has the names %q, %v; want %q", got.GetImage().GetRepoTags(), err, one)
+	}
+}
+
 // TestRecord: of two records of a name, in containerd's order, the one in full counts.
 func TestRecord(t *testing.T) {
 	list := []*images.Image{{Name: "a/web:1"}, {Name: "b/web:1"}, {Name: "docker.io/a/web:1"}}
