@@ -37,6 +37,9 @@ mkdir "$units/sysinit.target.wants"
 ln -s ../systemd-journald.service "$units/sysinit.target.wants"
 mount -t tmpfs -o mode=0755 tmpfs "$units-generators"
 mount -t tmpfs -o mode=0755 tmpfs /etc/systemd/system
+# How full the host's disk is, isn't the documents' matter.
+mkdir /etc/systemd/system/deckhand.service.d
+printf '[Service]\nEnvironment=DECKHAND_ARGS=--image-gc-high-threshold=100\n' >/etc/systemd/system/deckhand.service.d/disk.conf
 mount -t tmpfs -o mode=0755 tmpfs /run
 mount -t tmpfs -o mode=1777 tmpfs /tmp
 mount -t tmpfs -o mode=0755 tmpfs /srv
