@@ -20,6 +20,7 @@ trap end EXIT
 "$here/images.sh" import >/dev/null
 rm -rf "$OUT" "$N"; mkdir -p "$OUT" "$N/bin" "$UNITS"
 ln -s "$AGENT" "$N/bin/kubelet"
+cp -l "$BIN/e2e_node.test" "$N/" || cp "$BIN/e2e_node.test" "$N/" # it writes the agent's configuration beside itself
 cat >"$N/base.yaml" <<'E2'
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -39,7 +40,7 @@ E2
 path=$(nosystemd_path)
 cd "$N"
 PATH=$here/systemd:$BIN:$path inside "$BIN/ginkgo" --procs="${PROCS:-6}" --focus="${FOCUS:-\[NodeConformance\]}" --skip="${SKIP:-^$}" --no-color -v --timeout="${TIMEOUT:-2h}" \
-  --output-dir="$OUT" --json-report=report.json "$BIN/e2e_node.test" -- --k8s-bin-dir="$N/bin" --report-dir="$OUT" --node-name="$(hostname)" --container-runtime-endpoint="unix://$SOCK" \
+  --output-dir="$OUT" --json-report=report.json "$N/e2e_node.test" -- --k8s-bin-dir="$N/bin" --report-dir="$OUT" --node-name="$(hostname)" --container-runtime-endpoint="unix://$SOCK" \
   --prepull-images=false --kubelet-config-file="$N/base.yaml" --kubelet-flags=--runtime-cgroups=/lab-runtime >"$OUT/suite.log" 2>&1 || true
 "$here/report.py" tsv "$OUT/report.json" >"$OUT/result.tsv"
 "$here/report.py" failures "$OUT/report.json"
