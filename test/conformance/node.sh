@@ -45,3 +45,4 @@ PATH=$here/systemd:$BIN:$path inside "$BIN/ginkgo" --procs="${PROCS:-6}" --focus
 "$here/report.py" tsv "$OUT/report.json" >"$OUT/result.tsv"
 "$here/report.py" failures "$OUT/report.json"
 "$here/report.py" summary "$OUT/result.tsv"
+[ -n "${FOCUS:-}" ] || "$here/report.py" compare "$here/kubelet-node.tsv" "$OUT/result.tsv"
