@@ -80,8 +80,7 @@ type Probes interface {
 type Allocations interface {
 	// Get returns the pod's allocation; nil before AdmitPod.
 	Get(types.UID) *pod.Allocation
-	// Health returns how healthy that is what containers have for themselves, by container; the pod's Wake is called
-	// after that changes.
+	// Health returns the health of assigned resources, by container; the pod's Wake is called after it changes.
 	Health(types.UID) map[string][]v1.ResourceStatus
 }
 
@@ -156,7 +155,7 @@ type Config struct {
 	// Terminators find that pods have to end though a source has them. The first termination of a pod is
 	// completed, also by a later agent; another may shorten its grace. Of two at the same time the first one here counts.
 	Terminators []PodTerminator
-	// ReportsHealth adds the Health of Allocations to statuses (KEP-4680).
+	// ReportsHealth adds the health of assigned resources to statuses (KEP-4680).
 	ReportsHealth bool
 	// KeepUnknownPods leaves pods running that no source has had since the agent started,
 	// unless one has another pod of that name: they may be an API server's, to which the agent

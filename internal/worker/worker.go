@@ -440,7 +440,7 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 	}
 }
 
-// withHealth is a status with the health of what containers have for themselves: it decides nothing.
+// withHealth returns a copy of the status with the health of assigned resources.
 func withHealth(s *v1.PodStatus, health map[string][]v1.ResourceStatus) *v1.PodStatus {
 	if len(health) == 0 {
 		return s

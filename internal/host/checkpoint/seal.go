@@ -77,7 +77,7 @@ func Open(text []byte, version int, v any) error {
 	return json.Unmarshal(c.Data, v)
 }
 
-// ReadFile reads a file of WriteFile at path into v. found is false if there is no file, or it can't be used: then the
+// ReadFile reads a file of WriteFile at path into v. found is false if the file is missing or can't be used: then the
 // error says why, and v may be filled in part. A corrupt file has been renamed to end in ".corrupt"; one of a newer
 // version (ErrNewer) is left alone.
 func ReadFile(path string, version int, v any) (found bool, err error) {

@@ -51,10 +51,10 @@ type Config struct {
 	// their control groups are there.
 	Ended func(types.UID) (bool, error)
 	Left  func() ([]types.UID, error)
-	// Assigners give pods that are admitted otherwise what their containers have for themselves, in this order.
+	// Assigners assign exclusive resources to pods that passed all other checks, in this order.
 	Assigners []Assigner
-	// Patience is how long pods wait for what may never come; they wait for ever for what it doesn't have. 0 rejects
-	// them at once, as a kubelet does: also a pod of an earlier agent of which no container runs any more, by Lives.
+	// Patience limits how long pods wait, by reason; a reason without an entry has no limit. 0 rejects pods at once, as
+	// a kubelet does: also those of an earlier agent without a running container (see Lives).
 	Patience map[pod.WaitFor]time.Duration
 	Lives    func(types.UID) bool
 	// Wake has a pod looked at again. It must not wait for the Manager.
@@ -118,13 +118,13 @@ type entry struct {
 	// Without a failure it is admitted.
 	judged  *v1.Pod
 	failure *pod.Failure
-	// unassigned says that the pod is admitted but for what an assigner gives: only itself can ask for that again.
+	// unassigned is set if the pod passed all checks but an assigner's: only its own worker can ask for that again.
 	unassigned bool
 	// turn says since when the pod waits, beside others that do.
 	turn uint64
 	// termination is set once the pod is preempted.
 	termination *pod.PodTermination
-	// awaited is what the pod waited for last, awaitedSince when that began.
+	// awaited is the last reason of the pod to wait, awaitedSince when it began.
 	awaited      pod.WaitFor
 	awaitedSince time.Time
 	// asks are the resources of the newest version of the pod that a resize was asked for; resizing is since when one is

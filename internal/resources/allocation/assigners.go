@@ -16,29 +16,29 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// Assigner is the one writer of what containers have for themselves of one kind, such as devices, and keeps that
-// on disk. The Manager decides about pods, and asks the members of one list in their order. An Assigner must not
-// wait for the Manager.
+// Assigner assigns exclusive resources of one kind, such as devices, to containers. It is the only writer of its
+// assignments, and records them on disk. The Manager calls the members of one list in their order. An Assigner must
+// not wait for the Manager.
 type Assigner interface {
-	// Restore reads what earlier agents assigned. It is called first; after an error it goes on with what it could read.
+	// Restore reads the assignments of earlier agents. It is called first. An error loses the unreadable ones only.
 	Restore() error
-	// Run follows what there is to assign until ctx ends.
+	// Run follows the resources that can be assigned until ctx ends.
 	Run(ctx context.Context) error
-	// Assign gives all containers of a pod what they request, unless they have it. An error may be a *pod.Failure:
-	// Rejected, or what to Wait for. Nothing is assigned then, and what the pod had stays its own.
+	// Assign assigns the requests of all containers of a pod, unless that is done. An error may be a *pod.Failure:
+	// Rejected, or a reason to Wait. It leaves the assignments as they were.
 	Assign(context.Context, *v1.Pod) error
-	// Awaits returns what the pod would have to Wait for before it is assigned what it requests; nil for nothing.
+	// Awaits returns the reason why Assign would have the pod Wait for a plugin; nil if there is none.
 	Awaits(*v1.Pod) *pod.Failure
-	// Release takes from a pod what it has, if it has anything.
+	// Release removes the assignments of a pod, if it has any.
 	Release(types.UID)
-	// Unallocatable counts what pods have and what wouldn't be given to them now, as it isn't healthy: it doesn't take
-	// the place of what is allocatable.
+	// Unallocatable counts the assigned resources that aren't healthy, and so aren't part of the node's allocatable:
+	// they don't reduce the number of the healthy ones that are free.
 	Unallocatable() map[v1.ResourceName]int64
-	// Provide adds what the container has to what its instances are created with.
+	// Provide adds the container's assignments to the configuration that its instances are created with.
 	Provide(context.Context, *v1.Pod, *v1.Container, *translate.Devices) error
-	// PreStart makes that ready for another instance.
+	// PreStart prepares the container's assignments for another instance.
 	PreStart(context.Context, *v1.Pod, *v1.Container) error
-	// Health returns how healthy that is, by container (KEP-4680). The pod is woken after it changes.
+	// Health returns the health of the assignments, by container (KEP-4680). The pod is woken after it changes.
 	Health(types.UID) map[string][]v1.ResourceStatus
 }
 
@@ -59,7 +59,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// assign has a pod that is admitted otherwise assigned what it requests, or returns why it isn't admitted.
+// assign calls the assigners for a pod that passed all other checks. An error is the reason why it isn't admitted.
 func (m *Manager) assign(ctx context.Context, e *entry, p *v1.Pod) error {
 	err := m.assignAll(ctx, p)
 	var f *pod.Failure
@@ -80,8 +80,8 @@ func (m *Manager) assign(ctx context.Context, e *entry, p *v1.Pod) error {
 	return f
 }
 
-// assignAll asks each assigner. Where one fails, those before it take back what they gave, unless something of the
-// pod runs, which keeps what it has.
+// assignAll calls each assigner. If one fails, the assignments of those before it are released, but not those of a
+// pod that runs.
 func (m *Manager) assignAll(ctx context.Context, p *v1.Pod) error {
 	for i, a := range m.conf.Assigners {
 		if err := a.Assign(ctx, p); err != nil {
@@ -94,7 +94,7 @@ func (m *Manager) assignAll(ctx context.Context, p *v1.Pod) error {
 	return nil
 }
 
-// takeBack takes from a pod what these have assigned to it, the last one first.
+// takeBack releases the pod's assignments, those of the last assigner first.
 func takeBack(assigners []Assigner, uid types.UID) {
 	for _, a := range slices.Backward(assigners) {
 		a.Release(uid)
@@ -102,7 +102,7 @@ func takeBack(assigners []Assigner, uid types.UID) {
 }
 
 // readmit rejects a pod that an earlier agent admitted, as a kubelet does, if none of its containers runs and it
-// would have to wait for something that pods don't wait for.
+// would have to wait although Patience is 0.
 func (m *Manager) readmit(e *entry, p *v1.Pod) error {
 	if e.judged != nil || m.conf.Lives(p.UID) {
 		return nil
@@ -120,11 +120,11 @@ func (m *Manager) readmit(e *entry, p *v1.Pod) error {
 	return nil
 }
 
-// limitWait notes since when a pod waits for what its failure says, and rejects it when that takes longer than pods
-// have patience for it. It is tried again then, or when the failure says.
+// limitWait records when a pod began to wait for the reason f, and rejects it when Patience is over. The pod is
+// tried again at that time, or at f.NotBefore if that is earlier.
 func (m *Manager) limitWait(e *entry, f *pod.Failure) *pod.Failure {
 	if f == nil {
-		return nil // it waits on if an assigner says the same
+		return nil // an assigner may still return the same reason
 	}
 	if f.Wait != e.awaited {
 		e.awaited, e.awaitedSince = f.Wait, time.Now()
@@ -137,13 +137,13 @@ func (m *Manager) limitWait(e *entry, f *pod.Failure) *pod.Failure {
 	if !time.Now().Before(due) {
 		return waitedTooLong(f, patience)
 	}
-	if f.NotBefore.IsZero() || due.Before(f.NotBefore) { // it is woken when what it waits for is there
+	if f.NotBefore.IsZero() || due.Before(f.NotBefore) { // other changes wake it
 		next.NotBefore = due
 	}
 	return &next
 }
 
-// waitedTooLong rejects a pod that has waited that long for what its failure says.
+// waitedTooLong rejects a pod that has waited that long for the reason f.
 func waitedTooLong(f *pod.Failure, patience time.Duration) *pod.Failure {
 	message := fmt.Sprintf("waited %s in vain for %s", patience, f.Message)
 	if patience == 0 {
@@ -152,7 +152,7 @@ func waitedTooLong(f *pod.Failure, patience time.Duration) *pod.Failure {
 	return &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Rejected: true, Message: message}
 }
 
-// allocatable is how much there is for pods, with what isn't allocatable any more and that pods have.
+// allocatable is the capacity for pods, including assigned resources that aren't healthy any more.
 func (m *Manager) allocatable() admission.Amount {
 	all := m.capacity.Minus(nil)
 	for _, a := range m.conf.Assigners {
@@ -165,7 +165,7 @@ func (m *Manager) allocatable() admission.Amount {
 	return all
 }
 
-// Assigned returns what the container has for itself, which stays the same for its next instances.
+// Assigned returns the container's assignments, which stay the same for its next instances.
 func (m *Manager) Assigned(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error) {
 	var all translate.Devices
 	for _, a := range m.conf.Assigners {
@@ -176,7 +176,7 @@ func (m *Manager) Assigned(ctx context.Context, p *v1.Pod, c *v1.Container) (tra
 	return all, nil
 }
 
-// PreStart makes what the container has for itself ready for another instance.
+// PreStart prepares the container's assignments for another instance.
 func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error {
 	for _, a := range m.conf.Assigners {
 		if err := a.PreStart(ctx, p, c); err != nil {
@@ -186,7 +186,7 @@ func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 	return nil
 }
 
-// Health returns how healthy that is what a pod's containers have for themselves, by container (KEP-4680).
+// Health returns the health of a pod's assignments, by container (KEP-4680).
 func (m *Manager) Health(uid types.UID) map[string][]v1.ResourceStatus {
 	all := map[string][]v1.ResourceStatus{}
 	for _, a := range m.conf.Assigners {

@@ -111,8 +111,8 @@ type Allocations interface {
 	Allocated(p *v1.Pod) (*pod.Allocation, error)
 	// Resize refuses with a *pod.Failure.
 	Resize(p *v1.Pod) (*pod.Allocation, error)
-	// Assigned returns what the container has for itself, which stays the same for its next instances; PreStart makes
-	// that ready for another one.
+	// Assigned returns the container's exclusive resources, which stay the same for its next instances; PreStart
+	// prepares them for another one.
 	Assigned(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error)
 	PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// MarkActuated says that the pod's allocation is in force.
