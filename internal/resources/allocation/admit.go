@@ -115,7 +115,8 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 			woken = append(woken, a.pod.UID) // to ask again
 			m.moveResourcesFreedAt()
 		}
-		if f := answer.Failure; f == nil || a.unassigned || f.Wait == pod.WaitForRoom || f.Wait == pod.WaitForPlugin {
+		f := answer.Failure
+		if f == nil || !f.Rejected && (a.unassigned || f.Wait == pod.WaitForRoom || f.Wait == pod.WaitForPlugin) {
 			a.asked = need
 			judge.Hold(admission.Held{UID: a.pod.UID, Pod: a.pod, Amount: need})
 		}

@@ -492,6 +492,25 @@ func TestASlowPlugin(t *testing.T) {
 	})
 }
 
+// TestRejectedInVainHoldsNothing: a pod that is rejected after its wait, while another pod is decided on, leaves that its room.
+func TestRejectedInVainHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		late, next := makePod("late", 3000, 1), makePod("next", 3000, 1)
+		n.wants(late)
+		n.plugins.answer = &pod.Failure{Wait: pod.WaitForPlugin, Message: "the plugin"}
+		n.says(late, "waits for Plugin")
+		time.Sleep(6 * time.Minute)
+		n.plugins.answer = nil
+		n.wants(late, next)
+		n.says(next, "admitted")
+		n.says(late, "rejected UnexpectedAdmissionError")
+		if held, ok := n.Holdings()["late"]; ok {
+			t.Errorf("the rejected pod holds %v", held)
+		}
+	})
+}
+
 // TestImpatience: where pods don't wait for plugins, as with a kubelet, one is rejected whose plugin isn't there, also one of an earlier
 // agent, unless a container of it runs.
 func TestImpatience(t *testing.T) {
