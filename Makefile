@@ -94,14 +94,14 @@ lint: $(BIN)/staticcheck ## Check formatting, the house's rules (internal/archte
 	$(GO) run ./docs/reference -check
 
 .PHONY: docs
-docs: ## Write docs/reference anew, from what the program says of itself.
+docs: ## Write docs/reference, from what the program says of itself.
 	$(GO) run ./docs/reference
 
 .PHONY: unit
-# Tests are built without vet: lint has done all of that, and `go test` would look at every dependency anew. So has it run archtest,
+# Tests are built without vet: lint has done all of that, and `go test` would check every dependency again. So has it run archtest,
 # which reads the sources, and takes ten times as long with the race detector.
 unit: tools images ## Run the unit tests, with the race detector.
-	CGO_ENABLED=1 $(GO) run ./test/report -vet=off -race -timeout 25m -- $$($(GO) list ./internal/... | grep -v /archtest) ./cmd/... ./bench/... ./images/... ./docs/... ./test/docs ./test/mutate ./test/report ./test/registry
+	CGO_ENABLED=1 $(GO) run ./test/report -vet=off -race -timeout 25m -- $$($(GO) list ./internal/... | grep -v /archtest) ./cmd/... ./bench/... ./images/... ./docs/... ./test/docs ./test/mutate ./test/report ./test/registry ./tools/...
 
 .PHONY: laws
 laws: ## Check the invariants of the core over millions of random steps. LAW_STEPS=N for more, LAW_FROM=SEED for the same ones.

@@ -129,7 +129,7 @@ func New(cfg *config.Config, o Options) (*Agent, error) {
 	return build(cfg, o, constructors{worker.New, allocation.New})
 }
 
-// constructors are those of which a test changes what they get.
+// constructors make the parts whose configuration tests change.
 type constructors struct {
 	pool   func(*worker.Waker, worker.Config) *worker.Pool
 	ledger func(allocation.Config) *allocation.Manager
@@ -213,8 +213,9 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 		Node: func() *admission.Node { return host.admission(runtime.Features()) }, Pods: wakes.admissible,
 		Runs:  func(uid types.UID) bool { return !seen.Get(uid).Empty() },
 		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) }, Left: host.cgroups.Orphans,
+		Lives:     func(uid types.UID) bool { return seen.Get(uid).Live() },
 		Assigners: []allocation.Assigner{assigned},
-		Patience:  map[pod.WaitFor]time.Duration{pod.WaitForPlugin: cfg.AwaitDevicePlugins}, Lives: func(uid types.UID) bool { return seen.Get(uid).Live() },
+		Patience:  map[pod.WaitFor]time.Duration{pod.WaitForPlugin: cfg.AwaitDevicePlugins},
 	})
 	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: host.labels, Objects: objects, Recorder: recorder}, log.WithName("claims"))
 	diskMeter := usage.New(usage.Config{Took: func(quota bool, took time.Duration) { meter.Volumes.Measured(measuredBy(quota), took) }})

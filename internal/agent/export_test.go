@@ -6,7 +6,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// Between has a test stand between workers, or the ledger, and what they use; nil changes nothing.
+// Between changes the configuration of the workers and of the ledger before they are made; nil leaves it as it is.
 type Between struct {
 	Workers func(*worker.Config)
 	Ledger  func(*allocation.Config)

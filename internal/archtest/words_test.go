@@ -42,7 +42,6 @@ var rules = []rule{
 
 // readable is what a rule doesn't hold for: names that stay readable in files of earlier versions.
 var readable = []struct{ in, rule string }{
-	{"Makefile", "anew"},
 	{"UPGRADING.md", "private"}, // lists the keys of older journals
 }
 
@@ -86,7 +85,7 @@ var (
 	nounless    = regexp.MustCompile(`(?i)\b(?:whoever|whomever|whom)\b|\bwhatever (?:is|was|are|comes|goes|has|it|they|else)\b|` +
 		`(?:^|[.:;,(]\s+|\b(?:of|for|from|by|to|with|in|at|on|than|as|like|without|and|or|but|all|only|is|are|not|that|about|below|beside|after|before|between|has|have|had|` +
 		`holds?|makes?|keeps?|reads?|takes?|returns?|removes?|adds?|drops?|forgets?|ends?|stops?|lists?|counts?|replaces?)\s+)(?:who|whose|what)\b`)
-	// question follows on what is no relative: "what to do", "and what?".
+	// question is the text after a "what" that begins a question: "what to do", "and what?".
 	question = regexp.MustCompile(`^(?:\s+(?:to|if)\b|\?)`)
 	vague    = regexp.MustCompile(`(?i)\b(?:told|said|let(?:s|ting)? in|heard of|look(?:s|ed|ing)? at|tak(?:e|es|en|ing) in|took in|` +
 		`(?:is|are|was|were|be|been|isn't|aren't|wasn't|becomes?|yet|not|nothing|already|as) known|known (?:of|to|about|for))\b`)

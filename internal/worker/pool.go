@@ -152,8 +152,8 @@ type Config struct {
 	Node func() lifecycle.Node
 	// ExcessContainers returns which of a pod's ended instances are to be removed; nil for none.
 	ExcessContainers func(types.UID) []string
-	// Terminators find that pods have to end though a source has them. The first termination of a pod is
-	// completed, also by a later agent; another may shorten its grace. Of two at the same time the first one here counts.
+	// Terminators find that pods have to end though a source has them. The first termination of a pod is completed,
+	// also by a later agent; another may shorten its grace. Of two at the same time the first one here counts.
 	Terminators []PodTerminator
 	// ReportsHealth adds the health of assigned resources to statuses (KEP-4680).
 	ReportsHealth bool
@@ -198,9 +198,9 @@ func New(w *Waker, cfg Config) *Pool {
 
 // termination combines the terminations of the pod; nil if it may run.
 func (p *Pool) termination(uid types.UID) *pod.PodTermination {
-	list := make([]*pod.PodTermination, len(p.cfg.Terminators))
-	for i, t := range p.cfg.Terminators {
-		list[i] = t.Termination(uid)
+	list := make([]*pod.PodTermination, 0, 8) // on the stack: this is a part of every step
+	for _, t := range p.cfg.Terminators {
+		list = append(list, t.Termination(uid))
 	}
 	return lifecycle.Combine(list...)
 }

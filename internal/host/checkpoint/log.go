@@ -14,9 +14,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// Log is a file of many records by name, of which few change at a time. Each write appends one line, which Seal has
-// made of the changed records; of a name the newest counts. A write that a crash cut short is ignored. It is not safe
-// for concurrent use.
+// Log is a file of many named records that change a few at a time. Each write appends the changed records as one line
+// of Seal; the newest record of a name counts. A write that a crash cut short is ignored. A Log is not safe for
+// concurrent use.
 type Log struct {
 	path    string
 	version int

@@ -188,9 +188,12 @@ func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 
 // Health returns the health of a pod's assignments, by container (KEP-4680).
 func (m *Manager) Health(uid types.UID) map[string][]v1.ResourceStatus {
-	all := map[string][]v1.ResourceStatus{}
+	var all map[string][]v1.ResourceStatus // none, for most pods
 	for _, a := range m.conf.Assigners {
 		for container, list := range a.Health(uid) {
+			if all == nil {
+				all = map[string][]v1.ResourceStatus{}
+			}
 			all[container] = append(all[container], list...)
 		}
 	}

@@ -315,8 +315,8 @@ func (m *Manager) allocate(ctx context.Context, p *plugin, n need, ids []string)
 	return nil, f
 }
 
-// Provide adds the container's devices, and what comes with them, to what its instances are created with. A pod that has none yet is
-// assigned them: of what was assigned before a reboot, plugins have to be told again.
+// Provide adds the container's devices, with the plugin's variables, mounts and annotations for them, to the configuration
+// of its instances. A pod without devices is assigned them first: after a reboot plugins have to allocate them again.
 func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *translate.Devices) error {
 	m.mu.RLock()
 	uses := slices.ContainsFunc(m.needs(p), func(n need) bool { return n.container == c.Name })

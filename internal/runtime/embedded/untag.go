@@ -85,9 +85,9 @@ func withinNotice(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace), noticed)
 }
 
-// completed returns how the name, in full, is written in records of images, and creates the record with the name in full
-// if all of them have it otherwise. The CRI lists a name that an archive, or ctr, has written otherwise in full, but
-// doesn't find the image by it, and lists it until containerd ends, unless the image has had the name in full.
+// completed returns the names of all records of images that stand for the name, and first creates the record with the
+// name in full if it is missing. An archive or ctr may write a name in short form: the CRI lists that in full, but
+// doesn't find the image by it, and without a record in full lists it until containerd ends.
 func completed(
 	ctx context.Context, conn grpc.ClientConnInterface, list []*images.Image, name string,
 ) (written []string, err error) {
