@@ -232,7 +232,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 		now.Add(-1)
 	})})
 	var conns []net.Conn
-	for range limit + 1 {
+	for i := range limit + 1 {
 		c, err := net.Dial("tcp", s.Addr("a").String())
 		if err != nil {
 			t.Fatal(err)
@@ -242,9 +242,10 @@ func TestConnectionsAreLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 		conns = append(conns, c)
-	}
-	for open.Load() < limit {
-		time.Sleep(time.Millisecond)
+		// One whose request isn't read yet would be closed for the next.
+		for open.Load() < int32(min(i+1, limit)) {
+			time.Sleep(time.Millisecond)
+		}
 	}
 	close(held)
 	for _, c := range conns { // the one that waited has its turn, too

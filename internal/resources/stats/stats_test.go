@@ -178,6 +178,9 @@ func (n *node) start(group string, cmd *exec.Cmd) {
 func busy() *exec.Cmd { return exec.Command("sh", "-c", "while :; do :; done") }
 func idle() *exec.Cmd { return exec.Command("sleep", "1000") }
 
+// stopping is a program that stops itself once it runs.
+func stopping() *exec.Cmd { return exec.Command("sh", "-c", "kill -STOP $$") }
+
 func (n *node) config(files *usage.StatsReader) stats.Config {
 	return stats.Config{Node: "node", Started: time.Now(), Groups: n.groups, Observed: n, Volumes: n, FileSystems: files, Layers: n, Meter: n, Runtime: n,
 		VolumesEvery: time.Minute, RootDir: n.base, Logs: filepath.Join(n.base, "logs"), Memory: 1 << 40, Swap: 1 << 30, SystemGroups: n.systemGroups, Log: logr.Discard()}
@@ -779,10 +782,15 @@ func gathered(t *testing.T, of func(*stats.Sampler) prometheus.Collector) map[st
 	socket, other := os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "other")
 	defer socket.Close()
 	defer other.Close()
-	container := idle()
-	container.ExtraFiles = []*os.File{socket, socket}
-	n.add("a", idle(), container)
-	n.add("b", nil, idle())
+	a, b := stopping(), stopping()
+	a.ExtraFiles = []*os.File{socket, socket}
+	n.add("a", idle(), a)
+	n.add("b", nil, b)
+	for _, cmd := range []*exec.Cmd{a, b} { // which have opened their libraries then, and closed them
+		if _, err := unix.Wait4(cmd.Process.Pid, nil, unix.WUNTRACED, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	n.layers = map[string]usage.Usage{"main": {Bytes: 4096, Inodes: 3}}
 	if list := hierarchies(t); len(list) > 1 {
 		if err := os.WriteFile(list[0]+n.group(n.pods[0])+"/cpu.cfs_quota_us", []byte("50000"), 0); err != nil {
