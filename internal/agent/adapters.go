@@ -90,7 +90,8 @@ func (w wanted) Changed() <-chan struct{} { return w.changed }
 
 func (w wanted) Current() worker.Wanted {
 	set := w.merger.Current()
-	return worker.Wanted{Pods: set.Pods, Stopped: set.Stopped, AllStopped: set.AllStopped, Synced: set.Synced, LocalSynced: set.LocalSynced}
+	return worker.Wanted{Pods: set.Pods, Stopped: set.Stopped, AllStopped: set.AllStopped, Synced: set.Synced,
+		LocalSynced: set.LocalSynced}
 }
 
 // gatedState is the observed state for workers, which also wait until control groups are configured.
@@ -150,7 +151,8 @@ type diary struct{ *journal.Journal }
 
 func (d diary) Open(uid types.UID, name string) worker.Record { return d.Journal.Open(uid, name) }
 
-// watchedAllocations offers allocated resources to the executor, and calls changed: downwardAPI volumes show resources, too.
+// watchedAllocations offers allocated resources to the executor, and calls changed: downwardAPI volumes show resources,
+// too.
 type watchedAllocations struct {
 	*allocation.Manager
 	changed func(*v1.Pod)
@@ -178,7 +180,8 @@ type volumeImages struct {
 
 func (v volumeImages) Ensure(ctx context.Context, r imagevolume.Request) (imagevolume.Image, error) {
 	v.meter.ImageRequested()
-	got, err := v.images.Ensure(ctx, pull.Request{Image: r.Image, Policy: r.Policy, Pod: r.Pod, Objects: r.Objects, Pulling: func() {}})
+	got, err := v.images.Ensure(ctx,
+		pull.Request{Image: r.Image, Policy: r.Policy, Pod: r.Pod, Objects: r.Objects, Pulling: func() {}})
 	if ctx.Err() == nil { // what was given up is no failure
 		v.meter.ImageMounted(err != nil)
 	}
@@ -193,7 +196,8 @@ func (l logged) Running() []rotate.Container {
 	for _, o := range l.observed.All() {
 		for i := range o.Containers {
 			if c := &o.Containers[i]; c.State == pod.ContainerRunning && c.LogPath != "" {
-				list = append(list, rotate.Container{ID: c.ID, Pod: o.Namespace + "/" + o.Name, Name: c.Name, Path: c.LogPath})
+				list = append(list, rotate.Container{ID: c.ID, Pod: o.Namespace + "/" + o.Name, Name: c.Name,
+					Path: c.LogPath})
 			}
 		}
 	}

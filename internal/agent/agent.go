@@ -103,8 +103,8 @@ type Options struct {
 	StopAll bool
 }
 
-// ErrAllStopped is what Run returns when all pods were to be stopped, and were (`deckhand down`). The embedded runtime was
-// shut down, too.
+// ErrAllStopped is what Run returns when all pods were to be stopped, and were (`deckhand down`). The embedded runtime
+// was shut down, too.
 var ErrAllStopped = worker.ErrAllStopped
 
 // withDefaults has everything that may be left out do nothing.
@@ -178,12 +178,15 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	}
 	merger, runs := sources.merger, sources.runs
 	stops := desired.NewStops(filepath.Join(dirs.Checkpoints(), "stopped.json"), merger)
-	additions := desired.NewAdditions(filepath.Join(dirs.Checkpoints(), "added.json"), merger, additionRules(cfg, func() *admission.Node { return host.admission(runtime.Features()) }))
+	additions := desired.NewAdditions(filepath.Join(dirs.Checkpoints(), "added.json"), merger,
+		additionRules(cfg, func() *admission.Node { return host.admission(runtime.Features()) }))
 	stops.Starting = additions.Forget
 	objects := object.NewLocal(func() *object.Set { return merger.Current().Objects })
 	logs := runtimelogs.New(k.PodLogsDir, log.WithName("logs"))
 	messages := runtimelogs.NewMessageReader(dirs.Pods(), logs, log.WithName("termination"))
-	seen := observed.New(conn, observed.Options{Wake: wakes.podChanged, Boot: host.fixed.Boot, Observer: listObserver{meter.PLEG, runtime}, Message: messages.Message, Log: log.WithName("observed")})
+	seen := observed.New(conn,
+		observed.Options{Wake: wakes.podChanged, Boot: host.fixed.Boot, Observer: listObserver{meter.PLEG, runtime},
+			Message: messages.Message, Log: log.WithName("observed")})
 	pods := nodePods{wanted: merger, observed: seen, statuses: statuses, dir: dirs.Pods()}
 
 	// Images.
@@ -194,35 +197,51 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	}
 	imageRuntime, guard := image.Runtime{Conn: conn, Extras: extras.own}, gc.NewGuard()
 	parallel, perSecond, burst := pullLimits(k)
-	puller := pull.New(pull.Config{Runtime: imageRuntime, Keyring: keyring, Access: allowed, Meter: meter.Images, Transfers: extras.own,
+	puller := pull.New(pull.Config{Runtime: imageRuntime, Keyring: keyring, Access: allowed, Meter: meter.Images,
+		Transfers:        extras.own,
 		MaxParallelPulls: parallel, PullsPerSecond: perSecond, Burst: burst, Log: imageLog})
 	imageRecords := &image.Records{Access: allowed, Runtime: imageRuntime, Log: imageLog}
-	collector := gc.New(gc.Config{Policy: collectionPolicy(k), Runtime: conn, Users: image.Users{Pods: pods}, Guard: guard, Measure: gc.Statfs,
-		Records: filepath.Join(dirs.Checkpoints(), "images.json"), Listed: host.setImages, Keep: extras.own.Keep, Untag: extras.own.Untag, Listener: imageRecords, Events: nodeEvents, Meter: meter.Garbage, Log: log.WithName("imagegc")})
-	images := image.New(image.Config{Manager: puller, Collector: collector, Guard: guard, Records: imageRecords, Extras: extras.own, Imports: imports,
+	collector := gc.New(gc.Config{Policy: collectionPolicy(k), Runtime: conn, Users: image.Users{Pods: pods},
+		Guard: guard, Measure: gc.Statfs,
+		Records: filepath.Join(dirs.Checkpoints(), "images.json"), Listed: host.setImages, Keep: extras.own.Keep,
+		Untag: extras.own.Untag, Listener: imageRecords, Events: nodeEvents, Meter: meter.Garbage,
+		Log: log.WithName("imagegc")})
+	images := image.New(image.Config{Manager: puller, Collector: collector, Guard: guard, Records: imageRecords,
+		Extras: extras.own, Imports: imports,
 		Arrived: wakes.imagesArrived, Log: imageLog})
 
 	// Resources and volumes.
 	records := checkpoint.New(filepath.Join(dirs.Checkpoints(), "pods"))
-	assigned := devices.New(devices.Config{Dir: dirs.DevicePlugins(), BootID: bootID(), Wake: wakes.Wake, Meter: meter.Devices, Log: log.WithName("devices"),
-		Known: func(uid types.UID) bool {
-			set := merger.Current()
-			return !set.Synced || set.Has(uid) || !seen.Get(uid).Empty()
-		}})
-	allocations := by.ledger(allocation.Config{Store: records, Allocatable: host.allocatable(), Wake: wakes.Wake, Meter: meter.Resources, Log: log.WithName("allocation"),
-		Node: func() *admission.Node { return host.admission(runtime.Features()) }, Pods: wakes.admissible,
-		Runs:  func(uid types.UID) bool { return !seen.Get(uid).Empty() },
-		Ended: func(uid types.UID) (bool, error) { return executor.Ended(records, uid) }, Left: host.cgroups.Orphans,
-		Lives:     func(uid types.UID) bool { return seen.Get(uid).Live() },
-		Assigners: []allocation.Assigner{assigned},
-		Patience:  map[pod.WaitFor]time.Duration{pod.WaitForPlugin: cfg.AwaitDevicePlugins},
-	})
-	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: host.labels, Objects: objects, Recorder: recorder}, log.WithName("claims"))
-	diskMeter := usage.New(usage.Config{Took: func(quota bool, took time.Duration) { meter.Volumes.Measured(measuredBy(quota), took) }})
+	assigned := devices.New(
+		devices.Config{Dir: dirs.DevicePlugins(), BootID: bootID(), Wake: wakes.Wake, Meter: meter.Devices,
+			Log: log.WithName("devices"),
+			Known: func(uid types.UID) bool {
+				set := merger.Current()
+				return !set.Synced || set.Has(uid) || !seen.Get(uid).Empty()
+			}})
+	allocations := by.ledger(
+		allocation.Config{Store: records, Allocatable: host.allocatable(), Wake: wakes.Wake, Meter: meter.Resources,
+			Log:  log.WithName("allocation"),
+			Node: func() *admission.Node { return host.admission(runtime.Features()) }, Pods: wakes.admissible,
+			Runs: func(uid types.UID) bool { return !seen.Get(uid).Empty() },
+			Ended: func(uid types.UID) (bool, error) {
+				return executor.Ended(records, uid)
+			}, Left: host.cgroups.Orphans,
+			Lives:     func(uid types.UID) bool { return seen.Get(uid).Live() },
+			Assigners: []allocation.Assigner{assigned},
+			Patience:  map[pod.WaitFor]time.Duration{pod.WaitForPlugin: cfg.AwaitDevicePlugins},
+		})
+	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: host.labels,
+		Objects: objects, Recorder: recorder}, log.WithName("claims"))
+	diskMeter := usage.New(usage.Config{Took: func(quota bool, took time.Duration) {
+		meter.Volumes.Measured(measuredBy(quota), took)
+	}})
 	volumeLog := log.WithName("volume")
 	volumes := manager.New(manager.Config{
-		RootDir: cfg.RootDir, Plugins: volumePlugins(volumeImages{images, meter.Volumes}, diskMeter, host.allocatable, volumeLog), Claims: claims,
-		SubPaths: subpath.New(dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: wakes.volumes, Freed: wakes.claimsFreed,
+		RootDir: cfg.RootDir, Plugins: volumePlugins(volumeImages{images, meter.Volumes}, diskMeter, host.allocatable,
+			volumeLog), Claims: claims,
+		SubPaths: subpath.New(dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: wakes.volumes,
+		Freed: wakes.claimsFreed,
 		Pod: func(uid types.UID) *v1.Pod {
 			if d := merger.Current().Get(uid); d != nil {
 				return allocated.Apply(d.Pod, allocations.Get(uid))
@@ -232,58 +251,83 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 		Running:  func(uid types.UID) bool { return seen.Get(uid).Live() },
 		Recorder: recorder, Meter: meter.Volumes, ClusterDomain: k.ClusterDomain,
 	}, volumeLog)
-	volumeStats := usage.NewStatsReader(usage.StatsConfig{Volumes: volumes.Instances, Took: func(d time.Duration) { meter.Volumes.Measured(metrics.SourceStatfs, d) }})
+	volumeStats := usage.NewStatsReader(
+		usage.StatsConfig{Volumes: volumes.Instances, Took: func(d time.Duration) {
+			meter.Volumes.Measured(metrics.SourceStatfs, d)
+		}})
 	onDisk := storagelimits.Node{Desired: merger, Observed: seen, Volumes: volumes, Allocations: allocations}
-	layers := storagelimits.NewContainerLayers(storagelimits.ContainerLayersConfig{Observed: seen, Runtime: conn, Meter: diskMeter})
-	limits := storagelimits.New(storagelimits.Config{Pods: onDisk.Pods, Layers: layers, Meter: diskMeter, Logs: k.PodLogsDir,
-		Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("storagelimits")})
+	layers := storagelimits.NewContainerLayers(
+		storagelimits.ContainerLayersConfig{Observed: seen, Runtime: conn, Meter: diskMeter})
+	limits := storagelimits.New(
+		storagelimits.Config{Pods: onDisk.Pods, Layers: layers, Meter: diskMeter, Logs: k.PodLogsDir,
+			Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("storagelimits")})
 
 	sampler := newSampler(cfg, began, host, seen, volumes, volumeStats, layers, diskMeter, conn, log)
 
 	// The node's side of a cluster.
-	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, nodeEvents, objects, wakes.objectsChanged, dirs, meter, log)
+	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, nodeEvents, objects,
+		wakes.objectsChanged, dirs, meter, log)
 	if err != nil {
 		return nil, err
 	}
 
 	// The workers: what they ask, and what carries out their actions.
-	handlers := handler.New(handler.Config{Exec: execer{conn}, Answers: execer{conn}.Answers, Frozen: frozen(host.cgroups, conn), SleepCut: meter.Pods.SleepCut, Log: log.WithName("handler")})
-	probes := probe.New(probe.Options{Handler: handlers, Recorder: recorder, Meter: probeMeter{meter.Probes}, Wake: wakes.Wake, Log: log.WithName("probe")})
-	diaries := journal.New(journal.Config{Dir: filepath.Join(cfg.RootDir, "journal"), Limit: cfg.JournalBytes, Version: version(), Log: log.WithName("journal")})
-	names, err := dns.New(dns.Config{ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain, ResolvConf: ptr.Deref(k.ResolverConfig, ""),
-		NodeEvent: nodeEvents.Event, Log: log.WithName("dns")})
+	handlers := handler.New(
+		handler.Config{Exec: execer{conn}, Answers: execer{conn}.Answers, Frozen: frozen(host.cgroups, conn),
+			SleepCut: meter.Pods.SleepCut, Log: log.WithName("handler")})
+	probes := probe.New(probe.Options{Handler: handlers, Recorder: recorder, Meter: probeMeter{meter.Probes},
+		Wake: wakes.Wake, Log: log.WithName("probe")})
+	diaries := journal.New(journal.Config{Dir: filepath.Join(cfg.RootDir, "journal"), Limit: cfg.JournalBytes,
+		Version: version(), Log: log.WithName("journal")})
+	names, err := dns.New(dns.Config{ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,
+		ResolvConf: ptr.Deref(k.ResolverConfig, ""),
+		NodeEvent:  nodeEvents.Event, Log: log.WithName("dns")})
 	if err != nil {
 		return nil, err
 	}
 	logDirs := layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: cfg.ContainerLogLinksDir})
 	actions := executor.New(executor.Config{
-		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images, Objects: inCluster.Finder(), DNS: names, Logs: logDirs,
+		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images,
+		Objects: inCluster.Finder(), DNS: names, Logs: logDirs,
 		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users,
-		Allocations: watchedAllocations{allocations, wakes.specChanged}, Records: records, Settings: host.settings, HostIPs: host.hostIPs, Allocatable: host.allocatable,
-		Recorder: recorder, Ports: hostPorts{}, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes}, Parallel: parallelStarts, Log: log.WithName("executor"),
+		Allocations: watchedAllocations{allocations, wakes.specChanged}, Records: records, Settings: host.settings,
+		HostIPs: host.hostIPs, Allocatable: host.allocatable,
+		Recorder: recorder, Ports: hostPorts{}, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes},
+		Parallel: parallelStarts, Log: log.WithName("executor"),
 	})
 	dead := cfg.DeadContainers
 	keptEnded := &lifecycle.ContainerGC{PerContainer: dead.PerContainer, MinAge: dead.MinAge}
-	ended := containergc.NewKeeper(containergc.Limits{Total: dead.Total, MinAge: dead.MinAge}, seen, wakes.Wake, log.WithName("containergc"))
-	sweep := containergc.NewLogSweep(containergc.LogsConfig{Logs: logDirs, Pods: pods, Events: nodeEvents, Meter: meter.Garbage, Log: log.WithName("containergc"),
-		// In the kubelet's place nobody else keeps logs there.
-		Sole: cfg.RootDir == config.DefaultRootDir})
+	ended := containergc.NewKeeper(containergc.Limits{Total: dead.Total, MinAge: dead.MinAge}, seen, wakes.Wake,
+		log.WithName("containergc"))
+	sweep := containergc.NewLogSweep(
+		containergc.LogsConfig{Logs: logDirs, Pods: pods, Events: nodeEvents, Meter: meter.Garbage,
+			Log: log.WithName("containergc"),
+			// In the kubelet's place nobody else keeps logs there.
+			Sole: cfg.RootDir == config.DefaultRootDir})
 	rotation := rotate.Config{Root: filepath.Clean(k.PodLogsDir)}
 	rotation.MaxSize, rotation.MaxFiles, rotation.Workers, rotation.Interval = rotationLimits(k)
 	rotator := rotate.New(rotation, logged{seen}, conn, filewatch.NewFirstWrites(), log.WithName("logrotate"))
 
 	// The configuration in force, which workers read.
 	service := process.NewService(o.Notifier)
-	settings := liveSettings{setVerbosity: o.SetVerbosity, node: host, puller: puller, collector: collector, rotator: rotator, cluster: inCluster, waker: wakes.Waker, log: log}
-	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log, failure: &reloadFailure{}}
-	reloader := config.NewReloader(cfg, config.ReloadOptions{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin, End: reporting.end})
+	settings := liveSettings{setVerbosity: o.SetVerbosity, node: host, puller: puller, collector: collector,
+		rotator: rotator, cluster: inCluster, waker: wakes.Waker, log: log}
+	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log,
+		failure: &reloadFailure{}}
+	reloader := config.NewReloader(cfg,
+		config.ReloadOptions{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin,
+			End: reporting.end})
 
 	pool := by.pool(wakes.Waker, worker.Config{
-		Desired: newWanted(merger), Observed: gatedState{seen, workersReady}, Executor: traces.actions(actions), Probes: probes, Allocations: allocations,
+		Desired: newWanted(merger), Observed: gatedState{seen, workersReady}, Executor: traces.actions(actions),
+		Probes: probes, Allocations: allocations,
 		Journal: diary{diaries}, Statuses: statuses, Recorder: recorder, Meter: meter.Pods,
 		Node: func() lifecycle.Node {
-			return lifecycle.Node{HostIPs: host.hostIPs(), RuntimeName: runtime.Info().Name, FirstBackoff: firstBackoff(cfg), MaxBackoff: maxBackoff(&reloader.Current().Kubelet), ContainerGC: keptEnded,
-				ImagesAt: wakes.images.time(), ResourcesFreedAt: allocations.ResourcesFreedAt(), ObjectsAt: wakes.objects.time()}
+			return lifecycle.Node{HostIPs: host.hostIPs(), RuntimeName: runtime.Info().Name,
+				FirstBackoff: firstBackoff(cfg), MaxBackoff: maxBackoff(&reloader.Current().Kubelet),
+				ContainerGC: keptEnded,
+				ImagesAt:    wakes.images.time(), ResourcesFreedAt: allocations.ResourcesFreedAt(),
+				ObjectsAt: wakes.objects.time()}
 		},
 		KeepUnknownPods: !cfg.Standalone && !joins(cfg, o),
 		Terminators: []worker.PodTerminator{
@@ -306,8 +350,12 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 		// The embedded containerd runs with SELinux off: that needs a policy of the host for it.
 		return translate.UnsupportedFields(p, extras.embedded != nil)
 	}, log.WithName("desired"))
-	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops, Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, RuntimeProblems: extras.problems, Reload: reporting.failure.get, Cluster: inCluster,
-		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now, Capacity: host.capacity, Holdings: allocations.Holdings, Devices: allocations.Health, Pulls: images.Pulls, Current: reloader.Current, Exposures: sources.exposures,
+	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops,
+		Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, RuntimeProblems: extras.problems,
+		Reload: reporting.failure.get, Cluster: inCluster,
+		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now,
+		Capacity: host.capacity, Holdings: allocations.Holdings, Devices: allocations.Health, Pulls: images.Pulls,
+		Current: reloader.Current, Exposures: sources.exposures,
 		MissingPullSecrets: func(ctx context.Context, d *pod.Desired) []string {
 			return keyring.MissingSecrets(ctx, d.Pod, inCluster.Finder().For(d))
 		}})
@@ -315,10 +363,16 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	machine := server.NewMachineReader("/")
 	measured := statsPages(sampler, machine, meter, log)
 	offered := nodeapi.Config{
-		Sources:  server.Sources{Pods: statuses, Running: seen, Machine: machine, Health: server.Health(checks(pool, seen, runtime, meter.Checks)...), Metrics: meter.Handler(), Stats: measured, Pages: served},
-		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn, Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader), Log: log.WithName("server")}
-	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), localPages(served, measured), log.WithName("local"))
-	listening, err := listeners(cfg, dirs.Certs, ownNames(cfg, host.facts), meter, offered, inCluster, traces.provider())
+		Sources: server.Sources{Pods: statuses, Running: seen, Machine: machine,
+			Health: server.Health(checks(pool, seen, runtime, meter.Checks)...), Metrics: meter.Handler(),
+			Stats: measured, Pages: served},
+		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn,
+		Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader),
+		Log: log.WithName("server")}
+	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), localPages(served, measured),
+		log.WithName("local"))
+	listening, err := listeners(cfg, dirs.Certs, ownNames(cfg, host.facts), meter, offered, inCluster,
+		traces.provider())
 	if err != nil {
 		return nil, err
 	}
@@ -327,11 +381,17 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	// The order in which the agent comes up; it goes down in reverse.
 	list := []module{
 		rootModule(cfg, dirs, !o.StopAll),
-		{name: "events", start: orLogged(without(history.Restore), log, "Events of earlier agents are missing"), run: history.Run},
+		{name: "events", start: orLogged(without(history.Restore), log, "Events of earlier agents are missing"),
+			run: history.Run},
 		localModule(api, cfg.RootDir, o.Started, log),
 		{name: "web server", run: web.Run},
-		{name: "pod resources", run: podresources.New(podresources.Config{Dir: dirs.PodResources(), Statuses: statuses, Devices: assigned, Ready: workersReady, Meter: meter.PodResources, Log: log.WithName("podresources")}).Run},
-		{name: "configuration", start: func(context.Context) error { logNotes(log, cfg, nil); return nil }, run: reloader.Run},
+		{name: "pod resources", run: podresources.New(
+			podresources.Config{Dir: dirs.PodResources(), Statuses: statuses, Devices: assigned, Ready: workersReady,
+				Meter: meter.PodResources, Log: log.WithName("podresources")}).Run},
+		{name: "configuration", start: func(context.Context) error {
+			logNotes(log, cfg, nil)
+			return nil
+		}, run: reloader.Run},
 		{name: "reload signal", run: onHangUp(o.HangUp, reloader.Ask)},
 	}
 	if traces.Tracing != nil {
@@ -341,7 +401,8 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 		list = append(list, module{name: "contention profiling", run: profileContention})
 	}
 	if cfg.Watch {
-		list = append(list, module{name: "configuration files", run: watchConfig(cfg.Sources, reloader.Look, log.WithName("config"))})
+		list = append(list, module{name: "configuration files",
+			run: watchConfig(cfg.Sources, reloader.Look, log.WithName("config"))})
 	}
 	if o.Lock != nil {
 		list = append(list, module{name: "lock file", run: yieldLock(cfg, o.Lock, log)})
@@ -351,17 +412,21 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	if extras.embedded != nil {
 		// Before the runtime in the list, and so after it at the end.
 		list = append(list, module{name: "end of the embedded runtime", run: shutDownAfter(stopper, extras.embedded)})
-		list = append(list, module{name: "embedded runtime", run: extras.embedded.Run, start: func(ctx context.Context) error {
-			runtime.SetMessage("the embedded runtime is starting")
-			return extras.embedded.Start(ctx)
-		}})
+		list = append(list, module{name: "embedded runtime", run: extras.embedded.Run,
+			start: func(ctx context.Context) error {
+				runtime.SetMessage("the embedded runtime is starting")
+				return extras.embedded.Start(ctx)
+			}})
 	}
 	list = append(list,
 		module{name: "kernel settings", start: setKernelFlags(cfg, o.StopAll, log)},
 		oomModule(kernel.LogDevice, nodeEvents, log.WithName("oom")),
 		cgroupsModule(host, extras.embedded == nil, runtime, seen.Synced(), workersReady),
-		module{name: "user IDs", start: orLogged(host.users.Restore, log, "Some pods' ranges of user IDs can't be read; their containers run on")},
-		module{name: "log links", start: orLogged(without(logDirs.RemoveDeadLinks), log, "Can't remove dead links to container logs")},
+		module{name: "user IDs",
+			start: orLogged(host.users.Restore, log,
+				"Some pods' ranges of user IDs can't be read; their containers run on")},
+		module{name: "log links",
+			start: orLogged(without(logDirs.RemoveDeadLinks), log, "Can't remove dead links to container logs")},
 		module{name: "runtime state", run: runtime.Run},
 		module{name: "observed state", run: seen.Run},
 		module{name: "cluster", run: inCluster.Run},
@@ -369,13 +434,20 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 		module{name: "imported images", run: images.Run},
 		module{name: "image collection", run: collector.Run},
 		// No pod is kept from running for what can't be read.
-		module{name: "allocations", start: orLogged(without(allocations.Restore), log, "Some records of what pods were allocated, or assigned of devices, can't be used"), run: allocations.Run},
-		module{name: "plugins", run: pluginwatch.New(pluginwatch.Config{Dir: dirs.PluginsRegistry(), Handlers: map[string]pluginwatch.Handler{pluginregistration.DevicePlugin: assigned}, Log: log.WithName("plugins")}).Run},
+		module{name: "allocations",
+			start: orLogged(without(allocations.Restore), log,
+				"Some records of what pods were allocated, or assigned of devices, can't be used"),
+			run: allocations.Run},
+		module{name: "plugins", run: pluginwatch.New(
+			pluginwatch.Config{Dir: dirs.PluginsRegistry(),
+				Handlers: map[string]pluginwatch.Handler{pluginregistration.DevicePlugin: assigned},
+				Log:      log.WithName("plugins")}).Run},
 		module{name: "amounts of devices", run: followDevices(assigned, host)},
 		module{name: "journal", start: diaries.Start, run: diaries.Run},
 		module{name: "probes", run: probes.Run},
 		// Pods without claims run.
-		module{name: "volumes", start: orLogged(without(claims.Restore), log, "Claims can't be bound"), run: volumes.Run},
+		module{name: "volumes", start: orLogged(without(claims.Restore), log, "Claims can't be bound"),
+			run: volumes.Run},
 		module{name: "volume statistics", run: closeAtEnd(volumeStats, log)},
 		module{name: "statistics", run: sampler.Run},
 	)
@@ -387,7 +459,8 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 		module{name: "ended containers", run: ended.Run},
 		module{name: "logs of gone pods", run: sweep.Run},
 		module{name: "node facts", run: followFacts(host.facts, allocations, wakes)},
-		module{name: "changes of pods", run: wakes.wakeOnPods(ended.Wake, sweep.Wake, limits.Changed, rotator.Wake, inCluster.PodsChanged)},
+		module{name: "changes of pods",
+			run: wakes.wakeOnPods(ended.Wake, sweep.Wake, limits.Changed, rotator.Wake, inCluster.PodsChanged)},
 		module{name: "log rotation", run: rotator.Run},
 	)
 	list = append(list, module{name: "stopped pods", run: stopper.Run, start: orLogged(func(context.Context) error {
@@ -397,10 +470,13 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 		}
 		return stops.Restore()
 	}, log, "All pods run")},
-		module{name: "added containers", start: orLogged(without(additions.Restore), log, "Containers that were added to pods are forgotten")})
+		module{name: "added containers",
+			start: orLogged(without(additions.Restore), log, "Containers that were added to pods are forgotten")})
 	list = append(list, sources.modules...)
 	list = append(list,
-		module{name: "changes of manifests", run: follower{merger: merger, additions: additions, claims: claims, wakes: wakes, journal: diaries, collector: collector, log: log}.run},
+		module{name: "changes of manifests",
+			run: follower{merger: merger, additions: additions, claims: claims, wakes: wakes, journal: diaries,
+				collector: collector, log: log}.run},
 		module{name: "reports on manifests", run: announcer.Run},
 	)
 	a := &Agent{log: log, conn: conn}

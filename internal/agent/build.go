@@ -87,7 +87,8 @@ type extras struct {
 
 func newExtras(cfg *config.Config, imports *image.Imports, node events.Node, log logr.Logger) (extras, error) {
 	if !cfg.UsesEmbeddedRuntime() {
-		return extras{endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, own: image.NoExtras{}, tasks: noTasks{}, problems: func() []pod.Problem { return nil }}, nil
+		return extras{endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, own: image.NoExtras{}, tasks: noTasks{},
+			problems: func() []pod.Problem { return nil }}, nil
 	}
 	c := embedded.ConfigOf(cfg)
 	c.OnImport = imports.Add
@@ -104,7 +105,8 @@ func newExtras(cfg *config.Config, imports *image.Imports, node events.Node, log
 	if err != nil {
 		return extras{}, err
 	}
-	return extras{embedded: runtime, endpoint: runtime.Endpoint(), own: image.Embedded{Runtime: runtime, Config: c}, tasks: lostTasks{c}, problems: runtimeProblems(runtime, time.Now())}, nil
+	return extras{embedded: runtime, endpoint: runtime.Endpoint(), own: image.Embedded{Runtime: runtime, Config: c},
+		tasks: lostTasks{c}, problems: runtimeProblems(runtime, time.Now())}, nil
 }
 
 // runtimeProblems returns what lists what is wrong with the embedded runtime. An archive counts as wrong since began.
@@ -140,7 +142,9 @@ func podRules(cfg *config.Config) reader.Rules {
 // additionRules are the same for containers that are added to pods that run.
 func additionRules(cfg *config.Config, node func() *admission.Node) desired.AdditionRules {
 	rules := podRules(cfg)
-	return desired.AdditionRules{SetDefaults: rules.SetDefaults, Refuses: func(p *v1.Pod) *pod.Failure { return node().Refuses(p) },
+	return desired.AdditionRules{SetDefaults: rules.SetDefaults, Refuses: func(p *v1.Pod) *pod.Failure {
+		return node().Refuses(p)
+	},
 		Validate: func(p *v1.Pod) field.ErrorList {
 			wrong := rules.Validate(p)
 			if rules.Refuse != nil {
@@ -149,7 +153,8 @@ func additionRules(cfg *config.Config, node func() *admission.Node) desired.Addi
 			for i := range p.Spec.EphemeralContainers { // which can never be corrected
 				image := p.Spec.EphemeralContainers[i].Image
 				if _, err := reference.ParseNormalizedNamed(image); err != nil {
-					wrong = append(wrong, field.Invalid(field.NewPath("spec", "ephemeralContainers").Index(i).Child("image"), image, err.Error()))
+					wrong = append(wrong, field.Invalid(
+						field.NewPath("spec", "ephemeralContainers").Index(i).Child("image"), image, err.Error()))
 				}
 			}
 			return wrong
@@ -168,8 +173,8 @@ type podSources struct {
 func noExposures() []string { return nil }
 
 // buildSources makes the sources of pods that the configuration names, and the merger they report
-// to. They store what they read last in the directory dir; the directory pods has one for each pod that runs. With StopAll, the
-// sources are what was stored. The one of an API server is the cluster's.
+// to. They store what they read last in the directory dir; the directory pods has one for each pod that runs. With
+// StopAll, the sources are what was stored. The one of an API server is the cluster's.
 func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logger) (podSources, error) {
 	k, rules := &cfg.Kubelet, podRules(cfg)
 	read := func(s pod.Source) *reader.Reader { return reader.New(cfg.NodeName, s, rules) }
@@ -181,10 +186,11 @@ func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logg
 		runs := runsource.New(read(pod.SourceRun), merger, merger.Current, log.WithName("run"))
 		modules := []module{{name: "pods of deckhand run", run: runs.Run}}
 		for _, s := range names[1:] {
-			modules = append(modules, module{name: "last pods of source " + string(s), start: func(context.Context) error {
-				merger.Report(manifeststore.Recall(read(s), store(s)))
-				return nil
-			}})
+			modules = append(modules,
+				module{name: "last pods of source " + string(s), start: func(context.Context) error {
+					merger.Report(manifeststore.Recall(read(s), store(s)))
+					return nil
+				}})
 		}
 		return podSources{merger, runs, modules, noExposures}, nil
 	}
@@ -201,11 +207,15 @@ func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logg
 	runs := runsource.New(read(pod.SourceRun), merger, merger.Current, log.WithName("run"))
 	modules, exposures := []module{{name: "pods of deckhand run", run: runs.Run}}, noExposures
 	if k.StaticPodPath != "" {
-		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration, DeletedAtOnce: !cfg.Standalone, Invoker: rootdir.InvokerOf(os.Getenv)}, read(pod.SourceFile), store(pod.SourceFile), merger, log.WithName("file"))
+		s := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration,
+			DeletedAtOnce: !cfg.Standalone, Invoker: rootdir.InvokerOf(os.Getenv)}, read(pod.SourceFile),
+			store(pod.SourceFile), merger, log.WithName("file"))
 		modules, exposures = append(modules, module{name: "manifest directory", run: s.Run}), s.Exposures
 	}
 	if k.StaticPodURL != "" {
-		s, err := httpsource.New(httpsource.Config{URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Every: k.HTTPCheckFrequency.Duration}, read(pod.SourceHTTP), store(pod.SourceHTTP), merger, log.WithName("http"))
+		s, err := httpsource.New(
+			httpsource.Config{URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Every: k.HTTPCheckFrequency.Duration},
+			read(pod.SourceHTTP), store(pod.SourceHTTP), merger, log.WithName("http"))
 		if err != nil {
 			return podSources{}, err
 		}
@@ -215,7 +225,8 @@ func buildSources(cfg *config.Config, dir, pods string, o Options, log logr.Logg
 }
 
 // imageAccess makes what knows who may use which image, and with which credentials images are pulled.
-func imageAccess(cfg *config.Config, recorder *events.Recorder, meter *metrics.Metrics, log logr.Logger) (*access.Records, *credentials.Keyring, error) {
+func imageAccess(cfg *config.Config, recorder *events.Recorder, meter *metrics.Metrics,
+	log logr.Logger) (*access.Records, *credentials.Keyring, error) {
 	k := &cfg.Kubelet
 	plugins, err := provider.Load(cfg.CredentialProviders.Config, cfg.CredentialProviders.BinDir)
 	if err != nil {
@@ -225,7 +236,8 @@ func imageAccess(cfg *config.Config, recorder *events.Recorder, meter *metrics.M
 	if err != nil {
 		return nil, nil, err
 	}
-	allowed := access.New(access.Config{RootDir: cfg.RootDir, Policy: policy, Meter: checkMeter{meter.Images}, Log: log})
+	allowed := access.New(access.Config{RootDir: cfg.RootDir, Policy: policy, Meter: checkMeter{meter.Images},
+		Log: log})
 	return allowed, credentials.NewKeyring(credentials.Options{
 		Node: nodeFiles(cfg.RootDir, log), Recorder: recorder, Log: log,
 		Providers: provider.New(provider.Options{Providers: plugins, Metrics: meter.Credentials, Log: log}),
@@ -248,7 +260,8 @@ type checkMeter struct{ *metrics.Images }
 func (c checkMeter) Checked(r access.Result) { c.Images.Checked(string(r)) }
 
 func collectionPolicy(k *v1beta1.KubeletConfiguration) gc.Policy {
-	return gc.Policy{High: int(ptr.Deref(k.ImageGCHighThresholdPercent, 0)), Low: int(ptr.Deref(k.ImageGCLowThresholdPercent, 0)),
+	return gc.Policy{High: int(ptr.Deref(k.ImageGCHighThresholdPercent, 0)),
+		Low:    int(ptr.Deref(k.ImageGCLowThresholdPercent, 0)),
 		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration}
 }
 
@@ -358,7 +371,9 @@ func statusPoll(cfg *config.Config, o Options) time.Duration {
 	return cfg.Kubelet.NodeStatusUpdateFrequency.Duration
 }
 
-func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store, merger *desired.Merger, statuses *podstatus.Store, recorded events.Node, objects object.Finder, changed func(...pod.Object), dirs rootdir.Layout, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
+func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State, seen *observed.Store,
+	merger *desired.Merger, statuses *podstatus.Store, recorded events.Node, objects object.Finder,
+	changed func(...pod.Object), dirs rootdir.Layout, meter *metrics.Metrics, log logr.Logger) (apiServer, error) {
 	if !joins(cfg, o) {
 		return alone{objects, runtime, seen.Healthy}, nil
 	}
@@ -367,13 +382,16 @@ func newCluster(cfg *config.Config, o Options, host *node, runtime *health.State
 		return nil, err
 	}
 	return cluster.New(cluster.Config{Node: cfg, Facts: host.facts, Runtime: runtime, Info: info, Healthy: seen.Healthy,
-		Desired: merger, Statuses: statuses, Observed: seen, Events: recorded, Objects: objects, ObjectsChanged: changed,
-		PodsDir: dirs.Pods(), Known: filepath.Join(dirs.Checkpoints(), "apiserver.jsonl"), Meter: meter.APIClient,
+		Desired: merger, Statuses: statuses, Observed: seen, Events: recorded, Objects: objects,
+		ObjectsChanged: changed,
+		PodsDir:        dirs.Pods(), Known: filepath.Join(dirs.Checkpoints(), "apiserver.jsonl"),
+		Meter:             meter.APIClient,
 		ClientCertificate: meter.Certificates.Client, ServingCertificate: meter.Certificates.Serving, Log: log})
 }
 
 // volumePlugins are asked in this order; the last one takes, and refuses, what is left.
-func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v1.ResourceList, log logr.Logger) []volume.Plugin {
+func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v1.ResourceList,
+	log logr.Logger) []volume.Plugin {
 	return []volume.Plugin{
 		plugins.NewEmptyDir(plugins.Config{MemoryLimit: cgroup.MemoryLimit, Quotas: meter, Log: log}),
 		objectfiles.NewConfigMap(),
@@ -388,20 +406,27 @@ func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v
 }
 
 // newSampler makes what samples what pods and the node use.
-func newSampler(cfg *config.Config, began time.Time, host *node, seen *observed.Store, volumes *manager.Manager, filesystems *usage.StatsReader, layers *storagelimits.ContainerLayers, disks *usage.Meter, conn *cri.Conn, log logr.Logger) *stats.Sampler {
+func newSampler(cfg *config.Config, began time.Time, host *node, seen *observed.Store, volumes *manager.Manager,
+	filesystems *usage.StatsReader, layers *storagelimits.ContainerLayers, disks *usage.Meter, conn *cri.Conn,
+	log logr.Logger) *stats.Sampler {
 	k := &cfg.Kubelet
 	system := map[string]string{}
-	for name, group := range map[string]string{statsapi.SystemContainerKubelet: cmp.Or(k.KubeletCgroups, cgroup.Own()), statsapi.SystemContainerMisc: k.SystemCgroups, statsapi.SystemContainerRuntime: cfg.RuntimeCgroups} {
+	for name, group := range map[string]string{statsapi.SystemContainerKubelet: cmp.Or(k.KubeletCgroups, cgroup.Own()),
+		statsapi.SystemContainerMisc: k.SystemCgroups, statsapi.SystemContainerRuntime: cfg.RuntimeCgroups} {
 		if group != "" {
 			system[name] = path.Join("/", group)
 		}
 	}
-	return stats.New(stats.Config{Node: cfg.NodeName, Started: began, Groups: host.cgroups, Observed: seen, Volumes: volumes, FileSystems: filesystems,
-		Layers: layers, Meter: disks, Runtime: conn, VolumesEvery: k.VolumeStatsAggPeriod.Duration, RootDir: cfg.RootDir, Logs: k.PodLogsDir, Memory: host.capacity.Memory, Swap: host.capacity.Swap, SystemGroups: system, Log: log.WithName("stats")})
+	return stats.New(stats.Config{Node: cfg.NodeName, Started: began, Groups: host.cgroups, Observed: seen,
+		Volumes: volumes, FileSystems: filesystems,
+		Layers: layers, Meter: disks, Runtime: conn, VolumesEvery: k.VolumeStatsAggPeriod.Duration,
+		RootDir: cfg.RootDir, Logs: k.PodLogsDir, Memory: host.capacity.Memory, Swap: host.capacity.Swap,
+		SystemGroups: system, Log: log.WithName("stats")})
 }
 
 // statsPages are what is served of statistics, by path.
-func statsPages(s *stats.Sampler, machine *server.MachineReader, meter *metrics.Metrics, log logr.Logger) map[string]http.Handler {
+func statsPages(s *stats.Sampler, machine *server.MachineReader, meter *metrics.Metrics,
+	log logr.Logger) map[string]http.Handler {
 	return map[string]http.Handler{
 		"/stats/summary": server.Summary(log.WithName("server"), s),
 		"/metrics/cadvisor": metrics.HandlerOf(s.ContainerMetrics(func() (stats.Machine, error) {
@@ -409,7 +434,8 @@ func statsPages(s *stats.Sampler, machine *server.MachineReader, meter *metrics.
 			if err != nil {
 				return stats.Machine{}, err
 			}
-			return stats.Machine{Cores: i.NumCores, PhysicalCores: i.NumPhysicalCores, Sockets: i.NumSockets, Memory: i.MemoryCapacity, Swap: i.SwapCapacity,
+			return stats.Machine{Cores: i.NumCores, PhysicalCores: i.NumPhysicalCores, Sockets: i.NumSockets,
+				Memory: i.MemoryCapacity, Swap: i.SwapCapacity,
 				BootID: i.BootID, MachineID: i.MachineID, SystemUUID: i.SystemUUID}, nil
 		})),
 		"/metrics/resource": metrics.HandlerOf(s.ResourceMetrics()),
@@ -425,7 +451,8 @@ func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State, mete
 		{Name: "ping", Func: func(context.Context) error { return nil }},
 		{Name: "syncloop", Func: func(context.Context) error {
 			if pool.Heartbeat().IsZero() {
-				return fmt.Errorf("waiting for container runtime: its pods aren't known yet: %s", runtime.Info().Message)
+				return fmt.Errorf("waiting for container runtime: its pods aren't known yet: %s",
+					runtime.Info().Message)
 			}
 			return pool.Healthy(time.Now())
 		}},
@@ -462,14 +489,18 @@ func ownNames(cfg *config.Config, facts *nodefacts.Board) func() []string {
 }
 
 // listeners are the addresses that are served. certs is the directory of the agent's own certificate.
-func listeners(cfg *config.Config, certs string, names func() []string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer, tracer trace.TracerProvider) ([]server.Listener, error) {
+func listeners(cfg *config.Config, certs string, names func() []string, meter *metrics.Metrics, api nodeapi.Config,
+	inCluster apiServer, tracer trace.TracerProvider) ([]server.Listener, error) {
 	api.InCluster = cfg.Kubeconfig != ""
 	var list []server.Listener
 	if cfg.Healthz.Port() != 0 {
-		list = append(list, server.Listener{Name: "healthz", Addr: cfg.Healthz, Setting: "healthzPort in the file of --config", Names: names, Handler: api.Health})
+		list = append(list, server.Listener{Name: "healthz", Addr: cfg.Healthz,
+			Setting: "healthzPort in the file of --config", Names: names, Handler: api.Health})
 	}
 	if cfg.ReadOnly.Port() != 0 {
-		list = append(list, server.Listener{Name: "read-only", Addr: cfg.ReadOnly, Setting: "readOnlyPort in the file of --config", Names: names, Handler: meter.HTTP.ReadOnly(server.NewReadOnly(api.Log, api.Sources))})
+		list = append(list, server.Listener{Name: "read-only", Addr: cfg.ReadOnly,
+			Setting: "readOnlyPort in the file of --config", Names: names,
+			Handler: meter.HTTP.ReadOnly(server.NewReadOnly(api.Log, api.Sources))})
 	}
 	if cfg.HTTPS.Port() == 0 {
 		return list, nil
@@ -479,10 +510,13 @@ func listeners(cfg *config.Config, certs string, names func() []string, meter *m
 }
 
 // secureListener is the HTTPS server's.
-func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer, tracer trace.TracerProvider) (server.Listener, error) {
+func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, api nodeapi.Config, inCluster apiServer,
+	tracer trace.TracerProvider) (server.Listener, error) {
 	k, log := &cfg.Kubelet, api.Log
-	api.Debugging, api.SystemLogs = ptr.Deref(k.EnableDebuggingHandlers, true), ptr.Deref(k.EnableSystemLogHandler, true)
-	api.Profiling, api.DebugFlags = ptr.Deref(k.EnableProfilingHandler, true), ptr.Deref(k.EnableDebugFlagsHandler, true)
+	api.Debugging, api.SystemLogs = ptr.Deref(k.EnableDebuggingHandlers, true),
+		ptr.Deref(k.EnableSystemLogHandler, true)
+	api.Profiling, api.DebugFlags = ptr.Deref(k.EnableProfilingHandler, true),
+		ptr.Deref(k.EnableDebugFlagsHandler, true)
 	api.SystemLogQuery, api.HostLogs = ptr.Deref(k.EnableSystemLogQuery, false), "/var/log"
 	if !cfg.Gates.Enabled(gates.ContainerCheckpoint) {
 		api.Checkpoints = ""
@@ -493,13 +527,18 @@ func secureListener(cfg *config.Config, certs string, meter *metrics.Metrics, ap
 	}
 	return secure.Listener(secure.Config{
 		Addr: cfg.HTTPS, CipherSuites: k.TLSCipherSuites, Curves: k.TLSCurvePreferences, MinVersion: k.TLSMinVersion,
-		Certificate: secure.NewCertificate(secure.CertConfig{CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, Dir: certs, Issued: inCluster.IssuedCertificate(), Name: cfg.NodeName, IPs: ips, Log: log}),
+		Certificate: secure.NewCertificate(
+			secure.CertConfig{CertFile: k.TLSCertFile, KeyFile: k.TLSPrivateKeyFile, Dir: certs,
+				Issued: inCluster.IssuedCertificate(), Name: cfg.NodeName, IPs: ips, Log: log}),
 		Access: secure.NewAccess(secure.AccessConfig{
-			Node: cfg.NodeName, ClientCAFile: k.Authentication.X509.ClientCAFile, Anonymous: ptr.Deref(k.Authentication.Anonymous.Enabled, false),
-			Tokens: ptr.Deref(k.Authentication.Webhook.Enabled, false), TokensFor: k.Authentication.Webhook.CacheTTL.Duration,
+			Node: cfg.NodeName, ClientCAFile: k.Authentication.X509.ClientCAFile,
+			Anonymous:   ptr.Deref(k.Authentication.Anonymous.Enabled, false),
+			Tokens:      ptr.Deref(k.Authentication.Webhook.Enabled, false),
+			TokensFor:   k.Authentication.Webhook.CacheTTL.Duration,
 			AlwaysAllow: k.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow,
-			AllowedFor:  k.Authorization.Webhook.CacheAuthorizedTTL.Duration, RefusedFor: k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
-			Reviewer: inCluster.Reviewer(), Log: log}),
+			AllowedFor:  k.Authorization.Webhook.CacheAuthorizedTTL.Duration,
+			RefusedFor:  k.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+			Reviewer:    inCluster.Reviewer(), Log: log}),
 		Routes: nodeapi.Routes(api), Meter: meter.HTTP, Tracer: tracer, Log: log,
 	})
 }
@@ -524,7 +563,8 @@ func measuredBy(quota bool) string {
 }
 
 // collectPods has pods and events counted when metrics are scraped. alone says that there is no API server.
-func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Store, statuses *podstatus.Store, recorder *events.Recorder, logs *layout.Dirs, alone bool) {
+func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Store, statuses *podstatus.Store,
+	recorder *events.Recorder, logs *layout.Dirs, alone bool) {
 	m.CollectPods(func() metrics.PodCounts {
 		return countPods(merger.Current().Pods, seen.All(), statuses.List(), alone)
 	})
@@ -532,8 +572,10 @@ func collectPods(m *metrics.Metrics, merger *desired.Merger, seen *observed.Stor
 	m.CollectLogs(func() []metrics.LogUse {
 		var list []metrics.LogUse
 		for _, e := range statuses.List() {
-			for container, bytes := range logs.Used(layout.Pod{Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: e.Pod.UID}) {
-				list = append(list, metrics.LogUse{UID: string(e.Pod.UID), Namespace: e.Pod.Namespace, Pod: e.Pod.Name, Container: container, Bytes: bytes})
+			for container, bytes := range logs.Used(
+				layout.Pod{Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: e.Pod.UID}) {
+				list = append(list, metrics.LogUse{UID: string(e.Pod.UID), Namespace: e.Pod.Namespace, Pod: e.Pod.Name,
+					Container: container, Bytes: bytes})
 			}
 		}
 		return list
@@ -586,7 +628,8 @@ func countPods(pods []*pod.Desired, seen []*pod.Observed, entries []*podstatus.E
 }
 
 // collectVolumes has volumes, and what is on disk, counted when metrics are scraped.
-func collectVolumes(m *metrics.Metrics, volumes *manager.Manager, stats *usage.StatsReader, limits *storagelimits.Manager) {
+func collectVolumes(m *metrics.Metrics, volumes *manager.Manager, stats *usage.StatsReader,
+	limits *storagelimits.Manager) {
 	m.CollectVolumes(func() metrics.VolumeCounts {
 		desired, actual := volumes.Totals()
 		return metrics.VolumeCounts{Desired: desired, Actual: actual}
@@ -601,7 +644,8 @@ func collectVolumes(m *metrics.Metrics, volumes *manager.Manager, stats *usage.S
 	m.CollectPodDisk(func() []metrics.PodDisk {
 		var list []metrics.PodDisk
 		for _, u := range limits.Uses() {
-			list = append(list, metrics.PodDisk{Namespace: u.Namespace, Pod: u.Name, UID: string(u.UID), Bytes: u.Used.Bytes, Inodes: u.Used.Inodes})
+			list = append(list, metrics.PodDisk{Namespace: u.Namespace, Pod: u.Name, UID: string(u.UID),
+				Bytes: u.Used.Bytes, Inodes: u.Used.Inodes})
 		}
 		return list
 	})

@@ -32,7 +32,8 @@ import (
 
 // The modules here have more to do than one call of a part.
 
-// rootModule makes the root directory and holds its lock while everything else runs. With record it records whose it is.
+// rootModule makes the root directory and holds its lock while everything else runs. With record it records whose it
+// is.
 func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) module {
 	var lock *lockfile.Lock // from start to run
 	return module{
@@ -138,7 +139,8 @@ func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(c
 				return err
 			}
 			if ctx.Err() == nil {
-				log.Info("Another process wants the lock file: the agent stops, its pods keep running", "path", cfg.LockFile)
+				log.Info("Another process wants the lock file: the agent stops, its pods keep running",
+					"path", cfg.LockFile)
 				return errDone
 			}
 		}
@@ -200,8 +202,8 @@ func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struc
 	return m
 }
 
-// oomModule tells by events of the node when the machine is out of memory. What runs into the limit of a control group, as a container does, is
-// the runtime's to report. An agent that mustn't read the kernel's log does without.
+// oomModule tells by events of the node when the machine is out of memory. What runs into the limit of a control group,
+// as a container does, is the runtime's to report. An agent that mustn't read the kernel's log does without.
 func oomModule(device string, record events.Node, log logr.Logger) module {
 	const consequence = "Nobody is told when the machine runs out of memory (events with the reason SystemOOM)"
 	var opened *kernel.Log // from start to run
@@ -215,7 +217,8 @@ func oomModule(device string, record events.Node, log logr.Logger) module {
 			if opened != nil {
 				err := opened.OOMKills(ctx, func(k kernel.OOMKill) {
 					if !k.Limit {
-						record.NodeEvent(v1.EventTypeWarning, pod.ReasonSystemOOM, fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID))
+						record.NodeEvent(v1.EventTypeWarning, pod.ReasonSystemOOM,
+							fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID))
 					}
 				}, func() {
 					log.Info("The kernel has logged more than could be read in time: an event SystemOOM may be missing")
@@ -267,7 +270,8 @@ const readyAnyway = 30 * time.Second
 
 // serviceModule notifies the service manager that everything has started, once pods are looked
 // after, gives it watchdog notifications while the workers are healthy, and says when the end begins.
-func serviceModule(s *process.Service, notifier *process.Notifier, node string, workersReady <-chan struct{}, healthy func(time.Time) error, log logr.Logger) module {
+func serviceModule(s *process.Service, notifier *process.Notifier, node string, workersReady <-chan struct{},
+	healthy func(time.Time) error, log logr.Logger) module {
 	return module{
 		name: "service manager",
 		start: func(ctx context.Context) error {
@@ -285,7 +289,9 @@ func serviceModule(s *process.Service, notifier *process.Notifier, node string, 
 			return nil
 		},
 		run: func(ctx context.Context) error {
-			err := notifier.Watchdog(ctx, func(context.Context) error { return healthy(time.Now()) }, log.WithName("watchdog"))
+			err := notifier.Watchdog(ctx, func(context.Context) error {
+				return healthy(time.Now())
+			}, log.WithName("watchdog"))
 			if err := s.Stopping(); err != nil {
 				// No reason to end with an error: it may be the service manager that has gone.
 				log.Error(err, "Can't notify the service manager that the agent is stopping")

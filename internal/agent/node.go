@@ -166,7 +166,8 @@ func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*nod
 		first.HostIPs = append(first.HostIPs, ip.String())
 	}
 	n := &node{cfg: cfg, log: log, capacity: machine, users: newUsers(cfg, pods, own), facts: nodefacts.NewBoard(first)}
-	if n.machine, err = n.facts.Writer("the machine", nodefacts.Capacity|nodefacts.Allocatable|nodefacts.AwaitedPlugins|nodefacts.DeclaredFeatures|nodefacts.Images); err != nil {
+	if n.machine, err = n.facts.Writer("the machine",
+		nodefacts.Capacity|nodefacts.Allocatable|nodefacts.AwaitedPlugins|nodefacts.DeclaredFeatures|nodefacts.Images); err != nil {
 		return nil, err
 	}
 	if err := n.setAllocatable(k); err != nil {
@@ -205,7 +206,8 @@ func swapForPods(k *v1beta1.KubeletConfiguration, facts capacity.Node) int64 {
 }
 
 func reservesMemory(cfg *config.Config) bool {
-	return cfg.Gates.Enabled(gates.MemoryQoS) && cfg.Kubelet.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy
+	return cfg.Gates.Enabled(gates.MemoryQoS) &&
+		cfg.Kubelet.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy
 }
 
 // kernelVersion is uname's; empty if it can't be had.
@@ -240,15 +242,16 @@ func newUsers(cfg *config.Config, pods string, own extras) *userns.Manager {
 	if u := k.UserNamespaces; u != nil {
 		perPod = uint32(ptr.Deref(u.IDsPerPod, userns.Block))
 	}
-	return userns.New(userns.Config{PodsDir: pods, PerPod: perPod, Find: func(ctx context.Context) (userns.Range, error) {
-		ids, err := userns.Finder{MaxPods: k.MaxPods, PerPod: perPod}.Find(ctx)
-		if err == nil && own.embedded != nil {
-			if reach := userns.Reach(own.embedded.StateDir()); reach != nil {
-				err = fmt.Errorf("containers with users of their own can't be run below %s: %w", cfg.RootDir, reach)
+	return userns.New(userns.Config{PodsDir: pods, PerPod: perPod,
+		Find: func(ctx context.Context) (userns.Range, error) {
+			ids, err := userns.Finder{MaxPods: k.MaxPods, PerPod: perPod}.Find(ctx)
+			if err == nil && own.embedded != nil {
+				if reach := userns.Reach(own.embedded.StateDir()); reach != nil {
+					err = fmt.Errorf("containers with users of their own can't be run below %s: %w", cfg.RootDir, reach)
+				}
 			}
-		}
-		return ids, err
-	}})
+			return ids, err
+		}})
 }
 
 func cgroupConfig(cfg *config.Config, facts capacity.Node) (cgroup.Config, error) {
@@ -256,8 +259,9 @@ func cgroupConfig(cfg *config.Config, facts capacity.Node) (cgroup.Config, error
 	c := cgroup.Config{
 		Driver: cgroup.Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUPeriod: k.CPUCFSQuotaPeriod.Duration,
-		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: swapForPods(k, facts), Memory: facts.Memory, ReserveMemory: reservesMemory(cfg),
-		Own: k.KubeletCgroups, System: k.SystemCgroups,
+		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: swapForPods(k, facts), Memory: facts.Memory,
+		ReserveMemory: reservesMemory(cfg),
+		Own:           k.KubeletCgroups, System: k.SystemCgroups,
 	}
 	kube, system, err := capacity.Reservations(k)
 	if err != nil {
@@ -291,19 +295,24 @@ func cgroupConfig(cfg *config.Config, facts capacity.Node) (cgroup.Config, error
 	}
 	reserve := func(setting, name, full, compressible string, list v1.ResourceList) {
 		if enforced(full) || enforced(compressible) {
-			c.Reserved = append(c.Reserved, cgroup.Reserved{Setting: setting, Name: path.Join("/", name), Incompressible: enforced(full),
-				Share: cgroup.Share{CPUMilli: list.Cpu().MilliValue(), Memory: list.Memory().Value(), PIDs: pid(list)}})
+			c.Reserved = append(c.Reserved,
+				cgroup.Reserved{Setting: setting, Name: path.Join("/", name), Incompressible: enforced(full),
+					Share: cgroup.Share{CPUMilli: list.Cpu().MilliValue(), Memory: list.Memory().Value(),
+						PIDs: pid(list)}})
 		}
 	}
-	reserve("systemReservedCgroup", k.SystemReservedCgroup, validation.EnforceSystem, validation.EnforceSystemCompressible, system)
-	reserve("kubeReservedCgroup", k.KubeReservedCgroup, validation.EnforceKube, validation.EnforceKubeCompressible, kube)
+	reserve("systemReservedCgroup", k.SystemReservedCgroup, validation.EnforceSystem,
+		validation.EnforceSystemCompressible, system)
+	reserve("kubeReservedCgroup", k.KubeReservedCgroup, validation.EnforceKube, validation.EnforceKubeCompressible,
+		kube)
 	return c, nil
 }
 
 // useDriver goes by what the runtime says of its cgroup driver, whatever is configured (KEP-4033).
 func (n *node) useDriver(driver cgroup.Driver) {
 	if configured := n.cfg.Kubelet.CgroupDriver; configured != string(driver) {
-		n.log.Info("The runtime has another cgroup driver than the configuration: its own counts", "cgroupDriver", configured, "runtime", driver)
+		n.log.Info("The runtime has another cgroup driver than the configuration: its own counts",
+			"cgroupDriver", configured, "runtime", driver)
 	}
 	n.cgroups.UseDriver(driver)
 }

@@ -38,7 +38,8 @@ func pages(shown []flags.Shown, reloader *config.Reloader, began time.Time) map[
 		"/configz": server.Configz(func() any { return paths.Masked(&reloader.Current().Kubelet) }),
 		"/flagz":   server.Flagz(component, list),
 		"/statusz": server.Statusz(func() server.AgentStatus {
-			return server.AgentStatus{Name: component, Started: began, Binary: strings.TrimPrefix(buildinfo.Kubernetes, "v"), Build: version(), Paths: served}
+			return server.AgentStatus{Name: component, Started: began,
+				Binary: strings.TrimPrefix(buildinfo.Kubernetes, "v"), Build: version(), Paths: served}
 		}, time.Now),
 	}
 }

@@ -17,7 +17,8 @@ import (
 // execer offers the runtime's exec to probes and hooks.
 type execer struct{ conn *cri.Conn }
 
-func (e execer) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int, err error) {
+func (e execer) ExecSync(ctx context.Context, id string, cmd []string,
+	timeout time.Duration) (stdout, stderr []byte, exitCode int, err error) {
 	r, err := e.conn.ExecSync(ctx, id, cmd, timeout)
 	switch {
 	case cri.IsExecTimeout(err):
@@ -41,8 +42,8 @@ func (e execer) Answers(ctx context.Context, id string) error {
 	return err
 }
 
-// frozen returns what reports whether a container's processes are frozen, and not by the runtime for a checkpoint: that ends, and
-// killing the container meanwhile would spoil both.
+// frozen returns what reports whether a container's processes are frozen, and not by the runtime for a checkpoint: that
+// ends, and killing the container meanwhile would spoil both.
 func frozen(groups *cgroup.Manager, runtime *cri.Conn) func(context.Context, handler.Target) bool {
 	return func(ctx context.Context, t handler.Target) bool {
 		return t.Pod != nil && !runtime.Checkpointing(t.ID) && groups.Frozen(ctx, t.Pod.UID, t.ID)

@@ -28,9 +28,10 @@ import (
 )
 
 // rereader returns what reads the configuration again. What it says that an agent couldn't start with on this
-// node is an error here, too: once it is taken in, only the host can refuse a part of it, such as a limit of a control group,
-// which is logged then.
-func rereader(reread func(context.Context, *config.Config) (*config.Config, error), node capacity.Node) func(context.Context, *config.Config) (*config.Config, error) {
+// node is an error here, too: once it is taken in, only the host can refuse a part of it, such as a limit of a control
+// group, which is logged then.
+func rereader(reread func(context.Context, *config.Config) (*config.Config, error),
+	node capacity.Node) func(context.Context, *config.Config) (*config.Config, error) {
 	return func(ctx context.Context, old *config.Config) (*config.Config, error) {
 		next, err := reread(ctx, old)
 		if err != nil {
@@ -69,8 +70,8 @@ func (s liveSettings) apply(cfg *config.Config) {
 	s.waker.WakeAll() // who waits for longer than crashLoopBackOff allows now goes on
 }
 
-// levelSetter returns what changes how much is logged, but for files that have a level of their own, until the configuration is
-// applied again.
+// levelSetter returns what changes how much is logged, but for files that have a level of their own, until the
+// configuration is applied again.
 func levelSetter(set func(uint32, string) error, reloader *config.Reloader) func(uint32) error {
 	return func(verbosity uint32) error {
 		return set(verbosity, logging.ConfigOf(&reloader.Current().Kubelet.Logging, nil, nil).VModule)
@@ -99,8 +100,8 @@ func watchConfig(sources []string, look func(), log logr.Logger) func(context.Co
 	}
 }
 
-// reloads reports reloads: to the service manager, in the log, as an event of the node, as a metric, and to those who ask
-// what is wrong.
+// reloads reports reloads: to the service manager, in the log, as an event of the node, as a metric, and to those who
+// ask what is wrong.
 type reloads struct {
 	service *process.Service
 	events  events.Node
@@ -152,7 +153,8 @@ func (r reloads) end(result config.ReloadResult) {
 		r.failure.set()
 		r.log.Info("Configuration read again, nothing in it has changed")
 	default:
-		r.failure.set(pod.Problem{Origin: "configuration", Message: message + "; the one from before is in force", Since: time.Now(), General: true})
+		r.failure.set(pod.Problem{Origin: "configuration", Message: message + "; the one from before is in force",
+			Since: time.Now(), General: true})
 		r.log.Error(fmt.Errorf("%s", message), "Configuration not reloaded")
 		r.events.NodeEvent(v1.EventTypeWarning, pod.ReasonConfigurationNotReloaded, message)
 	}
@@ -167,7 +169,9 @@ func logNotes(log logr.Logger, cfg, before *config.Config) {
 	if before == nil {
 		before = &config.Config{}
 	}
-	fresh := slices.DeleteFunc(slices.Clone(cfg.NotActedOn), func(t fields.Notice) bool { return slices.Contains(before.NotActedOn, t) })
+	fresh := slices.DeleteFunc(slices.Clone(cfg.NotActedOn), func(t fields.Notice) bool {
+		return slices.Contains(before.NotActedOn, t)
+	})
 	for _, line := range fields.Lines(fresh) {
 		log.Info("A setting has no effect in this build", "setting", line)
 	}

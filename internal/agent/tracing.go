@@ -24,7 +24,9 @@ func newTracing(cfg *config.Config, log logr.Logger) traces {
 	if c == nil {
 		return traces{}
 	}
-	return traces{tracing.New(tracing.Config{Endpoint: ptr.Deref(c.Endpoint, ""), PerMillion: ptr.Deref(c.SamplingRatePerMillion, 0), Node: cfg.NodeName, Log: log.WithName("tracing")})}
+	return traces{tracing.New(
+		tracing.Config{Endpoint: ptr.Deref(c.Endpoint, ""), PerMillion: ptr.Deref(c.SamplingRatePerMillion, 0),
+			Node: cfg.NodeName, Log: log.WithName("tracing")})}
 }
 
 // provider is nil where there is none.
@@ -49,10 +51,13 @@ type tracedActions struct {
 }
 
 // Do implements worker.Executor.
-func (t tracedActions) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
-	about := []attribute.KeyValue{attribute.String("k8s.pod.uid", string(uid)), attribute.String("action", string(a.Kind))}
+func (t tracedActions) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID,
+	a pod.Action) pod.Result {
+	about := []attribute.KeyValue{attribute.String("k8s.pod.uid", string(uid)),
+		attribute.String("action", string(a.Kind))}
 	if d != nil {
-		about = append(about, attribute.String("k8s.pod.name", d.Pod.Name), attribute.String("k8s.namespace.name", d.Pod.Namespace))
+		about = append(about, attribute.String("k8s.pod.name", d.Pod.Name),
+			attribute.String("k8s.namespace.name", d.Pod.Namespace))
 	}
 	if a.Container != "" {
 		about = append(about, attribute.String("k8s.container.name", a.Container))

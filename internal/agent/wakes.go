@@ -68,7 +68,8 @@ func (w *wakes) imagesArrived() {
 	w.WakeAll()
 }
 
-// objectsChanged has the pods look again that wait for one of these, and volumes that are made from one; the zero object is any.
+// objectsChanged has the pods look again that wait for one of these, and volumes that are made from one; the zero
+// object is any.
 func (w *wakes) objectsChanged(changed ...pod.Object) {
 	if len(changed) > 0 {
 		w.objects.now()
@@ -92,10 +93,12 @@ func (w *wakes) admissible(yield func(allocation.Pod) bool) {
 	w.Pods(func(p *v1.Pod, stopping bool) bool { return yield(allocation.Pod{Pod: p, Ending: stopping}) })
 }
 
-// followFacts returns what has all look again that go by facts about the node, whenever one changes, until its context ends.
+// followFacts returns what has all look again that go by facts about the node, whenever one changes, until its context
+// ends.
 func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wakes) func(context.Context) error {
 	return func(ctx context.Context) error {
-		changed, stop := facts.Watch(nodefacts.HostIPs | nodefacts.Labels | nodefacts.Allocatable | nodefacts.AwaitedPlugins | nodefacts.Advertised | nodefacts.DeclaredFeatures)
+		changed, stop := facts.Watch(
+			nodefacts.HostIPs | nodefacts.Labels | nodefacts.Allocatable | nodefacts.AwaitedPlugins | nodefacts.Advertised | nodefacts.DeclaredFeatures)
 		defer stop()
 		for {
 			now := facts.Now() // with what changed before this began
@@ -112,8 +115,9 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 	}
 }
 
-// forPods are the resources that there are for pods, and those whose device plugin has yet to register. What only the node's object has was
-// written there by an administrator; at the agent's start all of it was made 0, for which a plugin or a person has to give another number.
+// forPods are the resources that there are for pods, and those whose device plugin has yet to register. What only the
+// node's object has was written there by an administrator; at the agent's start all of it was made 0, for which a
+// plugin or a person has to give another number.
 func forPods(f *nodefacts.Facts) (v1.ResourceList, map[v1.ResourceName]bool) {
 	there, awaited := maps.Clone(f.Allocatable), maps.Clone(f.AwaitedPlugins)
 	for name, amount := range f.Advertised {

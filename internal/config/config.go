@@ -60,11 +60,11 @@ type Config struct {
 	// Kubeconfig is the absolute path of the file that says where the API server is, and who this node is to it; empty
 	// if there is none.
 	Kubeconfig string
-	// BootstrapKubeconfig is the absolute path of the file with which a client certificate is asked for, and Kubeconfig written, while that
-	// can't be used; empty if there is none.
+	// BootstrapKubeconfig is the absolute path of the file with which a client certificate is asked for, and Kubeconfig
+	// written, while that can't be used; empty if there is none.
 	BootstrapKubeconfig string
-	// ExternalCloud says that a controller looks after the node's cloud. NodeIPs are none then, unless they were given: it
-	// tells them.
+	// ExternalCloud says that a controller looks after the node's cloud. NodeIPs are none then, unless they were given:
+	// it tells them.
 	ExternalCloud bool
 	// KubeletVersion is what the API server is told, and compares: a version of Kubernetes' release.
 	KubeletVersion string
@@ -81,9 +81,11 @@ type Config struct {
 	ReadOnly netip.AddrPort
 	// HTTPS is where the API for those who say who they are is served; port 0 means nowhere.
 	HTTPS netip.AddrPort
-	// OfflineSecretsKey is the file with the key of Secrets and tokens that are kept for when the API server is away; empty to keep none.
+	// OfflineSecretsKey is the file with the key of Secrets and tokens that are kept for when the API server is away;
+	// empty to keep none.
 	OfflineSecretsKey string
-	// HoldPodsFor is for how long pods run on that an API server doesn't have any more which seems to have lost its data.
+	// HoldPodsFor is for how long pods run on that an API server doesn't have any more which seems to have lost its
+	// data.
 	HoldPodsFor time.Duration
 	// AwaitDevicePlugins is how long a pod waits for a device plugin; 0 to reject it at once.
 	AwaitDevicePlugins time.Duration

@@ -136,7 +136,8 @@ func defaultRuntime(c *v1beta1.KubeletConfiguration) {
 	set(&c.HairpinMode, v1beta1.PromiscuousBridge)
 	set(&c.MaxPods, 110)
 	setPtr(&c.ResolverConfig, "/etc/resolv.conf")
-	setPtr(&c.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: validation.MaxContainerRestartPeriod})
+	setPtr(&c.CrashLoopBackOff.MaxContainerRestartPeriod,
+		metav1.Duration{Duration: validation.MaxContainerRestartPeriod})
 	setPtr(&c.SeccompDefault, false)
 	if c.UserNamespaces != nil {
 		setPtr(&c.UserNamespaces.IDsPerPod, 65536)

@@ -65,11 +65,14 @@ func (l *loader) addHTTPSExposures(at netip.AddrPort, alone bool, add func(path,
 	}
 	switch always := k.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow; {
 	case always && anonymous:
-		add("authorization.mode", "AlwaysAllow beside authentication.anonymous.enabled: whoever reaches %s runs commands in all containers, without credentials; %s", at, close)
+		add("authorization.mode",
+			"AlwaysAllow beside authentication.anonymous.enabled: whoever reaches %s runs commands in all containers, without credentials; %s", at, close)
 	case always:
-		add("authorization.mode", "AlwaysAllow: everybody who is authenticated at %s (by a client certificate of authentication.x509.clientCAFile, or a token) runs commands in all containers; %s", at, close)
+		add("authorization.mode",
+			"AlwaysAllow: everybody who is authenticated at %s (by a client certificate of authentication.x509.clientCAFile, or a token) runs commands in all containers; %s", at, close)
 	case anonymous && !alone:
-		add("authentication.anonymous.enabled", "requests without credentials at %s may do what the API server allows the user system:anonymous and the group system:unauthenticated; set it to false", at)
+		add("authentication.anonymous.enabled",
+			"requests without credentials at %s may do what the API server allows the user system:anonymous and the group system:unauthenticated; set it to false", at)
 	}
 }
 

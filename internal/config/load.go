@@ -85,7 +85,8 @@ type loader struct {
 }
 
 func newLoader(s *flags.Set) *loader {
-	return &loader{set: s, flags: s.Values(), config: &Config{merged: document.NewMerged()}, given: document.NewMerged(), unread: map[string]bool{}}
+	return &loader{set: s, flags: s.Values(), config: &Config{merged: document.NewMerged()},
+		given: document.NewMerged(), unread: map[string]bool{}}
 }
 
 func (l *loader) load(ctx context.Context, h host) (*Config, error) {
@@ -156,7 +157,8 @@ func (l *loader) kubelet() {
 
 // reduceBackOff sets the default that comes with its feature gate (KEP-4603).
 func (l *loader) reduceBackOff(c *v1beta1.KubeletConfiguration) {
-	if l.config.Gates.Enabled(gates.ReduceDefaultCrashLoopBackOffDecay) && !l.given.Given("crashLoopBackOff.maxContainerRestartPeriod") {
+	if l.config.Gates.Enabled(gates.ReduceDefaultCrashLoopBackOffDecay) &&
+		!l.given.Given("crashLoopBackOff.maxContainerRestartPeriod") {
 		c.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: reducedBackOff}
 	}
 }
@@ -199,7 +201,8 @@ func (c *Config) Problem(setting, message string) Problem {
 	return c.problem(setting, "", message)
 }
 
-// problem is one of the setting at path, where it was given or, if it wasn't, where the setting was beside which it is wrong.
+// problem is one of the setting at path, where it was given or, if it wasn't, where the setting was beside which it is
+// wrong.
 func (c *Config) problem(path, beside, message string) Problem {
 	p := Problem{Field: path, Message: message}
 	o := c.merged.Nearest(path)
@@ -279,14 +282,19 @@ func (l *loader) ofFlags() {
 		return abs
 	}
 	c.RootDir, c.CertDir = path("root-dir", v.RootDir), path("cert-dir", v.CertDir)
-	c.Kubeconfig, c.ExternalCloud = path("kubeconfig", v.Kubeconfig), v.CloudProvider == "external" && v.Kubeconfig != ""
-	if c.BootstrapKubeconfig = path("bootstrap-kubeconfig", v.BootstrapKubeconfig); c.BootstrapKubeconfig != "" && c.Kubeconfig == "" {
-		l.failFlag("bootstrap-kubeconfig", "--kubeconfig has to say where the kubeconfig with the new client certificate is to be written")
+	c.Kubeconfig, c.ExternalCloud = path("kubeconfig", v.Kubeconfig), v.CloudProvider == "external" &&
+		v.Kubeconfig != ""
+	if c.BootstrapKubeconfig = path("bootstrap-kubeconfig", v.BootstrapKubeconfig); c.BootstrapKubeconfig != "" &&
+		c.Kubeconfig == "" {
+		l.failFlag("bootstrap-kubeconfig",
+			"--kubeconfig has to say where the kubeconfig with the new client certificate is to be written")
 	}
-	if c.OfflineSecretsKey = v.OfflineSecretsKey; !strings.Contains(v.OfflineSecretsKey, "/") && v.OfflineSecretsKey != "" {
+	if c.OfflineSecretsKey = v.OfflineSecretsKey; !strings.Contains(v.OfflineSecretsKey, "/") &&
+		v.OfflineSecretsKey != "" {
 		dir := os.Getenv("CREDENTIALS_DIRECTORY") // systemd.exec(5)
 		if dir == "" {
-			l.failFlag("offline-secrets-key", "%q is to be a credential of the service manager's, which has given none: name a file with its path, or LoadCredential=%[1]s:/path in the unit", v.OfflineSecretsKey)
+			l.failFlag("offline-secrets-key",
+				"%q is to be a credential of the service manager's, which has given none: name a file with its path, or LoadCredential=%[1]s:/path in the unit", v.OfflineSecretsKey)
 		}
 		c.OfflineSecretsKey = filepath.Join(dir, v.OfflineSecretsKey)
 	}
@@ -301,7 +309,8 @@ func (l *loader) ofFlags() {
 		Config: path("image-credential-provider-config", v.ImageCredentialProviderConfig),
 		BinDir: path("image-credential-provider-bin-dir", v.ImageCredentialProviderBinDir),
 	}
-	c.DeadContainers = DeadContainers{MinAge: v.MinimumContainerTTL, PerContainer: int(v.MaximumDeadContainersPerContainer), Total: int(v.MaximumDeadContainers)}
+	c.DeadContainers = DeadContainers{MinAge: v.MinimumContainerTTL,
+		PerContainer: int(v.MaximumDeadContainersPerContainer), Total: int(v.MaximumDeadContainers)}
 	c.Watch = v.WatchConfig
 	if c.JournalBytes = v.JournalBytes; c.JournalBytes == 0 {
 		c.JournalBytes = -1

@@ -30,7 +30,8 @@ type host interface {
 // nodeLabels are those that every node has (kubernetes.io/docs/reference/labels-annotations-taints)
 // under those that are given.
 func nodeLabels(name string, given map[string]string) map[string]string {
-	labels := map[string]string{v1.LabelHostname: name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH}
+	labels := map[string]string{v1.LabelHostname: name, v1.LabelOSStable: runtime.GOOS,
+		v1.LabelArchStable: runtime.GOARCH}
 	maps.Copy(labels, given)
 	return labels
 }

@@ -9,7 +9,9 @@ func (l *loader) addNotes() {
 	c := l.config
 	c.NotActedOn = fields.NotActedOn(l.given.Config(), c.Standalone && !l.somewhere, l.given.Given, c.Gates.Enabled)
 	if k := &c.Kubelet; c.Standalone && !l.somewhere && *k.EnableServer && !judges(k) && l.given.Given("port") {
-		c.NotActedOn = append(c.NotActedOn, fields.Notice{Path: "port", Why: "the HTTPS server stays closed: without an API server, authorization.mode has to be AlwaysAllow, and authentication.x509.clientCAFile or authentication.anonymous has to say for whom"})
+		c.NotActedOn = append(c.NotActedOn,
+			fields.Notice{Path: "port",
+				Why: "the HTTPS server stays closed: without an API server, authorization.mode has to be AlwaysAllow, and authentication.x509.clientCAFile or authentication.anonymous has to say for whom"})
 	}
 	for _, g := range c.Gates.NotActedOn() {
 		c.NotActedOn = append(c.NotActedOn, fields.Notice{Path: "featureGates[" + g.Gate + "]", Why: g.Message})

@@ -18,8 +18,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// additions are the containers that were added to each pod. It is replaced as a whole, never changed; each list only grows as
-// long as the pod is wanted.
+// additions are the containers that were added to each pod. It is replaced as a whole, never changed; each list only
+// grows as long as the pod is wanted.
 type additions map[types.UID]*addition
 
 // addition is what was added to one pod.
@@ -68,7 +68,8 @@ type extended struct {
 	made *pod.Desired
 }
 
-// extend returns the pod with what was added to it. What old has for the very same pod and containers is taken from there.
+// extend returns the pod with what was added to it. What old has for the very same pod and containers is taken from
+// there.
 func (s *Set) extend(d *pod.Desired, added additions, old *Set) *pod.Desired {
 	with := added.to(d)
 	if with == nil {
@@ -82,8 +83,8 @@ func (s *Set) extend(d *pod.Desired, added additions, old *Set) *pod.Desired {
 	return e.made
 }
 
-// extend returns a pod with the containers. Each counts as an edit (KEP-5067), also one whose name the manifest has taken since:
-// no generation comes twice.
+// extend returns a pod with the containers. Each counts as an edit (KEP-5067), also one whose name the manifest has
+// taken since: no generation comes twice.
 func (a *addition) extend(d *pod.Desired) *pod.Desired {
 	next, p := *d, *d.Pod
 	p.Generation += int64(len(a.containers))
@@ -97,7 +98,8 @@ func (a *addition) extend(d *pod.Desired) *pod.Desired {
 	return &next
 }
 
-// wanted returns those additions whose pods the set has, also if a person has stopped them (see Forget); all of them while local sources may still come to want more.
+// wanted returns those additions whose pods the set has, also if a person has stopped them (see Forget); all of them
+// while local sources may still come to want more.
 func (a additions) wanted(s *Set) additions {
 	gone := func(uid types.UID, list *addition) bool {
 		stopped := slices.ContainsFunc(s.Stopped, func(d *pod.Desired) bool { return a.to(d) == list })
@@ -128,9 +130,9 @@ type added struct {
 // addedVersion is the format's version.
 const addedVersion = 1
 
-// Additions are the ephemeral containers that a person has added to pods that run (KEP-277): the one writer of what the Merger knows of
-// them, and of the file that keeps it. They stay as long as their pods: nobody can change one, or take it away, and
-// the manifest knows nothing of it. Safe for concurrent use.
+// Additions are the ephemeral containers that a person has added to pods that run (KEP-277): the one writer of what the
+// Merger knows of them, and of the file that keeps it. They stay as long as their pods: nobody can change one, or take
+// it away, and the manifest knows nothing of it. Safe for concurrent use.
 type Additions struct {
 	path   string
 	merger *Merger
@@ -179,8 +181,8 @@ type InvalidError struct{ Errors field.ErrorList }
 
 func (e *InvalidError) Error() string { return e.Errors.ToAggregate().Error() }
 
-// Add has a container run beside those of the pod with this UID. The error is an *InvalidError if it is none that an API server
-// would add, a *pod.Failure if the node doesn't admit it, and ErrNotWanted if there is no such pod.
+// Add has a container run beside those of the pod with this UID. The error is an *InvalidError if it is none that an
+// API server would add, a *pod.Failure if the node doesn't admit it, and ErrNotWanted if there is no such pod.
 func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,9 +194,10 @@ func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 	p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, *c.DeepCopy())
 	a.rules.SetDefaults(p)
 	last := len(p.Spec.EphemeralContainers) - 1
-	if before := a.merger.additions().to(d); before != nil && slices.ContainsFunc(before.containers, func(b v1.EphemeralContainer) bool {
-		return equality.Semantic.DeepEqual(b, p.Spec.EphemeralContainers[last])
-	}) {
+	if before := a.merger.additions().to(d); before != nil &&
+		slices.ContainsFunc(before.containers, func(b v1.EphemeralContainer) bool {
+			return equality.Semantic.DeepEqual(b, p.Spec.EphemeralContainers[last])
+		}) {
 		return nil // who asks again may not have heard the answer
 	}
 	if err := a.check(d.Pod, p, field.NewPath("spec", "ephemeralContainers").Index(last)); err != nil {

@@ -92,7 +92,8 @@ func (a *Announcer) reportProblems(set *Set, known map[string]bool) map[string]b
 		key := p.Origin + "\x00" + p.Message
 		now[key] = true
 		if !known[key] {
-			a.events.Add(events.Entry{Type: "Warning", Reason: pod.ReasonInvalidManifest, Object: v1.ObjectReference{Name: p.Origin}, Message: p.Message})
+			a.events.Add(events.Entry{Type: "Warning", Reason: pod.ReasonInvalidManifest,
+				Object: v1.ObjectReference{Name: p.Origin}, Message: p.Message})
 		}
 	}
 	return now

@@ -83,9 +83,10 @@ func (s *Set) refuse(c, holder Claim, what string) {
 	}
 }
 
-// gather returns all claims, the ones with the better right first, and whether all sources have reported, and all that are
-// local: pods from manifests and their objects don't wait for an API server.
-func gather(order []pod.Source, reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced, local bool) {
+// gather returns all claims, the ones with the better right first, and whether all sources have reported, and all that
+// are local: pods from manifests and their objects don't wait for an API server.
+func gather(order []pod.Source,
+	reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced, local bool) {
 	synced, local = true, true
 	for _, source := range order {
 		r, reported := reports[source]
@@ -95,12 +96,15 @@ func gather(order []pod.Source, reports map[pod.Source]Report) (claims []Claim, 
 		claims = append(claims, r.Claims...)
 		problems = append(problems, r.Problems...)
 	}
-	sortClaims(claims, order, func(c *Claim) precedence { return precedence{c.Since, c.Desired.Source, c.Desired.Origin, c.Document} })
+	sortClaims(claims, order, func(c *Claim) precedence {
+		return precedence{c.Since, c.Desired.Source, c.Desired.Origin, c.Document}
+	})
 	return claims, problems, synced, local
 }
 
-// precedence is what decides who gets what two claims ask for: a local one, as that comes up without an API server, then one that isn't of a leftover file, then the earlier, then
-// the source that comes first in the order of sources, then the order of origins and of documents in them.
+// precedence is what decides who gets what two claims ask for: a local one, as that comes up without an API server,
+// then one that isn't of a leftover file, then the earlier, then the source that comes first in the order of sources,
+// then the order of origins and of documents in them.
 type precedence struct {
 	since    time.Time
 	source   pod.Source
@@ -128,7 +132,8 @@ func sortClaims[C any](claims []C, order []pod.Source, of func(*C) precedence) {
 func leftover(origin string) string {
 	switch end := path.Ext(origin); end {
 	case ".bak", ".backup", ".old", ".orig", ".rej", ".save", ".tmp", ".swo", ".swn",
-		".dpkg-dist", ".dpkg-new", ".dpkg-old", ".dpkg-tmp", ".ucf-dist", ".ucf-new", ".ucf-old", ".rpmnew", ".rpmorig", ".rpmsave":
+		".dpkg-dist", ".dpkg-new", ".dpkg-old", ".dpkg-tmp", ".ucf-dist", ".ucf-new", ".ucf-old", ".rpmnew", ".rpmorig",
+		".rpmsave":
 		return end
 	default:
 		return ""
@@ -162,7 +167,8 @@ func contested(c, holder Claim, what string) pod.Problem {
 		Origin: c.Desired.Origin,
 		Pod:    name,
 		Message: fmt.Sprintf("pod %s isn't run: %s is already taken by pod %s/%s of %s, which stays; %s",
-			name, what, holder.Desired.Pod.Namespace, holder.Desired.Pod.Name, holder.Desired.Origin, choice(c.Desired.Origin)),
+			name, what, holder.Desired.Pod.Namespace, holder.Desired.Pod.Name, holder.Desired.Origin,
+			choice(c.Desired.Origin)),
 		Since: latest(c.Since, holder.Since),
 	}
 }

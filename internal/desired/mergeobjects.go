@@ -11,7 +11,8 @@ import (
 
 // mergeObjects returns the objects that the sources define, and the problems that come
 // of two defining the same. Whose is used follows from the claims as with pods.
-func mergeObjects(order []pod.Source, reports map[pod.Source]Report) (defined []*object.Desired, problems []pod.Problem) {
+func mergeObjects(order []pod.Source,
+	reports map[pod.Source]Report) (defined []*object.Desired, problems []pod.Problem) {
 	var claims []ObjectClaim
 	for _, source := range order {
 		claims = append(claims, reports[source].Objects...)

@@ -96,10 +96,12 @@ func (m *Merger) tellEdits(edits []Edit) {
 // one place that knows all of them.
 func (m *Merger) logProblems(old, new *Set) {
 	for _, p := range without(new.Problems, old.Problems) {
-		m.log.Info("Problem with a manifest", "source", p.Source, "origin", p.Origin, "pod", logging.Ref(p.Pod), "message", p.Message)
+		m.log.Info("Problem with a manifest", "source", p.Source, "origin", p.Origin, "pod", logging.Ref(p.Pod),
+			"message", p.Message)
 	}
 	for _, p := range without(old.Problems, new.Problems) {
-		m.log.V(2).Info("Problem with a manifest is solved", "source", p.Source, "origin", p.Origin, "pod", logging.Ref(p.Pod))
+		m.log.V(2).Info("Problem with a manifest is solved", "source", p.Source, "origin", p.Origin,
+			"pod", logging.Ref(p.Pod))
 	}
 	if new.Synced && !old.Synced {
 		m.log.V(2).Info("All sources of pods have reported", "pods", len(new.Pods), "objects", len(new.Objects.List()))
@@ -118,7 +120,8 @@ func (m *Merger) tellObjects(old, new *object.Set) {
 		case before == nil:
 			log.Info("Object added", "object", d.Key(), "origin", d.Origin)
 		case before.Object() != d.Object():
-			log.Info("Object changed", "object", d.Key(), "origin", d.Origin, "resourceVersion", d.Object().GetResourceVersion())
+			log.Info("Object changed", "object", d.Key(), "origin", d.Origin,
+				"resourceVersion", d.Object().GetResourceVersion())
 		}
 	}
 	for _, d := range old.List() {
@@ -144,5 +147,7 @@ func without(a, b []pod.Problem) []pod.Problem {
 }
 
 func same(a, b *Set) bool {
-	return a.Synced == b.Synced && a.LocalSynced == b.LocalSynced && a.AllStopped == b.AllStopped && slices.Equal(a.Stopped, b.Stopped) && a.Objects.Equal(b.Objects) && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.Problems, b.Problems) && slices.Equal(a.Refused, b.Refused)
+	return a.Synced == b.Synced && a.LocalSynced == b.LocalSynced && a.AllStopped == b.AllStopped &&
+		slices.Equal(a.Stopped, b.Stopped) && a.Objects.Equal(b.Objects) && slices.Equal(a.Pods, b.Pods) &&
+		slices.Equal(a.Problems, b.Problems) && slices.Equal(a.Refused, b.Refused)
 }

@@ -29,8 +29,8 @@ type Set struct {
 	// false, a running pod that isn't in Pods may still be wanted: nothing that
 	// runs may be removed for its absence. Objects go by the local sources alone.
 	Synced bool
-	// LocalSynced says the same of the local sources: what no manifest has any more doesn't wait for an API server, which
-	// may be one of them.
+	// LocalSynced says the same of the local sources: what no manifest has any more doesn't wait for an API server,
+	// which may be one of them.
 	LocalSynced bool
 
 	byUID map[types.UID]*pod.Desired

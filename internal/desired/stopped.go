@@ -40,7 +40,8 @@ const stoppedVersion = 1
 type Stops struct {
 	path   string
 	merger *Merger
-	// Starting is called before pods run again, and keeps them from it by an error; nil for nothing. It is set before the first call.
+	// Starting is called before pods run again, and keeps them from it by an error; nil for nothing. It is set before
+	// the first call.
 	Starting func(names ...types.NamespacedName) error
 	// mu is held while the file is written, so that writes are in order.
 	mu sync.Mutex

@@ -25,7 +25,8 @@ func (r *Records) load() {
 
 // Present is called with the images there are.
 func (r *Records) Present(ctx context.Context, ids []string, since time.Time) {
-	if err := errors.Join(r.Access.ResolveIntents(ctx, r.refOf), r.Access.Prune(ids, since)); err != nil && ctx.Err() == nil {
+	if err := errors.Join(r.Access.ResolveIntents(ctx, r.refOf), r.Access.Prune(ids, since)); err != nil &&
+		ctx.Err() == nil {
 		r.Log.Error(err, "Can't clean up the records of who may use which image")
 	}
 }

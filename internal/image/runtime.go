@@ -16,7 +16,8 @@ import (
 type Conn interface {
 	// ImageStatus reports one image; nil without an error means that it isn't there.
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
-	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
+		sandbox *runtimeapi.PodSandboxConfig) (string, error)
 }
 
 // Runtime offers the runtime's images to the image manager (image.Runtime).
@@ -42,7 +43,8 @@ func (r Runtime) PullImage(ctx context.Context, name string, login *credentials.
 	var auth *runtimeapi.AuthConfig
 	if login != nil {
 		// Not its ServerAddress: containerd drops the rest where that isn't the URL of the host it asks.
-		auth = &runtimeapi.AuthConfig{Username: login.Username, Password: login.Password, IdentityToken: login.IdentityToken, RegistryToken: login.RegistryToken}
+		auth = &runtimeapi.AuthConfig{Username: login.Username, Password: login.Password,
+			IdentityToken: login.IdentityToken, RegistryToken: login.RegistryToken}
 	}
 	ref, err := r.Conn.PullImage(ctx, &runtimeapi.ImageSpec{Image: name}, auth, nil)
 	return ref, inOwnWords(err)

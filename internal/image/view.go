@@ -116,7 +116,8 @@ func (in *Images) List(ctx context.Context) ([]Image, error) {
 }
 
 func viewOfImage(i *gc.Image) Image {
-	v := Image{ID: i.ID, Refs: i.Tags, Digests: i.Digests, Size: i.Size, Pinned: i.Pinned != "", LastUsed: i.Used, Detected: i.Detected}
+	v := Image{ID: i.ID, Refs: i.Tags, Digests: i.Digests, Size: i.Size, Pinned: i.Pinned != "", LastUsed: i.Used,
+		Detected: i.Detected}
 	for _, u := range i.Users {
 		if u.Pod != "" {
 			v.UsedBy = append(v.UsedBy, u.Pod)
@@ -306,7 +307,8 @@ func (in *Images) Remove(ctx context.Context, name string) (RemovedImage, error)
 	}
 	if len(untagged) > 0 {
 		is := func(name string) bool { return slices.Contains(untagged, name) }
-		img.Tags, img.Digests = slices.DeleteFunc(slices.Clone(img.Tags), is), slices.DeleteFunc(slices.Clone(img.Digests), is)
+		img.Tags, img.Digests = slices.DeleteFunc(slices.Clone(img.Tags), is),
+			slices.DeleteFunc(slices.Clone(img.Digests), is)
 		return RemovedImage{Image: viewOfImage(&img), Untagged: untagged, Why: string(gc.Asked)}, nil
 	}
 	in.cfg.Collector.Wake() // so that its records go too
@@ -324,10 +326,12 @@ func (in *Images) Prune(ctx context.Context, dryRun bool) ([]RemovedImage, error
 	}
 	out := []RemovedImage{}
 	for i := range report.Removed {
-		out = append(out, RemovedImage{Image: viewOfImage(&report.Removed[i].Image), Removed: true, Why: report.Removed[i].Why})
+		out = append(out, RemovedImage{Image: viewOfImage(&report.Removed[i].Image), Removed: true,
+			Why: report.Removed[i].Why})
 	}
 	for i := range report.Failed {
-		out = append(out, RemovedImage{Image: viewOfImage(&report.Failed[i].Image), Why: fmt.Sprintf("it can't be removed: %v", report.Failed[i].Err)})
+		out = append(out, RemovedImage{Image: viewOfImage(&report.Failed[i].Image),
+			Why: fmt.Sprintf("it can't be removed: %v", report.Failed[i].Err)})
 	}
 	for i := range report.Kept {
 		out = append(out, RemovedImage{Image: viewOfImage(&report.Kept[i].Image), Why: report.Kept[i].Why})

@@ -19,7 +19,8 @@ func abortedStart(c *pod.Container) bool {
 // of a pod that goes on: nothing but their removal depends on them.
 func (d *decider) noteAbortedStarts() {
 	o := d.in.Observed
-	if o == nil || d.in.Stop != nil || !slices.ContainsFunc(o.Containers, func(c pod.Container) bool { return abortedStart(&c) }) {
+	if o == nil || d.in.Stop != nil ||
+		!slices.ContainsFunc(o.Containers, func(c pod.Container) bool { return abortedStart(&c) }) {
 		return
 	}
 	rest := *o
@@ -42,7 +43,8 @@ func (d *decider) clearAbortedStart(name string) bool {
 		if a := &d.abortedStarts[i]; a.Name == name {
 			found = true
 			d.plan.AddWait(pod.Wait{Code: pod.WaitAbortedStart, Container: name})
-			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: a.Name, ID: a.ID, Attempt: a.Attempt, Why: "its start was aborted"})
+			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: a.Name, ID: a.ID, Attempt: a.Attempt,
+				Why: "its start was aborted"})
 		}
 	}
 	return found

@@ -3,8 +3,8 @@ package lifecycle
 import "github.com/deckhand-node/deckhand/internal/pod"
 
 // Combine makes one of several terminations of a pod; nil for none. The earliest gives the
-// reason, and the nearest end counts. One without a grace leaves the pod's own. The phase follows from how the containers
-// end only if all say so.
+// reason, and the nearest end counts. One without a grace leaves the pod's own. The phase follows from how the
+// containers end only if all say so.
 func Combine(terminations ...*pod.PodTermination) *pod.PodTermination {
 	var first, nearest *pod.PodTermination
 	byExit := true

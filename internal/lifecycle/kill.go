@@ -45,9 +45,9 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	return recorded, known
 }
 
-// recordedKill returns why a container has to be killed that was to be, by the checkpoint on disk: an earlier agent may have
-// signalled it. If it were left alone and ended with code 0, it would count as having ended by itself. A kill that this
-// agent began is completed by cancelKill.
+// recordedKill returns why a container has to be killed that was to be, by the checkpoint on disk: an earlier agent may
+// have signalled it. If it were left alone and ended with code 0, it would count as having ended by itself. A kill that
+// this agent began is completed by cancelKill.
 func (d *decider) recordedKill(m *container.Container) (killReason, bool) {
 	id := m.Current.ID
 	if d.draft.Disk == nil || d.terminator.Asked(id) {
@@ -98,7 +98,8 @@ func (d *decider) nothingLeft() bool {
 		case m.Role != container.Main:
 		case m.Runs():
 			kill, ok := d.killReasonOf(m)
-			if !ok || kill.renew || slices.Contains(d.checkpoint().Renew, m.Current.ID) || !restart.Never(d.in.Pod, m.Spec) {
+			if !ok || kill.renew || slices.Contains(d.checkpoint().Renew, m.Current.ID) ||
+				!restart.Never(d.in.Pod, m.Spec) {
 				return false
 			}
 			any = any || kill.cause == pod.StopProbe
@@ -118,8 +119,8 @@ func (d *decider) renewed() bool {
 }
 
 // cancelKill handles a container that need not be killed (any more): a kill that was begun is
-// completed, as the container may be half stopped; one that wasn't begun, as that of a sidecar whose turn hadn't come, is
-// forgotten.
+// completed, as the container may be half stopped; one that wasn't begun, as that of a sidecar whose turn hadn't come,
+// is forgotten.
 func (d *decider) cancelKill(m *container.Container) {
 	if !m.Runs() {
 		return
@@ -170,8 +171,10 @@ func (d *decider) killContainers() {
 		if kill.cause == pod.StopProbe {
 			d.fail(m.Current.ID, pod.Failed{Cause: kill.cause, Probe: kill.probe.Kind, Message: kill.probe.Message})
 		}
-		why := plan.StopMessage(m.Spec.Name, kill.cause, kill.probe.Kind, restart.Never(d.in.Pod, m.Spec) && !kill.renew)
-		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe.Kind, Message: why})
+		why := plan.StopMessage(m.Spec.Name, kill.cause, kill.probe.Kind, restart.Never(d.in.Pod, m.Spec) &&
+			!kill.renew)
+		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe.Kind,
+			Message: why})
 		if (kill.renew || d.mayEndWell(m)) && !d.durable() {
 			continue // if this were lost, the container might never be started again
 		}

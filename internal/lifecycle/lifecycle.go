@@ -156,7 +156,8 @@ func Decide(in Input) Decision {
 	}
 	d.mem.Since, d.mem.AllBy = d.plan.Date(d.mem.Since), d.terminator.AllBy
 	d.mem.Checkpoint, d.mem.OnDisk = d.draft.Now, d.draft.Disk
-	out.Actions, out.Cancel, out.Events, out.Waits, out.Wake = d.plan.Actions, d.plan.Cancel, d.plan.Events, d.plan.Waiting, d.plan.Wake
+	out.Actions, out.Cancel, out.Events, out.Waits, out.Wake = d.plan.Actions, d.plan.Cancel, d.plan.Events,
+		d.plan.Waiting, d.plan.Wake
 	out.Memory = d.mem
 	return out
 }
@@ -214,7 +215,8 @@ func newDecider(in Input) *decider {
 	if in.Pod != nil {
 		d.containers = container.Of(in.Pod, d.in.Observed, box)
 	}
-	d.terminator = termination.Terminator{Plan: d.plan, Kills: d.mem.Kills, Pod: in.Pod, Containers: d.containers, Instances: d.instances(), AllBy: d.mem.AllBy}
+	d.terminator = termination.Terminator{Plan: d.plan, Kills: d.mem.Kills, Pod: in.Pod, Containers: d.containers,
+		Instances: d.instances(), AllBy: d.mem.AllBy}
 	if !d.anyRuns() {
 		d.terminator.AllBy = time.Time{} // nothing that was stopped so is left
 	}

@@ -17,7 +17,8 @@ func (d *decider) measure() {
 	if d.mem.Prepared && d.mem.Allocated == nil {
 		d.mem.Allocated = d.in.Allocation // PreparePod was the first to set them
 	}
-	d.resizing = resizing.Measure(d.in.Pod, d.containers, d.in.Allocation, d.mem.Allocated, d.mem.ResizingPod, d.checkpoint())
+	d.resizing = resizing.Measure(d.in.Pod, d.containers, d.in.Allocation, d.mem.Allocated, d.mem.ResizingPod,
+		d.checkpoint())
 }
 
 // allocatedTo is what a container's next instance is created with, if that isn't what the spec says.
@@ -66,7 +67,8 @@ func (d *decider) resize() {
 			continue
 		}
 		granted := d.in.Allocation.Containers[m.Spec.Name]
-		a := pod.Action{Kind: pod.ResizeContainer, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt, Resources: &granted, Why: "the spec asks for other resources"}
+		a := pod.Action{Kind: pod.ResizeContainer, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt,
+			Resources: &granted, Why: "the spec asks for other resources"}
 		if d.in.Allocation.Pod != nil || d.in.Pod.Spec.Resources != nil {
 			// What the spec says may not be allocated yet.
 			a.PodResources = &pod.Allocation{Pod: d.in.Allocation.Pod}

@@ -31,8 +31,8 @@ func (d *decider) restartAll() bool {
 }
 
 // closeRestartAll waits until the checkpoint says on disk that all containers are gone, and reports
-// whether it has to: otherwise the next agent would remove the new ones again. Where it couldn't be written, and there are new
-// ones, it is too late for that, and they are looked after while it is tried once more.
+// whether it has to: otherwise the next agent would remove the new ones again. Where it couldn't be written, and there
+// are new ones, it is too late for that, and they are looked after while it is tried once more.
 func (d *decider) closeRestartAll() bool {
 	if disk := d.draft.Disk; disk == nil || disk.RestartAll == nil || d.durable() {
 		return false
@@ -70,7 +70,8 @@ func (d *decider) recordRestartAll() {
 			continue
 		}
 		d.draft.Change(func(k *pod.Checkpoint) {
-			k.RestartAll = &pod.RestartAll{At: d.in.Now, Container: m.Spec.Name, ExitCode: container.ExitCode(m.Current)}
+			k.RestartAll = &pod.RestartAll{At: d.in.Now, Container: m.Spec.Name,
+				ExitCode: container.ExitCode(m.Current)}
 		})
 		d.mem.Initialized, d.mem.Ending, d.terminator.AllBy = "", time.Time{}, time.Time{}
 		return
@@ -115,7 +116,8 @@ func (d *decider) removeAll(r *pod.RestartAll, why string) bool {
 }
 
 func (d *decider) removeKeepingLog(c *pod.Container, why string) {
-	d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, KeepLog: true, Why: why})
+	d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, KeepLog: true,
+		Why: why})
 }
 
 // goesAtRestart reports whether an instance has to be removed before all containers start again.

@@ -89,7 +89,8 @@ func (d *decider) failed(r pod.Result) {
 			return // it was edited meanwhile, and is judged again
 		}
 		d.draft.Change(func(k *pod.Checkpoint) {
-			k.Termination, k.RestartAll = &pod.PodTermination{At: d.in.Now, Reason: r.Failure.Reason, Message: "Pod was rejected: " + r.Failure.Message, Rejected: true, Generation: d.in.Pod.Generation}, nil
+			k.Termination, k.RestartAll = &pod.PodTermination{At: d.in.Now, Reason: r.Failure.Reason,
+				Message: "Pod was rejected: " + r.Failure.Message, Rejected: true, Generation: d.in.Pod.Generation}, nil
 		})
 		d.plan.TellRejection(r.Failure)
 		return

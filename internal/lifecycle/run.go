@@ -101,8 +101,9 @@ func (d *decider) outcome() v1.PodPhase {
 	return phase
 }
 
-// neverBegins reports whether a main container wasn't begun and won't be: with restartPolicy Never a pod isn't begun again
-// in another sandbox after its sandbox was lost (kubernetes/kubernetes#35309), unless none of its containers had begun (#79451).
+// neverBegins reports whether a main container wasn't begun and won't be: with restartPolicy Never a pod isn't begun
+// again in another sandbox after its sandbox was lost (kubernetes/kubernetes#35309), unless none of its containers had
+// begun (#79451).
 func (d *decider) neverBegins(m container.Container) bool {
 	return d.sandbox == nil && d.in.Pod.Spec.RestartPolicy == v1.RestartPolicyNever && m.Role == container.Main &&
 		(m.Newest == nil || m.Newest.State == pod.ContainerCreated) && restart.Never(d.in.Pod, m.Spec) &&
@@ -117,10 +118,11 @@ func (d *decider) onExit(m *container.Container) restart.Answer {
 	return restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest), failed)
 }
 
-// unexpected reports whether the exit code of a container that is started again says, to those who don't know why it had
-// to end, that it has ended for good.
+// unexpected reports whether the exit code of a container that is started again says, to those who don't know why it
+// had to end, that it has ended for good.
 func (d *decider) unexpected(m *container.Container) bool {
-	return m.LongRunning() && restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest), false) == restart.Stay
+	return m.LongRunning() &&
+		restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest), false) == restart.Stay
 }
 
 // again reports whether another instance follows the newest, which has ended.
@@ -161,7 +163,8 @@ func (d *decider) addReadinessWaits() {
 		case m.Runs() && m.NotReady != nil && m.PostStartDone:
 			d.plan.AddWait(*m.NotReady)
 		case m.Role == container.Main && m.Newest != nil && m.Newest.Ended() && !d.again(m):
-			d.plan.AddWait(pod.Wait{Code: pod.WaitEnded, Container: m.Spec.Name, ExitCode: container.ExitCode(m.Newest)})
+			d.plan.AddWait(pod.Wait{Code: pod.WaitEnded, Container: m.Spec.Name,
+				ExitCode: container.ExitCode(m.Newest)})
 		}
 	}
 	for _, g := range d.in.Pod.Spec.ReadinessGates {
@@ -206,7 +209,8 @@ func (d *decider) admit() {
 }
 
 func (d *decider) prepare(up bool) {
-	a := pod.Action{Kind: pod.PreparePod, PodResources: d.resizing.AtFirst(), Why: "directories, cgroup and volumes come before the sandbox"}
+	a := pod.Action{Kind: pod.PreparePod, PodResources: d.resizing.AtFirst(),
+		Why: "directories, cgroup and volumes come before the sandbox"}
 	if !d.plan.AddRetryWait("", a) && !up {
 		d.plan.AddActionWait("", a.Kind)
 	}

@@ -13,7 +13,8 @@ import (
 // shutdownGracePeriodByPodPriority: the pod has that of the highest priority that isn't above its own, and the
 // one of the lowest priority if all are; its own grace if that is shorter (KEP-2000, KEP-2712).
 func NodeShutdown(p *v1.Pod, at time.Time, periods []v1beta1.ShutdownGracePeriodByPodPriority) *pod.PodTermination {
-	t := &pod.PodTermination{At: at, Reason: pod.ReasonTerminated, Message: "Pod was terminated in response to imminent node shutdown.", Disruption: true}
+	t := &pod.PodTermination{At: at, Reason: pod.ReasonTerminated,
+		Message: "Pod was terminated in response to imminent node shutdown.", Disruption: true}
 	var priority int32
 	if p.Spec.Priority != nil {
 		priority = *p.Spec.Priority

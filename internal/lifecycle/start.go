@@ -65,7 +65,8 @@ func (d *decider) start(m *container.Container) bool {
 			return d.hook(m)
 		case pod.ContainerCreated:
 			if !otherImage(m, cur) {
-				return d.bring(m, pod.Action{Kind: pod.StartContainer, Container: name, ID: cur.ID, Attempt: cur.Attempt, Why: "it is created and not started"})
+				return d.bring(m, pod.Action{Kind: pod.StartContainer, Container: name, ID: cur.ID,
+					Attempt: cur.Attempt, Why: "it is created and not started"})
 			}
 		}
 	}
@@ -113,7 +114,8 @@ func (d *decider) clearNewest(m *container.Container) bool {
 	case inst.State == pod.ContainerCreated:
 		w.Code, a.Kind, a.Why = pod.WaitUnusable, pod.RemoveContainer, "it never ran and can't be used any more"
 	case inst.State == pod.ContainerUnknown && !d.mem.Stopped[inst.ID] && d.mayFollow(m):
-		w.Code, a.Kind, a.Grace, a.Why = pod.WaitUnknown, pod.StopContainer, termination.MinGrace, "the runtime doesn't know whether it still runs"
+		w.Code, a.Kind, a.Grace, a.Why = pod.WaitUnknown, pod.StopContainer, termination.MinGrace,
+			"the runtime doesn't know whether it still runs"
 	default:
 		return false
 	}
@@ -130,11 +132,12 @@ func (d *decider) mayFollow(m *container.Container) bool {
 }
 
 // backoff is when a container's next instance may be started, and how long that is after the
-// last one ended. It is at once for one that never ran, one that was removed for all to be started again, one that was killed to be renewed or edited since, and an init container that has succeeded
-// and runs again in a new sandbox.
+// last one ended. It is at once for one that never ran, one that was removed for all to be started again, one that was
+// killed to be renewed or edited since, and an init container that has succeeded and runs again in a new sandbox.
 func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Duration) {
 	inst := m.Newest
-	if inst == nil || slices.Contains(d.checkpoint().Renew, inst.ID) || !d.again(m) || d.edited(m) || m.Role == container.Init && container.ExitCode(inst) == 0 {
+	if inst == nil || slices.Contains(d.checkpoint().Renew, inst.ID) || !d.again(m) || d.edited(m) ||
+		m.Role == container.Init && container.ExitCode(inst) == 0 {
 		return time.Time{}, 0
 	}
 	delay = restart.Capped(restart.Delay(inst), d.in.Node.MaxBackoff)
@@ -167,7 +170,8 @@ func (d *decider) hook(m *container.Container) bool {
 		return true
 	}
 	d.addActionWait(m, pod.PostStart)
-	d.plan.Do(pod.Action{Kind: pod.PostStart, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt, Why: "it comes before the container counts as started"})
+	d.plan.Do(pod.Action{Kind: pod.PostStart, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt,
+		Why: "it comes before the container counts as started"})
 	return true
 }
 
@@ -178,7 +182,8 @@ func (d *decider) startNew(m *container.Container) bool {
 	if ref == "" {
 		return d.bring(m, ensureImage(m))
 	}
-	a := pod.Action{Kind: pod.CreateContainer, Container: name, SandboxID: d.sandbox.ID, ImageRef: ref, Attempt: d.nextAttempt(m),
+	a := pod.Action{Kind: pod.CreateContainer, Container: name, SandboxID: d.sandbox.ID, ImageRef: ref,
+		Attempt: d.nextAttempt(m),
 		Backoff: d.nextBackoff(m), Resources: d.allocatedTo(m), Why: "it never ran"}
 	if c, ok := d.checkpoint().Carried[name]; ok && m.Newest == nil && c.Last != nil {
 		a.Why = fmt.Sprintf("the last instance ended with code %d (%s) and was removed", c.Last.ExitCode, c.Last.Reason)
@@ -190,7 +195,8 @@ func (d *decider) startNew(m *container.Container) bool {
 
 // ensureImage is the action that gets a container its image.
 func ensureImage(m *container.Container) pod.Action {
-	return pod.Action{Kind: pod.EnsureImage, Container: m.Spec.Name, Image: m.Spec.Image, Why: "its image has to be present"}
+	return pod.Action{Kind: pod.EnsureImage, Container: m.Spec.Name, Image: m.Spec.Image,
+		Why: "its image has to be present"}
 }
 
 // nextAttempt is the number of a container's next instance.
@@ -233,7 +239,8 @@ func (d *decider) bring(m *container.Container, a pod.Action) bool {
 // tellPullBackoff records the BackOff event of an image, once for each failed pull.
 func (d *decider) tellPullBackoff(m *container.Container, a pod.Action, r plan.Retry) {
 	told := fmt.Sprintf("pull %d", r.Count)
-	if a.Kind != pod.EnsureImage || r.Failure.Reason != pod.ReasonErrImagePull || d.mem.BackoffTold[m.Spec.Name] == told {
+	if a.Kind != pod.EnsureImage || r.Failure.Reason != pod.ReasonErrImagePull ||
+		d.mem.BackoffTold[m.Spec.Name] == told {
 		return
 	}
 	d.mem.BackoffTold[m.Spec.Name] = told

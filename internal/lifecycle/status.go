@@ -38,8 +38,9 @@ func (d *decider) buildStatus() *v1.PodStatus {
 func (d *decider) statusOf(ended bool) *v1.PodStatus {
 	f := &apistatus.Facts{
 		Now: d.in.Now, Pod: d.in.Pod, HostIPs: d.in.Node.HostIPs, Runtime: d.in.Node.RuntimeName,
-		StartTime: d.started, Initialized: d.initialized(), Stopping: d.in.Stop != nil, RequiresTerminalPhase: d.in.RequiresTerminalPhase,
-		Ended: ended, Termination: d.checkpoint().Termination, Last: d.mem.Status,
+		StartTime: d.started, Initialized: d.initialized(), Stopping: d.in.Stop != nil,
+		RequiresTerminalPhase: d.in.RequiresTerminalPhase,
+		Ended:                 ended, Termination: d.checkpoint().Termination, Last: d.mem.Status,
 	}
 	if f.Ended && d.terminalIsDurable() {
 		f.Terminal = d.terminal()
@@ -71,7 +72,8 @@ func (d *decider) anyRuns() bool {
 // terminalIsDurable reports whether the source has the terminal phase, or the disk unless it can't be written: what is
 // nowhere the next agent might report otherwise.
 func (d *decider) terminalIsDurable() bool {
-	return d.draft.Disk != nil && d.draft.Disk.Terminal != "" || d.durable() || pod.Terminal(d.in.Pod.Status.Phase) != ""
+	return d.draft.Disk != nil && d.draft.Disk.Terminal != "" || d.durable() ||
+		pod.Terminal(d.in.Pod.Status.Phase) != ""
 }
 
 // facts are what the status says of one container.
@@ -80,9 +82,11 @@ func (d *decider) facts(m *container.Container, initialized bool) apistatus.Cont
 	m = d.shown(m)
 	// An instance that another one follows runs again, whatever is still recorded of why.
 	followed := m != newest && m.Newest != nil && d.in.Stop == nil && !d.finished
-	c := apistatus.Container{Container: m, Restarts: max(d.mem.Attempts[m.Spec.Name]-1, 0), RunsAgain: followed || d.runsAgain(m, initialized)}
+	c := apistatus.Container{Container: m, Restarts: max(d.mem.Attempts[m.Spec.Name]-1, 0), RunsAgain: followed ||
+		d.runsAgain(m, initialized)}
 	c.Waiting = d.waitingOf(m, c.RunsAgain)
-	if carried, ok := d.checkpoint().Carried[m.Spec.Name]; ok && (m.Newest == nil || m.Newest.Attempt == carried.Attempt) {
+	if carried, ok := d.checkpoint().Carried[m.Spec.Name]; ok &&
+		(m.Newest == nil || m.Newest.Attempt == carried.Attempt) {
 		c.Carried = carried.Last
 	}
 	if m.Role == container.Ephemeral {
@@ -171,14 +175,15 @@ func (d *decider) passed(i int) bool {
 	}
 	over := d.in.Stop != nil || d.terminal() != ""
 	return slices.ContainsFunc(d.containers[i+1:], func(m container.Container) bool {
-		return m.Role != container.Ephemeral && (m.Current != nil || over && m.Newest != nil && (inst == nil || inst.SandboxID == m.Newest.SandboxID))
+		return m.Role != container.Ephemeral &&
+			(m.Current != nil || over && m.Newest != nil && (inst == nil || inst.SandboxID == m.Newest.SandboxID))
 	})
 }
 
 // waitingOf says why a container doesn't run; nil for one that runs, and for one that has ended and
-// tells how until its back-off or its start is told. What the exit code says has ended for good is never told so if it is
-// started again, for an edit or after a failed probe: API servers refuse every status in which such a container runs again
-// ("may not be transitioned to non-terminated state").
+// tells how until its back-off or its start is told. What the exit code says has ended for good is never told so if it
+// is started again, for an edit or after a failed probe: API servers refuse every status in which such a container runs
+// again ("may not be transitioned to non-terminated state").
 func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.ContainerStateWaiting {
 	inst := m.Newest
 	switch {
@@ -194,7 +199,8 @@ func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.Containe
 	failure := d.waitingFailure(m)
 	due, delay := d.backoff(m)
 	// What is being started after its back-off tells that until it has started.
-	if _, starting := d.plan.Busy("container/" + m.Spec.Name); d.in.Now.Before(due) || delay > 0 && starting && failure == nil {
+	if _, starting := d.plan.Busy("container/" + m.Spec.Name); d.in.Now.Before(due) || delay > 0 && starting &&
+		failure == nil {
 		return apistatus.CrashLoop(d.in.Pod, m.Spec.Name, delay)
 	}
 	if inst == nil || failure == nil && d.unexpected(m) {
@@ -205,7 +211,8 @@ func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.Containe
 
 // runsAgain reports whether a container has ended and will get another instance.
 func (d *decider) runsAgain(m *container.Container, initialized bool) bool {
-	if m.Newest == nil || !m.Newest.Ended() || d.finished || d.in.Stop != nil || d.checkpoint().Termination != nil || !d.mem.Ending.IsZero() || m.Role == container.Ephemeral {
+	if m.Newest == nil || !m.Newest.Ended() || d.finished || d.in.Stop != nil || d.checkpoint().Termination != nil ||
+		!d.mem.Ending.IsZero() || m.Role == container.Ephemeral {
 		return false
 	}
 	if d.checkpoint().RestartAll != nil {
@@ -237,7 +244,8 @@ func (d *decider) waiting(m *container.Container) *v1.ContainerStateWaiting {
 	return apistatus.Waiting(pod.ReasonContainerCreating, "")
 }
 
-// waitingFailure is the state of a container whose postStart hook failed, or an action that will be retried; nil if none did.
+// waitingFailure is the state of a container whose postStart hook failed, or an action that will be retried; nil if
+// none did.
 func (d *decider) waitingFailure(m *container.Container) *v1.ContainerStateWaiting {
 	name := m.Spec.Name
 	if m.Newest != nil {
@@ -273,12 +281,14 @@ func (d *decider) addResize(f *apistatus.Facts) {
 	}
 	f.Requests = a.Total
 	if r, ok := d.plan.Retrying(pod.Action{Kind: pod.Allocate}); ok && d.resizing.Wanted {
-		f.ResizePending = &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: string(r.Failure.Reason), Message: r.Failure.Message}
+		f.ResizePending = &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue,
+			Reason: string(r.Failure.Reason), Message: r.Failure.Message}
 	}
 	if d.resizing.UnderWay() {
 		// What is pending is of the newest spec, what is under way of the one that resources were allocated for
 		// (KEP-5067; kubernetes/kubernetes#131157).
-		f.ResizeInProgress = &v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue, ObservedGeneration: a.Generation}
+		f.ResizeInProgress = &v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue,
+			ObservedGeneration: a.Generation}
 		if r, ok := d.resizeFailure(); ok {
 			f.ResizeInProgress.Reason, f.ResizeInProgress.Message = v1.PodReasonError, r.Failure.Error()
 		}

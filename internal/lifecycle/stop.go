@@ -56,7 +56,8 @@ func (d *decider) stop() {
 	if list := d.instances(); len(list) > 0 {
 		d.plan.AddActionWait("", pod.RemoveContainer)
 		for i := range list {
-			a := pod.Action{Kind: pod.RemoveContainer, Container: list[i].Name, ID: list[i].ID, Attempt: list[i].Attempt, Why: s.Why}
+			a := pod.Action{Kind: pod.RemoveContainer, Container: list[i].Name, ID: list[i].ID,
+				Attempt: list[i].Attempt, Why: s.Why}
 			d.plan.AddRetryWait(list[i].Name, a)
 			d.plan.Do(a)
 		}
@@ -93,8 +94,8 @@ func (d *decider) end(why string) {
 	}
 }
 
-// tellsFinal reports whether there is a final status that may be told, as the next agent will tell it: it is on disk, or
-// can't be written.
+// tellsFinal reports whether there is a final status that may be told, as the next agent will tell it: it is on disk,
+// or can't be written.
 func (d *decider) tellsFinal() bool {
 	final := d.checkpoint().Final
 	return final != nil && (d.draft.Disk != nil && d.draft.Disk.Final != nil || d.durable() || d.mem.FinalTold)
@@ -192,7 +193,8 @@ func (d *decider) recordTermination() {
 		if d.in.Now.Before(at) {
 			d.plan.WakeAt(at)
 		} else {
-			e := &pod.PodTermination{At: d.in.Now, Reason: pod.ReasonDeadlineExceeded, Message: apistatus.DeadlineMessage}
+			e := &pod.PodTermination{At: d.in.Now, Reason: pod.ReasonDeadlineExceeded,
+				Message: apistatus.DeadlineMessage}
 			d.plan.TellTermination(v1.EventTypeNormal, e)
 			d.draft.Change(func(k *pod.Checkpoint) { k.Termination, k.RestartAll = e, nil })
 		}
@@ -222,9 +224,10 @@ func (d *decider) allSucceeded() bool {
 	})
 }
 
-// endWhole ends a pod of which no main container is to be kept or started again, as the last one failed a probe: with the
-// pod's grace, and without starting its sidecars again meanwhile. It reports whether that is under way. What becomes of
-// the pod follows from how its containers end. It goes on after all if the image of one that still runs is edited.
+// endWhole ends a pod of which no main container is to be kept or started again, as the last one failed a probe: with
+// the pod's grace, and without starting its sidecars again meanwhile. It reports whether that is under way. What
+// becomes of the pod follows from how its containers end. It goes on after all if the image of one that still runs is
+// edited.
 func (d *decider) endWhole() bool {
 	if d.renewed() {
 		d.mem.Ending, d.terminator.AllBy = time.Time{}, time.Time{}
@@ -275,8 +278,9 @@ func (d *decider) finish() {
 	}
 }
 
-// releaseOnce gives back what a finished pod has, once no container can use it: its volumes, its cgroup, and what it refers to, which
-// is followed for it until then. Containers that the runtime lost sight of have ended with their sandbox.
+// releaseOnce gives back what a finished pod has, once no container can use it: its volumes, its cgroup, and what it
+// refers to, which is followed for it until then. Containers that the runtime lost sight of have ended with their
+// sandbox.
 func (d *decider) releaseOnce(why string) {
 	if !d.mem.Released {
 		d.release(why)

@@ -54,7 +54,8 @@ func (d *decider) tidy() {
 		case c.State == pod.ContainerRunning:
 			d.terminator.Stop(c, d.terminator.Term(d.in.Now, nil, r.why))
 		default:
-			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: r.why})
+			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt,
+				Why: r.why})
 		}
 	})
 	d.tidySandboxes()

@@ -30,8 +30,8 @@ const (
 	StopContainer ActionKind = "StopContainer"
 	// RemoveContainer removes instance ID, which has ended or never ran, and its log.
 	RemoveContainer ActionKind = "RemoveContainer"
-	// ReleaseVolumes unmounts the volumes of a pod that has run to its end and stays known, removes its cgroup, and no longer follows what
-	// it refers to.
+	// ReleaseVolumes unmounts the volumes of a pod that has run to its end and stays known, removes its cgroup, and no
+	// longer follows what it refers to.
 	ReleaseVolumes ActionKind = "ReleaseVolumes"
 	// CleanPod undoes PreparePod, and removes the pod's logs and its records.
 	CleanPod ActionKind = "CleanPod"

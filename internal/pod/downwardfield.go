@@ -15,10 +15,10 @@ import (
 var ErrUnknownField = errors.New("no such field")
 
 // DownwardField is the value of a field of the pod's metadata, as environment variables and files
-// of volumes show it (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/): metadata.name, metadata.namespace,
-// metadata.uid, metadata.labels and metadata.annotations, as a whole or one of them
-// (metadata.labels['KEY']; empty if there is none). A whole map is a line KEY="VALUE" for each
-// of its keys, in their order, the value escaped, with no line break at the end.
+// of volumes show it (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/): metadata.name,
+// metadata.namespace, metadata.uid, metadata.labels and metadata.annotations, as a whole or one of them
+// (metadata.labels['KEY']; empty if there is none). A whole map is a line KEY="VALUE" for each of its keys, in their
+// order, the value escaped, with no line break at the end.
 //
 // These are the fields that volumes may show (API: DownwardAPIVolumeFile.fieldRef);
 // environments may show more, and no whole maps.

@@ -14,7 +14,8 @@ import (
 // (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef). The container is the
 // one that ref names, or else that of the given name. A limit that neither the container nor the pod sets is the node's
 // allocatable amount; a request that isn't set is 0.
-func DownwardResource(p *v1.Pod, ref *v1.ResourceFieldSelector, container string, allocatable v1.ResourceList) (string, error) {
+func DownwardResource(p *v1.Pod, ref *v1.ResourceFieldSelector, container string,
+	allocatable v1.ResourceList) (string, error) {
 	if ref.ContainerName != "" {
 		container = ref.ContainerName
 	}

@@ -286,7 +286,7 @@ type Report struct {
 	// Stopping says why the pod has to end, StoppingAt since when; empty while it need not.
 	Stopping   string
 	StoppingAt time.Time
-	// Gone says that the pod has ended: Status is final, and nothing keeps its object from going. Its containers' records
-	// and logs stay until then.
+	// Gone says that the pod has ended: Status is final, and nothing keeps its object from going. Its containers'
+	// records and logs stay until then.
 	Gone bool
 }

@@ -19,7 +19,8 @@ const (
 	ReasonErrImagePull Reason = "ErrImagePull"
 	// ReasonImagePullBackOff: the pull of the image failed, and waits for its next try.
 	ReasonImagePullBackOff Reason = "ImagePullBackOff"
-	// ReasonErrImageNeverPull: the pod may not use an image that is on the node, or there is none, and imagePullPolicy is Never.
+	// ReasonErrImageNeverPull: the pod may not use an image that is on the node, or there is none, and imagePullPolicy
+	// is Never.
 	ReasonErrImageNeverPull Reason = "ErrImageNeverPull"
 	// ReasonImageInspectError: the runtime doesn't say whether it has the image.
 	ReasonImageInspectError Reason = "ImageInspectError"
@@ -71,7 +72,8 @@ const (
 	ReasonOS Reason = "PodOSNotSupported"
 	// ReasonOSLabel: its nodeSelector names another operating system.
 	ReasonOSLabel Reason = "PodOSSelectorNodeLabelDoesNotMatch"
-	// ReasonOutOf: it requests more than the node has left; the resource's name follows (OutOfcpu, OutOfmemory, OutOfpods).
+	// ReasonOutOf: it requests more than the node has left; the resource's name follows (OutOfcpu, OutOfmemory,
+	// OutOfpods).
 	ReasonOutOf Reason = "OutOf"
 	// ReasonPodConflict: another pod of this node has its name or UID.
 	ReasonPodConflict Reason = "PodConflict"
@@ -81,7 +83,8 @@ const (
 	ReasonPreempting Reason = "Preempting"
 	// ReasonTerminated: its node was shutting down.
 	ReasonTerminated Reason = "Terminated"
-	// ReasonSupplementalGroupsPolicyNotSupported: it asks for supplementalGroupsPolicy Strict, which the runtime doesn't know.
+	// ReasonSupplementalGroupsPolicyNotSupported: it asks for supplementalGroupsPolicy Strict, which the runtime
+	// doesn't know.
 	ReasonSupplementalGroupsPolicyNotSupported Reason = "SupplementalGroupsPolicyNotSupported"
 	// ReasonSysctlForbidden: it sets a sysctl that isn't safe, and allowedUnsafeSysctls doesn't name that.
 	ReasonSysctlForbidden Reason = "SysctlForbidden"
@@ -115,7 +118,8 @@ const (
 	ReasonBackOff Reason = "BackOff"
 	// ReasonCreated: a container was created.
 	ReasonCreated Reason = "Created"
-	// ReasonDNSConfigForming: the pod has more name servers or search domains than a resolver takes; the rest is left out.
+	// ReasonDNSConfigForming: the pod has more name servers or search domains than a resolver takes; the rest is left
+	// out.
 	ReasonDNSConfigForming Reason = "DNSConfigForming"
 	// ReasonFailed: an image couldn't be pulled, or a container couldn't be created or started.
 	ReasonFailed Reason = "Failed"
@@ -143,11 +147,13 @@ const (
 	ReasonFailedToRetrieveImagePullSecret Reason = "FailedToRetrieveImagePullSecret"
 	// ReasonFailedUnmount: a volume couldn't be taken down, and is tried again.
 	ReasonFailedUnmount Reason = "FailedUnmount"
-	// ReasonHostPortConflict: a program of the host, or of a pod that doesn't name it, listens on a host port of the container.
+	// ReasonHostPortConflict: a program of the host, or of a pod that doesn't name it, listens on a host port of the
+	// container.
 	ReasonHostPortConflict Reason = "HostPortConflict"
 	// ReasonInspectFailed: the image's name can't be one, or the runtime doesn't say whether it has the image.
 	ReasonInspectFailed Reason = "InspectFailed"
-	// ReasonInvalidEnvironmentVariableNames: keys of a ConfigMap or Secret can't be names of variables; they are left out.
+	// ReasonInvalidEnvironmentVariableNames: keys of a ConfigMap or Secret can't be names of variables; they are left
+	// out.
 	ReasonInvalidEnvironmentVariableNames Reason = "InvalidEnvironmentVariableNames"
 	// ReasonInvalidImagePullSecret: a pull secret can't be used as it is.
 	ReasonInvalidImagePullSecret Reason = "InvalidImagePullSecret"
@@ -191,7 +197,8 @@ const (
 const (
 	// ReasonCheckLimitsForResolvConf: the node's resolv.conf has more than pods' resolvers take.
 	ReasonCheckLimitsForResolvConf Reason = "CheckLimitsForResolvConf"
-	// ReasonConfigurationNotReloaded: the configuration was read again and can't be used, or needs a restart of the agent.
+	// ReasonConfigurationNotReloaded: the configuration was read again and can't be used, or needs a restart of the
+	// agent.
 	ReasonConfigurationNotReloaded Reason = "ConfigurationNotReloaded"
 	// ReasonConfigurationReloaded: the configuration was read again and is in force.
 	ReasonConfigurationReloaded Reason = "ConfigurationReloaded"
@@ -215,10 +222,11 @@ const (
 	ReasonNodeSchedulable Reason = "NodeSchedulable"
 	// ReasonPodLogsRemoved: logs of pods that are gone were removed.
 	ReasonPodLogsRemoved Reason = "PodLogsRemoved"
-	// ReasonPodNetworkRestored: another program, such as a restarted firewall, removed parts of the embedded runtime's network; they were made again at once.
+	// ReasonPodNetworkRestored: another program, such as a restarted firewall, removed parts of the embedded runtime's
+	// network; they were made again at once.
 	ReasonPodNetworkRestored Reason = "PodNetworkRestored"
-	// ReasonPodsHeld: the API server has none of the node's pods any more, and another object of the node, as when its data was lost: they
-	// run on for 5 minutes before that is believed.
+	// ReasonPodsHeld: the API server has none of the node's pods any more, and another object of the node, as when its
+	// data was lost: they run on for 5 minutes before that is believed.
 	ReasonPodsHeld Reason = "PodsHeld"
 	// ReasonReadableSecret: others than its owner may read a manifest with a Secret.
 	ReasonReadableSecret Reason = "ReadableSecret"

@@ -80,7 +80,8 @@ type BlockVolume struct {
 // StrictGroups reports whether the image's /etc/group isn't to add any groups (KEP-3619).
 func StrictGroups(p *v1.Pod) bool {
 	sc := p.Spec.SecurityContext
-	return sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
+	return sc != nil && sc.SupplementalGroupsPolicy != nil &&
+		*sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
 }
 
 // AppArmorProfile is the profile that the pod requests for the container: the container's own, or else that of its

@@ -58,7 +58,8 @@ type PodTermination struct {
 	Rejected bool `json:"rejected,omitempty"`
 	// Generation is that of the spec which was rejected: nothing holds for another one.
 	Generation int64 `json:"generation,omitempty"`
-	// ByExit says that the phase follows from how the containers end instead: Succeeded if all main ones end with code 0.
+	// ByExit says that the phase follows from how the containers end instead: Succeeded if all main ones end with code
+	// 0.
 	ByExit bool `json:"byExit,omitempty"`
 	// Disruption sets the condition DisruptionTarget with reason TerminationByKubelet (KEP-3329).
 	Disruption bool `json:"disruption,omitempty"`

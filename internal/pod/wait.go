@@ -134,7 +134,8 @@ type Wait struct {
 // and however often it was tried.
 func (w *Wait) Key() string {
 	key := w.Container + "/" + string(w.Code)
-	for _, part := range [...]string{string(w.For), string(w.Action), string(w.Reason), w.Message, w.Object.String(), w.Image, string(w.Cause), string(w.Probe), w.Gate, w.Other} {
+	for _, part := range [...]string{string(w.For), string(w.Action), string(w.Reason), w.Message, w.Object.String(),
+		w.Image, string(w.Cause), string(w.Probe), w.Gate, w.Other} {
 		if part != "" {
 			key += "/" + part
 		}

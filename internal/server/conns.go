@@ -14,23 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a peer may have had its connection wait, while it is served, before that has to make room for another one.
-// It is short, because those that wait are let in one after the other: of peers that come again as soon as they are cut,
-// there may be thousands before a probe. A probe on a busy host needs a few milliseconds, though.
+// patience is how long a peer may have had its connection wait, while it is served, before that has to make room for
+// another one. It is short, because those that wait are let in one after the other: of peers that come again as soon as
+// they are cut, there may be thousands before a probe. A probe on a busy host needs a few milliseconds, though.
 const patience = 10 * time.Millisecond
 
-// lookedAt is how long this process may take at most to look at a request that has come as a whole. A peer can make it look as if
-// one had.
+// lookedAt is how long this process may take at most to look at a request that has come as a whole. A peer can make it
+// look as if one had.
 const lookedAt = 10 * patience
 
 // sendBuffer bounds what the kernel holds of answers that nobody reads, which it otherwise lets grow to megabytes each.
 const sendBuffer = 64 << 10
 
-// streamBuffer is that of streams: what is sent through less stops again and again until the peer says that it has come.
+// streamBuffer is that of streams: what is sent through less stops again and again until the peer says that it has
+// come.
 const streamBuffer = 512 << 10
 
-// acceptWithData has the kernel hand out a connection only when something has come on it, or after readHeaderTimeout: peers
-// that say nothing take nobody's place, however often they come. Where it can't, they are cut instead.
+// acceptWithData has the kernel hand out a connection only when something has come on it, or after readHeaderTimeout:
+// peers that say nothing take nobody's place, however often they come. Where it can't, they are cut instead.
 func acceptWithData(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, int(readHeaderTimeout/time.Second))
@@ -39,8 +40,8 @@ func acceptWithData(_, _ string, c syscall.RawConn) error {
 
 // listener hands out at most maxConns connections at once. Whoever may connect can hold connections open, and must
 // not keep others from being answered by that: where there is no room for a new connection, one is closed
-// that is idle, whose request hasn't arrived, or whose peer is slow to read the answer: the one that has got the least out of
-// the time it had others wait. What is being worked on is left alone: only then a new connection waits.
+// that is idle, whose request hasn't arrived, or whose peer is slow to read the answer: the one that has got the least
+// out of the time it had others wait. What is being worked on is left alone: only then a new connection waits.
 type listener struct {
 	net.Listener
 	// encrypted says that what is read here is none of HTTP: peers choose how it looks.
@@ -56,7 +57,8 @@ type listener struct {
 }
 
 func newListener(l net.Listener) *listener {
-	return &listener{Listener: l, closed: make(chan struct{}), freed: make(chan struct{}, 1), open: map[*conn]struct{}{}}
+	return &listener{Listener: l, closed: make(chan struct{}), freed: make(chan struct{}, 1),
+		open: map[*conn]struct{}{}}
 }
 
 // Accept implements net.Listener.
@@ -132,11 +134,12 @@ type conn struct {
 	listener *listener
 	// since says when it began to do what it does: to wait for a request, to work on one, or to write.
 	since time.Time
-	// working is how many handlers run, blocked how many of them have written what its peer has to read before they go on: or, where
-	// none runs, whether what one has written still has to be. HTTP/2 has many at once.
+	// working is how many handlers run, blocked how many of them have written what its peer has to read before they go
+	// on: or, where none runs, whether what one has written still has to be. HTTP/2 has many at once.
 	working, blocked int
 	http2            bool
-	// heard says that something of the request that it waits for was read, whole that what was read last ends as one does.
+	// heard says that something of the request that it waits for was read, whole that what was read last ends as one
+	// does.
 	heard, whole bool
 	// waited is how long its peer had writing wait in this request, and sent how many bytes it took meanwhile.
 	waited time.Duration
@@ -154,7 +157,8 @@ func (c *conn) held(now time.Time) time.Duration {
 	return c.waited + now.Sub(c.since)
 }
 
-// arrived reports whether a request has come that nobody has had the time to look at: its peer isn't slow, this process is.
+// arrived reports whether a request has come that nobody has had the time to look at: its peer isn't slow, this process
+// is.
 func (c *conn) arrived() (there bool) {
 	if c.whole && time.Since(c.since) < lookedAt { // no handler runs yet
 		return true
@@ -226,8 +230,8 @@ func (c *conn) block(write func() (int, error)) (n int, err error) {
 	return write()
 }
 
-// SetWriteDeadline implements net.Conn. Once the listener is closed, all its connections have one deadline: net/http closes them one after the
-// other, and TLS gives each peer that doesn't read 5 seconds to hear of it.
+// SetWriteDeadline implements net.Conn. Once the listener is closed, all its connections have one deadline: net/http
+// closes them one after the other, and TLS gives each peer that doesn't read 5 seconds to hear of it.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.listener.mu.Lock()
 	if by := c.listener.closeBy; !by.IsZero() && t.After(by) {
@@ -247,7 +251,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// stream says that the connection serves one more stream now, or one less: where there is any, it makes room for nobody, and takes none.
+// stream says that the connection serves one more stream now, or one less: where there is any, it makes room for
+// nobody, and takes none.
 func (c *conn) stream(now bool) {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		size := sendBuffer
@@ -309,8 +314,8 @@ func under(c net.Conn) *conn {
 	return c.(*conn)
 }
 
-// atWork serves requests with h, and says so to their connections. No request has anything in its body that is wanted here:
-// none is waited for.
+// atWork serves requests with h, and says so to their connections. No request has anything in its body that is wanted
+// here: none is waited for.
 func atWork(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -352,8 +357,8 @@ func headerSize(r *http.Request) int {
 // forget drops what was asked for once it is answered: a peer of HTTP/2 may let the answers of many requests wait.
 func forget(r *http.Request) { r.Header, r.URL, r.RequestURI = http.Header{}, &url.URL{}, "" }
 
-// sharingWriter writes the answer to one of several requests on a connection. It waits until the peer wants more of that, which
-// nobody sees on the connection.
+// sharingWriter writes the answer to one of several requests on a connection. It waits until the peer wants more of
+// that, which nobody sees on the connection.
 type sharingWriter struct {
 	http.ResponseWriter
 	conn *conn

@@ -15,7 +15,8 @@ import (
 func sameHost(names func() []string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOwn(r, names) {
-			http.Error(w, fmt.Sprintf("%.100q isn't a name or an address of this node: ask for localhost, or one of %q", r.Host, names()), http.StatusMisdirectedRequest)
+			http.Error(w, fmt.Sprintf("%.100q isn't a name or an address of this node: ask for localhost, or one of %q",
+				r.Host, names()), http.StatusMisdirectedRequest)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -25,7 +26,9 @@ func sameHost(names func() []string, h http.Handler) http.Handler {
 func isOwn(r *http.Request, names func() []string) bool {
 	host := hostOf(r.Host)
 	if _, err := netip.ParseAddr(host); err == nil {
-		return true // no name, so none that was pointed here: balancers and machines behind NAT are asked for by addresses of their own
+		// no name, so none that was pointed here: balancers and machines behind NAT are asked for by addresses of their
+		// own
+		return true
 	}
 	switch {
 	case host == "", host == "localhost", strings.HasSuffix(host, ".localhost"): // RFC 6761: no name service is asked

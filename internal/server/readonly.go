@@ -48,11 +48,12 @@ type Sources struct {
 
 // Paths are the paths of the read-only API without its Pages, sorted.
 func Paths() []string {
-	return []string{"/healthz", "/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource", "/metrics/slis", "/pods", "/runningpods/", "/spec/", "/stats/summary"}
+	return []string{"/healthz", "/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource",
+		"/metrics/slis", "/pods", "/runningpods/", "/spec/", "/stats/summary"}
 }
 
-// NewReadOnly makes the handler of the read-only API: /pods, /healthz, /metrics and Stats, as on the kubelet's read-only port, and where
-// no cluster has its say /runningpods/, /spec/ and its Pages, too.
+// NewReadOnly makes the handler of the read-only API: /pods, /healthz, /metrics and Stats, as on the kubelet's
+// read-only port, and where no cluster has its say /runningpods/, /spec/ and its Pages, too.
 func NewReadOnly(log logr.Logger, s Sources) *http.ServeMux {
 	a := &readOnly{PodLists: NewPodLists(log, s.Pods, s.Running), machine: s.Machine}
 	mux := http.NewServeMux()

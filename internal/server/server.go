@@ -49,8 +49,8 @@ type Listener struct {
 	// Setting is what a person has to change for another address.
 	Setting string
 	Handler http.Handler
-	// Names are the node's names and addresses, which requests have to be for; nil where clients say who they are, so that no
-	// script of a browser's gets in.
+	// Names are the node's names and addresses, which requests have to be for; nil where clients say who they are, so
+	// that no script of a browser's gets in.
 	Names func() []string
 	// MaxHeader is how many bytes a request may have before its body; 0 for as many as a probe needs.
 	MaxHeader int
@@ -146,8 +146,8 @@ func counted(h http.Handler, handlers *sync.WaitGroup) http.Handler {
 	})
 }
 
-// telling logs what goes wrong in h, for a server whose own log is for details. The connection is cut then: what was sent of the answer must
-// not look like all of it.
+// telling logs what goes wrong in h, for a server whose own log is for details. The connection is cut then: what was
+// sent of the answer must not look like all of it.
 func (s *Server) telling(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

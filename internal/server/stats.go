@@ -27,7 +27,8 @@ func Summary(log logr.Logger, from Summaries) http.Handler {
 		if text := r.FormValue("only_cpu_and_memory"); text != "" {
 			var err error
 			if only, err = strconv.ParseBool(text); err != nil {
-				http.Error(w, fmt.Sprintf("the parameter only_cpu_and_memory is %q: it can be true or false", text), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("the parameter only_cpu_and_memory is %q: it can be true or false", text),
+					http.StatusBadRequest)
 				return
 			}
 		}

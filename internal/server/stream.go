@@ -12,9 +12,10 @@ import (
 
 type stoppingKey struct{}
 
-// Stream has h served as long as it takes: without the limits of time that other requests have, on a connection that isn't one
-// of those that make room for others. The request's context ends when the server begins to stop; a connection that h has taken
-// over (http.Hijacker) is closed then, and the server waits until h has returned. Whoever serves streams bounds their number.
+// Stream has h served as long as it takes: without the limits of time that other requests have, on a connection that
+// isn't one of those that make room for others. The request's context ends when the server begins to stop; a connection
+// that h has taken over (http.Hijacker) is closed then, and the server waits until h has returned. Whoever serves
+// streams bounds their number.
 func Stream(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, end := context.WithCancel(r.Context())
@@ -76,7 +77,8 @@ func (s *streamWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, b, nil
 }
 
-// cut closes what was taken over, and has nothing written any more, at once: a peer that reads no more can't hold it up.
+// cut closes what was taken over, and has nothing written any more, at once: a peer that reads no more can't hold it
+// up.
 func (s *streamWriter) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +88,8 @@ func (s *streamWriter) cut() {
 	case s.taken != nil:
 		cut(s.taken)
 	default:
-		_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now()) // it can't fail on a connection of ours
+		// it can't fail on a connection of ours
+		_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now())
 	}
 }
 

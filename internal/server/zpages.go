@@ -52,7 +52,8 @@ func Statusz(status func() AgentStatus, now func() time.Time) http.Handler {
 		s := status()
 		up := now().Sub(s.Started).Round(time.Second)
 		return fmt.Sprintf("\n%s statusz\n%s\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\nDeckhand version: %s\nPaths: %s\n",
-			s.Name, notice, s.Started.UTC().Format(time.UnixDate), int(up.Hours()), int(up.Minutes())%60, int(up.Seconds())%60,
+			s.Name, notice, s.Started.UTC().Format(time.UnixDate), int(up.Hours()), int(up.Minutes())%60,
+			int(up.Seconds())%60,
 			runtime.Version(), s.Binary, minor(s.Binary), s.Build, strings.Join(s.Paths, " "))
 	}, func(version string) any {
 		s := status()
@@ -64,7 +65,8 @@ func Statusz(status func() AgentStatus, now func() time.Time) http.Handler {
 			BinaryVersion    string    `json:"binaryVersion"`
 			EmulationVersion string    `json:"emulationVersion"`
 			Paths            []string  `json:"paths"`
-		}{newTypeMeta("Statusz", version, s.Name), s.Started.UTC().Truncate(time.Second), int64(now().Sub(s.Started).Seconds()), runtime.Version(), s.Binary, minor(s.Binary), s.Paths}
+		}{newTypeMeta("Statusz", version, s.Name), s.Started.UTC().Truncate(time.Second),
+			int64(now().Sub(s.Started).Seconds()), runtime.Version(), s.Binary, minor(s.Binary), s.Paths}
 	})
 }
 
@@ -115,7 +117,8 @@ func page(kind string, text func() string, structured func(version string) any) 
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			_, _ = w.Write([]byte(text())) // the client has left
 		default:
-			http.Error(w, fmt.Sprintf("this page is served as text/plain, or as application/json;v=v1beta1;g=%s;as=%s", group, kind), http.StatusNotAcceptable)
+			http.Error(w, fmt.Sprintf("this page is served as text/plain, or as application/json;v=v1beta1;g=%s;as=%s",
+				group, kind), http.StatusNotAcceptable)
 		}
 	})
 }
@@ -131,7 +134,8 @@ func wanted(accept []string, kind string) (version string, plain bool) {
 		case err != nil:
 		case kindOf == "text/plain" || kindOf == "text/*" || kindOf == "*/*":
 			return "", true
-		case kindOf == "application/json" && params["g"] == group && params["as"] == kind && (params["v"] == "v1alpha1" || params["v"] == "v1beta1"):
+		case kindOf == "application/json" && params["g"] == group && params["as"] == kind &&
+			(params["v"] == "v1alpha1" || params["v"] == "v1beta1"):
 			return params["v"], false
 		}
 	}

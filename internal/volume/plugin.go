@@ -68,12 +68,12 @@ type Unmounter interface {
 	Unmount(context.Context, Place) error
 }
 
-// Rechecker is a plugin whose volumes are things of the node, which others may remove or replace at any time. Where there is nothing, a container runtime
-// makes a directory.
+// Rechecker is a plugin whose volumes are things of the node, which others may remove or replace at any time. Where
+// there is nothing, a container runtime makes a directory.
 type Rechecker interface {
 	Plugin
-	// Recheck fails if the volume, which was mounted, isn't what it has to be any more. It is called each time that a container is about to be
-	// created or started.
+	// Recheck fails if the volume, which was mounted, isn't what it has to be any more. It is called each time that a
+	// container is about to be created or started.
 	Recheck(context.Context, Spec) error
 }
 
@@ -118,8 +118,8 @@ type Request struct {
 	Objects object.View
 	Spec    Spec
 	Place
-	// Held reports which files and directories of the volume containers are to mount as parts of it, by device and inode: these stay where they
-	// are. nil for none.
+	// Held reports which files and directories of the volume containers are to mount as parts of it, by device and
+	// inode: these stay where they are. nil for none.
 	Held func(device, inode uint64) bool
 	// InUse says that containers of the pod may use the volume already.
 	InUse bool

@@ -60,17 +60,21 @@ func (s Spec) ReadOnly() bool {
 		return true
 	}
 	return s.Persistent != nil && len(s.Persistent.Spec.AccessModes) > 0 &&
-		!slices.ContainsFunc(s.Persistent.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool { return m != v1.ReadOnlyMany })
+		!slices.ContainsFunc(s.Persistent.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool {
+			return m != v1.ReadOnlyMany
+		})
 }
 
 // Block reports whether the volume is a device and not a file system.
 func (s Spec) Block() bool {
-	return s.Persistent != nil && s.Persistent.Spec.VolumeMode != nil && *s.Persistent.Spec.VolumeMode == v1.PersistentVolumeBlock
+	return s.Persistent != nil && s.Persistent.Spec.VolumeMode != nil &&
+		*s.Persistent.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
 // TokenRequest is what a projected volume of the pod asks for as a token.
 func TokenRequest(p *v1.Pod, s *v1.ServiceAccountTokenProjection) object.TokenRequest {
-	r := object.TokenRequest{Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Pod: p.Name, UID: p.UID, Audience: s.Audience}
+	r := object.TokenRequest{Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Pod: p.Name, UID: p.UID,
+		Audience: s.Audience}
 	if s.ExpirationSeconds != nil {
 		r.Life = pod.Seconds(*s.ExpirationSeconds)
 	}

@@ -114,8 +114,8 @@ type Recorder interface {
 type Meter interface {
 	// Decided is called after each decision of a worker with the time it took.
 	Decided(time.Duration)
-	// Added is called when a pod that a source has gets its worker, with the number of its main containers and the time since
-	// it was first seen.
+	// Added is called when a pod that a source has gets its worker, with the number of its main containers and the time
+	// since it was first seen.
 	Added(containers int, sinceSeen time.Duration)
 	// Running is called when a pod's containers first all run, with the time since it was first seen, and how much of
 	// that was for pulls and init containers.
@@ -193,7 +193,8 @@ type Pool struct {
 
 // New constructs a pool whose workers w wakes; Run starts it.
 func New(w *Waker, cfg Config) *Pool {
-	return &Pool{Waker: w, cfg: cfg, returning: map[types.UID]map[string]int{}, unknown: map[types.UID]bool{}, ended: make(chan *worker), core: lifecycle.Decide}
+	return &Pool{Waker: w, cfg: cfg, returning: map[types.UID]map[string]int{}, unknown: map[types.UID]bool{},
+		ended: make(chan *worker), core: lifecycle.Decide}
 }
 
 // termination combines the terminations of the pod; nil if it may run.
@@ -374,7 +375,8 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 		// already, beside what another agent left, gets its worker at once.
 		if holder, ok := held[pod.FullName(d.Pod)]; ok && holder != d.Pod.UID && !p.runs(d.Pod.UID) {
 			p.waiting[pod.FullName(d.Pod)] = true
-			p.cfg.Log.V(3).Info("Pod is waiting for its predecessor to end", "pod", klog.KObj(d.Pod), "predecessorUID", holder)
+			p.cfg.Log.V(3).Info("Pod is waiting for its predecessor to end", "pod", klog.KObj(d.Pod),
+				"predecessorUID", holder)
 			continue
 		}
 		p.begin(ctx, d.Pod.UID, pod.FullName(d.Pod), d, nil)
@@ -413,14 +415,16 @@ const (
 )
 
 // stopUnwanted stops the pods that no source has any more or that a person has stopped, and starts workers that remove
-// the pods that no source and no worker has: orphans in the runtime and on disk. Unless all sources have reported, it goes by what the
-// local ones say alone: their pods, and whose names these have now.
-func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, current *Wanted, leftovers []types.UID, all bool) {
+// the pods that no source and no worker has: orphans in the runtime and on disk. Unless all sources have reported, it
+// goes by what the local ones say alone: their pods, and whose names these have now.
+func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, current *Wanted,
+	leftovers []types.UID, all bool) {
 	successors := make(map[string]*pod.Desired, len(wanted))
 	for _, d := range wanted {
 		successors[pod.FullName(d.Pod)] = d
 	}
-	stopped, stoppedNames := make(map[types.UID]*pod.Desired, len(current.Stopped)), make(map[string]bool, len(current.Stopped))
+	stopped, stoppedNames := make(map[types.UID]*pod.Desired, len(current.Stopped)),
+		make(map[string]bool, len(current.Stopped))
 	for _, d := range current.Stopped {
 		stopped[d.Pod.UID], stoppedNames[pod.FullName(d.Pod)] = d, true
 	}
@@ -436,7 +440,8 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		case !all && !w.local(): // an API server may still want it
 		default:
 			next := successors[w.name]
-			w.requestStop(whyReplaced(next), next != nil && !next.RequiresTerminalPhase) // one from a manifest takes the name of an object that stays
+			// one from a manifest takes the name of an object that stays
+			w.requestStop(whyReplaced(next), next != nil && !next.RequiresTerminalPhase)
 		}
 	}
 	orphan := func(uid types.UID, name string) {

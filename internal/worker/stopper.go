@@ -28,15 +28,16 @@ type Stopper struct {
 	ended atomic.Bool
 
 	mu sync.Mutex
-	// all is when all pods were stopped; zero if they weren't. since is when pods were, by name; those that an earlier agent
-	// stopped aren't in it.
+	// all is when all pods were stopped; zero if they weren't. since is when pods were, by name; those that an earlier
+	// agent stopped aren't in it.
 	all   time.Time
 	since map[types.NamespacedName]time.Time
 }
 
 // NewStopper returns a Stopper of the pool's pods, of which stops says which are stopped.
 func NewStopper(stops *desired.Stops, pool *Pool, log logr.Logger) *Stopper {
-	return &Stopper{stops: stops, pool: pool, log: log, wake: wake.NewSlot(), since: map[types.NamespacedName]time.Time{}}
+	return &Stopper{stops: stops, pool: pool, log: log, wake: wake.NewSlot(),
+		since: map[types.NamespacedName]time.Time{}}
 }
 
 // Stop has pods stopped, and kept so, or started again where restart is set. It returns when they are gone, or started,
@@ -93,8 +94,8 @@ func (s *Stopper) StopAll() {
 // AllStopped reports whether Run has returned ErrAllStopped.
 func (s *Stopper) AllStopped() bool { return s.ended.Load() }
 
-// Run starts pods again that are being restarted, also by an earlier agent, until ctx ends; it returns ErrAllStopped when
-// all were to be stopped and are gone.
+// Run starts pods again that are being restarted, also by an earlier agent, until ctx ends; it returns ErrAllStopped
+// when all were to be stopped and are gone.
 func (s *Stopper) Run(ctx context.Context) error {
 	turned, end := s.pool.turned.Subscribe()
 	defer end()
@@ -121,7 +122,8 @@ func (s *Stopper) startAgain() {
 			continue
 		}
 		if err := s.stops.Start(name); err != nil {
-			s.log.Error(err, "A pod that is to be restarted stays stopped until its restart can be saved", "pod", klog.KRef(name.Namespace, name.Name))
+			s.log.Error(err, "A pod that is to be restarted stays stopped until its restart can be saved",
+				"pod", klog.KRef(name.Namespace, name.Name))
 			continue
 		}
 		s.pool.turned.Wake() // for who waits for that

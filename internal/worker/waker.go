@@ -11,8 +11,8 @@ import (
 )
 
 // Waker wakes the workers of a pool and lists their pods. It exists before the pool does: the modules that
-// wake workers, such as the observed state or the allocations, are those that workers read. Its methods never block, and may be called from
-// anywhere at any time.
+// wake workers, such as the observed state or the allocations, are those that workers read. Its methods never block,
+// and may be called from anywhere at any time.
 type Waker struct {
 	mu sync.Mutex
 	// workers are the pool's, which alone adds and removes them.
@@ -27,7 +27,8 @@ type Waker struct {
 
 // NewWaker makes a Waker for one pool.
 func NewWaker() *Waker {
-	return &Waker{workers: map[types.UID]*worker{}, awaiting: map[pod.Object]map[*worker]struct{}{}, look: wake.NewSlot()}
+	return &Waker{workers: map[types.UID]*worker{}, awaiting: map[pod.Object]map[*worker]struct{}{},
+		look: wake.NewSlot()}
 }
 
 // Wake has the pod looked at again.
@@ -51,9 +52,9 @@ func (k *Waker) WakeAll() {
 	}
 }
 
-// WakeAwaiting has those pods looked at again that wait for one of these objects (pod.Failure.Awaits), or for any object that
-// one of them is: to be called after Config.Node returns the later ObjectsAt. An object without a name is any of its kind,
-// in its namespace if it has one, the zero object any at all.
+// WakeAwaiting has those pods looked at again that wait for one of these objects (pod.Failure.Awaits), or for any
+// object that one of them is: to be called after Config.Node returns the later ObjectsAt. An object without a name is
+// any of its kind, in its namespace if it has one, the zero object any at all.
 func (k *Waker) WakeAwaiting(changed ...pod.Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,7 +70,8 @@ func (k *Waker) WakeAwaiting(changed ...pod.Object) {
 			continue
 		}
 		for awaited := range k.awaiting {
-			if o == (pod.Object{}) || o.Kind == awaited.Kind && (o.Namespace == "" || o.Namespace == awaited.Namespace) {
+			if o == (pod.Object{}) || o.Kind == awaited.Kind &&
+				(o.Namespace == "" || o.Namespace == awaited.Namespace) {
 				wake(awaited)
 			}
 		}
@@ -94,8 +96,9 @@ func (k *Waker) setAwaiting(w *worker, objects []pod.Object) {
 	w.awaits = objects
 }
 
-// Pods yields the pods that workers look after, each with whether it is being stopped, or has ended and gives back what it
-// holds: all of those that one change of the desired set brought. A pod that waits for its predecessor to end isn't among them.
+// Pods yields the pods that workers look after, each with whether it is being stopped, or has ended and gives back what
+// it holds: all of those that one change of the desired set brought. A pod that waits for its predecessor to end isn't
+// among them.
 func (k *Waker) Pods(yield func(p *v1.Pod, stopping bool) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

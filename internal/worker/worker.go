@@ -75,7 +75,8 @@ func newWorker(p *Pool, uid types.UID, name string, d *pod.Desired, stop *lifecy
 	if d != nil && d.Deletion != nil {
 		stop = stopOf(d.Deletion)
 	}
-	w := &worker{pool: p, uid: uid, name: name, desired: d, stop: stop, signal: wake.NewSlot(), record: p.cfg.Journal.Open(uid, name)}
+	w := &worker{pool: p, uid: uid, name: name, desired: d, stop: stop, signal: wake.NewSlot(),
+		record: p.cfg.Journal.Open(uid, name)}
 	w.signal.Wake()
 	return w
 }
@@ -107,7 +108,8 @@ func (w *worker) setDesired(d *pod.Desired) bool {
 		w.signal.Wake()
 		return false
 	}
-	if old != nil && !d.UIDIsIdentity && old.Pod.Annotations[pod.AnnotationConfigSeen] != d.Pod.Annotations[pod.AnnotationConfigSeen] {
+	if old != nil && !d.UIDIsIdentity &&
+		old.Pod.Annotations[pod.AnnotationConfigSeen] != d.Pod.Annotations[pod.AnnotationConfigSeen] {
 		// Nobody looked while it wasn't wanted: it is to start again all the same, and goes on counting.
 		w.stop, w.returned = &lifecycle.Stop{At: time.Now(), Why: "its manifest was removed, and is back"}, true
 		w.signal.Wake()
@@ -131,7 +133,8 @@ func (w *worker) local() bool {
 // concepts, "Forced Pod termination": "a small grace period").
 const forcedGrace = 2 * time.Second
 
-// requestStop has the worker stop and remove its pod, which isn't to run any more. stays says that the source may still have it.
+// requestStop has the worker stop and remove its pod, which isn't to run any more. stays says that the source may still
+// have it.
 func (w *worker) requestStop(why string, stays bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,8 +181,9 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// turn makes a step, and says when the next is due and whether the pod is done with. It isn't a part of run, whose stack frame
-// each pod pays for at rest: with a Decision in it the stack of a worker stays at 8 KiB, without it shrinks to 4.
+// turn makes a step, and says when the next is due and whether the pod is done with. It isn't a part of run, whose
+// stack frame each pod pays for at rest: with a Decision in it the stack of a worker stays at 8 KiB, without it shrinks
+// to 4.
 //
 //go:noinline
 func (w *worker) turn(ctx context.Context) (wake time.Time, done bool) {
@@ -238,8 +242,8 @@ func (w *worker) countOn(attempts map[string]int) {
 	}
 }
 
-// leaves returns the attempts that containers begin with in a pod that was wanted again, as the same one, while it was being
-// stopped; nil if none was. Ephemeral containers run once in each pod, so nothing is left of theirs.
+// leaves returns the attempts that containers begin with in a pod that was wanted again, as the same one, while it was
+// being stopped; nil if none was. Ephemeral containers run once in each pod, so nothing is left of theirs.
 func (w *worker) leaves() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -292,7 +296,8 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.await(d.Memory.Retries.Awaiting(), in.Node.ObjectsAt)
 	w.record.Decision(in, d)
 	w.mu.Lock()
-	w.over = d.Memory.Status != nil && pod.Terminal(d.Memory.Status.Phase) != "" // before anybody hears of it, who may send the next pod
+	// before anybody hears of it, who may send the next pod
+	w.over = d.Memory.Status != nil && pod.Terminal(d.Memory.Status.Phase) != ""
 	w.mu.Unlock()
 	w.report(desired, stop, d)
 	w.requestProbes(in, d)
@@ -325,7 +330,8 @@ func (w *worker) await(objects []pod.Object, known time.Time) {
 // in place then: this one takes another worker, once what is kept of that one is gone. A pod of which every version
 // is the same one has failed for good.
 func rejectedBefore(k *pod.Checkpoint, d *pod.Desired) bool {
-	return k != nil && k.Termination != nil && k.Termination.Rejected && k.Termination.Generation != d.Pod.Generation && !d.UIDIsIdentity
+	return k != nil && k.Termination != nil && k.Termination.Rejected && k.Termination.Generation != d.Pod.Generation &&
+		!d.UIDIsIdentity
 }
 
 // decide calls the core. It is pure, so that one that fails has changed nothing;
@@ -351,7 +357,8 @@ func (w *worker) decidePanicked(in lifecycle.Input, results []pod.Result, err er
 	w.mu.Unlock()
 	if since := time.Since(w.panicked); since >= afterPanic {
 		w.panicked = time.Now()
-		w.pool.cfg.Log.Error(err, "Deciding for this pod failed, which is a bug: it is left as it is and looked at again later; please report it with the journal", "pod", logging.Ref(w.name), "podUID", w.uid, "journal", w.record.Failed(in, err))
+		w.pool.cfg.Log.Error(err,
+			"Deciding for this pod failed, which is a bug: it is left as it is and looked at again later; please report it with the journal", "pod", logging.Ref(w.name), "podUID", w.uid, "journal", w.record.Failed(in, err))
 	}
 	return lifecycle.Decision{Wake: w.panicked.Add(afterPanic)}
 }
@@ -395,7 +402,8 @@ func (w *worker) collectResults(results []pod.Result) {
 func (w *worker) launch(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.flights = append(w.flights, flight{action: a, ctx: ctx, cancel: cancel, begun: time.Now()})
-	w.pool.cfg.Log.V(3).Info("Action", "pod", logging.Ref(w.name), "podUID", w.uid, "action", a.Kind, "containerName", a.Container, "id", a.ID, "reason", a.Why)
+	w.pool.cfg.Log.V(3).Info("Action", "pod", logging.Ref(w.name), "podUID", w.uid, "action", a.Kind,
+		"containerName", a.Container, "id", a.ID, "reason", a.Why)
 	w.wg.Go(func() {
 		r := w.pool.cfg.Executor.Do(ctx, d, o, w.uid, a)
 		r.Action, r.At = a, time.Now()
@@ -413,9 +421,11 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 			w.pool.cfg.Recorder.Event(desired.Pod, e)
 		}
 		if e.Type == v1.EventTypeWarning {
-			w.pool.cfg.Log.Info("Event occurred", "pod", logging.Ref(w.name), "podUID", w.uid, "containerName", e.Container, "type", e.Type, "reason", e.Reason, "message", e.Message)
+			w.pool.cfg.Log.Info("Event occurred", "pod", logging.Ref(w.name), "podUID", w.uid,
+				"containerName", e.Container, "type", e.Type, "reason", e.Reason, "message", e.Message)
 		} else {
-			w.pool.cfg.Log.V(2).Info("Event occurred", "pod", logging.Ref(w.name), "podUID", w.uid, "containerName", e.Container, "type", e.Type, "reason", e.Reason, "message", e.Message)
+			w.pool.cfg.Log.V(2).Info("Event occurred", "pod", logging.Ref(w.name), "podUID", w.uid,
+				"containerName", e.Container, "type", e.Type, "reason", e.Reason, "message", e.Message)
 		}
 	}
 	if desired == nil || d.Status == nil {
@@ -480,13 +490,15 @@ func initTook(s *v1.PodStatus) (sum time.Duration) {
 	return sum
 }
 
-// countEnded counts the instances that ended since the last report, each once. What ended before the agent started isn't counted.
+// countEnded counts the instances that ended since the last report, each once. What ended before the agent started
+// isn't counted.
 func (w *worker) countEnded(p *v1.Pod, s *v1.PodStatus) {
 	first := w.ended == nil
 	if first {
 		w.ended = map[string]string{}
 	}
-	for _, list := range [...][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+	for _, list := range [...][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
+		s.EphemeralContainerStatuses} {
 		for i := range list {
 			c := &list[i]
 			t := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)

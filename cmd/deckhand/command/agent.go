@@ -42,7 +42,9 @@ before it stops the pods of that; where nobody can answer it needs --yes.`,
   deckhand agent --config /etc/deckhand/config.yaml -v 4`,
 		Args: arguments(cobra.NoArgs),
 		RunE: a.orVersion(func(cmd *cobra.Command, _ []string) error {
-			return a.deps.Agent(cmd.Context(), cmd.OutOrStdout(), func(question string) error { return a.confirm(cmd, question) })
+			return a.deps.Agent(cmd.Context(), cmd.OutOrStdout(), func(question string) error {
+				return a.confirm(cmd, question)
+			})
 		}),
 	}
 	yesFlag(cmd)
@@ -79,7 +81,9 @@ func (a *app) printVersion(out io.Writer, v flags.Version) error {
 	var err error
 	switch {
 	case v.Print == flags.PrintRaw:
-		_, err = fmt.Fprintf(out, "%#v\n", version.Info{GitVersion: kubernetes, GitCommit: build.Commit, GoVersion: build.Go, Compiler: runtime.Compiler, Platform: build.Platform})
+		_, err = fmt.Fprintf(out,
+			"%#v\n", version.Info{GitVersion: kubernetes, GitCommit: build.Commit, GoVersion: build.Go,
+				Compiler: runtime.Compiler, Platform: build.Platform})
 	case a.deps.Kubelet:
 		_, err = fmt.Fprintln(out, "Kubernetes", kubernetes)
 	default:
@@ -157,7 +161,8 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 	case <-started:
 	}
 	if a.deps.Self != "" {
-		fmt.Fprintf(cmd.OutOrStdout(), "The agent's log is %s. From another terminal, %s shows the pods, and %s why one isn't ready.\n\n",
+		fmt.Fprintf(cmd.OutOrStdout(),
+			"The agent's log is %s. From another terminal, %s shows the pods, and %s why one isn't ready.\n\n",
 			filepath.Join(flagValue(cmd, "root-dir"), logFile), a.called(cmd, "pods"), a.called(cmd, "why"))
 	}
 	showErr := a.showComingUp(ctx, cmd, terminal)
@@ -178,15 +183,16 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 // upSteady is for how long all pods have to be ready until `deckhand up` says that they are.
 const upSteady = 10 * time.Second
 
-// showComingUp shows progress until all pods are ready and stay ready, then prints their URLs. If the user interrupts it, it
-// prints the problems that are left.
+// showComingUp shows progress until all pods are ready and stay ready, then prints their URLs. If the user interrupts
+// it, it prints the problems that are left.
 func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *foreground.Terminal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	snapshots := make(chan local.Snapshot)
 	done := make(chan error, 1)
 	go func() { done <- forward(ctx, a.client(cmd), snapshots) }()
 	out := cmd.OutOrStdout()
-	last, err := foreground.Show(ctx, out, snapshots, foreground.Well, foreground.Options{Now: a.deps.Now, Terminal: terminal, Steady: cmp.Or(a.deps.Steady, upSteady)})
+	last, err := foreground.Show(ctx, out, snapshots, foreground.Well,
+		foreground.Options{Now: a.deps.Now, Terminal: terminal, Steady: cmp.Or(a.deps.Steady, upSteady)})
 	interrupted := ctx.Err() != nil
 	cancel()
 	watchErr := <-done
@@ -239,11 +245,13 @@ func tellReady(out io.Writer, s local.Snapshot) error {
 			text = "\nThe pod is stopped: `deckhand start` has it run again.\n"
 		}
 	case stopped > 0:
-		text = fmt.Sprintf("\n%s ready, %d stopped: `deckhand start` has those run again.\n", count(done-stopped, "pod"), stopped)
+		text = fmt.Sprintf("\n%s ready, %d stopped: `deckhand start` has those run again.\n",
+			count(done-stopped, "pod"), stopped)
 	default:
 		text = fmt.Sprintf("\nAll %d pods are ready.\n", done)
 	}
-	_, err := io.WriteString(out, text+curls(foreground.URLs(s))+"\nCtrl-C stops the agent and leaves the pods running.\n")
+	_, err := io.WriteString(out,
+		text+curls(foreground.URLs(s))+"\nCtrl-C stops the agent and leaves the pods running.\n")
 	return err
 }
 

@@ -133,14 +133,20 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", &flagError{err}) })
 	root.PersistentFlags().String("root-dir", a.deps.RootDir, "the agent's root directory; also $"+EnvRootDir)
 	root.PersistentFlags().StringP("namespace", "n", "", "only this namespace")
-	_ = root.RegisterFlagCompletionFunc("namespace", a.completeNamespaces) // it only fails for a flag that doesn't exist
+	// it only fails for a flag that doesn't exist
+	_ = root.RegisterFlagCompletionFunc("namespace", a.completeNamespaces)
 	root.PersistentFlags().BoolP("all-namespaces", "A", false, "all namespaces, which is the default")
-	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupReach, Title: "Reach into pods:"}, &cobra.Group{ID: groupMore, Title: "More:"})
+	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"},
+		&cobra.Group{ID: groupReach, Title: "Reach into pods:"}, &cobra.Group{ID: groupMore, Title: "More:"})
 	root.SetHelpCommandGroupID(groupMore)
 	root.SetCompletionCommandGroupID(groupMore)
 	root.AddCommand(
-		a.agentCommand(), a.upCommand(), a.downCommand(), a.resetCommand(), a.runCommand(), a.stopCommand(), a.startCommand(), a.restartCommand(), a.execCommand(), a.attachCommand(), a.debugCommand(), a.cpCommand(), a.portForwardCommand(),
-		a.podsCommand(), a.getCommand(), a.whyCommand(), a.describeCommand(), a.waitCommand(), a.containersCommand(), a.logsCommand(), a.topCommand(), a.eventsCommand(), a.imagesCommand(), a.nodeCommand(), a.configCommand(), a.journalCommand(),
+		a.agentCommand(), a.upCommand(), a.downCommand(), a.resetCommand(), a.runCommand(), a.stopCommand(),
+		a.startCommand(), a.restartCommand(), a.execCommand(), a.attachCommand(), a.debugCommand(), a.cpCommand(),
+		a.portForwardCommand(),
+		a.podsCommand(), a.getCommand(), a.whyCommand(), a.describeCommand(), a.waitCommand(), a.containersCommand(),
+		a.logsCommand(), a.topCommand(), a.eventsCommand(), a.imagesCommand(), a.nodeCommand(), a.configCommand(),
+		a.journalCommand(),
 		a.replayCommand(), a.versionCommand(),
 	)
 	root.AddCommand(a.known()...)

@@ -75,7 +75,8 @@ type commands struct {
 
 func (c *commands) addUpFlags(fs *pflag.FlagSet) {
 	c.flags.AddTo(fs)
-	fs.StringVar(&c.images, "images", "", "Copy the image archives (*.tar) in this `directory` to where the embedded runtime imports them from.")
+	fs.StringVar(&c.images, "images", "",
+		"Copy the image archives (*.tar) in this `directory` to where the embedded runtime imports them from.")
 }
 
 // agent runs the agent with its log on standard error.
@@ -122,7 +123,9 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 	}
 	if r.Manifests != "" {
 		// Nobody typed that flag.
-		cfg.Deprecated = slices.DeleteFunc(cfg.Deprecated, func(line string) bool { return strings.HasPrefix(line, "--pod-manifest-path:") })
+		cfg.Deprecated = slices.DeleteFunc(cfg.Deprecated, func(line string) bool {
+			return strings.HasPrefix(line, "--pod-manifest-path:")
+		})
 	}
 	if cfg.LockFile != "" || cfg.Kubelet.RunOnce {
 		return errors.New("--lock-file and --runonce are for agents that nobody watches: use them with `deckhand agent`")
@@ -156,7 +159,8 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 	return host.serve(ctx, cfg, warnings, log)
 }
 
-// confirmReplacing asks before an agent with this configuration ends the pods of the last one, whose manifests were elsewhere.
+// confirmReplacing asks before an agent with this configuration ends the pods of the last one, whose manifests were
+// elsewhere.
 func confirmReplacing(cfg *config.Config, confirm func(question string) error) error {
 	old, pods := reset.Replaced(cfg)
 	if pods == 0 {
@@ -166,7 +170,8 @@ func confirmReplacing(cfg *config.Config, confirm func(question string) error) e
 	if cfg.Kubelet.StaticPodPath == "" {
 		from = "has no directory of manifests"
 	}
-	return confirm(fmt.Sprintf("The last agent of %s took its pods from %s (%d left); they end if this one %s. Go on?", cfg.RootDir, old, pods, from))
+	return confirm(fmt.Sprintf("The last agent of %s took its pods from %s (%d left); they end if this one %s. Go on?",
+		cfg.RootDir, old, pods, from))
 }
 
 // stopAll runs an agent that stops what the last one with this root directory ran. It logs where `deckhand up` does.

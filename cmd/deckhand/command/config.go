@@ -46,7 +46,8 @@ func (a *app) agentFlags(cmd *cobra.Command) *flags.Set {
 func agentFlagsGiven(cmd *cobra.Command) bool {
 	given := false
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		given = given || f.Name != "root-dir" && f.Name != "output" && f.Name != "skip-files" && f.Name != "namespace" && f.Name != "all-namespaces"
+		given = given || f.Name != "root-dir" && f.Name != "output" && f.Name != "skip-files" &&
+			f.Name != "namespace" && f.Name != "all-namespaces"
 	})
 	return given
 }

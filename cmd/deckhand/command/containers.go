@@ -40,10 +40,13 @@ the beginning of names, NAMESPACE/NAME or pod/NAME.`,
 			if err != nil {
 				return err
 			}
-			list := show.NewPodList(show.PodOptions{Selector: selector, Namespace: flagValue(cmd, "namespace"), Names: args, Now: a.deps.Now})
+			list := show.NewPodList(
+				show.PodOptions{Selector: selector, Namespace: flagValue(cmd, "namespace"), Names: args,
+					Now: a.deps.Now})
 			views, missing := list.Choose(snapshot)
 			containers := show.ContainersOf(views, firstProcesses("/proc"))
-			if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), show.ListOf(containers)); done || err != nil {
+			if done, err := show.As(textTo(cmd), flagValue(cmd, "output"), show.ListOf(containers)); done ||
+				err != nil {
 				return cmp.Or(err, missing)
 			}
 			if len(containers) == 0 && missing == nil {
@@ -60,14 +63,15 @@ the beginning of names, NAMESPACE/NAME or pod/NAME.`,
 	}
 	cmd.Flags().BoolVar(&noTrunc, "no-trunc", false, "show IDs in full")
 	cmd.Flags().BoolP("all", "a", true, "those that have ended, too, which is the default")
-	_ = cmd.Flags().MarkHidden("all") // for who types podman container ls -a; it only fails for a flag that doesn't exist
+	// for who types podman container ls -a; it only fails for a flag that doesn't exist
+	_ = cmd.Flags().MarkHidden("all")
 	selectorFlag(cmd)
 	outputFlag(cmd, dataFormats...)
 	return cmd
 }
 
-// firstProcesses returns a function that finds the first process of a container by its ID, 0 if there is none: of those in a control
-// group that is called after the container, the one that was started first.
+// firstProcesses returns a function that finds the first process of a container by its ID, 0 if there is none: of those
+// in a control group that is called after the container, the one that was started first.
 func firstProcesses(proc string) func(id string) int {
 	type member struct {
 		pid     int

@@ -68,15 +68,17 @@ written as ./NAME.
 		},
 	}
 	cmd.Flags().StringVarP(&container, "container", "c", "", "which container")
-	cmd.Flags().BoolVar(&noPreserve, "no-preserve", false, "let files in the container have its user as their owner, and its default modes")
-	_ = cmd.RegisterFlagCompletionFunc("container", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		for _, arg := range args { // it only fails for a flag that doesn't exist
-			if r, there := remotePath(arg); there {
-				return a.completeContainer(cmd, []string{r.pod}, typed)
+	cmd.Flags().BoolVar(&noPreserve, "no-preserve", false,
+		"let files in the container have its user as their owner, and its default modes")
+	_ = cmd.RegisterFlagCompletionFunc("container",
+		func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			for _, arg := range args { // it only fails for a flag that doesn't exist
+				if r, there := remotePath(arg); there {
+					return a.completeContainer(cmd, []string{r.pod}, typed)
+				}
 			}
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	})
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		})
 	return cmd
 }
 
@@ -146,7 +148,8 @@ func (c *copier) tar(ctx context.Context, in io.Reader, out io.Writer, args ...s
 // explain is why a program couldn't be run in the container.
 func (c *copier) explain(program string, err error) error {
 	if failed := (*streams.FailedError)(nil); errors.As(err, &failed) {
-		return fmt.Errorf("container %s of pod %s can't run %s, which copying takes: %w", c.container, c.pod.Name, program, err)
+		return fmt.Errorf("container %s of pod %s can't run %s, which copying takes: %w", c.container, c.pod.Name,
+			program, err)
 	}
 	return err
 }

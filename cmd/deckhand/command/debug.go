@@ -37,7 +37,8 @@ var profiles = map[string]func() *v1.SecurityContext{
 	"general":  func() *v1.SecurityContext { return capabilities("SYS_PTRACE") },
 	"baseline": func() *v1.SecurityContext { return nil },
 	"restricted": func() *v1.SecurityContext {
-		return &v1.SecurityContext{RunAsNonRoot: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false), Capabilities: &v1.Capabilities{Drop: []v1.Capability{"ALL"}},
+		return &v1.SecurityContext{RunAsNonRoot: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false),
+			Capabilities:   &v1.Capabilities{Drop: []v1.Capability{"ALL"}},
 			SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeRuntimeDefault}}
 	},
 	"netadmin": func() *v1.SecurityContext { return capabilities("NET_ADMIN", "NET_RAW") },
@@ -102,7 +103,8 @@ remove it. An agent that is restarted knows it. Pods of an API server get theirs
 					o.container = c.Name
 					o.remark(cmd, "Defaulting debug container name to %s.", c.Name)
 				}
-				if err := client.AddContainer(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, p.UID, c); err != nil || !o.attach {
+				if err := client.AddContainer(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, p.UID,
+					c); err != nil || !o.attach {
 					return err
 				}
 				return o.join(ctx, cmd, client, p)
@@ -111,9 +113,11 @@ remove it. An agent that is restarted knows it. Pods of an API server get theirs
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.image, "image", "", "the container's image")
-	flags.StringVar(&o.pullPolicy, "image-pull-policy", "", "Always, IfNotPresent or Never; if not given, it follows from the image as in a pod's spec")
+	flags.StringVar(&o.pullPolicy, "image-pull-policy", "",
+		"Always, IfNotPresent or Never; if not given, it follows from the image as in a pod's spec")
 	flags.StringVar(&o.target, "target", "", "see the processes of this `CONTAINER`")
-	flags.StringVar(&o.profile, "profile", "general", "what the container may do: "+strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
+	flags.StringVar(&o.profile, "profile", "general",
+		"what the container may do: "+strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable, `NAME=VALUE`; may be repeated")
 	flags.BoolVar(&o.attach, "attach", false, "wait until the container runs, and attach to it; the default with -i")
 	flags.BoolVar(&o.arguments, "arguments-only", false, "what is behind -- are arguments of the image's program")
@@ -121,7 +125,8 @@ remove it. An agent that is restarted knows it. Pods of an API server get theirs
 	o.addStreams(cmd)
 	// They only fail for flags that don't exist.
 	_ = cmd.RegisterFlagCompletionFunc("target", a.completeContainer)
-	_ = cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(slices.Sorted(maps.Keys(profiles)), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("profile",
+		cobra.FixedCompletions(slices.Sorted(maps.Keys(profiles)), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -131,7 +136,8 @@ func (o *debugOptions) check(cmd *cobra.Command) error {
 	case o.image == "":
 		return usagef(cmd, "--image is missing: which image has the programs?")
 	case profiles[o.profile] == nil:
-		return usagef(cmd, "--profile must be one of %s, not %q", strings.Join(slices.Sorted(maps.Keys(profiles)), ", "), o.profile)
+		return usagef(cmd, "--profile must be one of %s, not %q",
+			strings.Join(slices.Sorted(maps.Keys(profiles)), ", "), o.profile)
 	case o.tty && !o.stdin:
 		return usagef(cmd, "-t needs -i: nobody could type")
 	}
@@ -154,7 +160,8 @@ func (o *debugOptions) describe(command []string) v1.EphemeralContainer {
 	}
 	c.Image, c.ImagePullPolicy = o.image, v1.PullPolicy(o.pullPolicy)
 	c.Stdin, c.TTY = o.stdin, o.tty
-	c.StdinOnce = o.attach && o.stdin && !o.tty // it hears of the end of a pipe; who sits before a terminal may come again
+	// it hears of the end of a pipe; who sits before a terminal may come again
+	c.StdinOnce = o.attach && o.stdin && !o.tty
 	c.SecurityContext = profiles[o.profile]()
 	if o.arguments {
 		c.Args = command
@@ -188,7 +195,8 @@ func (o *debugOptions) join(ctx context.Context, cmd *cobra.Command, client *loc
 		err = o.output(ctx, cmd, client, p)
 	}
 	if err != nil {
-		o.remark(cmd, "container %s isn't removed: while it runs, `deckhand attach -c %s %s` attaches to it", o.container, o.container, p.Name)
+		o.remark(cmd, "container %s isn't removed: while it runs, `deckhand attach -c %s %s` attaches to it",
+			o.container, o.container, p.Name)
 		return err
 	}
 	if status, err = o.await(ctx, cmd, client, p, func(v1.ContainerState) bool { return false }); err != nil {
@@ -202,7 +210,8 @@ func (o *debugOptions) join(ctx context.Context, cmd *cobra.Command, client *loc
 }
 
 // await waits until the container is as wanted, or has ended, and says meanwhile what it waits for.
-func (o *debugOptions) await(ctx context.Context, cmd *cobra.Command, client *local.Client, p *v1.Pod, wanted func(v1.ContainerState) bool) (*v1.ContainerStatus, error) {
+func (o *debugOptions) await(ctx context.Context, cmd *cobra.Command, client *local.Client, p *v1.Pod,
+	wanted func(v1.ContainerState) bool) (*v1.ContainerStatus, error) {
 	told := ""
 	for snapshot, err := range client.Watch(ctx) {
 		if err != nil {

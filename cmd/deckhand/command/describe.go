@@ -68,7 +68,8 @@ func (a *app) describePods(cmd *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	list := show.NewPodList(show.PodOptions{Selector: selector, Namespace: flagValue(cmd, "namespace"), Names: names, Now: a.deps.Now})
+	list := show.NewPodList(
+		show.PodOptions{Selector: selector, Namespace: flagValue(cmd, "namespace"), Names: names, Now: a.deps.Now})
 	views, missing := list.Choose(snapshot)
 	if len(views) == 0 && missing == nil {
 		none(cmd, "pods")

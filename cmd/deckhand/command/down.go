@@ -64,7 +64,8 @@ It lists what it is going to remove, and asks. Where nobody can answer it needs 
 		RunE: a.reset,
 	}
 	cmd.Flags().Bool("dry-run", false, "only list what would be removed")
-	cmd.Flags().Bool("force", false, "don't wait for pods to end by themselves: kill what runs after 10 seconds; for pods or a runtime that can't be stopped")
+	cmd.Flags().Bool("force", false,
+		"don't wait for pods to end by themselves: kill what runs after 10 seconds; for pods or a runtime that can't be stopped")
 	yesFlag(cmd)
 	return cmd
 }
@@ -151,7 +152,8 @@ func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
 			return true, interrupted(ctx, err)
 		}
 	case local.IsNotFound(err):
-		return false, errors.New("the running agent is of an older version, which can't do that: restart it first, or stop it")
+		return false, errors.New(
+			"the running agent is of an older version, which can't do that: restart it first, or stop it")
 	case !errors.As(err, &noAgent):
 		return false, err
 	}

@@ -125,8 +125,8 @@ tty: true. Ctrl-C goes to the process then, and otherwise ends this command only
 	return cmd
 }
 
-// interruptible runs what reaches into a container. If a signal ends it, or the terminal's end, that has an exit code of its own: other than
-// of commands that only look, nobody may take it for a good end.
+// interruptible runs what reaches into a container. If a signal ends it, or the terminal's end, that has an exit code
+// of its own: other than of commands that only look, nobody may take it for a good end.
 func interruptible(cmd *cobra.Command, run func(context.Context) error) error {
 	ctx, end := untilHangUp(cmd.Context())
 	defer end()
@@ -138,7 +138,8 @@ func interruptible(cmd *cobra.Command, run func(context.Context) error) error {
 }
 
 // find returns the pod and the container that are meant, which runs.
-func (o *sessionOptions) find(ctx context.Context, cmd *cobra.Command, client *local.Client, name string) (*v1.Pod, string, error) {
+func (o *sessionOptions) find(ctx context.Context, cmd *cobra.Command, client *local.Client,
+	name string) (*v1.Pod, string, error) {
 	snapshot, err := client.Snapshot(ctx)
 	if err != nil {
 		return nil, "", err
@@ -176,8 +177,10 @@ func (o *sessionOptions) remark(cmd *cobra.Command, format string, args ...any) 
 	}
 }
 
-// join begins a session, and joins it to the standard streams until it ends. With running, the process was there before.
-func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command, begin func(url.Values) (httpstream.Connection, error), running bool) error {
+// join begins a session, and joins it to the standard streams until it ends. With running, the process was there
+// before.
+func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command,
+	begin func(url.Values) (httpstream.Connection, error), running bool) error {
 	ends := streams.Ends{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), TTY: o.tty}
 	if o.stdin {
 		ends.In = cmd.InOrStdin()
@@ -202,7 +205,8 @@ func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command, begin fun
 	} else {
 		err = joinRaw(ctx, cmd, &ends, conn, screen, func() {
 			if running {
-				// What is typed from here on goes to the process. To a terminal in this mode, the end of a line is two characters.
+				// What is typed from here on goes to the process. To a terminal in this mode, the end of a line is two
+				// characters.
 				o.remark(cmd, "If you don't see a command prompt, try pressing enter.\r")
 			}
 		})
@@ -214,15 +218,18 @@ func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command, begin fun
 	return err
 }
 
-// joinRaw joins a session whose process gets each key, and leaves the terminal as it was. begun is called once that is so.
-func joinRaw(ctx context.Context, cmd *cobra.Command, ends *streams.Ends, conn httpstream.Connection, screen *os.File, begun func()) error {
+// joinRaw joins a session whose process gets each key, and leaves the terminal as it was. begun is called once that is
+// so.
+func joinRaw(ctx context.Context, cmd *cobra.Command, ends *streams.Ends, conn httpstream.Connection, screen *os.File,
+	begun func()) error {
 	defer outliveReaders()() // or a reader of standard output that leaves would leave the terminal to nobody
 	restore, err := streams.Raw(screen)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
 	restore = sync.OnceValue(restore)
-	// At once when a signal ends the session: the process may have none to write to, and a second signal ends the program where it is.
+	// At once when a signal ends the session: the process may have none to write to, and a second signal ends the
+	// program where it is.
 	context.AfterFunc(ctx, func() { _ = restore() }) // which is told below
 	defer func() {
 		if err := restore(); err != nil {

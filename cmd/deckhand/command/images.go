@@ -113,7 +113,8 @@ func (a *app) pullImage(cmd *cobra.Command, name string) error {
 		case err != nil:
 			return err
 		case update.Image != nil:
-			fmt.Fprintf(textTo(cmd), "pulled %s (%s, %s)\n", name, show.Bytes(update.Image.Size), a.deps.Now().Sub(begun).Round(time.Millisecond))
+			fmt.Fprintf(textTo(cmd), "pulled %s (%s, %s)\n", name, show.Bytes(update.Image.Size),
+				a.deps.Now().Sub(begun).Round(time.Millisecond))
 		case screen != nil && update.Progress != nil:
 			line := fmt.Sprintf("pulling %s: %s", terminal.Keep(name), show.PullProgress(update.Progress, a.deps.Now()))
 			fmt.Fprint(screen, show.CutLine(line, terminalWidth(screen)))
@@ -293,10 +294,13 @@ stays by those, and only loses the name that is given; by its ID it is removed a
 					continue
 				}
 				if len(removed.Untagged) > 0 {
-					fmt.Fprintf(textTo(cmd), "untagged %s; the image is still here as %s\n", strings.Join(removed.Untagged, ", "), show.ImageName(&removed.Image))
+					fmt.Fprintf(textTo(cmd),
+						"untagged %s; the image is still here as %s\n", strings.Join(removed.Untagged, ", "),
+						show.ImageName(&removed.Image))
 					continue
 				}
-				fmt.Fprintf(textTo(cmd), "removed %s (%s)\n", show.ImageName(&removed.Image), show.Bytes(removed.Image.Size))
+				fmt.Fprintf(textTo(cmd), "removed %s (%s)\n", show.ImageName(&removed.Image),
+					show.Bytes(removed.Image.Size))
 			}
 			return errors.Join(failed...)
 		},
@@ -319,7 +323,8 @@ func (a *app) inspectImageCommand() *cobra.Command {
 			for _, name := range args {
 				i := slices.IndexFunc(images, func(i image.Image) bool { return show.IsImage(&i, name) })
 				if i < 0 {
-					missing = append(missing, fmt.Errorf("image %q isn't here: `deckhand images` lists those that are", name))
+					missing = append(missing,
+						fmt.Errorf("image %q isn't here: `deckhand images` lists those that are", name))
 					continue
 				}
 				found = append(found, images[i])
@@ -385,7 +390,8 @@ func (a *app) confirmPrune(cmd *cobra.Command) (any bool, err error) {
 	for i := range list {
 		if list[i].Removed {
 			any = true
-			fmt.Fprintf(cmd.ErrOrStderr(), "  %s (%s)\n", terminal.Keep(show.ImageName(&list[i].Image)), show.Bytes(list[i].Image.Size))
+			fmt.Fprintf(cmd.ErrOrStderr(), "  %s (%s)\n", terminal.Keep(show.ImageName(&list[i].Image)),
+				show.Bytes(list[i].Image.Size))
 		}
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), show.Freed(list, true))

@@ -34,7 +34,8 @@ How much is kept of each pod is set by the agent's flag --journal-bytes.`,
 			err := a.printJournal(cmd, args[0], previous)
 			var none *local.NoAgentError
 			if errors.As(err, &none) {
-				return fmt.Errorf("%w; what the last one left is in %s", err, filepath.Join(flagValue(cmd, "root-dir"), "journal"))
+				return fmt.Errorf("%w; what the last one left is in %s", err,
+					filepath.Join(flagValue(cmd, "root-dir"), "journal"))
 			}
 			return err
 		},

@@ -60,7 +60,8 @@ several containers come as they are written.`,
 	flags.BoolVarP(&o.request.Follow, "follow", "f", false, "go on as the log grows")
 	flags.BoolVar(&o.restarts, "restarts", true, "with -f, go on after restarts; with =false, until the container ends")
 	flags.BoolVarP(&o.request.Previous, "previous", "p", false, "of the instance before the last restart")
-	flags.Int64Var(&o.request.Tail, "tail", -1, "begin with the last `N` lines; -1 for all, which is the default without -l; with it that is 10")
+	flags.Int64Var(&o.request.Tail, "tail", -1,
+		"begin with the last `N` lines; -1 for all, which is the default without -l; with it that is 10")
 	o.since.addTo(cmd)
 	flags.BoolVar(&o.request.Timestamps, "timestamps", false, "put the time before each line")
 	flags.Int64Var(&o.request.LimitBytes, "limit-bytes", 0, "end after so many bytes; 0 for no limit")
@@ -83,7 +84,8 @@ func (o *logOptions) check(cmd *cobra.Command, args []string, now time.Time) (la
 	case chosen == nil && len(args) == 0:
 		return nil, usagef(cmd, "POD is missing: %s", cmd.UseLine())
 	case chosen != nil && len(args) > 0:
-		return nil, usagef(cmd, "pods are chosen by a name (%s) or by labels (-l %s), not by both", args[0], flagValue(cmd, "selector"))
+		return nil, usagef(cmd, "pods are chosen by a name (%s) or by labels (-l %s), not by both", args[0],
+			flagValue(cmd, "selector"))
 	case len(args) == 2 && o.container != "":
 		return nil, usagef(cmd, "name the container once: %s or -c %s", args[1], o.container)
 	case len(args) == 2:
@@ -114,7 +116,8 @@ type source struct {
 }
 
 // sources are the containers whose logs are asked for.
-func (o *logOptions) sources(cmd *cobra.Command, s local.Snapshot, args []string, chosen labels.Selector) ([]source, error) {
+func (o *logOptions) sources(cmd *cobra.Command, s local.Snapshot, args []string,
+	chosen labels.Selector) ([]source, error) {
 	namespace := flagValue(cmd, "namespace")
 	var pods []*v1.Pod
 	if chosen == nil {
@@ -125,7 +128,8 @@ func (o *logOptions) sources(cmd *cobra.Command, s local.Snapshot, args []string
 		pods = append(pods, p)
 	}
 	for _, view := range s.Pods {
-		if chosen != nil && (namespace == "" || namespace == view.Pod.Namespace) && chosen.Matches(labels.Set(view.Pod.Labels)) {
+		if chosen != nil && (namespace == "" || namespace == view.Pod.Namespace) &&
+			chosen.Matches(labels.Set(view.Pod.Labels)) {
 			pods = append(pods, view.Pod)
 		}
 	}

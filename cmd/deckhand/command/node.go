@@ -38,7 +38,8 @@ events of the last hour. New pods are admitted by the same numbers.`,
 				return err
 			}
 			now := a.deps.Now()
-			return show.Node(textTo(cmd), n, show.NodeWarnings(events, n.Name, now), terminalWidth(cmd.OutOrStdout()), now)
+			return show.Node(textTo(cmd), n, show.NodeWarnings(events, n.Name, now), terminalWidth(cmd.OutOrStdout()),
+				now)
 		},
 	}
 	outputFlag(cmd, dataFormats...)

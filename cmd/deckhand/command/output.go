@@ -28,7 +28,9 @@ func outputFlag(cmd *cobra.Command, formats ...string) {
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		format := flagValue(cmd, "output")
 		kind, _, picks := strings.Cut(format, "=")
-		known := slices.ContainsFunc(formats, func(f string) bool { return f == format || picks && strings.HasPrefix(f, kind+"=") })
+		known := slices.ContainsFunc(formats, func(f string) bool {
+			return f == format || picks && strings.HasPrefix(f, kind+"=")
+		})
 		if kind == "go-template" && slices.Contains(formats, "jsonpath=TEMPLATE") {
 			return usagef(cmd, "go-template isn't here: jsonpath=TEMPLATE and custom-columns=NAME:PATH,... pick fields, and -o json prints all of them for jq")
 		}
@@ -65,13 +67,15 @@ func selector(cmd *cobra.Command) (labels.Selector, error) {
 
 // fieldSelectorFlag adds --field-selector, for these fields.
 func fieldSelectorFlag(cmd *cobra.Command, known []string) {
-	cmd.Flags().String("field-selector", "", "only what has these fields, such as "+known[0]+"=web-n1; also "+strings.Join(known[1:], ", "))
+	cmd.Flags().String("field-selector", "",
+		"only what has these fields, such as "+known[0]+"=web-n1; also "+strings.Join(known[1:], ", "))
 	complete := make([]string, len(known))
 	for i, field := range known {
 		complete[i] = field + "="
 	}
 	// It only fails for a flag that doesn't exist.
-	_ = cmd.RegisterFlagCompletionFunc("field-selector", cobra.FixedCompletions(complete, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+	_ = cmd.RegisterFlagCompletionFunc("field-selector",
+		cobra.FixedCompletions(complete, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
 // fieldSelector is what --field-selector says; nil if it wasn't given.
@@ -86,7 +90,8 @@ func fieldSelector(cmd *cobra.Command, known []string) (fields.Selector, error) 
 	}
 	for _, r := range s.Requirements() {
 		if !slices.Contains(known, r.Field) {
-			return nil, usagef(cmd, "--field-selector: unknown field %q, it is one of %s", r.Field, strings.Join(known, ", "))
+			return nil, usagef(cmd, "--field-selector: unknown field %q, it is one of %s", r.Field,
+				strings.Join(known, ", "))
 		}
 	}
 	return s, nil
@@ -107,9 +112,11 @@ type sinceFlags struct {
 
 func (s *sinceFlags) addTo(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&s.span, "since", 0, "only what is newer than this, such as 5s, 2m or 3h")
-	cmd.Flags().StringVar(&s.at, "since-time", "", "only what is newer than this `TIME`, such as 2026-01-02T15:04:05Z (RFC 3339)")
+	cmd.Flags().StringVar(&s.at, "since-time", "",
+		"only what is newer than this `TIME`, such as 2026-01-02T15:04:05Z (RFC 3339)")
 	// It only fails for a flag that doesn't exist.
-	_ = cmd.RegisterFlagCompletionFunc("since", cobra.FixedCompletions([]string{"5m", "1h", "12h", "24h"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("since",
+		cobra.FixedCompletions([]string{"5m", "1h", "12h", "24h"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // time returns the time from which output is wanted; zero if neither flag was given.
@@ -126,7 +133,8 @@ func (s *sinceFlags) time(cmd *cobra.Command, now time.Time) (time.Time, error) 
 	}
 	at, err := time.Parse(time.RFC3339, s.at)
 	if err != nil {
-		return time.Time{}, usagef(cmd, "--since-time must be a time such as %s, not %q", now.UTC().Format(time.RFC3339), s.at)
+		return time.Time{}, usagef(cmd,
+			"--since-time must be a time such as %s, not %q", now.UTC().Format(time.RFC3339), s.at)
 	}
 	return at, nil
 }

@@ -43,8 +43,9 @@ names, NAMESPACE/NAME or pod/NAME.`,
 				return usagef(cmd, "--sort-by: %w", err)
 			}
 			list := show.NewPodList(show.PodOptions{
-				Selector: selector, Fields: chosen, LabelColumns: labelColumns, ShowLabels: showLabels, SortBy: sortBy, NoHeaders: noHeaders,
-				Format: flagValue(cmd, "output"), Namespace: flagValue(cmd, "namespace"), Names: args,
+				Selector: selector, Fields: chosen, LabelColumns: labelColumns, ShowLabels: showLabels, SortBy: sortBy,
+				NoHeaders: noHeaders,
+				Format:    flagValue(cmd, "output"), Namespace: flagValue(cmd, "namespace"), Names: args,
 				Containers: containers, Width: terminalWidth(cmd.OutOrStdout()), Now: a.deps.Now,
 			})
 			client := a.client(cmd)
@@ -66,7 +67,8 @@ names, NAMESPACE/NAME or pod/NAME.`,
 	// It only fails for a flag that doesn't exist.
 	_ = cmd.RegisterFlagCompletionFunc("label-columns", a.completeLabels)
 	fieldSelectorFlag(cmd, show.PodFields)
-	sortFlag(cmd, &sortBy, ".status.startTime", ".metadata.name", ".metadata.creationTimestamp", ".status.containerStatuses[0].restartCount")
+	sortFlag(cmd, &sortBy, ".status.startTime", ".metadata.name", ".metadata.creationTimestamp",
+		".status.containerStatuses[0].restartCount")
 	cmd.Flags().BoolP("all", "a", true, "all pods, which is the default")
 	_ = cmd.Flags().MarkHidden("all") // for who types podman ps -a; it only fails for a flag that doesn't exist
 	selectorFlag(cmd)

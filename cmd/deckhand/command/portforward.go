@@ -82,7 +82,8 @@ it isn't given; 0, or nothing before the colon, is any that is free.
 			return f.Run(ctx, conn)
 		},
 	}
-	cmd.Flags().StringSliceVar(&addresses, "address", []string{"localhost"}, "listen on these `ADDRESSES`, separated by commas: IP addresses, or localhost")
+	cmd.Flags().StringSliceVar(&addresses, "address", []string{"localhost"},
+		"listen on these `ADDRESSES`, separated by commas: IP addresses, or localhost")
 	return cmd
 }
 
@@ -108,7 +109,8 @@ func parsePort(p *v1.Pod, arg string) (streams.Port, error) {
 	if named := namedPorts(p); err != nil && named[remote] > 0 {
 		to = uint64(named[remote])
 	} else if err != nil || to == 0 {
-		return streams.Port{}, fmt.Errorf("%q: %q is neither a port's number (1 to 65535) nor its name in the pod's spec", arg, remote)
+		return streams.Port{}, fmt.Errorf(
+			"%q: %q is neither a port's number (1 to 65535) nor its name in the pod's spec", arg, remote)
 	}
 	if !two {
 		return streams.Port{Local: uint16(to), Remote: uint16(to)}, nil

@@ -113,13 +113,17 @@ func (p *process) serve(ctx context.Context, cfg *config.Config, warnings []stri
 	}
 	adjust(logger, cfg)
 	a, err := agent.New(cfg, agent.Options{
-		Log: logger, SetVerbosity: log.SetVerbosity, Notifier: p.notifier, HangUp: p.hangUp, Once: p.once, Started: p.started, Lock: p.lock, StopAll: p.stopAll,
-		Reread: func(ctx context.Context, old *config.Config) (*config.Config, error) { return old.Reload(ctx, p.flags) },
+		Log: logger, SetVerbosity: log.SetVerbosity, Notifier: p.notifier, HangUp: p.hangUp, Once: p.once,
+		Started: p.started, Lock: p.lock, StopAll: p.stopAll,
+		Reread: func(ctx context.Context, old *config.Config) (*config.Config, error) {
+			return old.Reload(ctx, p.flags)
+		},
 	})
 	if err != nil {
 		return err
 	}
-	logger.Info("Starting agent", "version", buildinfo.Get().Version, "rootDir", cfg.RootDir, "node", cfg.NodeName, "embeddedRuntime", cfg.UsesEmbeddedRuntime(), "standalone", cfg.Standalone)
+	logger.Info("Starting agent", "version", buildinfo.Get().Version, "rootDir", cfg.RootDir, "node", cfg.NodeName,
+		"embeddedRuntime", cfg.UsesEmbeddedRuntime(), "standalone", cfg.Standalone)
 	err = a.Run(ctx)
 	logger.Info("Agent stopped", "err", err)
 	return err
@@ -184,8 +188,10 @@ func preflight(ctx context.Context, cfg *config.Config) (warnings []string, err 
 
 func checksFor(cfg *config.Config) agentpreflight.Config {
 	k := &cfg.Kubelet
-	c := agentpreflight.Config{RootDir: cfg.RootDir, Again: reset.Recorded(cfg.RootDir), Endpoint: k.ContainerRuntimeEndpoint, ProtectKernelDefaults: k.ProtectKernelDefaults,
-		Swap: attitude(k.FailSwapOn), CgroupV1: attitude(k.FailCgroupV1), BuiltAt: buildinfo.Get().Time, NodeIPs: cfg.NodeIPs}
+	c := agentpreflight.Config{RootDir: cfg.RootDir, Again: reset.Recorded(cfg.RootDir),
+		Endpoint: k.ContainerRuntimeEndpoint, ProtectKernelDefaults: k.ProtectKernelDefaults,
+		Swap: attitude(k.FailSwapOn), CgroupV1: attitude(k.FailCgroupV1), BuiltAt: buildinfo.Get().Time,
+		NodeIPs: cfg.NodeIPs}
 	if cfg.UsesEmbeddedRuntime() {
 		c.Runtime = embedded.ConfigOf(cfg)
 	}

@@ -130,10 +130,14 @@ func (decide decider) differences(t *transcript.Transcript) (found []transcript.
 		part, failure := decide.try(segment)
 		if failure != nil {
 			// The shortest beginning that fails ends with the step that does.
-			at := sort.Search(len(segment), func(n int) bool { _, failure := decide.try(segment[:n+1]); return failure != nil })
+			at := sort.Search(len(segment), func(n int) bool {
+				_, failure := decide.try(segment[:n+1])
+				return failure != nil
+			})
 			part, _ = decide.try(segment[:at])
 			part = append(part, transcript.Difference{Step: at, Line: segment[at].Line, Time: segment[at].Input.Now,
-				Recorded: segment[at].Decision, Now: []string{fmt.Sprintf("(the core fails on this, which is a bug: %v)", failure)}})
+				Recorded: segment[at].Decision,
+				Now:      []string{fmt.Sprintf("(the core fails on this, which is a bug: %v)", failure)}})
 			untried += len(segment) - at - 1
 		}
 		for i := range part {

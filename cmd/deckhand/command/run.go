@@ -29,7 +29,8 @@ FILE may be - for standard input.`,
 			if err != nil {
 				return err
 			}
-			code, err := foreground.Run(cmd.Context(), a.client(cmd), origin, manifest, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			code, err := foreground.Run(cmd.Context(), a.client(cmd), origin, manifest, cmd.OutOrStdout(),
+				cmd.ErrOrStderr())
 			if err == nil && code != exitOK {
 				return &exitError{code}
 			}

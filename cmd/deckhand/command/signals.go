@@ -12,8 +12,8 @@ import (
 // wrapping script may each send one for the same stop.
 const deliberate = time.Second
 
-// AwaitSignals calls stop at the first signal, which asks for an orderly stop, and returns at a later one, which insists
-// on an end at once.
+// AwaitSignals calls stop at the first signal, which asks for an orderly stop, and returns at a later one, which
+// insists on an end at once.
 func AwaitSignals(signals <-chan os.Signal, stop func()) {
 	<-signals
 	first := time.Now()

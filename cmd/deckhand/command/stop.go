@@ -66,7 +66,8 @@ empty emptyDir volumes, and no restarts counted.
 }
 
 // steeringCommand makes a command that does something to pods, and says that it is done.
-func (a *app) steeringCommand(cmd *cobra.Command, done string, do func(context.Context, *local.Client, ...types.NamespacedName) error) *cobra.Command {
+func (a *app) steeringCommand(cmd *cobra.Command, done string,
+	do func(context.Context, *local.Client, ...types.NamespacedName) error) *cobra.Command {
 	cmd.GroupID = groupRun
 	cmd.Args = arguments(cobra.MinimumNArgs(1))
 	cmd.ValidArgsFunction = a.completePods

@@ -46,14 +46,17 @@ beginning of names, NAMESPACE/NAME or pod/NAME.`,
 		ValidArgsFunction: a.completePods,
 	}
 	cmd.Flags().BoolVar(&containers, "containers", false, "show each pod's containers")
-	cmd.Flags().StringVar(&sortBy, "sort-by", sortBy, strings.Join(show.TopSorts, ", ")+": show what uses most of it first")
+	cmd.Flags().StringVar(&sortBy, "sort-by", sortBy,
+		strings.Join(show.TopSorts, ", ")+": show what uses most of it first")
 	// It only fails for a flag that doesn't exist.
-	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(show.TopSorts, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("sort-by",
+		cobra.FixedCompletions(show.TopSorts, cobra.ShellCompDirectiveNoFileComp))
 	a.watched(cmd, func(names []string, s *statsapi.Summary) (any, [][]string, error) {
 		if !slices.Contains(show.TopSorts, sortBy) {
 			return nil, nil, usagef(cmd, "--sort-by is %q: it can be %s", sortBy, strings.Join(show.TopSorts, ", "))
 		}
-		o := show.TopOptions{Namespace: flagValue(cmd, "namespace"), Names: names, Containers: containers, SortBy: sortBy}
+		o := show.TopOptions{Namespace: flagValue(cmd, "namespace"), Names: names, Containers: containers,
+			SortBy: sortBy}
 		pods, err := o.Choose(s.Pods)
 		if err != nil {
 			return nil, nil, err
@@ -81,7 +84,8 @@ func (a *app) topNodeCommand() *cobra.Command {
 }
 
 // watched has a command show what made makes of a summary, once or, with -w, again and again.
-func (a *app) watched(cmd *cobra.Command, made func([]string, *statsapi.Summary) (data any, rows [][]string, err error)) {
+func (a *app) watched(cmd *cobra.Command,
+	made func([]string, *statsapi.Summary) (data any, rows [][]string, err error)) {
 	var watch bool
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, every two seconds")
 	outputFlag(cmd, dataFormats...)

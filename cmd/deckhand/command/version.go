@@ -61,7 +61,8 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func (a *app) describeAgent(v versions) string {
-	text := fmt.Sprintf("%s on node %s, pid %d, up %s", v.Agent.Version, v.Node, v.Agent.PID, podstatus.Since(v.Agent.Started, a.deps.Now()))
+	text := fmt.Sprintf("%s on node %s, pid %d, up %s", v.Agent.Version, v.Node, v.Agent.PID,
+		podstatus.Since(v.Agent.Started, a.deps.Now()))
 	if v.Agent.RuntimeName == "" {
 		return text + "\nRuntime: not reached yet"
 	}

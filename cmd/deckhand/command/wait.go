@@ -65,15 +65,20 @@ The exit code is 1 if that takes longer than --timeout.`,
 			if err != nil {
 				return usagef(cmd, "--for: %w", err)
 			}
-			pods := show.PodOptions{Names: args, Exact: true, Selector: selector, Namespace: flagValue(cmd, "namespace"), Now: a.deps.Now}
+			pods := show.PodOptions{Names: args, Exact: true, Selector: selector,
+				Namespace: flagValue(cmd, "namespace"), Now: a.deps.Now}
 			return a.wait(cmd, show.NewPodList(pods), met, timeout)
 		},
 	}
-	cmd.Flags().StringVar(&condition, "for", "", "what to wait for: condition=NAME[=VALUE], jsonpath={PATH}[=VALUE], create or delete")
-	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait; 0 to look once, less than 0 for a week")
+	cmd.Flags().StringVar(&condition, "for", "",
+		"what to wait for: condition=NAME[=VALUE], jsonpath={PATH}[=VALUE], create or delete")
+	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second,
+		"how long to wait; 0 to look once, less than 0 for a week")
 	cmd.Flags().BoolVar(&all, "all", false, "all pods")
 	// It only fails for a flag that doesn't exist.
-	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"condition=Ready", "condition=ContainersReady", "condition=Initialized", "jsonpath={.status.phase}=Running", "create", "delete"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("for",
+		cobra.FixedCompletions([]string{"condition=Ready", "condition=ContainersReady", "condition=Initialized",
+			"jsonpath={.status.phase}=Running", "create", "delete"}, cobra.ShellCompDirectiveNoFileComp))
 	selectorFlag(cmd)
 	return cmd
 }
@@ -92,7 +97,9 @@ func (a *app) wait(cmd *cobra.Command, list *show.PodList, condition *show.Condi
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimedOut)
 		defer cancel()
 	}
-	w := &waiting{list: list, condition: condition, met: func(p *v1.Pod) { fmt.Fprintf(textTo(cmd), "pod/%s condition met\n", terminal.Line(p.Name)) }}
+	w := &waiting{list: list, condition: condition, met: func(p *v1.Pod) {
+		fmt.Fprintf(textTo(cmd), "pod/%s condition met\n", terminal.Line(p.Name))
+	}}
 	for s, err := range a.client(cmd).Watch(ctx) {
 		if err != nil && context.Cause(ctx) == errTimedOut {
 			return w.timedOut()
@@ -141,7 +148,8 @@ func (w *waiting) look(s *local.Snapshot) (over bool, err error) {
 	}
 	for i, p := range slices.Backward(w.awaited) {
 		at := slices.IndexFunc(s.Pods, func(v local.PodView) bool {
-			return v.Pod.Namespace == p.Namespace && v.Pod.Name == p.Name && (!w.condition.Deleted() || v.Pod.UID == p.UID)
+			return v.Pod.Namespace == p.Namespace && v.Pod.Name == p.Name &&
+				(!w.condition.Deleted() || v.Pod.UID == p.UID)
 		})
 		var met bool
 		switch {
@@ -165,10 +173,13 @@ func (w *waiting) look(s *local.Snapshot) (over bool, err error) {
 func (w *waiting) timedOut() error {
 	errs := []error{}
 	for _, p := range w.awaited {
-		errs = append(errs, fmt.Errorf("timed out waiting for the condition on pod %s/%s: `deckhand why %[1]s/%[2]s` says what it waits for", p.Namespace, p.Name))
+		errs = append(errs, fmt.Errorf(
+			"timed out waiting for the condition on pod %s/%s: `deckhand why %[1]s/%[2]s` says what it waits for",
+			p.Namespace, p.Name))
 	}
 	if len(errs) == 0 {
-		errs = append(errs, errors.New("timed out waiting for the pods to appear: `deckhand pods` lists those there are"))
+		errs = append(errs, errors.New(
+			"timed out waiting for the pods to appear: `deckhand pods` lists those there are"))
 	}
 	return errors.Join(errs...)
 }

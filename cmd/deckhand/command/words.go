@@ -181,7 +181,8 @@ func (a *app) signposts() []*cobra.Command {
 			list = append(list, &cobra.Command{
 				Use: word, Hidden: true, DisableFlagParsing: true,
 				RunE: func(cmd *cobra.Command, args []string) error {
-					return &usageError{fmt.Errorf("deckhand has no command %q: %s", word, h.Text(a.inClusterBy(cmd, args)))}
+					return &usageError{fmt.Errorf("deckhand has no command %q: %s", word,
+						h.Text(a.inClusterBy(cmd, args)))}
 				},
 			})
 		}
@@ -205,11 +206,13 @@ func (a *app) getCommand() *cobra.Command {
 	cmd := a.podsCommand() // for `get pod/web`
 	run := cmd.RunE
 	cmd.Use, cmd.Aliases = "get pods|events|images|nodes [NAME...]", nil
-	cmd.Short, cmd.Long = "List pods, events, images or nodes, in kubectl's words", "List pods, events, images or nodes, in kubectl's words. Several kinds are written as pods,events."
+	cmd.Short, cmd.Long = "List pods, events, images or nodes, in kubectl's words",
+		"List pods, events, images or nodes, in kubectl's words. Several kinds are written as pods,events."
 	cmd.Example = `  deckhand get pods -A
   deckhand get pod web -o yaml
   deckhand get pods,events`
-	cmd.ValidArgsFunction = cobra.FixedCompletions([]string{"pods", "events", "images", "nodes"}, cobra.ShellCompDirectiveNoFileComp)
+	cmd.ValidArgsFunction = cobra.FixedCompletions([]string{"pods", "events", "images", "nodes"},
+		cobra.ShellCompDirectiveNoFileComp)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usagef(cmd, "say what: pods, events, images or nodes")

@@ -19,7 +19,8 @@ func bootstrap(own apiclient.Config, kubeconfig string) bootstrapper {
 	return bootstrapper{own}
 }
 
-// ask calls do with the requests there, again while they can't be made at all, and waits until nothing is left of the connection.
+// ask calls do with the requests there, again while they can't be made at all, and waits until nothing is left of the
+// connection.
 func (b bootstrapper) ask(ctx context.Context, do func(context.Context, certificates.Requests) error) error {
 	client, err := apiclient.New(b.conf)
 	if err != nil {

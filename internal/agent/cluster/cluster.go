@@ -57,7 +57,8 @@ type Config struct {
 	Observed Observed
 	// Events are those of the node and its pods, which the API server is told, and records the node's.
 	Events events.Node
-	// Objects finds what pods of other sources refer to. ObjectsChanged is told what those of the API server are to ask for again.
+	// Objects finds what pods of other sources refer to. ObjectsChanged is told what those of the API server are to ask
+	// for again.
 	Objects        object.Finder
 	ObjectsChanged func(...pod.Object)
 	// PodsDir has a directory for each pod, Known is the file of what the API server said last.
@@ -95,7 +96,8 @@ type Cluster struct {
 	objects   *clusterobjects.Finder
 	// known is what the API server said last, for when it is away.
 	known *lastknown.Store
-	// renewers keep the node's certificates valid; serving is that of the HTTPS server, nil unless the cluster issues it.
+	// renewers keep the node's certificates valid; serving is that of the HTTPS server, nil unless the cluster issues
+	// it.
 	renewers []*certificates.Renewer
 	serving  *certificates.Serving
 	// changed has the status computed, reached what failed tried again.
@@ -112,7 +114,8 @@ func New(c Config) (*Cluster, error) {
 	lease := pod.Seconds(k.NodeLeaseDurationSeconds)
 	build := buildinfo.Get()
 	talk := apiclient.Config{
-		Kubeconfig: cfg.Kubeconfig, Awaited: cfg.BootstrapKubeconfig != "", ContentType: k.ContentType, UserAgent: apiclient.UserAgent(cfg.KubeletVersion, build.Commit),
+		Kubeconfig: cfg.Kubeconfig, Awaited: cfg.BootstrapKubeconfig != "", ContentType: k.ContentType,
+		UserAgent:     apiclient.UserAgent(cfg.KubeletVersion, build.Commit),
 		LeaseDuration: lease, Calls: calls, Events: events, Meter: c.Meter, Log: c.Log.WithName("apiserver"),
 	}
 	if k.RotateCertificates {
@@ -123,7 +126,8 @@ func New(c Config) (*Cluster, error) {
 		return nil, err
 	}
 	owned, identity := nodeobject.Fields, nodeobject.Identity{
-		Name: cfg.NodeName, Labels: cfg.NodeLabels, Arch: c.Info.Architecture, Taints: k.RegisterWithTaints, ProviderID: k.ProviderID,
+		Name: cfg.NodeName, Labels: cfg.NodeLabels, Arch: c.Info.Architecture, Taints: k.RegisterWithTaints,
+		ProviderID:    k.ProviderID,
 		ExternalCloud: cfg.ExternalCloud, ControllerAttaches: ptr.Deref(k.EnableControllerAttachDetach, true),
 	}
 	var given []string
@@ -138,7 +142,8 @@ func New(c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl := &Cluster{conf: c, client: client, known: lastknown.New(c.Known, cfg.OfflineSecretsKey, client), changed: wake.NewSlot()}
+	cl := &Cluster{conf: c, client: client, known: lastknown.New(c.Known, cfg.OfflineSecretsKey, client),
+		changed: wake.NewSlot()}
 	again := func() <-chan struct{} {
 		woken, _ := cl.reached.Subscribe() // as long as the cluster itself
 		return woken
@@ -149,30 +154,47 @@ func New(c Config) (*Cluster, error) {
 	}
 	woken, _ := client.Subscribe()
 	cl.renewers = append(cl.renewers, certificates.NewClient(certificates.ClientConfig{
-		Node: cfg.NodeName, Dir: cfg.CertDir, Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.BootstrapKubeconfig, Rotate: k.RotateCertificates,
-		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask, Refused: cl.refused, Changed: woken, Meter: c.ClientCertificate, Troubled: cl.troubled.Wake, Log: c.Log.WithName("certificates"),
+		Node: cfg.NodeName, Dir: cfg.CertDir, Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.BootstrapKubeconfig,
+		Rotate:   k.RotateCertificates,
+		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask,
+		Refused: cl.refused, Changed: woken, Meter: c.ClientCertificate, Troubled: cl.troubled.Wake,
+		Log: c.Log.WithName("certificates"),
 	}))
 	if k.ServerTLSBootstrap {
 		addresses, _ := c.Facts.Watch(nodefacts.Addresses) // as long as the cluster itself
 		cl.serving = certificates.NewServing(certificates.ServingConfig{
 			Node: cfg.NodeName, Dir: cfg.CertDir, Addresses: func() []v1.NodeAddress { return c.Facts.Now().Addresses },
-			Requests: certificates.RequestsOf(client), Changed: addresses, Meter: c.ServingCertificate, Troubled: cl.troubled.Wake, Log: c.Log.WithName("certificates"),
+			Requests: certificates.RequestsOf(client), Changed: addresses, Meter: c.ServingCertificate,
+			Troubled: cl.troubled.Wake, Log: c.Log.WithName("certificates"),
 		})
 		cl.renewers = append(cl.renewers, cl.serving.Renewer)
 	}
 	cl.node = nodeobject.New(nodeobject.Config{
-		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client), Status: cl.status, Changed: cl.changed,
-		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Known: cl.known, Reached: recovered(), Event: c.Events.Event, Log: c.Log.WithName("node"),
+		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client),
+		Status: cl.status, Changed: cl.changed,
+		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Known: cl.known, Reached: recovered(),
+		Event: c.Events.Event, Log: c.Log.WithName("node"),
 	})
-	cl.events = eventsink.New(eventsink.Config{Ring: c.Events.Recorder, API: eventsink.EventsOf(client), Node: cfg.NodeName,
-		Reached: again(), Meter: c.Meter, Log: c.Log.WithName("events")})
-	cl.lease = nodeobject.NewLease(nodeobject.LeaseConfig{Name: cfg.NodeName, Duration: lease, API: nodeobject.LeasesOf(client), Facts: c.Facts, Log: c.Log.WithName("lease")})
+	cl.events = eventsink.New(
+		eventsink.Config{Ring: c.Events.Recorder, API: eventsink.EventsOf(client), Node: cfg.NodeName,
+			Reached: again(), Meter: c.Meter, Log: c.Log.WithName("events")})
+	cl.lease = nodeobject.NewLease(
+		nodeobject.LeaseConfig{Name: cfg.NodeName, Duration: lease, API: nodeobject.LeasesOf(client), Facts: c.Facts,
+			Log: c.Log.WithName("lease")})
 	objects := podobject.PodsOf(client, cfg.NodeName)
 	cl.pods = podobject.NewCache(objects, c.Log.WithName("pods"))
-	cl.source = apisource.New(apisource.Config{Objects: cl.pods, Sink: c.Desired, Known: cl.known, Reach: client.Subscribe,
-		NodeUID: func() types.UID { return c.Facts.Now().UID }, Ask: cl.ask, Hold: cfg.HoldPodsFor, Event: c.Events.Event, Phase: phases(c.Statuses), Log: c.Log.WithName("desired")})
-	cl.publisher = podobject.NewPublisher(podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired}, Reached: recovered(), Log: c.Log.WithName("pods")})
-	cl.mirrors = mirror.New(mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses, Awaited: cl.awaited, Reached: recovered(), Log: c.Log.WithName("mirrors")})
+	cl.source = apisource.New(
+		apisource.Config{Objects: cl.pods, Sink: c.Desired, Known: cl.known, Reach: client.Subscribe,
+			NodeUID: func() types.UID {
+				return c.Facts.Now().UID
+			}, Ask: cl.ask, Hold: cfg.HoldPodsFor, Event: c.Events.Event, Phase: phases(c.Statuses),
+			Log: c.Log.WithName("desired")})
+	cl.publisher = podobject.NewPublisher(
+		podobject.PublisherConfig{Cache: cl.pods, Statuses: c.Statuses, Refusals: refusals{c.Desired},
+			Reached: recovered(), Log: c.Log.WithName("pods")})
+	cl.mirrors = mirror.New(
+		mirror.Config{Node: cfg.NodeName, Facts: c.Facts, API: objects, Objects: cl.pods, Statuses: c.Statuses,
+			Awaited: cl.awaited, Reached: recovered(), Log: c.Log.WithName("mirrors")})
 	cl.objects = clusterobjects.New(clusterobjects.Config{
 		API: client, Strategy: k.ConfigMapAndSecretChangeDetectionStrategy, Period: k.SyncFrequency.Duration,
 		TTL:     func() time.Duration { return pod.Seconds(c.Facts.Now().ObjectTTL) },
@@ -187,7 +209,8 @@ func (c *Cluster) refused() bool {
 	return apiclient.Refused(err)
 }
 
-// ask asks for the UID of the node's object, which is empty if the object isn't there, and then for the pods of the node.
+// ask asks for the UID of the node's object, which is empty if the object isn't there, and then for the pods of the
+// node.
 func (c *Cluster) ask(ctx context.Context) (node types.UID, pods []types.UID, err error) {
 	n, err := nodeobject.NodesOf(c.client).Get(ctx, c.conf.Node.NodeName)
 	switch {
@@ -200,7 +223,8 @@ func (c *Cluster) ask(ctx context.Context) (node types.UID, pods []types.UID, er
 	return node, pods, err
 }
 
-// awaited reports whether a static pod of that name may be here: a manifest defines it, it hasn't ended yet, or that isn't known.
+// awaited reports whether a static pod of that name may be here: a manifest defines it, it hasn't ended yet, or that
+// isn't known.
 func (c *Cluster) awaited(namespace, name string) bool {
 	wanted := c.conf.Desired.Current()
 	if !wanted.Synced || !c.conf.Observed.Listed() {
@@ -250,7 +274,8 @@ func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.cli
 func (c *Cluster) Problems() []pod.Problem {
 	var list []pod.Problem
 	if ok, since, err := c.client.Reached(); !ok && !since.IsZero() {
-		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: c.conf.Node.Kubeconfig, Message: err.Error() + "; meanwhile what runs goes on" + waiting(c.conf.Statuses.List(), c.objects.Expired()), Since: since})
+		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: c.conf.Node.Kubeconfig, Message: err.Error() +
+			"; meanwhile what runs goes on" + waiting(c.conf.Statuses.List(), c.objects.Expired()), Since: since})
 	}
 	for _, p := range c.pods.Problems() {
 		p.Origin = c.conf.Node.Kubeconfig
@@ -269,7 +294,8 @@ func (c *Cluster) ProblemsChanged() (changed <-chan struct{}, stop func()) {
 	return c.troubled.Subscribe()
 }
 
-// Run keeps the node's object and lease, and has its pods run, until ctx ends. What doesn't work is tried again, and no error.
+// Run keeps the node's object and lease, and has its pods run, until ctx ends. What doesn't work is tried again, and no
+// error.
 func (c *Cluster) Run(ctx context.Context) error {
 	c.conf.Log.Info("Joins a cluster", "node", klog.KRef("", c.conf.Node.NodeName), "path", c.conf.Node.Kubeconfig)
 	c.conf.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonStarting, "Starting kubelet.")
@@ -299,8 +325,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return errors.Join(ended[:]...)
 }
 
-// follow has the status computed when something it says may have changed, and every nodeStatusUpdateFrequency, as some of that
-// is only known by asking.
+// follow has the status computed when something it says may have changed, and every nodeStatusUpdateFrequency, as some
+// of that is only known by asking.
 func (c *Cluster) follow(ctx context.Context) {
 	facts, stopFacts := c.conf.Facts.Watch(nodefacts.All)
 	defer stopFacts()
@@ -345,9 +371,11 @@ func (c *Cluster) Conditions() []v1.NodeCondition { return c.status().Conditions
 func (c *Cluster) status() v1.NodeStatus {
 	facts, info, runtime := c.conf.Facts.Now(), c.conf.Info, c.conf.Runtime.Info()
 	r := nodeobject.Report{
-		Hostname: c.conf.Node.NodeName, HostIPs: facts.HostIPs, Info: info, Capacity: facts.Capacity, Allocatable: facts.Allocatable,
-		DeclaredFeatures: facts.DeclaredFeatures, Images: facts.Images, MaxImages: int(ptr.Deref(c.conf.Node.Kubelet.NodeStatusMaxImages, -1)),
-		NotReady: c.conf.Runtime.NotReady(), Port: int32(c.conf.Node.HTTPS.Port()),
+		Hostname: c.conf.Node.NodeName, HostIPs: facts.HostIPs, Info: info, Capacity: facts.Capacity,
+		Allocatable:      facts.Allocatable,
+		DeclaredFeatures: facts.DeclaredFeatures, Images: facts.Images,
+		MaxImages: int(ptr.Deref(c.conf.Node.Kubelet.NodeStatusMaxImages, -1)),
+		NotReady:  c.conf.Runtime.NotReady(), Port: int32(c.conf.Node.HTTPS.Port()),
 	}
 	if runtime.Version != "" {
 		r.Info.ContainerRuntimeVersion = runtime.Name + "://" + runtime.Version
@@ -355,10 +383,13 @@ func (c *Cluster) status() v1.NodeStatus {
 	if can := c.conf.Runtime.Features(); can != nil {
 		r.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &can.SupplementalGroupsPolicy}
 		for name, h := range can.Handlers {
-			r.RuntimeHandlers = append(r.RuntimeHandlers, v1.NodeRuntimeHandler{Name: name, Features: &v1.NodeRuntimeHandlerFeatures{
-				RecursiveReadOnlyMounts: &h.RecursiveReadOnlyMounts, UserNamespaces: &h.UserNamespaces}})
+			r.RuntimeHandlers = append(r.RuntimeHandlers,
+				v1.NodeRuntimeHandler{Name: name, Features: &v1.NodeRuntimeHandlerFeatures{
+					RecursiveReadOnlyMounts: &h.RecursiveReadOnlyMounts, UserNamespaces: &h.UserNamespaces}})
 		}
-		slices.SortFunc(r.RuntimeHandlers, func(a, b v1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(r.RuntimeHandlers, func(a, b v1.NodeRuntimeHandler) int {
+			return strings.Compare(a.Name, b.Name)
+		})
 	}
 	if err := c.conf.Healthy(time.Now()); err != nil && len(r.NotReady) == 0 {
 		r.NotReady = append(r.NotReady, err.Error())

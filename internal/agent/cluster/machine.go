@@ -20,7 +20,8 @@ func Machine(root, kernel, kubelet string) (v1.NodeSystemInfo, error) {
 		return v1.NodeSystemInfo{}, fmt.Errorf("find out what this machine is: %w", err)
 	}
 	info := v1.NodeSystemInfo{
-		MachineID: m.MachineID, SystemUUID: m.SystemUUID, BootID: m.BootID, KernelVersion: kernel, OSImage: osImage(root),
+		MachineID: m.MachineID, SystemUUID: m.SystemUUID, BootID: m.BootID, KernelVersion: kernel,
+		OSImage:        osImage(root),
 		KubeletVersion: kubelet, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 	}
 	if swap := int64(m.SwapCapacity); swap > 0 {

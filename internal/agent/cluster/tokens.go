@@ -27,7 +27,8 @@ func (dir keptTokens) read(uid types.UID, volume, path string) (string, error) {
 		return "", err
 	}
 	defer pods.Close()
-	root, err := safeopen.OpenNoLinks(pods, filepath.Join(string(uid), "volumes", "kubernetes.io~projected", volume), unix.O_PATH|unix.O_DIRECTORY, 0)
+	root, err := safeopen.OpenNoLinks(pods, filepath.Join(string(uid), "volumes", "kubernetes.io~projected", volume),
+		unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return "", err
 	}

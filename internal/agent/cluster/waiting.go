@@ -9,7 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// waiting goes on from why the API server can't be used with which pods wait for it, and which have a token that has ended (expired); empty if none do.
+// waiting goes on from why the API server can't be used with which pods wait for it, and which have a token that has
+// ended (expired); empty if none do.
 func waiting(pods []*podstatus.Entry, expired []string) (text string) {
 	var ended, wait []string
 	for _, e := range pods {

@@ -15,7 +15,8 @@ func checkNodeIPs(wanted []netip.Addr, interfaces func() ([]net.Addr, error)) []
 	}
 	list, err := interfaces()
 	if err != nil {
-		return []Problem{{Message: fmt.Sprintf("this host's addresses can't be listed (%v), so it isn't known whether --node-ip is one", err)}}
+		return []Problem{{Message: fmt.Sprintf(
+			"this host's addresses can't be listed (%v), so it isn't known whether --node-ip is one", err)}}
 	}
 	var have []netip.Addr
 	for _, a := range list {
@@ -26,7 +27,9 @@ func checkNodeIPs(wanted []netip.Addr, interfaces func() ([]net.Addr, error)) []
 	var problems []Problem
 	for _, ip := range wanted {
 		if !slices.Contains(have, ip) {
-			problems = append(problems, Problem{Message: fmt.Sprintf("no network interface has the node's address %s (--node-ip): nobody can reach the node by it; give one that `ip address` shows, or leave the flag out", ip)})
+			problems = append(problems,
+				Problem{Message: fmt.Sprintf(
+					"no network interface has the node's address %s (--node-ip): nobody can reach the node by it; give one that `ip address` shows, or leave the flag out", ip)})
 		}
 	}
 	return problems

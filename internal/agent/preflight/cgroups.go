@@ -23,8 +23,10 @@ func checkCgroups(v1 Attitude, read reader) []Problem {
 	mounts := string(text)
 	problems := fatal(checkControllers(mounts, read))
 	if usesCgroupV1(mounts) {
-		problems = append(problems, v1.about("this host uses cgroup v1, which Kubernetes is phasing out (no memory QoS, no swap for pods): boot it with cgroup v2 "+
-			"(kernel parameter systemd.unified_cgroup_hierarchy=1)", "failCgroupV1: false (--fail-cgroupv1=false)")...)
+		problems = append(problems,
+			v1.about("this host uses cgroup v1, which Kubernetes is phasing out (no memory QoS, no swap for pods): boot it with cgroup v2 "+
+				"(kernel parameter systemd.unified_cgroup_hierarchy=1)",
+				"failCgroupV1: false (--fail-cgroupv1=false)")...)
 	}
 	return problems
 }
@@ -65,7 +67,8 @@ func checkControllers(mounts string, read reader) error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("cgroups: no controller %s: mount cgroup2 on %s, or boot with the controllers enabled", strings.Join(missing, ", "), unified)
+		return fmt.Errorf("cgroups: no controller %s: mount cgroup2 on %s, or boot with the controllers enabled",
+			strings.Join(missing, ", "), unified)
 	}
 	return nil
 }

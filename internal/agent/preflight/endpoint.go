@@ -39,7 +39,8 @@ func checkEndpoint(ctx context.Context, endpoint string) []Problem {
 	if wrong == "" {
 		return nil
 	}
-	return []Problem{{Message: fmt.Sprintf("no container runtime answers at %s: %s; the agent goes on asking", endpoint, wrong)}}
+	return []Problem{{Message: fmt.Sprintf("no container runtime answers at %s: %s; the agent goes on asking", endpoint,
+		wrong)}}
 }
 
 // checkSocket says why nobody can be reached at the endpoint's socket; "" if somebody can.

@@ -98,9 +98,10 @@ func fileChecks(ctx context.Context, cfg *config.Config, now time.Time) []fileCh
 		bootstrap,
 		{setting: "--offline-secrets-key", path: cfg.OfflineSecretsKey, check: only(lastknown.CheckKeys),
 			advice: "without the key no Secrets are kept for when the API server is away"},
-		{setting: "--image-credential-provider-config", path: providers.Config, check: func(path string) ([]string, error) {
-			return nil, checkProviders(path, providers.BinDir)
-		}},
+		{setting: "--image-credential-provider-config", path: providers.Config,
+			check: func(path string) ([]string, error) {
+				return nil, checkProviders(path, providers.BinDir)
+			}},
 		{setting: "--lock-file", path: cfg.LockFile, check: only(checkLockFile),
 			advice: "correct --lock-file, or create the directory"},
 		{setting: "--embedded-bin-dir", path: embeddedBinDir(cfg), check: only(checkBinDir)},

@@ -32,10 +32,13 @@ func checkOwnDisk(config Config) []Problem {
 		return problems // reported already, and nothing can be tried there
 	}
 	if st.Flags&unix.ST_NOEXEC != 0 {
-		return append(problems, fatal(fmt.Errorf("root directory %s: its file system is mounted noexec, so containers couldn't run there; choose another with --root-dir", root))...)
+		return append(problems, fatal(
+			fmt.Errorf("root directory %s: its file system is mounted noexec, so containers couldn't run there; choose another with --root-dir", root))...)
 	}
 	if err := embedded.TryOverlay(dir); err != nil && !atomicfile.DiskFull(err) {
-		problems = append(problems, Problem{Message: fmt.Sprintf("root directory %s: no overlayfs there (%v), so every container gets a full copy of its image; a disk with ext4 or xfs is better", root, err)})
+		problems = append(problems,
+			Problem{Message: fmt.Sprintf(
+				"root directory %s: no overlayfs there (%v), so every container gets a full copy of its image; a disk with ext4 or xfs is better", root, err)})
 	}
 	return problems
 }
@@ -43,7 +46,8 @@ func checkOwnDisk(config Config) []Problem {
 func checkNetwork(ctx context.Context, config embedded.Config) []Problem {
 	var problems []Problem
 	if _, err := cni.Detect(ctx); err != nil {
-		problems = append(problems, Problem{Message: err.Error() + "; install one (apt-get install nftables)", Fatal: true})
+		problems = append(problems,
+			Problem{Message: err.Error() + "; install one (apt-get install nftables)", Fatal: true})
 	}
 	problems = append(problems, fatal(probeLinks())...)
 	network, err := config.Network()
@@ -53,8 +57,11 @@ func checkNetwork(ctx context.Context, config embedded.Config) []Problem {
 	problems = append(problems, fatal(network.CheckBridge())...)
 	problems = append(problems, fatal(network.CheckOverlap())...)
 	if cni.ForwardDropped(ctx) {
-		problems = append(problems, Problem{Message: fmt.Sprintf("the host's firewall drops forwarded packets (iptables FORWARD policy DROP, as Docker sets it), so pods reach only each other and this host; "+
-			"to change that: iptables -I FORWARD -i %[1]s -j ACCEPT; iptables -I FORWARD -o %[1]s -j ACCEPT", network.Bridge)})
+		problems = append(problems,
+			Problem{Message: fmt.Sprintf(
+				"the host's firewall drops forwarded packets (iptables FORWARD policy DROP, as Docker sets it), so pods reach only each other and this host; "+
+					"to change that: iptables -I FORWARD -i %[1]s -j ACCEPT; iptables -I FORWARD -o %[1]s -j ACCEPT",
+				network.Bridge)})
 	}
 	return problems
 }
@@ -79,11 +86,13 @@ func probeLinksHere() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "probe0"
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
-		errs = append(errs, fmt.Errorf("can't create bridges: %w; the kernel needs CONFIG_BRIDGE (modprobe bridge)", err))
+		errs = append(errs, fmt.Errorf("can't create bridges: %w; the kernel needs CONFIG_BRIDGE (modprobe bridge)",
+			err))
 	}
 	attrs.Name = "probe1"
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "probe2"}); err != nil {
-		errs = append(errs, fmt.Errorf("can't create veth interfaces: %w; the kernel needs CONFIG_VETH (modprobe veth)", err))
+		errs = append(errs, fmt.Errorf("can't create veth interfaces: %w; the kernel needs CONFIG_VETH (modprobe veth)",
+			err))
 	}
 	return errors.Join(errs...)
 }

@@ -18,7 +18,8 @@ func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	case err != nil:
 		return fatal(fmt.Errorf("root directory %s: %w", root, err))
 	case st.Flags&unix.ST_RDONLY != 0:
-		return fatal(fmt.Errorf("root directory %s: its file system is read-only; choose another with --root-dir", root))
+		return fatal(fmt.Errorf("root directory %s: its file system is read-only; choose another with --root-dir",
+			root))
 	case unix.Access(dir, unix.W_OK) != nil:
 		return fatal(fmt.Errorf("root directory %s: %s can't be written to; choose another with --root-dir", root, dir))
 	}

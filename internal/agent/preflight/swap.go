@@ -32,7 +32,9 @@ func checkSwap(attitude Attitude, read reader) []Problem {
 	if len(active) == 0 {
 		return nil
 	}
-	return attitude.about(fmt.Sprintf("swap is on (%s), which pods use only if memorySwap.swapBehavior lets them, but which makes memory use hard to predict: "+
-		"turn it off (swapoff -a, and what turns it on at boot: /etc/fstab, systemd's *.swap, zram-generator)", strings.Join(active, ", ")),
+	return attitude.about(fmt.Sprintf(
+		"swap is on (%s), which pods use only if memorySwap.swapBehavior lets them, but which makes memory use hard to predict: "+
+			"turn it off (swapoff -a, and what turns it on at boot: /etc/fstab, systemd's *.swap, zram-generator)",
+		strings.Join(active, ", ")),
 		"failSwapOn: false (--fail-swap-on=false)")
 }

@@ -110,7 +110,8 @@ func Describe(c Config) ([]string, error) {
 		if n > 1 {
 			pods, their = fmt.Sprintf("%d pods", n), "their"
 		}
-		list = append(list, fmt.Sprintf("%s, with %s volumes below the root directory and %[2]s logs in %s", pods, their, c.PodLogs))
+		list = append(list, fmt.Sprintf("%s, with %s volumes below the root directory and %[2]s logs in %s", pods,
+			their, c.PodLogs))
 	}
 	if _, err := os.Stat(layout.Store()); err == nil {
 		list = append(list, "all images of the embedded containerd")

@@ -79,7 +79,8 @@ func (t *resetter) stopPod(ctx context.Context, conn *grpc.ClientConn, s *cri.Po
 	var group errgroup.Group
 	for _, id := range containers {
 		group.Go(func() error {
-			_, err := client.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: int64(t.config.Grace.Seconds())})
+			_, err := client.StopContainer(ctx,
+				&cri.StopContainerRequest{ContainerId: id, Timeout: int64(t.config.Grace.Seconds())})
 			return err
 		})
 	}
@@ -94,7 +95,8 @@ func (t *resetter) stopPod(ctx context.Context, conn *grpc.ClientConn, s *cri.Po
 			err = errors.Join(err, clearTasks(ctx, conn, client, s.GetId()))
 		}
 		if try == tries || !rest(ctx, time.Duration(try)*pause) {
-			return fmt.Errorf("pod %s/%s: %w", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), errors.Join(err, gone))
+			return fmt.Errorf("pod %s/%s: %w", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(),
+				errors.Join(err, gone))
 		}
 	}
 }
@@ -109,7 +111,8 @@ func removePod(ctx context.Context, client cri.RuntimeServiceClient, id string) 
 
 // clearTasks clears away what containerd's CRI has lost sight of in a pod's containers.
 func clearTasks(ctx context.Context, conn *grpc.ClientConn, client cri.RuntimeServiceClient, sandbox string) error {
-	list, err := client.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: sandbox}})
+	list, err := client.ListContainers(ctx,
+		&cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: sandbox}})
 	if err != nil {
 		return err
 	}

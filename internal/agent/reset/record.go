@@ -84,11 +84,12 @@ func InCluster(root string) bool {
 	return err == nil && r.Cluster
 }
 
-// Replaced returns where the manifests of the last agent came from, and how many pods it has left there, if an agent with
-// this configuration takes others: it will end those. It returns 0 if there is nothing to lose.
+// Replaced returns where the manifests of the last agent came from, and how many pods it has left there, if an agent
+// with this configuration takes others: it will end those. It returns 0 if there is nothing to lose.
 func Replaced(cfg *config.Config) (manifests string, pods int) {
 	r, found, err := load(cfg.RootDir)
-	if err != nil || !found || r.Manifests == "" || filepath.Clean(r.Manifests) == filepath.Clean(cfg.Kubelet.StaticPodPath) {
+	if err != nil || !found || r.Manifests == "" ||
+		filepath.Clean(r.Manifests) == filepath.Clean(cfg.Kubelet.StaticPodPath) {
 		return "", 0
 	}
 	dirs, err := rootdir.New(cfg.RootDir, cfg.CertDir)
@@ -115,7 +116,8 @@ func load(root string) (r record, found bool, err error) {
 	if err := checkpoint.CheckVersion(data, recordVersion); errors.Is(err, checkpoint.ErrNewer) {
 		var by struct{ Deckhand string }
 		_ = json.Unmarshal(data, &by) // for the message only
-		return r, true, fmt.Errorf("the root directory %s can't be used by deckhand %s: %w; nothing was changed, and pods run on: install %s or newer again, or have it remove everything (`deckhand reset`) before you go back",
+		return r, true, fmt.Errorf(
+			"the root directory %s can't be used by deckhand %s: %w; nothing was changed, and pods run on: install %s or newer again, or have it remove everything (`deckhand reset`) before you go back",
 			root, buildinfo.Get().Version, err, cmp.Or(by.Deckhand, "that version"))
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
@@ -131,9 +133,12 @@ func Record(cfg *config.Config) error {
 		return err
 	}
 	e := embedded.ConfigOf(cfg)
-	data, err := json.MarshalIndent(record{Version: recordVersion, Deckhand: buildinfo.Get().Version, PodCIDR: e.PodCIDR, Bridge: e.Bridge,
-		CgroupRoot: cfg.Kubelet.CgroupRoot, Driver: cfg.Kubelet.CgroupDriver, PodLogs: cfg.Kubelet.PodLogsDir, LogLinks: cfg.ContainerLogLinksDir, BinDirs: e.BinDirs,
-		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, Cluster: !cfg.Standalone, Node: cfg.NodeName, Manifests: cfg.Kubelet.StaticPodPath}, "", "  ")
+	data, err := json.MarshalIndent(
+		record{Version: recordVersion, Deckhand: buildinfo.Get().Version, PodCIDR: e.PodCIDR, Bridge: e.Bridge,
+			CgroupRoot: cfg.Kubelet.CgroupRoot, Driver: cfg.Kubelet.CgroupDriver, PodLogs: cfg.Kubelet.PodLogsDir,
+			LogLinks: cfg.ContainerLogLinksDir, BinDirs: e.BinDirs,
+			Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, Cluster: !cfg.Standalone, Node: cfg.NodeName,
+			Manifests: cfg.Kubelet.StaticPodPath}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -147,7 +152,8 @@ func Record(cfg *config.Config) error {
 // RecordedConfig returns what a reset has to look for. Without a record the agent never came far
 // enough to make anything outside its defaults.
 func RecordedConfig(root string) (Config, error) {
-	c := Config{Runtime: embedded.Config{RootDir: root, PodCIDR: config.DefaultPodCIDR, Bridge: flags.DefaultBridge}.WithDefaults(), Grace: grace,
+	c := Config{Runtime: embedded.Config{RootDir: root, PodCIDR: config.DefaultPodCIDR,
+		Bridge: flags.DefaultBridge}.WithDefaults(), Grace: grace,
 		PodLogs: "/var/log/pods", ContainerLogs: flags.DefaultContainerLogLinksDir}
 	r, found, err := load(root)
 	if err != nil || !found {
@@ -162,8 +168,8 @@ func RecordedConfig(root string) (Config, error) {
 	return c, nil
 }
 
-// LastConfig returns the configuration of an agent that can stop what the last one ran here. found is false if none did.
-// It opens no ports.
+// LastConfig returns the configuration of an agent that can stop what the last one ran here. found is false if none
+// did. It opens no ports.
 func LastConfig(ctx context.Context, root string) (cfg *config.Config, found bool, err error) {
 	r, found, err := load(root)
 	if err != nil || !found {
@@ -172,8 +178,10 @@ func LastConfig(ctx context.Context, root string) (cfg *config.Config, found boo
 	set := flags.New(root)
 	given := pflag.NewFlagSet("last", pflag.ContinueOnError)
 	set.AddTo(given)
-	values := map[string]string{"root-dir": root, "pod-cidr": r.PodCIDR, "embedded-bridge": r.Bridge, "cgroup-root": r.CgroupRoot, "cgroup-driver": r.Driver,
-		"container-log-links-dir": r.LogLinks, "container-runtime-endpoint": r.Endpoint, "hostname-override": r.Node, "healthz-port": "0", "read-only-port": "0"}
+	values := map[string]string{"root-dir": root, "pod-cidr": r.PodCIDR, "embedded-bridge": r.Bridge,
+		"cgroup-root": r.CgroupRoot, "cgroup-driver": r.Driver,
+		"container-log-links-dir": r.LogLinks, "container-runtime-endpoint": r.Endpoint, "hostname-override": r.Node,
+		"healthz-port": "0", "read-only-port": "0"}
 	if len(r.BinDirs) == 1 {
 		values["embedded-bin-dir"] = r.BinDirs[0]
 	}

@@ -95,7 +95,8 @@ func (r *Runner) watch(ctx context.Context) error {
 
 func gaveUp(s local.Snapshot) error {
 	if !s.Agent.Synced {
-		return fmt.Errorf("gave up after %s: not every source of pods has answered (staticPodPath, staticPodURL)", limit)
+		return fmt.Errorf("gave up after %s: not every source of pods has answered (staticPodPath, staticPodURL)",
+			limit)
 	}
 	return fmt.Errorf("gave up after %s", limit)
 }
@@ -177,7 +178,8 @@ func reasons(v *local.PodView) []string {
 	if v.Pod.Status.Message != "" {
 		list = append(list, v.Pod.Status.Message)
 	}
-	for _, statuses := range [][]v1.ContainerStatus{v.Pod.Status.InitContainerStatuses, v.Pod.Status.ContainerStatuses} {
+	for _, statuses := range [][]v1.ContainerStatus{v.Pod.Status.InitContainerStatuses,
+		v.Pod.Status.ContainerStatuses} {
 		for i := range statuses {
 			if t := statuses[i].State.Terminated; t != nil && t.ExitCode != 0 {
 				list = append(list, fmt.Sprintf("container %s: ended with code %d", statuses[i].Name, t.ExitCode))
@@ -193,7 +195,8 @@ func stuck(w *v1.ContainerStateWaiting) bool {
 		return false
 	}
 	switch pod.Reason(w.Reason) {
-	case pod.ReasonCrashLoopBackOff, pod.ReasonImagePullBackOff, pod.ReasonErrImageNeverPull, pod.ReasonInvalidImageName,
+	case pod.ReasonCrashLoopBackOff, pod.ReasonImagePullBackOff, pod.ReasonErrImageNeverPull,
+		pod.ReasonInvalidImageName,
 		pod.ReasonCreateContainerConfigError, pod.ReasonCreateContainerError, pod.ReasonRunContainerError:
 		return true
 	}

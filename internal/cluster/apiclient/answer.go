@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Bounds of answers in bytes, after decompression. An API server takes requests of at most 3 MiB, and etcd has objects of at most
-// 1.5 MiB unless it is told otherwise; JSON makes them larger.
+// Bounds of answers in bytes, after decompression. An API server takes requests of at most 3 MiB, and etcd has objects
+// of at most 1.5 MiB unless it is told otherwise; JSON makes them larger.
 const (
 	// maxSmall bounds answers to heartbeats, events and reviews, and those that are errors.
 	maxSmall = 1 << 20
@@ -27,8 +27,8 @@ const (
 	maxObject = 16 << 20
 	// maxList bounds a list: of some hundred pods that are far larger than usual.
 	maxList = 64 << 20
-	// maxServices bounds the list of Services, which are those of the whole cluster: 10,000 of them, with what wrote which field and with
-	// annotations, have more than 64 MiB.
+	// maxServices bounds the list of Services, which are those of the whole cluster: 10,000 of them, with what wrote
+	// which field and with annotations, have more than 64 MiB.
 	maxServices = 256 << 20
 	// maxHeader bounds an answer's header.
 	maxHeader = 256 << 10
@@ -76,7 +76,8 @@ type List struct {
 	Version   string
 }
 
-// Malformed is an object of the server that can't be decoded: it says nothing new, and others are as good as without it.
+// Malformed is an object of the server that can't be decoded: it says nothing new, and others are as good as without
+// it.
 type Malformed struct {
 	Resource Resource
 	// Name, Namespace and UID are empty as far as they can't be decoded either.
@@ -96,7 +97,8 @@ func (m Malformed) Error() string {
 		name = m.Namespace + "/" + name
 	}
 	text := m.Err.Error()
-	return fmt.Sprintf("%s %q of the API server can't be decoded: %s", m.Resource, name, text[:min(len(text), maxReason)])
+	return fmt.Sprintf("%s %q of the API server can't be decoded: %s", m.Resource, name,
+		text[:min(len(text), maxReason)])
 }
 
 // Identified reports whether it is known which object it is.
@@ -226,7 +228,8 @@ func identifyJSON(b []byte) Malformed {
 	}
 	text := func(v any) string { s, _ := v.(string); return s }
 	m := &o.Metadata
-	return Malformed{Namespace: text(m.Namespace), Name: text(m.Name), UID: types.UID(text(m.UID)), version: text(m.ResourceVersion)}
+	return Malformed{Namespace: text(m.Namespace), Name: text(m.Name), UID: types.UID(text(m.UID)),
+		version: text(m.ResourceVersion)}
 }
 
 func identifyProtobuf(b []byte) Malformed {
@@ -251,7 +254,8 @@ func (c *Client) newStream(r Resource, contentType string, body io.ReadCloser, l
 	if err != nil {
 		return nil, fmt.Errorf("the answer's type %q: %w", contentType, err)
 	}
-	objects, event, framer, err := kruntime.NewClientNegotiator(c.codecs.WithoutConversion(), r.described().version).StreamDecoder(media, params)
+	objects, event, framer, err := kruntime.NewClientNegotiator(c.codecs.WithoutConversion(),
+		r.described().version).StreamDecoder(media, params)
 	if err != nil {
 		return nil, fmt.Errorf("the answer's type %q: %w", contentType, err)
 	}

@@ -1,6 +1,6 @@
-// Package apiclient is the one client of the API server. It reads a kubeconfig, and reads it again when it changes; it calls
-// and watches, each class of calls at its own rate and on its own connection; it says why a call failed and when it is
-// worth trying again; and it knows since when the server answers or doesn't.
+// Package apiclient is the one client of the API server. It reads a kubeconfig, and reads it again when it changes; it
+// calls and watches, each class of calls at its own rate and on its own connection; it says why a call failed and when
+// it is worth trying again; and it knows since when the server answers or doesn't.
 package apiclient
 
 import (
@@ -33,7 +33,8 @@ const (
 	// Calls is for all else but events and reviews.
 	Calls
 	Events
-	// Reviews is for questions about who somebody is and may do: however many strangers have them asked, no other call waits.
+	// Reviews is for questions about who somebody is and may do: however many strangers have them asked, no other call
+	// waits.
 	Reviews
 	classes
 )
@@ -49,8 +50,8 @@ type Rate struct {
 type Config struct {
 	// Kubeconfig is a path.
 	Kubeconfig string
-	// Rotated is a file with a client certificate and its key, or none yet: of this and the kubeconfig's the newer one is used. Empty where
-	// certificates aren't rotated.
+	// Rotated is a file with a client certificate and its key, or none yet: of this and the kubeconfig's the newer one
+	// is used. Empty where certificates aren't rotated.
 	Rotated string
 	// Awaited says that somebody writes the kubeconfig: it is no trouble if there is none yet.
 	Awaited bool
@@ -85,7 +86,8 @@ type Meter interface {
 
 // UserAgent is how a client of this version calls itself: in the kubelet's form.
 func UserAgent(version, commit string) string {
-	return fmt.Sprintf("kubelet/%s (%s/%s) kubernetes/%s", version, runtime.GOOS, runtime.GOARCH, commit[:min(len(commit), 7)])
+	return fmt.Sprintf("kubelet/%s (%s/%s) kubernetes/%s", version, runtime.GOOS, runtime.GOARCH,
+		commit[:min(len(commit), 7)])
 }
 
 const (
@@ -128,8 +130,10 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	return &Client{conf: c, codecs: codecs, reach: newReach(c.Log), store: newStore(c.Log), stale: wake.NewSlot(), read: make(chan struct{}),
-		limits: [classes]*rate.Limiter{Heartbeat: limiter(Rate{}), Calls: limiter(c.Calls), Events: limiter(c.Events), Reviews: limiter(c.Calls)}}, nil
+	return &Client{conf: c, codecs: codecs, reach: newReach(c.Log), store: newStore(c.Log), stale: wake.NewSlot(),
+		read: make(chan struct{}),
+		limits: [classes]*rate.Limiter{Heartbeat: limiter(Rate{}), Calls: limiter(c.Calls), Events: limiter(c.Events),
+			Reviews: limiter(c.Calls)}}, nil
 }
 
 func limiter(r Rate) *rate.Limiter { return rate.NewLimiter(r.limit(), max(r.Burst, 1)) }
@@ -155,8 +159,8 @@ func (c *Client) Reached() (ok bool, since time.Time, err error) { return c.reac
 // Subscribe returns a channel that receives after Reached changed. stop ends the subscription.
 func (c *Client) Subscribe() (woken <-chan struct{}, stop func()) { return c.reach.changed.Subscribe() }
 
-// Recovered returns a channel that receives after a call succeeded when others had failed as the server was away, or had answered that it
-// fails or has too much to do, and after the kubeconfig has changed. stop ends the subscription.
+// Recovered returns a channel that receives after a call succeeded when others had failed as the server was away, or
+// had answered that it fails or has too much to do, and after the kubeconfig has changed. stop ends the subscription.
 func (c *Client) Recovered() (woken <-chan struct{}, stop func()) {
 	return c.reach.recovered.Subscribe()
 }
@@ -175,7 +179,9 @@ func (c *Client) List(ctx context.Context, r Resource, namespace string, chosen 
 	if r == Services {
 		most = maxServices
 	}
-	err := c.do(ctx, Calls, r, "GET", most, func(q *rest.Request) *rest.Request { return chosen.request(q, r, namespace) }, func(result rest.Result) error {
+	err := c.do(ctx, Calls, r, "GET", most, func(q *rest.Request) *rest.Request {
+		return chosen.request(q, r, namespace)
+	}, func(result rest.Result) error {
 		body, err := result.Raw()
 		if err != nil {
 			return result.Error()
@@ -189,7 +195,8 @@ func (c *Client) List(ctx context.Context, r Resource, namespace string, chosen 
 }
 
 // Create makes an object, or a subresource of the one that it names, such as "token".
-func (c *Client) Create(ctx context.Context, class Class, r Resource, namespace string, obj, into kruntime.Object, sub ...string) error {
+func (c *Client) Create(ctx context.Context, class Class, r Resource, namespace string, obj, into kruntime.Object,
+	sub ...string) error {
 	return c.call(ctx, class, r, "POST", into, func(q *rest.Request) *rest.Request {
 		q = q.NamespaceIfScoped(namespace, namespace != "").Resource(r.String())
 		if len(sub) > 0 {
@@ -200,14 +207,16 @@ func (c *Client) Create(ctx context.Context, class Class, r Resource, namespace 
 }
 
 // Update replaces an object.
-func (c *Client) Update(ctx context.Context, class Class, r Resource, namespace string, obj, into kruntime.Object) error {
+func (c *Client) Update(ctx context.Context, class Class, r Resource, namespace string, obj,
+	into kruntime.Object) error {
 	return c.call(ctx, class, r, "PUT", into, func(q *rest.Request) *rest.Request {
 		return q.NamespaceIfScoped(namespace, namespace != "").Resource(r.String()).Name(nameOf(obj)).Body(obj)
 	})
 }
 
 // Patch patches an object, or a subresource such as "status".
-func (c *Client) Patch(ctx context.Context, class Class, r Resource, namespace, name string, kind types.PatchType, body []byte, into kruntime.Object, sub ...string) error {
+func (c *Client) Patch(ctx context.Context, class Class, r Resource, namespace, name string, kind types.PatchType,
+	body []byte, into kruntime.Object, sub ...string) error {
 	return c.call(ctx, class, r, "PATCH", into, func(q *rest.Request) *rest.Request {
 		return q.NamespaceIfScoped(namespace, namespace != "").Resource(r.String()).Name(name).SubResource(sub...).
 			SetHeader("Content-Type", string(kind)).Body(body)
@@ -215,7 +224,8 @@ func (c *Client) Patch(ctx context.Context, class Class, r Resource, namespace, 
 }
 
 // Delete deletes an object.
-func (c *Client) Delete(ctx context.Context, class Class, r Resource, namespace, name string, how metav1.DeleteOptions) error {
+func (c *Client) Delete(ctx context.Context, class Class, r Resource, namespace, name string,
+	how metav1.DeleteOptions) error {
 	return c.call(ctx, class, r, "DELETE", nil, func(q *rest.Request) *rest.Request {
 		return q.NamespaceIfScoped(namespace, namespace != "").Resource(r.String()).Name(name).Body(&how)
 	})
@@ -229,7 +239,8 @@ func nameOf(obj kruntime.Object) string {
 }
 
 // call makes one request, whose answer is an object.
-func (c *Client) call(ctx context.Context, class Class, r Resource, verb string, into kruntime.Object, build func(*rest.Request) *rest.Request) error {
+func (c *Client) call(ctx context.Context, class Class, r Resource, verb string, into kruntime.Object,
+	build func(*rest.Request) *rest.Request) error {
 	most := int64(maxObject)
 	if class != Calls {
 		most = maxSmall
@@ -254,7 +265,8 @@ func whenSent(ctx context.Context, sent func()) context.Context {
 }
 
 // do makes one request, whose answer is read and has at most so many bytes.
-func (c *Client) do(ctx context.Context, class Class, r Resource, verb string, most int64, build func(*rest.Request) *rest.Request, read func(rest.Result) error) error {
+func (c *Client) do(ctx context.Context, class Class, r Resource, verb string, most int64,
+	build func(*rest.Request) *rest.Request, read func(rest.Result) error) error {
 	limit := callLimit
 	if class == Heartbeat {
 		limit = c.conf.LeaseDuration / 4
@@ -349,7 +361,8 @@ func (c *Client) judge(ctx context.Context, class Class, s *session, o *outcome,
 		s.reconnect()
 	}
 	if s.ofCall(class, o, e) {
-		e.trouble, e.Advice = own, "it answers other calls: look at what is between this node and the API server, and at its log"
+		e.trouble, e.Advice = own,
+			"it answers other calls: look at what is between this node and the API server, and at its log"
 	}
 	switch {
 	case s.replaced.Err() != nil, e.trouble == own:

@@ -87,7 +87,8 @@ type identity struct {
 	token  string
 	plugin *pluginConfig
 
-	// warning is what a person should know of a kubeconfig that is used nevertheless, such as that its certificate has expired.
+	// warning is what a person should know of a kubeconfig that is used nevertheless, such as that its certificate has
+	// expired.
 	warning string
 	expired bool
 	// sum differs if anything else does.
@@ -138,7 +139,8 @@ type reading struct {
 	rotated string
 }
 
-// readKubeconfig reads a kubeconfig and the files that it names, which are returned also with an error. rotated is Config's.
+// readKubeconfig reads a kubeconfig and the files that it names, which are returned also with an error. rotated is
+// Config's.
 func readKubeconfig(path, rotated string, now time.Time) (*identity, []string, error) {
 	r := &reading{id: &identity{path: path}, files: []string{path}, rotated: rotated}
 	r.read(now)
@@ -189,7 +191,8 @@ func (r *reading) read(now time.Time) {
 	r.server = c
 	r.cluster(c)
 	r.user(u, c, now)
-	r.sum = fmt.Appendf(r.sum, "%q %q %t %t %q %q", r.id.server, c.TLSServerName, c.Insecure, c.DisableCompression, c.ProxyURL, r.id.token)
+	r.sum = fmt.Appendf(r.sum, "%q %q %t %t %q %q", r.id.server, c.TLSServerName, c.Insecure, c.DisableCompression,
+		c.ProxyURL, r.id.token)
 	if r.id.plugin != nil {
 		text, _ := json.Marshal(r.id.plugin) // it was made of JSON
 		r.sum = append(r.sum, text...)
@@ -330,7 +333,8 @@ func (r *reading) certificate(at string, u *user, now time.Time) {
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		r.fail(keyField, "it isn't the key of the certificate in %s, or can't be read: %v", strings.TrimPrefix(certField, at), err)
+		r.fail(keyField, "it isn't the key of the certificate in %s, or can't be read: %v",
+			strings.TrimPrefix(certField, at), err)
 		return
 	}
 	r.id.cert = &pair
@@ -339,12 +343,13 @@ func (r *reading) certificate(at string, u *user, now time.Time) {
 	}
 	if now.After(leaf.NotAfter) {
 		// The server's clock decides, not this one.
-		r.id.expired, r.id.warning = true, fmt.Sprintf("%s has expired at %s", certField, leaf.NotAfter.Format(time.RFC3339))
+		r.id.expired, r.id.warning = true,
+			fmt.Sprintf("%s has expired at %s", certField, leaf.NotAfter.Format(time.RFC3339))
 	}
 }
 
-// renewed takes the rotated certificate if it is newer than the kubeconfig's, of the same user, and hasn't expired before that. A signer may have
-// added to the subject, or left something out: the user is its common name.
+// renewed takes the rotated certificate if it is newer than the kubeconfig's, of the same user, and hasn't expired
+// before that. A signer may have added to the subject, or left something out: the user is its common name.
 func (r *reading) renewed(u *user, now time.Time) bool {
 	if r.rotated == "" || u.CertificateData == "" && u.Certificate == r.rotated {
 		return false
@@ -358,7 +363,8 @@ func (r *reading) renewed(u *user, now time.Time) bool {
 		return false
 	}
 	has, next := r.id.cert.Leaf, pair.Leaf
-	if next.Subject.CommonName != has.Subject.CommonName || !next.NotBefore.After(has.NotBefore) || now.After(next.NotAfter) && !now.After(has.NotAfter) {
+	if next.Subject.CommonName != has.Subject.CommonName || !next.NotBefore.After(has.NotBefore) ||
+		now.After(next.NotAfter) && !now.After(has.NotAfter) {
 		return false
 	}
 	r.id.cert, r.sum = &pair, append(r.sum, text...)
@@ -383,8 +389,8 @@ func (r *reading) bearer(at string, u *user) {
 	r.id.token = token
 }
 
-// content is what a field has: as data, which comes first, or in a file. The name of the field that has it is empty where
-// neither is set.
+// content is what a field has: as data, which comes first, or in a file. The name of the field that has it is empty
+// where neither is set.
 func (r *reading) content(field, path, data string) (content []byte, from string) {
 	var err error
 	switch {

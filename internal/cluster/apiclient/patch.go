@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// Difference is the merge patch (RFC 7386) between two states of an object, as JSON has them; empty if nothing differs. It becomes a
-// strategic merge patch when the lists in it that the API merges are replaced. The library for those brings the whole of
-// OpenAPI, and a node merges few lists.
+// Difference is the merge patch (RFC 7386) between two states of an object, as JSON has them; empty if nothing differs.
+// It becomes a strategic merge patch when the lists in it that the API merges are replaced. The library for those
+// brings the whole of OpenAPI, and a node merges few lists.
 func Difference(was, now any) (map[string]any, error) {
 	before, err := asMap(was)
 	if err != nil {
@@ -21,8 +21,8 @@ func Difference(was, now any) (map[string]any, error) {
 	return difference(before, after), nil
 }
 
-// asMap is an object as its JSON is read by those who don't know its type. Integers stay what they are: as floating-point numbers, those beyond
-// 2^53 would be others.
+// asMap is an object as its JSON is read by those who don't know its type. Integers stay what they are: as
+// floating-point numbers, those beyond 2^53 would be others.
 func asMap(o any) (m map[string]any, err error) {
 	text, err := json.Marshal(o)
 	if err == nil {

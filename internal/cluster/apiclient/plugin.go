@@ -27,8 +27,8 @@ import (
 // pluginConfig is a program that gets credentials
 // (https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins).
 //
-// client-go's own runs it without a limit of time and on standard input and error: one that hangs would hold up the lease,
-// and the end of the agent.
+// client-go's own runs it without a limit of time and on standard input and error: one that hangs would hold up the
+// lease, and the end of the agent.
 type pluginConfig struct {
 	APIVersion string   `json:"apiVersion"`
 	Command    string   `json:"command"`
@@ -61,7 +61,8 @@ func (p *pluginConfig) prepare(dir string, c *cluster, server *url.URL) (field, 
 		}
 	case "client.authentication.k8s.io/v1beta1":
 	default:
-		return "apiVersion", fmt.Sprintf("it is %q: it has to be client.authentication.k8s.io/v1 or v1beta1", p.APIVersion)
+		return "apiVersion", fmt.Sprintf("it is %q: it has to be client.authentication.k8s.io/v1 or v1beta1",
+			p.APIVersion)
 	}
 	if p.InteractiveMode == "Always" {
 		return "interactiveMode", "it is Always, but a node has nobody to ask: it has to be Never or IfAvailable"
@@ -87,7 +88,8 @@ func (p *pluginConfig) prepare(dir string, c *cluster, server *url.URL) (field, 
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
-		p.Cluster.CertificateAuthorityData, _ = safeopen.ReadRegular(path, maxFile) // it was read before, and is said to be bad
+		// it was read before, and is said to be bad
+		p.Cluster.CertificateAuthorityData, _ = safeopen.ReadRegular(path, maxFile)
 	}
 	for _, e := range c.Extensions {
 		if e.Name == execExtension {
@@ -163,10 +165,12 @@ func (p *plugin) get(ctx context.Context, refused *gotten) (*gotten, error) {
 
 // run runs the program.
 func (p *plugin) run(ctx context.Context) (*gotten, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, pluginLimit, fmt.Errorf("it took longer than %s and was ended", pluginLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, pluginLimit,
+		fmt.Errorf("it took longer than %s and was ended", pluginLimit))
 	defer cancel()
-	ask := clientauthentication.ExecCredential{TypeMeta: metav1.TypeMeta{APIVersion: p.conf.APIVersion, Kind: "ExecCredential"},
-		Spec: clientauthentication.ExecCredentialSpec{Cluster: p.conf.Cluster}}
+	ask := clientauthentication.ExecCredential{
+		TypeMeta: metav1.TypeMeta{APIVersion: p.conf.APIVersion, Kind: "ExecCredential"},
+		Spec:     clientauthentication.ExecCredentialSpec{Cluster: p.conf.Cluster}}
 	info, err := json.Marshal(ask)
 	if err != nil {
 		return nil, err
@@ -194,7 +198,8 @@ func (p *plugin) read(text []byte) (*gotten, error) {
 	case err != nil:
 		return nil, errors.New("it doesn't print an ExecCredential in JSON")
 	case told.APIVersion != p.conf.APIVersion:
-		return nil, fmt.Errorf("it prints an ExecCredential of apiVersion %q, not %s", told.APIVersion, p.conf.APIVersion)
+		return nil, fmt.Errorf("it prints an ExecCredential of apiVersion %q, not %s", told.APIVersion,
+			p.conf.APIVersion)
 	case told.Status == nil || told.Status.Token == "" && told.Status.ClientCertificateData == "":
 		return nil, errors.New("the ExecCredential that it prints has neither a token nor a certificate")
 	}

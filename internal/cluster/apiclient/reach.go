@@ -19,7 +19,8 @@ const repeatAfter = time.Minute
 // reach is what is known of the way to the server.
 type reach struct {
 	log logr.Logger
-	// changed wakes when ok has changed or there is another trouble, recovered when a call succeeds after others have failed.
+	// changed wakes when ok has changed or there is another trouble, recovered when a call succeeds after others have
+	// failed.
 	changed, recovered wake.Group
 
 	mu sync.Mutex

@@ -64,17 +64,23 @@ func (r Resource) described() described {
 	case PersistentVolumeClaims:
 		return core("persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaim{} })
 	case RuntimeClasses:
-		return described{nodev1.SchemeGroupVersion, "/apis/node.k8s.io/v1", "runtimeclasses", func() runtime.Object { return &nodev1.RuntimeClass{} }}
+		return described{nodev1.SchemeGroupVersion, "/apis/node.k8s.io/v1", "runtimeclasses", func() runtime.Object {
+			return &nodev1.RuntimeClass{}
+		}}
 	case CertificateSigningRequests:
-		return described{certificates.SchemeGroupVersion, "/apis/certificates.k8s.io/v1", "certificatesigningrequests", func() runtime.Object { return &certificates.CertificateSigningRequest{} }}
+		return described{certificates.SchemeGroupVersion, "/apis/certificates.k8s.io/v1",
+			"certificatesigningrequests", func() runtime.Object { return &certificates.CertificateSigningRequest{} }}
 	case Leases:
-		return described{coordination.SchemeGroupVersion, "/apis/coordination.k8s.io/v1", "leases", func() runtime.Object { return &coordination.Lease{} }}
+		return described{coordination.SchemeGroupVersion, "/apis/coordination.k8s.io/v1",
+			"leases", func() runtime.Object { return &coordination.Lease{} }}
 	case EventRecords:
 		return core("events", func() runtime.Object { return &v1.Event{} })
 	case TokenReviews: // can't be listed, nor can the next
-		return described{authentication.SchemeGroupVersion, "/apis/authentication.k8s.io/v1", "tokenreviews", func() runtime.Object { return &authentication.TokenReview{} }}
+		return described{authentication.SchemeGroupVersion, "/apis/authentication.k8s.io/v1",
+			"tokenreviews", func() runtime.Object { return &authentication.TokenReview{} }}
 	case SubjectAccessReviews:
-		return described{authorization.SchemeGroupVersion, "/apis/authorization.k8s.io/v1", "subjectaccessreviews", func() runtime.Object { return &authorization.SubjectAccessReview{} }}
+		return described{authorization.SchemeGroupVersion, "/apis/authorization.k8s.io/v1",
+			"subjectaccessreviews", func() runtime.Object { return &authorization.SubjectAccessReview{} }}
 	default:
 		return core("nodes", func() runtime.Object { return &v1.Node{} })
 	}
@@ -87,7 +93,8 @@ func (r Resource) String() string { return r.described().plural }
 // Kubernetes' groups, and hold twice the memory.
 func newCodecs() (serializer.CodecFactory, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, nodev1.AddToScheme, coordination.AddToScheme, authentication.AddToScheme, authorization.AddToScheme, certificates.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, nodev1.AddToScheme, coordination.AddToScheme,
+		authentication.AddToScheme, authorization.AddToScheme, certificates.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return serializer.CodecFactory{}, err
 		}

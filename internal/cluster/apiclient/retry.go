@@ -20,8 +20,8 @@ const (
 )
 
 // Retry says whether a call that failed may succeed when it is made again as it was, and how long to wait before
-// anything like it is asked for again. failures is how many calls failed in a row before this one. No two nodes wait equally
-// long, so that they don't come back all at once.
+// anything like it is asked for again. failures is how many calls failed in a row before this one. No two nodes wait
+// equally long, so that they don't come back all at once.
 func Retry(err error, failures int) (again bool, after time.Duration) {
 	if err == nil {
 		return false, 0
@@ -68,8 +68,8 @@ func passing(err error) bool {
 	return !errors.As(err, &e) || e.trouble > own || isTimeout(err)
 }
 
-// Backoff says when something is tried again that has failed: less and less often, each on its own, and soon after the server has recovered
-// where that may help. The zero Backoff is due.
+// Backoff says when something is tried again that has failed: less and less often, each on its own, and soon after the
+// server has recovered where that may help. The zero Backoff is due.
 type Backoff struct {
 	failures, recoveries int
 	due                  time.Time
@@ -105,7 +105,8 @@ func (b *Backoff) Wait(d time.Duration) {
 	b.due = later(b.due, b.earliest)
 }
 
-// Recovered takes in that the server has recovered. What fails though it did so before isn't tried at once each time: it may be what fails alone.
+// Recovered takes in that the server has recovered. What fails though it did so before isn't tried at once each time:
+// it may be what fails alone.
 func (b *Backoff) Recovered() {
 	if !b.passing {
 		return

@@ -21,8 +21,8 @@ const (
 
 var errEnded = errors.New("the client of the API server has ended")
 
-// Run reads the kubeconfig and the files that it names, again when they change, until ctx ends. A kubeconfig that can't be used
-// is no error: what was made with an earlier one stays.
+// Run reads the kubeconfig and the files that it names, again when they change, until ctx ends. A kubeconfig that can't
+// be used is no error: what was made with an earlier one stays.
 func (c *Client) Run(ctx context.Context) error {
 	files := &files{client: c}
 	defer c.end()
@@ -49,8 +49,8 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// await waits until the kubeconfig has to be read again: files have changed, the wait is over (never if it is negative), or calls
-// fail as if the files weren't those that the server wants. ok is false when ctx ended.
+// await waits until the kubeconfig has to be read again: files have changed, the wait is over (never if it is
+// negative), or calls fail as if the files weren't those that the server wants. ok is false when ctx ended.
 func (c *Client) await(ctx context.Context, f *files, wait time.Duration, began time.Time) (changed, ok bool) {
 	var due <-chan time.Time
 	if wait >= 0 {
@@ -110,12 +110,14 @@ func (c *Client) load() ([]string, error) {
 		}
 	default:
 		if id.warning != c.said && id.warning != "" {
-			c.conf.Log.Info("The kubeconfig is used, but something is wrong with it", "path", id.path, "reason", id.warning)
+			c.conf.Log.Info("The kubeconfig is used, but something is wrong with it", "path", id.path,
+				"reason", id.warning)
 		}
 		c.said = id.warning
 	}
 	if next != nil && was != nil {
-		c.conf.Log.Info("The kubeconfig has changed: new connections are made with it", "path", id.path, "url", id.server.String())
+		c.conf.Log.Info("The kubeconfig has changed: new connections are made with it", "path", id.path,
+			"url", id.server.String())
 		c.draining.Go(func() { was.drain(drainLimit) })
 	}
 	c.readOnce.Do(func() { close(c.read) })
@@ -159,12 +161,15 @@ func (f *files) watch(ctx context.Context, named []string) {
 	}
 	f.stop()
 	f.named = named
-	s := filewatch.NewSettled(named, func(string) bool { return true }, "restart the agent after changing the kubeconfig", f.client.conf.Log)
+	s := filewatch.NewSettled(named, func(string) bool {
+		return true
+	}, "restart the agent after changing the kubeconfig", f.client.conf.Log)
 	f.changed = s.Changed()
 	ctx, f.cancel = context.WithCancel(ctx)
 	f.running.Go(func() {
 		if err := s.Run(ctx); err != nil {
-			f.client.conf.Log.Error(err, "Changes of the kubeconfig aren't noticed", "advice", "restart the agent after changing it")
+			f.client.conf.Log.Error(err, "Changes of the kubeconfig aren't noticed", "advice",
+				"restart the agent after changing it")
 		}
 	})
 }

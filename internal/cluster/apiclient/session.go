@@ -24,8 +24,8 @@ import (
 const (
 	dialLimit      = 10 * time.Second
 	handshakeLimit = 10 * time.Second
-	// An HTTP/2 connection on which nothing comes is asked for an answer after quiet, and closed without one after another pong:
-	// one whose other end has vanished is found within 30 s.
+	// An HTTP/2 connection on which nothing comes is asked for an answer after quiet, and closed without one after
+	// another pong: one whose other end has vanished is found within 30 s.
 	quiet = 20 * time.Second
 	pong  = 10 * time.Second
 )
@@ -124,7 +124,8 @@ func (s *session) newPool() *pool {
 
 func (s *session) tls() *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: s.id.serverName, RootCAs: s.id.roots, InsecureSkipVerify: s.id.insecure,
+		MinVersion: tls.VersionTLS12, ServerName: s.id.serverName, RootCAs: s.id.roots,
+		InsecureSkipVerify: s.id.insecure,
 		// It is sent whatever authorities the server names.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if s.id.cert != nil {
@@ -274,7 +275,8 @@ func look(a *http.Response, o *outcome) error {
 	case a.StatusCode < 300 && !o.structured:
 		err = &foreign{why: fmt.Sprintf("it answers with %q (%s), which an API server doesn't", kind, a.Status)}
 	case strange(a.StatusCode) && !o.structured:
-		err = &foreign{why: fmt.Sprintf("it answers with %s and %q, which an API server doesn't", a.Status, kind), ofRequest: true}
+		err = &foreign{why: fmt.Sprintf("it answers with %s and %q, which an API server doesn't", a.Status, kind),
+			ofRequest: true}
 	case a.StatusCode >= 300:
 		a.Body = struct { // what there is of the reason
 			io.Reader
@@ -292,7 +294,8 @@ func look(a *http.Response, o *outcome) error {
 // strange reports whether a status says something of the request that only an API server can know.
 func strange(code int) bool {
 	switch code {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
+		http.StatusTooManyRequests:
 		return false
 	}
 	return code >= 400 && code < 500

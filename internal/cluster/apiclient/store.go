@@ -16,10 +16,11 @@ import (
 // errOtherStore is why a watch ends whose version says nothing to the server any more.
 var errOtherStore = errors.New("the API server's data isn't that of before")
 
-// store notices that what the server has doesn't go on from what it had: it was restored from a backup, it was lost, or it is another cluster's.
-// A watch that goes on from an old version would hear nothing of that, as long as the versions there are lower, and what came before
-// its own version never (kubernetes/kubernetes#131115). The sign is the node's lease, which is written every few seconds: its version, comparable
-// with others of the same resource (KEP-5504), has gone back, or it isn't the same object.
+// store notices that what the server has doesn't go on from what it had: it was restored from a backup, it was lost, or
+// it is another cluster's. A watch that goes on from an old version would hear nothing of that, as long as the versions
+// there are lower, and what came before its own version never (kubernetes/kubernetes#131115). The sign is the node's
+// lease, which is written every few seconds: its version, comparable with others of the same resource (KEP-5504), has
+// gone back, or it isn't the same object.
 type store struct {
 	log logr.Logger
 
@@ -59,7 +60,8 @@ func (s *store) beat(lease kruntime.Object) {
 		return
 	}
 	s.log.Info("The API server's data may not be that of before: all is listed again",
-		"reason", fmt.Sprintf("the node's lease has the UID %s and version %s, before %s and %s", s.lease, s.version, uid, version))
+		"reason", fmt.Sprintf("the node's lease has the UID %s and version %s, before %s and %s", s.lease, s.version,
+			uid, version))
 	s.other()
 	s.same, s.other = context.WithCancel(context.Background())
 }

@@ -83,7 +83,8 @@ const (
 // lost reports whether a call failed as the server, or the way to it, was away.
 func lost(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && slices.Contains([]trouble{badName, refused, unreachable, unavailable, broken}, e.trouble)
+	return errors.As(err, &e) &&
+		slices.Contains([]trouble{badName, refused, unreachable, unavailable, broken}, e.trouble)
 }
 
 // foreign is an answer that doesn't come from an API server.
@@ -127,13 +128,16 @@ func diagnose(err error, o *outcome, id *identity) *Error {
 	case errors.As(err, &plugin):
 		return said(badPlugin, plugin, plugin.advice)
 	case errors.As(err, &large):
-		return said(noTrouble, large, "no node has a use for that much: look at what the API server has, and at what is between")
+		return said(noTrouble, large,
+			"no node has a use for that much: look at what the API server has, and at what is between")
 	case errors.As(err, &other):
 		return said(notAPI, other, "check "+id.field("server")+", and what is between this node and the API server")
 	case code == http.StatusUnauthorized:
 		return said(badCredentials, nil, user+" doesn't have credentials that the server accepts"+id.note())
-	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout && !o.structured:
-		return said(unavailable, nil, "it is starting or stopping, or nothing is behind its load balancer: look at its log")
+	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout &&
+		!o.structured:
+		return said(unavailable, nil,
+			"it is starting or stopping, or nothing is behind its load balancer: look at its log")
 	case code != 0:
 		return e // an answer to this call
 	case !o.asked:
@@ -145,15 +149,19 @@ func diagnose(err error, o *outcome, id *identity) *Error {
 	case errors.As(err, &unknownCA):
 		return said(wrongCA, unknownCA, "its certificate must be signed by what is in "+ca)
 	case errors.As(err, &host):
-		return said(wrongHost, host, "use one of these names in "+id.field("server")+", or set "+id.field("tls-server-name"))
+		return said(wrongHost, host,
+			"use one of these names in "+id.field("server")+", or set "+id.field("tls-server-name"))
 	case errors.As(err, &invalid):
-		return said(serverExpired, invalid, "renew the server's certificate; if it is valid, this machine's clock is wrong")
+		return said(serverExpired, invalid,
+			"renew the server's certificate; if it is valid, this machine's clock is wrong")
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return said(notTLS, fmt.Errorf("it doesn't speak TLS: %w", err), "check scheme and port in "+id.field("server"))
 	case errors.As(err, &op) && op.Op == "remote error":
-		return said(clientRefused, fmt.Errorf("it refused the TLS handshake: %w", cause(err)), "check the client certificate in "+user+id.note())
+		return said(clientRefused, fmt.Errorf("it refused the TLS handshake: %w", cause(err)),
+			"check the client certificate in "+user+id.note())
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return said(refused, cause(err), "nothing listens there: check that the API server runs, and "+id.field("server"))
+		return said(refused, cause(err),
+			"nothing listens there: check that the API server runs, and "+id.field("server"))
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return said(unreachable, cause(err), "check this machine's network and "+id.field("server"))
 	case isTimeout(err) && errors.As(err, &op) && op.Op == "dial":

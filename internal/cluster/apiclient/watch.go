@@ -30,19 +30,20 @@ type Selectors struct{ Fields, Labels string }
 
 // Sight is told what the server has. Its methods are called one after the other.
 type Sight interface {
-	// Listed says that these are all chosen objects. It comes first, and again when changes may have been missed: what isn't in it is gone.
+	// Listed says that these are all chosen objects. It comes first, and again when changes may have been missed: what
+	// isn't in it is gone.
 	Listed(List)
 	// Changed tells an object that was added, modified or deleted since.
 	Changed(kind watch.EventType, object kruntime.Object)
 	// Malformed tells of a change that can't be decoded.
 	Malformed(Malformed)
-	// Away says that changes aren't seen any more, and why; nil that they are again, those of the time between included. It
-	// is called when the reason changes, not for each try.
+	// Away says that changes aren't seen any more, and why; nil that they are again, those of the time between
+	// included. It is called when the reason changes, not for each try.
 	Away(err error)
 }
 
-// Single tells the states of a watch that chooses one object: the object as it is, or the zero T if there is none. While changes aren't
-// seen it tells nothing: what is known stays.
+// Single tells the states of a watch that chooses one object: the object as it is, or the zero T if there is none.
+// While changes aren't seen it tells nothing: what is known stays.
 type Single[T kruntime.Object] func(T)
 
 // Listed implements Sight.
@@ -84,15 +85,16 @@ const (
 	// recoveredLimit is how long it waits when the server has recovered since.
 	recoveredLimit = 3 * time.Second
 	watchTime      = 300
-	// overdue is after how much more than that a watch is ended here that the server leaves open: a proxy, or a server whose watch is stuck,
-	// may do so for ever, and answer all else.
+	// overdue is after how much more than that a watch is ended here that the server leaves open: a proxy, or a server
+	// whose watch is stuck, may do so for ever, and answer all else.
 	overdue = 30 * time.Second
-	// bookmarkGap is how long nothing may come where bookmarks came before, of which an API server sends one a minute: the API promises none.
+	// bookmarkGap is how long nothing may come where bookmarks came before, of which an API server sends one a minute:
+	// the API promises none.
 	bookmarkGap = 3 * time.Minute
 	// shortWatch is how long a watch lasts at least, unless something is wrong.
 	shortWatch = time.Second
-	// listAgain is after how long all is listed again when a watch ends, up to twice that: should something have been missed all the same, it is
-	// missed for that long.
+	// listAgain is after how long all is listed again when a watch ends, up to twice that: should something have been
+	// missed all the same, it is missed for that long.
 	listAgain = time.Hour
 )
 
@@ -102,8 +104,8 @@ var (
 	errMute       = errors.New("the watch tells nothing any more, not even bookmarks")
 )
 
-// Watch tells what objects there are and how they change, until ctx ends. The way back to a server that was away is found as
-// soon as any call finds it.
+// Watch tells what objects there are and how they change, until ctx ends. The way back to a server that was away is
+// found as soon as any call finds it.
 func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen Selectors, to Sight) {
 	woken, stop := c.Recovered()
 	defer stop()
@@ -124,14 +126,16 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen
 		if lasted && err == nil || errors.Is(err, errReplaced) || errors.Is(err, errOtherStore) {
 			continue
 		}
-		expired := apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+		expired := apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+			apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 		switch {
 		case expired:
 			w.version = ""
 		case err != nil:
 			if lost(err) || unread(err) {
-				// The server that answers next may have a store that was restored from a backup. Of a version that is still to come there it would
-				// tell nothing, for a while or ever (kubernetes/kubernetes#131115), so all is listed again; and what a watch couldn't tell.
+				// The server that answers next may have a store that was restored from a backup. Of a version that is
+				// still to come there it would tell nothing, for a while or ever (kubernetes/kubernetes#131115), so all
+				// is listed again; and what a watch couldn't tell.
 				w.version = ""
 			}
 			w.away(err)
@@ -147,7 +151,8 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen
 	}
 }
 
-// unread reports whether a watch told something that it would tell again from the same version on, or nothing where it should have.
+// unread reports whether a watch told something that it would tell again from the same version on, or nothing where it
+// should have.
 func unread(err error) bool {
 	var large *tooLarge
 	var garbled *garbledError
@@ -177,8 +182,8 @@ type watcher struct {
 	backoff Backoff
 	// hurried says that the server recovered while the last call wasn't answered.
 	hurried bool
-	// patient says that calls get their whole time though the server recovers: one was ended for that, and no watch was answered since. A
-	// server that recovers again and again may have too much to do for a shorter time.
+	// patient says that calls get their whole time though the server recovers: one was ended for that, and no watch was
+	// answered since. A server that recovers again and again may have too much to do for a shorter time.
 	patient bool
 	// bookmarked says that the server sends bookmarks.
 	bookmarked bool
@@ -186,7 +191,8 @@ type watcher struct {
 	refused map[string]string
 }
 
-// once lists if that is needed, and watches until the watch ends. lasted says that the server kept it open for more than a moment.
+// once lists if that is needed, and watches until the watch ends. lasted says that the server kept it open for more
+// than a moment.
 func (w *watcher) once(ctx context.Context) (lasted bool, err error) {
 	w.hurried = false
 	if w.version == "" || time.Now().After(w.again) || w.store.Err() != nil {
@@ -238,7 +244,8 @@ func (w *watcher) list(ctx context.Context) error {
 	return nil
 }
 
-// follow watches from the version on, and returns how many events there were, and when the server had answered; zero for never.
+// follow watches from the version on, and returns how many events there were, and when the server had answered; zero
+// for never.
 func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err error) {
 	c := w.client
 	s, err := c.session(ctx)
@@ -257,7 +264,8 @@ func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err
 	answered := w.hurry(cancel)
 	quietly, o := withOutcome(klog.NewContext(ctx, logr.Discard()), 0)
 	lasts := watchTime + rand.N(watchTime)
-	body, err := w.chosen.request(rest.NewRequest(s.classes[Calls].rest[w.resource]).Verb("GET"), w.resource, w.namespace).
+	body, err := w.chosen.request(rest.NewRequest(s.classes[Calls].rest[w.resource]).Verb("GET"), w.resource,
+		w.namespace).
 		Param("watch", "true").Param("allowWatchBookmarks", "true").Param("resourceVersion", w.version).
 		Param("timeoutSeconds", strconv.Itoa(lasts)).MaxRetries(0).Stream(quietly)
 	if err == nil {
@@ -285,7 +293,8 @@ func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err
 	events, err = w.hear(ctx, in, cancel)
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errOverdue):
-		return events, opened, &Error{Server: s.id.server.String(), Err: cause, Advice: "look at what is between this node and the API server", trouble: own}
+		return events, opened, &Error{Server: s.id.server.String(), Err: cause,
+			Advice: "look at what is between this node and the API server", trouble: own}
 	case cause != nil:
 		return events, opened, cause
 	case err == nil:
@@ -293,11 +302,12 @@ func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err
 	case codeOf(err) == 0:
 		err = &garbledError{err}
 	}
-	return events, opened, diagnose(err, &outcome{asked: true, structured: true, code: cmp.Or(codeOf(err), http.StatusOK)}, s.id)
+	return events, opened, diagnose(err,
+		&outcome{asked: true, structured: true, code: cmp.Or(codeOf(err), http.StatusOK)}, s.id)
 }
 
-// hurry ends a call that isn't answered though the server has recovered since it was sent, after a time. answered has to be called when
-// the call has ended, or was answered.
+// hurry ends a call that isn't answered though the server has recovered since it was sent, after a time. answered has
+// to be called when the call has ended, or was answered.
 func (w *watcher) hurry(cancel context.CancelCauseFunc) (answered func()) {
 	select {
 	case <-w.woken: // before
@@ -413,7 +423,9 @@ func (w *watcher) take(t told) error {
 func (w *watcher) refuse(m Malformed, were map[string]string) {
 	key, text := m.Namespace+"/"+m.Name, m.Error()
 	if were[key] != text {
-		w.client.conf.Log.Error(m, "An object of the API server can't be decoded: nothing of it counts but what was known before", "object", klog.KRef(m.Namespace, m.Name))
+		w.client.conf.Log.Error(m,
+			"An object of the API server can't be decoded: nothing of it counts but what was known before",
+			"object", klog.KRef(m.Namespace, m.Name))
 	}
 	if w.refused == nil || len(w.refused) > maxRefused {
 		w.refused = map[string]string{}

@@ -26,5 +26,6 @@ func (r requests) Get(ctx context.Context, name string) (*certificates.Certifica
 }
 
 func (r requests) Watch(ctx context.Context, name string, tell func(*certificates.CertificateSigningRequest)) {
-	r.client.Watch(ctx, apiclient.CertificateSigningRequests, "", apiclient.Selectors{Fields: "metadata.name=" + name}, apiclient.Single[*certificates.CertificateSigningRequest](tell))
+	r.client.Watch(ctx, apiclient.CertificateSigningRequests, "", apiclient.Selectors{Fields: "metadata.name=" + name},
+		apiclient.Single[*certificates.CertificateSigningRequest](tell))
 }

@@ -56,7 +56,8 @@ func NewClient(c ClientConfig) *Renewer {
 		wanted = nil
 	}
 	return New(Config{
-		Signer: certificates.KubeAPIServerClientKubeletSignerName, Usage: certificates.UsageClientAuth, Dir: c.Dir, Name: clientName, Keep: !c.Rotate,
+		Signer: certificates.KubeAPIServerClientKubeletSignerName, Usage: certificates.UsageClientAuth, Dir: c.Dir,
+		Name: clientName, Keep: !c.Rotate,
 		Wanted:  func() *x509.CertificateRequest { return wanted },
 		Current: func() (*tls.Certificate, error) { return c.current(no) },
 		Ask: func(ctx context.Context, do func(context.Context, Requests) error) error {
@@ -70,7 +71,8 @@ func subject(node string) pkix.Name {
 	return pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}
 }
 
-// rejected is the certificate that was used when the API server began to refuse the node's credentials: one that has ended, by its clock.
+// rejected is the certificate that was used when the API server began to refuse the node's credentials: one that has
+// ended, by its clock.
 type rejected struct {
 	by func() bool
 
@@ -91,8 +93,8 @@ func (r *rejected) is(cert *tls.Certificate) bool {
 	return bytes.Equal(r.cert, cert.Leaf.Raw)
 }
 
-// current is the client certificate. A kubeconfig with other credentials needs none, nor one that a person has to correct. One that the
-// API server refuses is none where another can be asked for.
+// current is the client certificate. A kubeconfig with other credentials needs none, nor one that a person has to
+// correct. One that the API server refuses is none where another can be asked for.
 func (c *ClientConfig) current(r *rejected) (*tls.Certificate, error) {
 	rotated := ""
 	if c.Rotate {
@@ -116,12 +118,15 @@ func (c *ClientConfig) ask(ctx context.Context, r *rejected, do func(context.Con
 	case c.Bootstrap == "" || time.Now().Before(cert.Leaf.NotAfter) || gone(c.Bootstrap):
 		return do(ctx, c.Requests)
 	}
-	text, err := apiclient.IssuedKubeconfig(c.Bootstrap, ClientFile(c.Dir)) // now: the file may be gone when there is an answer
+	// now: the file may be gone when there is an answer
+	text, err := apiclient.IssuedKubeconfig(c.Bootstrap, ClientFile(c.Dir))
 	if err != nil {
 		return err
 	}
 	// An agent that was killed may have got the certificate, with a token that is used up.
-	if kept, err := (files{c.Dir, clientName}).load(); err != nil || kept.Leaf.Subject.CommonName != subject(c.Node).CommonName || time.Now().After(kept.Leaf.NotAfter) || r.is(kept) {
+	if kept, err := (files{c.Dir, clientName}).load(); err != nil ||
+		kept.Leaf.Subject.CommonName != subject(c.Node).CommonName || time.Now().After(kept.Leaf.NotAfter) ||
+		r.is(kept) {
 		if err := c.AsBootstrap(ctx, do); err != nil {
 			return err
 		}

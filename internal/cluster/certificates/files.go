@@ -19,8 +19,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// files are those of one certificate, as a kubelet has them: NAME-current.pem is a link to NAME-DATE.pem, which has the certificate and its
-// key. NAME.key.tmp is the key of a request that isn't answered yet.
+// files are those of one certificate, as a kubelet has them: NAME-current.pem is a link to NAME-DATE.pem, which has the
+// certificate and its key. NAME.key.tmp is the key of a request that isn't answered yet.
 type files struct{ dir, name string }
 
 const (
@@ -46,7 +46,8 @@ func (f files) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// nextKey is the key of the certificate after this one (nil for none): that of a request which wasn't answered yet, or a new one.
+// nextKey is the key of the certificate after this one (nil for none): that of a request which wasn't answered yet, or
+// a new one.
 func (f files) nextKey(now *tls.Certificate) (*ecdsa.PrivateKey, error) {
 	if text, err := safeopen.ReadRegular(f.pending(), maxFile); err == nil {
 		if block, _ := pem.Decode(text); block != nil {

@@ -1,5 +1,5 @@
-// Package certificates has a cluster sign certificates of this node: the one that it shows to the API server, and that of its HTTPS server.
-// Each is asked for with a key of its own, and again before it ends.
+// Package certificates has a cluster sign certificates of this node: the one that it shows to the API server, and that
+// of its HTTPS server. Each is asked for with a key of its own, and again before it ends.
 package certificates
 
 import (
@@ -35,7 +35,8 @@ type Config struct {
 	Wanted func() *x509.CertificateRequest
 	// Current is the certificate that is used; nil if none is needed. An error says that there is none.
 	Current func() (*tls.Certificate, error)
-	// Ask calls do with the requests of the API server, unless it finds that nothing has to be asked for. What do saves is in use when it returns.
+	// Ask calls do with the requests of the API server, unless it finds that nothing has to be asked for. What do saves
+	// is in use when it returns.
 	Ask func(ctx context.Context, do func(context.Context, Requests) error) error
 	// Changed receives when any of this may answer otherwise.
 	Changed <-chan struct{}
@@ -60,7 +61,8 @@ type Renewer struct {
 	conf  Config
 	files files
 
-	// known is the certificate that is to be renewed at a time, and asked for what it was asked; nil if that is not known.
+	// known is the certificate that is to be renewed at a time, and asked for what it was asked; nil if that is not
+	// known.
 	known []byte
 	at    time.Time
 	asked *x509.CertificateRequest
@@ -177,8 +179,9 @@ func (r *Renewer) due() time.Time {
 	return r.at
 }
 
-// renewal is when a certificate is to be renewed: after 70 to 90 % of its life, so that nodes that began together don't ask all at once.
-// obtained is when that began, by this machine's clock: signers date certificates back. Where the clocks differ, only how long it lives counts.
+// renewal is when a certificate is to be renewed: after 70 to 90 % of its life, so that nodes that began together don't
+// ask all at once. obtained is when that began, by this machine's clock: signers date certificates back. Where the
+// clocks differ, only how long it lives counts.
 func (r *Renewer) renewal(c *x509.Certificate, obtained time.Time) time.Time {
 	if r.conf.Keep {
 		return c.NotAfter
@@ -232,7 +235,8 @@ func (r *Renewer) renew(ctx context.Context) error {
 	}
 }
 
-// used refuses a certificate that was issued and isn't used for all that: the next one wouldn't be either. It is nil if an earlier agent got it.
+// used refuses a certificate that was issued and isn't used for all that: the next one wouldn't be either. It is nil if
+// an earlier agent got it.
 func (r *Renewer) used(got *tls.Certificate) error {
 	now, err := r.conf.Current()
 	switch {
@@ -241,8 +245,11 @@ func (r *Renewer) used(got *tls.Certificate) error {
 	case now == nil, got == nil, bytes.Equal(now.Leaf.Raw, got.Leaf.Raw): // or none is needed any more
 		return nil
 	}
-	return &refusal{r.conf.Name, fmt.Sprintf("the certificate that was issued, in %s (for %q, valid from %s), isn't used: another one is (for %q, valid from %s), and only a newer one of the same name would take its place; "+
-		"have the kubeconfig name that file, or a certificate of the node", r.files.current(), got.Leaf.Subject.CommonName, got.Leaf.NotBefore.Format(time.RFC3339), now.Leaf.Subject.CommonName, now.Leaf.NotBefore.Format(time.RFC3339))}
+	return &refusal{r.conf.Name,
+		fmt.Sprintf("the certificate that was issued, in %s (for %q, valid from %s), isn't used: another one is (for %q, valid from %s), and only a newer one of the same name would take its place; "+
+			"have the kubeconfig name that file, or a certificate of the node", r.files.current(),
+			got.Leaf.Subject.CommonName, got.Leaf.NotBefore.Format(time.RFC3339), now.Leaf.Subject.CommonName,
+			now.Leaf.NotBefore.Format(time.RFC3339))}
 }
 
 // covers reports whether a certificate has all names and addresses that are wanted. A signer may have added others.
@@ -262,5 +269,6 @@ func covers(c *x509.Certificate, wanted *x509.CertificateRequest) bool {
 
 // same reports whether two requests are for the same, but for the key.
 func same(a, b *x509.CertificateRequest) bool {
-	return a != nil && b != nil && a.Subject.String() == b.Subject.String() && slices.Equal(a.DNSNames, b.DNSNames) && slices.EqualFunc(a.IPAddresses, b.IPAddresses, net.IP.Equal)
+	return a != nil && b != nil && a.Subject.String() == b.Subject.String() && slices.Equal(a.DNSNames, b.DNSNames) &&
+		slices.EqualFunc(a.IPAddresses, b.IPAddresses, net.IP.Equal)
 }

@@ -18,7 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Requests are the certificate signing requests of an API server, whose errors are returned (k8s.io/apimachinery/pkg/api/errors).
+// Requests are the certificate signing requests of an API server, whose errors are returned
+// (k8s.io/apimachinery/pkg/api/errors).
 type Requests interface {
 	Create(ctx context.Context, r *certificates.CertificateSigningRequest) error
 	Get(ctx context.Context, name string) (*certificates.CertificateSigningRequest, error)
@@ -31,8 +32,8 @@ type refusal struct{ name, why string }
 
 func (r *refusal) Error() string { return "certificate signing request " + r.name + ": " + r.why }
 
-// obtain has a certificate signed and saves it. The key is kept meanwhile: asked for once more after a crash, the certificate is that of the request
-// which is there.
+// obtain has a certificate signed and saves it. The key is kept meanwhile: asked for once more after a crash, the
+// certificate is that of the request which is there.
 func (r *Renewer) obtain(ctx context.Context, via Requests, wanted *x509.CertificateRequest) (*tls.Certificate, error) {
 	now, _ := r.conf.Current() // there may be none
 	key, err := r.files.nextKey(now)
@@ -56,8 +57,10 @@ func (r *Renewer) obtain(ctx context.Context, via Requests, wanted *x509.Certifi
 	return got, err
 }
 
-// request is what the API server is asked. Its name comes from what it says, so that the same is never asked twice, nor by two nodes.
-func (r *Renewer) request(wanted *x509.CertificateRequest, key *ecdsa.PrivateKey) (*certificates.CertificateSigningRequest, error) {
+// request is what the API server is asked. Its name comes from what it says, so that the same is never asked twice, nor
+// by two nodes.
+func (r *Renewer) request(wanted *x509.CertificateRequest,
+	key *ecdsa.PrivateKey) (*certificates.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, wanted, key)
 	if err != nil {
 		return nil, fmt.Errorf("certificate signing request: %w", err)
@@ -77,19 +80,23 @@ func (r *Renewer) request(wanted *x509.CertificateRequest, key *ecdsa.PrivateKey
 }
 
 // answer makes a request, unless it is there, and waits until it is answered.
-func (r *Renewer) answer(ctx context.Context, via Requests, request *certificates.CertificateSigningRequest) ([]byte, error) {
+func (r *Renewer) answer(ctx context.Context, via Requests,
+	request *certificates.CertificateSigningRequest) ([]byte, error) {
 	err := via.Create(ctx, request)
 	if apierrors.IsAlreadyExists(err) {
 		var there *certificates.CertificateSigningRequest
-		if there, err = via.Get(ctx, request.Name); err == nil && (there.Spec.SignerName != r.conf.Signer || !sameKey(there.Spec.Request, request.Spec.Request)) {
+		if there, err = via.Get(ctx, request.Name); err == nil &&
+			(there.Spec.SignerName != r.conf.Signer || !sameKey(there.Spec.Request, request.Spec.Request)) {
 			err = &refusal{request.Name, "somebody else has made one of that name"}
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.conf.Log.Info("Waits for a certificate of the cluster", "name", request.Name, "advice", "where nothing approves it: kubectl certificate approve "+request.Name)
-	r.trouble("the cluster hasn't answered certificate signing request " + request.Name + " yet: where nothing approves it, run: kubectl certificate approve " + request.Name)
+	r.conf.Log.Info("Waits for a certificate of the cluster", "name", request.Name, "advice",
+		"where nothing approves it: kubectl certificate approve "+request.Name)
+	r.trouble("the cluster hasn't answered certificate signing request " + request.Name +
+		" yet: where nothing approves it, run: kubectl certificate approve " + request.Name)
 	there := await(ctx, via, request.Name)
 	switch {
 	case ctx.Err() != nil:
@@ -118,7 +125,8 @@ func await(ctx context.Context, via Requests, name string) (answered *certificat
 // refused is why a request gets no certificate, empty if it still may.
 func refused(r *certificates.CertificateSigningRequest) string {
 	for _, c := range r.Status.Conditions {
-		if c.Status == v1.ConditionTrue && (c.Type == certificates.CertificateDenied || c.Type == certificates.CertificateFailed) {
+		if c.Status == v1.ConditionTrue &&
+			(c.Type == certificates.CertificateDenied || c.Type == certificates.CertificateFailed) {
 			return fmt.Sprintf("%s (%s: %s)", c.Type, c.Reason, c.Message)
 		}
 	}

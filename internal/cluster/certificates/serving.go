@@ -41,7 +41,8 @@ type Serving struct {
 func NewServing(c ServingConfig) *Serving {
 	s := &Serving{conf: c}
 	s.Renewer = New(Config{
-		Signer: certificates.KubeletServingSignerName, Usage: certificates.UsageServerAuth, Dir: c.Dir, Name: "kubelet-server",
+		Signer: certificates.KubeletServingSignerName, Usage: certificates.UsageServerAuth, Dir: c.Dir,
+		Name:   "kubelet-server",
 		Wanted: s.wanted, Current: s.current, Changed: c.Changed, Meter: c.Meter, Troubled: c.Troubled, Log: c.Log,
 		Ask: func(ctx context.Context, do func(context.Context, Requests) error) error { return do(ctx, c.Requests) },
 	})

@@ -30,7 +30,8 @@ type entry struct {
 	// asked is when somebody asked last, until is up to when an answer counts; zero for as long as it is watched.
 	asked, until time.Time
 
-	// object is there, or err says that it isn't; neither while nothing is known. services are all, by namespace and name.
+	// object is there, or err says that it isn't; neither while nothing is known. services are all, by namespace and
+	// name.
 	object   object.Object
 	services map[string]map[string]*v1.Service
 	err      error
@@ -70,18 +71,19 @@ func onlyGot(k object.Kind) bool {
 
 // watched reports whether the API server sends changes.
 func (f *Finder) watched(k object.Kind) bool {
-	return !onlyGot(k) && (k != object.ConfigMap && k != object.Secret || f.conf.Strategy == v1beta1.WatchChangeDetectionStrategy)
+	return !onlyGot(k) && (k != object.ConfigMap && k != object.Secret ||
+		f.conf.Strategy == v1beta1.WatchChangeDetectionStrategy)
 }
 
 const (
-	// askedAnew is how long an answer to a get counts for those who ask again, immutable how long that of a watch which has ended, as
-	// the object can't change, does for other pods.
+	// askedAnew is how long an answer to a get counts for those who ask again, immutable how long that of a watch which
+	// has ended, as the object can't change, does for other pods.
 	askedAnew = 10 * time.Second
 	immutable = time.Minute
 	// leastTTL bounds how often one object is read by the strategies that have no watch.
 	leastTTL = time.Second
-	// A claim that isn't bound, or an object that isn't there, is read again after a first, then after growing times, as long as
-	// somebody has asked for it not too long ago: pods that wait do so every few minutes.
+	// A claim that isn't bound, or an object that isn't there, is read again after a first, then after growing times,
+	// as long as somebody has asked for it not too long ago: pods that wait do so every few minutes.
 	firstPoll, lastPoll = 100 * time.Millisecond, 30 * time.Second
 	interest            = 10 * time.Minute
 )
@@ -251,7 +253,8 @@ func (s *sight) Listed(list apiclient.List) {
 	}
 }
 
-// carry has what was known of Services count on that can't be decoded; of any that isn't listed, if it isn't known which they are.
+// carry has what was known of Services count on that can't be decoded; of any that isn't listed, if it isn't known
+// which they are.
 func carry(all, before map[string]map[string]*v1.Service, malformed []apiclient.Malformed) {
 	for _, m := range malformed {
 		if !m.Identified() {
@@ -283,7 +286,8 @@ func (s *sight) dropService(namespace, name string) {
 	s.finder.conf.Known.DropService(namespace, name)
 }
 
-// Malformed has what was known of the object count on, unless it has gone. Of a Service, all else is worth more than the one.
+// Malformed has what was known of the object count on, unless it has gone. Of a Service, all else is worth more than
+// the one.
 func (s *sight) Malformed(m apiclient.Malformed) {
 	switch {
 	case s.entry.key.Kind == object.Service:
@@ -311,7 +315,8 @@ func (s *sight) Changed(kind watch.EventType, o runtime.Object) {
 			s.dropService(service.Namespace, service.Name)
 		default:
 			kept := put(s.entry.services, service)
-			s.finder.conf.Known.SetObject(object.Key{Kind: object.Service, Namespace: kept.Namespace, Name: kept.Name}, kept)
+			s.finder.conf.Known.SetObject(object.Key{Kind: object.Service, Namespace: kept.Namespace, Name: kept.Name},
+				kept)
 		}
 	case kind == watch.Deleted:
 		s.missing()
@@ -425,7 +430,8 @@ func (f *Finder) take(e *entry, change func(*entry)) {
 		e.object.SetManagedFields(nil)
 	}
 	news := e.asking || !had || (before == nil) != (e.object == nil) ||
-		before != nil && (before.GetUID() != e.object.GetUID() || before.GetResourceVersion() != e.object.GetResourceVersion() ||
+		before != nil && (before.GetUID() != e.object.GetUID() ||
+			before.GetResourceVersion() != e.object.GetResourceVersion() ||
 			!equality.Semantic.DeepEqual(before, e.object)) // a restored store has had versions twice
 	e.asking, e.restored, e.why = false, false, ""
 	f.keep(e)
@@ -438,7 +444,8 @@ func (f *Finder) take(e *entry, change func(*entry)) {
 	}
 }
 
-// failed takes in that there is no answer for now. What was known counts on; who waits for the first answer is told why it doesn't come.
+// failed takes in that there is no answer for now. What was known counts on; who waits for the first answer is told why
+// it doesn't come.
 func (f *Finder) failed(e *entry, err error) {
 	f.mu.Lock()
 	news := e.asking

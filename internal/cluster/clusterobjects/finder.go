@@ -1,12 +1,13 @@
-// Package clusterobjects finds what pods of an API server refer to: at that API server, and nothing that no pod here asks for.
+// Package clusterobjects finds what pods of an API server refer to: at that API server, and nothing that no pod here
+// asks for.
 //
 // While the API server is away, what it said last counts, also what it said to an earlier agent (lastknown).
 //
-// An object is read when the first pod asks for it, and followed until the last one that did needs it no longer. ConfigMaps, Secrets
-// and RuntimeClasses each have a watch of their own name (a node may not watch more), or are read again after a while; Services
-// have one watch together. Claims, PersistentVolumes and service accounts a node may only get: they are read for each
-// pod, and again while one waits for them. Nobody who asks waits for the API server: what isn't known yet is object.Unknown, and whom
-// it concerns is woken.
+// An object is read when the first pod asks for it, and followed until the last one that did needs it no longer.
+// ConfigMaps, Secrets and RuntimeClasses each have a watch of their own name (a node may not watch more), or are read
+// again after a while; Services have one watch together. Claims, PersistentVolumes and service accounts a node may only
+// get: they are read for each pod, and again while one waits for them. Nobody who asks waits for the API server: what
+// isn't known yet is object.Unknown, and whom it concerns is woken.
 package clusterobjects
 
 import (
@@ -27,16 +28,18 @@ import (
 
 // API is the API server: *apiclient.Client.
 type API interface {
-	Get(ctx context.Context, class apiclient.Class, r apiclient.Resource, namespace, name string, into runtime.Object) error
-	Create(ctx context.Context, class apiclient.Class, r apiclient.Resource, namespace string, obj, into runtime.Object, sub ...string) error
+	Get(ctx context.Context, class apiclient.Class, r apiclient.Resource, namespace, name string,
+		into runtime.Object) error
+	Create(ctx context.Context, class apiclient.Class, r apiclient.Resource, namespace string, obj, into runtime.Object,
+		sub ...string) error
 	Watch(ctx context.Context, r apiclient.Resource, namespace string, chosen apiclient.Selectors, to apiclient.Sight)
 }
 
 // Config says what a Finder works with. Every field is needed.
 type Config struct {
 	API API
-	// Strategy is how changes of ConfigMaps and Secrets are found out. Without a watch they are read again every Period, if what is
-	// known is older than TTL then.
+	// Strategy is how changes of ConfigMaps and Secrets are found out. Without a watch they are read again every
+	// Period, if what is known is older than TTL then.
 	Strategy v1beta1.ResourceChangeDetectionStrategy
 	TTL      func() time.Duration
 	Period   time.Duration
@@ -50,7 +53,8 @@ type Config struct {
 	Others object.Finder
 }
 
-// patience is how long what isn't known yet is no failure: the API server's authorizer learns later than the node which pods it has.
+// patience is how long what isn't known yet is no failure: the API server's authorizer learns later than the node which
+// pods it has.
 const patience = 5 * time.Second
 
 // Finder is the object.Finder for the pods of an API server. Safe for concurrent use.
@@ -96,7 +100,8 @@ func (k *known) ask() {
 
 // New returns a finder that asks for nothing before Run.
 func New(c Config) *Finder {
-	return &Finder{conf: c, users: map[types.UID]*user{}, entries: map[object.Key]*entry{}, tokens: map[object.TokenRequest]*token{}, answered: make(chan struct{})}
+	return &Finder{conf: c, users: map[types.UID]*user{}, entries: map[object.Key]*entry{},
+		tokens: map[object.TokenRequest]*token{}, answered: make(chan struct{})}
 }
 
 // Run asks the API server, until ctx ends. The error is nil.
@@ -148,7 +153,8 @@ func (f *Finder) For(d *pod.Desired) object.View {
 	return view{f, u, d.Pod}
 }
 
-// Forget says that a pod needs nothing any more: neither its containers nor its volumes are left. What no other pod uses is dropped.
+// Forget says that a pod needs nothing any more: neither its containers nor its volumes are left. What no other pod
+// uses is dropped.
 func (f *Finder) Forget(uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,7 +169,8 @@ func (f *Finder) Forget(uid types.UID) {
 	}
 }
 
-// Await waits until all is known that the pod has asked for, but not long, and reports whether anything of that changed after a time.
+// Await waits until all is known that the pod has asked for, but not long, and reports whether anything of that changed
+// after a time.
 func (f *Finder) Await(ctx context.Context, uid types.UID, after time.Time) (changed bool) {
 	for {
 		f.mu.Lock()

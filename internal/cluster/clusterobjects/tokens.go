@@ -21,20 +21,23 @@ import (
 // token is what is known of a token of a service account, bound to a pod.
 type token struct {
 	known
-	// value is the last one; nil before there is any. err is why there is no newer one, to be asked for again not before a time.
+	// value is the last one; nil before there is any. err is why there is no newer one, to be asked for again not
+	// before a time.
 	value    *object.Token
 	err      error
 	again    time.Time
 	failures int
 }
 
-// lastKnown is how long a token of an earlier agent does that has lost the pod's volumes, while the API server is away; it may have ended long ago.
+// lastKnown is how long a token of an earlier agent does that has lost the pod's volumes, while the API server is away;
+// it may have ended long ago.
 const lastKnown = time.Minute
 
 // Token returns a token that isn't due to be renewed.
 func (v view) Token(_ context.Context, r object.TokenRequest) (object.Token, error) {
 	f, key := v.finder, object.TokenKey(v.pod)
-	unknown := &object.Unknown{Key: object.Key{Kind: object.Kind(key.Kind), Namespace: key.Namespace, Name: key.Name}, Why: "the API server is being asked"}
+	unknown := &object.Unknown{Key: object.Key{Kind: object.Kind(key.Kind), Namespace: key.Namespace, Name: key.Name},
+		Why: "the API server is being asked"}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if v.user.gone {
@@ -145,7 +148,8 @@ func (f *Finder) request(ctx context.Context, r object.TokenRequest) (*object.To
 		q.Spec.ExpirationSeconds = &seconds
 	}
 	var answer authentication.TokenRequest
-	if err := f.conf.API.Create(ctx, apiclient.Calls, apiclient.ServiceAccounts, r.Namespace, q, &answer, "token"); err != nil {
+	if err := f.conf.API.Create(ctx, apiclient.Calls, apiclient.ServiceAccounts, r.Namespace, q, &answer,
+		"token"); err != nil {
 		return nil, err
 	}
 	now := time.Now()
@@ -176,8 +180,8 @@ type claims struct {
 	} `json:"kubernetes.io"`
 }
 
-// kept is the token that an earlier agent wrote to a volume of the pod by the same request, if it isn't due to be renewed. Its
-// signature isn't looked at: it stays where it was found. nil if that isn't certain.
+// kept is the token that an earlier agent wrote to a volume of the pod by the same request, if it isn't due to be
+// renewed. Its signature isn't looked at: it stays where it was found. nil if that isn't certain.
 func (f *Finder) kept(p *v1.Pod, r object.TokenRequest) *object.Token {
 	for i := range p.Spec.Volumes {
 		projected := p.Spec.Volumes[i].Projected
@@ -186,7 +190,8 @@ func (f *Finder) kept(p *v1.Pod, r object.TokenRequest) *object.Token {
 		}
 		for j := range projected.Sources {
 			s := projected.Sources[j].ServiceAccountToken
-			if s == nil || s.Audience != r.Audience || s.ExpirationSeconds == nil || pod.Seconds(*s.ExpirationSeconds) != r.Life {
+			if s == nil || s.Audience != r.Audience || s.ExpirationSeconds == nil ||
+				pod.Seconds(*s.ExpirationSeconds) != r.Life {
 				continue
 			}
 			text, err := f.conf.KeptToken(r.UID, p.Spec.Volumes[i].Name, s.Path)
@@ -220,9 +225,11 @@ func readToken(text string, r object.TokenRequest, now time.Time) (t object.Toke
 		until = time.Unix(c.Private.WarnAfter, 0)
 	}
 	t = object.NewToken(text, time.Unix(c.Issued, 0), until)
-	mine := c.Private.Namespace == r.Namespace && c.Private.Account.Name == r.ServiceAccount && c.Private.Pod.Name == r.Pod && c.Private.Pod.UID == r.UID &&
+	mine := c.Private.Namespace == r.Namespace && c.Private.Account.Name == r.ServiceAccount &&
+		c.Private.Pod.Name == r.Pod && c.Private.Pod.UID == r.UID &&
 		(r.Audience == "" || slices.Equal(c.Audience, []string{r.Audience}))
 	// Times of the future are those of a clock that was set.
 	const skew = time.Minute
-	return t, mine && t.Issued.Before(now.Add(skew)) && t.Until.After(t.Issued) && t.Until.Sub(t.Issued) <= max(r.Life, time.Hour)+skew && now.Before(t.Renew())
+	return t, mine && t.Issued.Before(now.Add(skew)) && t.Until.After(t.Issued) &&
+		t.Until.Sub(t.Issued) <= max(r.Life, time.Hour)+skew && now.Before(t.Renew())
 }

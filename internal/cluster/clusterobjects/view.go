@@ -48,7 +48,8 @@ func (v view) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeClass
 
 // PersistentVolumeClaim returns a PersistentVolumeClaim.
 func (v view) PersistentVolumeClaim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	return find[*v1.PersistentVolumeClaim](v, object.Key{Kind: object.PersistentVolumeClaim, Namespace: namespace, Name: name})
+	return find[*v1.PersistentVolumeClaim](v,
+		object.Key{Kind: object.PersistentVolumeClaim, Namespace: namespace, Name: name})
 }
 
 // PersistentVolume returns a PersistentVolume.
@@ -69,5 +70,7 @@ func (v view) Services(_ context.Context, namespace string) ([]*v1.Service, erro
 	if err != nil {
 		return nil, err
 	}
-	return slices.SortedFunc(maps.Values(e.services[namespace]), func(a, b *v1.Service) int { return cmp.Compare(a.Name, b.Name) }), nil
+	return slices.SortedFunc(maps.Values(e.services[namespace]), func(a, b *v1.Service) int {
+		return cmp.Compare(a.Name, b.Name)
+	}), nil
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
-// EventsOf are the events of the API server that a client talks to. Their calls have a rate and connections of their own.
+// EventsOf are the events of the API server that a client talks to. Their calls have a rate and connections of their
+// own.
 func EventsOf(c *apiclient.Client) API { return api{c} }
 
 type api struct{ client *apiclient.Client }
@@ -23,7 +24,8 @@ func (a api) Create(ctx context.Context, e *v1.Event) error {
 }
 
 func (a api) Patch(ctx context.Context, namespace, name string, body []byte) error {
-	if err := a.client.Patch(ctx, apiclient.Events, apiclient.EventRecords, namespace, name, types.StrategicMergePatchType, body, nil); err != nil {
+	if err := a.client.Patch(ctx, apiclient.Events, apiclient.EventRecords, namespace, name,
+		types.StrategicMergePatchType, body, nil); err != nil {
 		return fmt.Errorf("patch event %s/%s: %w", namespace, name, err)
 	}
 	return nil

@@ -39,7 +39,8 @@ func plan(node string, before *told, e *events.Entry) (*call, error) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name}, InvolvedObject: about,
 			Type: e.Type, Reason: string(e.Reason), Message: message, Count: int32(e.Count),
 			FirstTimestamp: metav1.NewTime(e.First), LastTimestamp: metav1.NewTime(e.Last),
-			Source: v1.EventSource{Component: component, Host: node}, ReportingController: component, ReportingInstance: node,
+			Source: v1.EventSource{Component: component, Host: node}, ReportingController: component,
+			ReportingInstance: node,
 		}
 		return c, nil
 	}
@@ -57,19 +58,21 @@ func plan(node string, before *told, e *events.Entry) (*call, error) {
 	return c, nil
 }
 
-// subject is what an entry is about at the API server, and its message there. What is about something that isn't there, such as
-// a manifest, is about the node.
+// subject is what an entry is about at the API server, and its message there. What is about something that isn't there,
+// such as a manifest, is about the node.
 func subject(node string, e *events.Entry) (v1.ObjectReference, string) {
 	if e.Object.Kind != "" {
 		return e.Object, e.Message
 	}
-	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, e.Object.Name + ": " + e.Message
+	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, e.Object.Name + ": " +
+		e.Message
 }
 
 // longestName is how long the name of an object may be.
 const longestName = 253
 
-// eventName is the name of an entry's object, the same for each call: one that is made again, as its answer was lost, is known by that.
+// eventName is the name of an entry's object, the same for each call: one that is made again, as its answer was lost,
+// is known by that.
 func eventName(object string, e *events.Entry) string {
 	end := fmt.Sprintf(".%x", e.First.UnixNano()+int64(e.ID)) // both grow, so that no two have the same sum
 	if most := longestName - len(end); len(object) > most {

@@ -50,7 +50,8 @@ type item struct {
 	due   time.Time
 }
 
-// queue has the entries that the API server doesn't know in their newest state, at most so many. It is safe for concurrent use.
+// queue has the entries that the API server doesn't know in their newest state, at most so many. It is safe for
+// concurrent use.
 type queue struct {
 	size  int
 	woken wake.Slot
@@ -63,7 +64,8 @@ func newQueue(size int) *queue {
 	return &queue{size: size, woken: wake.NewSlot(), items: make(map[uint64]item)}
 }
 
-// put takes in an entry, in place of an older state of it. It reports whether one was lost for that, the new one or another.
+// put takes in an entry, in place of an older state of it. It reports whether one was lost for that, the new one or
+// another.
 func (q *queue) put(i item) (lost bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,8 +94,8 @@ func (q *queue) put(i item) (lost bool) {
 	return lost
 }
 
-// take removes the one that has been waiting for longest of those that may be tried. If there is none, it says when there will be one;
-// zero if that isn't known.
+// take removes the one that has been waiting for longest of those that may be tried. If there is none, it says when
+// there will be one; zero if that isn't known.
 func (q *queue) take(now time.Time) (first item, ok bool, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package eventsink tells the API server the events of a node and its pods. It reads the ring of them, which knows nothing of
-// that, so nobody who has something to report waits for an answer.
+// Package eventsink tells the API server the events of a node and its pods. It reads the ring of them, which knows
+// nothing of that, so nobody who has something to report waits for an answer.
 package eventsink
 
 import (
@@ -140,7 +140,8 @@ func (s *Sink) put(i item) {
 	}
 }
 
-// wait waits for a time, unless it is zero, or until it is woken or the server answers again: then all are tried. It is false when ctx ended.
+// wait waits for a time, unless it is zero, or until it is woken or the server answers again: then all are tried. It is
+// false when ctx ended.
 func (s *Sink) wait(ctx context.Context, woken <-chan struct{}, until time.Time) bool {
 	var due <-chan time.Time
 	if !until.IsZero() {
@@ -214,6 +215,8 @@ func (s *Sink) before(id uint64) *told {
 func (s *Sink) lose(i *item, why string, err error) {
 	if err != nil {
 		s.conf.Meter.EventLost(why)
-		s.conf.Log.V(2).Info("The API server isn't told of an event", "object", klog.KRef(i.Object.Namespace, i.Object.Name), "reason", i.Reason, "message", i.Message, "err", err)
+		s.conf.Log.V(2).Info("The API server isn't told of an event",
+			"object", klog.KRef(i.Object.Namespace, i.Object.Name), "reason", i.Reason, "message", i.Message,
+			"err", err)
 	}
 }

@@ -1,9 +1,9 @@
-// Package lastknown is what an API server said last of this node's pods, and of what they refer to, kept on disk: with the API server
-// gone, a node that is started again goes on with it.
+// Package lastknown is what an API server said last of this node's pods, and of what they refer to, kept on disk: with
+// the API server gone, a node that is started again goes on with it.
 //
-// It is one file of records (checkpoint.Log): the node, each pod with what it has asked for, and each of those objects. An object is
-// kept as long as a pod is that has asked for it. Nothing here depends on the clock. Secrets and tokens are kept where an administrator has
-// named a key, and encrypted with it.
+// It is one file of records (checkpoint.Log): the node, each pod with what it has asked for, and each of those objects.
+// An object is kept as long as a pod is that has asked for it. Nothing here depends on the clock. Secrets and tokens
+// are kept where an administrator has named a key, and encrypted with it.
 package lastknown
 
 import (
@@ -36,8 +36,8 @@ const (
 	retryEvery = 20 * time.Second
 )
 
-// patience is how long a server that hasn't been heard of yet isn't away, after Open: a node that starts isn't to run, for a moment, what the
-// server has ended meanwhile.
+// patience is how long a server that hasn't been heard of yet isn't away, after Open: a node that starts isn't to run,
+// for a moment, what the server has ended meanwhile.
 const patience = time.Second
 
 // Server is the API server.
@@ -70,7 +70,8 @@ type Store struct {
 	unread map[string]json.RawMessage
 	// dirty are the names of the records that aren't on disk as they should be.
 	dirty map[string]bool
-	// damage is what of the file couldn't be used, failed why the newest state isn't on disk; neither if its message is empty.
+	// damage is what of the file couldn't be used, failed why the newest state isn't on disk; neither if its message is
+	// empty.
 	damage, failed pod.Problem
 }
 
@@ -80,11 +81,13 @@ type kept struct {
 	uses map[object.Key]bool
 }
 
-// New returns a store that knows nothing, in the file at a path, of what a server has said. The file of keys is empty where Secrets and tokens
-// aren't to be kept.
+// New returns a store that knows nothing, in the file at a path, of what a server has said. The file of keys is empty
+// where Secrets and tokens aren't to be kept.
 func New(path, keyFile string, server Server) *Store {
-	return &Store{log: checkpoint.NewLog(path, version), keyFile: keyFile, server: server, woken: wake.NewSlot(), pods: map[types.UID]*kept{},
-		users: map[object.Key]int{}, objects: map[object.Key]object.Object{}, tokens: map[object.TokenRequest]object.Token{}, unread: map[string]json.RawMessage{}, dirty: map[string]bool{}}
+	return &Store{log: checkpoint.NewLog(path, version), keyFile: keyFile, server: server, woken: wake.NewSlot(),
+		pods:  map[types.UID]*kept{},
+		users: map[object.Key]int{}, objects: map[object.Key]object.Object{},
+		tokens: map[object.TokenRequest]object.Token{}, unread: map[string]json.RawMessage{}, dirty: map[string]bool{}}
 }
 
 // Run writes what changes until ctx ends, and what is left then. The error is nil.
@@ -145,7 +148,8 @@ func (s *Store) Node() *v1.Node {
 
 // SetNode takes in the node's object: what of it says where pods may run, and which addresses they have.
 func (s *Store) SetNode(n *v1.Node) {
-	next := &v1.Node{Spec: v1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Taints: n.Spec.Taints}, Status: v1.NodeStatus{Addresses: n.Status.Addresses}}
+	next := &v1.Node{Spec: v1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Taints: n.Spec.Taints},
+		Status: v1.NodeStatus{Addresses: n.Status.Addresses}}
 	next.Name, next.Labels = n.Name, n.Labels
 	if ttl, ok := n.Annotations[v1.ObjectTTLAnnotationKey]; ok {
 		next.Annotations = map[string]string{v1.ObjectTTLAnnotationKey: ttl}
@@ -295,7 +299,8 @@ func group(k object.Key) object.Key {
 	return k
 }
 
-// WhyUnknown goes on from why the API server can't be asked for an object with why it isn't known here; empty for one that may be.
+// WhyUnknown goes on from why the API server can't be asked for an object with why it isn't known here; empty for one
+// that may be.
 func (s *Store) WhyUnknown(k object.Key) string {
 	if k.Kind != object.Secret {
 		return ""
@@ -333,7 +338,8 @@ func (s *Store) Token(r object.TokenRequest) (t object.Token, known bool) {
 func (s *Store) SetToken(r object.TokenRequest, t object.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if before, known := s.tokens[r]; s.pods[r.UID] != nil && len(s.keys) > 0 && (!known || before.Value() != t.Value()) {
+	if before, known := s.tokens[r]; s.pods[r.UID] != nil && len(s.keys) > 0 &&
+		(!known || before.Value() != t.Value()) {
 		s.tokens[r] = t
 		s.touch(tokenRecord(r))
 	}

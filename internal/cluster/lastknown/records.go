@@ -36,7 +36,8 @@ func objectRecord(k object.Key) string {
 
 // tokenRecord is of a pod; how it is asked for isn't for a name.
 func tokenRecord(r object.TokenRequest) string {
-	return tokenPrefix + string(r.UID) + "/" + checkpoint.Sum(fmt.Appendf(nil, "%q %q %q %q %d", r.Namespace, r.ServiceAccount, r.Pod, r.Audience, r.Life))
+	return tokenPrefix + string(r.UID) + "/" +
+		checkpoint.Sum(fmt.Appendf(nil, "%q %q %q %q %d", r.Namespace, r.ServiceAccount, r.Pod, r.Audience, r.Life))
 }
 
 // keyOf is the key that objectRecord made a name of.
@@ -227,7 +228,8 @@ func (s *Store) Open(node string) {
 	wrong := []error{err}
 	if s.keyFile != "" {
 		if s.keys, s.noKeys = readKeys(s.keyFile); s.noKeys != nil {
-			wrong = append(wrong, fmt.Errorf("the key of Secrets and tokens can't be used, so that none are kept: %w", s.noKeys))
+			wrong = append(wrong, fmt.Errorf("the key of Secrets and tokens can't be used, so that none are kept: %w",
+				s.noKeys))
 		}
 	}
 	for name, text := range records { // pods first, as they say what is needed
@@ -252,7 +254,8 @@ func (s *Store) Open(node string) {
 		}
 	}
 	if other > 0 && s.noKeys == nil {
-		wrong = append(wrong, fmt.Errorf("%d Secrets and tokens were encrypted with another key than those in %s: pods that need them wait for the API server", other, s.keyFile))
+		wrong = append(wrong, fmt.Errorf(
+			"%d Secrets and tokens were encrypted with another key than those in %s: pods that need them wait for the API server", other, s.keyFile))
 	}
 	if err != nil && !errors.Is(err, checkpoint.ErrNewer) { // the file was set aside, and what could be read is in no other
 		maps.Copy(s.dirty, s.names())

@@ -1,5 +1,5 @@
-// Package mirror has a mirror pod at the API server for each static pod of this node: it makes them, and removes them when their
-// static pods have ended. How they are is told by podobject. No pod waits for any of that.
+// Package mirror has a mirror pod at the API server for each static pod of this node: it makes them, and removes them
+// when their static pods have ended. How they are is told by podobject. No pod waits for any of that.
 package mirror
 
 import (
@@ -52,7 +52,8 @@ type Config struct {
 	// Awaited says that a static pod of that name may be here though it has no status: a manifest defines it, it hasn't
 	// ended yet, or that isn't known. Who knows that calls Wake when it changes.
 	Awaited func(namespace, name string) bool
-	// Reached is received from when the API server has recovered: what failed by its fault is tried soon (apiclient.Client.Recovered).
+	// Reached is received from when the API server has recovered: what failed by its fault is tried soon
+	// (apiclient.Client.Recovered).
 	Reached <-chan struct{}
 	Log     logr.Logger
 }
@@ -137,8 +138,8 @@ func (m *Mirrors) Run(ctx context.Context) error {
 	}
 }
 
-// begin begins the calls that are due, as far as they may be under way at once. It returns when the next one is due; zero for none, or when
-// the end of a call is waited for.
+// begin begins the calls that are due, as far as they may be under way at once. It returns when the next one is due;
+// zero for none, or when the end of a call is waited for.
 func (m *Mirrors) begin(ctx context.Context, calls *sync.WaitGroup) (next time.Time) {
 	mirrors, known := m.conf.Objects.Mirrors()
 	if !known {

@@ -33,9 +33,11 @@ func (c *call) same(other *call) bool {
 	return c.make == nil || c.make.Annotations[v1.MirrorPodAnnotationKey] == other.make.Annotations[v1.MirrorPodAnnotationKey] && ownerOf(c.make) == ownerOf(other.make)
 }
 
-// plan are the calls that have each static pod have its mirror pod, by their names. There is at most one about a name: what has
-// to be made again is removed first. statuses are those of all pods; awaited says that a pod of the name may be here though none has a status.
-func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod, awaited func(namespace, name string) bool) map[string]*call {
+// plan are the calls that have each static pod have its mirror pod, by their names. There is at most one about a name:
+// what has to be made again is removed first. statuses are those of all pods; awaited says that a pod of the name may
+// be here though none has a status.
+func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod,
+	awaited func(namespace, name string) bool) map[string]*call {
 	calls := map[string]*call{}
 	if node.uid == "" {
 		return calls // nobody could own them
@@ -67,11 +69,14 @@ func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod, awaited fu
 	return calls
 }
 
-// fits reports whether a mirror pod is as it would be made now. One that somebody deletes or ends isn't: a static pod can't be ended
-// there. One whose pod is started again after its end isn't either: no pod of an API server comes back from that.
+// fits reports whether a mirror pod is as it would be made now. One that somebody deletes or ends isn't: a static pod
+// can't be ended there. One whose pod is started again after its end isn't either: no pod of an API server comes back
+// from that.
 func fits(m, static *v1.Pod, node owner) bool {
 	over := pod.Terminal(m.Status.Phase) != "" && pod.Terminal(static.Status.Phase) == ""
-	return !over && m.DeletionTimestamp == nil && m.Annotations[v1.MirrorPodAnnotationKey] == static.Annotations[pod.AnnotationConfigHash] && ownerOf(m) == node.uid
+	return !over && m.DeletionTimestamp == nil &&
+		m.Annotations[v1.MirrorPodAnnotationKey] == static.Annotations[pod.AnnotationConfigHash] &&
+		ownerOf(m) == node.uid
 }
 
 // ownerOf is the UID of the node that a mirror pod belongs to.
@@ -82,14 +87,18 @@ func ownerOf(m *v1.Pod) types.UID {
 	return ""
 }
 
-// mirrorOf is the mirror pod of a static pod (https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror).
+// mirrorOf is the mirror pod of a static pod
+// (https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror).
 func mirrorOf(static *v1.Pod, node owner) *v1.Pod {
 	m := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: static.Namespace, Name: static.Name, Labels: maps.Clone(static.Labels), Annotations: maps.Clone(static.Annotations),
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.name, UID: node.uid, Controller: ptr.To(true)}},
+		Namespace: static.Namespace, Name: static.Name, Labels: maps.Clone(static.Labels),
+		Annotations: maps.Clone(static.Annotations),
+		OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "Node", Name: node.name, UID: node.uid, Controller: ptr.To(true)}},
 	}, Spec: *static.Spec.DeepCopy()}
 	m.Annotations[v1.MirrorPodAnnotationKey] = static.Annotations[pod.AnnotationConfigHash]
-	// The API server computes the one of priorityClassName, and refuses any other; ephemeral containers can't be made with a pod.
+	// The API server computes the one of priorityClassName, and refuses any other; ephemeral containers can't be made
+	// with a pod.
 	m.Spec.Priority, m.Spec.EphemeralContainers = nil, nil
 	return m
 }

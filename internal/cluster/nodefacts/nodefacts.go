@@ -32,8 +32,8 @@ type Facts struct {
 	Capacity, Allocatable v1.ResourceList
 	// AwaitedPlugins are the resources whose device plugin has yet to register (again).
 	AwaitedPlugins map[v1.ResourceName]bool
-	// Advertised are the extended resources that the node's object has for pods, from device plugins as well as from an administrator
-	// (https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/).
+	// Advertised are the extended resources that the node's object has for pods, from device plugins as well as from an
+	// administrator (https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/).
 	Advertised v1.ResourceList
 	// DeclaredFeatures are those that the node declares (KEP-5328).
 	DeclaredFeatures []string
@@ -86,7 +86,9 @@ func fields() []field {
 		fieldOf(ObjectTTL, "TTL of objects", func(f *Facts) *int { return &f.ObjectTTL }),
 		fieldOf(Capacity, "capacity", func(f *Facts) *v1.ResourceList { return &f.Capacity }),
 		fieldOf(Allocatable, "allocatable", func(f *Facts) *v1.ResourceList { return &f.Allocatable }),
-		fieldOf(AwaitedPlugins, "awaited device plugins", func(f *Facts) *map[v1.ResourceName]bool { return &f.AwaitedPlugins }),
+		fieldOf(AwaitedPlugins, "awaited device plugins", func(f *Facts) *map[v1.ResourceName]bool {
+			return &f.AwaitedPlugins
+		}),
 		fieldOf(Advertised, "advertised resources", func(f *Facts) *v1.ResourceList { return &f.Advertised }),
 		fieldOf(DeclaredFeatures, "declared features", func(f *Facts) *[]string { return &f.DeclaredFeatures }),
 		fieldOf(Images, "images", func(f *Facts) *[]v1.ContainerImage { return &f.Images }),
@@ -112,8 +114,8 @@ func NewBoard(first Facts) *Board {
 // Now returns the facts at the moment. They must not be changed.
 func (b *Board) Now() *Facts { return b.now.Load() }
 
-// Watch returns a channel that receives after each change of one of these facts; changes that come while one waits to be
-// received become one with it. The channel is never closed. stop ends that and may be called repeatedly.
+// Watch returns a channel that receives after each change of one of these facts; changes that come while one waits to
+// be received become one with it. The channel is never closed. stop ends that and may be called repeatedly.
 func (b *Board) Watch(what Field) (changed <-chan struct{}, stop func()) {
 	slot := wake.NewSlot()
 	b.mu.Lock()

@@ -38,11 +38,13 @@ func (n nodes) PatchStatus(ctx context.Context, name string, body []byte) (*v1.N
 
 func (n nodes) patch(ctx context.Context, name string, body []byte, sub ...string) (*v1.Node, error) {
 	var o v1.Node
-	return result(&o, n.client.Patch(ctx, apiclient.Calls, apiclient.Nodes, "", name, types.StrategicMergePatchType, body, &o, sub...))
+	return result(&o, n.client.Patch(ctx, apiclient.Calls, apiclient.Nodes, "", name, types.StrategicMergePatchType,
+		body, &o, sub...))
 }
 
 func (n nodes) Watch(ctx context.Context, name string, tell func(*v1.Node)) {
-	n.client.Watch(ctx, apiclient.Nodes, "", apiclient.Selectors{Fields: "metadata.name=" + name}, apiclient.Single[*v1.Node](tell))
+	n.client.Watch(ctx, apiclient.Nodes, "", apiclient.Selectors{Fields: "metadata.name=" + name},
+		apiclient.Single[*v1.Node](tell))
 }
 
 type leases struct{ client *apiclient.Client }

@@ -12,7 +12,8 @@ import (
 func told(was, now *v1.Node) []pod.Event {
 	var list []pod.Event
 	if before, boot := was.Status.NodeInfo.BootID, now.Status.NodeInfo.BootID; before != "" && boot != before {
-		list = append(list, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonRebooted, Message: fmt.Sprintf("Node %s has been rebooted, boot id: %s", now.Name, boot)})
+		list = append(list, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonRebooted,
+			Message: fmt.Sprintf("Node %s has been rebooted, boot id: %s", now.Name, boot)})
 	}
 	before, ready := readiness(&was.Status), readiness(&now.Status)
 	if before == "" || ready == before {
@@ -25,8 +26,8 @@ func told(was, now *v1.Node) []pod.Event {
 	return append(list, statusIsNow(now, reason))
 }
 
-// cordoned is the event of an object that was like that, or unknown, and is this now; nil for none. A node is schedulable
-// unless it says otherwise.
+// cordoned is the event of an object that was like that, or unknown, and is this now; nil for none. A node is
+// schedulable unless it says otherwise.
 func cordoned(was, now *v1.Node) (e pod.Event, happened bool) {
 	before := was != nil && was.Spec.Unschedulable
 	switch {
@@ -39,5 +40,6 @@ func cordoned(was, now *v1.Node) (e pod.Event, happened bool) {
 }
 
 func statusIsNow(n *v1.Node, reason pod.Reason) pod.Event {
-	return pod.Event{Type: v1.EventTypeNormal, Reason: reason, Message: fmt.Sprintf("Node %s status is now: %s", n.Name, reason)}
+	return pod.Event{Type: v1.EventTypeNormal, Reason: reason,
+		Message: fmt.Sprintf("Node %s status is now: %s", n.Name, reason)}
 }

@@ -49,8 +49,8 @@ func NewLease(c LeaseConfig) *Lease { return &Lease{conf: c} }
 const (
 	// renewals is how often a lease is renewed in its duration.
 	renewals = 4
-	// firstLeaseRetry is how soon a renewal that failed is tried again; the wait doubles up to lastLeaseRetry: it is by the lease that all others
-	// find out that the server has recovered.
+	// firstLeaseRetry is how soon a renewal that failed is tried again; the wait doubles up to lastLeaseRetry: it is by
+	// the lease that all others find out that the server has recovered.
 	firstLeaseRetry = 200 * time.Millisecond
 	lastLeaseRetry  = 4 * time.Second
 	leaseJitter     = 0.04
@@ -109,7 +109,9 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 		case errors.IsNotFound(err) && uid == "":
 			return nil // the node isn't registered yet: that wakes
 		case errors.IsNotFound(err):
-			now, err = l.conf.API.Create(ctx, l.renewed(&coordination.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.conf.Name, Namespace: v1.NamespaceNodeLease}}, uid))
+			now, err = l.conf.API.Create(ctx,
+				l.renewed(&coordination.Lease{
+					ObjectMeta: metav1.ObjectMeta{Name: l.conf.Name, Namespace: v1.NamespaceNodeLease}}, uid))
 		}
 		if err == nil {
 			l.known = now
@@ -122,7 +124,8 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 		err = nil
 	}
 	if err == nil {
-		return fmt.Errorf("renew lease %s, which somebody changes at the same time, or whose namespace isn't there: %w", l.conf.Name, last)
+		return fmt.Errorf("renew lease %s, which somebody changes at the same time, or whose namespace isn't there: %w",
+			l.conf.Name, last)
 	}
 	return fmt.Errorf("renew lease %s: %w", l.conf.Name, err)
 }

@@ -56,7 +56,8 @@ type Config struct {
 	Facts *nodefacts.Writer
 	// Known keeps the object for when the API server is away.
 	Known Known
-	// Reached is received from when the API server has recovered: what failed by its fault is tried soon (apiclient.Client.Recovered).
+	// Reached is received from when the API server has recovered: what failed by its fault is tried soon
+	// (apiclient.Client.Recovered).
 	Reached <-chan struct{}
 	// Event takes in what happens to the node.
 	Event func(pod.Event)
@@ -205,7 +206,8 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 		}
 	}
 	fresh := n.sent.IsZero()
-	if known := n.began.Add(firstLook); fresh && readiness(&n.object.Status) == v1.ConditionTrue && readiness(&status) != v1.ConditionTrue && time.Now().Before(known) {
+	if known := n.began.Add(firstLook); fresh && readiness(&n.object.Status) == v1.ConditionTrue &&
+		readiness(&status) != v1.ConditionTrue && time.Now().Before(known) {
 		return known, nil
 	}
 	target := withStatus(n.object, &status, fresh)
@@ -313,7 +315,8 @@ func (n *Node) take(object *v1.Node) {
 	}
 }
 
-// Restore has the facts be what was known last, until the API server says what they are. Which object is the node's isn't among them.
+// Restore has the facts be what was known last, until the API server says what they are. Which object is the node's
+// isn't among them.
 func (n *Node) Restore() {
 	if object := n.conf.Known.Node(); object != nil {
 		n.conf.Facts.Set(func(f *nodefacts.Facts) { learn(f, object) })
@@ -322,7 +325,8 @@ func (n *Node) Restore() {
 
 // learn takes what an object says of the node.
 func learn(f *nodefacts.Facts, object *v1.Node) {
-	f.Addresses, f.Labels, f.Taints, f.PodCIDRs, f.ObjectTTL = object.Status.Addresses, object.Labels, object.Spec.Taints, object.Spec.PodCIDRs, objectTTL(object)
+	f.Addresses, f.Labels, f.Taints, f.PodCIDRs, f.ObjectTTL = object.Status.Addresses, object.Labels,
+		object.Spec.Taints, object.Spec.PodCIDRs, objectTTL(object)
 	f.Advertised = maps.Clone(object.Status.Allocatable)
 	maps.DeleteFunc(f.Advertised, func(name v1.ResourceName, _ resource.Quantity) bool { return !extended(name) })
 	if told := hostIPs(object); len(told) > 0 {
@@ -330,12 +334,14 @@ func learn(f *nodefacts.Facts, object *v1.Node) {
 	}
 }
 
-// hostIPs are the addresses that pods in the host's network have: one, or one of each family. Internal ones go before external ones.
+// hostIPs are the addresses that pods in the host's network have: one, or one of each family. Internal ones go before
+// external ones.
 func hostIPs(n *v1.Node) []string {
 	var list []string
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
 		for _, a := range n.Status.Addresses {
-			if a.Type == kind && (len(list) == 0 || len(list) == 1 && netutils.IsIPv6String(a.Address) != netutils.IsIPv6String(list[0])) {
+			if a.Type == kind && (len(list) == 0 || len(list) == 1 &&
+				netutils.IsIPv6String(a.Address) != netutils.IsIPv6String(list[0])) {
 				list = append(list, a.Address)
 			}
 		}
@@ -351,7 +357,8 @@ func heartbeat(s *v1.NodeStatus, now time.Time) {
 	}
 }
 
-// objectTTL is for how many seconds a controller lets the node take ConfigMaps and Secrets for current that it has read.
+// objectTTL is for how many seconds a controller lets the node take ConfigMaps and Secrets for current that it has
+// read.
 func objectTTL(object *v1.Node) int {
 	seconds, err := strconv.Atoi(object.Annotations[v1.ObjectTTLAnnotationKey])
 	if err != nil || seconds < 0 {

@@ -30,8 +30,8 @@ type Identity struct {
 	// Taints are registerWithTaints.
 	Taints     []v1.Taint
 	ProviderID string
-	// ExternalCloud says that the node's cloud is looked after by a controller (--cloud-provider=external), and ProvidedIPs
-	// with which addresses of the node that is to begin (--node-ip).
+	// ExternalCloud says that the node's cloud is looked after by a controller (--cloud-provider=external), and
+	// ProvidedIPs with which addresses of the node that is to begin (--node-ip).
 	ExternalCloud bool
 	ProvidedIPs   string
 	// ControllerAttaches is enableControllerAttachDetach.
@@ -70,7 +70,8 @@ func registration(i *Identity, status v1.NodeStatus) *v1.Node {
 	n.Spec.ProviderID = i.ProviderID
 	n.Spec.Taints = append(n.Spec.Taints, i.Taints...)
 	if i.ExternalCloud {
-		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: uninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
+		n.Spec.Taints = append(n.Spec.Taints,
+			v1.Taint{Key: uninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
 	}
 	annotate(n, i)
 	return n
@@ -92,7 +93,8 @@ func reconciled(existing *v1.Node, i *Identity) *v1.Node {
 }
 
 // resources are those that the node has now. Of what only the object says, huge pages are gone with their kernel. What
-// isn't the node's own, somebody may have written there; to a fresh agent it is what plugins gave that aren't back yet: none.
+// isn't the node's own, somebody may have written there; to a fresh agent it is what plugins gave that aren't back yet:
+// none.
 func resources(object, now v1.ResourceList, fresh bool) v1.ResourceList {
 	list := maps.Clone(now)
 	for name, amount := range object {

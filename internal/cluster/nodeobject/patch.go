@@ -12,7 +12,8 @@ import (
 )
 
 // withStatus is the object with this status: only what is the agent's own is replaced, and conditions of
-// others stay. fresh says that none was sent by this agent yet. The time of a condition's transition moves if its status has changed, and only then.
+// others stay. fresh says that none was sent by this agent yet. The time of a condition's transition moves if its
+// status has changed, and only then.
 func withStatus(object *v1.Node, now *v1.NodeStatus, fresh bool) *v1.Node {
 	n := object.DeepCopy()
 	s := &n.Status
@@ -22,7 +23,8 @@ func withStatus(object *v1.Node, now *v1.NodeStatus, fresh bool) *v1.Node {
 	}
 	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = now.RuntimeHandlers, now.Features, now.DeclaredFeatures
 	s.VolumesInUse = now.VolumesInUse
-	s.Capacity, s.Allocatable = resources(s.Capacity, now.Capacity, fresh), resources(s.Allocatable, now.Allocatable, fresh)
+	s.Capacity, s.Allocatable = resources(s.Capacity, now.Capacity, fresh),
+		resources(s.Allocatable, now.Allocatable, fresh)
 	for _, ours := range now.Conditions {
 		was := condition(s, ours.Type)
 		if was == nil {
@@ -46,7 +48,8 @@ func condition(s *v1.NodeStatus, kind v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// patch is the strategic merge patch that makes one object the other; nil if nothing differs. Lists that are merged are two.
+// patch is the strategic merge patch that makes one object the other; nil if nothing differs. Lists that are merged are
+// two.
 func patch(was, now *v1.Node) ([]byte, error) {
 	p, err := apiclient.Difference(was, now)
 	if err != nil {
@@ -76,15 +79,16 @@ func patch(was, now *v1.Node) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// minGap is how far patches are apart unless readiness has changed, amountsGap if there is more or less for pods: schedulers wait for that.
-// What comes and goes, as a device plugin that crashes again and again, has every other patch only that soon.
+// minGap is how far patches are apart unless readiness has changed, amountsGap if there is more or less for pods:
+// schedulers wait for that. What comes and goes, as a device plugin that crashes again and again, has every other patch
+// only that soon.
 const (
 	minGap     = time.Second
 	amountsGap = 100 * time.Millisecond
 )
 
-// due is when the status has to be sent that was sent last at that time: at once if readiness has changed, soon if anything
-// else has, else after every. hurried says that the last one was sent sooner than minGap after the one before.
+// due is when the status has to be sent that was sent last at that time: at once if readiness has changed, soon if
+// anything else has, else after every. hurried says that the last one was sent sooner than minGap after the one before.
 func due(was, now *v1.NodeStatus, sent time.Time, hurried bool, every time.Duration) time.Time {
 	switch {
 	case readiness(was) != readiness(now):

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Reasons of the node's conditions, by the names that dashboards know them by. They belong to package pod, and so to the
-// reference, once nodes are registered.
+// Reasons of the node's conditions, by the names that dashboards know them by. They belong to package pod, and so to
+// the reference, once nodes are registered.
 const (
 	reasonReady            = "KubeletReady"
 	reasonNotReady         = "KubeletNotReady"
@@ -33,23 +33,28 @@ type Report struct {
 	Images           []v1.ContainerImage
 	// MaxImages is how many of them are told, negative for all (nodeStatusMaxImages).
 	MaxImages int
-	// NotReady is what keeps the node from being ready, such as what the container runtime says of itself. A runtime that
-	// hasn't said anything yet isn't ready.
+	// NotReady is what keeps the node from being ready, such as what the container runtime says of itself. A runtime
+	// that hasn't said anything yet isn't ready.
 	NotReady []string
 }
 
 // Status is the status of a node, without times.
 func (r *Report) Status() v1.NodeStatus {
 	s := v1.NodeStatus{
-		Capacity: r.Capacity, Allocatable: r.Allocatable, NodeInfo: r.Info, RuntimeHandlers: r.RuntimeHandlers, Features: r.Features,
+		Capacity: r.Capacity, Allocatable: r.Allocatable, NodeInfo: r.Info, RuntimeHandlers: r.RuntimeHandlers,
+		Features:         r.Features,
 		DeclaredFeatures: r.DeclaredFeatures, Images: imagesOf(r.Images, r.MaxImages),
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: r.Port}},
 		// Ready is the last, as people are used to it.
 		Conditions: []v1.NodeCondition{
-			{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: reasonSufficientMemory, Message: "kubelet has sufficient memory available"},
-			{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: reasonNoDiskPressure, Message: "kubelet has no disk pressure"},
-			{Type: v1.NodePIDPressure, Status: v1.ConditionFalse, Reason: reasonSufficientPID, Message: "kubelet has sufficient PID available"},
-			{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: reasonReady, Message: "kubelet is posting ready status"},
+			{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: reasonSufficientMemory,
+				Message: "kubelet has sufficient memory available"},
+			{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: reasonNoDiskPressure,
+				Message: "kubelet has no disk pressure"},
+			{Type: v1.NodePIDPressure, Status: v1.ConditionFalse, Reason: reasonSufficientPID,
+				Message: "kubelet has sufficient PID available"},
+			{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: reasonReady,
+				Message: "kubelet is posting ready status"},
 		},
 	}
 	if len(r.NotReady) > 0 {

@@ -44,7 +44,9 @@ func chosen(node string) apiclient.Selectors {
 func Replaced(err error) bool {
 	var status errors.APIStatus
 	if errors.IsInvalid(err) && stderrors.As(err, &status) && status.Status().Details != nil { // so is a patch for another UID
-		return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+		return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
+			return c.Field == "metadata.uid"
+		})
 	}
 	return errors.IsNotFound(err) || errors.IsConflict(err)
 }
@@ -68,7 +70,8 @@ func (p pods) Create(ctx context.Context, mirror *v1.Pod) (*v1.Pod, error) {
 
 func (p pods) PatchStatus(ctx context.Context, namespace, name string, body []byte) (*v1.Pod, error) {
 	var o v1.Pod
-	if err := p.client.Patch(ctx, apiclient.Calls, apiclient.Pods, namespace, name, types.StrategicMergePatchType, body, &o, "status"); err != nil {
+	if err := p.client.Patch(ctx, apiclient.Calls, apiclient.Pods, namespace, name, types.StrategicMergePatchType, body,
+		&o, "status"); err != nil {
 		return nil, fmt.Errorf("patch the status of pod %s/%s: %w", namespace, name, err)
 	}
 	return &o, nil
@@ -76,7 +79,8 @@ func (p pods) PatchStatus(ctx context.Context, namespace, name string, body []by
 
 func (p pods) Delete(ctx context.Context, namespace, name string, uid types.UID) error {
 	if err := p.client.Delete(ctx, apiclient.Calls, apiclient.Pods, namespace, name,
-		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0),
+			Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
 		return fmt.Errorf("delete pod %s/%s: %w", namespace, name, err)
 	}
 	return nil

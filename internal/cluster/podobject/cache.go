@@ -45,7 +45,8 @@ type Cache struct {
 
 	mu     sync.RWMutex
 	synced bool
-	// malformed are the pods that can't be decoded, by namespace and name; away is why pods aren't seen, if they aren't.
+	// malformed are the pods that can't be decoded, by namespace and name; away is why pods aren't seen, if they
+	// aren't.
 	malformed map[types.NamespacedName]trouble
 	away      trouble
 	byUID     map[types.UID]*v1.Pod
@@ -63,7 +64,8 @@ type trouble struct {
 
 // NewCache returns an empty cache. It asks nobody before Run.
 func NewCache(p Pods, log logr.Logger) *Cache {
-	return &Cache{pods: p, log: log, malformed: map[types.NamespacedName]trouble{}, byUID: map[types.UID]*v1.Pod{}, byName: map[types.NamespacedName]types.UID{}}
+	return &Cache{pods: p, log: log, malformed: map[types.NamespacedName]trouble{}, byUID: map[types.UID]*v1.Pod{},
+		byName: map[types.NamespacedName]types.UID{}}
 }
 
 // Run follows what the API server has until ctx ends. The error is nil.
@@ -132,18 +134,25 @@ func (c *Cache) Subscribe() (changed *wake.Keyed[types.UID], stop func()) {
 	return c.changed.Subscribe()
 }
 
-// Problems are what keeps pods from being seen as they are, without what makes the API server unusable, which its client tells. The
-// channel of ProblemsChanged receives after they have changed; stop ends that.
+// Problems are what keeps pods from being seen as they are, without what makes the API server unusable, which its
+// client tells. The channel of ProblemsChanged receives after they have changed; stop ends that.
 func (c *Cache) Problems() []pod.Problem {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var list []pod.Problem
 	if c.away.err != nil {
-		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin, Message: "the node's pods aren't seen: " + c.away.err.Error() + "; those that were known go on", Since: c.away.since})
+		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin,
+			Message: "the node's pods aren't seen: " + c.away.err.Error() + "; those that were known go on",
+			Since:   c.away.since})
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(c.malformed), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
+	for _, name := range slices.SortedFunc(maps.Keys(c.malformed), func(a, b types.NamespacedName) int {
+		return cmp.Compare(a.String(), b.String())
+	}) {
 		t := c.malformed[name]
-		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin, Pod: name.String(), Message: t.err.Error() + "; what was known of it goes on: correct it, or see that the agent isn't older than the API server", Since: t.since})
+		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin, Pod: name.String(),
+			Message: t.err.Error() +
+				"; what was known of it goes on: correct it, or see that the agent isn't older than the API server",
+			Since: t.since})
 	}
 	return list
 }
@@ -201,8 +210,8 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 // sight takes in what the watch tells.
 type sight Cache
 
-// Listed takes in everything there is. It counts whatever its version: a store that was restored from a backup is older than what
-// was told before (kubernetes/kubernetes#131115).
+// Listed takes in everything there is. It counts whatever its version: a store that was restored from a backup is older
+// than what was told before (kubernetes/kubernetes#131115).
 func (s *sight) Listed(all apiclient.List) {
 	c := (*Cache)(s)
 	c.mu.Lock()
@@ -226,7 +235,8 @@ func (s *sight) Listed(all apiclient.List) {
 		delete(gone, p.UID)
 		p.ManagedFields = nil
 		// A restored store has had versions twice.
-		if old := c.byUID[p.UID]; old != nil && old.ResourceVersion == p.ResourceVersion && equality.Semantic.DeepEqual(old, p) {
+		if old := c.byUID[p.UID]; old != nil && old.ResourceVersion == p.ResourceVersion &&
+			equality.Semantic.DeepEqual(old, p) {
 			continue
 		}
 		c.put(p)
@@ -248,7 +258,8 @@ func (s *sight) Listed(all apiclient.List) {
 	}
 }
 
-// refuse takes in a pod that can't be decoded, and returns the UID of the one that it is as far as that is known. had has what was told. mu is held.
+// refuse takes in a pod that can't be decoded, and returns the UID of the one that it is as far as that is known. had
+// has what was told. mu is held.
 func (c *Cache) refuse(m apiclient.Malformed, had map[types.NamespacedName]trouble) types.UID {
 	name := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 	since := time.Now()

@@ -48,8 +48,8 @@ func told(api, ours *v1.PodStatus) *v1.PodStatus {
 	return sorted(s)
 }
 
-// tells is what of our status the agent tells an API server that has that one: of the conditions that others write, too, those
-// that it has something to say to.
+// tells is what of our status the agent tells an API server that has that one: of the conditions that others write,
+// too, those that it has something to say to.
 func tells(api, ours *v1.PodStatus) *v1.PodStatus {
 	s := withoutOthers(ours)
 	for i := range ours.Conditions {
@@ -60,8 +60,8 @@ func tells(api, ours *v1.PodStatus) *v1.PodStatus {
 	return sorted(s)
 }
 
-// mayWrite reports whether we write a condition that others may write, too: nobody has dated when the pod was scheduled, or this agent ended
-// the pod, which nobody had announced.
+// mayWrite reports whether we write a condition that others may write, too: nobody has dated when the pod was
+// scheduled, or this agent ended the pod, which nobody had announced.
 func mayWrite(api, ours *v1.PodStatus, t v1.PodConditionType) bool {
 	there, c := condition(api, t), condition(ours, t)
 	switch {
@@ -70,7 +70,8 @@ func mayWrite(api, ours *v1.PodStatus, t v1.PodConditionType) bool {
 	case t == v1.PodScheduled:
 		return there == nil
 	case t == v1.DisruptionTarget:
-		return c.Reason == v1.PodReasonTerminationByKubelet && (there == nil || there.Status != v1.ConditionTrue || there.Reason == c.Reason)
+		return c.Reason == v1.PodReasonTerminationByKubelet &&
+			(there == nil || there.Status != v1.ConditionTrue || there.Reason == c.Reason)
 	}
 	return false
 }
@@ -78,7 +79,8 @@ func mayWrite(api, ours *v1.PodStatus, t v1.PodConditionType) bool {
 // withoutOthers is a status without conditions and what others write.
 func withoutOthers(s *v1.PodStatus) *v1.PodStatus {
 	o := *s
-	o.Conditions, o.NominatedNodeName, o.ResourceClaimStatuses, o.ExtendedResourceClaimStatus, o.NodeAllocatableResourceClaimStatuses = nil, "", nil, nil, nil
+	o.Conditions, o.NominatedNodeName, o.ResourceClaimStatuses, o.ExtendedResourceClaimStatus,
+		o.NodeAllocatableResourceClaimStatuses = nil, "", nil, nil, nil
 	return &o
 }
 
@@ -96,8 +98,8 @@ func condition(s *v1.PodStatus, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// patch is the strategic merge patch of a pod's status that makes what was told what is to be told. It holds nothing that others write,
-// and it is for the object of this UID only.
+// patch is the strategic merge patch of a pod's status that makes what was told what is to be told. It holds nothing
+// that others write, and it is for the object of this UID only.
 func patch(api *v1.Pod, was, now *v1.PodStatus) ([]byte, error) {
 	status, err := apiclient.Difference(was, now)
 	if err != nil {
@@ -147,14 +149,15 @@ func urgent(was, now *v1.PodStatus) urgency {
 	return detail
 }
 
-// onlyStarts reports whether a status differs only in how far a pod has come of which nothing has begun to run: that it has a sandbox with
-// an address, and what its containers are to be.
+// onlyStarts reports whether a status differs only in how far a pod has come of which nothing has begun to run: that it
+// has a sandbox with an address, and what its containers are to be.
 func onlyStarts(was, now *v1.PodStatus, equal conversion.Equalities) bool {
 	if !starting(was) || !starting(now) {
 		return false
 	}
 	o := *now
-	o.PodIP, o.PodIPs, o.InitContainerStatuses, o.ContainerStatuses = was.PodIP, was.PodIPs, was.InitContainerStatuses, was.ContainerStatuses
+	o.PodIP, o.PodIPs, o.InitContainerStatuses, o.ContainerStatuses = was.PodIP, was.PodIPs, was.InitContainerStatuses,
+		was.ContainerStatuses
 	o.Conditions = slices.Clone(now.Conditions)
 	for i := range o.Conditions {
 		if c := &o.Conditions[i]; c.Type == v1.PodReadyToStartContainers {
@@ -171,7 +174,8 @@ func starting(s *v1.PodStatus) bool {
 	all := states(s)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(c v1.ContainerStatus) bool {
 		w := c.State.Waiting
-		return w == nil || w.Reason != string(pod.ReasonContainerCreating) && w.Reason != string(pod.ReasonPodInitializing) || w.Message != "" || c.RestartCount > 0
+		return w == nil || w.Reason != string(pod.ReasonContainerCreating) &&
+			w.Reason != string(pod.ReasonPodInitializing) || w.Message != "" || c.RestartCount > 0
 	})
 }
 
@@ -196,7 +200,8 @@ func ready(s *v1.PodStatus) bool {
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// ofMirror is a static pod's status as its mirror pod has it: generations are those of a manifest, of which an API server knows nothing.
+// ofMirror is a static pod's status as its mirror pod has it: generations are those of a manifest, of which an API
+// server knows nothing.
 func ofMirror(s *v1.PodStatus) *v1.PodStatus {
 	o := *s
 	o.ObservedGeneration, o.Conditions = 0, slices.Clone(s.Conditions)

@@ -51,17 +51,18 @@ type history struct {
 }
 
 const (
-	// hold is how long a detail waits for more to be told with it, holdEnding that of a pod that is being deleted, whose end is what
-	// is waited for.
+	// hold is how long a detail waits for more to be told with it, holdEnding that of a pod that is being deleted,
+	// whose end is what is waited for.
 	hold       = 300 * time.Millisecond
 	holdEnding = 5 * time.Second
-	// holdStarting is, from the time on when its sandbox was ready, that of a pod that was told to be starting: mostly it runs before that
-	// time is over, which is told at once, and nobody can use its address before. Its conditions have their own times. holdWaiting is
-	// that of one that waits for its sandbox, of which nothing is worth a call but what keeps it from starting.
+	// holdStarting is, from the time on when its sandbox was ready, that of a pod that was told to be starting: mostly
+	// it runs before that time is over, which is told at once, and nobody can use its address before. Its conditions
+	// have their own times. holdWaiting is that of one that waits for its sandbox, of which nothing is worth a call but
+	// what keeps it from starting.
 	holdStarting = 3 * time.Second
 	holdWaiting  = 10 * time.Second
-	// mirrorHold is that of mirror pods, whose details no controller waits for: nodes whose static pods all start at once are those
-	// that boot.
+	// mirrorHold is that of mirror pods, whose details no controller waits for: nodes whose static pods all start at
+	// once are those that boot.
 	mirrorHold = 3 * time.Second
 )
 
@@ -71,7 +72,8 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 		return step{}
 	}
 	if over := pod.Terminal(api.Status.Phase); over != "" && over != w.status.Phase {
-		// Somebody has ended the pod; that binds, and its worker is about to say so. A mirror pod is about to be made again.
+		// Somebody has ended the pod; that binds, and its worker is about to say so. A mirror pod is about to be made
+		// again.
 		return step{}
 	}
 	was, is := told(&api.Status, w.status), tells(&api.Status, w.status)
@@ -82,7 +84,8 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 		h.differs = now
 	}
 	soon := urgent(was, is)
-	if w.gone && api.DeletionTimestamp != nil && pod.Terminal(api.Status.Phase) != "" && !h.deleted && (same || soon == detail) {
+	if w.gone && api.DeletionTimestamp != nil && pod.Terminal(api.Status.Phase) != "" && !h.deleted &&
+		(same || soon == detail) {
 		return step{action: deleteObject, urgency: terminal, due: later(now, h.backoff.Due())}
 	}
 	if same {

@@ -38,7 +38,8 @@ type PublisherConfig struct {
 	Cache    *Cache
 	Statuses Statuses
 	Refusals Refusals
-	// Reached is received from when the API server has recovered: what failed by its fault is tried soon (apiclient.Client.Recovered).
+	// Reached is received from when the API server has recovered: what failed by its fault is tried soon
+	// (apiclient.Client.Recovered).
 	Reached <-chan struct{}
 	Log     logr.Logger
 }
@@ -82,8 +83,8 @@ func NewPublisher(c PublisherConfig) *Publisher {
 		refused: map[types.UID]pod.Refusal{}, results: make(chan result)}
 }
 
-// callsAtOnce is how many calls are under way at most: one slow answer must not hold up all, and a server that comes back must not be
-// met by everybody at once.
+// callsAtOnce is how many calls are under way at most: one slow answer must not hold up all, and a server that comes
+// back must not be met by everybody at once.
 const callsAtOnce = 10
 
 // Run tells what there is to tell until ctx ends. What the API server doesn't take is tried again. The error is nil.
@@ -211,13 +212,14 @@ func (p *Publisher) word(api *v1.Pod) word {
 		return word{status: &entry.Pod.Status, gone: entry.Report.Gone}
 	}
 	if r, refused := p.refused[uid]; refused {
-		return word{status: &v1.PodStatus{Phase: v1.PodFailed, Reason: string(r.Reason), Message: r.Message}, gone: true}
+		return word{status: &v1.PodStatus{Phase: v1.PodFailed, Reason: string(r.Reason), Message: r.Message},
+			gone: true}
 	}
 	return word{}
 }
 
-// begin begins the calls that are due, the most urgent first, as far as they may be under way at once. It returns when the next one is
-// due; zero if none is, or the end of a call is waited for.
+// begin begins the calls that are due, the most urgent first, as far as they may be under way at once. It returns when
+// the next one is due; zero if none is, or the end of a call is waited for.
 func (p *Publisher) begin(ctx context.Context, calls *sync.WaitGroup) (next time.Time) {
 	now := time.Now()
 	var due []types.UID
@@ -291,7 +293,8 @@ func (p *Publisher) take(r result) {
 		}
 		if text := r.err.Error(); text != s.said && !apiclient.Unusable(r.err) {
 			s.said = text
-			p.conf.Log.Error(r.err, "The API server doesn't know how a pod is", "pod", klog.KObj(r.api), "podUID", r.uid, "failures", s.backoff.Failures())
+			p.conf.Log.Error(r.err, "The API server doesn't know how a pod is", "pod", klog.KObj(r.api),
+				"podUID", r.uid, "failures", s.backoff.Failures())
 		}
 	}
 }

@@ -28,8 +28,8 @@ func Draw(t *rapid.T, label string) *v1beta1.KubeletConfiguration {
 	return c
 }
 
-// SparesHost returns an error for settings by which an agent moves all processes of the host (systemCgroups): a test may only have them
-// moved in a PID namespace of its own, in which no others can be seen.
+// SparesHost returns an error for settings by which an agent moves all processes of the host (systemCgroups): a test
+// may only have them moved in a PID namespace of its own, in which no others can be seen.
 func SparesHost(settings string) error {
 	if strings.Contains(settings, "systemCgroups") && os.Getpid() != 1 {
 		return errors.New("systemCgroups would move all processes of this host: run the test in a PID namespace of its own")
@@ -39,9 +39,12 @@ func SparesHost(settings string) error {
 
 // texts are those that YAML is likely to take for something else.
 var texts = []string{
-	"", " ", "yes", "no", "on", "y", "true", "null", "~", "<<", "=", "-", "- a", "a: b", "a #b", "#", "?", "[", "{}", "@", "`", "%", "&a", "*a", "!a", "|", ">",
-	"1", "0x10", "010", "0o7", "1_000", "1e3", ".5", ".nan", "-.inf", "1:20", "2026-01-31", "2026-01-31T12:00:00Z", "\"", "'", "\\", "a\nb", "\n", "a\n", " a ", "\ta",
-	"a\rb", "\x00", "\x7f", "\u0085", "\u00a0", "\u2028", "\ufeff", "\ufffe", "\U000e0001", "\u202e", "€", "😀", "<&>", "---", "...", "a]b", "a[0]", "a.b",
+	"", " ", "yes", "no", "on", "y", "true", "null", "~", "<<", "=", "-", "- a", "a: b", "a #b", "#", "?", "[", "{}",
+	"@", "`", "%", "&a", "*a", "!a", "|", ">",
+	"1", "0x10", "010", "0o7", "1_000", "1e3", ".5", ".nan", "-.inf", "1:20", "2026-01-31", "2026-01-31T12:00:00Z",
+	"\"", "'", "\\", "a\nb", "\n", "a\n", " a ", "\ta",
+	"a\rb", "\x00", "\x7f", "\u0085", "\u00a0", "\u2028", "\ufeff", "\ufffe", "\U000e0001", "\u202e", "€", "😀", "<&>",
+	"---", "...", "a]b", "a[0]", "a.b",
 }
 
 func text() *rapid.Generator[string] {
@@ -51,7 +54,8 @@ func text() *rapid.Generator[string] {
 // name is a text that a file may have as the key of a map.
 func name() *rapid.Generator[string] {
 	plain := rapid.StringMatching(`[a-z]{1,3}(\.[a-z]{1,3})?`)
-	return rapid.OneOf(plain, plain, rapid.SampledFrom([]string{"", "yes", "1", "null", "<<", "a b", "a: b", "€", "a]", "a[0]", "\u2028"}))
+	return rapid.OneOf(plain, plain,
+		rapid.SampledFrom([]string{"", "yes", "1", "null", "<<", "a b", "a: b", "€", "a]", "a[0]", "\u2028"}))
 }
 
 func quantity() *rapid.Generator[resource.Quantity] {
@@ -66,7 +70,8 @@ func ownForm(t *rapid.T, label string, form any) any {
 	case metav1.Duration:
 		return metav1.Duration{Duration: time.Duration(rapid.Int64().Draw(t, label))}
 	case logsapi.TimeOrMetaDuration:
-		return logsapi.TimeOrMetaDuration{Duration: metav1.Duration{Duration: time.Duration(rapid.Int64().Draw(t, label))}}
+		return logsapi.TimeOrMetaDuration{
+			Duration: metav1.Duration{Duration: time.Duration(rapid.Int64().Draw(t, label))}}
 	case resource.Quantity:
 		return quantity().Draw(t, label)
 	case resource.QuantityValue:

@@ -82,12 +82,14 @@ func parse(data []byte) (*yaml.Node, *Error) {
 		clear := yaml.Explain(*err, data)
 		return nil, &clear
 	}
-	start := fmt.Sprintf("it should start with \"apiVersion: %s\" and \"kind: %s\"", v1beta1.SchemeGroupVersion, kindName)
+	start := fmt.Sprintf("it should start with \"apiVersion: %s\" and \"kind: %s\"", v1beta1.SchemeGroupVersion,
+		kindName)
 	switch {
 	case len(docs) == 0:
 		return nil, &Error{Message: "it is empty; " + start}
 	case len(docs) > 1:
-		return nil, &Error{Line: docs[1].Line, Message: "a second document begins here; the file must hold exactly one, so that nothing in it is left out"}
+		return nil, &Error{Line: docs[1].Line,
+			Message: "a second document begins here; the file must hold exactly one, so that nothing in it is left out"}
 	case docs[0].Kind != goyaml.MappingNode:
 		return nil, &Error{Line: docs[0].Line, Message: "it is not a mapping of fields to values; " + start}
 	}
@@ -106,7 +108,8 @@ func checkType(d *Document) []Error {
 		case !d.Given(f.path):
 			errs = append(errs, Error{Path: f.path, Message: fmt.Sprintf("it is missing; it must be %q", f.want)})
 		default:
-			errs = append(errs, Error{Line: d.LineOf(f.path), Path: f.path, Message: fmt.Sprintf("%q is not known here; it must be %q", f.got, f.want)})
+			errs = append(errs, Error{Line: d.LineOf(f.path), Path: f.path,
+				Message: fmt.Sprintf("%q is not known here; it must be %q", f.got, f.want)})
 		}
 	}
 	return errs

@@ -86,7 +86,8 @@ func quotes(t reflect.Type, n *yaml.Node) string {
 	}
 	bare := yaml.Node{Kind: goyaml.ScalarNode, Value: n.Value}
 	switch tag := bare.ShortTag(); {
-	case t.Kind() == reflect.Bool && tag == "!!bool", (reflect.Zero(t).CanInt() || reflect.Zero(t).CanUint()) && tag == "!!int":
+	case t.Kind() == reflect.Bool && tag == "!!bool", (reflect.Zero(t).CanInt() || reflect.Zero(t).CanUint()) &&
+		tag == "!!int":
 		return "; leave the quotes out"
 	}
 	return ""

@@ -16,8 +16,9 @@ func apiServer() []Field {
 			Doc: "How changes of ConfigMaps and Secrets are found out: Watch (the API server sends them), Cache (asked again after a while) or Get (asked each time)."},
 		{Path: "rotateCertificates", Package: "cluster/certificates", Cluster: true,
 			Doc: "Ask the cluster for a new client certificate before the old one expires."},
-		{Path: "serverTLSBootstrap", Package: "cluster/certificates", Cluster: true, Gate: "RotateKubeletServerCertificate",
-			Doc: "Ask the cluster for the HTTPS server's certificate instead of making one. Somebody has to approve it."},
+		{Path: "serverTLSBootstrap", Package: "cluster/certificates", Cluster: true,
+			Gate: "RotateKubeletServerCertificate",
+			Doc:  "Ask the cluster for the HTTPS server's certificate instead of making one. Somebody has to approve it."},
 	}
 }
 
@@ -31,8 +32,9 @@ func node() []Field {
 			Doc: "By what name the cloud provider knows this machine."},
 		{Path: "nodeStatusUpdateFrequency", Package: "agent/cluster", Cluster: true,
 			Doc: "How often the runtime is asked how it is, and the node's status computed. It is sent if it changed, and at once when something is known to have changed."},
-		{Path: "nodeStatusReportFrequency", Package: "cluster/nodeobject", Cluster: true, Default: "5m; that of nodeStatusUpdateFrequency, if it is set",
-			Doc: "How often the node's status is sent although it didn't change."},
+		{Path: "nodeStatusReportFrequency", Package: "cluster/nodeobject", Cluster: true,
+			Default: "5m; that of nodeStatusUpdateFrequency, if it is set",
+			Doc:     "How often the node's status is sent although it didn't change."},
 		{Path: "nodeStatusMaxImages", Package: "cluster/nodeobject", Cluster: true,
 			Doc: "How many images the node's status names at most; -1 for all."},
 		{Path: "nodeLeaseDurationSeconds", Package: "cluster/nodeobject", Cluster: true,

@@ -37,7 +37,8 @@ type Field struct {
 	// Embedded says that only the embedded runtime knows what to do with it: with
 	// containerRuntimeEndpoint it has no effect.
 	Embedded bool
-	// Cluster says that it is about what is asked of an API server, or said to it: without --kubeconfig it has no effect.
+	// Cluster says that it is about what is asked of an API server, or said to it: without --kubeconfig it has no
+	// effect.
 	Cluster bool
 	// Live says that a reload changes it, without a restart of the agent.
 	Live bool

@@ -26,7 +26,8 @@ func shutdown() []Field {
 			Doc: "How long the shutdown of the node is held up for its pods to end, in all; 0s for not at all."},
 		{Path: "shutdownGracePeriodCriticalPods", Why: noShutdown, Gate: "GracefulNodeShutdown",
 			Doc: "How much of shutdownGracePeriod, at its end, is for critical pods. It can't be more than that."},
-		{Path: "shutdownGracePeriodByPodPriority", Why: noShutdown, Gate: "GracefulNodeShutdownBasedOnPodPriority", Default: "none",
-			Doc: "How long pods have to end when the node shuts down, by their priority and the next lower ones: a list of priority and shutdownGracePeriodSeconds. It stands in for the two above, which mustn't be set then."},
+		{Path: "shutdownGracePeriodByPodPriority", Why: noShutdown, Gate: "GracefulNodeShutdownBasedOnPodPriority",
+			Default: "none",
+			Doc:     "How long pods have to end when the node shuts down, by their priority and the next lower ones: a list of priority and shutdownGracePeriodSeconds. It stands in for the two above, which mustn't be set then."},
 	}
 }

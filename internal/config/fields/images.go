@@ -4,10 +4,12 @@ const gateSecretImages = "KubeletEnsureSecretPulledImages"
 
 func images() []Field {
 	return []Field{
-		{Path: "serializeImagePulls", Package: "image/pull", Live: true, Default: "true; false if maxParallelImagePulls is more than 1",
-			Doc: "Pull one image after the other."},
-		{Path: "maxParallelImagePulls", Package: "image/pull", Live: true, Default: "no limit, if serializeImagePulls is false",
-			Doc: "How many images may be pulled at the same time, at least 1. More than 1 needs serializeImagePulls: false."},
+		{Path: "serializeImagePulls", Package: "image/pull", Live: true,
+			Default: "true; false if maxParallelImagePulls is more than 1",
+			Doc:     "Pull one image after the other."},
+		{Path: "maxParallelImagePulls", Package: "image/pull", Live: true,
+			Default: "no limit, if serializeImagePulls is false",
+			Doc:     "How many images may be pulled at the same time, at least 1. More than 1 needs serializeImagePulls: false."},
 		{Path: "registryPullQPS", Package: "image/pull", Live: true,
 			Doc: "How many pulls may begin in a second, on average; 0 for any number."},
 		{Path: "registryBurst", Package: "image/pull", Live: true,

@@ -30,9 +30,11 @@ func logging() []Field {
 			Doc: "How long messages may wait in a buffer before they are written: a duration, or a number of nanoseconds."},
 		{Path: "logging.options.text.splitStream", Package: "kit/logging",
 			Doc: "With the format text: write errors to stderr and the rest to stdout."},
-		{Path: "logging.options.text.infoBufferSize", Package: "kit/logging", Gate: gateLogOptions, Doc: "With the format text: " + buffer},
+		{Path: "logging.options.text.infoBufferSize", Package: "kit/logging", Gate: gateLogOptions,
+			Doc: "With the format text: " + buffer},
 		{Path: "logging.options.json.splitStream", Package: "kit/logging",
 			Doc: "With the format json: write errors to stderr and the rest to stdout."},
-		{Path: "logging.options.json.infoBufferSize", Package: "kit/logging", Gate: gateLogOptions, Doc: "With the format json: " + buffer},
+		{Path: "logging.options.json.infoBufferSize", Package: "kit/logging", Gate: gateLogOptions,
+			Doc: "With the format json: " + buffer},
 	}
 }

@@ -48,7 +48,8 @@ func Entries(setDefaults func(*v1beta1.KubeletConfiguration)) []Entry {
 
 // Select keeps the entries at or below the paths: "logging" is all of logging, an element
 // of a list or map ("evictionHard[memory.available]") its field, and the beginning of paths
-// ("imageGC") all that begin so. No paths are all entries. A path that is no field's is an error, with what may have been meant.
+// ("imageGC") all that begin so. No paths are all entries. A path that is no field's is an error, with what may have
+// been meant.
 func Select(all []Entry, paths ...string) ([]Entry, error) {
 	if len(paths) == 0 {
 		return all, nil

@@ -25,7 +25,8 @@ func Markdown(w io.Writer, entries []Entry) error {
 			does += " Feature gate: " + e.Field.Gate + "."
 		}
 		does = strings.TrimSpace(does + " " + e.departs())
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", e.Field.Path, e.Type, cell(e.Default), cell(e.Field.Doc), cell(does))
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", e.Field.Path, e.Type, cell(e.Default), cell(e.Field.Doc),
+			cell(does))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -67,7 +68,8 @@ func JSON(w io.Writer, entries []Entry) error {
 	for _, e := range entries {
 		f := &e.Field
 		o := object{Path: f.Path, Topic: e.Topic, Type: e.Type, Default: e.Default, Doc: f.Doc, Effect: effectFull,
-			Departs: f.Departs, FeatureGate: f.Gate, EmbeddedOnly: f.Embedded, ClusterOnly: f.Cluster, Reload: f.Live, Package: f.Package}
+			Departs: f.Departs, FeatureGate: f.Gate, EmbeddedOnly: f.Embedded, ClusterOnly: f.Cluster, Reload: f.Live,
+			Package: f.Package}
 		switch {
 		case !f.Acts():
 			o.Effect, o.Why = effectNone, f.Why

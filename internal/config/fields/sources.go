@@ -3,8 +3,10 @@ package fields
 // file is what the file says of itself, and what changes the meaning of the rest.
 func file() []Field {
 	return []Field{
-		{Path: "apiVersion", Package: "config", Default: "none, it must be there", Doc: "The version of the format: always kubelet.config.k8s.io/v1beta1."},
-		{Path: "kind", Package: "config", Default: "none, it must be there", Doc: "The kind of document: always KubeletConfiguration."},
+		{Path: "apiVersion", Package: "config", Default: "none, it must be there",
+			Doc: "The version of the format: always kubelet.config.k8s.io/v1beta1."},
+		{Path: "kind", Package: "config", Default: "none, it must be there",
+			Doc: "The kind of document: always KubeletConfiguration."},
 		{Path: "featureGates", Package: "config",
 			Doc:     "Switches features on or off, by the kubelet's names (AllAlpha and AllBeta switch all of a stage). A name that isn't known is an error, and so is changing one that is locked.",
 			Default: "every feature as its stage has it: beta mostly on, alpha off"},

@@ -91,7 +91,8 @@ func (c *checker) nodeLabels(given map[string]string) {
 	}
 	if len(reserved) > 0 {
 		c.add(flag, "a kubelet may not set %s: of the labels in kubernetes.io and k8s.io it may set those in %s, and %s",
-			strings.Join(reserved, ", "), strings.Join(apis.KubeletLabelNamespaces(), " and "), strings.Join(apis.KubeletLabels(), ", "))
+			strings.Join(reserved, ", "), strings.Join(apis.KubeletLabelNamespaces(), " and "),
+			strings.Join(apis.KubeletLabels(), ", "))
 	}
 }
 
@@ -119,10 +120,13 @@ func (c *checker) credentialProviders(v *Values) {
 // deckhands are the flags the kubelet doesn't have.
 func (c *checker) deckhands(v *Values) {
 	if n := v.JournalBytes; n != 0 && (n < MinJournalBytes || n > MaxJournalBytes) {
-		c.add("journal-bytes", "%d is neither 0, for no journal, nor in the range from %d (4 KiB) to %d (64 MiB)", n, MinJournalBytes, MaxJournalBytes)
+		c.add("journal-bytes", "%d is neither 0, for no journal, nor in the range from %d (4 KiB) to %d (64 MiB)", n,
+			MinJournalBytes, MaxJournalBytes)
 	}
 	if !validInterface(v.EmbeddedBridge) {
-		c.add("embedded-bridge", "%q isn't a valid name for a network interface: 1 to 15 visible ASCII letters without / and :", v.EmbeddedBridge)
+		c.add("embedded-bridge",
+			"%q isn't a valid name for a network interface: 1 to 15 visible ASCII letters without / and :",
+			v.EmbeddedBridge)
 	}
 }
 

@@ -66,7 +66,8 @@ func (s *Set) allTables(rootDir string) []table {
 		{title: "Container runtime and images", usage: withRemarks, rows: containers(v)},
 		{title: "Logging", usage: withRemarks, rows: logs()},
 		{title: "This process", usage: withRemarks, rows: process(v, rootDir)},
-		{title: "Deprecated: the configuration file has a field for each", sorted: true, usage: fieldFirst, rows: inFile()},
+		{title: "Deprecated: the configuration file has a field for each", sorted: true, usage: fieldFirst,
+			rows: inFile()},
 		{title: "Accepted without effect", sorted: true, usage: plain, rows: withoutEffect()},
 	}
 }

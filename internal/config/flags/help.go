@@ -76,8 +76,8 @@ func writeFlag(b *strings.Builder, f *pflag.Flag, width int) {
 	}
 }
 
-// DefaultText names the default that holds: in a cluster and, where that differs, without a kubeconfig. It is empty where that
-// goes without saying, and else follows the flag's usage.
+// DefaultText names the default that holds: in a cluster and, where that differs, without a kubeconfig. It is empty
+// where that goes without saying, and else follows the flag's usage.
 func DefaultText(f *pflag.Flag) string {
 	if alone := f.Annotations[standaloneDefault]; len(alone) > 0 {
 		return fmt.Sprintf(" (default %s; without --kubeconfig %s)", f.DefValue, alone[0])

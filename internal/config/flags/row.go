@@ -28,7 +28,8 @@ type table struct {
 // row is one flag.
 type row struct {
 	name, short string
-	// def is the default that holds, as it would be typed; empty for the type's zero. A test compares it with that of the field.
+	// def is the default that holds, as it would be typed; empty for the type's zero. A test compares it with that of
+	// the field.
 	def string
 	// alone is the default where no kubeconfig is given, if that is another one (config.Config.Standalone).
 	alone string

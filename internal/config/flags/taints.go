@@ -27,7 +27,9 @@ func (t taintsValue) Set(text string) error {
 	var errs []error
 	for spec := range strings.SplitSeq(text, ",") {
 		taint, err := parseTaint(spec)
-		if err == nil && slices.ContainsFunc(taints, func(o v1.Taint) bool { return o.Key == taint.Key && o.Effect == taint.Effect }) {
+		if err == nil && slices.ContainsFunc(taints, func(o v1.Taint) bool {
+			return o.Key == taint.Key && o.Effect == taint.Effect
+		}) {
 			err = fmt.Errorf("%q: there is a taint with this key and effect already", spec)
 		}
 		if err != nil {
@@ -54,7 +56,8 @@ func (taintsValue) Type() string { return "[]v1.Taint" }
 
 func parseTaint(spec string) (v1.Taint, error) {
 	if strings.HasSuffix(spec, "-") {
-		return v1.Taint{}, fmt.Errorf("%q: a - at the end takes a taint away, and a node that registers has none yet", spec)
+		return v1.Taint{}, fmt.Errorf("%q: a - at the end takes a taint away, and a node that registers has none yet",
+			spec)
 	}
 	pair, effect, ok := strings.Cut(spec, ":")
 	if !ok || strings.Contains(effect, ":") {
@@ -72,6 +75,7 @@ func parseTaint(spec string) (v1.Taint, error) {
 	case v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute:
 		return taint, nil
 	default:
-		return v1.Taint{}, fmt.Errorf("%q: the effect must be NoSchedule, PreferNoSchedule or NoExecute, not %q", spec, effect)
+		return v1.Taint{}, fmt.Errorf("%q: the effect must be NoSchedule, PreferNoSchedule or NoExecute, not %q", spec,
+			effect)
 	}
 }

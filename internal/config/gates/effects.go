@@ -19,7 +19,8 @@ func effects() []effectGroup {
 		{Switched, "protection and throttling of memory on cgroup v2", MemoryQoS},
 		{Switched, "memory that is kept from pods of lower QoS classes (qosReserved)", QOSReserved},
 		{Switched, "in a cluster, static pods that refer to objects of the API are refused; alone, manifests define those as well", PreventStaticPodAPIReferences},
-		{Switched, "containers that crash are restarted after 1s, doubling to 60s, instead of 10s to 300s", ReduceDefaultCrashLoopBackOffDecay},
+		{Switched, "containers that crash are restarted after 1s, doubling to 60s, instead of 10s to 300s",
+			ReduceDefaultCrashLoopBackOffDecay},
 		{Switched, "statuses of pods say which of their devices are healthy", ResourceHealthStatus},
 	}, always(), never(), elsewhere())
 }
@@ -38,7 +39,8 @@ func always() []effectGroup {
 		{AlwaysOn, "the runtime's events are listened to, if it has any", "EventedPLEG"},
 		{AlwaysOn, "exec probes end at their timeout", "ExecProbeTimeout"},
 		{AlwaysOn, "pods may set their host name as a whole", "HostnameOverride"},
-		{AlwaysOn, "streams may be spoken over WebSocket in version 5, and port-forward in a tunnel", "ExtendWebSocketsToKubelet"},
+		{AlwaysOn, "streams may be spoken over WebSocket in version 5, and port-forward in a tunnel",
+			"ExtendWebSocketsToKubelet"},
 		{AlwaysOn, "imageMaximumGCAge counts", "ImageMaximumGCAge"},
 		{AlwaysOn, "volumes may be images", "ImageVolume"},
 		{AlwaysOn, "pods are resized in place", "InPlacePodVerticalScaling InPlacePodLevelResourcesVerticalScaling"},
@@ -48,9 +50,11 @@ func always() []effectGroup {
 		{AlwaysOn, "the socket of pod resources tells of one pod, too", "KubeletPodResourcesGet"},
 		{AlwaysOn, "the socket of pod resources lists no pods that have ended", "KubeletPodResourcesListUseActivePods"},
 		{AlwaysOn, "statistics say how long was waited for CPU, memory and disk, where the kernel has that for control groups (PSI)", "KubeletPSI"},
-		{AlwaysOn, "rights to pods, healthz and configz of a node suffice for what they name", "KubeletFineGrainedAuthz"},
+		{AlwaysOn, "rights to pods, healthz and configz of a node suffice for what they name",
+			"KubeletFineGrainedAuthz"},
 		{AlwaysOn, "what containers write doesn't count as space that images take", "KubeletSeparateDiskGC"},
-		{AlwaysOn, "project quotas measure what pods with user namespaces use on disk, where the file system has them", "LocalStorageCapacityIsolationFSQuotaMonitoring"},
+		{AlwaysOn, "project quotas measure what pods with user namespaces use on disk, where the file system has them",
+			"LocalStorageCapacityIsolationFSQuotaMonitoring"},
 		{AlwaysOn, "the log can be written as JSON", "LoggingBetaOptions"},
 		{AlwaysOn, "the node's status declares what this build has of what pods may need", "NodeDeclaredFeatures"},
 		{AlwaysOn, "enableSystemLogQuery counts", "NodeLogQuery"},
@@ -97,14 +101,17 @@ func never() []effectGroup {
 		{NeverOn, "it has no volumes that take a driver or an API server", `
 			CSIServiceAccountTokenSecrets CSIVolumeHealth ClusterTrustBundleProjection GitRepoVolumeDriver
 			MutableCSINodeAllocatableCount PodCertificateRequest RecoverVolumeExpansionFailure`},
-		{NeverOn, "it gives volumes no SELinux labels", "SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod"},
+		{NeverOn, "it gives volumes no SELinux labels",
+			"SELinuxChangePolicy SELinuxMount SELinuxMountReadWriteOncePod"},
 		{NeverOn, "the status doesn't say which version of an image a volume is", "ImageVolumeWithDigest"},
 		{NeverOn, "it talks to no API server", `
 			AtomicFIFO ClientsAllowCARotation ClientsAllowCBOR ClientsAllowTLSCacheGC ClientsPreferCBOR InOrderInformers
 			InOrderInformersBatchProcess InformerResourceVersion KubeletRegistrationGetOnExistsOnly
 			KubeletServiceAccountTokenForCredentialProviders UnlockWhileProcessingFIFO WatchListClient`},
-		{NeverOn, "it doesn't hold up the node's shutdown", "GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority"},
-		{NeverOn, "it reads control groups itself, whatever the runtime could tell of them", "PodAndContainerStatsFromCRI"},
+		{NeverOn, "it doesn't hold up the node's shutdown",
+			"GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority"},
+		{NeverOn, "it reads control groups itself, whatever the runtime could tell of them",
+			"PodAndContainerStatsFromCRI"},
 		{NeverOn, "a container's grace period isn't overwritten", "AllowOverwriteTerminationGracePeriodSeconds"},
 		{NeverOn, "a restart of the agent changes no container's status", "ChangeContainerStatusOnKubeletRestart"},
 		{NeverOn, "it lists what the runtime has by single answers", "CRIListStreaming"},

@@ -19,7 +19,9 @@ func (s Set) NotActedOn() []Note {
 		case !st.Given:
 		case st.Name == AllAlpha || st.Name == AllBeta:
 			if changed, inVain := s.switched(st.Name); inVain > 0 {
-				notes = append(notes, Note{st.Name, fmt.Sprintf("%d of the %d gates that it turns %s change nothing in this build", inVain, changed, onOff(st.On))})
+				notes = append(notes, Note{st.Name,
+					fmt.Sprintf("%d of the %d gates that it turns %s change nothing in this build", inVain, changed,
+						onOff(st.On))})
 			}
 		case !st.follows(st.On):
 			notes = append(notes, Note{st.Name, st.why()})
@@ -62,7 +64,8 @@ func (s Set) Retiring() []Note {
 	var notes []Note
 	for i := range s.states {
 		if st := &s.states[i]; st.Given && (st.Stage == GA || st.Stage == Deprecated) {
-			notes = append(notes, Note{st.Name, fmt.Sprintf("the gate is %s, and a later release will refuse it as unknown: leave it out", st.Stage)})
+			notes = append(notes, Note{st.Name,
+				fmt.Sprintf("the gate is %s, and a later release will refuse it as unknown: leave it out", st.Stage)})
 		}
 	}
 	return notes

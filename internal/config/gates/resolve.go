@@ -34,7 +34,9 @@ func (s Set) Enabled(name string) bool {
 func (s Set) All() []State { return slices.Clone(s.states) }
 
 func (s Set) find(name string) *State {
-	i, ok := slices.BinarySearchFunc(s.states, name, func(st State, name string) int { return strings.Compare(st.Name, name) })
+	i, ok := slices.BinarySearchFunc(s.states, name, func(st State, name string) int {
+		return strings.Compare(st.Name, name)
+	})
 	if !ok {
 		return nil
 	}
@@ -76,7 +78,9 @@ func Resolve(wanted map[string]bool) (Set, []Problem) {
 			}
 			problems = append(problems, Problem{name, message})
 		case st.Locked && st.On != st.Default:
-			problems = append(problems, Problem{name, fmt.Sprintf("can't be %t: the gate is %s and locked to %t; leave it out", st.On, st.Stage, st.Default)})
+			problems = append(problems,
+				Problem{name, fmt.Sprintf("can't be %t: the gate is %s and locked to %t; leave it out", st.On, st.Stage,
+					st.Default)})
 			st.On = st.Default
 		}
 	}
@@ -119,7 +123,8 @@ func (s Set) unmet() []Problem {
 		for _, name := range st.Needs {
 			if need := s.find(name); !need.On {
 				problems = append(problems, Problem{s.culprit(st, need), fmt.Sprintf(
-					"%s (%s) needs %s (%s): have both on, or both off", st.Name, s.because(st), need.Name, s.because(need))})
+					"%s (%s) needs %s (%s): have both on, or both off", st.Name, s.because(st), need.Name,
+					s.because(need))})
 			}
 		}
 	}

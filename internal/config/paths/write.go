@@ -94,7 +94,8 @@ func yamlScalar(scalar json.RawMessage) string {
 
 // yamlText is text on one line, in quotes where it needs them.
 func yamlText(text string) string {
-	n := yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.ToValidUTF8(text, "\uFFFD"), Style: yaml.DoubleQuotedStyle}
+	n := yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.ToValidUTF8(text, "\uFFFD"),
+		Style: yaml.DoubleQuotedStyle}
 	var value any = &n
 	if !strings.ContainsFunc(n.Value, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		value = n.Value // the library knows best what needs quotes: "yes", "1:20"

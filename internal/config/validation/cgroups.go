@@ -39,7 +39,8 @@ func (k *check) cgroups() {
 		}
 	}
 	if k.SystemCgroups != "" && k.CgroupRoot == "" {
-		k.required(at("cgroupRoot"), at("systemCgroups"), `it is needed beside systemCgroups; "/" is the host's own root`)
+		k.required(at("cgroupRoot"), at("systemCgroups"),
+			`it is needed beside systemCgroups; "/" is the host's own root`)
 	}
 }
 
@@ -48,7 +49,8 @@ func (k *check) allocatable() {
 	list := k.EnforceNodeAllocatable
 	for i, what := range list {
 		path := at("enforceNodeAllocatable").Index(i)
-		oneOf(k, path, what, enforceNone, EnforcePods, EnforceSystem, EnforceSystemCompressible, EnforceKube, EnforceKubeCompressible)
+		oneOf(k, path, what, enforceNone, EnforcePods, EnforceSystem, EnforceSystemCompressible, EnforceKube,
+			EnforceKubeCompressible)
 		if slices.Contains(list[:i], what) {
 			k.duplicate(path, what)
 		}
@@ -63,7 +65,8 @@ func (k *check) allocatable() {
 	k.enforcedCgroup("kubeReservedCgroup", k.KubeReservedCgroup, EnforceKube, EnforceKubeCompressible)
 	enforced := func(what string) bool { return what != enforceNone }
 	if !*k.CgroupsPerQOS && slices.ContainsFunc(list, enforced) {
-		k.invalid(at("cgroupsPerQOS"), false, "must be true, or enforceNodeAllocatable must be [none]: it is enforced through the cgroups of QoS classes")
+		k.invalid(at("cgroupsPerQOS"), false,
+			"must be true, or enforceNodeAllocatable must be [none]: it is enforced through the cgroups of QoS classes")
 	}
 }
 

@@ -24,10 +24,13 @@ func signals() []string {
 // eviction checks when pods have to go.
 func (k *check) eviction() {
 	k.notNegative(at("evictionPressureTransitionPeriod"), k.EvictionPressureTransitionPeriod.Duration)
-	k.signalled(at("evictionHard"), k.EvictionHard, func(path *field.Path, _, value string) { k.threshold(path, value) })
+	k.signalled(at("evictionHard"), k.EvictionHard, func(path *field.Path, _, value string) {
+		k.threshold(path, value)
+	})
 	k.signalled(at("evictionSoft"), k.EvictionSoft, func(path *field.Path, signal, value string) {
 		if k.threshold(path, value) && k.EvictionSoftGracePeriod[signal] == "" {
-			k.required(at("evictionSoftGracePeriod").Key(signal), path, `it is needed beside its evictionSoft: how long the node may stay below that threshold, such as "1m30s"`)
+			k.required(at("evictionSoftGracePeriod").Key(signal), path,
+				`it is needed beside its evictionSoft: how long the node may stay below that threshold, such as "1m30s"`)
 		}
 	})
 	// One without a threshold does no harm; drop-ins may leave it behind.

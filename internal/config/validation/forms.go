@@ -48,7 +48,8 @@ func isDomain(name string) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '-' && r != '_'
 	}
 	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > validation.DNS1123LabelMaxLength || label[0] == '-' || strings.ContainsFunc(label, odd) {
+		if label == "" || len(label) > validation.DNS1123LabelMaxLength || label[0] == '-' ||
+			strings.ContainsFunc(label, odd) {
 			return false
 		}
 	}
@@ -74,7 +75,8 @@ func isNamespaced(name string, prefix bool) bool {
 	return name == "kernel.sem" || prefix && strings.HasPrefix(name, "kernel.sem")
 }
 
-// isCollector reports whether endpoint is the address of a collector of traces, by the names of gRPC (github.com/grpc/grpc/blob/master/doc/naming.md).
+// isCollector reports whether endpoint is the address of a collector of traces, by the names of gRPC
+// (github.com/grpc/grpc/blob/master/doc/naming.md).
 func isCollector(endpoint string) bool {
 	if !strings.Contains(endpoint, "//") {
 		endpoint = "dns://" + endpoint

@@ -20,7 +20,8 @@ func (k *check) host() {
 	k.markBit("iptablesMasqueradeBit", *k.IPTablesMasqueradeBit)
 	k.markBit("iptablesDropBit", *k.IPTablesDropBit)
 	if dir := k.VolumePluginDir; !path.IsAbs(dir) || strings.ContainsRune(dir, 0) {
-		k.invalid(at("volumePluginDir"), dir, `must be the full path of a directory such as "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"`)
+		k.invalid(at("volumePluginDir"), dir,
+			`must be the full path of a directory such as "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/"`)
 	}
 }
 
@@ -33,16 +34,19 @@ func (k *check) markBit(name string, bit int32) {
 // observing checks metrics and traces.
 func (k *check) observing() {
 	if v := k.ShowHiddenMetricsForVersion; v != "" && v != previousMinor {
-		k.invalid(at("showHiddenMetricsForVersion"), v, fmt.Sprintf("must be %q, the previous minor version, or left out", previousMinor))
+		k.invalid(at("showHiddenMetricsForVersion"), v,
+			fmt.Sprintf("must be %q, the previous minor version, or left out", previousMinor))
 	}
 	t := k.Tracing
 	if t == nil {
 		return
 	}
 	if r := t.SamplingRatePerMillion; r != nil && (*r < 0 || *r > maxSamplingRate) {
-		k.invalid(at("tracing", "samplingRatePerMillion"), *r, fmt.Sprintf("must be from 0 (none of its own) to %d", maxSamplingRate))
+		k.invalid(at("tracing", "samplingRatePerMillion"), *r,
+			fmt.Sprintf("must be from 0 (none of its own) to %d", maxSamplingRate))
 	}
 	if e := t.Endpoint; e != nil && !isCollector(*e) {
-		k.invalid(at("tracing", "endpoint"), *e, `must be the address of a gRPC collector such as "localhost:4317", or dns://, unix:// or unix-abstract: with one`)
+		k.invalid(at("tracing", "endpoint"), *e,
+			`must be the address of a gRPC collector such as "localhost:4317", or dns://, unix:// or unix-abstract: with one`)
 	}
 }

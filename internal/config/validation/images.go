@@ -38,7 +38,8 @@ func (k *check) imageUsage() {
 	case low < 0 || low > 100:
 		k.invalid(lowAt, low, "must be from 0 to 100")
 	case low >= high:
-		k.addBeside(highAt, field.Invalid(lowAt, low, fmt.Sprintf("must be less than imageGCHighThresholdPercent (%d); set this one too, if it isn't", high)))
+		k.addBeside(highAt, field.Invalid(lowAt, low,
+			fmt.Sprintf("must be less than imageGCHighThresholdPercent (%d); set this one too, if it isn't", high)))
 	}
 }
 
@@ -51,7 +52,8 @@ func (k *check) imageAges() {
 	case most < 0:
 		k.invalid(at("imageMaximumGCAge"), most.String(), "must be 0 (no limit) or more")
 	case most > 0 && most <= least:
-		k.invalid(at("imageMaximumGCAge"), most.String(), fmt.Sprintf("must be more than imageMinimumGCAge (%s), or 0 for no limit", least))
+		k.invalid(at("imageMaximumGCAge"), most.String(),
+			fmt.Sprintf("must be more than imageMinimumGCAge (%s), or 0 for no limit", least))
 	}
 }
 
@@ -60,13 +62,15 @@ func (k *check) imageAges() {
 func (k *check) imageUse() {
 	path := at("imagePullCredentialsVerificationPolicy")
 	policy := k.ImagePullCredentialsVerificationPolicy
-	oneOf(k, path, policy, v1beta1.NeverVerify, v1beta1.NeverVerifyPreloadedImages, v1beta1.NeverVerifyAllowlistedImages, v1beta1.AlwaysVerify)
+	oneOf(k, path, policy, v1beta1.NeverVerify, v1beta1.NeverVerifyPreloadedImages,
+		v1beta1.NeverVerifyAllowlistedImages, v1beta1.AlwaysVerify)
 	if policy != v1beta1.NeverVerifyPreloadedImages {
 		k.needsGate(path, ensureSecretPulled)
 	}
 	list := at("preloadedImagesVerificationAllowlist")
 	if len(k.PreloadedImagesVerificationAllowlist) > 0 && policy != v1beta1.NeverVerifyAllowlistedImages {
-		k.forbidden(list, fmt.Sprintf("counts only with imagePullCredentialsVerificationPolicy %s", v1beta1.NeverVerifyAllowlistedImages))
+		k.forbidden(list, fmt.Sprintf("counts only with imagePullCredentialsVerificationPolicy %s",
+			v1beta1.NeverVerifyAllowlistedImages))
 	}
 	for i, image := range k.PreloadedImagesVerificationAllowlist {
 		name := image

@@ -37,7 +37,8 @@ func (k *check) containerLogs() {
 	if _, err := ContainerLogMaxBytes(k.KubeletConfiguration); err != nil {
 		k.invalid(at("containerLogMaxSize"), k.ContainerLogMaxSize, err.Error())
 	}
-	atLeast(k, "containerLogMaxFiles", *k.ContainerLogMaxFiles, 2, "must be 2 or more: the one that is written, and one rotated")
+	atLeast(k, "containerLogMaxFiles", *k.ContainerLogMaxFiles, 2,
+		"must be 2 or more: the one that is written, and one rotated")
 	atLeast(k, "containerLogMaxWorkers", *k.ContainerLogMaxWorkers, 1, "must be 1 or more")
 	if d := k.ContainerLogMonitorInterval.Duration; d < minLogMonitorInterval {
 		k.invalid(at("containerLogMonitorInterval"), d.String(), "must be at least "+minLogMonitorInterval.String())
@@ -52,7 +53,8 @@ func (k *check) logsDir(at *field.Path, dir string) {
 		return
 	}
 	for part := range strings.SplitSeq(strings.Trim(dir, "/"), "/") {
-		if len(part) > utilvalidation.DNS1123SubdomainMaxLength || strings.ContainsFunc(part, func(r rune) bool { return r < ' ' || r > '~' }) {
+		if len(part) > utilvalidation.DNS1123SubdomainMaxLength ||
+			strings.ContainsFunc(part, func(r rune) bool { return r < ' ' || r > '~' }) {
 			k.invalid(at, dir, "must be of visible ASCII letters only")
 			return
 		}
@@ -103,7 +105,8 @@ func (k *check) vmodule(path *field.Path) {
 	}
 	for i, m := range k.Logging.VModule {
 		if strings.ContainsAny(m.FilePattern, "=,") || logging.CheckVModule(m.FilePattern+"=0") != nil {
-			k.invalid(path.Index(i).Child("filePattern"), m.FilePattern, `must be the name of a source file without ".go", or a pattern such as "image*", without = and ,`)
+			k.invalid(path.Index(i).Child("filePattern"), m.FilePattern,
+				`must be the name of a source file without ".go", or a pattern such as "image*", without = and ,`)
 		}
 		k.verbosity(path.Index(i).Child("verbosity"), m.Verbosity)
 	}

@@ -46,8 +46,10 @@ func (k *check) cpuManager() {
 	k.period("cpuManagerReconcilePeriod", k.CPUManagerReconcilePeriod.Duration)
 	policy := at("cpuManagerPolicy")
 	oneOf(k, policy, k.CPUManagerPolicy, cpuPolicyNone, cpuPolicyStatic)
-	if reserved := k.reservedSum(v1.ResourceCPU); k.CPUManagerPolicy == cpuPolicyStatic && k.ReservedSystemCPUs == "" && reserved.Sign() <= 0 {
-		k.invalid(policy, k.CPUManagerPolicy, "needs some reserved CPU: in reservedSystemCPUs, or as cpu in kubeReserved or systemReserved")
+	if reserved := k.reservedSum(v1.ResourceCPU); k.CPUManagerPolicy == cpuPolicyStatic && k.ReservedSystemCPUs == "" &&
+		reserved.Sign() <= 0 {
+		k.invalid(policy, k.CPUManagerPolicy,
+			"needs some reserved CPU: in reservedSystemCPUs, or as cpu in kubeReserved or systemReserved")
 	}
 	path := at("cpuManagerPolicyOptions")
 	if len(k.CPUManagerPolicyOptions) > 0 && k.CPUManagerPolicy == cpuPolicyNone {
@@ -58,13 +60,15 @@ func (k *check) cpuManager() {
 	for _, name := range slices.Sorted(maps.Keys(k.CPUManagerPolicyOptions)) {
 		on[name] = k.cpuOption(path, name)
 	}
-	for _, pair := range [][2]string{{fullPhysicalCPUs, acrossCores}, {acrossNUMA, acrossCores}, {byUncoreCache, acrossCores}, {byUncoreCache, acrossNUMA}} {
+	for _, pair := range [][2]string{{fullPhysicalCPUs, acrossCores}, {
+		acrossNUMA, acrossCores}, {byUncoreCache, acrossCores}, {byUncoreCache, acrossNUMA}} {
 		if on[pair[0]] && on[pair[1]] {
 			k.forbidden(path.Key(pair[0]), "can't be on together with "+pair[1])
 		}
 	}
 	if on[bySocket] && k.TopologyManagerPolicy == v1beta1.SingleNumaNodeTopologyManagerPolicy {
-		k.forbidden(path.Key(bySocket), "can't be on together with topologyManagerPolicy "+v1beta1.SingleNumaNodeTopologyManagerPolicy)
+		k.forbidden(path.Key(bySocket),
+			"can't be on together with topologyManagerPolicy "+v1beta1.SingleNumaNodeTopologyManagerPolicy)
 	}
 }
 
@@ -117,7 +121,8 @@ func (k *check) memoryManager() {
 	}
 	path := at("reservedMemory")
 	if sum.IsZero() {
-		k.required(path, at("memoryManagerPolicy"), "it is needed with memoryManagerPolicy Static: how much memory is reserved on which NUMA node")
+		k.required(path, at("memoryManagerPolicy"),
+			"it is needed with memoryManagerPolicy Static: how much memory is reserved on which NUMA node")
 		return
 	}
 	threshold := k.EvictionHard[memoryAvailable]
@@ -128,15 +133,18 @@ func (k *check) memoryManager() {
 	want := k.reservedSum(v1.ResourceMemory)
 	want.Add(q)
 	if sum.Cmp(want) != 0 {
-		k.invalid(path, sum.String(), fmt.Sprintf("must add up to %s of memory, what kubeReserved, systemReserved and evictionHard[%s] keep back together", want.String(), memoryAvailable))
+		k.invalid(path, sum.String(),
+			fmt.Sprintf("must add up to %s of memory, what kubeReserved, systemReserved and evictionHard[%s] keep back together", want.String(), memoryAvailable))
 	}
 }
 
 // topologyManager checks how CPUs, memory and devices are aligned.
 func (k *check) topologyManager() {
-	oneOf(k, at("topologyManagerPolicy"), k.TopologyManagerPolicy, v1beta1.NoneTopologyManagerPolicy, v1beta1.BestEffortTopologyManagerPolicy,
+	oneOf(k, at("topologyManagerPolicy"), k.TopologyManagerPolicy, v1beta1.NoneTopologyManagerPolicy,
+		v1beta1.BestEffortTopologyManagerPolicy,
 		v1beta1.RestrictedTopologyManagerPolicy, v1beta1.SingleNumaNodeTopologyManagerPolicy)
-	oneOf(k, at("topologyManagerScope"), k.TopologyManagerScope, v1beta1.ContainerTopologyManagerScope, v1beta1.PodTopologyManagerScope)
+	oneOf(k, at("topologyManagerScope"), k.TopologyManagerScope, v1beta1.ContainerTopologyManagerScope,
+		v1beta1.PodTopologyManagerScope)
 	if k.TopologyManagerPolicy == v1beta1.NoneTopologyManagerPolicy {
 		return // the policy takes no options, and the kubelet takes any beside it
 	}

@@ -22,7 +22,8 @@ func (k *check) apiServer() {
 	atLeast(k, "eventBurst", k.EventBurst, 0, "must be 0 or more")
 	k.mediaType()
 	oneOf(k, at("configMapAndSecretChangeDetectionStrategy"), k.ConfigMapAndSecretChangeDetectionStrategy,
-		v1beta1.GetChangeDetectionStrategy, v1beta1.TTLCacheChangeDetectionStrategy, v1beta1.WatchChangeDetectionStrategy)
+		v1beta1.GetChangeDetectionStrategy, v1beta1.TTLCacheChangeDetectionStrategy,
+		v1beta1.WatchChangeDetectionStrategy)
 }
 
 // mediaType checks contentType: no client can be made for a type that isn't one of these.
@@ -31,7 +32,8 @@ func (k *check) mediaType() {
 	if err != nil {
 		plain = k.ContentType
 	}
-	oneOf(k, at("contentType"), plain, "application/vnd.kubernetes.protobuf", "application/json", "application/yaml", "application/cbor")
+	oneOf(k, at("contentType"), plain, "application/vnd.kubernetes.protobuf", "application/json", "application/yaml",
+		"application/cbor")
 }
 
 // registration checks the taints that the node registers itself with.
@@ -44,14 +46,17 @@ func (k *check) registration() {
 	for i, t := range k.RegisterWithTaints {
 		path := at("registerWithTaints").Index(i)
 		if len(validation.IsQualifiedName(t.Key)) > 0 {
-			k.invalid(path.Child("key"), t.Key, `must be a name such as "dedicated" or "example.com/dedicated": letters, digits, -, _ and ., at most 63 after the /`)
+			k.invalid(path.Child("key"), t.Key,
+				`must be a name such as "dedicated" or "example.com/dedicated": letters, digits, -, _ and ., at most 63 after the /`)
 		}
 		if len(validation.IsValidLabelValue(t.Value)) > 0 {
-			k.invalid(path.Child("value"), t.Value, "must be empty, or at most 63 letters, digits, -, _ and ., a letter or digit first and last")
+			k.invalid(path.Child("value"), t.Value,
+				"must be empty, or at most 63 letters, digits, -, _ and ., a letter or digit first and last")
 		}
 		// The API server wants an effect, and each once for a key; without it nobody does.
 		if t.Effect != "" || *k.RegisterNode {
-			oneOf(k, path.Child("effect"), t.Effect, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute)
+			oneOf(k, path.Child("effect"), t.Effect, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule,
+				v1.TaintEffectNoExecute)
 		}
 		if t.TimeAdded != nil {
 			k.forbidden(path.Child("timeAdded"), "is set by the control plane; leave it out")

@@ -21,7 +21,8 @@ func (k *check) reservations() {
 		return
 	}
 	if !isCPUList(k.ReservedSystemCPUs) {
-		k.invalid(path, k.ReservedSystemCPUs, fmt.Sprintf(`must be a list of CPUs and ranges of them such as "0,2-3", each from 0 to %d`, maxCPUs-1))
+		k.invalid(path, k.ReservedSystemCPUs,
+			fmt.Sprintf(`must be a list of CPUs and ranges of them such as "0,2-3", each from 0 to %d`, maxCPUs-1))
 	}
 	if k.SystemReservedCgroup != "" || k.KubeReservedCgroup != "" {
 		k.forbidden(path, "can't be used together with systemReservedCgroup or kubeReservedCgroup")

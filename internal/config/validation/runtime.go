@@ -38,7 +38,8 @@ func (k *check) runtime() {
 	k.endpoint("containerRuntimeEndpoint", k.ContainerRuntimeEndpoint)
 	k.endpoint("imageServiceEndpoint", k.ImageServiceEndpoint)
 	if k.ImageServiceEndpoint != "" && k.ContainerRuntimeEndpoint == "" {
-		k.forbidden(at("imageServiceEndpoint"), "the embedded runtime serves its own images: set containerRuntimeEndpoint too, or neither")
+		k.forbidden(at("imageServiceEndpoint"),
+			"the embedded runtime serves its own images: set containerRuntimeEndpoint too, or neither")
 	}
 	k.positive(at("runtimeRequestTimeout"), k.RuntimeRequestTimeout.Duration)
 	oneOf(k, at("hairpinMode"), k.HairpinMode, v1beta1.PromiscuousBridge, v1beta1.HairpinVeth, v1beta1.HairpinNone)
@@ -69,7 +70,8 @@ func (k *check) pods() {
 		k.invalid(at("memoryThrottlingFactor"), f, "must be more than 0 and at most 1")
 	}
 	policy := at("memoryReservationPolicy")
-	oneOf(k, policy, k.MemoryReservationPolicy, v1beta1.NoneMemoryReservationPolicy, v1beta1.TieredReservationMemoryReservationPolicy)
+	oneOf(k, policy, k.MemoryReservationPolicy, v1beta1.NoneMemoryReservationPolicy,
+		v1beta1.TieredReservationMemoryReservationPolicy)
 	if k.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy {
 		k.needsGate(policy, memoryQoS)
 	}
@@ -106,9 +108,11 @@ func (k *check) sysctls() {
 		name, prefix := strings.CutSuffix(strings.ReplaceAll(pattern, "/", "."), "*")
 		switch {
 		case !isSysctl(name):
-			k.invalid(path, pattern, `must be a sysctl such as "net.core.somaxconn", or the beginning of one before "*"`)
+			k.invalid(path, pattern,
+				`must be a sysctl such as "net.core.somaxconn", or the beginning of one before "*"`)
 		case !isNamespaced(name, prefix):
-			k.invalid(path, pattern, "can't be given to pods, as it has no namespace: only kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* and net.* can")
+			k.invalid(path, pattern,
+				"can't be given to pods, as it has no namespace: only kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* and net.* can")
 		}
 	}
 }

@@ -51,7 +51,10 @@ func (k *check) sharedPorts() {
 		}
 		for _, other := range all {
 			if other.port == port && overlap(other.address, address) {
-				k.addBeside(at(other.name), field.Invalid(at(name), port, fmt.Sprintf("is the number of %s too, on %s; each needs one of its own", other.name, other.address)))
+				k.addBeside(at(other.name),
+					field.Invalid(at(name), port,
+						fmt.Sprintf("is the number of %s too, on %s; each needs one of its own", other.name,
+							other.address)))
 			}
 		}
 		all = append(all, listener{name, address, port})
@@ -65,7 +68,10 @@ func (k *check) sharedPorts() {
 func (k *check) access() {
 	k.file(at("authentication", "x509", "clientCAFile"), k.Authentication.X509.ClientCAFile)
 	k.notNegative(at("authentication", "webhook", "cacheTTL"), k.Authentication.Webhook.CacheTTL.Duration)
-	oneOf(k, at("authorization", "mode"), k.Authorization.Mode, v1beta1.KubeletAuthorizationModeAlwaysAllow, v1beta1.KubeletAuthorizationModeWebhook)
-	k.notNegative(at("authorization", "webhook", "cacheAuthorizedTTL"), k.Authorization.Webhook.CacheAuthorizedTTL.Duration)
-	k.notNegative(at("authorization", "webhook", "cacheUnauthorizedTTL"), k.Authorization.Webhook.CacheUnauthorizedTTL.Duration)
+	oneOf(k, at("authorization", "mode"), k.Authorization.Mode, v1beta1.KubeletAuthorizationModeAlwaysAllow,
+		v1beta1.KubeletAuthorizationModeWebhook)
+	k.notNegative(at("authorization", "webhook", "cacheAuthorizedTTL"),
+		k.Authorization.Webhook.CacheAuthorizedTTL.Duration)
+	k.notNegative(at("authorization", "webhook", "cacheUnauthorizedTTL"),
+		k.Authorization.Webhook.CacheUnauthorizedTTL.Duration)
 }

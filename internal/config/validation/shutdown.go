@@ -14,7 +14,8 @@ func (k *check) shutdown() {
 	k.gracePeriod("shutdownGracePeriod", all)
 	k.gracePeriod("shutdownGracePeriodCriticalPods", critical)
 	if critical > all && all >= 0 {
-		k.invalid(at("shutdownGracePeriodCriticalPods"), critical.String(), fmt.Sprintf("must be at most shutdownGracePeriod (%s), which it is a part of", all))
+		k.invalid(at("shutdownGracePeriodCriticalPods"), critical.String(),
+			fmt.Sprintf("must be at most shutdownGracePeriod (%s), which it is a part of", all))
 	}
 	path := at("shutdownGracePeriodByPodPriority")
 	if len(k.ShutdownGracePeriodByPodPriority) == 0 {
@@ -31,7 +32,8 @@ func (k *check) shutdown() {
 		}
 		seen[p.Priority] = true
 		if p.ShutdownGracePeriodSeconds < 0 {
-			k.invalid(path.Index(i).Child("shutdownGracePeriodSeconds"), p.ShutdownGracePeriodSeconds, "must be 0 or more")
+			k.invalid(path.Index(i).Child("shutdownGracePeriodSeconds"), p.ShutdownGracePeriodSeconds,
+				"must be 0 or more")
 		}
 	}
 }

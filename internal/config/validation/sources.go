@@ -20,7 +20,8 @@ func (k *check) sources() {
 	if k.StaticPodURL != "" {
 		u, err := url.Parse(k.StaticPodURL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			k.invalid(at("staticPodURL"), field.OmitValueType{}, `must be an http or https URL such as "https://host/pods.yaml"`)
+			k.invalid(at("staticPodURL"), field.OmitValueType{},
+				`must be an http or https URL such as "https://host/pods.yaml"`)
 		}
 	}
 	k.headers(at("staticPodURLHeader"))
@@ -34,7 +35,8 @@ func (k *check) headers(path *field.Path) {
 		}
 		for _, v := range k.StaticPodURLHeader[name] {
 			if !httpguts.ValidHeaderFieldValue(v) {
-				k.invalid(path.Key(name), field.OmitValueType{}, "must be the value of an HTTP header: one line without control characters")
+				k.invalid(path.Key(name), field.OmitValueType{},
+					"must be the value of an HTTP header: one line without control characters")
 			}
 		}
 	}

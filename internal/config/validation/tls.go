@@ -46,7 +46,8 @@ func (k *check) cipherSuites(path *field.Path) {
 	needed := []string{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}
 	has := slices.ContainsFunc(k.TLSCipherSuites, func(suite string) bool { return slices.Contains(needed, suite) })
 	if len(k.TLSCipherSuites) > 0 && !has && k.TLSMinVersion != versionTLS13 {
-		k.required(path, path, "it must have "+strings.Join(needed, " or ")+", which HTTP/2 needs with TLS 1.2; or set tlsMinVersion: "+versionTLS13)
+		k.required(path, path, "it must have "+strings.Join(needed,
+			" or ")+", which HTTP/2 needs with TLS 1.2; or set tlsMinVersion: "+versionTLS13)
 	}
 }
 
@@ -56,7 +57,8 @@ func (k *check) curves(path *field.Path) {
 		case id < 1 || id > math.MaxUint16:
 			k.invalid(path.Index(i), id, "must be from 1 to 65535")
 		case err != nil:
-			k.invalid(path.Index(i), id, "is unknown to this build: must be one of crypto/tls, such as 29 (X25519), 23 (P-256) or 4588 (X25519MLKEM768)")
+			k.invalid(path.Index(i), id,
+				"is unknown to this build: must be one of crypto/tls, such as 29 (X25519), 23 (P-256) or 4588 (X25519MLKEM768)")
 		case slices.Contains(k.TLSCurvePreferences[:i], id):
 			k.duplicate(path.Index(i), id)
 		}

@@ -125,7 +125,8 @@ func oneOf[T ~string](k *check, path *field.Path, value T, known ...T) {
 	switch {
 	case slices.Contains(known, value):
 	case value == "":
-		k.problems = append(k.problems, Problem{Field: path.String(), Message: "it is missing; it must be one of " + joined(known)})
+		k.problems = append(k.problems,
+			Problem{Field: path.String(), Message: "it is missing; it must be one of " + joined(known)})
 	default:
 		k.add(field.NotSupported(path, T(short(string(value))), known))
 	}

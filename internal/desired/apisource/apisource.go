@@ -41,8 +41,8 @@ type Config struct {
 	// Known keeps the pods for when the API server is away; Reach is woken when it is, and when it isn't any more.
 	Known *lastknown.Store
 	Reach func() (changed <-chan struct{}, stop func())
-	// NodeUID is that of the node's object as far as it is known. Ask asks the API server for it, and for the pods that it has then; the UID is
-	// empty if there is no object.
+	// NodeUID is that of the node's object as far as it is known. Ask asks the API server for it, and for the pods that
+	// it has then; the UID is empty if there is no object.
 	NodeUID func() types.UID
 	Ask     func(context.Context) (node types.UID, pods []types.UID, err error)
 	// Hold is for how long an API server that seems to have lost all pods isn't believed; Event tells that of the node.
@@ -67,21 +67,23 @@ type Source struct {
 	held []types.UID
 	// synced says that all pods were told once.
 	synced bool
-	// hold is set while pods go on that the API server doesn't have any more. news says that there is something to say about that.
+	// hold is set while pods go on that the API server doesn't have any more. news says that there is something to say
+	// about that.
 	hold *hold
 	news bool
 }
 
 // New returns a source. It reports nothing before Run.
 func New(c Config) *Source {
-	return &Source{conf: c, claims: map[types.UID]desired.Claim{}, restored: map[types.UID]desired.Claim{}, bad: map[types.UID]string{}}
+	return &Source{conf: c, claims: map[types.UID]desired.Claim{}, restored: map[types.UID]desired.Claim{},
+		bad: map[types.UID]string{}}
 }
 
 // batch is how far reports are apart: a burst of changes is one.
 const batch = 20 * time.Millisecond
 
-// Run reports until ctx ends, first that it doesn't know anything yet. What the API server said last is wanted while it can't be
-// reached, also by a new agent. The error is nil.
+// Run reports until ctx ends, first that it doesn't know anything yet. What the API server said last is wanted while it
+// can't be reached, also by a new agent. The error is nil.
 func (s *Source) Run(ctx context.Context) error {
 	changed, stop := s.conf.Objects.Subscribe()
 	defer stop()
@@ -166,7 +168,8 @@ func (s *Source) restore() {
 // goOn reports what an earlier agent had, unless anything is known that is newer.
 func (s *Source) goOn() {
 	if len(s.claims) == 0 && !s.synced && len(s.restored) > 0 {
-		s.conf.Log.Info("The API server is away; the pods that it had for this node last are run", "pods", len(s.restored))
+		s.conf.Log.Info("The API server is away; the pods that it had for this node last are run",
+			"pods", len(s.restored))
 		s.claims = s.restored
 		s.report()
 	}
@@ -175,7 +178,8 @@ func (s *Source) goOn() {
 // take takes in all there is, and reports whether anything that matters has changed.
 func (s *Source) take(pods []*v1.Pod) bool {
 	now := time.Now()
-	seen, claims, bad, changed := make(map[types.UID]*v1.Pod, len(pods)), make(map[types.UID]desired.Claim, len(pods)), map[types.UID]string{}, false
+	seen, claims, bad, changed := make(map[types.UID]*v1.Pod, len(pods)), make(map[types.UID]desired.Claim, len(pods)),
+		map[types.UID]string{}, false
 	for _, p := range pods {
 		seen[p.UID] = p
 		if claim, ok := s.claims[p.UID]; ok && s.seen[p.UID] == p { // of a thousand pods one has changed
@@ -215,7 +219,8 @@ func (s *Source) take(pods []*v1.Pod) bool {
 }
 
 func (s *Source) report() {
-	r := desired.Report{Source: pod.SourceAPI, Pending: !s.synced, Claims: slices.Collect(maps.Values(s.claims)), Problems: s.conf.Known.Problems()}
+	r := desired.Report{Source: pod.SourceAPI, Pending: !s.synced, Claims: slices.Collect(maps.Values(s.claims)),
+		Problems: s.conf.Known.Problems()}
 	if s.hold != nil {
 		r.Problems = append(r.Problems, s.hold.problem)
 	}
@@ -238,8 +243,9 @@ func (s *Source) report() {
 	s.conf.Sink.Report(r)
 }
 
-// normalise is the pod that should run by an API server's object. It is old as long as nothing differs that the node acts on: what it
-// has told the API server comes back, and is no news. Pods aren't defaulted or validated here: an API server does that, and may be newer.
+// normalise is the pod that should run by an API server's object. It is old as long as nothing differs that the node
+// acts on: what it has told the API server comes back, and is no news. Pods aren't defaulted or validated here: an API
+// server does that, and may be newer.
 func normalise(old *pod.Desired, p *v1.Pod, phase func(types.UID) v1.PodPhase, now time.Time) *pod.Desired {
 	deletion := deletionOf(old, p, now)
 	if old != nil && deletion == old.Deletion && sameSpec(old.Pod, p) && sameStatus(old.Pod, p, phase) {
@@ -257,7 +263,8 @@ func normalise(old *pod.Desired, p *v1.Pod, phase func(types.UID) v1.PodPhase, n
 }
 
 func desire(p *v1.Pod, deletion *pod.Deletion) *pod.Desired {
-	return &pod.Desired{Pod: p, Source: pod.SourceAPI, Origin: lastknown.Origin, Base: string(p.UID), RequiresTerminalPhase: true, UIDIsIdentity: true, Deletion: deletion}
+	return &pod.Desired{Pod: p, Source: pod.SourceAPI, Origin: lastknown.Origin, Base: string(p.UID),
+		RequiresTerminalPhase: true, UIDIsIdentity: true, Deletion: deletion}
 }
 
 // deletionOf is the pod's end, if it is asked for. It begins when this agent sees it.
@@ -276,7 +283,8 @@ func deletionOf(old *pod.Desired, p *v1.Pod, now time.Time) *pod.Deletion {
 }
 
 func sameSpec(old, p *v1.Pod) bool {
-	return old.Generation == p.Generation && maps.Equal(old.Labels, p.Labels) && sameAnnotations(old.Annotations, p.Annotations) &&
+	return old.Generation == p.Generation && maps.Equal(old.Labels, p.Labels) &&
+		sameAnnotations(old.Annotations, p.Annotations) &&
 		equality.Semantic.DeepEqual(&old.Spec, &p.Spec)
 }
 
@@ -300,7 +308,8 @@ func sameAnnotations(ours, api map[string]string) bool {
 	return n == len(api)
 }
 
-// sameStatus reports whether others have said nothing new: conditions that aren't the node's alone, or that the pod has ended.
+// sameStatus reports whether others have said nothing new: conditions that aren't the node's alone, or that the pod has
+// ended.
 func sameStatus(old, p *v1.Pod, phase func(types.UID) v1.PodPhase) bool {
 	if over := pod.Terminal(p.Status.Phase); over != pod.Terminal(old.Status.Phase) && over != phase(p.UID) {
 		return false
@@ -325,16 +334,18 @@ const maxUID = 128
 // maxName is how long the API lets names be: those of DNS subdomains.
 const maxName = 253
 
-// check refuses what would harm this node: what becomes part of a path or a line of a log, containers that can't be told apart, and
-// values that the node doesn't know, which it would else take for others. The last goes for pods that weren't taken before: what an
-// earlier agent ran isn't ended because this one knows less.
+// check refuses what would harm this node: what becomes part of a path or a line of a log, containers that can't be
+// told apart, and values that the node doesn't know, which it would else take for others. The last goes for pods that
+// weren't taken before: what an earlier agent ran isn't ended because this one knows less.
 func check(p *v1.Pod, taken bool) error {
-	for _, field := range [...][2]string{{"metadata.uid", string(p.UID)}, {"metadata.namespace", p.Namespace}, {"metadata.name", p.Name}} {
+	for _, field := range [...][2]string{{"metadata.uid", string(p.UID)}, {
+		"metadata.namespace", p.Namespace}, {"metadata.name", p.Name}} {
 		if err := element(field[0], field[1]); err != nil {
 			return err
 		}
 	}
-	// API servers make UIDs, of 36 characters. What is longer has no place in names that the UID is a part of: control groups, logs.
+	// API servers make UIDs, of 36 characters. What is longer has no place in names that the UID is a part of: control
+	// groups, logs.
 	if len(p.UID) > maxUID {
 		return fmt.Errorf("metadata.uid has %d characters, and may have %d at most", len(p.UID), maxUID)
 	}

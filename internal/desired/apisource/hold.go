@@ -31,12 +31,12 @@ const (
 	askLimit = 10 * time.Second
 )
 
-// judge reports whether what the API server has counts, and when to look again if nothing else happens before. listed says that all was
-// told since the last time.
+// judge reports whether what the API server has counts, and when to look again if nothing else happens before. listed
+// says that all was told since the last time.
 //
-// One that has none of the pods that were known may have lost all it had, or be another one. Which cluster it is a node may not ask; but then the
-// node's object is another one, too. The pods go on for a while, so that a person can do something about it, and until it answers: one that is
-// away then may be about to be restored.
+// One that has none of the pods that were known may have lost all it had, or be another one. Which cluster it is a node
+// may not ask; but then the node's object is another one, too. The pods go on for a while, so that a person can do
+// something about it, and until it answers: one that is away then may be about to be restored.
 func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts bool, again time.Time) {
 	known := s.claims
 	if !s.synced {
@@ -88,7 +88,8 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 		}
 		s.hold.problem = pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin, Since: now,
 			Message: fmt.Sprintf("it has none of the %d pods that ran here for it, and %s than before (%s), as when its data is lost or it is another cluster's: these pods run on until %s, then they are ended; "+
-				"restore the API server's data, or correct --kubeconfig, before that", len(known), what, s.cluster, s.hold.until.Format(time.RFC3339))}
+				"restore the API server's data, or correct --kubeconfig, before that", len(known), what, s.cluster,
+				s.hold.until.Format(time.RFC3339))}
 		s.tell("The API server " + s.hold.problem.Message)
 	}
 	s.hold.ask = s.hold.until
@@ -98,9 +99,11 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 // release ends the hold; again says that the API server has its pods again.
 func (s *Source) release(again bool) {
 	if again {
-		s.tell(fmt.Sprintf("The API server has pods of this node again, and counts: it had none of %d", len(s.hold.claims)))
+		s.tell(fmt.Sprintf("The API server has pods of this node again, and counts: it had none of %d",
+			len(s.hold.claims)))
 	} else {
-		s.tell(fmt.Sprintf("The API server still has none of the %d pods that ran here for it: they are ended", len(s.hold.claims)))
+		s.tell(fmt.Sprintf("The API server still has none of the %d pods that ran here for it: they are ended",
+			len(s.hold.claims)))
 	}
 	s.hold = nil
 }

@@ -30,8 +30,9 @@ func (s *Source) trust(path string, info fs.FileInfo) error {
 		"if its file system has no modes, mount it with umask=022", what, info.Mode().Perm(), path)
 }
 
-// Check says why manifests at a path (staticPodPath) wouldn't be read: nothing is there, it can't be listed, or every user of the
-// machine may change it. exposures say who beside root and the invoker may. What the manifests say isn't checked.
+// Check says why manifests at a path (staticPodPath) wouldn't be read: nothing is there, it can't be listed, or every
+// user of the machine may change it. exposures say who beside root and the invoker may. What the manifests say isn't
+// checked.
 func Check(path string, by rootdir.Invoker) (exposures []string, err error) {
 	s := &Source{path: filepath.Clean(path), invoker: by, log: logr.Discard(), exposed: map[string]string{}}
 	w := &watch{Source: s}

@@ -62,7 +62,8 @@ type watch struct {
 }
 
 func newWatch(s *Source, now time.Time) *watch {
-	return &watch{Source: s, started: now, nextScan: now, wake: now, due: map[string]time.Time{}, single: true, reached: true}
+	return &watch{Source: s, started: now, nextScan: now, wake: now, due: map[string]time.Time{}, single: true,
+		reached: true}
 }
 
 func (w *watch) close() {
@@ -79,11 +80,13 @@ func (w *watch) close() {
 func (w *watch) handle(e filewatch.Event, open bool, now time.Time) {
 	if !open {
 		w.close()
-		w.note(noteWatch, w.unwatched(errors.New("watching for changes failed; it is tried again with the next look")), now)
+		w.note(noteWatch, w.unwatched(errors.New("watching for changes failed; it is tried again with the next look")),
+			now)
 		return
 	}
 	// A name that begins with ".." is how volumes swap what links point to.
-	if e.Op == filewatch.Rescan || !w.pathMissing.IsZero() || !w.reached || !w.single && strings.HasPrefix(e.Name, "..") {
+	if e.Op == filewatch.Rescan || !w.pathMissing.IsZero() || !w.reached || !w.single &&
+		strings.HasPrefix(e.Name, "..") {
 		w.rescan(now)
 	}
 	origin := w.path
@@ -174,11 +177,12 @@ func (w *watch) report(now time.Time) {
 	w.journal.Save()
 }
 
-// holdReport begins, or goes on, to wait with a report, and reports whether it does. While a file is missing and not yet
-// gone, its pods may have moved to another file, which would then look like
-// a second claim to their names. The first report is to be complete.
+// holdReport begins, or goes on, to wait with a report, and reports whether it does. While a file is missing and not
+// yet gone, its pods may have moved to another file, which would then look like a second claim to their names. The
+// first report is to be complete.
 func (w *watch) holdReport(now time.Time) bool {
-	if !w.reported && now.Sub(w.started) < firstAtMost && (len(w.due) > 0 || w.reached && !w.pathMissing.IsZero() && len(w.keeper.Names()) > 0) {
+	if !w.reported && now.Sub(w.started) < firstAtMost &&
+		(len(w.due) > 0 || w.reached && !w.pathMissing.IsZero() && len(w.keeper.Names()) > 0) {
 		return true
 	}
 	missing := false

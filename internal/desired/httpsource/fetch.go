@@ -76,7 +76,8 @@ func (s *Source) fetch(ctx context.Context, within time.Duration) ([]byte, error
 		return nil, errNotModified
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the manifest can't be fetched: the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+		return nil, fmt.Errorf("the manifest can't be fetched: the server answered %d %s", resp.StatusCode,
+			http.StatusText(resp.StatusCode))
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxSize+1))
 	if err != nil {

@@ -74,14 +74,16 @@ type Source struct {
 
 // New returns a source that reports to sink what r reads, and keeps the last good
 // pods in store. It does nothing until Run.
-func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desired.Sink, log logr.Logger) (*Source, error) {
+func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desired.Sink,
+	log logr.Logger) (*Source, error) {
 	u, err := url.Parse(config.URL)
 	if err != nil {
 		// The parser's error repeats the URL, which may hold a password.
 		return nil, errors.New("the URL of the manifest can't be parsed: it should look like https://host/path")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("the URL of the manifest should begin with http:// or https:// and a host, not with %q", u.Scheme+"://"+u.Host)
+		return nil, fmt.Errorf("the URL of the manifest should begin with http:// or https:// and a host, not with %q",
+			u.Scheme+"://"+u.Host)
 	}
 	keeper, origin := manifeststore.New(r), shown(*u)
 	return &Source{

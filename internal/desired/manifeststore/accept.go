@@ -69,7 +69,9 @@ func (a *acceptance) document(d reader.Doc) {
 		return
 	}
 	if first, taken := a.taken[d.ID]; taken {
-		a.addProblem(d, fmt.Sprintf("%s isn't taken from here: document %d has the same name, and stays; rename or remove one of them", d.ID, first))
+		a.addProblem(d, fmt.Sprintf(
+			"%s isn't taken from here: document %d has the same name, and stays; rename or remove one of them", d.ID,
+			first))
 		return
 	}
 	e, wrong := a.entry(d)
@@ -123,7 +125,8 @@ func (a *acceptance) reject(d reader.Doc, wrong []string) {
 	if a.anyBad == "" {
 		a.anyBad = inBrief(wrong)
 		if a.many {
-			a.anyBad = fmt.Sprintf("nothing is removed while a document of the manifest is bad: document %d: %s", d.Number, a.anyBad)
+			a.anyBad = fmt.Sprintf("nothing is removed while a document of the manifest is bad: document %d: %s",
+				d.Number, a.anyBad)
 		}
 	}
 	if d.Name != "" && a.bad[d.ID] == "" {

@@ -89,7 +89,8 @@ func (k *Keeper) Unreadable(name, why string) bool {
 	return true
 }
 
-// Place identifies where the origins were read, in terms of the source; empty if that isn't known, or nothing of that runs.
+// Place identifies where the origins were read, in terms of the source; empty if that isn't known, or nothing of that
+// runs.
 func (k *Keeper) Place() string { return k.place }
 
 // SetPlace sets Place.
@@ -160,7 +161,8 @@ func (k *Keeper) Report() desired.Report {
 		}
 		for _, e := range o.entries {
 			if e.object != nil {
-				r.Objects = append(r.Objects, desired.ObjectClaim{Object: e.object, Document: e.document, Since: e.since})
+				r.Objects = append(r.Objects,
+					desired.ObjectClaim{Object: e.object, Document: e.document, Since: e.since})
 				continue
 			}
 			r.Claims = append(r.Claims, desired.Claim{Desired: e.desired, Document: e.document, Since: e.since})

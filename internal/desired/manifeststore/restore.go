@@ -24,9 +24,9 @@ func (k *Keeper) Records() func() []Record {
 	}
 }
 
-// Restore takes over what was kept before the agent started, and the UIDs of the pods that have run on this node. Origins that are
-// known already are left alone. It returns an error, for a person, for each pod or object
-// that can't be had back.
+// Restore takes over what was kept before the agent started, and the UIDs of the pods that have run on this node.
+// Origins that are known already are left alone. It returns an error, for a person, for each pod or object that can't
+// be had back.
 func (k *Keeper) Restore(records []Record, ran map[string]bool) []error {
 	k.ran = ran
 	var failed []error
@@ -37,7 +37,8 @@ func (k *Keeper) Restore(records []Record, ran map[string]bool) []error {
 		}
 		e, err := k.restore(r)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("the last good version of a %s of %s can't be used: %w", r.What(), r.Origin, err))
+			failed = append(failed, fmt.Errorf("the last good version of a %s of %s can't be used: %w", r.What(),
+				r.Origin, err))
 			continue
 		}
 		o := restored[r.Origin]

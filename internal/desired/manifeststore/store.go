@@ -80,7 +80,8 @@ type Store struct {
 }
 
 // NewStore returns the checkpoint of a source in dir, which Save makes if need be
-// (mode 0700). There may be one Store per source and dir at a time. The directory pods has one for each pod that runs, by UID.
+// (mode 0700). There may be one Store per source and dir at a time. The directory pods has one for each pod that runs,
+// by UID.
 func NewStore(dir, pods string, source pod.Source) *Store {
 	return &Store{path: filepath.Join(dir, string(source)+".json"), pods: pods, source: source}
 }
@@ -182,7 +183,8 @@ func migrate(c content) ([]Record, error) {
 func (s *Store) setAside(why error) error {
 	movedTo, err := checkpoint.SetAside(s.path)
 	if err != nil {
-		return fmt.Errorf("the last good pods in %s are corrupt (%w) and the file can't be renamed: %w", s.path, why, err)
+		return fmt.Errorf("the last good pods in %s are corrupt (%w) and the file can't be renamed: %w", s.path, why,
+			err)
 	}
 	return fmt.Errorf("the last good pods in %s are corrupt and aren't used: %w; the file was renamed to %s; nothing needs to be done if all manifests are fine",
 		s.path, why, movedTo)

@@ -46,7 +46,9 @@ func move(p, new *v1.Pod) {
 	p.Labels, p.Annotations = new.Labels, new.Annotations
 	s := &p.Spec
 	resizable := s.OS == nil || s.OS.Name != v1.Windows // which knows no resizing
-	moveContainers(s.InitContainers, new.Spec.InitContainers, func(c *v1.Container) bool { return resizable && pod.IsSidecar(c) })
+	moveContainers(s.InitContainers, new.Spec.InitContainers, func(c *v1.Container) bool {
+		return resizable && pod.IsSidecar(c)
+	})
 	moveContainers(s.Containers, new.Spec.Containers, func(*v1.Container) bool { return resizable })
 	if resizable {
 		s.Resources = resized(s.Resources, new.Spec.Resources)

@@ -34,8 +34,8 @@ type Rules struct {
 	// QOSClass is the quality of service class of a pod that has its defaults. An edit
 	// that would change it isn't applied in place.
 	QOSClass func(*v1.Pod) v1.PodQOSClass
-	// Refuse returns what a pod, as it is written, may not ask for on this node though it is valid; nil refuses nothing. It counts for
-	// each text that is read, also for one that was taken before.
+	// Refuse returns what a pod, as it is written, may not ask for on this node though it is valid; nil refuses
+	// nothing. It counts for each text that is read, also for one that was taken before.
 	Refuse func(*v1.Pod) field.ErrorList
 	// Recreate says why no edit is applied in place; empty if edits are.
 	Recreate string
@@ -255,7 +255,9 @@ func (d Doc) locate(invalid field.ErrorList) []manifest.Error {
 	}
 	slices.SortStableFunc(out, func(a, b manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
 	if more := len(invalid) - len(listed); more > 0 {
-		out = append(out, manifest.Error{Message: fmt.Sprintf("there is more wrong with this document (%d fields); only the first are listed", more)})
+		out = append(out, manifest.Error{
+			Message: fmt.Sprintf("there is more wrong with this document (%d fields); only the first are listed",
+				more)})
 	}
 	return out
 }

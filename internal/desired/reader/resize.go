@@ -81,7 +81,8 @@ func resources(was, now *v1.Pod) []pair {
 		{"spec.containers", was.Spec.Containers, now.Spec.Containers},
 	} {
 		for i := range list.was {
-			pairs = append(pairs, pair{fmt.Sprintf("%s[%d].resources", list.path, i), list.was[i].Resources, list.now[i].Resources})
+			pairs = append(pairs, pair{fmt.Sprintf("%s[%d].resources", list.path, i), list.was[i].Resources,
+				list.now[i].Resources})
 		}
 	}
 	whole := pair{path: "spec.resources"}

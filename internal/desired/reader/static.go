@@ -148,8 +148,8 @@ func tolerateNoExecute(spec *v1.PodSpec) {
 	spec.Tolerations = append(spec.Tolerations, want)
 }
 
-// validateDir checks that the pod's log directory can be made, whose name is that of the pod with others. hash stands for
-// a UID that isn't known yet.
+// validateDir checks that the pod's log directory can be made, whose name is that of the pod with others. hash stands
+// for a UID that isn't known yet.
 func validateDir(p *v1.Pod, hash string) field.ErrorList {
 	n := len(layout.PodDirectory(p.Namespace, p.Name, cmp.Or(p.UID, types.UID(hash))))
 	if n <= unix.NAME_MAX {

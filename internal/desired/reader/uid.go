@@ -48,10 +48,14 @@ func (r *Reader) UID(d Doc, origin string) string {
 // are the types where they are.
 var internalFields = map[reflect.Type][]string{
 	reflect.TypeFor[v1.PodSpec](): {
-		"Volumes", "InitContainers", "Containers", "EphemeralContainers", "RestartPolicy", "TerminationGracePeriodSeconds",
-		"ActiveDeadlineSeconds", "DNSPolicy", "NodeSelector", "ServiceAccountName", "AutomountServiceAccountToken", "NodeName",
-		"SecurityContext", "ImagePullSecrets", "Hostname", "Subdomain", "SetHostnameAsFQDN", "Affinity", "SchedulerName",
-		"Tolerations", "HostAliases", "PriorityClassName", "Priority", "PreemptionPolicy", "DNSConfig", "ReadinessGates",
+		"Volumes", "InitContainers", "Containers", "EphemeralContainers", "RestartPolicy",
+		"TerminationGracePeriodSeconds",
+		"ActiveDeadlineSeconds", "DNSPolicy", "NodeSelector", "ServiceAccountName", "AutomountServiceAccountToken",
+		"NodeName",
+		"SecurityContext", "ImagePullSecrets", "Hostname", "Subdomain", "SetHostnameAsFQDN", "Affinity",
+		"SchedulerName",
+		"Tolerations", "HostAliases", "PriorityClassName", "Priority", "PreemptionPolicy", "DNSConfig",
+		"ReadinessGates",
 		"RuntimeClassName", "Overhead", "EnableServiceLinks", "TopologySpreadConstraints", "OS", "SchedulingGates",
 		"ResourceClaims", "Resources", "HostnameOverride", "SchedulingGroup",
 	},
@@ -62,13 +66,15 @@ var internalFields = map[reflect.Type][]string{
 		"SELinuxChangePolicy",
 	},
 	reflect.TypeFor[v1.VolumeSource](): {
-		"HostPath", "EmptyDir", "GCEPersistentDisk", "AWSElasticBlockStore", "GitRepo", "Secret", "NFS", "ISCSI", "Glusterfs",
+		"HostPath", "EmptyDir", "GCEPersistentDisk", "AWSElasticBlockStore", "GitRepo", "Secret", "NFS", "ISCSI",
+		"Glusterfs",
 		"PersistentVolumeClaim", "RBD", "Quobyte", "FlexVolume", "Cinder", "CephFS", "Flocker", "DownwardAPI", "FC",
 		"AzureFile", "ConfigMap", "VsphereVolume", "AzureDisk", "PhotonPersistentDisk", "Projected", "PortworxVolume",
 		"ScaleIO", "StorageOS", "CSI", "Ephemeral", "Image",
 	},
 	reflect.TypeFor[v1.PodStatus](): {
-		"ObservedGeneration", "Phase", "Conditions", "Message", "Reason", "NominatedNodeName", "HostIP", "HostIPs", "PodIPs",
+		"ObservedGeneration", "Phase", "Conditions", "Message", "Reason", "NominatedNodeName", "HostIP", "HostIPs",
+		"PodIPs",
 		"StartTime", "QOSClass", "InitContainerStatuses", "ContainerStatuses", "EphemeralContainerStatuses", "Resize",
 		"ResourceClaimStatuses", "ExtendedResourceClaimStatus", "AllocatedResources", "Resources",
 		"NodeAllocatableResourceClaimStatuses",

@@ -119,7 +119,8 @@ func (a *Addition) read(origin string, data []byte) error {
 	numbers := map[reader.ID]int{}
 	for _, d := range docs {
 		if first, taken := numbers[d.ID]; taken && d.Name != "" {
-			wrong = append(wrong, fmt.Sprintf("document %d: %s has the same name as document %d", d.Number, d.ID, first))
+			wrong = append(wrong, fmt.Sprintf("document %d: %s has the same name as document %d", d.Number, d.ID,
+				first))
 			continue
 		}
 		numbers[d.ID] = d.Number
@@ -155,8 +156,8 @@ func (a *Addition) take(origin string, d reader.Doc) (wrong []string) {
 	return wrong
 }
 
-// Lost reports, as an error, that another source has the name or the UID of one of the addition's pods: one that reported
-// after Add.
+// Lost reports, as an error, that another source has the name or the UID of one of the addition's pods: one that
+// reported after Add.
 func (a *Addition) Lost() error {
 	for _, p := range a.Pods {
 		if d := a.source.other(p); d != nil {
@@ -182,9 +183,11 @@ func (s *Source) other(p *pod.Desired) *pod.Desired {
 // taken says that d has what p needs.
 func taken(p, d *pod.Desired) error {
 	if pod.FullName(d.Pod) != pod.FullName(p.Pod) {
-		return fmt.Errorf("pod %s/%s has the UID of pod %s/%s, which is already run from %s; give it another", p.Pod.Namespace, p.Pod.Name, d.Pod.Namespace, d.Pod.Name, d.Origin)
+		return fmt.Errorf("pod %s/%s has the UID of pod %s/%s, which is already run from %s; give it another",
+			p.Pod.Namespace, p.Pod.Name, d.Pod.Namespace, d.Pod.Name, d.Origin)
 	}
-	return fmt.Errorf("pod %s/%s is already run from %s; rename one of them, or remove the other", p.Pod.Namespace, p.Pod.Name, d.Origin)
+	return fmt.Errorf("pod %s/%s is already run from %s; rename one of them, or remove the other", p.Pod.Namespace,
+		p.Pod.Name, d.Origin)
 }
 
 // free reports, as an error, that one of the addition's pods is being run already, or
@@ -197,8 +200,11 @@ func (s *Source) free(a *Addition) error {
 	}
 	for other := range s.added {
 		for _, running := range other.Pods {
-			if slices.ContainsFunc(a.Pods, func(p *pod.Desired) bool { return pod.FullName(p.Pod) == pod.FullName(running.Pod) }) {
-				return fmt.Errorf("pod %s/%s is already run from %s; end that first", running.Pod.Namespace, running.Pod.Name, running.Origin)
+			if slices.ContainsFunc(a.Pods, func(p *pod.Desired) bool {
+				return pod.FullName(p.Pod) == pod.FullName(running.Pod)
+			}) {
+				return fmt.Errorf("pod %s/%s is already run from %s; end that first", running.Pod.Namespace,
+					running.Pod.Name, running.Origin)
 			}
 		}
 		for _, defined := range other.Objects {
@@ -222,7 +228,8 @@ func (s *Source) report() {
 		}
 	}
 	slices.SortFunc(r.Claims, func(a, b desired.Claim) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Desired.Origin, b.Desired.Origin), cmp.Compare(a.Document, b.Document))
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Desired.Origin, b.Desired.Origin),
+			cmp.Compare(a.Document, b.Document))
 	})
 	s.sink.Report(r)
 }

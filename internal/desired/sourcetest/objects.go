@@ -26,9 +26,11 @@ func testObjects(t *testing.T, f Fixture) {
 		if c.Object.Source != f.Kind || c.Object.Origin == "" || c.Since.IsZero() || c.Document == 0 {
 			t.Errorf("claim to %s isn't complete: %+v", c.Object, c)
 		}
-		if o.GetUID() == "" || o.GetResourceVersion() == "" || o.GetCreationTimestamp().Year() < 2026 || o.GetNamespace() != "default" ||
+		if o.GetUID() == "" || o.GetResourceVersion() == "" || o.GetCreationTimestamp().Year() < 2026 ||
+			o.GetNamespace() != "default" ||
 			o.GetObjectKind().GroupVersionKind() != c.Object.Key().Kind.GroupVersionKind() {
-			t.Errorf("%s isn't complete: %s %s %v %v", c.Object, o.GetUID(), o.GetResourceVersion(), o.GetCreationTimestamp(), o.GetObjectKind())
+			t.Errorf("%s isn't complete: %s %s %v %v", c.Object, o.GetUID(), o.GetResourceVersion(),
+				o.GetCreationTimestamp(), o.GetObjectKind())
 		}
 	}
 	f.Remove()
@@ -43,7 +45,8 @@ func testBadObject(t *testing.T, f Fixture) {
 	for _, c := range sink.Wait(t, "the objects", HasObjects("settings=a", "token=hunter2")).Objects {
 		good[c.Object.Key()] = c.Object.Object()
 	}
-	for _, bad := range []string{Broken, strings.Replace(both("b"), "key: \"b\"", "key: 5", 1), strings.Replace(both("b"), "key:", "k e y:", 1), both("a")[:len(both("a"))-20]} {
+	for _, bad := range []string{Broken, strings.Replace(both("b"), "key: \"b\"", "key: 5", 1),
+		strings.Replace(both("b"), "key:", "k e y:", 1), both("a")[:len(both("a"))-20]} {
 		f.Put(bad)
 		if !f.Lasting {
 			if r, _ := sink.Last(); !HasObjects("settings=a", "token=hunter2")(r) {
@@ -83,7 +86,8 @@ func testObjectsAlone(t *testing.T, f Fixture) {
 func same(t *testing.T, a, b desired.ObjectClaim) {
 	t.Helper()
 	x, y := a.Object.Object(), b.Object.Object()
-	if x.GetUID() != y.GetUID() || x.GetCreationTimestamp().UTC() != y.GetCreationTimestamp().UTC() || !a.Since.Equal(b.Since) {
+	if x.GetUID() != y.GetUID() || x.GetCreationTimestamp().UTC() != y.GetCreationTimestamp().UTC() ||
+		!a.Since.Equal(b.Since) {
 		t.Errorf("%s has another UID, creation or since: %s %v %v, then %s %v %v", a.Object,
 			x.GetUID(), x.GetCreationTimestamp(), a.Since, y.GetUID(), y.GetCreationTimestamp(), b.Since)
 	}
@@ -125,7 +129,8 @@ func testImmutable(t *testing.T, f Fixture) {
 	f.Put(Immutable(ConfigMap("settings", "a")))
 	sink.Wait(t, "the object", HasObjects("settings=a"))
 	refused := func(r desired.Report) bool {
-		return HasObjects("settings=a!")(r) && len(r.Problems) == 1 && strings.Contains(r.Problems[0].Message, "immutable")
+		return HasObjects("settings=a!")(r) && len(r.Problems) == 1 &&
+			strings.Contains(r.Problems[0].Message, "immutable")
 	}
 	f.Put(Immutable(ConfigMap("settings", "b")))
 	sink.Wait(t, "a refusal", refused)
@@ -140,7 +145,9 @@ func testImmutable(t *testing.T, f Fixture) {
 	f.Put(ConfigMap("other", "x"))
 	sink.Wait(t, "no such object", HasObjects("other=x"))
 	f.Put(ConfigMap("other", "x") + "---\n" + Immutable(ConfigMap("settings", "b")))
-	sink.Wait(t, "the object anew", func(r desired.Report) bool { return HasObjects("other=x", "settings=b")(r) && len(r.Problems) == 0 })
+	sink.Wait(t, "the object anew", func(r desired.Report) bool {
+		return HasObjects("other=x", "settings=b")(r) && len(r.Problems) == 0
+	})
 }
 
 func testNewSourceObjects(t *testing.T, f Fixture) {
@@ -159,7 +166,8 @@ func testNewSourceObjects(t *testing.T, f Fixture) {
 	}
 	for i, c := range after.Objects {
 		x, y := before.Objects[i].Object.Object(), c.Object.Object()
-		if x.GetUID() != y.GetUID() || x.GetResourceVersion() != y.GetResourceVersion() || !c.Since.Equal(before.Objects[i].Since) {
+		if x.GetUID() != y.GetUID() || x.GetResourceVersion() != y.GetResourceVersion() ||
+			!c.Since.Equal(before.Objects[i].Since) {
 			t.Errorf("%s has another UID, version or since after a restart", c.Object)
 		}
 	}
@@ -175,7 +183,8 @@ func testVolumes(t *testing.T, f Fixture) {
 	r := sink.Wait(t, "the volume and its claim", HasObjects("disk=1Gi", "disk=1Gi"))
 	for _, c := range r.Objects {
 		o, key := c.Object.Object(), c.Object.Key()
-		if o.GetUID() == "" || o.GetNamespace() != key.Namespace || (key.Namespace != "") != (key.Kind == object.PersistentVolumeClaim) {
+		if o.GetUID() == "" || o.GetNamespace() != key.Namespace ||
+			(key.Namespace != "") != (key.Kind == object.PersistentVolumeClaim) {
 			t.Errorf("%s isn't complete: UID %q, namespace %q", c.Object, o.GetUID(), o.GetNamespace())
 		}
 	}

@@ -121,9 +121,12 @@ func testIdentity(t *testing.T, f Fixture) {
 		if c.Desired.Source != f.Kind || c.Desired.Origin == "" || c.Since.IsZero() {
 			t.Errorf("claim to %s isn't complete: %+v", p.Name, c)
 		}
-		if p.UID == "" || string(p.UID) != p.Annotations[pod.AnnotationConfigHash] || string(p.UID) != c.Desired.Base || p.Generation != 1 ||
-			p.Annotations[pod.AnnotationConfigSource] != string(f.Kind) || p.Annotations[pod.AnnotationConfigSeen] == "" {
-			t.Errorf("pod %s: UID %q, base %q, generation %d and annotations %v aren't a static pod's", p.Name, p.UID, c.Desired.Base, p.Generation, p.Annotations)
+		if p.UID == "" || string(p.UID) != p.Annotations[pod.AnnotationConfigHash] || string(p.UID) != c.Desired.Base ||
+			p.Generation != 1 ||
+			p.Annotations[pod.AnnotationConfigSource] != string(f.Kind) ||
+			p.Annotations[pod.AnnotationConfigSeen] == "" {
+			t.Errorf("pod %s: UID %q, base %q, generation %d and annotations %v aren't a static pod's", p.Name, p.UID,
+				c.Desired.Base, p.Generation, p.Annotations)
 		}
 		if p.Spec.NodeName != Node || p.Spec.RestartPolicy == "" {
 			t.Errorf("pod %s isn't complete: node %q, restart policy %q", p.Name, p.Spec.NodeName, p.Spec.RestartPolicy)
@@ -151,7 +154,8 @@ func testChange(t *testing.T, f Fixture) {
 func edited(t *testing.T, a, b desired.Claim) {
 	t.Helper()
 	x, y := a.Desired.Pod, b.Desired.Pod
-	if x.UID != y.UID || a.Desired.Base != b.Desired.Base || !a.Since.Equal(b.Since) || x.Annotations[pod.AnnotationConfigSeen] != y.Annotations[pod.AnnotationConfigSeen] {
+	if x.UID != y.UID || a.Desired.Base != b.Desired.Base || !a.Since.Equal(b.Since) ||
+		x.Annotations[pod.AnnotationConfigSeen] != y.Annotations[pod.AnnotationConfigSeen] {
 		t.Error("it has another UID, base, seen or since after an edit that is applied in place")
 	}
 	if y.Generation != x.Generation+1 {
@@ -222,7 +226,8 @@ func testBadText(t *testing.T, f Fixture) {
 	start(t, f.New(sink))
 	f.Put(Manifest("web", "app:1"))
 	good := sink.Wait(t, "the pod", Has("web-node1=app:1")).Claims[0].Desired
-	for _, bad := range []string{Broken, Invalid("web"), "", "\x00\x00\x00\x00", "<html>no</html>", Manifest("web", "app:2")[:20]} {
+	for _, bad := range []string{Broken, Invalid("web"), "", "\x00\x00\x00\x00",
+		"<html>no</html>", Manifest("web", "app:2")[:20]} {
 		f.Put(bad)
 		if !f.Lasting {
 			if r, _ := sink.Last(); !Has("web-node1=app:1")(r) {

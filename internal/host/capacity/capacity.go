@@ -15,7 +15,8 @@ import (
 )
 
 // signals are the eviction signals that something is kept free for.
-var signals = map[v1.ResourceName]string{v1.ResourceMemory: "memory.available", v1.ResourceEphemeralStorage: "nodefs.available"}
+var signals = map[v1.ResourceName]string{v1.ResourceMemory: "memory.available",
+	v1.ResourceEphemeralStorage: "nodefs.available"}
 
 // Allocatable is Node.Allocatable for a node with this many CPUs and this much memory, in bytes.
 func Allocatable(k *v1beta1.KubeletConfiguration, cpus int, memory int64) (v1.ResourceList, error) {
@@ -54,8 +55,8 @@ func (n Node) Allocatable(k *v1beta1.KubeletConfiguration) (v1.ResourceList, err
 	return list, err
 }
 
-// ForPods is how much of the node all pods may use together: its capacity without kubeReserved and systemReserved. The hard eviction
-// thresholds aren't taken off: pods are evicted before they use all of it.
+// ForPods is how much of the node all pods may use together: its capacity without kubeReserved and systemReserved. The
+// hard eviction thresholds aren't taken off: pods are evicted before they use all of it.
 func (n Node) ForPods(k *v1beta1.KubeletConfiguration) (milliCPU, memory int64, err error) {
 	kube, system, err := Reservations(k)
 	if err != nil {
@@ -79,7 +80,8 @@ func Reservations(k *v1beta1.KubeletConfiguration) (kube, system v1.ResourceList
 
 // Reserved is the part of the node's resources that isn't for pods.
 type Reserved struct {
-	// System and Kube are systemReserved and kubeReserved. The CPUs of reservedSystemCPUs, which stand in for those of both, are System's.
+	// System and Kube are systemReserved and kubeReserved. The CPUs of reservedSystemCPUs, which stand in for those of
+	// both, are System's.
 	System v1.ResourceList `json:"system,omitempty"`
 	Kube   v1.ResourceList `json:"kube,omitempty"`
 	// Eviction is the amount that the hard eviction thresholds keep free.
@@ -101,7 +103,8 @@ func (n Node) Reserved(k *v1beta1.KubeletConfiguration) (Reserved, error) {
 		system[v1.ResourceCPU] = *resource.NewMilliQuantity(int64(n.CPUs)*1000-rest.MilliValue(), resource.DecimalSI)
 	}
 	r := Reserved{System: system, Kube: kube, Eviction: v1.ResourceList{}}
-	for name, capacity := range map[v1.ResourceName]int64{v1.ResourceMemory: n.Memory, v1.ResourceEphemeralStorage: n.Storage} {
+	for name, capacity := range map[v1.ResourceName]int64{v1.ResourceMemory: n.Memory,
+		v1.ResourceEphemeralStorage: n.Storage} {
 		free, err := threshold(signals[name], k.EvictionHard[signals[name]], capacity)
 		if err != nil {
 			return Reserved{}, err
@@ -127,19 +130,22 @@ func (n Node) cpuLeft(k *v1beta1.KubeletConfiguration, kube, system v1.ResourceL
 	if k.ReservedSystemCPUs != "" {
 		set, err := cpuset.Parse(k.ReservedSystemCPUs)
 		if err != nil {
-			return resource.Quantity{}, fmt.Errorf("reservedSystemCPUs %q isn't a list of CPUs such as 0-1,4: %w", k.ReservedSystemCPUs, err)
+			return resource.Quantity{},
+				fmt.Errorf("reservedSystemCPUs %q isn't a list of CPUs such as 0-1,4: %w", k.ReservedSystemCPUs, err)
 		}
 		milli = int64(set.Size()) * 1000
 	}
 	rest := int64(n.CPUs)*1000 - milli
 	if rest < 0 {
-		return resource.Quantity{}, fmt.Errorf("kubeReserved, systemReserved or reservedSystemCPUs take %dm of cpu, more than this node's %d CPUs: reserve less", milli, n.CPUs)
+		return resource.Quantity{},
+			fmt.Errorf("kubeReserved, systemReserved or reservedSystemCPUs take %dm of cpu, more than this node's %d CPUs: reserve less", milli, n.CPUs)
 	}
 	return *resource.NewMilliQuantity(rest, resource.DecimalSI), nil
 }
 
 // left is the rest of a capacity, in bytes, without the reservations and the eviction threshold.
-func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64, kube, system v1.ResourceList) (resource.Quantity, error) {
+func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64, kube,
+	system v1.ResourceList) (resource.Quantity, error) {
 	signal := signals[name]
 	evict, err := threshold(signal, k.EvictionHard[signal], capacity)
 	if err != nil {
@@ -148,7 +154,8 @@ func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64,
 	ofKube, ofSystem := kube[name], system[name]
 	taken := ofKube.Value() + ofSystem.Value() + evict
 	if taken > capacity {
-		return resource.Quantity{}, fmt.Errorf("kubeReserved, systemReserved and evictionHard %s take %d bytes of %s, more than this node's %d: reserve less", signal, taken, name, capacity)
+		return resource.Quantity{},
+			fmt.Errorf("kubeReserved, systemReserved and evictionHard %s take %d bytes of %s, more than this node's %d: reserve less", signal, taken, name, capacity)
 	}
 	return *resource.NewQuantity(capacity-taken, resource.BinarySI), nil
 }

@@ -33,9 +33,9 @@ const outgrown = 256 << 10
 // NewLog returns the log at a path, of records of this version.
 func NewLog(path string, version int) *Log { return &Log{path: path, version: version, size: -1} }
 
-// Load reads the records that count. The error says for a person what couldn't be used: the records that could are returned all the
-// same. A file that is damaged has been renamed to end in ".corrupt"; one of a newer version (ErrNewer) is left alone, and
-// nothing is written.
+// Load reads the records that count. The error says for a person what couldn't be used: the records that could are
+// returned all the same. A file that is damaged has been renamed to end in ".corrupt"; one of a newer version
+// (ErrNewer) is left alone, and nothing is written.
 func (l *Log) Load() (map[string]json.RawMessage, error) {
 	Sweep(l.path)
 	text, err := os.ReadFile(l.path)
@@ -72,7 +72,8 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 		if err != nil {
 			return records, fmt.Errorf("%s is damaged (%w) and can't be renamed: %w", l.path, damage, err)
 		}
-		return records, fmt.Errorf("%s is damaged, and not all of it is used: %w; it was renamed to %s", l.path, damage, aside)
+		return records, fmt.Errorf("%s is damaged, and not all of it is used: %w; it was renamed to %s", l.path, damage,
+			aside)
 	}
 	if len(good) == len(text) || os.Truncate(l.path, int64(len(good))) == nil {
 		l.size = int64(len(good))
@@ -92,8 +93,8 @@ func (l *Log) Size() int64 { return l.size }
 // Outgrow makes the next write replace the log, so that no outdated record is left.
 func (l *Log) Outgrow() { l.size = -1 }
 
-// Append writes records that changed; one that is nil is removed. They survive a loss of power once it returned nil. After an error what was there
-// counts; unless there was only no room for them, the log is Outgrown.
+// Append writes records that changed; one that is nil is removed. They survive a loss of power once it returned nil.
+// After an error what was there counts; unless there was only no room for them, the log is Outgrown.
 func (l *Log) Append(changed map[string]json.RawMessage) error {
 	if l.refused != nil {
 		return l.refused

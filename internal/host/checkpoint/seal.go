@@ -96,8 +96,8 @@ func ReadFile(path string, version int, v any) (found bool, err error) {
 	return err == nil, err
 }
 
-// WriteFile replaces the file by one of this version that holds v, and makes its directory if need be (mode 0700). It survives a loss of power once
-// that returned nil.
+// WriteFile replaces the file by one of this version that holds v, and makes its directory if need be (mode 0700). It
+// survives a loss of power once that returned nil.
 func WriteFile(path string, version int, v any) error {
 	text, err := Seal(version, v)
 	if err != nil {

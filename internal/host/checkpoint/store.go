@@ -43,8 +43,8 @@ func New(dir string) *Store {
 	return &Store{dir: dir, turns: make(chan struct{}, atOnce), refused: map[string]error{}}
 }
 
-// atOnce is how many records are read, written or removed at a time. Each takes a thread, which the process keeps, while it waits
-// for the disk, and thousands of pods may come at once; disks aren't faster with more.
+// atOnce is how many records are read, written or removed at a time. Each takes a thread, which the process keeps,
+// while it waits for the disk, and thousands of pods may come at once; disks aren't faster with more.
 const atOnce = 16
 
 // turn waits for its turn to use the disk, and returns the function that ends it.

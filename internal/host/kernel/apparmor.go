@@ -35,7 +35,9 @@ func (h AppArmor) Enabled() bool {
 func (h AppArmor) Loaded(profile string) (bool, error) {
 	f, err := os.Open(h.sys("kernel/security/apparmor/profiles"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("the host doesn't list which AppArmor profiles are loaded: %w: mount securityfs on /sys/kernel/security", err)
+		return false, fmt.Errorf(
+			"the host doesn't list which AppArmor profiles are loaded: %w: mount securityfs on /sys/kernel/security",
+			err)
 	}
 	if err != nil {
 		return false, err

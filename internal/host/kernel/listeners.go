@@ -33,7 +33,8 @@ func Listeners(proc string) ([]Listener, error) {
 		protocol v1.Protocol
 		// state is the state of a socket that receives: TCP_LISTEN, and for UDP TCP_CLOSE, which isn't connected.
 		state string
-	}{{"tcp", v1.ProtocolTCP, "0A"}, {"tcp6", v1.ProtocolTCP, "0A"}, {"udp", v1.ProtocolUDP, "07"}, {"udp6", v1.ProtocolUDP, "07"}} {
+	}{{"tcp", v1.ProtocolTCP, "0A"}, {
+		"tcp6", v1.ProtocolTCP, "0A"}, {"udp", v1.ProtocolUDP, "07"}, {"udp6", v1.ProtocolUDP, "07"}} {
 		list, err := listenersOf(filepath.Join(proc, "net", table.name), table.protocol, table.state)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a host without IPv6
 			return nil, fmt.Errorf("list the ports that are in use: %w", err)

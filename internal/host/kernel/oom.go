@@ -77,7 +77,8 @@ func oomKills(ctx context.Context, log io.Reader, told func(OOMKill), missed fun
 // killedForMemory is the line that the kernel writes for each process that it kills. It needs none of the lines before:
 // the details (oom-kill:constraint=...) are left out when there is much to log. Before Linux 5.1 it said "Kill
 // process".
-var killedForMemory = regexp.MustCompile(`^(Memory cgroup out|Out) of memory(?: \([a-z_]+\))?: Kill(?:ed)? process (\d+) \((.*)\),? (?:total-vm:|score )`)
+var killedForMemory = regexp.MustCompile(
+	`^(Memory cgroup out|Out) of memory(?: \([a-z_]+\))?: Kill(?:ed)? process (\d+) \((.*)\),? (?:total-vm:|score )`)
 
 // parseOOMKill reads a record, "PRIORITY,SEQUENCE,TIME,FLAGS;TEXT" and lines of properties. Records that processes
 // write into the kernel's log don't count: they have a facility, which processes can't leave out.

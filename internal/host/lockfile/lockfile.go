@@ -40,8 +40,8 @@ type Lock struct {
 }
 
 // Acquire takes the lock of the directory rootDir, which must exist, without
-// waiting (but for a fifth of a second), and writes the process's number into it if the disk has space. It fails with a *HeldError
-// if another process has it. The lock is not passed on to child processes.
+// waiting (but for a fifth of a second), and writes the process's number into it if the disk has space. It fails with a
+// *HeldError if another process has it. The lock is not passed on to child processes.
 func Acquire(rootDir string) (*Lock, error) {
 	path := filepath.Join(rootDir, Name)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)

@@ -74,13 +74,14 @@ type Watcher struct {
 	asking *gate.Gate
 }
 
-// asked is how many plugins are asked what they are at a time: each costs descriptors, and somebody may have left thousands
-// of sockets there that nobody serves.
+// asked is how many plugins are asked what they are at a time: each costs descriptors, and somebody may have left
+// thousands of sockets there that nobody serves.
 const asked = 128
 
 // New returns a watcher that Run runs.
 func New(c Config) *Watcher {
-	return &Watcher{c, limits{call: 10 * time.Second, firstCall: time.Second, first: 50 * time.Millisecond, most: 2 * time.Minute}, gate.New(asked)}
+	return &Watcher{c, limits{call: 10 * time.Second, firstCall: time.Second, first: 50 * time.Millisecond,
+		most: 2 * time.Minute}, gate.New(asked)}
 }
 
 // identity tells a socket from another one of its name.
@@ -191,7 +192,8 @@ func sockets(dir string) map[string]identity {
 	return found
 }
 
-// follow registers the plugin at a socket, however often that takes, and says when it is gone. agent ends with the agent.
+// follow registers the plugin at a socket, however often that takes, and says when it is gone. agent ends with the
+// agent.
 func (w *Watcher) follow(ctx, agent context.Context, path string) {
 	log, told := w.conf.Log.WithValues("path", path), ""
 	for wait, failed := w.limits.first, 0; ctx.Err() == nil; wait, failed = min(2*wait, w.limits.most), failed+1 {
@@ -206,10 +208,12 @@ func (w *Watcher) follow(ctx, agent context.Context, path string) {
 			}
 			return
 		case errors.Is(err, errUnused):
-			log.Info("A plugin is left alone, as this build doesn't use plugins of its type", "type", r.Type, "plugin", r.Name)
+			log.Info("A plugin is left alone, as this build doesn't use plugins of its type", "type", r.Type,
+				"plugin", r.Name)
 			<-ctx.Done()
 			return
-		case ctx.Err() == nil && err.Error() != told && wait > w.limits.first: // a socket that was just made may not be served yet
+		// a socket that was just made may not be served yet
+		case ctx.Err() == nil && err.Error() != told && wait > w.limits.first:
 			told = err.Error()
 			log.Error(err, "A plugin can't be used; it is tried again")
 		}
@@ -240,7 +244,8 @@ func (w *Watcher) register(ctx, agent context.Context, path string, failed int) 
 	if err != nil {
 		return Registration{}, fmt.Errorf("ask the plugin at %s what it is: %s", path, status.Convert(err).Message())
 	}
-	r := Registration{Type: info.GetType(), Name: info.GetName(), Endpoint: cmp.Or(info.GetEndpoint(), path), Socket: path, Versions: info.GetSupportedVersions()}
+	r := Registration{Type: info.GetType(), Name: info.GetName(), Endpoint: cmp.Or(info.GetEndpoint(), path),
+		Socket: path, Versions: info.GetSupportedVersions()}
 	handler := w.conf.Handlers[r.Type]
 	if handler == nil {
 		return r, errUnused
@@ -252,7 +257,8 @@ func (w *Watcher) register(ctx, agent context.Context, path string, failed int) 
 	}
 	if _, telling := client.NotifyRegistrationStatus(ctx, answer); telling != nil && err == nil && agent.Err() == nil {
 		handler.Gone(r)
-		return r, fmt.Errorf("tell the plugin %s at %s that it is registered: %s", r.Name, path, status.Convert(telling).Message())
+		return r, fmt.Errorf("tell the plugin %s at %s that it is registered: %s", r.Name, path,
+			status.Convert(telling).Message())
 	}
 	return r, err
 }
@@ -267,10 +273,11 @@ func register(ctx context.Context, h Handler, r Registration) error {
 // maxAnswer is the longest answer that is taken from a plugin, in bytes.
 const maxAnswer = 16 << 20
 
-// Connect returns a connection to the plugin that serves the socket at path. It is made with the first call, which fails if nobody
-// serves the socket.
+// Connect returns a connection to the plugin that serves the socket at path. It is made with the first call, which
+// fails if nobody serves the socket.
 func Connect(path string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithDisableServiceConfig(),
+		grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return socket.Dial(ctx, path) }))
 }

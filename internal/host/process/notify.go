@@ -78,7 +78,8 @@ func watchdogPeriod(usec, pid string) (time.Duration, error) {
 	}
 	n, err := strconv.ParseInt(usec, 10, 64)
 	if err != nil || n <= 0 || n > int64(time.Duration(1<<63-1)/time.Microsecond) {
-		return 0, fmt.Errorf("%s is %q, not a number of microseconds: set WatchdogSec in the unit file", watchdogVariable, usec)
+		return 0, fmt.Errorf("%s is %q, not a number of microseconds: set WatchdogSec in the unit file",
+			watchdogVariable, usec)
 	}
 	period := time.Duration(n) * time.Microsecond
 	if period < minWatchdog {

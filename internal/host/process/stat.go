@@ -21,8 +21,8 @@ type Stat struct {
 	Start uint64
 }
 
-// ReadStat reads the file at path, such as /proc/1/stat. It is false if there is none (the process has ended) or it can't be
-// understood.
+// ReadStat reads the file at path, such as /proc/1/stat. It is false if there is none (the process has ended) or it
+// can't be understood.
 func ReadStat(path string) (Stat, bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -39,6 +39,7 @@ func ReadStat(path string) (Stat, bool) {
 		failed = failed || err != nil
 		return n
 	}
-	s := Stat{State: fields[0][0], Parent: int(number(4)), CPU: time.Duration(number(14)+number(15)) * Tick, Start: number(22)}
+	s := Stat{State: fields[0][0], Parent: int(number(4)), CPU: time.Duration(number(14)+number(15)) * Tick,
+		Start: number(22)}
 	return s, !failed
 }

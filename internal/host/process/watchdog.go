@@ -88,6 +88,7 @@ func (w *watch) logChange(err error) {
 		w.log.Info("Notifies the service manager's watchdog again")
 	case err.Error() != w.logged:
 		w.logged = err.Error()
-		w.log.Error(err, "Doesn't notify the service manager's watchdog, which will restart the agent soon", "timeout", w.notifier.watchdog)
+		w.log.Error(err, "Doesn't notify the service manager's watchdog, which will restart the agent soon",
+			"timeout", w.notifier.watchdog)
 	}
 }

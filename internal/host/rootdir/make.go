@@ -60,7 +60,8 @@ func makeNamed(path string, mode fs.FileMode) (*os.File, error) {
 	}
 	info, err := secure(f, made, mode)
 	if err == nil && info.Mode().Perm()&othersWrite != 0 {
-		err = fmt.Errorf("others can write to it (its mode is %04o): choose another directory, or run: chmod go-w %s", info.Mode().Perm(), path)
+		err = fmt.Errorf("others can write to it (its mode is %04o): choose another directory, or run: chmod go-w %s",
+			info.Mode().Perm(), path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -13,9 +13,12 @@ import (
 )
 
 // system are directories that no agent may have for its own, empty or not (hier(7)).
-var system = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/media", "/mnt", "/opt", "/proc",
-	"/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/libexec", "/usr/local", "/usr/local/bin", "/usr/sbin", "/usr/share", "/usr/src",
-	"/var", "/var/cache", "/var/lib", "/var/local", "/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool", "/var/tmp"}
+var system = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/media",
+	"/mnt", "/opt", "/proc",
+	"/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/libexec", "/usr/local",
+	"/usr/local/bin", "/usr/sbin", "/usr/share", "/usr/src",
+	"/var", "/var/cache", "/var/lib", "/var/local", "/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool",
+	"/var/tmp"}
 
 // below these nothing lasts, or is a file as others are.
 var virtual = []string{"/dev/", "/proc/", "/sys/"}
@@ -27,7 +30,8 @@ func IsSystem(path string) bool {
 		paths = append(paths, real)
 	}
 	return slices.ContainsFunc(paths, func(p string) bool {
-		return slices.Contains(system, p) || slices.ContainsFunc(virtual, func(v string) bool { return strings.HasPrefix(p, v) })
+		return slices.Contains(system, p) ||
+			slices.ContainsFunc(virtual, func(v string) bool { return strings.HasPrefix(p, v) })
 	})
 }
 
@@ -36,7 +40,8 @@ func IsSystem(path string) bool {
 var harmless = []string{"images", lockfile.Name, "lost+found"}
 
 // prepared are the files that a person, or kubeadm, may also have put into the root directory of a new agent.
-var prepared = []string{".dockercfg", "bootstrap-kubeconfig", "config.json", "config.yaml", "containerd", "instance-config.yaml", "kubeadm-flags.env", "kubeconfig", "pki", "seccomp"}
+var prepared = []string{".dockercfg", "bootstrap-kubeconfig", "config.json", "config.yaml", "containerd",
+	"instance-config.yaml", "kubeadm-flags.env", "kubeconfig", "pki", "seccomp"}
 
 // Refuse returns an error for a root directory that isn't an agent's: a directory of the system, or one with files of
 // somebody else. It takes one that is empty or isn't there yet, and those that a deckhand or a kubelet has used. It
@@ -55,7 +60,9 @@ func Refuse(root string) error {
 	has := func(name string) bool {
 		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name })
 	}
-	if has(marker) || has(Record) || has(pods) && slices.ContainsFunc([]string{plugins, pluginsRegistry, podResources, devicePlugins, checkpoints, "cpu_manager_state"}, has) {
+	if has(marker) || has(Record) || has(pods) &&
+		slices.ContainsFunc([]string{plugins, pluginsRegistry, podResources, devicePlugins, checkpoints,
+			"cpu_manager_state"}, has) {
 		return nil
 	}
 	for _, e := range entries {

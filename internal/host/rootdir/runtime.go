@@ -92,7 +92,8 @@ func (l Runtime) RuncState(id string) string {
 
 // Of are all directories of one container or sandbox.
 func (l Runtime) Of(id string) []string {
-	dirs := []string{l.Bundles(), l.RuncContainers(), l.Sandboxes(), filepath.Join(l.State(), sandboxes), filepath.Join(l.Store(), tasks)}
+	dirs := []string{l.Bundles(), l.RuncContainers(), l.Sandboxes(), filepath.Join(l.State(), sandboxes),
+		filepath.Join(l.Store(), tasks)}
 	for i, dir := range dirs {
 		dirs[i] = filepath.Join(dir, id)
 	}

@@ -13,7 +13,8 @@ import (
 // didn't see: ref returns what the runtime has under a name, empty for nothing. An
 // image that is there is recorded as pulled with credentials nobody has shown.
 // To be called when the runtime has come up, and with each Prune.
-func (r *Records) ResolveIntents(ctx context.Context, ref func(ctx context.Context, image string) (string, error)) error {
+func (r *Records) ResolveIntents(ctx context.Context,
+	ref func(ctx context.Context, image string) (string, error)) error {
 	var errs []error
 	for name, image := range r.unresolved() {
 		found, err := ref(ctx, image)

@@ -30,7 +30,8 @@ func proofOf(c *credentials.Credential, key []byte) proof {
 	p := proof{kind: o.Kind}
 	switch o.Kind {
 	case credentials.FromSecret:
-		p.secret = v1beta1.ImagePullSecret{UID: o.UID, Namespace: o.Namespace, Name: o.Name, CredentialHash: c.Hash(key)}
+		p.secret = v1beta1.ImagePullSecret{UID: o.UID, Namespace: o.Namespace, Name: o.Name,
+			CredentialHash: c.Hash(key)}
 	case credentials.FromServiceAccount:
 		p.account = v1beta1.ImagePullServiceAccount{UID: o.UID, Namespace: o.Namespace, Name: o.Name}
 	}
@@ -60,7 +61,8 @@ func shown(known v1beta1.ImagePullCredentials, list []proof) (learned v1beta1.Im
 	return known, false
 }
 
-func secretShown(known v1beta1.ImagePullCredentials, s v1beta1.ImagePullSecret) (learned v1beta1.ImagePullCredentials, ok bool) {
+func secretShown(known v1beta1.ImagePullCredentials,
+	s v1beta1.ImagePullSecret) (learned v1beta1.ImagePullCredentials, ok bool) {
 	if slices.Contains(known.KubernetesSecrets, s) {
 		return known, true
 	}
@@ -69,7 +71,9 @@ func secretShown(known v1beta1.ImagePullCredentials, s v1beta1.ImagePullSecret) 
 	if here >= 0 && s.UID != "" {
 		return withSecret(known, s), true
 	}
-	if !slices.ContainsFunc(known.KubernetesSecrets, func(k v1beta1.ImagePullSecret) bool { return k.CredentialHash == s.CredentialHash }) {
+	if !slices.ContainsFunc(known.KubernetesSecrets, func(k v1beta1.ImagePullSecret) bool {
+		return k.CredentialHash == s.CredentialHash
+	}) {
 		return known, false
 	}
 	if here < 0 && len(known.KubernetesSecrets) >= maxEntries {
@@ -86,7 +90,8 @@ func with(known v1beta1.ImagePullCredentials, p proof) v1beta1.ImagePullCredenti
 		return withSecret(known, p.secret)
 	case p.kind == credentials.FromServiceAccount:
 		if p.account.UID != "" {
-			accounts := slices.DeleteFunc(slices.Clone(known.KubernetesServiceAccounts), func(a v1beta1.ImagePullServiceAccount) bool { return a == p.account })
+			accounts := slices.DeleteFunc(slices.Clone(known.KubernetesServiceAccounts),
+				func(a v1beta1.ImagePullServiceAccount) bool { return a == p.account })
 			known.KubernetesServiceAccounts = append(newest(accounts), p.account)
 		}
 	default:
@@ -97,7 +102,9 @@ func with(known v1beta1.ImagePullCredentials, p proof) v1beta1.ImagePullCredenti
 
 // withSecret puts the secret in, in place of what was known of it before.
 func withSecret(known v1beta1.ImagePullCredentials, s v1beta1.ImagePullSecret) v1beta1.ImagePullCredentials {
-	secrets := slices.DeleteFunc(slices.Clone(known.KubernetesSecrets), func(k v1beta1.ImagePullSecret) bool { return samePlace(k, s) })
+	secrets := slices.DeleteFunc(slices.Clone(known.KubernetesSecrets), func(k v1beta1.ImagePullSecret) bool {
+		return samePlace(k, s)
+	})
 	known.KubernetesSecrets = append(newest(secrets), s)
 	return known
 }

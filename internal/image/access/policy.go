@@ -28,10 +28,12 @@ func NewPolicy(name v1beta1.ImagePullCredentialsVerificationPolicy, allowlist []
 	switch name {
 	case "":
 		p.name = v1beta1.NeverVerifyPreloadedImages
-	case v1beta1.NeverVerify, v1beta1.NeverVerifyPreloadedImages, v1beta1.NeverVerifyAllowlistedImages, v1beta1.AlwaysVerify:
+	case v1beta1.NeverVerify, v1beta1.NeverVerifyPreloadedImages, v1beta1.NeverVerifyAllowlistedImages,
+		v1beta1.AlwaysVerify:
 	default:
 		return Policy{}, fmt.Errorf("imagePullCredentialsVerificationPolicy: %q is none of %s, %s, %s, %s", name,
-			v1beta1.NeverVerify, v1beta1.NeverVerifyPreloadedImages, v1beta1.NeverVerifyAllowlistedImages, v1beta1.AlwaysVerify)
+			v1beta1.NeverVerify, v1beta1.NeverVerifyPreloadedImages, v1beta1.NeverVerifyAllowlistedImages,
+			v1beta1.AlwaysVerify)
 	}
 	for _, pattern := range allowlist {
 		if err := p.allow(pattern); err != nil {
@@ -50,7 +52,8 @@ func (p *Policy) allow(pattern string) error {
 	named, err := reference.ParseNormalizedNamed(stem)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%q is no image: %w (use an image's name, or a registry or path with /* at its end)", pattern, err)
+		return fmt.Errorf("%q is no image: %w (use an image's name, or a registry or path with /* at its end)", pattern,
+			err)
 	case !reference.IsNameOnly(named):
 		return fmt.Errorf("%q: leave out tag and digest", pattern)
 	case wild:

@@ -76,8 +76,9 @@ type Records struct {
 func New(cfg Config) *Records {
 	dir := filepath.Join(cfg.RootDir, directory)
 	return &Records{
-		cfg: cfg, pulling: files{filepath.Join(dir, pulling)}, pulled: files{filepath.Join(dir, pulled)}, byHand: files{filepath.Join(dir, imported)},
-		key: []byte(rand.Text()), blind: true, intents: map[string]*intent{},
+		cfg: cfg, pulling: files{filepath.Join(dir, pulling)}, pulled: files{filepath.Join(dir, pulled)},
+		byHand: files{filepath.Join(dir, imported)},
+		key:    []byte(rand.Text()), blind: true, intents: map[string]*intent{},
 		records: map[string]v1beta1.ImagePulledRecord{}, imported: map[string]v1beta1.ImagePulledRecord{},
 	}
 }
@@ -141,7 +142,8 @@ func (r *Records) damaged(f files, name string, err error) {
 	if err == nil {
 		err = errors.New("it is about another image than its name says")
 	}
-	r.cfg.Log.Error(err, "Can't read the record of a pulled image; it is only used again after a pull", "path", filepath.Join(f.dir, name))
+	r.cfg.Log.Error(err, "Can't read the record of a pulled image; it is only used again after a pull",
+		"path", filepath.Join(f.dir, name))
 }
 
 // MayUse reports whether whoever has these credentials may use the image, which the
@@ -213,7 +215,8 @@ func (r *Records) Intend(image string) error {
 	name := fileName(image)
 	i := r.intents[name]
 	if i == nil {
-		if err := r.pulling.write(name, v1beta1.ImagePullIntent{TypeMeta: typeMeta(kindIntent), Image: image}); err != nil {
+		if err := r.pulling.write(name,
+			v1beta1.ImagePullIntent{TypeMeta: typeMeta(kindIntent), Image: image}); err != nil {
 			return fmt.Errorf("can't record that image %q is being pulled, so it isn't: without that record, any pod could use it: %w", image, err)
 		}
 		i = &intent{}

@@ -82,5 +82,6 @@ func (c Credential) Hash(key []byte) string {
 
 // sameSecret reports whether both log in as the same with the same.
 func (c Credential) sameSecret(o Credential) bool {
-	return c.Username == o.Username && c.Password == o.Password && c.IdentityToken == o.IdentityToken && c.RegistryToken == o.RegistryToken
+	return c.Username == o.Username && c.Password == o.Password && c.IdentityToken == o.IdentityToken &&
+		c.RegistryToken == o.RegistryToken
 }

@@ -78,7 +78,8 @@ func whole(data []byte, into any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &syntax):
-		return fmt.Errorf("it isn't JSON: line %d has an error", 1+bytes.Count(data[:min(syntax.Offset, int64(len(data)))], []byte("\n")))
+		return fmt.Errorf("it isn't JSON: line %d has an error",
+			1+bytes.Count(data[:min(syntax.Offset, int64(len(data)))], []byte("\n")))
 	default:
 		return errors.New("it isn't a JSON object")
 	}
@@ -149,7 +150,8 @@ func parseAuth(raw json.RawMessage) (*Credential, error) {
 		}
 		return nil, errors.New("it has to be an object with auth, or with username and password")
 	}
-	c := &Credential{Username: in.Username, Password: in.Password, IdentityToken: in.IdentityToken, RegistryToken: in.RegistryToken}
+	c := &Credential{Username: in.Username, Password: in.Password, IdentityToken: in.IdentityToken,
+		RegistryToken: in.RegistryToken}
 	if in.Auth != "" {
 		var err error
 		if c.Username, c.Password, err = decodeAuth(in.Auth); err != nil {

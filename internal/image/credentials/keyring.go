@@ -85,7 +85,8 @@ func (k *Keyring) For(ctx context.Context, p *v1.Pod, objects Objects, image str
 	}
 	if err != nil {
 		k.o.Log.Error(err, "Credential providers failed; trying other credentials", "image", name.Name())
-		k.warn(p, pod.ReasonFailedCredentialProvider, fmt.Sprintf("No credentials for image %q from a credential provider: %v", image, err))
+		k.warn(p, pod.ReasonFailedCredentialProvider,
+			fmt.Sprintf("No credentials for image %q from a credential provider: %v", image, err))
 	}
 	return append(list, provided...), nil
 }
@@ -106,7 +107,8 @@ func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod, objects Objects) (
 		if err != nil {
 			missing = append(missing, name)
 			if !apierrors.IsNotFound(err) {
-				k.o.Log.Error(err, "A pull secret can't be read; trying without it", "pod", klog.KRef(p.Namespace, p.Name), "secret", klog.KRef(p.Namespace, name))
+				k.o.Log.Error(err, "A pull secret can't be read; trying without it",
+					"pod", klog.KRef(p.Namespace, p.Name), "secret", klog.KRef(p.Namespace, name))
 			}
 			continue
 		}
@@ -115,12 +117,14 @@ func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod, objects Objects) (
 			config.Problems = []string{err.Error()}
 		}
 		if len(config.Problems) > 0 {
-			k.warn(p, pod.ReasonInvalidImagePullSecret, fmt.Sprintf("Pull secret %q can't be used as it is: %s", name, strings.Join(config.Problems, "; ")))
+			k.warn(p, pod.ReasonInvalidImagePullSecret,
+				fmt.Sprintf("Pull secret %q can't be used as it is: %s", name, strings.Join(config.Problems, "; ")))
 		}
 		entries = append(entries, config.Entries...)
 	}
 	if len(missing) > 0 {
-		k.warn(p, pod.ReasonFailedToRetrieveImagePullSecret, fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
+		k.warn(p, pod.ReasonFailedToRetrieveImagePullSecret,
+			fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
 	}
 	return entries, nil
 }
@@ -151,7 +155,8 @@ func (k *Keyring) secretNames(ctx context.Context, p *v1.Pod, objects Objects) [
 		case err == nil:
 			refs = sa.ImagePullSecrets
 		case !apierrors.IsNotFound(err) && ctx.Err() == nil:
-			k.o.Log.Error(err, "A service account can't be read; trying without its pull secrets", "pod", klog.KRef(p.Namespace, p.Name), "serviceAccount", klog.KRef(p.Namespace, account))
+			k.o.Log.Error(err, "A service account can't be read; trying without its pull secrets",
+				"pod", klog.KRef(p.Namespace, p.Name), "serviceAccount", klog.KRef(p.Namespace, account))
 		}
 	}
 	var names []string

@@ -115,7 +115,9 @@ func splitHost(text string) (host []string, port string, err error) {
 }
 
 func badPart(part string) bool {
-	return part == "" || strings.ContainsFunc(part, func(r rune) bool { return !isLetter(r) && !strings.ContainsRune("-_*", r) })
+	return part == "" || strings.ContainsFunc(part, func(r rune) bool {
+		return !isLetter(r) && !strings.ContainsRune("-_*", r)
+	})
 }
 
 // isLetter reports ASCII letters and digits.
@@ -128,7 +130,8 @@ func (p Pattern) String() string { return p.text }
 
 // Matches reports whether the pattern is for this image.
 func (p Pattern) Matches(i Image) bool {
-	if p.place.port != i.place.port || len(p.place.host) != len(i.place.host) || !strings.HasPrefix(i.place.path, p.place.path) {
+	if p.place.port != i.place.port || len(p.place.host) != len(i.place.host) ||
+		!strings.HasPrefix(i.place.path, p.place.path) {
 		return false
 	}
 	for n, part := range p.place.host {

@@ -18,7 +18,8 @@ func ParseSecret(s *v1.Secret) (DockerConfig, error) {
 	case v1.SecretTypeDockercfg:
 		key, parse = v1.DockerConfigKey, ParseLegacyDockerConfig
 	default:
-		return DockerConfig{}, fmt.Errorf("it is of type %q, a pull secret has to be of type %s or %s", s.Type, v1.SecretTypeDockerConfigJson, v1.SecretTypeDockercfg)
+		return DockerConfig{}, fmt.Errorf("it is of type %q, a pull secret has to be of type %s or %s", s.Type,
+			v1.SecretTypeDockerConfigJson, v1.SecretTypeDockercfg)
 	}
 	data, ok := s.Data[key]
 	if !ok {

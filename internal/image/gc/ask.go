@@ -16,7 +16,9 @@ func (c *Collector) List(ctx context.Context) ([]Image, error) {
 	if err != nil && !errors.Is(err, ErrUsesUnknown) {
 		return nil, err
 	}
-	slices.SortFunc(images, func(a, b Image) int { return cmp.Or(cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(images, func(a, b Image) int {
+		return cmp.Or(cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.ID, b.ID))
+	})
 	return images, nil
 }
 
@@ -59,7 +61,8 @@ func (c *Collector) Remove(ctx context.Context, name string) (Image, []string, e
 	case stays != "":
 		return image, nil, keptError(&image, stays)
 	}
-	c.cfg.Log.V(2).Info("Removed image", "image", image.Name(), "imageID", image.ID, "size", image.Size, "reason", Asked)
+	c.cfg.Log.V(2).Info("Removed image", "image", image.Name(), "imageID", image.ID, "size", image.Size,
+		"reason", Asked)
 	return image, nil, nil
 }
 
@@ -117,7 +120,8 @@ func choose(images []Image, name string) (Image, error) {
 	case len(at) == 0:
 		return Image{}, fmt.Errorf("%w: %q isn't on this node; `deckhand images` lists what is", ErrUnknown, name)
 	case len(at) > 1:
-		return Image{}, fmt.Errorf("%w: %q may be any of %s; say which by its ID", ErrUnknown, name, namesOf(images, at))
+		return Image{}, fmt.Errorf("%w: %q may be any of %s; say which by its ID", ErrUnknown, name,
+			namesOf(images, at))
 	}
 	return images[at[0]], nil
 }
@@ -127,7 +131,9 @@ func (c *Collector) untag(ctx context.Context, i *Image, names []string) error {
 	known := keys("", names, nil)[1:]
 	// By a digest of another repository the image can be had all the same.
 	is := func(by string) bool {
-		return slices.ContainsFunc(names, func(n string) bool { return key(n) == key(by) && repositoryOf(n) == repositoryOf(by) })
+		return slices.ContainsFunc(names, func(n string) bool {
+			return key(n) == key(by) && repositoryOf(n) == repositoryOf(by)
+		})
 	}
 	under, users := c.cfg.Guard.begin(known)
 	if under == nil {
@@ -155,7 +161,8 @@ func (c *Collector) untag(ctx context.Context, i *Image, names []string) error {
 	}
 	err = c.cfg.Untag(ctx, names)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return keptError(i, fmt.Sprintf("it has other names, which would go too (%s): this runtime removes images with all their names; to do so give its ID %s", strings.Join(i.Tags, ", "), i.ID))
+		return keptError(i, fmt.Sprintf(
+			"it has other names, which would go too (%s): this runtime removes images with all their names; to do so give its ID %s", strings.Join(i.Tags, ", "), i.ID))
 	}
 	if err != nil {
 		return fmt.Errorf("untag image %s: %w", i.Name(), err)

@@ -113,7 +113,8 @@ func (f *facts) reasonToKeep(i *Image) string {
 	case i.Pinned != "":
 		return i.Pinned
 	case f.Extent != byHandRun && f.since(i.Detected) < f.Policy.MinAge:
-		return fmt.Sprintf("on this node for %s only: imageMinimumGCAge is %s", human(f.since(i.Detected)), human(f.Policy.MinAge))
+		return fmt.Sprintf("on this node for %s only: imageMinimumGCAge is %s", human(f.since(i.Detected)),
+			human(f.Policy.MinAge))
 	}
 	return ""
 }
@@ -133,8 +134,9 @@ func (p *plan) remove(i *Image, r Reason, why string) {
 }
 
 // settling is for how long after its start the collector removes no image for its age; MaxAge, if that is shorter. Ages
-// survive restarts, unlike the kubelet's ("If the kubelet is restarted, the tracked image age is reset", Kubernetes' page
-// on garbage collection); but a node that was off for long gets the pods that use its images a little after its start.
+// survive restarts, unlike the kubelet's ("If the kubelet is restarted, the tracked image age is reset", Kubernetes'
+// page on garbage collection); but a node that was off for long gets the pods that use its images a little after its
+// start.
 const settling = time.Hour
 
 // regular removes what is too old, then what the disk needs.
@@ -144,7 +146,8 @@ func (p *plan) regular(f facts, free []Image) {
 	for i := range free {
 		unused := f.since(free[i].unusedSince())
 		if settled && unused > f.Policy.MaxAge {
-			p.remove(&free[i], Age, fmt.Sprintf("unused for %s: imageMaximumGCAge is %s", human(unused), human(f.Policy.MaxAge)))
+			p.remove(&free[i], Age, fmt.Sprintf("unused for %s: imageMaximumGCAge is %s", human(unused),
+				human(f.Policy.MaxAge)))
 		} else {
 			rest = append(rest, free[i])
 		}
@@ -164,7 +167,8 @@ func (p *plan) regular(f facts, free []Image) {
 			p.Kept = append(p.Kept, Kept{Image: rest[i], Why: why})
 			continue
 		}
-		why = fmt.Sprintf("%d%% of the disk at %s is used (imageGCHighThresholdPercent is %d), and it was %s", disk.Used(), disk.Path, f.Policy.High, why)
+		why = fmt.Sprintf("%d%% of the disk at %s is used (imageGCHighThresholdPercent is %d), and it was %s",
+			disk.Used(), disk.Path, f.Policy.High, why)
 		if p.Freed < p.Missing {
 			p.remove(&rest[i], Space, why)
 		} else {

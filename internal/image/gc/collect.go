@@ -116,12 +116,14 @@ func (c *Collector) carryOutOne(ctx context.Context, removal Removal, r *Report)
 	stays, err := c.remove(ctx, removal.Image)
 	switch {
 	case err != nil:
-		c.cfg.Log.Error(err, "Image can't be removed", "image", removal.Name(), "imageID", removal.ID, "reason", removal.Reason)
+		c.cfg.Log.Error(err, "Image can't be removed", "image", removal.Name(), "imageID", removal.ID,
+			"reason", removal.Reason)
 		r.Failed = append(r.Failed, Failure{Removal: removal, Err: err})
 	case stays != "":
 		r.Kept = append(r.Kept, Kept{Image: removal.Image, Why: stays})
 	default:
-		c.cfg.Log.V(2).Info("Removed image", "image", removal.Name(), "imageID", removal.ID, "size", removal.Size, "reason", removal.Reason, "message", removal.Why)
+		c.cfg.Log.V(2).Info("Removed image", "image", removal.Name(), "imageID", removal.ID, "size", removal.Size,
+			"reason", removal.Reason, "message", removal.Why)
 		if removal.Reason != Asked {
 			c.cfg.Meter.ImageCollected(string(removal.Reason), removal.Size)
 		}

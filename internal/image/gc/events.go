@@ -40,7 +40,8 @@ func (c *Collector) recordEvent(r Report, err error) {
 	case 1:
 		parts = append(parts, fmt.Sprintf("image %s can't be removed: %v", r.Failed[0].Name(), r.Failed[0].Err))
 	default:
-		parts = append(parts, fmt.Sprintf("%d images can't be removed, the first of them %s: %v", len(r.Failed), r.Failed[0].Name(), r.Failed[0].Err))
+		parts = append(parts, fmt.Sprintf("%d images can't be removed, the first of them %s: %v", len(r.Failed),
+			r.Failed[0].Name(), r.Failed[0].Err))
 	}
 	if len(r.Removed) > 0 {
 		parts = append(parts, "removed "+what(r)+": "+why(r))

@@ -126,7 +126,8 @@ type Collector struct {
 
 // New makes a collector. It does nothing before Run, FreeNow or a person's question.
 func New(c Config) *Collector {
-	collector := &Collector{cfg: c, Debounce: wake.NewDebounce(gap), turn: make(chan struct{}, 1), records: records{path: c.Records}}
+	collector := &Collector{cfg: c, Debounce: wake.NewDebounce(gap), turn: make(chan struct{}, 1),
+		records: records{path: c.Records}}
 	collector.policy.Store(&c.Policy)
 	return collector
 }

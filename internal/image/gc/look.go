@@ -156,13 +156,15 @@ func (c *Collector) disks(ctx context.Context) ([]Disk, error) {
 		case err != nil:
 			errs = append(errs, err)
 		case disk.Capacity == 0:
-			errs = append(errs, &reasonError{reason: pod.ReasonInvalidDiskCapacity, err: fmt.Errorf("invalid capacity 0 on the image file system at %s", path)})
+			errs = append(errs, &reasonError{reason: pod.ReasonInvalidDiskCapacity,
+				err: fmt.Errorf("invalid capacity 0 on the image file system at %s", path)})
 		default:
 			disks = append(disks, disk)
 		}
 	}
 	if len(disks) == 0 && len(errs) == 0 {
-		errs = append(errs, errors.New("the runtime doesn't say on which file system it keeps images: none can be removed for space"))
+		errs = append(errs, errors.New(
+			"the runtime doesn't say on which file system it keeps images: none can be removed for space"))
 	}
 	return disks, errors.Join(errs...)
 }

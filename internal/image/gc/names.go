@@ -51,7 +51,8 @@ func keys(id string, tags, digests []string) []string {
 }
 
 // meant are the names of the image that a person means by one of them, if it has others: a tag, with the repository's
-// digest if that has no other tag; or a digest with its repository's tags. It is empty where the image is meant as a whole.
+// digest if that has no other tag; or a digest with its repository's tags. It is empty where the image is meant as a
+// whole.
 func (i *Image) meant(name string) []string {
 	k, repository := key(name), repositoryOf(name)
 	same := func(n string) bool { return repositoryOf(n) == repository }

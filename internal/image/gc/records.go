@@ -64,7 +64,8 @@ func (r *records) see(now time.Time, seen []sighting) {
 		if rec.inUse = s.inUse; s.inUse {
 			rec.Used = now
 		}
-		if !known || old.inUse && !s.inUse || old.Used.IsZero() != rec.Used.IsZero() || !s.inUse && !rec.Used.Equal(old.Used) {
+		if !known || old.inUse && !s.inUse || old.Used.IsZero() != rec.Used.IsZero() || !s.inUse &&
+			!rec.Used.Equal(old.Used) {
 			r.changed = true
 		}
 		next[s.id] = rec
@@ -98,7 +99,9 @@ func (r *records) load(now time.Time) error {
 		return r.refused
 	default:
 		aside, asideErr := checkpoint.SetAside(r.path)
-		return errors.Join(fmt.Errorf("%s says when images were last used, but is corrupt: %w; all count as new, and it was renamed to %s", r.path, err, aside), asideErr)
+		return errors.Join(fmt.Errorf(
+			"%s says when images were last used, but is corrupt: %w; all count as new, and it was renamed to %s",
+			r.path, err, aside), asideErr)
 	}
 }
 

@@ -37,8 +37,8 @@ type entry struct {
 	delay  time.Duration
 }
 
-// backoff remembers which images couldn't be pulled, and when to try again. It is safe for concurrent use; its zero value is not
-// ready to use.
+// backoff remembers which images couldn't be pulled, and when to try again. It is safe for concurrent use; its zero
+// value is not ready to use.
 type backoff struct {
 	mu      sync.Mutex
 	entries map[backoffKey]entry

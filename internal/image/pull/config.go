@@ -130,7 +130,8 @@ func (i Image) Message(name string) string {
 	if !i.Pulled {
 		return fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", name)
 	}
-	text := fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting).", name, i.Took.Truncate(time.Millisecond), i.Waited.Truncate(time.Millisecond))
+	text := fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting).", name,
+		i.Took.Truncate(time.Millisecond), i.Waited.Truncate(time.Millisecond))
 	if i.Size > 0 {
 		text += fmt.Sprintf(" Image size: %d bytes.", i.Size)
 	}

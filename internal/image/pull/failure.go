@@ -25,8 +25,9 @@ func withTag(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return "", &pod.Failure{
-			Reason:    pod.ReasonInvalidImageName,
-			Message:   fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err),
+			Reason: pod.ReasonInvalidImageName,
+			Message: fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image,
+				image, err),
 			Permanent: true,
 		}
 	}
@@ -131,11 +132,13 @@ func backoffFailure(name string, s backoffState) *pod.Failure {
 }
 
 func inspectFailure(name string, err error) *pod.Failure {
-	return &pod.Failure{Reason: pod.ReasonImageInspectError, Message: fmt.Sprintf("Failed to inspect image %q: %s", name, runtimeMessage(err))}
+	return &pod.Failure{Reason: pod.ReasonImageInspectError,
+		Message: fmt.Sprintf("Failed to inspect image %q: %s", name, runtimeMessage(err))}
 }
 
 func keyringFailure(name string, err error) *pod.Failure {
-	f := &pod.Failure{Reason: pod.ReasonErrImagePull, Message: fmt.Sprintf("can't get the credentials for image %q: %s", name, err)}
+	f := &pod.Failure{Reason: pod.ReasonErrImagePull,
+		Message: fmt.Sprintf("can't get the credentials for image %q: %s", name, err)}
 	if unknown := (*object.Unknown)(nil); errors.As(err, &unknown) {
 		f.Awaits, f.NotBefore, f.Unknown = unknown.Key.Object(), unknown.NotBefore, true
 	}
@@ -145,10 +148,12 @@ func keyringFailure(name string, err error) *pod.Failure {
 func neverFailure(name string, present bool) *pod.Failure {
 	f := &pod.Failure{Reason: pod.ReasonErrImageNeverPull}
 	if present {
-		f.Message = fmt.Sprintf("Container image %q is on this node, but was pulled with credentials that this pod hasn't shown to have, and imagePullPolicy Never forbids to check its own at the registry; "+
-			"give the pod the pull secret that the image was pulled with, or use IfNotPresent", name)
+		f.Message = fmt.Sprintf(
+			"Container image %q is on this node, but was pulled with credentials that this pod hasn't shown to have, and imagePullPolicy Never forbids to check its own at the registry; "+
+				"give the pod the pull secret that the image was pulled with, or use IfNotPresent", name)
 	} else {
-		f.Message = fmt.Sprintf("Container image %q is not present with pull policy of Never: import it, or use IfNotPresent", name)
+		f.Message = fmt.Sprintf(
+			"Container image %q is not present with pull policy of Never: import it, or use IfNotPresent", name)
 	}
 	return f
 }

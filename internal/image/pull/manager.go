@@ -32,7 +32,8 @@ type Manager struct {
 
 // New makes a manager.
 func New(c Config) *Manager {
-	return &Manager{cfg: c, slots: slots{limit: c.MaxParallelPulls}, throttle: newThrottle(c.PullsPerSecond, c.Burst), key: []byte(rand.Text()), failures: newBackoff()}
+	return &Manager{cfg: c, slots: slots{limit: c.MaxParallelPulls}, throttle: newThrottle(c.PullsPerSecond, c.Burst),
+		key: []byte(rand.Text()), failures: newBackoff()}
 }
 
 // SetLimits changes what Config has under these names. Pulls that wait go on at once where
@@ -191,9 +192,10 @@ func (m *Manager) fetch(ctx context.Context, w *wish) (Image, error) {
 	}
 	began := time.Now()
 	always := w.Policy == v1.PullAlways
-	p, err := m.pulls.do(ctx, pullKey{w.name, m.fingerprint(logins), always}, func(ctx context.Context) (pulled, error) {
-		return m.pull(ctx, failures, logins, always, w.Pod)
-	})
+	p, err := m.pulls.do(ctx, pullKey{w.name, m.fingerprint(logins), always},
+		func(ctx context.Context) (pulled, error) {
+			return m.pull(ctx, failures, logins, always, w.Pod)
+		})
 	if ctx.Err() != nil {
 		return Image{}, ctx.Err()
 	}

@@ -25,7 +25,8 @@ type pulled struct {
 }
 
 // pull pulls an image for all who wait for it. The error is the context's: then nobody does.
-func (m *Manager) pull(ctx context.Context, key backoffKey, logins []credentials.Credential, always bool, p *v1.Pod) (pulled, error) {
+func (m *Manager) pull(ctx context.Context, key backoffKey, logins []credentials.Credential, always bool,
+	p *v1.Pod) (pulled, error) {
 	active := m.join(key)
 	defer m.leave(active)
 	if err := m.slots.acquire(ctx); err != nil {
@@ -83,7 +84,8 @@ type attempt struct {
 
 // try pulls with one of the credentials after the other until one is good, and keeps
 // Access up to date. Where there is no image, attempts say why.
-func (m *Manager) try(ctx context.Context, name string, logins []credentials.Credential, before seen) (out pulled, login *credentials.Credential, attempts []attempt) {
+func (m *Manager) try(ctx context.Context, name string, logins []credentials.Credential,
+	before seen) (out pulled, login *credentials.Credential, attempts []attempt) {
 	if err := m.cfg.Access.Intend(name); err != nil {
 		return pulled{}, nil, []attempt{{err: err}}
 	}

@@ -38,7 +38,8 @@ type Settled struct {
 // are watched; counts decides by a file's name whether it is read. advice is for the log: what to do where not all
 // changes can be noticed.
 func NewSettled(paths []string, counts func(name string) bool, advice string, log logr.Logger) *Settled {
-	return &Settled{paths: slices.Clone(paths), counts: counts, advice: advice, log: log, changed: wake.NewSlot(), settle: settle}
+	return &Settled{paths: slices.Clone(paths), counts: counts, advice: advice, log: log, changed: wake.NewSlot(),
+		settle: settle}
 }
 
 // Changed returns a channel that gets a value, without data, when something may have changed: once when watching
@@ -93,7 +94,8 @@ func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), u
 			if !ok {
 				return errors.New("can't watch files for changes any more: the kernel's events have ended")
 			}
-			s.log.V(4).Info("Watched files changed", "path", filepath.Join(event.Dir, event.Name), "event", event.Op.String())
+			s.log.V(4).Info("Watched files changed", "path", filepath.Join(event.Dir, event.Name),
+				"event", event.Op.String())
 			if event.Op == Rescan {
 				arm()
 			}

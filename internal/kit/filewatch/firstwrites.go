@@ -26,7 +26,8 @@ func NewFirstWrites() *FirstWrites {
 	return &FirstWrites{fd: -1, written: make(chan []string), paths: map[int32]string{}}
 }
 
-// Watch has the next write to the file that is at path now be reported. It follows no link there. It fails while Run doesn't run.
+// Watch has the next write to the file that is at path now be reported. It follows no link there. It fails while Run
+// doesn't run.
 func (f *FirstWrites) Watch(path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,7 +82,8 @@ func (f *FirstWrites) use(fd int) {
 	f.fd = fd
 }
 
-// decode returns the paths that were written to. The kernel ends a watch with its first event, and when its file is removed.
+// decode returns the paths that were written to. The kernel ends a watch with its first event, and when its file is
+// removed.
 func (f *FirstWrites) decode(b []byte) (paths []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -46,8 +46,9 @@ func ConfigOf(c *logsapi.LoggingConfiguration, out, err io.Writer) Config {
 	}
 	return Config{
 		Format: c.Format, Verbosity: uint32(c.Verbosity), VModule: VModuleText(c.VModule),
-		SplitStream: routing.SplitStream, InfoBufferSize: routing.InfoBufferSize.Value(), FlushFrequency: c.FlushFrequency.Duration.Duration,
-		Out: out, Err: err,
+		SplitStream: routing.SplitStream, InfoBufferSize: routing.InfoBufferSize.Value(),
+		FlushFrequency: c.FlushFrequency.Duration.Duration,
+		Out:            out, Err: err,
 	}
 }
 
@@ -90,7 +91,8 @@ func Open(c Config) (*Log, error) {
 	case logsapi.JSONLogFormat:
 		l.logger, l.level = newJSON(l.streams)
 	default:
-		return nil, fmt.Errorf("log format %q is not known: it must be %s or %s", c.Format, logsapi.DefaultLogFormat, logsapi.JSONLogFormat)
+		return nil, fmt.Errorf("log format %q is not known: it must be %s or %s", c.Format, logsapi.DefaultLogFormat,
+			logsapi.JSONLogFormat)
 	}
 	if err := l.check(l.now); err != nil {
 		return nil, err
@@ -132,7 +134,8 @@ func (l *Log) check(t threshold) error {
 		return fmt.Errorf("log verbosity %d is too high: it must be at most %d", t.verbosity, math.MaxInt32)
 	}
 	if t.vmodule != "" && l.format != logsapi.DefaultLogFormat {
-		return fmt.Errorf("vmodule %q can't be used: only the log format %s has verbosities by file", t.vmodule, logsapi.DefaultLogFormat)
+		return fmt.Errorf("vmodule %q can't be used: only the log format %s has verbosities by file", t.vmodule,
+			logsapi.DefaultLogFormat)
 	}
 	return CheckVModule(t.vmodule)
 }

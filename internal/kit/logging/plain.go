@@ -22,7 +22,8 @@ func (p plain) Write(line []byte) (int, error) {
 	// All of it is written: w expects whole lines. An incomplete character at the end is a broken one.
 	var text strings.Builder
 	_, _ = terminal.NewWriter(&text).Write(append(line[:len(line):len(line)], '\n'))
-	if _, err := io.WriteString(p.w, strings.ToValidUTF8(strings.TrimSuffix(text.String(), "\n"), "\uFFFD")); err != nil {
+	if _, err := io.WriteString(p.w,
+		strings.ToValidUTF8(strings.TrimSuffix(text.String(), "\n"), "\uFFFD")); err != nil {
 		return 0, err
 	}
 	return len(line), nil

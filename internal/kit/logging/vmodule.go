@@ -21,7 +21,8 @@ func CheckVModule(text string) error {
 	var errs []error
 	for _, item := range items {
 		if _, err := filepath.Match(item.FilePattern, ""); err != nil {
-			errs = append(errs, fmt.Errorf("vmodule pattern %q can't match any file: it is not a valid glob", item.FilePattern))
+			errs = append(errs, fmt.Errorf("vmodule pattern %q can't match any file: it is not a valid glob",
+				item.FilePattern))
 		}
 	}
 	return errors.Join(errs...)

@@ -53,13 +53,14 @@ func List(prefix string) ([]Entry, error) {
 		parents[list[i].ID] = list[i].Parent
 	}
 	slices.SortStableFunc(list, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(len(b.Point), len(a.Point)), cmp.Compare(height(parents, b.ID), height(parents, a.ID)))
+		return cmp.Or(cmp.Compare(len(b.Point), len(a.Point)),
+			cmp.Compare(height(parents, b.ID), height(parents, a.ID)))
 	})
 	return list, nil
 }
 
-// Overlays returns the upper directories of the overlay file systems that are mounted, by the place of each. It leaves out those without one,
-// and those whose path the mount table can't give as it is.
+// Overlays returns the upper directories of the overlay file systems that are mounted, by the place of each. It leaves
+// out those without one, and those whose path the mount table can't give as it is.
 func Overlays() (map[string]string, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("overlay"))
 	if err != nil {

@@ -107,7 +107,8 @@ func isTop(parent string, f *os.File) (bool, error) {
 		return false, &fs.PathError{Op: "statfs", Path: f.Name(), Err: err}
 	}
 	if st.Type != unix.TMPFS_MAGIC {
-		return false, fmt.Errorf("%s: something is mounted there that is no tmpfs (type %#x): unmount it", f.Name(), st.Type)
+		return false, fmt.Errorf("%s: something is mounted there that is no tmpfs (type %#x): unmount it", f.Name(),
+			st.Type)
 	}
 	return true, nil
 }

@@ -42,7 +42,8 @@ type rules struct {
 }
 
 func rulesOf(flags int, links, mounts bool) rules {
-	return rules{links: links, mounts: mounts, directory: flags&unix.O_DIRECTORY != 0, nofollow: flags&unix.O_NOFOLLOW != 0}
+	return rules{links: links, mounts: mounts, directory: flags&unix.O_DIRECTORY != 0,
+		nofollow: flags&unix.O_NOFOLLOW != 0}
 }
 
 // Open opens path below root; "." is root itself. Links are followed as long as they stay below root, which absolute

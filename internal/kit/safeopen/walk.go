@@ -214,8 +214,10 @@ type identity struct {
 // identify doesn't wait for a file system that hangs: it asks only for attributes that never change, so cached ones do.
 func identify(fd int) (identity, error) {
 	var st unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_TYPE|unix.STATX_MNT_ID, &st)
-	id := identity{major: st.Dev_major, minor: st.Dev_minor, inode: st.Ino, mount: st.Mnt_id, kind: uint32(st.Mode) & unix.S_IFMT}
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC,
+		unix.STATX_INO|unix.STATX_TYPE|unix.STATX_MNT_ID, &st)
+	id := identity{major: st.Dev_major, minor: st.Dev_minor, inode: st.Ino, mount: st.Mnt_id,
+		kind: uint32(st.Mode) & unix.S_IFMT}
 	if err != nil {
 		if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
 			return id, err
@@ -224,7 +226,8 @@ func identify(fd int) (identity, error) {
 		if err := unix.Fstat(fd, &old); err != nil {
 			return id, err
 		}
-		id = identity{major: unix.Major(old.Dev), minor: unix.Minor(old.Dev), inode: old.Ino, kind: old.Mode & unix.S_IFMT}
+		id = identity{major: unix.Major(old.Dev), minor: unix.Minor(old.Dev), inode: old.Ino,
+			kind: old.Mode & unix.S_IFMT}
 	}
 	if st.Mask&unix.STATX_MNT_ID == 0 {
 		id.mount, err = mountIDByProc(fd)

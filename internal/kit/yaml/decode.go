@@ -282,7 +282,8 @@ func (d *Decoder) object(path string, n *Node, v reflect.Value, info *typeInfo, 
 	if info.form == mapForm && (v.IsNil() || d.Overlay == nil) {
 		v.Set(reflect.MakeMapWithSize(v.Type(), len(n.Content)/2))
 	}
-	d.fields(&object{value: v, info: info, path: path, depth: depth, seen: make(map[string]*Node, len(n.Content)/2)}, n, false)
+	d.fields(&object{value: v, info: info, path: path, depth: depth, seen: make(map[string]*Node, len(n.Content)/2)}, n,
+		false)
 }
 
 // fields reads the fields of n into o. When they are merged ("<<"), those o

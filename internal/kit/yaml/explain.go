@@ -20,18 +20,25 @@ type phrase struct {
 
 func phrases() []phrase {
 	return []phrase{
-		{"did not find expected key", "a name with a colon is expected here: is the line indented like those above it, and every quote above it closed?", failing},
-		{"did not find expected '-' indicator", `an item after "- " is expected here: is the line indented like those above it?`, failing},
+		{"did not find expected key",
+			"a name with a colon is expected here: is the line indented like those above it, and every quote above it closed?", failing},
+		{"did not find expected '-' indicator",
+			`an item after "- " is expected here: is the line indented like those above it?`, failing},
 		{"did not find expected ',' or ']'", `a list in brackets is missing its "]" or a comma`, oneOn},
 		{"did not find expected ',' or '}'", `a mapping in braces is missing its "}" or a comma`, oneOn},
 		{"did not find expected node content", "a value is expected here: is a bracket left open?", oneOn},
 		{"did not find expected <document start>", "the document has ended before this line", oneOn},
-		{"mapping values are not allowed in this context", `a name with a colon can't stand here: is the line indented like those above it, or is a string with ": " in it missing quotes?`, nil},
-		{"could not find expected ':'", "a name and a value are expected here: put a colon after the name, and a space after the colon", nil},
+		{"mapping values are not allowed in this context",
+			`a name with a colon can't stand here: is the line indented like those above it, or is a string with ": " in it missing quotes?`, nil},
+		{"could not find expected ':'",
+			"a name and a value are expected here: put a colon after the name, and a space after the colon", nil},
 		{"found unexpected end of stream", "a quoted string that begins here isn't closed", nil},
-		{"found character that cannot start any token", "a value can't begin with this character: put it in quotes", nil},
-		{"did not find expected alphabetic or numeric character", "a value can't begin with this character: put it in quotes", nil},
-		{"found unknown escape character", "unknown escape after a backslash in double quotes: use single quotes, or two backslashes", nil},
+		{"found character that cannot start any token",
+			"a value can't begin with this character: put it in quotes", nil},
+		{"did not find expected alphabetic or numeric character",
+			"a value can't begin with this character: put it in quotes", nil},
+		{"found unknown escape character",
+			"unknown escape after a backslash in double quotes: use single quotes, or two backslashes", nil},
 		{"exceeded max depth", "it is nested too deeply", nil},
 	}
 }
@@ -66,7 +73,8 @@ var unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
 func Explain(e Error, data []byte) Error {
 	lines := splitLines(data)
 	if found := unknownAnchor.FindStringSubmatch(e.Message); found != nil {
-		return Error{Line: lineWith(lines, "*"+found[1]), Message: `a value that begins with "*" stands for another, and there is none of that name: put it in quotes if it is meant as a string`}
+		return Error{Line: lineWith(lines, "*"+found[1]),
+			Message: `a value that begins with "*" stands for another, and there is none of that name: put it in quotes if it is meant as a string`}
 	}
 	if line, what := oddCharacter(lines); what != "" {
 		return Error{Line: line, Message: "it is not plain text: there is " + what}
@@ -93,7 +101,8 @@ func Explain(e Error, data []byte) Error {
 
 // splitLines counts lines as YAML does, without the one that is empty at the end.
 func splitLines(data []byte) []string {
-	text := strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n").Replace(string(bytes.TrimPrefix(data, []byte("\ufeff"))))
+	text := strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029",
+		"\n").Replace(string(bytes.TrimPrefix(data, []byte("\ufeff"))))
 	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }
 

@@ -34,10 +34,11 @@ type Node struct {
 	// SupplementalGroupsPolicy says whether the container runtime knows the policy Strict
 	// (KEP-3619); nil while it hasn't reported that.
 	SupplementalGroupsPolicy *bool
-	// AwaitsPlugin has the resources whose device plugin has yet to register (again). Without an API server, one that the node
-	// doesn't have at all may have one, too.
+	// AwaitsPlugin has the resources whose device plugin has yet to register (again). Without an API server, one that
+	// the node doesn't have at all may have one, too.
 	AwaitsPlugin map[v1.ResourceName]bool
-	// InCluster says that a scheduler has counted extended resources that the node doesn't have at all: they are the cluster's
+	// InCluster says that a scheduler has counted extended resources that the node doesn't have at all: they are the
+	// cluster's
 	// (https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#cluster-level-extended-resources).
 	InCluster bool
 	// Version is that of the kubelet which the agent stands in for, DeclaredFeatures are the
@@ -106,15 +107,16 @@ func Holding(a *pod.Allocation) Amount {
 	return need
 }
 
-// Admit judges a pod that needs this much. Those that it preempts are ending from then on. What can't change while the node runs is told before what can, so that
-// nobody is preempted for a pod that can't run here anyway.
+// Admit judges a pod that needs this much. Those that it preempts are ending from then on. What can't change while the
+// node runs is told before what can, so that nobody is preempted for a pod that can't run here anyway.
 func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
 	if f := j.node.Refuses(p); f != nil {
 		return Answer{Failure: f}
 	}
 	inUse, freed := j.portsInUse(p)
 	if inUse {
-		return refused(pod.ReasonNodePorts, "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
+		return refused(pod.ReasonNodePorts,
+			"Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
 	}
 	need = j.counted(need)
 	var awaited []v1.ResourceName
@@ -149,7 +151,8 @@ func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
 			Message: fmt.Sprintf("%s: pods that are ending hold it", list(short))}}
 	}
 	if freed {
-		return Answer{Failure: &pod.Failure{Reason: pod.ReasonNodePorts, Wait: pod.WaitForRoom, Message: "its host ports: pods that are ending hold them"}}
+		return Answer{Failure: &pod.Failure{Reason: pod.ReasonNodePorts, Wait: pod.WaitForRoom,
+			Message: "its host ports: pods that are ending hold them"}}
 	}
 	return Answer{}
 }

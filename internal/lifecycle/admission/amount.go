@@ -106,8 +106,8 @@ func rank(name v1.ResourceName) int {
 	return len(native)
 }
 
-// Insufficient is the kubelet's message that names the resources of which there isn't enough, with quantities as manifests
-// have them in place of its numbers of bytes and thousandths. used is nil where what is held doesn't count.
+// Insufficient is the kubelet's message that names the resources of which there isn't enough, with quantities as
+// manifests have them in place of its numbers of bytes and thousandths. used is nil where what is held doesn't count.
 func Insufficient(names []v1.ResourceName, need, used, capacity Amount) string {
 	what := "resource"
 	if used == nil {
@@ -141,7 +141,8 @@ func (a Amount) List() v1.ResourceList {
 }
 
 func inBytes(name v1.ResourceName) bool {
-	return name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+	return name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage ||
+		strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
 // quantity is the amount of a resource as a person writes it: 1500m, 100Gi.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Unmatched says what a pod's nodeSelector and required node affinity ask for that a node doesn't have, for a person; none if
-// the node matches.
+// Unmatched says what a pod's nodeSelector and required node affinity ask for that a node doesn't have, for a person;
+// none if the node matches.
 func Unmatched(p *v1.Pod, node string, labels map[string]string) []string {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: labels}}
 	has := func(key string) string {
@@ -24,7 +24,8 @@ func Unmatched(p *v1.Pod, node string, labels map[string]string) []string {
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(p.Spec.NodeSelector)) {
 		if value, ok := labels[key]; !ok || value != p.Spec.NodeSelector[key] {
-			list = append(list, fmt.Sprintf("its nodeSelector asks for %s=%s: %s", key, p.Spec.NodeSelector[key], has(key)))
+			list = append(list, fmt.Sprintf("its nodeSelector asks for %s=%s: %s", key, p.Spec.NodeSelector[key],
+				has(key)))
 		}
 	}
 	a := p.Spec.Affinity
@@ -66,7 +67,8 @@ func PortHolders(p *v1.Pod, others []*v1.Pod) []string {
 	for _, wanted := range hostPorts(p, -1) {
 		for i, other := range others {
 			if slices.ContainsFunc(hostPorts(other, i), wanted.conflicts) {
-				list = append(list, fmt.Sprintf("pod %s/%s has host port %d/%s", other.Namespace, other.Name, wanted.port, wanted.protocol))
+				list = append(list, fmt.Sprintf("pod %s/%s has host port %d/%s", other.Namespace, other.Name,
+					wanted.port, wanted.protocol))
 			}
 		}
 	}

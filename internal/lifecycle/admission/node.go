@@ -22,7 +22,8 @@ func (n *Node) Refuses(p *v1.Pod) *pod.Failure {
 		return &pod.Failure{Reason: reason, Message: message, Rejected: true}
 	}
 	if os, asked := p.Spec.NodeSelector[v1.LabelOSStable]; asked && os != n.Labels[v1.LabelOSStable] {
-		return rejected(pod.ReasonOSLabel, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+		return rejected(pod.ReasonOSLabel,
+			"Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
 	}
 	if os := p.Spec.OS; os != nil && string(os.Name) != n.OS {
 		return rejected(pod.ReasonOS, "Failed to admit pod as the OS field doesn't match node OS")
@@ -31,31 +32,38 @@ func (n *Node) Refuses(p *v1.Pod) *pod.Failure {
 		return rejected(pod.ReasonSysctlForbidden, why)
 	}
 	if name := confined(p); name != "" && !n.AppArmor {
-		return rejected(pod.ReasonAppArmor, fmt.Sprintf("Cannot enforce AppArmor: AppArmor is not enabled on the host, and container %s asks for a profile", name))
+		return rejected(pod.ReasonAppArmor,
+			fmt.Sprintf("Cannot enforce AppArmor: AppArmor is not enabled on the host, and container %s asks for a profile", name))
 	}
 	if missing := n.missingFeatures(p); len(missing) > 0 {
-		return rejected(pod.ReasonFeatureUnsupported, "Pod requires node features that are not available: "+strings.Join(missing, ", "))
+		return rejected(pod.ReasonFeatureUnsupported,
+			"Pod requires node features that are not available: "+strings.Join(missing, ", "))
 	}
 	if !n.selected(p) {
-		return rejected(pod.ReasonNodeAffinity, "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+		return rejected(pod.ReasonNodeAffinity,
+			"Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
 	}
 	if p.Spec.NodeName != "" && p.Spec.NodeName != n.Name { // an API server tells a node of its own pods only
 		return rejected(pod.ReasonNodeName, "Predicate NodeName failed: node(s) didn't match the requested node name")
 	}
 	if !n.tolerated(p) {
-		return rejected(pod.ReasonTaintToleration, "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
+		return rejected(pod.ReasonTaintToleration,
+			"Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
 	}
 	if n.AwaitsAddress && needsAddress(p) {
-		return &pod.Failure{Wait: pod.WaitForAddress, Message: "an address of the node: an external cloud provider has to tell one"}
+		return &pod.Failure{Wait: pod.WaitForAddress,
+			Message: "an address of the node: an external cloud provider has to tell one"}
 	}
 	if !pod.StrictGroups(p) {
 		return nil
 	}
 	if n.SupplementalGroupsPolicy == nil {
-		return &pod.Failure{Reason: pod.ReasonSupplementalGroupsPolicyNotSupported, Wait: pod.WaitForRuntime, Message: "the container runtime to tell whether it can do what the pod asks for"}
+		return &pod.Failure{Reason: pod.ReasonSupplementalGroupsPolicyNotSupported, Wait: pod.WaitForRuntime,
+			Message: "the container runtime to tell whether it can do what the pod asks for"}
 	}
 	if !*n.SupplementalGroupsPolicy {
-		return rejected(pod.ReasonSupplementalGroupsPolicyNotSupported, "SupplementalGroupsPolicy=Strict is not supported in this node: the container runtime doesn't know it")
+		return rejected(pod.ReasonSupplementalGroupsPolicyNotSupported,
+			"SupplementalGroupsPolicy=Strict is not supported in this node: the container runtime doesn't know it")
 	}
 	return nil
 }
@@ -67,7 +75,8 @@ func needsAddress(p *v1.Pod) bool {
 	}
 	asks := func(env []v1.EnvVar) bool {
 		return slices.ContainsFunc(env, func(e v1.EnvVar) bool {
-			return e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && strings.HasPrefix(e.ValueFrom.FieldRef.FieldPath, "status.hostIP")
+			return e.ValueFrom != nil && e.ValueFrom.FieldRef != nil &&
+				strings.HasPrefix(e.ValueFrom.FieldRef.FieldPath, "status.hostIP")
 		})
 	}
 	with := func(c v1.Container) bool { return asks(c.Env) }
@@ -81,8 +90,8 @@ func (n *Node) selected(p *v1.Pod) bool {
 	return matches && err == nil
 }
 
-// tolerated reports whether the pod tolerates each taint that keeps pods from running (NoExecute); the others are the scheduler's. A
-// static pod tolerates them all.
+// tolerated reports whether the pod tolerates each taint that keeps pods from running (NoExecute); the others are the
+// scheduler's. A static pod tolerates them all.
 func (n *Node) tolerated(p *v1.Pod) bool {
 	_, found := corev1.FindMatchingUntoleratedTaint(logr.Discard(), n.Taints, p.Spec.Tolerations,
 		func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }, true)

@@ -21,13 +21,15 @@ func priority(p *v1.Pod) int32 {
 
 // qos orders the QoS classes: those that can better do without their pods first.
 func qos(p *v1.Pod) int {
-	return slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, p.Status.QOSClass)
+	return slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed},
+		p.Status.QOSClass)
 }
 
 // Preempted is the termination of a pod that has to end for one of higher priority. It has its own grace, and its phase
 // follows from how its containers end, as with a kubelet (Kubernetes' node e2e suite, CriticalPod).
 func Preempted(at time.Time) *pod.PodTermination {
-	return &pod.PodTermination{At: at, Reason: pod.ReasonPreempting, Message: "Preempted in order to admit critical pod", ByExit: true, Disruption: true}
+	return &pod.PodTermination{At: at, Reason: pod.ReasonPreempting,
+		Message: "Preempted in order to admit critical pod", ByExit: true, Disruption: true}
 }
 
 // victim is a pod that may be ended for another one.
@@ -39,9 +41,10 @@ type victim struct {
 	helps, size float64
 }
 
-// preempt chooses the pods that have to end so that this one fits, and counts them as ending: pods of lower priority only, and
-// none for one whose preemptionPolicy is Never. As with a kubelet those of the lowest QoS class end first; of these, those of the lowest
-// priority, then the fewest, then those that give back less. nil if all of them don't free enough. The order of Hold decides between equals.
+// preempt chooses the pods that have to end so that this one fits, and counts them as ending: pods of lower priority
+// only, and none for one whose preemptionPolicy is Never. As with a kubelet those of the lowest QoS class end first; of
+// these, those of the lowest priority, then the fewest, then those that give back less. nil if all of them don't free
+// enough. The order of Hold decides between equals.
 //
 // A kubelet takes every static pod for a critical one, which may preempt. Here a priority says which pod may
 // preempt, as everywhere else in Kubernetes.
@@ -89,7 +92,8 @@ func enough(candidates []victim, missing []int64) []victim {
 	slices.SortStableFunc(candidates, func(a, b victim) int {
 		return cmp.Or(byRank(a, b), cmp.Compare(a.helps, b.helps))
 	})
-	c := choice{candidates: candidates, rank: make([]int, len(candidates)), after: make([][]int64, len(candidates)+1), left: slices.Clone(missing), steps: mostSteps}
+	c := choice{candidates: candidates, rank: make([]int, len(candidates)), after: make([][]int64, len(candidates)+1),
+		left: slices.Clone(missing), steps: mostSteps}
 	c.after[len(candidates)] = make([]int64, len(missing))
 	for i, v := range slices.Backward(candidates) {
 		c.after[i] = slices.Clone(c.after[i+1])
@@ -114,17 +118,19 @@ func byRank(a, b victim) int {
 	return cmp.Or(cmp.Compare(qos(b.Pod), qos(a.Pod)), cmp.Compare(priority(b.Pod), priority(a.Pod)))
 }
 
-// mostSteps bounds the search for the best choice: of up to 12 pods it compares all, of more those that keep as many of the most important
-// pods as can be kept one after the other.
+// mostSteps bounds the search for the best choice: of up to 12 pods it compares all, of more those that keep as many of
+// the most important pods as can be kept one after the other.
 const mostSteps = 1 << 13
 
-// choice is the search for those of the candidates that cost least: the fewest of the first rank, then of the next, and so on.
+// choice is the search for those of the candidates that cost least: the fewest of the first rank, then of the next, and
+// so on.
 type choice struct {
 	candidates []victim
 	// rank is that of each candidate, from 0 on; after is what it and those behind it give back.
 	rank  []int
 	after [][]int64
-	// left is what is missing beside the chosen ones, below 0 where they give back more; cost is how many of them each rank has.
+	// left is what is missing beside the chosen ones, below 0 where they give back more; cost is how many of them each
+	// rank has.
 	left   []int64
 	chosen []victim
 	cost   []int
@@ -135,7 +141,8 @@ type choice struct {
 	bestSize float64
 }
 
-// from chooses among the candidates from the i-th on. cheaper says that the chosen ones cost less than the best choice in a rank before.
+// from chooses among the candidates from the i-th on. cheaper says that the chosen ones cost less than the best choice
+// in a rank before.
 func (c *choice) from(i int, cheaper bool) {
 	if c.steps--; c.steps < 0 && c.best != nil {
 		return

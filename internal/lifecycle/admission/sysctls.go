@@ -47,7 +47,8 @@ func namespaceOf(name string) namespace {
 		return none
 	case strings.HasPrefix(name, "net."):
 		return network
-	case name == "kernel.sem", strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), strings.HasPrefix(name, "fs.mqueue."):
+	case name == "kernel.sem", strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"),
+		strings.HasPrefix(name, "fs.mqueue."):
 		return ipc
 	}
 	return none

@@ -100,7 +100,8 @@ func Build(f *Facts) *v1.PodStatus {
 	return st
 }
 
-// rejected reports whether the pod has failed as the node never admitted it, or before a node told anything of its containers.
+// rejected reports whether the pod has failed as the node never admitted it, or before a node told anything of its
+// containers.
 func (f *Facts) rejected() bool {
 	if pod.Terminal(f.Pod.Status.Phase) != "" && len(f.Pod.Status.ContainerStatuses) == 0 {
 		return !slices.ContainsFunc(f.Containers, func(c Container) bool { return c.Newest != nil })
@@ -127,7 +128,8 @@ func (f *Facts) setAddresses(st *v1.PodStatus) {
 			st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
 		}
 	}
-	if ends := pod.Terminal(st.Phase) != "" || f.Stopping && f.RequiresTerminalPhase; ends && len(st.PodIPs) == 0 && f.Last != nil {
+	if ends := pod.Terminal(st.Phase) != "" || f.Stopping && f.RequiresTerminalPhase; ends && len(st.PodIPs) == 0 &&
+		f.Last != nil {
 		st.PodIPs = f.Last.PodIPs
 	}
 	if len(st.PodIPs) > 0 {

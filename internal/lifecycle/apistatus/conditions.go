@@ -41,11 +41,13 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 		f.addCondition(st, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
 	}
 	if f.Termination != nil && f.Termination.Disruption && pod.Terminal(st.Phase) != "" {
-		f.addCondition(st, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: f.Termination.Message})
+		f.addCondition(st, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+			Reason: v1.PodReasonTerminationByKubelet, Message: f.Termination.Message})
 	}
 	if f.AllRestarting {
 		f.addCondition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue,
-			Reason: string(pod.ReasonRestartAllContainersStarted), Message: "container exited with restart policy rule"})
+			Reason:  string(pod.ReasonRestartAllContainersStarted),
+			Message: "container exited with restart policy rule"})
 	} else if mayRestartAll(f.Pod) {
 		f.addCondition(st, v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse})
 	}
@@ -72,7 +74,8 @@ func AddOthers(st *v1.PodStatus, p *v1.Pod) {
 		st.Phase, st.Reason, st.Message = p.Status.Phase, p.Status.Reason, p.Status.Message
 	}
 	st.NominatedNodeName, st.ResourceClaimStatuses = p.Status.NominatedNodeName, p.Status.ResourceClaimStatuses
-	st.ExtendedResourceClaimStatus, st.NodeAllocatableResourceClaimStatuses = p.Status.ExtendedResourceClaimStatus, p.Status.NodeAllocatableResourceClaimStatuses
+	st.ExtendedResourceClaimStatus, st.NodeAllocatableResourceClaimStatuses = p.Status.ExtendedResourceClaimStatus,
+		p.Status.NodeAllocatableResourceClaimStatuses
 }
 
 func (f *Facts) addInitialized(st *v1.PodStatus) {
@@ -128,7 +131,8 @@ func (f *Facts) containersReady(st *v1.PodStatus) v1.PodCondition {
 	case st.Phase == v1.PodFailed:
 		c.Reason = string(pod.ReasonPodFailed)
 	case len(unready) > 0:
-		c.Reason, c.Message = string(pod.ReasonContainersNotReady), fmt.Sprintf("containers with unready status: [%s]", strings.Join(unready, " "))
+		c.Reason, c.Message = string(pod.ReasonContainersNotReady),
+			fmt.Sprintf("containers with unready status: [%s]", strings.Join(unready, " "))
 	default:
 		c.Status = v1.ConditionTrue
 	}
@@ -155,13 +159,16 @@ func (f *Facts) ready(containers v1.PodCondition) v1.PodCondition {
 	for _, g := range f.Pod.Spec.ReadinessGates {
 		switch status, ok := Gate(f.Pod, g.ConditionType); {
 		case !ok:
-			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
+			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.",
+				g.ConditionType))
 		case status != v1.ConditionTrue:
-			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", g.ConditionType, status))
+			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s",
+				g.ConditionType, status))
 		}
 	}
 	if len(closed) > 0 {
-		c.Status, c.Reason, c.Message = v1.ConditionFalse, string(pod.ReasonReadinessGatesNotReady), strings.Join(closed, ", ")
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, string(pod.ReasonReadinessGatesNotReady),
+			strings.Join(closed, ", ")
 	}
 	return c
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Messages and exit code of a container whose end is unknown: one of a pod that has ended, and one that was told as running.
+// Messages and exit code of a container whose end is unknown: one of a pod that has ended, and one that was told as
+// running.
 const (
 	statusUnknownMessage = "The container could not be located when the pod was terminated"
 	vanishedMessage      = "The container could not be located when the pod was deleted.  The container used to be Running"
@@ -103,7 +104,8 @@ func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 // waits for, or that its end is unknown in a pod that has ended after it was initialized, and in one that has to
 // end in a terminal phase.
 func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
-	if f.Terminal != "" && f.Initialized && c.Role != container.Ephemeral || f.Stopping && f.Ended && f.RequiresTerminalPhase {
+	if f.Terminal != "" && f.Initialized && c.Role != container.Ephemeral || f.Stopping && f.Ended &&
+		f.RequiresTerminalPhase {
 		s.State.Terminated = unknownEnd(statusUnknownMessage)
 		return
 	}
@@ -125,7 +127,8 @@ func (f *Facts) removedStatus(c *Container) *v1.ContainerStatus {
 	}
 	if s.State.Running != nil { // nobody saw its end
 		lost := *s
-		lost.State, lost.Ready, lost.Started = v1.ContainerState{Terminated: unknownEnd(statusUnknownMessage)}, false, new(bool)
+		lost.State, lost.Ready, lost.Started = v1.ContainerState{Terminated: unknownEnd(statusUnknownMessage)}, false,
+			new(bool)
 		return &lost
 	}
 	return s
@@ -145,7 +148,8 @@ func vanished(last *v1.ContainerStatus) *v1.ContainerStateTerminated {
 
 // unknownEnd is the end of an instance of which nothing is known.
 func unknownEnd(message string) *v1.ContainerStateTerminated {
-	return &v1.ContainerStateTerminated{ExitCode: unknownExitCode, Reason: string(pod.ReasonContainerStatusUnknown), Message: message}
+	return &v1.ContainerStateTerminated{ExitCode: unknownExitCode, Reason: string(pod.ReasonContainerStatusUnknown),
+		Message: message}
 }
 
 // lastEnd is the last reported end of an instance that is removed since.
@@ -165,7 +169,8 @@ func (f *Facts) last(c *Container) *v1.ContainerStatus {
 
 // Of is the status of a container; nil if there is none.
 func Of(st *v1.PodStatus, name string) *v1.ContainerStatus {
-	for _, list := range [...][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
+	for _, list := range [...][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses,
+		st.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]
@@ -219,7 +224,9 @@ func setReported(c *v1.Container, inst *pod.Container, s *v1.ContainerStatus) {
 // VolumeMountStatus): the runtime knows no volumes, and paths in their shortest form only.
 func mount(want *v1.VolumeMount, reported []v1.VolumeMountStatus) (v1.VolumeMountStatus, bool) {
 	inside := elements(want.MountPath)
-	i := slices.IndexFunc(reported, func(m v1.VolumeMountStatus) bool { return slices.Equal(elements(m.MountPath), inside) })
+	i := slices.IndexFunc(reported, func(m v1.VolumeMountStatus) bool {
+		return slices.Equal(elements(m.MountPath), inside)
+	})
 	if i < 0 {
 		return v1.VolumeMountStatus{}, false
 	}

@@ -25,7 +25,9 @@ func RestartingAll() *v1.ContainerStateWaiting {
 
 // CrashLoop is the state of a container that waits to be started again.
 func CrashLoop(p *v1.Pod, container string, delay time.Duration) *v1.ContainerStateWaiting {
-	return Waiting(pod.ReasonCrashLoopBackOff, fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", delay, container, p.Name, p.Namespace, p.UID))
+	return Waiting(pod.ReasonCrashLoopBackOff,
+		fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", delay, container, p.Name, p.Namespace,
+			p.UID))
 }
 
 // PullBackOff is the state of a container whose image is to be pulled again.

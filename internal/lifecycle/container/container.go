@@ -74,7 +74,8 @@ func Of(p *v1.Pod, o *pod.Observed, sandbox string) List {
 	}
 	for i := range spec.EphemeralContainers {
 		e := &spec.EphemeralContainers[i]
-		list = append(list, Container{Spec: (*v1.Container)(&e.EphemeralContainerCommon), Role: Ephemeral, Target: e.TargetContainerName})
+		list = append(list, Container{Spec: (*v1.Container)(&e.EphemeralContainerCommon), Role: Ephemeral,
+			Target: e.TargetContainerName})
 	}
 	if o == nil {
 		return list

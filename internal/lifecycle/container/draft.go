@@ -36,7 +36,8 @@ func (d *Draft) Change(change func(*pod.Checkpoint)) {
 	for _, ids := range lists(&k) {
 		*ids = slices.Clone(*ids)
 	}
-	k.Failed, k.Resized, k.ResizedUnder, k.Carried = maps.Clone(k.Failed), maps.Clone(k.Resized), maps.Clone(k.ResizedUnder), maps.Clone(k.Carried)
+	k.Failed, k.Resized, k.ResizedUnder, k.Carried = maps.Clone(k.Failed), maps.Clone(k.Resized),
+		maps.Clone(k.ResizedUnder), maps.Clone(k.Carried)
 	change(&k)
 	d.Now = &k
 }

@@ -51,12 +51,14 @@ func SetReadiness(containers List, results ProbeResults, b *Draft) {
 	}
 }
 
-// AdoptReadiness takes over into the checkpoint what was told of a container's newest instance, if that was running and does.
+// AdoptReadiness takes over into the checkpoint what was told of a container's newest instance, if that was running and
+// does.
 func AdoptReadiness(m *Container, told *v1.ContainerStatus, b *Draft) {
 	if told.State.Running == nil || m.Newest.State != pod.ContainerRunning || !m.LongRunning() {
 		return
 	}
-	hooked, started, ready := hasPostStart(m.Spec), m.Spec.StartupProbe != nil && told.Started != nil && *told.Started, m.Spec.ReadinessProbe != nil && told.Ready
+	hooked, started, ready := hasPostStart(m.Spec), m.Spec.StartupProbe != nil && told.Started != nil && *told.Started,
+		m.Spec.ReadinessProbe != nil && told.Ready
 	if !hooked && !started && !ready {
 		return
 	}

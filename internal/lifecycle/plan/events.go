@@ -35,7 +35,8 @@ var messages = map[pod.Reason]string{
 
 // TellNeverBegins records that containers of the pod are never begun, as its sandbox was lost.
 func (p *Plan) TellNeverBegins() {
-	p.event(v1.EventTypeWarning, pod.ReasonSandboxChanged, "", "The pod's sandbox is gone. With restartPolicy Never its containers aren't started again, and the pod fails.")
+	p.event(v1.EventTypeWarning, pod.ReasonSandboxChanged, "",
+		"The pod's sandbox is gone. With restartPolicy Never its containers aren't started again, and the pod fails.")
 }
 
 // Tell records an event whose message follows from its reason.
@@ -55,8 +56,9 @@ func (p *Plan) tellError(container, why string) {
 // TellCrashBackOff records that a container waits to be started again. How long isn't in it, so
 // that the event of the next time is the same.
 func (p *Plan) TellCrashBackOff(of *v1.Pod, container string) {
-	p.event(v1.EventTypeWarning, pod.ReasonBackOff, container, fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)",
-		container, of.Name, of.Namespace, of.UID))
+	p.event(v1.EventTypeWarning, pod.ReasonBackOff, container,
+		fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)",
+			container, of.Name, of.Namespace, of.UID))
 }
 
 // TellKilling records that a container is being stopped. Without a message it is the usual one.

@@ -42,8 +42,10 @@ type RetryTriggers struct {
 }
 
 // New returns an empty plan beside the actions under way. What the maps hold is changed.
-func New(now time.Time, inFlight []pod.Action, retries Retries, asked map[string]RetryTriggers, triggers RetryTriggers) *Plan {
-	p := &Plan{Now: now, Retries: retries, Asked: asked, triggers: triggers, inFlight: inFlight, busy: make(map[string]pod.ActionKind, len(inFlight))}
+func New(now time.Time, inFlight []pod.Action, retries Retries, asked map[string]RetryTriggers,
+	triggers RetryTriggers) *Plan {
+	p := &Plan{Now: now, Retries: retries, Asked: asked, triggers: triggers, inFlight: inFlight,
+		busy: make(map[string]pod.ActionKind, len(inFlight))}
 	for _, a := range inFlight {
 		p.busy[a.Target()] = a.Kind
 	}

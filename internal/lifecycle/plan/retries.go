@@ -51,7 +51,8 @@ func retryKey(a pod.Action) string {
 func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 	base, top := actionBackoff, maxActionBackoff
 	switch {
-	case a.Kind == pod.Allocate || f.Awaits != (pod.Object{}) || f.Wait == pod.WaitForRoom || f.Wait == pod.WaitForPlugin:
+	case a.Kind == pod.Allocate || f.Awaits != (pod.Object{}) || f.Wait == pod.WaitForRoom ||
+		f.Wait == pod.WaitForPlugin:
 		base, top = triggerBackoff, maxTriggerBackoff
 	case a.Kind == pod.EnsureImage && f.Reason != pod.ReasonImageInspectError:
 		// The runtime didn't answer: a long wait would spare no registry.

@@ -19,7 +19,8 @@ func (p *Plan) AddRetryWait(container string, a pod.Action) bool {
 	r, ok := p.Retrying(a)
 	if ok {
 		p.AddWait(pod.Wait{Code: pod.WaitRetry, Container: container, Next: r.At, Action: a.Kind, Attempts: r.Count,
-			Reason: r.Failure.Reason, Message: r.Failure.Message, Object: r.Failure.Awaits, Image: a.Image, Disk: r.Failure.Disk})
+			Reason: r.Failure.Reason, Message: r.Failure.Message, Object: r.Failure.Awaits, Image: a.Image,
+			Disk: r.Failure.Disk})
 	}
 	return ok
 }

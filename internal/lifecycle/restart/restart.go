@@ -28,7 +28,8 @@ const (
 // OnExit returns what follows from a container's exit code by its restartPolicyRules (KEP-5307),
 // the first that fits; then by its own restartPolicy, then by the pod's. failed says that a probe or its postStart hook
 // failed and it had to end for that: to restartPolicy OnFailure this is a failure, also if it ended with code 0
-// (Pod lifecycle, "Types of probe": "the kubelet kills the container, and the container is subjected to its restart policy").
+// (Pod lifecycle, "Types of probe": "the kubelet kills the container, and the container is subjected to its restart
+// policy").
 func OnExit(p *v1.Pod, c *v1.Container, r container.Role, code int32, failed bool) Answer {
 	if r == container.Ephemeral {
 		return Stay // API: they aren't restarted

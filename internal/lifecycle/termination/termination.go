@@ -38,8 +38,8 @@ type Terminator struct {
 	Containers container.List
 	// Instances are all that the runtime has of the pod.
 	Instances []pod.Container
-	// AllBy is when all of them are killed that StopAll stops, from its first call on: it only ever comes nearer. It is zero
-	// while nothing is stopped so; Terminator changes it.
+	// AllBy is when all of them are killed that StopAll stops, from its first call on: it only ever comes nearer. It is
+	// zero while nothing is stopped so; Terminator changes it.
 	AllBy time.Time
 }
 
@@ -207,7 +207,8 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 		return
 	}
 	if !k.PreStopDone && e.hasPreStop(c) && e.Plan.Now.Before(k.By) {
-		e.Plan.Do(pod.Action{Kind: pod.PreStop, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: e.until(k.By), Why: t.Why})
+		e.Plan.Do(pod.Action{Kind: pod.PreStop, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: e.until(k.By),
+			Why: t.Why})
 		e.Plan.WakeAt(k.By)
 		return
 	}
@@ -219,7 +220,8 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 		return
 	}
 	end := e.end(k)
-	a := pod.Action{Kind: pod.StopContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: e.until(end), Why: t.Why}
+	a := pod.Action{Kind: pod.StopContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: e.until(end),
+		Why: t.Why}
 	e.Plan.AddRetryWait(c.Name, a)
 	if e.Plan.Do(a) {
 		k.Asked, k.Begun = end, true

@@ -38,7 +38,8 @@ func (r *Recorder) about() string {
 	var b strings.Builder
 	if r.last != nil && r.last.in.Pod != nil {
 		p := r.last.in.Pod
-		fmt.Fprintf(&b, "Pod %s/%s, UID %s: what was decided about it, from what and why. Times are in UTC.\n", terminal.Line(p.Namespace), terminal.Line(p.Name), terminal.Line(string(p.UID)))
+		fmt.Fprintf(&b, "Pod %s/%s, UID %s: what was decided about it, from what and why. Times are in UTC.\n",
+			terminal.Line(p.Namespace), terminal.Line(p.Name), terminal.Line(string(p.UID)))
 	}
 	if r.dropped {
 		fmt.Fprintf(&b, "Earlier steps were dropped: %d bytes are kept.\n", r.limit)
@@ -50,7 +51,8 @@ func (r *Recorder) about() string {
 // file returns a version as YAML; one that was cut as comments that hold what there is of it.
 func (v *version) file() []byte {
 	if v.whole > 0 {
-		return fmt.Appendf(nil, "%s the pod takes %d bytes, of which these %d are kept\n# %s\n", cutMark, v.whole, len(v.json), bytes.ToValidUTF8(v.json, nil))
+		return fmt.Appendf(nil, "%s the pod takes %d bytes, of which these %d are kept\n# %s\n", cutMark, v.whole,
+			len(v.json), bytes.ToValidUTF8(v.json, nil))
 	}
 	text, err := yaml.JSONToYAML(v.json)
 	if err == nil && terminal.IsBlock(string(text)) {

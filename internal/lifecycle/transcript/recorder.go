@@ -93,7 +93,8 @@ func (r *Recorder) full(version int) bool {
 		return true
 	}
 	s, room := r.current(), r.room(r.current().version)
-	return len(s.text) >= max(room/4, s.whole+room/8) || len(s.text) > room*7/8 || // a new version may have taken its room
+	// a new version may have taken its room
+	return len(s.text) >= max(room/4, s.whole+room/8) || len(s.text) > room*7/8 ||
 		version != r.version && (r.versions.cut(version) != "" || room < r.limit/2)
 }
 

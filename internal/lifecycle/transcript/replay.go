@@ -77,7 +77,10 @@ func (r *replayer) step(s *Step) []string {
 // that died took them along.
 func (r *replayer) keep(in lifecycle.Input) {
 	r.begun = slices.DeleteFunc(r.begun, func(a pod.Action) bool {
-		return find(in.InFlight, &a) < 0 && !slices.ContainsFunc(in.Results, func(res pod.Result) bool { return find([]pod.Action{a}, &res.Action) >= 0 })
+		return find(in.InFlight, &a) < 0 &&
+			!slices.ContainsFunc(in.Results, func(res pod.Result) bool {
+				return find([]pod.Action{a}, &res.Action) >= 0
+			})
 	})
 }
 
@@ -105,7 +108,8 @@ func wordless(lines []string) (out []string) {
 		if strings.HasPrefix(line, becauseWord) {
 			continue
 		}
-		if list, err := words.Split(line); err == nil && list[0] == doWord && strings.HasPrefix(list[len(list)-1], "(") {
+		if list, err := words.Split(line); err == nil && list[0] == doWord &&
+			strings.HasPrefix(list[len(list)-1], "(") {
 			line = strings.Join(list[:len(list)-1], " ")
 		}
 		out = append(out, line)

@@ -18,7 +18,8 @@ func appendResult(dst []byte, r *pod.Result, pending []pod.Action, now, base tim
 	dst = append(dst, inputLead+resultWord...)
 	known := *r
 	// A container may go by the name of a word here: then its action is written in full as well.
-	if at := findOf(pending, r.Action.Kind, r.Action.Container, r.Action.ID); at >= 0 && !meansResult(r.Action.Container) && find(pending[at:at+1], &r.Action) == 0 {
+	if at := findOf(pending, r.Action.Kind, r.Action.Container, r.Action.ID); at >= 0 &&
+		!meansResult(r.Action.Container) && find(pending[at:at+1], &r.Action) == 0 {
 		dst = f.action.AppendHead(dst, words.At(&known.Action), base)
 		if r.Action.ID != "" {
 			dst = words.AppendString(append(dst, " "+ofWord...), r.Action.ID)

@@ -16,7 +16,8 @@ import (
 // formats says how each type looks in a transcript. It is made when it is first
 // needed, which takes about a millisecond, and never changes.
 var formats = sync.OnceValue(func() *types {
-	ts := words.NewTypes(shapes(), reflect.TypeFor[lifecycle.Input](), reflect.TypeFor[lifecycle.Decision](), reflect.TypeFor[waitRest]())
+	ts := words.NewTypes(shapes(), reflect.TypeFor[lifecycle.Input](), reflect.TypeFor[lifecycle.Decision](),
+		reflect.TypeFor[waitRest]())
 	return &types{
 		input:    ts.Type(reflect.TypeFor[lifecycle.Input]()),
 		decision: ts.Type(reflect.TypeFor[lifecycle.Decision]()),
@@ -40,30 +41,45 @@ type types struct {
 // older keys are still read.
 func shapes() map[reflect.Type]words.Shape {
 	return map[reflect.Type]words.Shape{
-		reflect.TypeFor[lifecycle.Input]():    {Lists: map[string]string{"Probes": "probe"}, Older: map[string]string{"Termination": "ending", "ExcessContainers": "surplus"}},
-		reflect.TypeFor[lifecycle.Node]():     {Older: map[string]string{"ResourcesFreedAt": "roomAt", "ContainerGC": "dead"}},
-		reflect.TypeFor[lifecycle.Memory]():   {Older: map[string]string{"Checkpoint": "kept", "OnDisk": "saved"}},
-		reflect.TypeFor[pod.Checkpoint]():     {Names: map[string]string{"Termination": "termination", "PostStartDone": "postStartDone"}},
+		reflect.TypeFor[lifecycle.Input](): {
+			Lists: map[string]string{"Probes": "probe"},
+			Older: map[string]string{"Termination": "ending", "ExcessContainers": "surplus"}},
+		reflect.TypeFor[lifecycle.Node](): {
+			Older: map[string]string{"ResourcesFreedAt": "roomAt", "ContainerGC": "dead"}},
+		reflect.TypeFor[lifecycle.Memory](): {Older: map[string]string{"Checkpoint": "kept", "OnDisk": "saved"}},
+		reflect.TypeFor[pod.Checkpoint](): {
+			Names: map[string]string{"Termination": "termination", "PostStartDone": "postStartDone"}},
 		reflect.TypeFor[lifecycle.Decision](): {Lists: map[string]string{"Probes": "probe"}},
-		reflect.TypeFor[pod.Observed]():       {Lists: map[string]string{"Sandboxes": "sandbox", "Containers": "container"}},
-		reflect.TypeFor[pod.Sandbox]():        {Head: []string{"ID"}, Names: map[string]string{"IPs": "ips"}},
-		reflect.TypeFor[pod.Container]():      {Head: []string{"ID"}, Names: map[string]string{"SandboxID": "sandbox"}, Older: map[string]string{"CreatedWith": "made", "RuntimeReported": "told"}},
-		reflect.TypeFor[pod.Probe]():          {Head: []string{"ID", "Kind"}},
-		reflect.TypeFor[pod.ProbeResult]():    {Head: []string{"ID", "Kind"}, Always: map[string]func(any) bool{"OK": always}},
-		reflect.TypeFor[pod.Action](): {Head: []string{"Kind", "Container"}, Tail: "Why", Names: map[string]string{"SandboxID": "sandbox"}, Older: map[string]string{"Checkpoint": "kept"},
-			Always: map[string]func(any) bool{"Attempt": isKind(pod.CreateSandbox, pod.CreateContainer), "Grace": isKind(pod.StopContainer)}},
+		reflect.TypeFor[pod.Observed](): {
+			Lists: map[string]string{"Sandboxes": "sandbox", "Containers": "container"}},
+		reflect.TypeFor[pod.Sandbox](): {Head: []string{"ID"}, Names: map[string]string{"IPs": "ips"}},
+		reflect.TypeFor[pod.Container](): {
+			Head: []string{"ID"}, Names: map[string]string{"SandboxID": "sandbox"},
+			Older: map[string]string{"CreatedWith": "made", "RuntimeReported": "told"}},
+		reflect.TypeFor[pod.Probe](): {Head: []string{"ID", "Kind"}},
+		reflect.TypeFor[pod.ProbeResult](): {
+			Head: []string{"ID", "Kind"}, Always: map[string]func(any) bool{"OK": always}},
+		reflect.TypeFor[pod.Action](): {
+			Head: []string{"Kind", "Container"}, Tail: "Why", Names: map[string]string{"SandboxID": "sandbox"},
+			Older: map[string]string{"Checkpoint": "kept"},
+			Always: map[string]func(any) bool{"Attempt": isKind(pod.CreateSandbox, pod.CreateContainer),
+				"Grace": isKind(pod.StopContainer)}},
 
 		// The phase is in the summary.
-		reflect.TypeFor[v1.PodStatus](): {Head: []string{"Phase"}, Lists: map[string]string{"Conditions": "condition", "InitContainerStatuses": "init",
-			"ContainerStatuses": "container", "EphemeralContainerStatuses": "ephemeral"}},
-		reflect.TypeFor[v1.PodCondition]():    {Head: []string{"Type"}, Names: map[string]string{"LastTransitionTime": "since"}},
+		reflect.TypeFor[v1.PodStatus](): {
+			Head: []string{"Phase"},
+			Lists: map[string]string{"Conditions": "condition", "InitContainerStatuses": "init",
+				"ContainerStatuses": "container", "EphemeralContainerStatuses": "ephemeral"}},
+		reflect.TypeFor[v1.PodCondition](): {
+			Head: []string{"Type"}, Names: map[string]string{"LastTransitionTime": "since"}},
 		reflect.TypeFor[v1.ContainerStatus](): {Head: []string{"Name"}},
 
 		// Values may be secrets, and nothing is decided by them.
 		reflect.TypeFor[v1.EnvVar]():     {Hidden: []string{"Value"}},
 		reflect.TypeFor[v1.HTTPHeader](): {Hidden: []string{"Value"}},
 		// The whole manifest once more, with all its values.
-		reflect.TypeFor[metav1.ObjectMeta](): {Drop: []string{"ManagedFields"}, DropKey: map[string]string{"Annotations": v1.LastAppliedConfigAnnotation}},
+		reflect.TypeFor[metav1.ObjectMeta](): {
+			Drop: []string{"ManagedFields"}, DropKey: map[string]string{"Annotations": v1.LastAppliedConfigAnnotation}},
 	}
 }
 

@@ -24,7 +24,8 @@ func appendSummary(dst []byte, st *v1.PodStatus) []byte {
 	if st.Reason != "" {
 		dst = appendText(append(dst, " reason="...), st.Reason)
 	}
-	for _, list := range [...][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses} {
+	for _, list := range [...][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses,
+		st.EphemeralContainerStatuses} {
 		for i := range list {
 			dst = appendContainer(append(dst, ' '), &list[i])
 		}

@@ -35,7 +35,8 @@ func LimitsUnder(whole, own v1.ResourceList) v1.ResourceList {
 
 // bounded reports whether a resource of the pod as a whole bounds its containers.
 func bounded(name v1.ResourceName) bool {
-	return name == v1.ResourceCPU || name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+	return name == v1.ResourceCPU || name == v1.ResourceMemory ||
+		strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
 // PodWide are a pod's allocated pod-level limits; nil for none.

@@ -27,7 +27,8 @@ func PodLimits(p *v1.Pod, a *pod.Allocation) Limits {
 	p = Apply(p, a)
 	requests := helpers.PodRequests(p, helpers.PodResourcesOptions{})
 	limits := helpers.PodLimits(p, helpers.PodResourcesOptions{})
-	l := Limits{CPUMilli: requests.Cpu().MilliValue(), MemoryRequest: requests.Memory().Value(), SwapRequest: podSwapRequest(p)}
+	l := Limits{CPUMilli: requests.Cpu().MilliValue(), MemoryRequest: requests.Memory().Value(),
+		SwapRequest: podSwapRequest(p)}
 	if limited(p, v1.ResourceCPU) {
 		l.CPULimitMilli = limits.Cpu().MilliValue()
 	}

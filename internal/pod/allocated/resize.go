@@ -34,7 +34,8 @@ func equal(a, b v1.ResourceList, name v1.ResourceName) bool {
 // Most allows what either a or b allows: of each request and limit the greater
 // one, where no limit is the greatest.
 func Most(a, b *pod.Allocation) *pod.Allocation {
-	m := &pod.Allocation{Generation: b.Generation, Containers: make(map[string]v1.ResourceRequirements, len(b.Containers)), Pod: b.Pod, Overhead: b.Overhead}
+	m := &pod.Allocation{Generation: b.Generation,
+		Containers: make(map[string]v1.ResourceRequirements, len(b.Containers)), Pod: b.Pod, Overhead: b.Overhead}
 	for name, r := range b.Containers {
 		if s, ok := a.Containers[name]; ok {
 			r = most(s, r)

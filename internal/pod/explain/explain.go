@@ -161,7 +161,8 @@ func Pull(p pod.Pull) string {
 	case p.Queued > 0:
 		return fmt.Sprintf("number %d in the queue", p.Queued)
 	case p.Layers > 0:
-		return fmt.Sprintf("%d of %d layers, %s of %s", p.LayersDone, p.Layers, megabytes(p.BytesDone), megabytes(p.Bytes))
+		return fmt.Sprintf("%d of %d layers, %s of %s", p.LayersDone, p.Layers, megabytes(p.BytesDone),
+			megabytes(p.Bytes))
 	case p.Begun:
 		return "being pulled"
 	}
@@ -189,8 +190,12 @@ func Advice(w *pod.Wait, p *v1.Pod) string {
 
 // The place where a pod is defined, and the way to start it over, which replace {spec} and the like in the texts below.
 var (
-	atManifest  = strings.NewReplacer("{spec}", "in the manifest", "{from}", "from the manifest", "{define}", "define", "{in}", "in a manifest", "{again}", "remove the manifest and add it again")
-	atAPIServer = strings.NewReplacer("{spec}", "in the pod's spec, or in the template of what made it (Deployment, Job, ...)", "{from}", "from the pod's spec, or from the template of what made it (Deployment, Job, ...)", "{define}", "create", "{in}", "in the cluster (kubectl)",
+	atManifest = strings.NewReplacer("{spec}", "in the manifest", "{from}", "from the manifest", "{define}", "define",
+		"{in}", "in a manifest", "{again}", "remove the manifest and add it again")
+	atAPIServer = strings.NewReplacer("{spec}",
+		"in the pod's spec, or in the template of what made it (Deployment, Job, ...)", "{from}",
+		"from the pod's spec, or from the template of what made it (Deployment, Job, ...)", "{define}", "create",
+		"{in}", "in the cluster (kubectl)",
 		"{again}", "delete this one (kubectl delete pod), which has its Deployment, Job or the like make another")
 )
 
@@ -224,7 +229,8 @@ func adviceOnEnd(w *pod.Wait) string {
 	case w.Reason == pod.ReasonStartError:
 		return startAdvice
 	case w.ExitCode == 126 || w.ExitCode == 127:
-		return "a shell ends so where a command isn't there (127) or can't be executed (126): see " + logs + ", and correct command and args {spec}"
+		return "a shell ends so where a command isn't there (127) or can't be executed (126): see " + logs +
+			", and correct command and args {spec}"
 	}
 	return "see why it ended: " + logs
 }

@@ -105,8 +105,9 @@ func (d *decoder) add(doc Document) {
 	doc.Index = len(d.docs) + 1
 	if doc.Index > maxDocuments {
 		doc = Document{Index: doc.Index, Line: doc.Line, Errors: []Error{{
-			Line:    doc.Line,
-			Message: fmt.Sprintf("more than %d documents in one manifest: the rest is not read; use several files", maxDocuments),
+			Line: doc.Line,
+			Message: fmt.Sprintf("more than %d documents in one manifest: the rest is not read; use several files",
+				maxDocuments),
 		}}}
 	}
 	d.docs = append(d.docs, doc)

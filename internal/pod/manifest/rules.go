@@ -26,7 +26,8 @@ func (r *rules) Fail(n *yaml.Node, path, message string) bool {
 	case len(r.errors) < maxErrors:
 		r.errors = append(r.errors, Error{Line: n.Line, Path: path, Message: yaml.Shorten(message, maxMessage)})
 	case len(r.errors) == maxErrors:
-		r.errors = append(r.errors, Error{Message: "there is more wrong with this document; only the beginning is reported"})
+		r.errors = append(r.errors,
+			Error{Message: "there is more wrong with this document; only the beginning is reported"})
 	}
 	return true
 }

@@ -33,7 +33,8 @@ func NewSet(list []*Desired, synced bool) *Set {
 		synced:   synced,
 	}
 	slices.SortFunc(s.list, func(a, b *Desired) int {
-		return cmp.Or(cmp.Compare(a.key.Kind, b.key.Kind), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+		return cmp.Or(cmp.Compare(a.key.Kind, b.key.Kind), cmp.Compare(a.key.Namespace, b.key.Namespace),
+			cmp.Compare(a.key.Name, b.key.Name))
 	})
 	for _, d := range s.list {
 		s.byKey[d.key] = d
@@ -63,7 +64,8 @@ func (s *Set) Get(k Key) *Desired { return s.byKey[k] }
 
 // Equal reports whether two sets hold the very same objects, and miss the same.
 func (s *Set) Equal(other *Set) bool {
-	return s == other || s.synced == other.synced && slices.Equal(s.list, other.list) && maps.Equal(s.refused, other.refused)
+	return s == other || s.synced == other.synced && slices.Equal(s.list, other.list) &&
+		maps.Equal(s.refused, other.refused)
 }
 
 // Changed returns the objects whose users have to be checked again since the set before: those added, changed or

@@ -41,8 +41,8 @@ func (t Token) Value() string { return *t.value }
 const maxTokenAge = 24 * time.Hour
 
 // Renew is when another one is due: after 80 % of its life or a day, whichever comes first
-// (https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/). From then on a View returns another one, or an
-// *Unknown while there is none, with NotBefore if that failed.
+// (https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/). From then on a View returns
+// another one, or an *Unknown while there is none, with NotBefore if that failed.
 func (t Token) Renew() time.Time { return t.Issued.Add(min(t.Until.Sub(t.Issued)/5*4, maxTokenAge)) }
 
 // TokenKey is the key that wakes users when there is another token for a pod, or the last try has failed.

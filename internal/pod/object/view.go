@@ -30,8 +30,8 @@ type View interface {
 	// PersistentVolumes returns all of them, sorted by name, or an error: the choice of the best one, or the decision
 	// that there is none, needs all of them.
 	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
-	// Admitted reports whether an API server has admitted the pod: it has completed what the pod leaves open, as a service account's pull
-	// secrets, and claims are bound there.
+	// Admitted reports whether an API server has admitted the pod: it has completed what the pod leaves open, as a
+	// service account's pull secrets, and claims are bound there.
 	Admitted() bool
 	// Token returns a token that isn't due to be renewed. The error is ErrNoTokens where there are none.
 	Token(ctx context.Context, r TokenRequest) (Token, error)

@@ -85,18 +85,22 @@ func expression(r *v1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
 		}
 	case v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist:
 		if len(r.Values) > 0 {
-			return field.ErrorList{field.Forbidden(values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")}
+			return field.ErrorList{field.Forbidden(values,
+				"may not be specified when `operator` is 'Exists' or 'DoesNotExist'")}
 		}
 	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
 		if len(r.Values) != 1 {
-			return field.ErrorList{field.Required(values, "must be specified single value when `operator` is 'Lt' or 'Gt'")}
+			return field.ErrorList{field.Required(values,
+				"must be specified single value when `operator` is 'Lt' or 'Gt'")}
 		}
 		if _, err := strconv.ParseInt(r.Values[0], 10, 64); err != nil {
-			return field.ErrorList{field.Invalid(values.Index(0), r.Values[0], "must be an integer when `operator` is 'Lt' or 'Gt'")}
+			return field.ErrorList{field.Invalid(values.Index(0), r.Values[0],
+				"must be an integer when `operator` is 'Lt' or 'Gt'")}
 		}
 	default:
 		return field.ErrorList{field.NotSupported(at.Child("operator"), r.Operator, []v1.NodeSelectorOperator{
-			v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt,
+			v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist,
+			v1.NodeSelectorOpGt, v1.NodeSelectorOpLt,
 		})}
 	}
 	return nil
@@ -108,10 +112,12 @@ func matchField(r *v1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
 	switch r.Operator {
 	case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
 		if len(r.Values) != 1 {
-			errs = append(errs, field.Required(at.Child("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
+			errs = append(errs, field.Required(at.Child("values"),
+				"must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
 		}
 	default:
-		errs = append(errs, field.NotSupported(at.Child("operator"), r.Operator, []v1.NodeSelectorOperator{v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn}))
+		errs = append(errs, field.NotSupported(at.Child("operator"), r.Operator,
+			[]v1.NodeSelectorOperator{v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn}))
 	}
 	if r.Key != "metadata.name" {
 		return append(errs, field.NotSupported(at.Child("key"), r.Key, []string{"metadata.name"}))
@@ -143,7 +149,8 @@ func podTerms(terms []v1.PodAffinityTerm, at *field.Path) field.ErrorList {
 func podTerm(t *v1.PodAffinityTerm, at *field.Path) field.ErrorList {
 	opts := metavalidation.LabelSelectorValidationOptions{}
 	errs := metavalidation.ValidateLabelSelector(t.LabelSelector, opts, at.Child("labelSelector"))
-	errs = append(errs, metavalidation.ValidateLabelSelector(t.NamespaceSelector, opts, at.Child("namespaceSelector"))...)
+	errs = append(errs, metavalidation.ValidateLabelSelector(t.NamespaceSelector, opts,
+		at.Child("namespaceSelector"))...)
 	for i, ns := range t.Namespaces {
 		errs = append(errs, validation.Label(at.Child("namespaces").Index(i), ns)...)
 	}

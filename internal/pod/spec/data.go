@@ -23,7 +23,8 @@ func configMap(c *v1.ConfigMap) field.ErrorList {
 	for _, key := range slices.Sorted(maps.Keys(c.Data)) {
 		errs = append(errs, validation.ConfigKey(data.Key(key), key)...)
 		if _, twice := c.BinaryData[key]; twice {
-			errs = append(errs, field.Invalid(data.Key(key), key, "is also a key of binaryData; a key may be in one of them only"))
+			errs = append(errs, field.Invalid(data.Key(key), key,
+				"is also a key of binaryData; a key may be in one of them only"))
 		}
 		size += len(c.Data[key])
 	}

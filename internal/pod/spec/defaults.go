@@ -41,8 +41,9 @@ func podFields(s *v1.PodSpec) {
 }
 
 // systemPriority gives pods of the two PriorityClasses that every cluster has the priority that an API server's
-// admission resolves them to (https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/).
-// Nobody here defines others.
+// admission resolves them to
+// (https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/). Nobody here defines
+// others.
 func systemPriority(s *v1.PodSpec) {
 	switch s.PriorityClassName {
 	case "system-cluster-critical":

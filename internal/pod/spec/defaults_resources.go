@@ -8,7 +8,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// requestsFromLimits sets each request that is missing to its limit. Limits that are given and empty make requests that are.
+// requestsFromLimits sets each request that is missing to its limit. Limits that are given and empty make requests that
+// are.
 func requestsFromLimits(r *v1.ResourceRequirements) {
 	if r.Limits != nil && r.Requests == nil {
 		r.Requests = v1.ResourceList{}
@@ -33,7 +34,8 @@ func roundUp(list v1.ResourceList) {
 	for name, q := range list {
 		q = q.DeepCopy()
 		q.RoundUp(resource.Milli)
-		list[name] = q // also if nothing was lost: it may be written in another way now, which counts in a static pod's UID
+		// also if nothing was lost: it may be written in another way now, which counts in a static pod's UID
+		list[name] = q
 	}
 }
 

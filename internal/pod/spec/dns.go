@@ -19,14 +19,17 @@ const (
 )
 
 func dns(s *v1.PodSpec, at *field.Path) field.ErrorList {
-	errs := specvalidation.OneOf(at.Child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)
+	errs := specvalidation.OneOf(at.Child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet,
+		v1.DNSDefault, v1.DNSNone)
 	config, path := s.DNSConfig, at.Child("dnsConfig")
 	if s.DNSPolicy == v1.DNSNone {
 		if config == nil {
-			return append(errs, field.Required(path, fmt.Sprintf("must provide `dnsConfig` when `dnsPolicy` is %s", v1.DNSNone)))
+			return append(errs, field.Required(path,
+				fmt.Sprintf("must provide `dnsConfig` when `dnsPolicy` is %s", v1.DNSNone)))
 		}
 		if len(config.Nameservers) == 0 {
-			errs = append(errs, field.Required(path.Child("nameservers"), fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", v1.DNSNone)))
+			errs = append(errs, field.Required(path.Child("nameservers"),
+				fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", v1.DNSNone)))
 		}
 	}
 	if config != nil {
@@ -54,7 +57,8 @@ func dnsConfig(c *v1.PodDNSConfig, at *field.Path) field.ErrorList {
 		errs = append(errs, search(s, searches.Index(i))...)
 	}
 	for i, o := range c.Options {
-		errs = append(errs, specvalidation.Required(at.Child("options").Index(i).Child("name"), o.Name, "must name a resolver option, such as \"ndots\"")...)
+		errs = append(errs, specvalidation.Required(at.Child("options").Index(i).Child("name"), o.Name,
+			"must name a resolver option, such as \"ndots\"")...)
 	}
 	return errs
 }
@@ -65,5 +69,6 @@ func search(domain string, at *field.Path) field.ErrorList {
 	if domain == "." {
 		return nil
 	}
-	return specvalidation.Invalid(at, domain, validation.IsDNS1123SubdomainWithUnderscore(strings.TrimSuffix(domain, ".")))
+	return specvalidation.Invalid(at, domain,
+		validation.IsDNS1123SubdomainWithUnderscore(strings.TrimSuffix(domain, ".")))
 }

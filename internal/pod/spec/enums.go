@@ -13,7 +13,8 @@ import (
 )
 
 // enums are the values of each type of pods' fields whose unknown values a node can't act on, by the API's comments
-// (k8s.io/api/core/v1, +enum). The zero value stands for a default, and is always allowed. A test holds the table to the API's types.
+// (k8s.io/api/core/v1, +enum). The zero value stands for a default, and is always allowed. A test holds the table to
+// the API's types.
 func enums() map[reflect.Type][]string {
 	m := map[reflect.Type][]string{}
 	add := func(t reflect.Type, list []string) { m[t] = list }
@@ -23,7 +24,8 @@ func enums() map[reflect.Type][]string {
 	add(values(v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn))
 	add(values(v1.PullAlways, v1.PullNever, v1.PullIfNotPresent))
 	add(values(v1.DNSClusterFirstWithHostNet, v1.DNSClusterFirst, v1.DNSDefault, v1.DNSNone))
-	add(values(v1.HostPathDirectoryOrCreate, v1.HostPathDirectory, v1.HostPathFileOrCreate, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev))
+	add(values(v1.HostPathDirectoryOrCreate, v1.HostPathDirectory, v1.HostPathFileOrCreate, v1.HostPathFile,
+		v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev))
 	add(values(v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError))
 	add(values(v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional))
 	add(values(v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled))
@@ -53,7 +55,8 @@ func values[T ~string](list ...T) (reflect.Type, []string) {
 
 // UnknownValues refuses what this node wouldn't know what to do with: fields with one of a few values, that have
 // another one. An API server that validates lets none through that it knows; one that is newer may know more. Not among
-// them is an emptyDir's medium, which API servers don't check: a pod with an unknown one waits, as its volume can't be made.
+// them is an emptyDir's medium, which API servers don't check: a pod with an unknown one waits, as its volume can't be
+// made.
 func UnknownValues(p *v1.Pod) field.ErrorList {
 	w := enumWalk{known: enums()}
 	w.look(reflect.ValueOf(&p.Spec).Elem(), func() *field.Path { return field.NewPath("spec") })

@@ -42,7 +42,8 @@ func hostnameOverride(s *v1.PodSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, field.Forbidden(path, "may not be specified when hostNetwork is true"))
 	}
 	if s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN {
-		errs = append(errs, field.Forbidden(at.Child("setHostnameAsFQDN"), "may not be true when hostnameOverride is specified"))
+		errs = append(errs, field.Forbidden(at.Child("setHostnameAsFQDN"),
+			"may not be true when hostnameOverride is specified"))
 	}
 	return errs
 }

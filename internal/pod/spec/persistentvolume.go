@@ -19,7 +19,8 @@ func persistentVolume(s *v1.PersistentVolumeSpec, at *field.Path) field.ErrorLis
 	errs = append(errs, validation.PersistentSource(&s.PersistentVolumeSource, at)...)
 	errs = append(errs, claimRef(s.ClaimRef, at.Child("claimRef"))...)
 	errs = append(errs, validation.OptionalSubdomain(at.Child("storageClassName"), s.StorageClassName)...)
-	errs = append(errs, validation.OptionalOneOf(at.Child("volumeMode"), s.VolumeMode, v1.PersistentVolumeBlock, v1.PersistentVolumeFilesystem)...)
+	errs = append(errs, validation.OptionalOneOf(at.Child("volumeMode"), s.VolumeMode, v1.PersistentVolumeBlock,
+		v1.PersistentVolumeFilesystem)...)
 	errs = append(errs, reclaim(s, at.Child("persistentVolumeReclaimPolicy"))...)
 	errs = append(errs, nodes(s, at.Child("nodeAffinity"))...)
 	return append(errs, attributes(s, at.Child("volumeAttributesClassName"))...)
@@ -56,8 +57,10 @@ func claimRef(r *v1.ObjectReference, at *field.Path) field.ErrorList {
 }
 
 func reclaim(s *v1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
-	errs := validation.OneOf(at, s.PersistentVolumeReclaimPolicy, v1.PersistentVolumeReclaimRetain, v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRecycle)
-	if s.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRecycle && s.HostPath != nil && s.HostPath.Path == "/" {
+	errs := validation.OneOf(at, s.PersistentVolumeReclaimPolicy, v1.PersistentVolumeReclaimRetain,
+		v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRecycle)
+	if s.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRecycle && s.HostPath != nil &&
+		s.HostPath.Path == "/" {
 		errs = append(errs, field.Forbidden(at, "may not be Recycle for a hostPath volume of /"))
 	}
 	return errs
@@ -70,7 +73,8 @@ func nodes(s *v1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	case s.NodeAffinity != nil && s.NodeAffinity.Required != nil:
 		return nodeSelector(s.NodeAffinity.Required, required)
 	case s.Local != nil:
-		return field.ErrorList{field.Required(required, "must say on which node a local volume is, such as by the label kubernetes.io/hostname")}
+		return field.ErrorList{field.Required(required,
+			"must say on which node a local volume is, such as by the label kubernetes.io/hostname")}
 	case s.NodeAffinity != nil:
 		return field.ErrorList{field.Required(required, "must say which nodes are meant")}
 	}

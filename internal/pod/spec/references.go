@@ -6,11 +6,13 @@ import (
 )
 
 // APIReferences returns each reference of a pod to an object of an API server. A mirror pod may have none
-// (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/), and so a static pod of a cluster mayn't either.
+// (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/), and so a static pod of a cluster mayn't
+// either.
 func APIReferences(p *v1.Pod) field.ErrorList {
 	r := &references{}
 	s, at := &p.Spec, field.NewPath("spec")
-	r.found(s.ServiceAccountName != "" || s.DeprecatedServiceAccount != "", at.Child("serviceAccountName"), "a ServiceAccount")
+	r.found(s.ServiceAccountName != "" || s.DeprecatedServiceAccount != "", at.Child("serviceAccountName"),
+		"a ServiceAccount")
 	r.found(len(s.ImagePullSecrets) > 0, at.Child("imagePullSecrets"), "Secrets")
 	r.found(len(s.ResourceClaims) > 0, at.Child("resourceClaims"), "ResourceClaims")
 	for i := range s.InitContainers {
@@ -20,7 +22,8 @@ func APIReferences(p *v1.Pod) field.ErrorList {
 		r.container(s.Containers[i].Env, s.Containers[i].EnvFrom, at.Child("containers").Index(i))
 	}
 	for i := range s.EphemeralContainers {
-		r.container(s.EphemeralContainers[i].Env, s.EphemeralContainers[i].EnvFrom, at.Child("ephemeralContainers").Index(i))
+		r.container(s.EphemeralContainers[i].Env, s.EphemeralContainers[i].EnvFrom,
+			at.Child("ephemeralContainers").Index(i))
 	}
 	for i := range s.Volumes {
 		r.volume(&s.Volumes[i].VolumeSource, at.Child("volumes").Index(i))
@@ -32,7 +35,8 @@ type references struct{ list field.ErrorList }
 
 func (r *references) found(is bool, at *field.Path, what string) {
 	if is {
-		r.list = append(r.list, field.Forbidden(at, "static pods of a cluster can't refer to "+what+" (feature gate PreventStaticPodAPIReferences)"))
+		r.list = append(r.list, field.Forbidden(at,
+			"static pods of a cluster can't refer to "+what+" (feature gate PreventStaticPodAPIReferences)"))
 	}
 }
 

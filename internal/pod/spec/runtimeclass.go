@@ -55,7 +55,8 @@ func admitScheduling(s *v1.PodSpec, class *nodev1.RuntimeClass) (conflict string
 	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
 		want := class.Scheduling.NodeSelector[key]
 		if has, given := s.NodeSelector[key]; given && has != want {
-			return fmt.Sprintf("its spec.nodeSelector[%s] is %q, but RuntimeClass %s wants %q", key, has, class.Name, want)
+			return fmt.Sprintf("its spec.nodeSelector[%s] is %q, but RuntimeClass %s wants %q", key, has, class.Name,
+				want)
 		}
 		if s.NodeSelector == nil {
 			s.NodeSelector = map[string]string{}
@@ -63,7 +64,9 @@ func admitScheduling(s *v1.PodSpec, class *nodev1.RuntimeClass) (conflict string
 		s.NodeSelector[key] = want
 	}
 	for _, t := range class.Scheduling.Tolerations {
-		if !slices.ContainsFunc(s.Tolerations, func(has v1.Toleration) bool { return equality.Semantic.DeepEqual(has, t) }) {
+		if !slices.ContainsFunc(s.Tolerations, func(has v1.Toleration) bool {
+			return equality.Semantic.DeepEqual(has, t)
+		}) {
 			s.Tolerations = append(s.Tolerations, t)
 		}
 	}

@@ -25,7 +25,8 @@ func scheduling(s *v1.PodSpec, at *field.Path) field.ErrorList {
 
 func priority(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	errs := specvalidation.OptionalSubdomain(at.Child("priorityClassName"), s.PriorityClassName)
-	return append(errs, specvalidation.OptionalOneOf(at.Child("preemptionPolicy"), s.PreemptionPolicy, v1.PreemptLowerPriority, v1.PreemptNever)...)
+	return append(errs, specvalidation.OptionalOneOf(at.Child("preemptionPolicy"), s.PreemptionPolicy,
+		v1.PreemptLowerPriority, v1.PreemptNever)...)
 }
 
 // gates hold a pod back from being scheduled, so it can't be bound to a node.
@@ -38,7 +39,8 @@ func gates(s *v1.PodSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, unique.Check(item, g.Name)...)
 	}
 	if len(s.SchedulingGates) > 0 && s.NodeName != "" {
-		errs = append(errs, field.Forbidden(at.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
+		errs = append(errs, field.Forbidden(at.Child("nodeName"),
+			"cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
 }
@@ -66,13 +68,16 @@ func toleration(t *v1.Toleration, at *field.Path) field.ErrorList {
 	if t.Key != "" {
 		errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
 	} else if t.Operator != v1.TolerationOpExists {
-		errs = append(errs, field.Invalid(at.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
+		errs = append(errs, field.Invalid(at.Child("operator"), t.Operator,
+			"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
 	}
 	if t.TolerationSeconds != nil && t.Effect != v1.TaintEffectNoExecute {
-		errs = append(errs, field.Invalid(at.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
+		errs = append(errs, field.Invalid(at.Child("effect"), t.Effect,
+			"effect must be 'NoExecute' when `tolerationSeconds` is set"))
 	}
 	if t.Effect != "" {
-		errs = append(errs, specvalidation.OneOf(at.Child("effect"), t.Effect, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute)...)
+		errs = append(errs, specvalidation.OneOf(at.Child("effect"), t.Effect, v1.TaintEffectNoSchedule,
+			v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute)...)
 	}
 	return append(errs, tolerationValue(t, at)...)
 }
@@ -89,9 +94,11 @@ func tolerationValue(t *v1.Toleration, at *field.Path) field.ErrorList {
 		return nil
 	case v1.TolerationOpLt, v1.TolerationOpGt:
 		if _, err := strconv.ParseInt(t.Value, 10, 64); err != nil {
-			return field.ErrorList{field.Invalid(value, t.Value, "value must be an integer when `operator` is 'Lt' or 'Gt'")}
+			return field.ErrorList{field.Invalid(value, t.Value,
+				"value must be an integer when `operator` is 'Lt' or 'Gt'")}
 		}
 		return nil
 	}
-	return specvalidation.OneOf(at.Child("operator"), t.Operator, v1.TolerationOpEqual, v1.TolerationOpExists, v1.TolerationOpLt, v1.TolerationOpGt)
+	return specvalidation.OneOf(at.Child("operator"), t.Operator, v1.TolerationOpEqual, v1.TolerationOpExists,
+		v1.TolerationOpLt, v1.TolerationOpGt)
 }

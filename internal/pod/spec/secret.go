@@ -47,7 +47,8 @@ func secretType(s *v1.Secret, at *field.Path) field.ErrorList {
 	switch s.Type {
 	case v1.SecretTypeServiceAccountToken:
 		account := field.NewPath("metadata", "annotations").Key(v1.ServiceAccountNameKey)
-		return validation.Required(account, s.Annotations[v1.ServiceAccountNameKey], "must name a ServiceAccount, as the Secret's type is "+string(s.Type))
+		return validation.Required(account, s.Annotations[v1.ServiceAccountNameKey],
+			"must name a ServiceAccount, as the Secret's type is "+string(s.Type))
 	case v1.SecretTypeDockercfg:
 		return dockerConfig(s, v1.DockerConfigKey, at)
 	case v1.SecretTypeDockerConfigJson:
@@ -56,7 +57,8 @@ func secretType(s *v1.Secret, at *field.Path) field.ErrorList {
 		_, user := s.Data[v1.BasicAuthUsernameKey]
 		_, password := s.Data[v1.BasicAuthPasswordKey]
 		if !user && !password {
-			return field.ErrorList{field.Required(at, "must have the key "+v1.BasicAuthUsernameKey+" or "+v1.BasicAuthPasswordKey+needs(s))}
+			return field.ErrorList{field.Required(at,
+				"must have the key "+v1.BasicAuthUsernameKey+" or "+v1.BasicAuthPasswordKey+needs(s))}
 		}
 	case v1.SecretTypeSSHAuth:
 		if len(s.Data[v1.SSHAuthPrivateKey]) == 0 {

@@ -28,8 +28,10 @@ func serviceDefaults(s *v1.ServiceSpec) {
 	case v1.ServiceAffinityNone:
 		s.SessionAffinityConfig = nil
 	case v1.ServiceAffinityClientIP:
-		if s.SessionAffinityConfig == nil || s.SessionAffinityConfig.ClientIP == nil || s.SessionAffinityConfig.ClientIP.TimeoutSeconds == nil {
-			s.SessionAffinityConfig = &v1.SessionAffinityConfig{ClientIP: &v1.ClientIPConfig{TimeoutSeconds: ptr.To(v1.DefaultClientIPServiceAffinitySeconds)}}
+		if s.SessionAffinityConfig == nil || s.SessionAffinityConfig.ClientIP == nil ||
+			s.SessionAffinityConfig.ClientIP.TimeoutSeconds == nil {
+			s.SessionAffinityConfig = &v1.SessionAffinityConfig{
+				ClientIP: &v1.ClientIPConfig{TimeoutSeconds: ptr.To(v1.DefaultClientIPServiceAffinitySeconds)}}
 		}
 	}
 	for i := range s.Ports {
@@ -71,12 +73,14 @@ func headless(s *v1.ServiceSpec) bool {
 }
 
 func service(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
-	errs := specvalidation.OneOf(at.Child("type"), s.Type, v1.ServiceTypeClusterIP, v1.ServiceTypeNodePort, v1.ServiceTypeLoadBalancer, v1.ServiceTypeExternalName)
+	errs := specvalidation.OneOf(at.Child("type"), s.Type, v1.ServiceTypeClusterIP, v1.ServiceTypeNodePort,
+		v1.ServiceTypeLoadBalancer, v1.ServiceTypeExternalName)
 	if s.Type == v1.ServiceTypeExternalName {
 		errs = append(errs, specvalidation.Subdomain(at.Child("externalName"), s.ExternalName)...)
 	}
 	if external(s) && headless(s) {
-		errs = append(errs, field.Invalid(at.Child("clusterIP"), s.ClusterIP, "may not be None for a service of type "+string(s.Type)))
+		errs = append(errs, field.Invalid(at.Child("clusterIP"), s.ClusterIP,
+			"may not be None for a service of type "+string(s.Type)))
 	}
 	errs = append(errs, servicePorts(s, at.Child("ports"))...)
 	errs = append(errs, metavalidation.ValidateLabels(s.Selector, at.Child("selector"))...)
@@ -87,13 +91,16 @@ func service(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 }
 
 func sessionAffinity(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
-	errs := specvalidation.OneOf(at.Child("sessionAffinity"), s.SessionAffinity, v1.ServiceAffinityClientIP, v1.ServiceAffinityNone)
+	errs := specvalidation.OneOf(at.Child("sessionAffinity"), s.SessionAffinity, v1.ServiceAffinityClientIP,
+		v1.ServiceAffinityNone)
 	c := s.SessionAffinityConfig
-	if s.SessionAffinity != v1.ServiceAffinityClientIP || c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+	if s.SessionAffinity != v1.ServiceAffinityClientIP || c == nil || c.ClientIP == nil ||
+		c.ClientIP.TimeoutSeconds == nil {
 		return errs
 	}
 	const day = 24 * 60 * 60
-	return append(errs, specvalidation.Range(at.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), *c.ClientIP.TimeoutSeconds, 1, day)...)
+	return append(errs, specvalidation.Range(at.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"),
+		*c.ClientIP.TimeoutSeconds, 1, day)...)
 }
 
 // clusterIPs checks the addresses a service is to have: none, one, or one of each family.
@@ -129,7 +136,8 @@ func clusterIPs(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 		families[address.Is4()] = true
 	}
 	for i, family := range s.IPFamilies {
-		errs = append(errs, specvalidation.OneOf(at.Child("ipFamilies").Index(i), family, v1.IPv4Protocol, v1.IPv6Protocol)...)
+		errs = append(errs, specvalidation.OneOf(at.Child("ipFamilies").Index(i), family, v1.IPv4Protocol,
+			v1.IPv6Protocol)...)
 	}
 	return append(errs, specvalidation.OptionalOneOf(at.Child("ipFamilyPolicy"), s.IPFamilyPolicy,
 		v1.IPFamilyPolicySingleStack, v1.IPFamilyPolicyPreferDualStack, v1.IPFamilyPolicyRequireDualStack)...)
@@ -158,9 +166,11 @@ func outside(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, specvalidation.QualifiedName(at.Child("loadBalancerClass"), *class)...)
 	}
 	if s.HealthCheckNodePort != 0 {
-		errs = append(errs, specvalidation.Range(at.Child("healthCheckNodePort"), s.HealthCheckNodePort, 1, math.MaxUint16)...)
+		errs = append(errs, specvalidation.Range(at.Child("healthCheckNodePort"), s.HealthCheckNodePort, 1,
+			math.MaxUint16)...)
 		if !balancer || s.ExternalTrafficPolicy != v1.ServiceExternalTrafficPolicyLocal {
-			errs = append(errs, field.Forbidden(at.Child("healthCheckNodePort"), "may only be set for type LoadBalancer with externalTrafficPolicy Local"))
+			errs = append(errs, field.Forbidden(at.Child("healthCheckNodePort"),
+				"may only be set for type LoadBalancer with externalTrafficPolicy Local"))
 		}
 	}
 	return errs
@@ -176,19 +186,23 @@ func traffic(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 	policy := at.Child("externalTrafficPolicy")
 	switch {
 	case external(s) || len(s.ExternalIPs) > 0 && s.ExternalTrafficPolicy != "":
-		errs = append(errs, specvalidation.OneOf(policy, s.ExternalTrafficPolicy, v1.ServiceExternalTrafficPolicyCluster, v1.ServiceExternalTrafficPolicyLocal)...)
+		errs = append(errs, specvalidation.OneOf(policy, s.ExternalTrafficPolicy,
+			v1.ServiceExternalTrafficPolicyCluster, v1.ServiceExternalTrafficPolicyLocal)...)
 	case s.ExternalTrafficPolicy != "":
-		errs = append(errs, field.Invalid(policy, s.ExternalTrafficPolicy, "may only be set for services that are reached from outside"))
+		errs = append(errs, field.Invalid(policy, s.ExternalTrafficPolicy,
+			"may only be set for services that are reached from outside"))
 	}
 	errs = append(errs, specvalidation.OptionalOneOf(at.Child("internalTrafficPolicy"), s.InternalTrafficPolicy,
 		v1.ServiceInternalTrafficPolicyCluster, v1.ServiceInternalTrafficPolicyLocal)...)
 	return append(errs, specvalidation.OptionalOneOf(at.Child("trafficDistribution"), s.TrafficDistribution,
-		v1.ServiceTrafficDistributionPreferClose, v1.ServiceTrafficDistributionPreferSameZone, v1.ServiceTrafficDistributionPreferSameNode)...)
+		v1.ServiceTrafficDistributionPreferClose, v1.ServiceTrafficDistributionPreferSameZone,
+		v1.ServiceTrafficDistributionPreferSameNode)...)
 }
 
 func servicePorts(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 	if len(s.Ports) == 0 && s.Type != v1.ServiceTypeExternalName && !headless(s) {
-		return field.ErrorList{field.Required(at, "a service has at least one port, unless it is headless (clusterIP: None)")}
+		return field.ErrorList{field.Required(at,
+			"a service has at least one port, unless it is headless (clusterIP: None)")}
 	}
 	var errs field.ErrorList
 	names, numbers, nodePorts := specvalidation.Unique{}, specvalidation.Unique{}, specvalidation.Unique{}
@@ -217,7 +231,8 @@ func servicePorts(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 
 func servicePort(p *v1.ServicePort, at *field.Path) field.ErrorList {
 	errs := specvalidation.Port(at.Child("port"), p.Port)
-	errs = append(errs, specvalidation.OneOf(at.Child("protocol"), p.Protocol, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP)...)
+	errs = append(errs, specvalidation.OneOf(at.Child("protocol"), p.Protocol, v1.ProtocolTCP, v1.ProtocolUDP,
+		v1.ProtocolSCTP)...)
 	if p.AppProtocol != nil {
 		errs = append(errs, specvalidation.QualifiedName(at.Child("appProtocol"), *p.AppProtocol)...)
 	}

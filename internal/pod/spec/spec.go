@@ -76,7 +76,8 @@ func containersByName(s *v1.PodSpec) map[string]*v1.Container {
 
 // life checks how a pod starts over and ends, and when it counts as ready.
 func life(s *v1.PodSpec, at *field.Path) field.ErrorList {
-	errs := validation.OneOf(at.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
+	errs := validation.OneOf(at.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways,
+		v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
 	if t := s.TerminationGracePeriodSeconds; t != nil {
 		errs = append(errs, validation.AtLeast(at.Child("terminationGracePeriodSeconds"), *t, 0)...)
 	}
@@ -84,7 +85,8 @@ func life(s *v1.PodSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, validation.Range(at.Child("activeDeadlineSeconds"), *t, 1, math.MaxInt32)...)
 	}
 	for i, g := range s.ReadinessGates {
-		errs = append(errs, validation.QualifiedName(at.Child("readinessGates").Index(i).Child("conditionType"), string(g.ConditionType))...)
+		errs = append(errs, validation.QualifiedName(at.Child("readinessGates").Index(i).Child("conditionType"),
+			string(g.ConditionType))...)
 	}
 	return errs
 }
@@ -97,7 +99,8 @@ func names(s *v1.PodSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, validation.Subdomain(at.Child("runtimeClassName"), *s.RuntimeClassName)...)
 	}
 	for i, secret := range s.ImagePullSecrets {
-		errs = append(errs, validation.Required(at.Child("imagePullSecrets").Index(i).Child("name"), secret.Name, "must name a Secret")...)
+		errs = append(errs, validation.Required(at.Child("imagePullSecrets").Index(i).Child("name"), secret.Name,
+			"must name a Secret")...)
 	}
 	return errs
 }

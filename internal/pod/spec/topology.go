@@ -24,7 +24,8 @@ func spread(constraints []v1.TopologySpreadConstraint, at *field.Path) field.Err
 	for i := range constraints {
 		c, item := &constraints[i], at.Index(i)
 		errs = append(errs, spreadConstraint(c, item)...)
-		errs = append(errs, unique.Check(item.Child("{topologyKey, whenUnsatisfiable}"), "{"+c.TopologyKey+", "+string(c.WhenUnsatisfiable)+"}")...)
+		errs = append(errs, unique.Check(item.Child("{topologyKey, whenUnsatisfiable}"),
+			"{"+c.TopologyKey+", "+string(c.WhenUnsatisfiable)+"}")...)
 	}
 	return errs
 }
@@ -35,18 +36,23 @@ func spreadConstraint(c *v1.TopologySpreadConstraint, at *field.Path) field.Erro
 		errs = append(errs, field.Invalid(at.Child("maxSkew"), c.MaxSkew, "must be greater than zero"))
 	}
 	errs = append(errs, topologyKey(c.TopologyKey, at.Child("topologyKey"))...)
-	errs = append(errs, validation.OneOf(at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, v1.DoNotSchedule, v1.ScheduleAnyway)...)
+	errs = append(errs, validation.OneOf(at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, v1.DoNotSchedule,
+		v1.ScheduleAnyway)...)
 	if c.MinDomains != nil {
 		if *c.MinDomains <= 0 {
 			errs = append(errs, field.Invalid(at.Child("minDomains"), *c.MinDomains, "must be greater than zero"))
 		}
 		if c.WhenUnsatisfiable != v1.DoNotSchedule {
-			errs = append(errs, field.Invalid(at.Child("minDomains"), *c.MinDomains, "can only use minDomains if whenUnsatisfiable=DoNotSchedule"))
+			errs = append(errs, field.Invalid(at.Child("minDomains"), *c.MinDomains,
+				"can only use minDomains if whenUnsatisfiable=DoNotSchedule"))
 		}
 	}
-	errs = append(errs, validation.OptionalOneOf(at.Child("nodeAffinityPolicy"), c.NodeAffinityPolicy, v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)...)
-	errs = append(errs, validation.OptionalOneOf(at.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy, v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)...)
-	errs = append(errs, metavalidation.ValidateLabelSelector(c.LabelSelector, metavalidation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
+	errs = append(errs, validation.OptionalOneOf(at.Child("nodeAffinityPolicy"), c.NodeAffinityPolicy,
+		v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)...)
+	errs = append(errs, validation.OptionalOneOf(at.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy,
+		v1.NodeInclusionPolicyIgnore, v1.NodeInclusionPolicyHonor)...)
+	errs = append(errs, metavalidation.ValidateLabelSelector(c.LabelSelector,
+		metavalidation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
 	return append(errs, labelKeys(c.MatchLabelKeys, c.LabelSelector, at.Child("matchLabelKeys"))...)
 }
 
@@ -71,7 +77,9 @@ func labelKeys(keys []string, selector *metav1.LabelSelector, at *field.Path) fi
 
 func selects(s *metav1.LabelSelector, key string) bool {
 	_, ok := s.MatchLabels[key]
-	return ok || slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return r.Key == key })
+	return ok || slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
+		return r.Key == key
+	})
 }
 
 func overlap(match, mismatch []string, at *field.Path) field.ErrorList {

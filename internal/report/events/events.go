@@ -49,7 +49,8 @@ type Entry struct {
 // aboutPod is the entry of something that happened to a pod.
 func aboutPod(p *v1.Pod, e pod.Event) Entry {
 	return Entry{Type: e.Type, Reason: e.Reason, Message: e.Message, Object: v1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID, FieldPath: fieldPath(p, e.Container),
+		APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+		FieldPath: fieldPath(p, e.Container),
 	}}
 }
 

@@ -38,9 +38,10 @@ const (
 	retryEvery = time.Minute
 )
 
-// History has the entries of a Recorder and, from a file, those of earlier agents. A flood of events costs one write per
-// saveEvery. Entries make room for newer ones after a day; before that only those of the object that has the most, so that no pod
-// displaces what happened to others. Nothing depends on the file: errors are logged. Safe for concurrent use.
+// History has the entries of a Recorder and, from a file, those of earlier agents. A flood of events costs one write
+// per saveEvery. Entries make room for newer ones after a day; before that only those of the object that has the most,
+// so that no pod displaces what happened to others. Nothing depends on the file: errors are logged. Safe for concurrent
+// use.
 type History struct {
 	recorder *Recorder
 	file     *checkpoint.Log
@@ -81,7 +82,8 @@ type record struct {
 
 // NewHistory returns the history of a recorder, in the file at path.
 func NewHistory(path string, r *Recorder, log logr.Logger) *History {
-	return &History{recorder: r, file: checkpoint.NewLog(path, historyVersion), log: log, kept: map[uint64]*keptEntry{}, dirty: map[uint64]bool{}}
+	return &History{recorder: r, file: checkpoint.NewLog(path, historyVersion), log: log, kept: map[uint64]*keptEntry{},
+		dirty: map[uint64]bool{}}
 }
 
 // Restore reads what earlier agents have written, before anybody lists it. The error says what couldn't be used.
@@ -252,8 +254,9 @@ func (h *History) follow() {
 // put sets the entry with this ID. h.mu is held.
 func (h *History) put(id uint64, r record, text json.RawMessage) {
 	h.drop(id)
-	h.kept[id] = &keptEntry{Entry{ID: id, Seq: r.Seq, First: r.First, Last: r.Last, Count: r.Count, Type: r.Type, Reason: r.Reason,
-		Message: r.Message, Object: r.Object, Component: r.Component}, text}
+	h.kept[id] = &keptEntry{
+		Entry{ID: id, Seq: r.Seq, First: r.First, Last: r.Last, Count: r.Count, Type: r.Type, Reason: r.Reason,
+			Message: r.Message, Object: r.Object, Component: r.Component}, text}
 	h.size += len(text) + recordRoom
 }
 
@@ -265,7 +268,8 @@ func (h *History) drop(id uint64) {
 	}
 }
 
-// trim makes room once the entries take more than maxKept: an eighth more, so that it isn't needed for each. h.mu is held.
+// trim makes room once the entries take more than maxKept: an eighth more, so that it isn't needed for each. h.mu is
+// held.
 func (h *History) trim(now time.Time) {
 	const enough = maxKept - maxKept/8
 	if h.size <= maxKept {

@@ -25,17 +25,26 @@ func newAPIClient() *APIClient {
 	times := []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}
 	sizes := []float64{64, 256, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20}
 	distribution := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, []string{"verb", "host"})
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets},
+			[]string{"verb", "host"})
 	}
 	return &APIClient{
-		requests:       count("requests_total", "Number of HTTP requests, partitioned by status code, method, and host.", "code", "method", "host"),
-		retries:        count("request_retries_total", "Number of request retries, partitioned by status code, verb, and host.", "code", "verb", "host"),
-		duration:       distribution("request_duration_seconds", "Request latency in seconds. Broken down by verb, and host.", times),
-		waited:         distribution("rate_limiter_duration_seconds", "Client side rate limiter latency in seconds. Broken down by verb, and host.", times),
-		sent:           distribution("request_size_bytes", "Request size in bytes. Broken down by verb and host.", sizes),
-		received:       distribution("response_size_bytes", "Response size in bytes. Broken down by verb and host.", sizes),
-		plugin:         count("exec_plugin_call_total", "Number of calls to an exec plugin, partitioned by the type of event encountered and an optional exit code.", "code", "call_status"),
-		transportsMade: count("transport_create_calls_total", "Number of calls to get a new transport, partitioned by the result of the operation.", "result"),
+		requests: count("requests_total",
+			"Number of HTTP requests, partitioned by status code, method, and host.", "code", "method", "host"),
+		retries: count("request_retries_total",
+			"Number of request retries, partitioned by status code, verb, and host.", "code", "verb", "host"),
+		duration: distribution("request_duration_seconds",
+			"Request latency in seconds. Broken down by verb, and host.", times),
+		waited: distribution("rate_limiter_duration_seconds",
+			"Client side rate limiter latency in seconds. Broken down by verb, and host.", times),
+		sent: distribution("request_size_bytes",
+			"Request size in bytes. Broken down by verb and host.", sizes),
+		received: distribution("response_size_bytes",
+			"Response size in bytes. Broken down by verb and host.", sizes),
+		plugin: count("exec_plugin_call_total",
+			"Number of calls to an exec plugin, partitioned by the type of event encountered and an optional exit code.", "code", "call_status"),
+		transportsMade: count("transport_create_calls_total",
+			"Number of calls to get a new transport, partitioned by the result of the operation.", "result"),
 		eventsTold: prometheus.NewCounter(prometheus.CounterOpts{Name: "deckhand_api_events_told_total",
 			Help: "Number of events, or new states of known ones, that the API server was told."}),
 		eventsLost: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "deckhand_api_events_lost_total",
@@ -44,7 +53,8 @@ func newAPIClient() *APIClient {
 }
 
 func (c *APIClient) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.requests, c.retries, c.duration, c.waited, c.sent, c.received, c.plugin, c.transportsMade, c.eventsTold, c.eventsLost}
+	return []prometheus.Collector{c.requests, c.retries, c.duration, c.waited, c.sent, c.received, c.plugin,
+		c.transportsMade, c.eventsTold, c.eventsLost}
 }
 
 // Requested records a request by the status of its answer, "<error>" if there was none.

@@ -8,8 +8,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 )
 
-// kubernetesBuild describes the build as Kubernetes' programs do: dashboards group nodes by its git_version, which is that of
-// the kubelet that this build takes the place of.
+// kubernetesBuild describes the build as Kubernetes' programs do: dashboards group nodes by its git_version, which is
+// that of the kubelet that this build takes the place of.
 func kubernetesBuild(b buildinfo.Info) prometheus.Collector {
 	parts := strings.Split(strings.TrimPrefix(buildinfo.Kubernetes, "v"), ".")
 	date := ""
@@ -24,13 +24,14 @@ func kubernetesBuild(b buildinfo.Info) prometheus.Collector {
 	return constant("kubernetes_build_info",
 		"A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
 		prometheus.Labels{
-			"major": parts[0], "minor": parts[1], "git_version": buildinfo.Kubernetes, "git_commit": commit, "git_tree_state": tree,
-			"build_date": date, "go_version": b.Go, "compiler": "gc", "platform": b.Platform,
+			"major": parts[0], "minor": parts[1], "git_version": buildinfo.Kubernetes, "git_commit": commit,
+			"git_tree_state": tree,
+			"build_date":     date, "go_version": b.Go, "compiler": "gc", "platform": b.Platform,
 		})
 }
 
-// stability counts the metrics with the kubelet's names by how stable Kubernetes declares them. None of them is deprecated,
-// hidden or disabled.
+// stability counts the metrics with the kubelet's names by how stable Kubernetes declares them. None of them is
+// deprecated, hidden or disabled.
 type stability struct {
 	registry                     *registry
 	registered, hidden, disabled *prometheus.Desc
@@ -39,7 +40,8 @@ type stability struct {
 func newStability(r *registry) *stability {
 	return &stability{
 		registry: r,
-		registered: prometheus.NewDesc("registered_metrics_total", "The count of registered metrics broken by stability level and deprecation version.",
+		registered: prometheus.NewDesc("registered_metrics_total",
+			"The count of registered metrics broken by stability level and deprecation version.",
 			[]string{"stability_level", "deprecated_version"}, nil),
 		hidden:   desc("hidden_metrics_total", "The count of hidden metrics."),
 		disabled: desc("disabled_metrics_total", "The count of disabled metrics."),
@@ -49,8 +51,10 @@ func newStability(r *registry) *stability {
 // level is how stable Kubernetes 1.36 declares a metric to be.
 func level(name string) string {
 	switch name {
-	case "disabled_metrics_total", "hidden_metrics_total", "registered_metrics_total", "kubernetes_build_info", "kubernetes_feature_enabled", "prober_probe_total",
-		"kubelet_image_volume_mounted_errors_total", "kubelet_image_volume_mounted_succeed_total", "kubelet_image_volume_requested_total":
+	case "disabled_metrics_total", "hidden_metrics_total", "registered_metrics_total", "kubernetes_build_info",
+		"kubernetes_feature_enabled", "prober_probe_total",
+		"kubelet_image_volume_mounted_errors_total", "kubelet_image_volume_mounted_succeed_total",
+		"kubelet_image_volume_requested_total":
 		return "BETA"
 	}
 	return "ALPHA"

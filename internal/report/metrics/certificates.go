@@ -8,7 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Certificates records those that the cluster issues: the one that the API server is shown, and that of the HTTPS server.
+// Certificates records those that the cluster issues: the one that the API server is shown, and that of the HTTPS
+// server.
 type Certificates struct {
 	Client, Serving *Certificate
 }
@@ -28,13 +29,17 @@ func newCertificates() *Certificates {
 	c := &Certificates{Client: &Certificate{}, Serving: &Certificate{}}
 	for name, one := range map[string]*Certificate{"client": c.Client, "server": c.Serving} {
 		one.ttl = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name + "_ttl_seconds",
-			Help: "Seconds until the certificate expires that the cluster has issued for the " + name + ", negative if it has; +Inf if there is none."}, one.remaining)
+			Help: "Seconds until the certificate expires that the cluster has issued for the " + name +
+				", negative if it has; +Inf if there is none."}, one.remaining)
 	}
-	c.Client.failed = prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "client_expiration_renew_errors", Help: "Counter of certificate renewal errors."})
+	c.Client.failed = prometheus.NewCounter(
+		prometheus.CounterOpts{Name: prefix + "client_expiration_renew_errors",
+			Help: "Counter of certificate renewal errors."})
 	const day = 24 * 60 * 60
 	c.Serving.lived = prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "server_rotation_seconds",
-		Help:    "Histogram of the number of seconds the previous certificate lived before being rotated.",
-		Buckets: []float64{60, 60 * 60, 4 * 60 * 60, 6 * 60 * 60, 12 * 60 * 60, day, 7 * day, 30 * day, 90 * day, 180 * day, 365 * day, 4 * 365 * day}})
+		Help: "Histogram of the number of seconds the previous certificate lived before being rotated.",
+		Buckets: []float64{60, 60 * 60, 4 * 60 * 60, 6 * 60 * 60, 12 * 60 * 60, day, 7 * day, 30 * day, 90 * day,
+			180 * day, 365 * day, 4 * 365 * day}})
 	return c
 }
 

@@ -52,22 +52,28 @@ func newPodCollector(count func() PodCounts) *podCollector {
 		count:             count,
 		runningPods:       desc("running_pods", "Number of pods that have a running pod sandbox"),
 		runningContainers: desc("running_containers", "Number of containers currently running", "container_state"),
-		desired:           desc("desired_pods", "The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.", "static"),
-		active: desc("active_pods", "The number of pods the kubelet considers active and which are being considered when admitting new pods. "+
-			"static is true if the pod is not from the apiserver.", "static"),
+		desired: desc("desired_pods",
+			"The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.", "static"),
+		active: desc("active_pods",
+			"The number of pods the kubelet considers active and which are being considered when admitting new pods. "+
+				"static is true if the pod is not from the apiserver.", "static"),
 		inProgress: desc("pod_in_progress_resizes", "Number of in-progress resizes for pods."),
 		pending:    desc("pod_pending_resizes", "Number of pending resizes for pods.", "reason"),
-		ephemeral:  desc("managed_ephemeral_containers", "Current number of ephemeral containers in pods managed by this kubelet."),
-		mirrors:    desc("mirror_pods", "The number of mirror pods the kubelet will try to create (one per admitted static pod)"),
-		working: desc("working_pods", "Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, "+
-			"or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or force deleted "+
-			"in the API and consumes resources that are not otherwise visible.", "lifecycle", "config", "static"),
+		ephemeral: desc("managed_ephemeral_containers",
+			"Current number of ephemeral containers in pods managed by this kubelet."),
+		mirrors: desc("mirror_pods",
+			"The number of mirror pods the kubelet will try to create (one per admitted static pod)"),
+		working: desc("working_pods",
+			"Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, "+
+				"or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or force deleted "+
+				"in the API and consumes resources that are not otherwise visible.", "lifecycle", "config", "static"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *podCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.runningPods, c.runningContainers, c.desired, c.active, c.working, c.inProgress, c.pending, c.ephemeral, c.mirrors} {
+	for _, d := range []*prometheus.Desc{c.runningPods, c.runningContainers, c.desired, c.active, c.working,
+		c.inProgress, c.pending, c.ephemeral, c.mirrors} {
 		ch <- d
 	}
 }
@@ -94,7 +100,8 @@ func (c *podCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, lifecycle := range []string{"sync", "terminating", "terminated"} {
 		for _, static := range []bool{false, true} {
-			gauge(c.working, n.Working[WorkerState{lifecycle, false, static}], lifecycle, "desired", staticLabel(static))
+			gauge(c.working, n.Working[WorkerState{lifecycle, false, static}], lifecycle,
+				"desired", staticLabel(static))
 			gauge(c.working, n.Working[WorkerState{lifecycle, true, static}], lifecycle, "orphan", staticLabel(static))
 		}
 		// Each pod that the runtime has gets a worker: there are none.

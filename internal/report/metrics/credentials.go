@@ -15,8 +15,10 @@ type Credentials struct {
 func newCredentials() *Credentials {
 	const label = "plugin_name"
 	return &Credentials{
-		duration: histogramVec("credential_provider_plugin_duration", "Duration of execution in seconds for credential provider plugin", prometheus.DefBuckets, label),
-		failed:   counterVec("credential_provider_plugin_errors_total", "Number of errors from credential provider plugin", label),
+		duration: histogramVec("credential_provider_plugin_duration",
+			"Duration of execution in seconds for credential provider plugin", prometheus.DefBuckets, label),
+		failed: counterVec("credential_provider_plugin_errors_total",
+			"Number of errors from credential provider plugin", label),
 	}
 }
 

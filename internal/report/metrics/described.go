@@ -130,7 +130,8 @@ func typesOf(c prometheus.Collector) func(*prometheus.Desc) string {
 }
 
 // descText is how a description prints itself, which is the only way to read it.
-var descText = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"),(?: unit: "[^"]*",)? constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+var descText = regexp.MustCompile(
+	`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"),(?: unit: "[^"]*",)? constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
 
 func parseDesc(d *prometheus.Desc) Description {
 	m := descText.FindStringSubmatch(d.String())

@@ -14,8 +14,11 @@ type Devices struct {
 
 func newDevices() *Devices {
 	return &Devices{
-		registrations: counterVec("device_plugin_registration_total", "Cumulative number of device plugin registrations. Broken down by resource name.", "resource_name"),
-		allocations:   histogramVec("device_plugin_alloc_duration_seconds", "Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.", prometheus.DefBuckets, "resource_name"),
+		registrations: counterVec("device_plugin_registration_total",
+			"Cumulative number of device plugin registrations. Broken down by resource name.", "resource_name"),
+		allocations: histogramVec("device_plugin_alloc_duration_seconds",
+			"Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
+			prometheus.DefBuckets, "resource_name"),
 	}
 }
 

@@ -22,12 +22,16 @@ func newEvents(stats func() EventStats) *snapshot {
 	return newSnapshot(prometheus.CounterValue,
 		func() []float64 {
 			s := stats()
-			return []float64{float64(s.Taken), float64(s.Repeated), float64(s.Combined), float64(s.Withheld), float64(s.Dropped), float64(s.Forgotten)}
+			return []float64{float64(s.Taken), float64(s.Repeated), float64(s.Combined), float64(s.Withheld),
+				float64(s.Dropped), float64(s.Forgotten)}
 		},
 		desc("deckhand_events_total", "Number of events about pods and the node."),
-		desc("deckhand_events_repeated_total", "Number of events that were counted up in an entry with the same message."),
-		desc("deckhand_events_combined_total", "Number of events that were counted up in an entry that stands for several messages."),
-		desc("deckhand_events_withheld_total", "Number of events that were counted in an entry, but that the rate limit kept from being reported."),
+		desc("deckhand_events_repeated_total",
+			"Number of events that were counted up in an entry with the same message."),
+		desc("deckhand_events_combined_total",
+			"Number of events that were counted up in an entry that stands for several messages."),
+		desc("deckhand_events_withheld_total",
+			"Number of events that were counted in an entry, but that the rate limit kept from being reported."),
 		desc("deckhand_events_dropped_total", "Number of events that were left out by the rate limit."),
 		desc("deckhand_events_forgotten_total", "Number of events in entries that made room for newer ones."),
 	)

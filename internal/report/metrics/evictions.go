@@ -8,7 +8,8 @@ type Evictions struct {
 }
 
 func newEvictions() *Evictions {
-	return &Evictions{counterVec("evictions", "Cumulative number of pod evictions by eviction signal", "eviction_signal")}
+	return &Evictions{counterVec("evictions", "Cumulative number of pod evictions by eviction signal",
+		"eviction_signal")}
 }
 
 func (e *Evictions) collectors() []prometheus.Collector { return []prometheus.Collector{e.pods} }

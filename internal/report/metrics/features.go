@@ -21,7 +21,8 @@ func newFeatureCollector(features []Feature) *featureCollector {
 	return &featureCollector{
 		features: features,
 		enabled: prometheus.NewDesc("kubernetes_feature_enabled",
-			"This metric records the data about the stage and enablement of a k8s feature.", []string{"name", "stage"}, nil),
+			"This metric records the data about the stage and enablement of a k8s feature.", []string{"name", "stage"},
+			nil),
 	}
 }
 

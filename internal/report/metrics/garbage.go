@@ -11,15 +11,19 @@ type Garbage struct {
 func newGarbage() *Garbage {
 	return &Garbage{
 		images: counterVec("image_garbage_collected_total",
-			"Total number of images garbage collected by the kubelet, whether through disk usage or image age.", "reason"),
+			"Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
+			"reason"),
 		freed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "deckhand_image_garbage_collected_bytes_total", Help: "Size of the images garbage collected, as the runtime counts it.",
+			Name: "deckhand_image_garbage_collected_bytes_total",
+			Help: "Size of the images garbage collected, as the runtime counts it.",
 		}, []string{"reason"}),
 		containers: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "deckhand_ended_containers_removed_total", Help: "Number of ended containers removed by themselves, not with their sandbox.",
+			Name: "deckhand_ended_containers_removed_total",
+			Help: "Number of ended containers removed by themselves, not with their sandbox.",
 		}),
 		logDirs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "deckhand_log_directories_removed_total", Help: "Number of log directories removed because their pods are gone.",
+			Name: "deckhand_log_directories_removed_total",
+			Help: "Number of log directories removed because their pods are gone.",
 		}),
 	}
 }

@@ -19,9 +19,13 @@ type HTTP struct {
 func newHTTP() *HTTP {
 	labels := []string{"method", "path", "server_type", "long_running"}
 	return &HTTP{
-		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: subsystem, Name: "http_inflight_requests", Help: "Number of the inflight http requests"}, labels),
-		total:    counterVec("http_requests_total", "Number of the http requests received since the server started", labels...),
-		duration: histogramVec("http_requests_duration_seconds", "Duration in seconds to serve http requests", prometheus.DefBuckets, labels...),
+		inflight: prometheus.NewGaugeVec(
+			prometheus.GaugeOpts{Subsystem: subsystem, Name: "http_inflight_requests",
+				Help: "Number of the inflight http requests"}, labels),
+		total: counterVec("http_requests_total",
+			"Number of the http requests received since the server started", labels...),
+		duration: histogramVec("http_requests_duration_seconds",
+			"Duration in seconds to serve http requests", prometheus.DefBuckets, labels...),
 	}
 }
 
@@ -38,7 +42,8 @@ func (h *HTTP) ReadOnly(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// Begin records a request to the HTTPS server: for a path or a pattern of http.ServeMux. done is to be called at its end.
+// Begin records a request to the HTTPS server: for a path or a pattern of http.ServeMux. done is to be called at its
+// end.
 func (h *HTTP) Begin(method, path string, longRunning bool) (done func()) {
 	return h.begin(method, path, "readwrite", longRunning)
 }
@@ -57,13 +62,15 @@ func (h *HTTP) begin(verb, pattern, server string, longRunning bool) (done func(
 // method and path keep the labels to few values, whatever clients ask for.
 func method(name string) string {
 	switch name {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodPatch, http.MethodConnect, http.MethodTrace:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions,
+		http.MethodPatch, http.MethodConnect, http.MethodTrace:
 		return name
 	}
 	return "other"
 }
 
-// path is a pattern of http.ServeMux, such as "GET /metrics/probes", without the method: its first element, or two below /metrics.
+// path is a pattern of http.ServeMux, such as "GET /metrics/probes", without the method: its first element, or two
+// below /metrics.
 func path(pattern string) string {
 	_, path, found := strings.Cut(pattern, "/")
 	if !found {

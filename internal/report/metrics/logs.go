@@ -12,7 +12,8 @@ type LogUse struct {
 // once, and no container may come twice.
 func (m *Metrics) CollectLogs(list func() []LogUse) {
 	m.registry.MustRegister(&logCollector{list, prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
-		"Bytes used by the container's logs on the filesystem.", []string{"uid", "namespace", "pod", "container"}, nil)})
+		"Bytes used by the container's logs on the filesystem.", []string{"uid", "namespace", "pod", "container"},
+		nil)})
 }
 
 type logCollector struct {
@@ -26,6 +27,7 @@ func (c *logCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.used }
 // Collect implements prometheus.Collector.
 func (c *logCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, l := range c.list() {
-		ch <- prometheus.MustNewConstMetric(c.used, prometheus.GaugeValue, float64(l.Bytes), l.UID, l.Namespace, l.Pod, l.Container)
+		ch <- prometheus.MustNewConstMetric(c.used, prometheus.GaugeValue, float64(l.Bytes), l.UID, l.Namespace, l.Pod,
+			l.Container)
 	}
 }

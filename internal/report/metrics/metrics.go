@@ -78,7 +78,8 @@ func New(info Info) *Metrics {
 	m.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
-		constant("kubelet_node_name", "The node's name. The count is always 1.", prometheus.Labels{"node": info.NodeName}),
+		constant("kubelet_node_name",
+			"The node's name. The count is always 1.", prometheus.Labels{"node": info.NodeName}),
 		constant("deckhand_build_info", "What the running deckhand was built from. The count is always 1.",
 			prometheus.Labels{"version": info.Version, "goversion": info.Build.Go}),
 		kubernetesBuild(info.Build),
@@ -141,7 +142,8 @@ func (m *Metrics) Features(features []Feature) {
 // all where there is none.
 func (m *Metrics) CredentialConfig(hash string) {
 	m.registry.MustRegister(constant("kubelet_credential_provider_config_info",
-		"Information about the last applied credential provider configuration with hash as label", prometheus.Labels{"hash": hash}))
+		"Information about the last applied credential provider configuration with hash as label",
+		prometheus.Labels{"hash": hash}))
 }
 
 // Handler serves the metrics in the text format.

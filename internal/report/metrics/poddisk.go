@@ -15,9 +15,11 @@ func (m *Metrics) CollectPodDisk(list func() []PodDisk) {
 		return prometheus.NewDesc(name, help, []string{"namespace", "pod", "uid"}, nil)
 	}
 	m.registry.MustRegister(&podDiskCollector{
-		list:   list,
-		bytes:  desc("deckhand_pod_disk_used_bytes", "What a pod kept on disk when it was last held against its limits, as far as it has any."),
-		inodes: desc("deckhand_pod_disk_used_inodes", "Number of files, directories and others that a pod kept on disk when it was last held against its limits, as far as it has any."),
+		list: list,
+		bytes: desc("deckhand_pod_disk_used_bytes",
+			"What a pod kept on disk when it was last held against its limits, as far as it has any."),
+		inodes: desc("deckhand_pod_disk_used_inodes",
+			"Number of files, directories and others that a pod kept on disk when it was last held against its limits, as far as it has any."),
 	})
 }
 
@@ -36,6 +38,7 @@ func (c *podDiskCollector) Describe(ch chan<- *prometheus.Desc) {
 func (c *podDiskCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range c.list() {
 		ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.GaugeValue, float64(p.Bytes), p.Namespace, p.Pod, p.UID)
-		ch <- prometheus.MustNewConstMetric(c.inodes, prometheus.GaugeValue, float64(p.Inodes), p.Namespace, p.Pod, p.UID)
+		ch <- prometheus.MustNewConstMetric(c.inodes, prometheus.GaugeValue, float64(p.Inodes), p.Namespace, p.Pod,
+			p.UID)
 	}
 }

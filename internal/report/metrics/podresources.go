@@ -11,12 +11,16 @@ type PodResources struct {
 func newPodResources() *PodResources {
 	const name, version = "pod_resources_endpoint_", "server_api_version"
 	p := &PodResources{
-		all:      counterVec(name+"requests_total", "Cumulative number of requests to the PodResource endpoint. Broken down by server api version.", version),
+		all: counterVec(name+"requests_total",
+			"Cumulative number of requests to the PodResource endpoint. Broken down by server api version.", version),
 		requests: map[string]*prometheus.CounterVec{}, errors: map[string]*prometheus.CounterVec{},
 	}
-	for call, suffix := range map[string]string{"List": "list", "Get": "get", "GetAllocatableResources": "get_allocatable"} {
-		p.requests[call] = counterVec(name+"requests_"+suffix, "Number of requests to the PodResource "+call+" endpoint. Broken down by server api version.", version)
-		p.errors[call] = counterVec(name+"errors_"+suffix, "Number of requests to the PodResource "+call+" endpoint which returned error. Broken down by server api version.", version)
+	for call, suffix := range map[string]string{"List": "list", "Get": "get",
+		"GetAllocatableResources": "get_allocatable"} {
+		p.requests[call] = counterVec(name+"requests_"+suffix,
+			"Number of requests to the PodResource "+call+" endpoint. Broken down by server api version.", version)
+		p.errors[call] = counterVec(name+"errors_"+suffix,
+			"Number of requests to the PodResource "+call+" endpoint which returned error. Broken down by server api version.", version)
 	}
 	return p
 }

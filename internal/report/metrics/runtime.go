@@ -16,9 +16,12 @@ type Runtime struct {
 func newRuntime() *Runtime {
 	const label = "operation_type"
 	return &Runtime{
-		total:  counterVec("runtime_operations_total", "Cumulative number of runtime operations by operation type.", label),
-		failed: counterVec("runtime_operations_errors_total", "Cumulative number of runtime operation errors by operation type.", label),
-		duration: histogramVec("runtime_operations_duration_seconds", "Duration in seconds of runtime operations. Broken down by operation type.",
+		total: counterVec("runtime_operations_total",
+			"Cumulative number of runtime operations by operation type.", label),
+		failed: counterVec("runtime_operations_errors_total",
+			"Cumulative number of runtime operation errors by operation type.", label),
+		duration: histogramVec("runtime_operations_duration_seconds",
+			"Duration in seconds of runtime operations. Broken down by operation type.",
 			prometheus.ExponentialBuckets(.005, 2.5, 14), label),
 	}
 }

@@ -15,8 +15,8 @@ const (
 	VolumeUnmount = "volume_unmount"
 )
 
-// The values of the label metric_source: how it is found out what a directory or file system holds. Du is to walk through
-// it, in the kubelet's word; the agent runs no such program.
+// The values of the label metric_source: how it is found out what a directory or file system holds. Du is to walk
+// through it, in the kubelet's word; the agent runs no such program.
 const (
 	SourceDu     = "du"
 	SourceQuota  = "fsquota"
@@ -25,9 +25,9 @@ const (
 
 // Volumes records what is done with volumes. Some of their names, unlike others, don't begin with kubelet_.
 //
-// There is no force_cleaned_failed_volume_operations_total: that counts volumes which the kubelet could neither make out from
-// what is on disk nor leave there, and deckhand makes out none. It takes down what is there of pods that nobody wants, whatever
-// it is, which orphan_pod_cleaned_volumes counts.
+// There is no force_cleaned_failed_volume_operations_total: that counts volumes which the kubelet could neither make
+// out from what is on disk nor leave there, and deckhand makes out none. It takes down what is there of pods that
+// nobody wants, whatever it is, which orphan_pod_cleaned_volumes counts.
 type Volumes struct {
 	operations           *prometheus.HistogramVec
 	total                *prometheus.HistogramVec
@@ -51,16 +51,21 @@ func newVolumes() *Volumes {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help})
 	}
 	return &Volumes{
-		failing:     map[types.UID]struct{}{},
-		operations:  vec("storage_operation_duration_seconds", "Storage operation duration", "volume_plugin", "operation_name", "status", "migrated"),
-		total:       vec("volume_operation_total_seconds", "Storage operation end to end duration in seconds", "plugin_name", "operation_name"),
-		orphans:     gauge("orphan_pod_cleaned_volumes", "The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep."),
-		orphanFails: gauge("orphan_pod_cleaned_volumes_errors", "The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep."),
+		failing: map[types.UID]struct{}{},
+		operations: vec("storage_operation_duration_seconds", "Storage operation duration", "volume_plugin",
+			"operation_name", "status", "migrated"),
+		total: vec("volume_operation_total_seconds", "Storage operation end to end duration in seconds",
+			"plugin_name", "operation_name"),
+		orphans: gauge("orphan_pod_cleaned_volumes",
+			"The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep."),
+		orphanFails: gauge("orphan_pod_cleaned_volumes_errors",
+			"The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep."),
 		rebuilt: prometheus.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_total",
 			Help: "The number of volumes that were attempted to be reconstructed from the operating system during kubelet startup. This includes both successful and failed reconstruction."}),
 		rebuildFail: prometheus.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_errors_total",
 			Help: "The number of volumes that failed reconstruction from the operating system during kubelet startup."}),
-		measuring:       histogramVec("volume_metric_collection_duration_seconds", "Duration in seconds to calculate volume stats", prometheus.DefBuckets, "metric_source"),
+		measuring: histogramVec("volume_metric_collection_duration_seconds",
+			"Duration in seconds to calculate volume stats", prometheus.DefBuckets, "metric_source"),
 		imagesRequested: counter("image_volume_requested_total", "Number of requested image volumes."),
 		imagesMounted:   counter("image_volume_mounted_succeed_total", "Number of successful image volume mounts."),
 		imagesFailed:    counter("image_volume_mounted_errors_total", "Number of failed image volume mounts."),
@@ -122,7 +127,8 @@ func (v *Volumes) ImageMounted(failed bool) {
 	}
 }
 
-// Measured records how long it took to find out what a directory or a file system holds, by how that is done (SourceDu, ...).
+// Measured records how long it took to find out what a directory or a file system holds, by how that is done (SourceDu,
+// ...).
 func (v *Volumes) Measured(source string, took time.Duration) {
 	v.measuring.WithLabelValues(source).Observe(took.Seconds())
 }
@@ -136,8 +142,9 @@ type VolumeCounts struct {
 // be called at most once, and count must not block.
 func (m *Metrics) CollectVolumes(count func() VolumeCounts) {
 	m.registry.MustRegister(&volumeCollector{
-		count:   count,
-		volumes: prometheus.NewDesc("volume_manager_total_volumes", "Number of volumes in Volume Manager", []string{"plugin_name", "state"}, nil),
+		count: count,
+		volumes: prometheus.NewDesc("volume_manager_total_volumes",
+			"Number of volumes in Volume Manager", []string{"plugin_name", "state"}, nil),
 	})
 }
 
@@ -152,7 +159,8 @@ func (c *volumeCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.volumes
 // Collect implements prometheus.Collector.
 func (c *volumeCollector) Collect(ch chan<- prometheus.Metric) {
 	n := c.count()
-	for state, counts := range map[string]map[string]int{"desired_state_of_world": n.Desired, "actual_state_of_world": n.Actual} {
+	for state, counts := range map[string]map[string]int{"desired_state_of_world": n.Desired,
+		"actual_state_of_world": n.Actual} {
 		for plugin, count := range counts {
 			ch <- prometheus.MustNewConstMetric(c.volumes, prometheus.GaugeValue, float64(count), plugin, state)
 		}

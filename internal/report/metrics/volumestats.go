@@ -14,17 +14,29 @@ type VolumeStats struct {
 // be called at most once, and stats must not wait long.
 func (m *Metrics) CollectVolumeStats(stats func() []VolumeStats) {
 	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName("", subsystem, name), help, []string{"namespace", "persistentvolumeclaim"}, nil)
+		return prometheus.NewDesc(prometheus.BuildFQName("", subsystem, name), help,
+			[]string{"namespace", "persistentvolumeclaim"}, nil)
 	}
 	m.registry.MustRegister(&volumeStatsCollector{
 		stats: stats,
 		values: []volumeValue{
-			{desc("volume_stats_capacity_bytes", "Capacity in bytes of the volume"), func(s *VolumeStats) uint64 { return s.Capacity }},
-			{desc("volume_stats_available_bytes", "Number of available bytes in the volume"), func(s *VolumeStats) uint64 { return s.Available }},
-			{desc("volume_stats_used_bytes", "Number of used bytes in the volume"), func(s *VolumeStats) uint64 { return s.Used }},
-			{desc("volume_stats_inodes", "Maximum number of inodes in the volume"), func(s *VolumeStats) uint64 { return s.Inodes }},
-			{desc("volume_stats_inodes_free", "Number of free inodes in the volume"), func(s *VolumeStats) uint64 { return s.InodesFree }},
-			{desc("volume_stats_inodes_used", "Number of used inodes in the volume"), func(s *VolumeStats) uint64 { return s.InodesUsed }},
+			{desc("volume_stats_capacity_bytes", "Capacity in bytes of the volume"), func(s *VolumeStats) uint64 {
+				return s.Capacity
+			}},
+			{desc("volume_stats_available_bytes", "Number of available bytes in the volume"),
+				func(s *VolumeStats) uint64 { return s.Available }},
+			{desc("volume_stats_used_bytes", "Number of used bytes in the volume"), func(s *VolumeStats) uint64 {
+				return s.Used
+			}},
+			{desc("volume_stats_inodes", "Maximum number of inodes in the volume"), func(s *VolumeStats) uint64 {
+				return s.Inodes
+			}},
+			{desc("volume_stats_inodes_free", "Number of free inodes in the volume"), func(s *VolumeStats) uint64 {
+				return s.InodesFree
+			}},
+			{desc("volume_stats_inodes_used", "Number of used inodes in the volume"), func(s *VolumeStats) uint64 {
+				return s.InodesUsed
+			}},
 		},
 	})
 }
@@ -51,7 +63,8 @@ func (c *volumeStatsCollector) Collect(ch chan<- prometheus.Metric) {
 	list := c.stats()
 	for i := range list {
 		for _, v := range c.values {
-			ch <- prometheus.MustNewConstMetric(v.desc, prometheus.GaugeValue, float64(v.of(&list[i])), list[i].Namespace, list[i].Claim)
+			ch <- prometheus.MustNewConstMetric(v.desc, prometheus.GaugeValue, float64(v.of(&list[i])),
+				list[i].Namespace, list[i].Claim)
 		}
 	}
 }

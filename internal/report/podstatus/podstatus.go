@@ -149,7 +149,8 @@ func Failure(p *v1.Pod) string {
 func SaysWhyFailed(p *v1.Pod) bool {
 	says := func(s v1.ContainerStatus) bool { return s.State.Terminated != nil && s.State.Terminated.Message != "" }
 	return p.Status.Reason != "" || p.Status.Message != "" ||
-		slices.ContainsFunc(p.Status.InitContainerStatuses, says) || slices.ContainsFunc(p.Status.ContainerStatuses, says)
+		slices.ContainsFunc(p.Status.InitContainerStatuses, says) ||
+		slices.ContainsFunc(p.Status.ContainerStatuses, says)
 }
 
 // Exit says how an instance of a container ended: its code, reason and message.

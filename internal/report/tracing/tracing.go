@@ -1,5 +1,5 @@
-// Package tracing sends traces to an OpenTelemetry collector, as a kubelet does (KEP-2831): of requests to the HTTPS server, of actions on pods, and of
-// the calls to the container runtime that these come to.
+// Package tracing sends traces to an OpenTelemetry collector, as a kubelet does (KEP-2831): of requests to the HTTPS
+// server, of actions on pods, and of the calls to the container runtime that these come to.
 package tracing
 
 import (
@@ -47,26 +47,33 @@ func New(c Config) *Tracing {
 	of := resource.NewSchemaless(attribute.String("service.name", "kubelet"), attribute.String("host.name", c.Node))
 	// Without a rate that is never (TracingConfiguration samplingRatePerMillion).
 	own := sdktrace.TraceIDRatioBased(float64(c.PerMillion) / 1_000_000)
-	return &Tracing{conf: c, provider: sdktrace.NewTracerProvider(sdktrace.WithResource(of), sdktrace.WithSampler(sdktrace.ParentBased(own)))}
+	return &Tracing{conf: c,
+		provider: sdktrace.NewTracerProvider(sdktrace.WithResource(of),
+			sdktrace.WithSampler(sdktrace.ParentBased(own)))}
 }
 
 // Provider is where spans are begun.
 func (t *Tracing) Provider() trace.TracerProvider { return t.provider }
 
-// Run sends spans in batches until ctx ends, and then what is left. While the collector is away they are dropped, which is
-// told once.
+// Run sends spans in batches until ctx ends, and then what is left. While the collector is away they are dropped, which
+// is told once.
 func (t *Tracing) Run(ctx context.Context) error {
 	endpoint := t.conf.Endpoint
 	if endpoint == "" {
 		endpoint = DefaultEndpoint
 	}
-	exporter, err := otlptracegrpc.New(context.WithoutCancel(ctx), otlptracegrpc.WithEndpoint(endpoint), otlptracegrpc.WithInsecure(),
+	exporter, err := otlptracegrpc.New(context.WithoutCancel(ctx), otlptracegrpc.WithEndpoint(endpoint),
+		otlptracegrpc.WithInsecure(),
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), // spans are no worth to wait for
-		otlptracegrpc.WithDialOption(grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Second, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 30 * time.Second}, MinConnectTimeout: 5 * time.Second})))
+		otlptracegrpc.WithDialOption(
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff: backoff.Config{BaseDelay: time.Second, Multiplier: 1.6, Jitter: 0.2,
+					MaxDelay: 30 * time.Second}, MinConnectTimeout: 5 * time.Second})))
 	if err != nil {
 		return fmt.Errorf("send traces to %s: %w", endpoint, err)
 	}
-	t.provider.RegisterSpanProcessor(sdktrace.NewBatchSpanProcessor(&teller{SpanExporter: exporter, endpoint: endpoint, log: t.conf.Log}))
+	t.provider.RegisterSpanProcessor(
+		sdktrace.NewBatchSpanProcessor(&teller{SpanExporter: exporter, endpoint: endpoint, log: t.conf.Log}))
 	<-ctx.Done()
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
@@ -89,7 +96,8 @@ func (t *teller) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 	err := t.SpanExporter.ExportSpans(ctx, spans)
 	switch was := t.away.Swap(err != nil); {
 	case err != nil && !was:
-		t.log.Info("Traces can't be sent to the collector; they are dropped until they can be (tracing.endpoint)", "address", t.endpoint, "err", err)
+		t.log.Info("Traces can't be sent to the collector; they are dropped until they can be (tracing.endpoint)",
+			"address", t.endpoint, "err", err)
 	case err == nil && was:
 		t.log.Info("Traces are sent to the collector again", "address", t.endpoint)
 	}

@@ -69,7 +69,8 @@ func (a applicant) before(b applicant) int {
 // waits reports whether the pod is neither admitted nor rejected.
 func (e *entry) waits() bool { return e.failure != nil && !e.failure.Rejected }
 
-// decide returns why the pod isn't admitted, nil if it is, and the pods to wake. It decides on all pods that aren't decided on yet.
+// decide returns why the pod isn't admitted, nil if it is, and the pods to wake. It decides on all pods that aren't
+// decided on yet.
 func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 	node := *m.conf.Node()
 	m.mu.Lock()
@@ -150,13 +151,15 @@ func (m *Manager) addApplicant(open []applicant, p *v1.Pod) []applicant {
 }
 
 // held is what the admitted pods hold, in the order of their UIDs. Those that no source has are ending, or
-// belong to a source that hasn't reported yet: counting them as ending makes others wait instead of rejecting them too early.
+// belong to a source that hasn't reported yet: counting them as ending makes others wait instead of rejecting them too
+// early.
 func (m *Manager) held(wanted map[types.UID]Pod) []admission.Held {
 	var list []admission.Held
 	for uid, e := range m.pods {
 		if amount := e.takes(); len(amount) > 0 {
 			w, ok := wanted[uid]
-			list = append(list, admission.Held{UID: uid, Pod: w.Pod, Amount: amount, Ending: !ok || w.Ending || e.ending || e.termination != nil})
+			list = append(list, admission.Held{UID: uid, Pod: w.Pod, Amount: amount, Ending: !ok || w.Ending ||
+				e.ending || e.termination != nil})
 		}
 	}
 	slices.SortFunc(list, func(a, b admission.Held) int { return cmp.Compare(a.UID, b.UID) })
@@ -165,7 +168,8 @@ func (m *Manager) held(wanted map[types.UID]Pod) []admission.Held {
 
 // Holding is what the node has set aside for a pod.
 type Holding struct {
-	// Requests is what other pods can't have: what the pod requests, during a resize the greater of old and new, and 1 for the pod itself.
+	// Requests is what other pods can't have: what the pod requests, during a resize the greater of old and new, and 1
+	// for the pod itself.
 	Requests admission.Amount
 	// Allocation is what the pod runs with; nil while it isn't admitted.
 	Allocation *pod.Allocation

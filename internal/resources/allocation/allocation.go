@@ -47,8 +47,8 @@ type Config struct {
 	Pods iter.Seq[Pod]
 	// Runs reports whether the runtime has anything of a pod: an earlier agent admitted it then.
 	Runs func(types.UID) bool
-	// Ended reports whether a pod has ended for good under an earlier agent. It holds nothing, unless it is among those of which Left says that
-	// their control groups are there.
+	// Ended reports whether a pod has ended for good under an earlier agent. It holds nothing, unless it is among those
+	// of which Left says that their control groups are there.
 	Ended func(types.UID) (bool, error)
 	Left  func() ([]types.UID, error)
 	// Assigners assign exclusive resources to pods that passed all other checks, in this order.
@@ -69,8 +69,8 @@ type Meter interface {
 	Rejected(reason pod.Reason)
 	// Preempted is called for each pod that has to end for want of a resource such as "memory".
 	Preempted(resource string)
-	// ResizeRequested is called once for each resource ("cpu", "memory") whose "requests" or "limits" an edit changes in
-	// a container: "add", "remove", "increase" or "decrease".
+	// ResizeRequested is called once for each resource ("cpu", "memory") whose "requests" or "limits" an edit changes
+	// in a container: "add", "remove", "increase" or "decrease".
 	ResizeRequested(resource, requirement, operation string)
 	ResizeInfeasible(detail string)
 	// ResizeAccepted is called when a deferred resize is allocated, with what made that possible.
@@ -127,8 +127,8 @@ type entry struct {
 	// awaited is the last reason of the pod to wait, awaitedSince when it began.
 	awaited      pod.WaitFor
 	awaitedSince time.Time
-	// asks are the resources of the newest version of the pod that a resize was asked for; resizing is since when one is
-	// allocated that isn't in force.
+	// asks are the resources of the newest version of the pod that a resize was asked for; resizing is since when one
+	// is allocated that isn't in force.
 	asks     *pod.Allocation
 	resizing time.Time
 }
@@ -186,9 +186,9 @@ func (m *Manager) restore() error {
 	return errors.Join(errs...)
 }
 
-// NodeChanged says that facts about the node have changed, how much there is for pods by now, and of what a device plugin has yet to register. Where that is less than
-// what they hold, they keep it. ResourcesFreedAt moves if there is more: also a resize that was infeasible may be
-// possible now. Pods that wait for admission ask again.
+// NodeChanged says that facts about the node have changed, how much there is for pods by now, and of what a device
+// plugin has yet to register. Where that is less than what they hold, they keep it. ResourcesFreedAt moves if there is
+// more: also a resize that was infeasible may be possible now. Pods that wait for admission ask again.
 func (m *Manager) NodeChanged(l v1.ResourceList, awaited map[v1.ResourceName]bool) {
 	m.mu.Lock()
 	now := admission.AmountOf(l)
@@ -314,7 +314,8 @@ func (m *Manager) checkResize(e *entry, p *v1.Pod, need admission.Amount) (*pod.
 	growth := need.Beyond(e.takes())
 	if over := growth.Short(m.capacity.Minus(e.takes())); over != nil {
 		m.deferred.drop(p.UID)
-		return &pod.Failure{Reason: v1.PodReasonInfeasible, Permanent: true, Message: admission.Insufficient(over, need, nil, m.capacity)}, m.offer(false, retriedForEdit)
+		return &pod.Failure{Reason: v1.PodReasonInfeasible, Permanent: true,
+			Message: admission.Insufficient(over, need, nil, m.capacity)}, m.offer(false, retriedForEdit)
 	}
 	w := m.deferred.requestOf(p, need)
 	free := m.freeFor(w)
@@ -324,7 +325,8 @@ func (m *Manager) checkResize(e *entry, p *v1.Pod, need admission.Amount) (*pod.
 	}
 	m.deferred.put(w)
 	used := m.capacity.Minus(free).Minus(e.takes())
-	return &pod.Failure{Reason: v1.PodReasonDeferred, Message: admission.Insufficient(over, need, used, m.capacity)}, m.offer(false, retriedForEdit)
+	return &pod.Failure{Reason: v1.PodReasonDeferred, Message: admission.Insufficient(over, need, used, m.capacity)},
+		m.offer(false, retriedForEdit)
 }
 
 // write saves a on disk, and then makes it the allocation.
@@ -332,7 +334,8 @@ func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*
 	err := m.conf.Store.Save(p.UID, kind, a, durable)
 	if err != nil && !durable {
 		// What isn't durable can be found out again: the pod runs all the same.
-		m.conf.Log.Error(err, "Can't save the allocation of a pod: if the agent restarts, it allocates again", "pod", klog.KRef(p.Namespace, p.Name))
+		m.conf.Log.Error(err, "Can't save the allocation of a pod: if the agent restarts, it allocates again",
+			"pod", klog.KRef(p.Namespace, p.Name))
 		err = nil
 	}
 	m.mu.Lock()

@@ -123,7 +123,8 @@ func (b *systemdBus) Stop(ctx context.Context, group string) error {
 
 // do does something with a unit over the connection, and once more over another if
 // that one was lost: everything here may be done twice.
-func (b *systemdBus) do(ctx context.Context, what, unit string, f func(context.Context, *systemd.Conn, int) error) error {
+func (b *systemdBus) do(ctx context.Context, what, unit string,
+	f func(context.Context, *systemd.Conn, int) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for first := true; ; first = false {

@@ -139,7 +139,8 @@ func (r *Reader) memory(group string, detail Detail, m *Memory) error {
 		return err
 	}
 	m.SwapLimit = Unlimited
-	if both, err := r.limit("memory", group, "memory.memsw.limit_in_bytes"); err == nil && both != Unlimited && m.Limit != Unlimited {
+	if both, err := r.limit("memory", group, "memory.memsw.limit_in_bytes"); err == nil && both != Unlimited &&
+		m.Limit != Unlimited {
 		m.SwapLimit = both - min(m.Limit, both)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -147,7 +148,8 @@ func (r *Reader) memory(group string, detail Detail, m *Memory) error {
 	if detail < Throttling {
 		return nil
 	}
-	for file, to := range map[string]*uint64{"memory.max_usage_in_bytes": &m.Max, "memory.failcnt": &m.Failures, "memory.kmem.usage_in_bytes": &m.Kernel, "memory.soft_limit_in_bytes": &m.Reservation} {
+	for file, to := range map[string]*uint64{"memory.max_usage_in_bytes": &m.Max, "memory.failcnt": &m.Failures,
+		"memory.kmem.usage_in_bytes": &m.Kernel, "memory.soft_limit_in_bytes": &m.Reservation} {
 		if *to, err = r.limit("memory", group, file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -284,7 +286,8 @@ func (r *Reader) io(group string) ([]DeviceIO, error) {
 			d := of(fields[0])
 			for _, f := range fields[1:] {
 				key, text, _ := strings.Cut(f, "=")
-				if to := map[string]*uint64{"rbytes": &d.ReadBytes, "wbytes": &d.WrittenBytes, "rios": &d.Reads, "wios": &d.Writes}[key]; to != nil {
+				if to := map[string]*uint64{"rbytes": &d.ReadBytes, "wbytes": &d.WrittenBytes, "rios": &d.Reads,
+					"wios": &d.Writes}[key]; to != nil {
 					*to, _ = number([]byte(text))
 				}
 			}
@@ -302,8 +305,11 @@ func (r *Reader) io(group string) ([]DeviceIO, error) {
 			}
 		}
 	}
-	err := each("blkio.throttle.io_service_bytes", split(func(d *DeviceIO) *uint64 { return &d.ReadBytes }, func(d *DeviceIO) *uint64 { return &d.WrittenBytes }))
-	return list, errors.Join(err, each("blkio.throttle.io_serviced", split(func(d *DeviceIO) *uint64 { return &d.Reads }, func(d *DeviceIO) *uint64 { return &d.Writes })))
+	err := each("blkio.throttle.io_service_bytes",
+		split(func(d *DeviceIO) *uint64 { return &d.ReadBytes }, func(d *DeviceIO) *uint64 { return &d.WrittenBytes }))
+	return list, errors.Join(err,
+		each("blkio.throttle.io_serviced",
+			split(func(d *DeviceIO) *uint64 { return &d.Reads }, func(d *DeviceIO) *uint64 { return &d.Writes })))
 }
 
 // device is the file of a block device with this number, as 8:0; the number if there is none.

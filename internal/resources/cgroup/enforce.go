@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// Share is what a group may have of the node, all that is in it together. 0, and a size of huge pages that is left out, sets no
-// limit.
+// Share is what a group may have of the node, all that is in it together. 0, and a size of huge pages that is left out,
+// sets no limit.
 type Share struct {
 	// CPUMilli is for its weight beside other groups, in thousandths of a CPU: it may have more while they are idle.
 	CPUMilli int64
@@ -46,7 +46,8 @@ func (r rules) share(s Share) []setting {
 	return list
 }
 
-// reserved are the values of one of the host's groups: of what nothing is reserved the host decides itself, and lifted lifts what was before.
+// reserved are the values of one of the host's groups: of what nothing is reserved the host decides itself, and lifted
+// lifts what was before.
 func (r rules) reserved(g Reserved) []setting {
 	var list []setting
 	if s := g.Share; s.CPUMilli > 0 {
@@ -61,7 +62,8 @@ func (r rules) reserved(g Reserved) []setting {
 	return list
 }
 
-// lifted are the values that lift the limits of one of the host's groups that aren't reserved any more. Its weight isn't one, and stays.
+// lifted are the values that lift the limits of one of the host's groups that aren't reserved any more. Its weight
+// isn't one, and stays.
 func (r rules) lifted(was, now Reserved) []setting {
 	var list []setting
 	if was.Incompressible && was.Share.Memory > 0 && now.Share.Memory == 0 {
@@ -73,8 +75,8 @@ func (r rules) lifted(was, now Reserved) []setting {
 	return list
 }
 
-// EnforceReserved holds the host's own groups to their shares, and has Limit do so from now on. They have to be there: which
-// processes are in them is up to the host. A group that uses more memory than its share keeps what it had.
+// EnforceReserved holds the host's own groups to their shares, and has Limit do so from now on. They have to be there:
+// which processes are in them is up to the host. A group that uses more memory than its share keeps what it had.
 func (m *Manager) EnforceReserved(ctx context.Context) error {
 	l, err := m.usable(ctx)
 	if err != nil {
@@ -109,8 +111,8 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 	return nil
 }
 
-// Limit holds all pods together, those of lower QoS classes, and the host's own groups to what c says of them from now on; before
-// EnforceReserved was called, which does that then, it changes no group. The rest of c has to be as it was.
+// Limit holds all pods together, those of lower QoS classes, and the host's own groups to what c says of them from now
+// on; before EnforceReserved was called, which does that then, it changes no group. The rest of c has to be as it was.
 func (m *Manager) Limit(ctx context.Context, c Config) error {
 	m.mu.Lock()
 	was := m.conf.Reserved
@@ -144,15 +146,16 @@ func (m *Manager) Limit(ctx context.Context, c Config) error {
 	return errors.Join(err, m.EnforceReserved(ctx))
 }
 
-// enforce holds all pods together to their share. While they use more memory than that it can't be done, and is tried again
-// for each new pod: the one above all keeps what it had.
+// enforce holds all pods together to their share. While they use more memory than that it can't be done, and is tried
+// again for each new pod: the one above all keeps what it had.
 func (m *Manager) enforce(ctx context.Context, l layout) error {
 	if m.enforced {
 		return nil
 	}
 	name, share := m.qosCgroup(v1.PodQOSGuaranteed), m.conf.Pods
 	if share == nil {
-		share = &Share{CPUMilli: 1000} // what an earlier agent limited is lifted, and the weight is what a group has by itself
+		// what an earlier agent limited is lifted, and the weight is what a group has by itself
+		share = &Share{CPUMilli: 1000}
 	}
 	if _, ok := l.mounts["pids"]; !ok {
 		without := *share
@@ -187,7 +190,8 @@ func (l layout) usesMore(name string, limit int64) error {
 	}
 	used, err := l.memory(name)
 	if err == nil && used.WorkingSet > uint64(limit) {
-		err = fmt.Errorf("control group %s uses %d bytes of memory, and may have %d: %w", name, used.WorkingSet, limit, unix.EBUSY)
+		err = fmt.Errorf("control group %s uses %d bytes of memory, and may have %d: %w", name, used.WorkingSet, limit,
+			unix.EBUSY)
 	}
 	return err
 }

@@ -47,22 +47,23 @@ type CPU struct {
 
 // Memory is what is charged to a group, in bytes, as far as nothing else is said.
 type Memory struct {
-	// Usage is all of it, WorkingSet what can't be given back easily: all but the files in the page cache that weren't used lately.
+	// Usage is all of it, WorkingSet what can't be given back easily: all but the files in the page cache that weren't
+	// used lately.
 	Usage, WorkingSet uint64
 	// RSS is anonymous memory, Cache that of files, with shared memory; Mapped is what processes have mapped of those.
 	RSS, Cache, Mapped       uint64
 	ActiveFile, InactiveFile uint64
 	// PageFaults and MajorPageFaults count since the group was made, with those in groups below it.
 	PageFaults, MajorPageFaults uint64
-	// OwnPageFaults and OwnMajorPageFaults are those of the group's own processes. On cgroup v2, which doesn't count them, they
-	// are the same as all.
+	// OwnPageFaults and OwnMajorPageFaults are those of the group's own processes. On cgroup v2, which doesn't count
+	// them, they are the same as all.
 	OwnPageFaults, OwnMajorPageFaults uint64
 	// Limit is the group's own; Unlimited for none.
 	Limit uint64
 	// Swap is what is swapped out, SwapLimit how much may be; Unlimited for no limit.
 	Swap, SwapLimit uint64
-	// The rest is read with Throttling only: the most that was used, how often a limit was hit, what the kernel itself has, how often
-	// a process was killed for want of memory, how much is reserved.
+	// The rest is read with Throttling only: the most that was used, how often a limit was hit, what the kernel itself
+	// has, how often a process was killed for want of memory, how much is reserved.
 	Max, Failures, Kernel, OOMKills, Reservation uint64
 }
 
@@ -150,8 +151,9 @@ func (m *Manager) PodGroup(ctx context.Context, uid types.UID) (string, error) {
 	return "", &fs.PathError{Op: "look for the cgroup of pod", Path: string(uid), Err: fs.ErrNotExist}
 }
 
-// ContainerGroups are the names of the groups in a pod's that runtimes make for its sandbox and containers: by the driver,
-// a directory called ID or PREFIX-ID, or a scope PREFIX-ID.scope. What a runtime needs for itself beside a container (conmon) isn't the container's.
+// ContainerGroups are the names of the groups in a pod's that runtimes make for its sandbox and containers: by the
+// driver, a directory called ID or PREFIX-ID, or a scope PREFIX-ID.scope. What a runtime needs for itself beside a
+// container (conmon) isn't the container's.
 func (r *Reader) ContainerGroups(pod string) (map[string]string, error) {
 	entries, err := os.ReadDir(filepath.Join(r.layout.mounts["memory"], pod))
 	if err != nil {
@@ -178,7 +180,8 @@ func (r *Reader) Made(group string) time.Time {
 	return info.ModTime()
 }
 
-// Processes are those of the group, and of groups in it: a container may have made some of its own. The group's own come first.
+// Processes are those of the group, and of groups in it: a container may have made some of its own. The group's own
+// come first.
 func (r *Reader) Processes(group string) ([]int, error) {
 	list, err := r.ownProcesses(group)
 	if err != nil {
@@ -224,8 +227,8 @@ func (r *Reader) ownProcesses(group string) ([]int, error) {
 	return list, nil
 }
 
-// Read reads a group's figures. The error says what couldn't be read; the rest is there. Where there is no such group, it is
-// fs.ErrNotExist.
+// Read reads a group's figures. The error says what couldn't be read; the rest is there. Where there is no such group,
+// it is fs.ErrNotExist.
 func (r *Reader) Read(group string, detail Detail) (Figures, error) {
 	defer r.leave()
 	f := Figures{At: time.Now()}
@@ -256,12 +259,14 @@ func (r *Reader) Read(group string, detail Detail) (Figures, error) {
 		note(err)
 	}
 	if r.pressure {
-		f.CPUPressure, f.MemoryPressure, f.IOPressure = r.stalls(group, "cpu"), r.stalls(group, "memory"), r.stalls(group, "io")
+		f.CPUPressure, f.MemoryPressure, f.IOPressure = r.stalls(group, "cpu"), r.stalls(group, "memory"),
+			r.stalls(group, "io")
 	}
 	return f, errors.Join(errs...)
 }
 
-// Own is the name of the group that this process is in; empty where it has none of its own: it is in the root's, or in different ones.
+// Own is the name of the group that this process is in; empty where it has none of its own: it is in the root's, or in
+// different ones.
 func Own() string {
 	groups, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
 	if err != nil {

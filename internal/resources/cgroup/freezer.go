@@ -30,8 +30,8 @@ func (m *Manager) Frozen(ctx context.Context, uid types.UID, container string) b
 }
 
 // Thaw lets the processes of a pod's container run that are frozen with its group, a group in it or the pod's, and of
-// all the pod's containers if container is empty: what is to end has to run for that. A frozen process acts on no signal,
-// on cgroup v1 not on SIGKILL either. Nothing to thaw is no error.
+// all the pod's containers if container is empty: what is to end has to run for that. A frozen process acts on no
+// signal, on cgroup v1 not on SIGKILL either. Nothing to thaw is no error.
 func (m *Manager) Thaw(ctx context.Context, uid types.UID, container string) error {
 	pod, groups, err := m.freezable(ctx, uid, container)
 	if err != nil {
@@ -62,7 +62,8 @@ func (m *Manager) Thaw(ctx context.Context, uid types.UID, container string) err
 
 // freezable returns the directory of the pod's group where its freezer is, and those of a container, or all containers
 // if it is empty. There are none where the kernel has no freezer or the pod no group.
-func (m *Manager) freezable(ctx context.Context, uid types.UID, container string) (pod string, containers []string, err error) {
+func (m *Manager) freezable(ctx context.Context, uid types.UID,
+	container string) (pod string, containers []string, err error) {
 	l, err := m.usable(ctx)
 	if err != nil {
 		return "", nil, err

@@ -19,7 +19,8 @@ func (r *Reader) value(controller, group, name string) (uint64, error) {
 	}
 	n, ok := number(bytes.TrimSpace(text))
 	if !ok {
-		return 0, r.bad(controller, group, name, errors.New("it holds no number: "+strconv.Quote(string(text[:min(len(text), 40)]))))
+		return 0, r.bad(controller, group, name,
+			errors.New("it holds no number: "+strconv.Quote(string(text[:min(len(text), 40)]))))
 	}
 	return n, nil
 }
@@ -45,7 +46,8 @@ func (r *Reader) limit(controller, group, name string) (uint64, error) {
 	}
 	n, ok := number(text)
 	if !ok {
-		return 0, r.bad(controller, group, name, errors.New("it holds no limit: "+strconv.Quote(string(text[:min(len(text), 40)]))))
+		return 0, r.bad(controller, group, name,
+			errors.New("it holds no limit: "+strconv.Quote(string(text[:min(len(text), 40)]))))
 	}
 	if n >= unlimited {
 		return Unlimited, nil
@@ -107,7 +109,8 @@ func (r *Reader) bad(controller, group, name string, err error) error {
 
 func (r *Reader) file(controller, group, name string) ([]byte, error) {
 	if r.layout.mounts[controller] == "" {
-		return nil, &fs.PathError{Op: "read", Path: group + "/" + name, Err: errors.New("the kernel offers no cgroup controller " + controller)}
+		return nil, &fs.PathError{Op: "read", Path: group + "/" + name,
+			Err: errors.New("the kernel offers no cgroup controller " + controller)}
 	}
 	err := r.enter(controller, group)
 	if err == nil {
@@ -126,7 +129,8 @@ func (r *Reader) enter(controller, group string) (err error) {
 		return nil
 	}
 	r.leave()
-	r.dir, err = open(unix.AT_FDCWD, strings.TrimSuffix(r.path(controller, group, ""), "/"), unix.O_PATH|unix.O_DIRECTORY)
+	r.dir, err = open(unix.AT_FDCWD, strings.TrimSuffix(r.path(controller, group, ""), "/"),
+		unix.O_PATH|unix.O_DIRECTORY)
 	r.isOpen, r.dirOf = err == nil, [2]string{dir, group}
 	return err
 }

@@ -50,10 +50,11 @@ type Config struct {
 	// TieredReservation, with the feature gate MemoryQoS; KEP-2570). It needs cgroup v2.
 	// With a CgroupRoot the groups around kubepods have to protect as much themselves.
 	ReserveMemory bool
-	// QOSReserve keeps memory from pods of lower QoS classes (qosReserved, with the feature gate QOSReserved); nil keeps none.
+	// QOSReserve keeps memory from pods of lower QoS classes (qosReserved, with the feature gate QOSReserved); nil
+	// keeps none.
 	QOSReserve *QOSReserve
-	// Own and System are the groups that the agent and the host's other processes belong in (kubeletCgroups, systemCgroups); empty
-	// leaves them where they are.
+	// Own and System are the groups that the agent and the host's other processes belong in (kubeletCgroups,
+	// systemCgroups); empty leaves them where they are.
 	Own, System string
 	// Pods is what all pods may have together (enforceNodeAllocatable pods); nil is no limit.
 	Pods *Share
@@ -71,8 +72,8 @@ type Manager struct {
 	kernel func() kernel
 
 	mu sync.Mutex
-	// made says that the QoS cgroups have been made, enforced that all pods are held to their share; unenforced is why they weren't, as
-	// it was logged.
+	// made says that the QoS cgroups have been made, enforced that all pods are held to their share; unenforced is why
+	// they weren't, as it was logged.
 	made, enforced bool
 	// enforces says that the driver is known, and the host's own groups are held to their shares.
 	enforces   bool
@@ -93,7 +94,8 @@ func New(c Config, log logr.Logger) *Manager {
 		c.CPUPeriod = 100 * time.Millisecond
 	}
 	c.CgroupRoot = path.Clean("/" + c.CgroupRoot)
-	m := &Manager{conf: c, log: log, maker: makerOf(c.Driver), requested: map[types.UID]sums{}, limits: map[string]int64{}}
+	m := &Manager{conf: c, log: log, maker: makerOf(c.Driver), requested: map[types.UID]sums{},
+		limits: map[string]int64{}}
 	m.layout = sync.OnceValues(m.find)
 	m.kernel = sync.OnceValue(readKernel)
 	return m
@@ -112,7 +114,8 @@ func (m *Manager) UseDriver(d Driver) {
 // Check returns in one line what is missing on this host, or nil.
 func (m *Manager) Check() error {
 	if err := m.maker.check(); err != nil {
-		return fmt.Errorf("cgroupDriver %q can't be used: %w; set cgroupDriver: %s, and the runtime's to the same", m.conf.Driver, err, DriverCgroupfs)
+		return fmt.Errorf("cgroupDriver %q can't be used: %w; set cgroupDriver: %s, and the runtime's to the same",
+			m.conf.Driver, err, DriverCgroupfs)
 	}
 	l, err := m.layout()
 	if err != nil {

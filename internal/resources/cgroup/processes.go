@@ -17,9 +17,9 @@ import (
 // mostRounds is how often processes that were started meanwhile are looked for.
 const mostRounds = 10
 
-// MoveProcesses moves the agent into the group that it is to have (kubeletCgroups), and those that are in no group, which is to say in the
-// uppermost one, into that of the system (systemCgroups): neither the kernel's nor the first process. Groups that aren't
-// there are made. What the agent starts from now on is in its group.
+// MoveProcesses moves the agent into the group that it is to have (kubeletCgroups), and those that are in no group,
+// which is to say in the uppermost one, into that of the system (systemCgroups): neither the kernel's nor the first
+// process. Groups that aren't there are made. What the agent starts from now on is in its group.
 func (m *Manager) MoveProcesses() error {
 	if name := m.conf.Own; name != "" {
 		if err := Move(name, os.Getpid()); err != nil {
@@ -69,7 +69,9 @@ func (m *Manager) moveSystem(name string) error {
 		}
 		// What a process starts before it is moved is in the root, too.
 		for range mostRounds {
-			pids := slices.DeleteFunc(processes(mount), func(pid int) bool { return pid == 1 || stays[pid] || ofKernel(pid) })
+			pids := slices.DeleteFunc(processes(mount), func(pid int) bool {
+				return pid == 1 || stays[pid] || ofKernel(pid)
+			})
 			if len(pids) == 0 {
 				break
 			}

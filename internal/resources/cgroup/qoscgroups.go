@@ -89,7 +89,8 @@ func (m *Manager) RemoveQoSCgroups(ctx context.Context) error {
 		return fmt.Errorf("remove QoS cgroups: %w", err)
 	}
 	m.forgetQoSCgroups()
-	names := []string{m.qosCgroup(v1.PodQOSBurstable), m.qosCgroup(v1.PodQOSBestEffort), m.qosCgroup(v1.PodQOSGuaranteed)}
+	names := []string{m.qosCgroup(v1.PodQOSBurstable), m.qosCgroup(v1.PodQOSBestEffort),
+		m.qosCgroup(v1.PodQOSGuaranteed)}
 	for root := m.root(); len(root) > 0; root = root[:len(root)-1] {
 		names = append(names, m.conf.Driver.path(root))
 	}

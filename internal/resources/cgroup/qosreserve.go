@@ -9,8 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// QOSReserve keeps a part of the memory that pods request from pods of lower QoS classes: what Guaranteed pods request from all others, and what
-// Burstable pods request from BestEffort ones (Kubernetes design proposal "pod-resource-management", "QoS level cgroups").
+// QOSReserve keeps a part of the memory that pods request from pods of lower QoS classes: what Guaranteed pods request
+// from all others, and what Burstable pods request from BestEffort ones (Kubernetes design proposal
+// "pod-resource-management", "QoS level cgroups").
 type QOSReserve struct {
 	// Percent is how much of it is kept, Memory what all pods may have together, in bytes.
 	Percent, Memory int64
@@ -26,8 +27,9 @@ func (r *QOSReserve) limits(all sums) (burstable, bestEffort int64) {
 // leastMemory is the least limit there is, in bytes: 0 would be none.
 const leastMemory = 4096
 
-// limitQoS sets how much memory the QoS cgroups may use. One that uses more keeps the limit it had: that is tried again when what
-// pods request changes next. After a restart of the agent requests are counted again as it comes to one pod after the other.
+// limitQoS sets how much memory the QoS cgroups may use. One that uses more keeps the limit it had: that is tried again
+// when what pods request changes next. After a restart of the agent requests are counted again as it comes to one pod
+// after the other.
 func (m *Manager) limitQoS(ctx context.Context, l layout, all sums) error {
 	if m.conf.QOSReserve == nil {
 		return nil
@@ -46,7 +48,8 @@ func (m *Manager) limitQoS(ctx context.Context, l layout, all sums) error {
 		case err == nil:
 			m.limits[name] = limit
 		case errors.Is(err, unix.EBUSY):
-			m.log.V(2).Info("Memory that pods request isn't kept from those of a lower QoS class yet: these use it", "cgroup", name, "err", err.Error())
+			m.log.V(2).Info("Memory that pods request isn't kept from those of a lower QoS class yet: these use it",
+				"cgroup", name, "err", err.Error())
 		default:
 			return fmt.Errorf("memory of the QoS cgroup of %s pods: %w", class, err)
 		}

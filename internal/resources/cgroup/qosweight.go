@@ -18,12 +18,14 @@ type sums struct {
 	burstableCPU int64
 	// guaranteed and burstable are the bytes of memory that pods of the class have protected.
 	guaranteed, burstable int64
-	// guaranteedMemory and burstableMemory are the bytes of memory that pods of the class request, which others can't use.
+	// guaranteedMemory and burstableMemory are the bytes of memory that pods of the class request, which others can't
+	// use.
 	guaranteedMemory, burstableMemory int64
 }
 
 // count adds what the pod requests to the QoS cgroups.
-func (m *Manager) count(ctx context.Context, l layout, uid types.UID, class v1.PodQOSClass, lim allocated.Limits) error {
+func (m *Manager) count(ctx context.Context, l layout, uid types.UID, class v1.PodQOSClass,
+	lim allocated.Limits) error {
 	var request sums
 	if class == v1.PodQOSBurstable {
 		request.burstableCPU = lim.CPUMilli
@@ -82,7 +84,8 @@ func (m *Manager) updateQoS(ctx context.Context, l layout, change func()) error 
 	all.guaranteedMemory, all.burstableMemory = 0, 0
 	all.burstableCPU = allocated.Shares(all.burstableCPU)
 	if shares := all.burstableCPU; shares != m.written.burstableCPU {
-		if err := m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBurstable), []setting{m.rules(l).Shares(shares)}); err != nil {
+		if err := m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBurstable),
+			[]setting{m.rules(l).Shares(shares)}); err != nil {
 			return fmt.Errorf("weight of the Burstable QoS cgroup: %w", err)
 		}
 		m.written.burstableCPU = shares
@@ -100,7 +103,8 @@ func (m *Manager) updateQoS(ctx context.Context, l layout, change func()) error 
 // protect sets how many bytes the QoS cgroups protect for pods of each class.
 func (m *Manager) protect(ctx context.Context, l layout, guaranteed, burstable int64) error {
 	root, qos := m.rules(l).Protected(guaranteed, burstable)
-	if err := errors.Join(m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSGuaranteed), root), m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBurstable), qos)); err != nil {
+	if err := errors.Join(m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSGuaranteed), root),
+		m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBurstable), qos)); err != nil {
 		return fmt.Errorf("memory protected for pods: %w", err)
 	}
 	return nil

@@ -28,7 +28,8 @@ func readKernel() kernel {
 		if err != nil {
 			continue // then the kernel's own bound has to do
 		}
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && (k.maxPIDs == 0 || n < k.maxPIDs) {
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil &&
+			(k.maxPIDs == 0 || n < k.maxPIDs) {
 			k.maxPIDs = n
 		}
 	}
@@ -41,7 +42,8 @@ func MaxPIDs() int64 { return readKernel().maxPIDs }
 // rules are what follows from the configuration on this host.
 func (m *Manager) rules(l layout) rules {
 	k := m.kernel()
-	r := rules{V2: l.v2, WholePercents: m.conf.Driver == DriverSystemd, NoCPUQuota: m.conf.NoCPUQuota, CPUPeriod: m.conf.CPUPeriod, Memory: m.conf.Memory}
+	r := rules{V2: l.v2, WholePercents: m.conf.Driver == DriverSystemd, NoCPUQuota: m.conf.NoCPUQuota,
+		CPUPeriod: m.conf.CPUPeriod, Memory: m.conf.Memory}
 	if l.v2 {
 		r.Swap, r.ReserveMemory = m.conf.Swap, m.conf.ReserveMemory
 	}
@@ -57,7 +59,8 @@ func (m *Manager) rules(l layout) rules {
 	return r
 }
 
-// rulesOfNew are the rules for a group that is new: huge pages of a size of which all pods together may use none need no bound of its own.
+// rulesOfNew are the rules for a group that is new: huge pages of a size of which all pods together may use none need
+// no bound of its own.
 func (m *Manager) rulesOfNew(l layout) rules {
 	r := m.rules(l)
 	m.mu.Lock()

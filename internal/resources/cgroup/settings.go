@@ -90,13 +90,15 @@ func (r rules) quota(quota, period int64) []setting {
 	value := strconv.FormatInt(quota, 10)
 	switch {
 	case r.V2 && quota == 0:
-		return []setting{{Controller: "cpu", File: "cpu.max", Value: "max " + each, Optional: true, Initial: period == initial}}
+		return []setting{{Controller: "cpu", File: "cpu.max", Value: "max " + each, Optional: true,
+			Initial: period == initial}}
 	case r.V2:
 		return []setting{{Controller: "cpu", File: "cpu.max", Value: value + " " + each}}
 	case quota == 0:
 		return []setting{{Controller: "cpu", File: cpuQuotaFile, Value: "-1", Optional: true, Initial: true}}
 	default:
-		return []setting{{Controller: "cpu", File: cpuPeriodFile, Value: each, Initial: period == initial}, {Controller: "cpu", File: cpuQuotaFile, Value: value}}
+		return []setting{{Controller: "cpu", File: cpuPeriodFile, Value: each, Initial: period == initial}, {
+			Controller: "cpu", File: cpuQuotaFile, Value: value}}
 	}
 }
 
@@ -201,5 +203,6 @@ func (r rules) Protected(guaranteed, burstable int64) (root, qos []setting) {
 	set := func(file string, bytes int64) setting {
 		return setting{Controller: "memory", File: file, Value: strconv.FormatInt(bytes, 10), Optional: bytes == 0}
 	}
-	return []setting{set("memory.min", guaranteed+burstable), set("memory.low", burstable)}, []setting{set("memory.low", burstable)}
+	return []setting{set("memory.min", guaranteed+burstable), set("memory.low", burstable)},
+		[]setting{set("memory.low", burstable)}
 }

@@ -35,7 +35,8 @@ func write(l layout, name string, settings []setting) error {
 func writeOne(l layout, name string, s setting) error {
 	mount, ok := l.mounts[s.Controller]
 	if !ok {
-		return fmt.Errorf("set %s to %s in %s: the kernel offers no cgroup controller %q: %w", s.File, s.Value, name, s.Controller, unix.ENOENT)
+		return fmt.Errorf("set %s to %s in %s: the kernel offers no cgroup controller %q: %w", s.File, s.Value, name,
+			s.Controller, unix.ENOENT)
 	}
 	dir := filepath.Join(mount, name)
 	err := writeFile(filepath.Join(dir, s.File), s.Value)
@@ -48,7 +49,8 @@ func writeOne(l layout, name string, s setting) error {
 		}
 		return err
 	case (s.File == cpuQuotaFile || s.File == cpuPeriodFile) && errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("set %s to %s in %s: a cgroup in it has a higher CPU limit, or one around it a lower one: %w", s.File, s.Value, dir, err)
+		return fmt.Errorf("set %s to %s in %s: a cgroup in it has a higher CPU limit, or one around it a lower one: %w",
+			s.File, s.Value, dir, err)
 	default:
 		return fmt.Errorf("set %s to %s in %s: %w", s.File, s.Value, dir, err)
 	}
@@ -58,7 +60,8 @@ func tooMuch(limit string, used int64, err error) error {
 	return fmt.Errorf("attempting to set pod memory limit (%s) below current usage (%d): %w; the limit stays as it was until the pod uses less", limit, used, err)
 }
 
-// writeFile writes to a file of the kernel, with no more system calls than that takes: each pod's start waits for some of these.
+// writeFile writes to a file of the kernel, with no more system calls than that takes: each pod's start waits for some
+// of these.
 func writeFile(file, value string) error {
 	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_TRUNC|unix.O_CLOEXEC, 0)
 	if err != nil {

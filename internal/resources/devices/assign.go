@@ -27,8 +27,8 @@ type need struct {
 	lends bool
 }
 
-// needs are those of a pod, in the order in which its containers start; of resources that have, or had, a plugin only. The
-// manager's mutex is held.
+// needs are those of a pod, in the order in which its containers start; of resources that have, or had, a plugin only.
+// The manager's mutex is held.
 func (m *Manager) needs(p *v1.Pod) (list []need) {
 	add := func(c *v1.Container, lends bool) {
 		for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
@@ -48,9 +48,9 @@ func (m *Manager) needs(p *v1.Pod) (list []need) {
 	return list
 }
 
-// Assign gives all containers of a pod their devices, and has the plugins know, unless that is done. An error is a *pod.Failure: what the
-// pod waits for, or why no plugin gives it devices; or that the disk can't be written. Nothing is assigned then, and what the pod had
-// stays its own.
+// Assign gives all containers of a pod their devices, and has the plugins know, unless that is done. An error is a
+// *pod.Failure: what the pod waits for, or why no plugin gives it devices; or that the disk can't be written. Nothing
+// is assigned then, and what the pod had stays its own.
 func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	m.mu.Lock()
 	needs := m.needs(p)
@@ -99,7 +99,8 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	return err
 }
 
-// kept is what a container goes on with: what it has of the resource, unless its plugin has to be told again. The manager's mutex is held.
+// kept is what a container goes on with: what it has of the resource, unless its plugin has to be told again. The
+// manager's mutex is held.
 func (p *podDevices) kept(n need) *holding {
 	if !p.complete || p.earlier != "" {
 		return nil
@@ -145,7 +146,8 @@ func (m *Manager) pluginsFor(e *podDevices, needs []need) (map[string]*plugin, e
 }
 
 // assign chooses the devices of all containers first, beside what the pod has, and tells the plugins then.
-func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, needs []need, plugins map[string]*plugin) error {
+func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, needs []need,
+	plugins map[string]*plugin) error {
 	m.dropUnknown(uid)
 	lent := map[string][]string{} // by resource, what init containers have that have ended
 	for _, n := range needs {
@@ -163,7 +165,9 @@ func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, need
 		if n.lends {
 			lent[n.resource] = slices.Compact(slices.Sorted(slices.Values(slices.Concat(lent[n.resource], ids))))
 		} else {
-			lent[n.resource] = slices.DeleteFunc(slices.Clone(lent[n.resource]), func(id string) bool { return slices.Contains(ids, id) })
+			lent[n.resource] = slices.DeleteFunc(slices.Clone(lent[n.resource]), func(id string) bool {
+				return slices.Contains(ids, id)
+			})
 		}
 	}
 	for _, n := range needs {
@@ -182,7 +186,8 @@ func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, need
 	return nil
 }
 
-// dropUnknown frees what pods have that nobody wants and of which nothing is left: a kubelet records them until it needs their devices.
+// dropUnknown frees what pods have that nobody wants and of which nothing is left: a kubelet records them until it
+// needs their devices.
 func (m *Manager) dropUnknown(but types.UID) {
 	m.mu.RLock()
 	uids := slices.Collect(maps.Keys(m.pods))
@@ -198,8 +203,8 @@ func (m *Manager) dropUnknown(but types.UID) {
 	}
 }
 
-// free are the healthy devices of a resource that e can be given, in order: no pod has them, or e alone, from an earlier boot. The
-// manager's mutex is held.
+// free are the healthy devices of a resource that e can be given, in order: no pod has them, or e alone, from an
+// earlier boot. The manager's mutex is held.
 func (m *Manager) free(resource string, e *podDevices) []string {
 	used := map[string]bool{}
 	use := func(a assignment) {
@@ -274,49 +279,60 @@ func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]strin
 // noNode is where devices are recorded that are of no NUMA node, or whose plugin doesn't say.
 const noNode = -1
 
-// preferred are the devices that the plugin would choose; none if it doesn't say. What it says is wanted only as far as it can be had.
+// preferred are the devices that the plugin would choose; none if it doesn't say. What it says is wanted only as far as
+// it can be had.
 func (m *Manager) preferred(ctx context.Context, p *plugin, e *podDevices, n need, must []string) []string {
 	m.mu.RLock()
 	available := slices.Concat(must, m.free(n.resource, e))
 	m.mu.RUnlock()
 	ctx, cancel := context.WithTimeout(ctx, m.limits.ask)
 	defer cancel()
-	answer, err := p.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{
-		{AvailableDeviceIDs: available, MustIncludeDeviceIDs: must, AllocationSize: int32(n.count)}}})
+	answer, err := p.client.GetPreferredAllocation(ctx,
+		&api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{
+			{AvailableDeviceIDs: available, MustIncludeDeviceIDs: must, AllocationSize: int32(n.count)}}})
 	if err != nil || len(answer.GetContainerResponses()) != 1 {
-		m.conf.Log.Info("A device plugin doesn't say which devices it prefers; any are taken", "resourceName", n.resource, "err", status.Convert(err).Message())
+		m.conf.Log.Info("A device plugin doesn't say which devices it prefers; any are taken",
+			"resourceName", n.resource, "err", status.Convert(err).Message())
 		return nil
 	}
 	return answer.ContainerResponses[0].GetDeviceIDs()
 }
 
 // allocate has the plugin know which devices a container has.
-func (m *Manager) allocate(ctx context.Context, p *plugin, n need, ids []string) (*api.ContainerAllocateResponse, error) {
+func (m *Manager) allocate(ctx context.Context, p *plugin, n need,
+	ids []string) (*api.ContainerAllocateResponse, error) {
 	within, cancel := context.WithTimeout(ctx, m.limits.allocate)
 	defer cancel()
 	began := time.Now()
-	answer, err := p.client.Allocate(within, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
+	answer, err := p.client.Allocate(within,
+		&api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
 	m.conf.Meter.Allocated(n.resource, time.Since(began))
 	f := &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError}
 	switch code := status.Code(err); {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case code == codes.DeadlineExceeded:
-		f.Wait, f.NotBefore, f.Message = pod.WaitForPlugin, time.Now().Add(again), fmt.Sprintf("the device plugin of %s, which hasn't answered within %s", n.resource, m.limits.allocate)
+		f.Wait, f.NotBefore, f.Message = pod.WaitForPlugin, time.Now().Add(again),
+			fmt.Sprintf("the device plugin of %s, which hasn't answered within %s", n.resource, m.limits.allocate)
 	case code == codes.Unavailable || code == codes.Canceled:
-		f.Wait, f.NotBefore, f.Message = pod.WaitForPlugin, time.Now().Add(again), fmt.Sprintf("the device plugin of %s, which has ended", n.resource)
+		f.Wait, f.NotBefore, f.Message = pod.WaitForPlugin, time.Now().Add(again),
+			fmt.Sprintf("the device plugin of %s, which has ended", n.resource)
 	case err != nil:
-		f.Rejected, f.Message = true, fmt.Sprintf("Allocate failed due to %s, which is unexpected: the device plugin of %s refuses container %s", status.Convert(err).Message(), n.resource, n.container)
+		f.Rejected, f.Message = true,
+			fmt.Sprintf("Allocate failed due to %s, which is unexpected: the device plugin of %s refuses container %s",
+				status.Convert(err).Message(), n.resource, n.container)
 	case len(answer.GetContainerResponses()) != 1:
-		f.Rejected, f.Message = true, fmt.Sprintf("Allocate failed due to an answer for %d containers, which is unexpected: the device plugin of %s was asked for one", len(answer.GetContainerResponses()), n.resource)
+		f.Rejected, f.Message = true,
+			fmt.Sprintf("Allocate failed due to an answer for %d containers, which is unexpected: the device plugin of %s was asked for one", len(answer.GetContainerResponses()), n.resource)
 	default:
 		return answer.ContainerResponses[0], nil
 	}
 	return nil, f
 }
 
-// Provide adds the container's devices, with the plugin's variables, mounts and annotations for them, to the configuration
-// of its instances. A pod without devices is assigned them first: after a reboot plugins have to allocate them again.
+// Provide adds the container's devices, with the plugin's variables, mounts and annotations for them, to the
+// configuration of its instances. A pod without devices is assigned them first: after a reboot plugins have to allocate
+// them again.
 func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *translate.Devices) error {
 	m.mu.RLock()
 	uses := slices.ContainsFunc(m.needs(p), func(n need) bool { return n.container == c.Name })
@@ -347,8 +363,9 @@ func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *t
 	return nil
 }
 
-// forgot is a resource that a container asks for and that may have had a plugin, of which the record can't be read; empty if there is none. One
-// without a plugin is the cluster's own, which shows after the time that plugins have to come back. The manager's mutex is held.
+// forgot is a resource that a container asks for and that may have had a plugin, of which the record can't be read;
+// empty if there is none. One without a plugin is the cluster's own, which shows after the time that plugins have to
+// come back. The manager's mutex is held.
 func (m *Manager) forgot(c *v1.Container) string {
 	if m.forgotten.IsZero() || time.Since(m.forgotten) > m.limits.absent {
 		return ""
@@ -372,10 +389,14 @@ func plain(err error) error {
 func add(d *translate.Devices, env map[string]string, answer *api.ContainerAllocateResponse) {
 	maps.Copy(env, answer.GetEnvs())
 	for _, mount := range answer.GetMounts() {
-		d.Mounts = append(d.Mounts, &runtimeapi.Mount{ContainerPath: mount.GetContainerPath(), HostPath: mount.GetHostPath(), Readonly: mount.GetReadOnly()})
+		d.Mounts = append(d.Mounts,
+			&runtimeapi.Mount{ContainerPath: mount.GetContainerPath(), HostPath: mount.GetHostPath(),
+				Readonly: mount.GetReadOnly()})
 	}
 	for _, device := range answer.GetDevices() {
-		d.Devices = append(d.Devices, &runtimeapi.Device{ContainerPath: device.GetContainerPath(), HostPath: device.GetHostPath(), Permissions: device.GetPermissions()})
+		d.Devices = append(d.Devices,
+			&runtimeapi.Device{ContainerPath: device.GetContainerPath(), HostPath: device.GetHostPath(),
+				Permissions: device.GetPermissions()})
 	}
 	for _, device := range answer.GetCdiDevices() {
 		if !slices.Contains(d.CDI, device.GetName()) {
@@ -388,7 +409,8 @@ func add(d *translate.Devices, env map[string]string, answer *api.ContainerAlloc
 	maps.Copy(d.Annotations, answer.GetAnnotations())
 }
 
-// PreStart has the plugins that ask for it make a container's devices ready, which they may reset. It has to be called before each instance.
+// PreStart has the plugins that ask for it make a container's devices ready, which they may reset. It has to be called
+// before each instance.
 func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error {
 	m.mu.RLock()
 	plugins, away := map[*plugin][]string{}, ""
@@ -407,12 +429,15 @@ func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 	if away != "" {
 		return fmt.Errorf("container %s: its devices have to be made ready by the device plugin of %s, which hasn't registered", c.Name, away)
 	}
-	for _, plugin := range slices.SortedFunc(maps.Keys(plugins), func(a, b *plugin) int { return cmp.Compare(a.resource, b.resource) }) {
+	for _, plugin := range slices.SortedFunc(maps.Keys(plugins), func(a, b *plugin) int {
+		return cmp.Compare(a.resource, b.resource)
+	}) {
 		within, cancel := context.WithTimeout(ctx, m.limits.prestart)
 		_, err := plugin.client.PreStartContainer(within, &api.PreStartContainerRequest{DevicesIds: plugins[plugin]})
 		cancel()
 		if err != nil {
-			return fmt.Errorf("container %s: the device plugin of %s can't make its devices ready: %s", c.Name, plugin.resource, status.Convert(err).Message())
+			return fmt.Errorf("container %s: the device plugin of %s can't make its devices ready: %s", c.Name,
+				plugin.resource, status.Convert(err).Message())
 		}
 	}
 	return nil

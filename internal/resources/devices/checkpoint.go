@@ -19,8 +19,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// file is the name of the record in the directory of device plugins. It is the kubelet's, in its format: a kubelet that gets the node
-// back knows what running pods have, and so does an agent that takes the node from a kubelet.
+// file is the name of the record in the directory of device plugins. It is the kubelet's, in its format: a kubelet that
+// gets the node back knows what running pods have, and so does an agent that takes the node from a kubelet.
 const file = "kubelet_internal_checkpoint"
 
 // record is what the file has.
@@ -28,7 +28,8 @@ type record struct {
 	Data recordData
 	// Checksum is that of Data as a kubelet calculates it, which refuses any other.
 	Checksum uint64
-	// BootID is the boot in which the plugins answered. A kubelet neither writes nor reads it: what it wrote counts as of this boot.
+	// BootID is the boot in which the plugins answered. A kubelet neither writes nor reads it: what it wrote counts as
+	// of this boot.
 	BootID string `json:",omitempty"`
 	// Earlier is the boot of pods for which plugins answered in another one, and not in BootID yet.
 	Earlier map[types.UID]string `json:",omitempty"`
@@ -76,7 +77,8 @@ func (d *recordData) checksum() uint64 {
 	return uint64(sum.Sum32())
 }
 
-// none is the text of a slice or a map that is nil: null in JSON, as a kubelet writes it that has had no pod with devices.
+// none is the text of a slice or a map that is nil: null in JSON, as a kubelet writes it that has had no pod with
+// devices.
 const none = "<nil>"
 
 func orNone[T any](list []T) any {
@@ -101,8 +103,8 @@ func writeMap[K int64 | string](sum hash.Hash, m map[K][]string) {
 	fmt.Fprint(sum, "]")
 }
 
-// read reads the record; nil if there is none, or it can't be read. One that is damaged has been renamed: with the error comes an empty one
-// then, to take its place.
+// read reads the record; nil if there is none, or it can't be read. One that is damaged has been renamed: with the
+// error comes an empty one then, to take its place.
 func read(dir string) (*record, error) {
 	path := filepath.Join(dir, file)
 	text, err := os.ReadFile(path)
@@ -120,7 +122,8 @@ func read(dir string) (*record, error) {
 		return r, nil
 	}
 	aside, renaming := checkpoint.SetAside(path)
-	return &record{Forgotten: time.Now()}, errors.Join(fmt.Errorf("the record of which devices pods have, %s, is damaged (%w): it was renamed to %s; what runs keeps its devices, but others may be given them too", path, err, aside), renaming)
+	return &record{Forgotten: time.Now()},
+		errors.Join(fmt.Errorf("the record of which devices pods have, %s, is damaged (%w): it was renamed to %s; what runs keeps its devices, but others may be given them too", path, err, aside), renaming)
 }
 
 // write replaces the record. It survives a loss of power once that returned nil.

@@ -1,7 +1,8 @@
-// Package devices is the one writer of which device each container has: device plugins register with it and list their devices, it
-// assigns these to the containers of a pod before that is admitted, and tells the plugin so
-// (https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/, k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1).
-// Assignments are on disk before the pod is admitted, and stay the pod's whatever becomes of the plugin.
+// Package devices is the one writer of which device each container has: device plugins register with it and list their
+// devices, it assigns these to the containers of a pod before that is admitted, and tells the plugin so
+// (https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
+// k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1). Assignments are on disk before the pod is admitted, and stay the pod's
+// whatever becomes of the plugin.
 package devices
 
 import (
@@ -26,7 +27,8 @@ import (
 
 // Config is what a Manager is built from. Every field is needed.
 type Config struct {
-	// Dir is the directory of the socket where plugins register, of their own sockets and of the record. Only root can write to it.
+	// Dir is the directory of the socket where plugins register, of their own sockets and of the record. Only root can
+	// write to it.
 	Dir string
 	// BootID names this boot of the machine: what plugins answered in another one doesn't count.
 	BootID string
@@ -40,7 +42,8 @@ type Config struct {
 
 // Meter counts what plugins do. It must not wait for the Manager.
 type Meter interface {
-	// Registered is called for each registration that was accepted, Allocated with the time that a plugin took for Allocate.
+	// Registered is called for each registration that was accepted, Allocated with the time that a plugin took for
+	// Allocate.
 	Registered(resource string)
 	Allocated(resource string, took time.Duration)
 }
@@ -51,8 +54,8 @@ type limits struct {
 	ask, allocate, prestart time.Duration
 	// list is how long a plugin may take to list its devices before that is logged.
 	list time.Duration
-	// absent is for how long the capacity of a resource stays that has no plugin any more, restarted the same for one whose plugin
-	// hasn't registered since the agent was started.
+	// absent is for how long the capacity of a resource stays that has no plugin any more, restarted the same for one
+	// whose plugin hasn't registered since the agent was started.
 	absent, restarted time.Duration
 }
 
@@ -63,8 +66,8 @@ type Manager struct {
 	// connected has plugins for Run to follow, look has it count again.
 	connected chan *plugin
 	look      wake.Slot
-	// changed has the receiver of amounts look again, affected are the pods to wake, relisted has what plugins list recorded: none of it
-	// sooner than gap after the time before.
+	// changed has the receiver of amounts look again, affected are the pods to wake, relisted has what plugins list
+	// recorded: none of it sooner than gap after the time before.
 	changed  wake.Debounce
 	affected *wake.Keyed[types.UID]
 	relisted wake.Slot
@@ -79,7 +82,8 @@ type Manager struct {
 	// followed are the plugins whose lists are received.
 	followed map[*plugin]bool
 	pods     map[types.UID]*podDevices
-	// forgotten is when a record was found that can't be read, by this agent or one before, and with it which resources have plugins.
+	// forgotten is when a record was found that can't be read, by this agent or one before, and with it which resources
+	// have plugins.
 	forgotten time.Time
 }
 
@@ -102,12 +106,13 @@ type podDevices struct {
 	assigning sync.Mutex
 	// containers have what each has of each resource.
 	containers assignment
-	// beside is another assignment whose devices others can't have either: the next one until it is complete, then the one before
-	// until the next one is recorded.
+	// beside is another assignment whose devices others can't have either: the next one until it is complete, then the
+	// one before until the next one is recorded.
 	beside assignment
 	// complete says that containers is an assignment for which all plugins have answered.
 	complete bool
-	// earlier is the boot in which they did, if it isn't this one: devices may be others, and plugins have to be told again.
+	// earlier is the boot in which they did, if it isn't this one: devices may be others, and plugins have to be told
+	// again.
 	earlier string
 }
 
@@ -128,11 +133,17 @@ const unknownBoot = "unknown"
 
 // New constructs a manager. Restore has to be called first.
 func New(c Config) *Manager {
-	return &Manager{conf: c, limits: limits{ask: 10 * time.Second, allocate: time.Minute, prestart: api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second, list: time.Minute, absent: 5 * time.Minute, restarted: time.Minute},
-		connected: make(chan *plugin), look: wake.NewSlot(), changed: wake.NewDebounce(gap), affected: wake.NewKeyed[types.UID](), relisted: wake.NewSlot(), ended: make(chan struct{}), resources: map[string]*resourceState{}, followed: map[*plugin]bool{}, pods: map[types.UID]*podDevices{}}
+	return &Manager{conf: c,
+		limits: limits{ask: 10 * time.Second, allocate: time.Minute,
+			prestart: api.KubeletPreStartContainerRPCTimeoutInSecs * time.Second, list: time.Minute,
+			absent: 5 * time.Minute, restarted: time.Minute},
+		connected: make(chan *plugin), look: wake.NewSlot(), changed: wake.NewDebounce(gap),
+		affected: wake.NewKeyed[types.UID](), relisted: wake.NewSlot(), ended: make(chan struct{}),
+		resources: map[string]*resourceState{}, followed: map[*plugin]bool{}, pods: map[types.UID]*podDevices{}}
 }
 
-// Restore reads what an earlier agent, or a kubelet, assigned. Resources that had plugins have none until these register again.
+// Restore reads what an earlier agent, or a kubelet, assigned. Resources that had plugins have none until these
+// register again.
 func (m *Manager) Restore() error {
 	r, err := read(m.conf.Dir)
 	switch {
@@ -155,7 +166,8 @@ func (m *Manager) restore(r *record) error {
 	}
 	until := now.Add(m.limits.restarted)
 	for name, ids := range r.Data.RegisteredDevices {
-		s := &resourceState{devices: map[string]*api.Device{}, until: until, prestart: slices.Contains(r.PreStart, name)}
+		s := &resourceState{devices: map[string]*api.Device{}, until: until,
+			prestart: slices.Contains(r.PreStart, name)}
 		for _, id := range ids {
 			s.devices[id] = &api.Device{ID: id}
 		}
@@ -166,7 +178,8 @@ func (m *Manager) restore(r *record) error {
 	for _, e := range r.Data.PodDeviceEntries {
 		answer := &api.ContainerAllocateResponse{}
 		if err := proto.Unmarshal(e.AllocResp, answer); err != nil {
-			errs = append(errs, fmt.Errorf("the record of what pod %s has of %s can't be read: its plugins are told again before a container starts: %w", e.PodUID, e.ResourceName, err))
+			errs = append(errs, fmt.Errorf(
+				"the record of what pod %s has of %s can't be read: its plugins are told again before a container starts: %w", e.PodUID, e.ResourceName, err))
 			unread = append(unread, e.PodUID)
 		}
 		if m.resources[e.ResourceName] == nil {
@@ -226,7 +239,8 @@ func (m *Manager) save() error {
 func (m *Manager) record() (*record, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	r := &record{Data: recordData{PodDeviceEntries: []recordEntry{}, RegisteredDevices: map[string][]string{}}, BootID: m.conf.BootID, Earlier: map[types.UID]string{}, Forgotten: m.forgotten}
+	r := &record{Data: recordData{PodDeviceEntries: []recordEntry{}, RegisteredDevices: map[string][]string{}},
+		BootID: m.conf.BootID, Earlier: map[types.UID]string{}, Forgotten: m.forgotten}
 	d := &r.Data
 	for _, name := range slices.Sorted(maps.Keys(m.resources)) {
 		s := m.resources[name]
@@ -252,25 +266,29 @@ func (m *Manager) record() (*record, error) {
 				if err != nil {
 					return nil, fmt.Errorf("record what pod %s has of %s: %w", uid, name, err)
 				}
-				d.PodDeviceEntries = append(d.PodDeviceEntries, recordEntry{PodUID: uid, ContainerName: container, ResourceName: name, DeviceIDs: h.byNode, AllocResp: append([]byte{}, answer...)})
+				d.PodDeviceEntries = append(d.PodDeviceEntries,
+					recordEntry{PodUID: uid, ContainerName: container, ResourceName: name, DeviceIDs: h.byNode,
+						AllocResp: append([]byte{}, answer...)})
 			}
 		}
 	}
 	return r, nil
 }
 
-// gap is how much time there is at least between two looks at what plugins list, some of which list others all the time.
+// gap is how much time there is at least between two looks at what plugins list, some of which list others all the
+// time.
 const gap = 50 * time.Millisecond
 
-// AwaitChange waits until Amounts may have changed since they were looked at, at that time; it is false if ctx ended. It is for one caller.
+// AwaitChange waits until Amounts may have changed since they were looked at, at that time; it is false if ctx ended.
+// It is for one caller.
 func (m *Manager) AwaitChange(ctx context.Context, looked time.Time) bool {
 	return m.changed.Await(ctx, looked, time.Time{})
 }
 
 // Amounts are how much there is of resources that have, or had, a plugin. What pods have is part of it.
 type Amounts struct {
-	// Capacity counts the devices that the plugin listed last, and nothing once it was away for 5 minutes, or hasn't registered for a minute with a new agent; Allocatable those that are
-	// healthy, and nothing while it is away.
+	// Capacity counts the devices that the plugin listed last, and nothing once it was away for 5 minutes, or hasn't
+	// registered for a minute with a new agent; Allocatable those that are healthy, and nothing while it is away.
 	Capacity, Allocatable v1.ResourceList
 	// Awaited are those whose plugin is away.
 	Awaited map[v1.ResourceName]bool
@@ -326,8 +344,8 @@ func (m *Manager) Unallocatable() map[v1.ResourceName]int64 {
 	return count
 }
 
-// Release takes from a pod what it has. What it had is free for others once that is on disk, or at once if it can't be written: then
-// an agent that is started later finds out that there is no such pod.
+// Release takes from a pod what it has. What it had is free for others once that is on disk, or at once if it can't be
+// written: then an agent that is started later finds out that there is no such pod.
 func (m *Manager) Release(uid types.UID) {
 	m.mu.Lock()
 	p := m.pods[uid]

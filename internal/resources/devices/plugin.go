@@ -51,8 +51,8 @@ func Socket(dir string) string { return filepath.Join(dir, "kubelet.sock") }
 // again is how long after an attempt the socket is tried again, or a plugin that is registered but doesn't answer.
 const again = 10 * time.Second
 
-// Run has plugins register, and follows them, until ctx ends. All sockets in the directory are removed first, by which plugins learn
-// that they have to register again.
+// Run has plugins register, and follows them, until ctx ends. All sockets in the directory are removed first, by which
+// plugins learn that they have to register again.
 func (m *Manager) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer func() {
@@ -144,7 +144,8 @@ type registration struct {
 func (r registration) Register(ctx context.Context, q *api.RegisterRequest) (*api.Empty, error) {
 	name := q.GetEndpoint()
 	if name == "" || name != filepath.Base(name) {
-		return nil, status.Errorf(codes.InvalidArgument, "endpoint %q: it has to be the name of the plugin's socket in %s", name, r.conf.Dir)
+		return nil, status.Errorf(codes.InvalidArgument,
+			"endpoint %q: it has to be the name of the plugin's socket in %s", name, r.conf.Dir)
 	}
 	p := &plugin{resource: q.GetResourceName(), endpoint: filepath.Join(r.conf.Dir, name)}
 	if err := r.connect(ctx, p, []string{q.GetVersion()}); err != nil {
@@ -173,7 +174,8 @@ func (m *Manager) Gone(r pluginwatch.Registration) {
 // connect takes a plugin into use, or says why it can't be.
 func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) error {
 	if !slices.Contains(versions, api.Version) {
-		return fmt.Errorf("device plugin for %q: it has version %s of the API, and has to have %s", p.resource, cmp.Or(strings.Join(versions, ", "), "no"), api.Version)
+		return fmt.Errorf("device plugin for %q: it has version %s of the API, and has to have %s", p.resource,
+			cmp.Or(strings.Join(versions, ", "), "no"), api.Version)
 	}
 	if !pod.IsExtendedResource(v1.ResourceName(p.resource)) || len(validation.IsQualifiedName(p.resource)) > 0 {
 		return fmt.Errorf("device plugin for %q: its name has to be that of an extended resource, such as example.com/gpu", p.resource)
@@ -188,7 +190,8 @@ func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) err
 	defer cancel()
 	if p.options, err = p.client.GetDevicePluginOptions(ctx, &api.Empty{}); err != nil {
 		conn.Close()
-		return fmt.Errorf("device plugin for %s: failed to get device plugin options: %s", p.resource, status.Convert(err).Message())
+		return fmt.Errorf("device plugin for %s: failed to get device plugin options: %s", p.resource,
+			status.Convert(err).Message())
 	}
 	select {
 	case m.connected <- p:
@@ -204,8 +207,8 @@ func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) err
 	return err
 }
 
-// take counts the plugin as followed, in place of earlier registrations of its socket that haven't listed their devices: those that
-// have go on until this one does.
+// take counts the plugin as followed, in place of earlier registrations of its socket that haven't listed their
+// devices: those that have go on until this one does.
 func (m *Manager) take(p *plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -268,7 +271,8 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 	}
 }
 
-// How long a plugin's next list isn't received, for a list and for each device in it: some twenty times what taking it in costs.
+// How long a plugin's next list isn't received, for a list and for each device in it: some twenty times what taking it
+// in costs.
 const (
 	perList   = time.Millisecond
 	perDevice = 20 * time.Microsecond
@@ -290,7 +294,8 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 		}
 	}
 	if wrong != "" && wrong != p.wrong { // not with each list
-		m.conf.Log.Info("A device plugin's list of devices isn't as it should be", "resourceName", p.resource, "reason", wrong)
+		m.conf.Log.Info("A device plugin's list of devices isn't as it should be", "resourceName", p.resource,
+			"reason", wrong)
 	}
 	p.wrong = wrong
 	m.mu.Lock()
@@ -326,7 +331,8 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	}
 	m.mu.Unlock()
 	if before != nil && before != p {
-		m.conf.Log.Info("Another device plugin has registered in place of the one before", "resourceName", p.resource, "endpoint", p.endpoint)
+		m.conf.Log.Info("Another device plugin has registered in place of the one before", "resourceName", p.resource,
+			"endpoint", p.endpoint)
 	}
 	if others {
 		m.relisted.Wake()
@@ -397,7 +403,8 @@ func (m *Manager) expire() (next time.Time) {
 			}
 		default:
 			s.gone, changed = true, true
-			m.conf.Log.Info("A device plugin hasn't come back: the node has none of its devices any more", "resourceName", name)
+			m.conf.Log.Info("A device plugin hasn't come back: the node has none of its devices any more",
+				"resourceName", name)
 		}
 	}
 	m.mu.Unlock()

@@ -35,7 +35,8 @@ func (m *Manager) Has(uid types.UID) map[string][]*api.ContainerDevices {
 				}
 			}
 			for _, id := range h.ids {
-				has[container] = append(has[container], &api.ContainerDevices{ResourceName: name, DeviceIds: []string{id}, Topology: topology[id]})
+				has[container] = append(has[container],
+					&api.ContainerDevices{ResourceName: name, DeviceIds: []string{id}, Topology: topology[id]})
 			}
 		}
 	}
@@ -66,7 +67,8 @@ func (m *Manager) Healthy() (list []*api.ContainerDevices) {
 	return list
 }
 
-// Health is how the devices of each container of a pod are (KEP-4680): nobody knows while their plugin is away, or doesn't list them.
+// Health is how the devices of each container of a pod are (KEP-4680): nobody knows while their plugin is away, or
+// doesn't list them.
 func (m *Manager) Health(uid types.UID) map[string][]v1.ResourceStatus {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -36,32 +36,40 @@ type plainMetric struct {
 	of func(*subject) (float64, bool)
 }
 
-// ContainerMetrics are those of /metrics/cadvisor, by the names, labels and units that cAdvisor gave them and that dashboards go by. What couldn't be
-// read isn't there.
+// ContainerMetrics are those of /metrics/cadvisor, by the names, labels and units that cAdvisor gave them and that
+// dashboards go by. What couldn't be read isn't there.
 func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.Collector {
 	c := &collector{sampler: s, level: Detailed}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
-		d := prometheus.NewDesc(name, help, append([]string{"container", "id", "image", "name", "namespace", "pod"}, more...), nil)
+		d := prometheus.NewDesc(name, help,
+			append([]string{"container", "id", "image", "name", "namespace", "pod"}, more...), nil)
 		c.descs = append(c.descs, d)
 		return d
 	}
 	plain := plainMetrics(desc)
 	usage := desc("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", "cpu")
-	failures := desc("container_memory_failures_total", "Cumulative count of memory allocation failures.", "failure_type", "scope")
+	failures := desc("container_memory_failures_total", "Cumulative count of memory allocation failures.",
+		"failure_type", "scope")
 	processes := desc("container_processes", "Number of processes running inside the container.")
-	fsUsage := desc("container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", "device")
-	fsLimit := desc("container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", "device")
+	fsUsage := desc("container_fs_usage_bytes",
+		"Number of bytes that are consumed by the container on this filesystem.", "device")
+	fsLimit := desc("container_fs_limit_bytes",
+		"Number of bytes that can be consumed by the container on this filesystem.", "device")
 	// Of file systems: what a container has of one says nothing of inodes that are others', too.
 	fsInodes := desc("container_fs_inodes_total", "Number of Inodes", "device")
 	fsInodesFree := desc("container_fs_inodes_free", "Number of available Inodes", "device")
 	ioMetric := func(name, help string) *prometheus.Desc { return desc("container_fs_"+name, help, "device") }
-	reads, readBytes := ioMetric("reads_total", "Cumulative count of reads completed"), ioMetric("reads_bytes_total", "Cumulative count of bytes read")
-	writes, writeBytes := ioMetric("writes_total", "Cumulative count of writes completed"), ioMetric("writes_bytes_total", "Cumulative count of bytes written")
-	blkio := desc("container_blkio_device_usage_total", "Blkio Device bytes usage", "device", "major", "minor", "operation")
+	reads, readBytes := ioMetric("reads_total", "Cumulative count of reads completed"),
+		ioMetric("reads_bytes_total", "Cumulative count of bytes read")
+	writes, writeBytes := ioMetric("writes_total", "Cumulative count of writes completed"),
+		ioMetric("writes_bytes_total", "Cumulative count of bytes written")
+	blkio := desc("container_blkio_device_usage_total", "Blkio Device bytes usage", "device", "major", "minor",
+		"operation")
 	disks := diskMetrics(desc)
 	descriptors := desc("container_file_descriptors", "Number of open file descriptors for the container.")
 	sockets := desc("container_sockets", "Number of open sockets for the container.")
-	ulimits := desc("container_ulimits_soft", "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice", "ulimit")
+	ulimits := desc("container_ulimits_soft",
+		"Soft ulimit values for the container root process. Unlimited if -1, except priority and nice", "ulimit")
 	net := func(direction, name, help string) *prometheus.Desc {
 		return desc("container_network_"+direction+"_"+name, help, "interface")
 	}
@@ -69,23 +77,37 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 		desc *prometheus.Desc
 		of   func(*Interface) uint64
 	}{
-		{net("receive", "bytes_total", "Cumulative count of bytes received"), func(i *Interface) uint64 { return i.Received.Bytes }},
-		{net("receive", "packets_total", "Cumulative count of packets received"), func(i *Interface) uint64 { return i.Received.Packets }},
-		{net("receive", "errors_total", "Cumulative count of errors encountered while receiving"), func(i *Interface) uint64 { return i.Received.Errors }},
-		{net("receive", "packets_dropped_total", "Cumulative count of packets dropped while receiving"), func(i *Interface) uint64 { return i.Received.Dropped }},
-		{net("transmit", "bytes_total", "Cumulative count of bytes transmitted"), func(i *Interface) uint64 { return i.Sent.Bytes }},
-		{net("transmit", "packets_total", "Cumulative count of packets transmitted"), func(i *Interface) uint64 { return i.Sent.Packets }},
-		{net("transmit", "errors_total", "Cumulative count of errors encountered while transmitting"), func(i *Interface) uint64 { return i.Sent.Errors }},
-		{net("transmit", "packets_dropped_total", "Cumulative count of packets dropped while transmitting"), func(i *Interface) uint64 { return i.Sent.Dropped }},
+		{net("receive", "bytes_total", "Cumulative count of bytes received"), func(i *Interface) uint64 {
+			return i.Received.Bytes
+		}},
+		{net("receive", "packets_total", "Cumulative count of packets received"), func(i *Interface) uint64 {
+			return i.Received.Packets
+		}},
+		{net("receive", "errors_total", "Cumulative count of errors encountered while receiving"),
+			func(i *Interface) uint64 { return i.Received.Errors }},
+		{net("receive", "packets_dropped_total", "Cumulative count of packets dropped while receiving"),
+			func(i *Interface) uint64 { return i.Received.Dropped }},
+		{net("transmit", "bytes_total", "Cumulative count of bytes transmitted"), func(i *Interface) uint64 {
+			return i.Sent.Bytes
+		}},
+		{net("transmit", "packets_total", "Cumulative count of packets transmitted"), func(i *Interface) uint64 {
+			return i.Sent.Packets
+		}},
+		{net("transmit", "errors_total", "Cumulative count of errors encountered while transmitting"),
+			func(i *Interface) uint64 { return i.Sent.Errors }},
+		{net("transmit", "packets_dropped_total", "Cumulative count of packets dropped while transmitting"),
+			func(i *Interface) uint64 { return i.Sent.Dropped }},
 	}
-	failed := prometheus.NewDesc("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
+	failed := prometheus.NewDesc("container_scrape_error",
+		"1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 	c.descs = append(c.descs, failed)
 	c.failed = func(yes bool, ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(failed, gauge, bit(yes))
 	}
 	ofMachine := machineMetrics(c, machine)
 
-	// What somebody uses may have been measured earlier than what the file system has, at whole: Prometheus refuses another value with the same time.
+	// What somebody uses may have been measured earlier than what the file system has, at whole: Prometheus refuses
+	// another value with the same time.
 	filesystem := func(ch chan<- prometheus.Metric, s *subject, device string, whole time.Time, fs *statsapi.FsStats) {
 		if fs == nil || fs.UsedBytes == nil {
 			return
@@ -171,7 +193,8 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 			p := &sample.Pods[i]
 			own := &subject{Group: &p.Group, namespace: p.Namespace, pod: p.Name, started: p.Started}
 			of(ch, own)
-			sandbox := &subject{Group: &p.Sandbox, image: p.SandboxImage, name: p.SandboxID, namespace: p.Namespace, pod: p.Name, started: p.Started}
+			sandbox := &subject{Group: &p.Sandbox, image: p.SandboxImage, name: p.SandboxID, namespace: p.Namespace,
+				pod: p.Name, started: p.Started}
 			of(ch, sandbox)
 			if !p.Sandbox.At.IsZero() {
 				running(ch, sandbox, &p.InSandbox)
@@ -179,7 +202,8 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 			}
 			for j := range p.Containers {
 				c := &p.Containers[j]
-				one := &subject{Group: &c.Group, container: c.Name, image: c.Image, name: c.ID, namespace: p.Namespace, pod: p.Name, started: c.Started}
+				one := &subject{Group: &c.Group, container: c.Name, image: c.Image, name: c.ID, namespace: p.Namespace,
+					pod: p.Name, started: c.Started}
 				of(ch, one)
 				filesystem(ch, one, sample.ImageDevice, sample.ImageAt, c.Rootfs)
 				if !c.At.IsZero() {
@@ -226,67 +250,105 @@ func plainMetrics(desc func(name, help string, more ...string) *prometheus.Desc)
 		})
 	}
 	pressure := func(what, word string, of func(*Group) *cgroup.Pressure) {
-		for state, help := range map[string]string{"stalled": "no tasks in the container could make progress", "waiting": "tasks in the container have waited"} {
-			add("container_pressure_"+what+"_"+state+"_seconds_total", "Total time duration "+help+" due to "+word+" congestion.", counter, func(s *subject) (float64, bool) {
-				p := of(s.Group)
-				switch {
-				case p == nil:
-					return 0, false
-				case state == "stalled":
-					return float64(p.Full.Total) / 1e6, true
-				default:
-					return float64(p.Some.Total) / 1e6, true
-				}
-			})
+		for state, help := range map[string]string{"stalled": "no tasks in the container could make progress",
+			"waiting": "tasks in the container have waited"} {
+			add("container_pressure_"+what+"_"+state+"_seconds_total",
+				"Total time duration "+help+" due to "+word+" congestion.", counter, func(s *subject) (float64, bool) {
+					p := of(s.Group)
+					switch {
+					case p == nil:
+						return 0, false
+					case state == "stalled":
+						return float64(p.Full.Total) / 1e6, true
+					default:
+						return float64(p.Some.Total) / 1e6, true
+					}
+				})
 		}
 	}
-	cpu("container_cpu_user_seconds_total", "Cumulative user cpu time consumed in seconds.", func(c *cgroup.CPU) float64 { return seconds(c.User) })
-	cpu("container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", func(c *cgroup.CPU) float64 { return seconds(c.System) })
-	throttled("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", func(c *cgroup.CPU) float64 { return float64(c.Periods) })
-	throttled("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", func(c *cgroup.CPU) float64 { return float64(c.ThrottledPeriods) })
-	throttled("container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled.", func(c *cgroup.CPU) float64 { return seconds(c.Throttled) })
+	cpu("container_cpu_user_seconds_total",
+		"Cumulative user cpu time consumed in seconds.", func(c *cgroup.CPU) float64 { return seconds(c.User) })
+	cpu("container_cpu_system_seconds_total",
+		"Cumulative system cpu time consumed in seconds.", func(c *cgroup.CPU) float64 { return seconds(c.System) })
+	throttled("container_cpu_cfs_periods_total",
+		"Number of elapsed enforcement period intervals.", func(c *cgroup.CPU) float64 { return float64(c.Periods) })
+	throttled("container_cpu_cfs_throttled_periods_total",
+		"Number of throttled period intervals.", func(c *cgroup.CPU) float64 { return float64(c.ThrottledPeriods) })
+	throttled("container_cpu_cfs_throttled_seconds_total",
+		"Total time duration the container has been throttled.", func(c *cgroup.CPU) float64 {
+			return seconds(c.Throttled)
+		})
 	add("container_spec_cpu_shares", "CPU share of the container.", gauge, func(s *subject) (float64, bool) {
-		return value(s.CPU, func(c *cgroup.CPU) float64 { return float64(c.Shares) }, func(c *cgroup.CPU) bool { return c.Shares > 0 })
+		return value(s.CPU, func(c *cgroup.CPU) float64 {
+			return float64(c.Shares)
+		}, func(c *cgroup.CPU) bool { return c.Shares > 0 })
 	})
 	add("container_spec_cpu_period", "CPU period of the container.", gauge, func(s *subject) (float64, bool) {
-		return value(s.CPU, func(c *cgroup.CPU) float64 { return float64(c.Period) }, func(c *cgroup.CPU) bool { return c.Period > 0 })
+		return value(s.CPU, func(c *cgroup.CPU) float64 {
+			return float64(c.Period)
+		}, func(c *cgroup.CPU) bool { return c.Period > 0 })
 	})
 	add("container_spec_cpu_quota", "CPU quota of the container.", gauge, func(s *subject) (float64, bool) {
-		return value(s.CPU, func(c *cgroup.CPU) float64 { return float64(c.Quota) }, func(c *cgroup.CPU) bool { return c.Quota > 0 })
+		return value(s.CPU, func(c *cgroup.CPU) float64 {
+			return float64(c.Quota)
+		}, func(c *cgroup.CPU) bool { return c.Quota > 0 })
 	})
-	memory("container_memory_cache", "Number of bytes of page cache memory.", gauge, func(m *cgroup.Memory) uint64 { return m.Cache })
+	memory("container_memory_cache", "Number of bytes of page cache memory.", gauge, func(m *cgroup.Memory) uint64 {
+		return m.Cache
+	})
 	memory("container_memory_rss", "Size of RSS in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.RSS })
-	memory("container_memory_kernel_usage", "Size of kernel memory allocated in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.Kernel })
-	memory("container_memory_mapped_file", "Size of memory mapped files in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.Mapped })
-	memory("container_memory_swap", "Container swap usage in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.Swap })
-	memory("container_memory_failcnt", "Number of memory usage hits limits", counter, func(m *cgroup.Memory) uint64 { return m.Failures })
-	memory("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", gauge, func(m *cgroup.Memory) uint64 { return m.Usage })
-	memory("container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes", gauge, func(m *cgroup.Memory) uint64 { return m.Max })
-	memory("container_memory_working_set_bytes", "Current working set in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.WorkingSet })
-	memory("container_memory_total_active_file_bytes", "Current total active file in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.ActiveFile })
-	memory("container_memory_total_inactive_file_bytes", "Current total inactive file in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.InactiveFile })
-	memory("container_spec_memory_limit_bytes", "Memory limit for the container.", gauge, func(m *cgroup.Memory) uint64 { return m.Limit })
-	memory("container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", gauge, func(m *cgroup.Memory) uint64 { return m.SwapLimit })
-	memory("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.", gauge, func(m *cgroup.Memory) uint64 { return m.Reservation })
-	memory("container_oom_events_total", "Count of out of memory events observed for the container", counter, func(m *cgroup.Memory) uint64 { return m.OOMKills })
+	memory("container_memory_kernel_usage", "Size of kernel memory allocated in bytes.", gauge,
+		func(m *cgroup.Memory) uint64 { return m.Kernel })
+	memory("container_memory_mapped_file", "Size of memory mapped files in bytes.", gauge,
+		func(m *cgroup.Memory) uint64 { return m.Mapped })
+	memory("container_memory_swap", "Container swap usage in bytes.", gauge, func(m *cgroup.Memory) uint64 {
+		return m.Swap
+	})
+	memory("container_memory_failcnt", "Number of memory usage hits limits", counter, func(m *cgroup.Memory) uint64 {
+		return m.Failures
+	})
+	memory("container_memory_usage_bytes",
+		"Current memory usage in bytes, including all memory regardless of when it was accessed", gauge,
+		func(m *cgroup.Memory) uint64 { return m.Usage })
+	memory("container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes", gauge,
+		func(m *cgroup.Memory) uint64 { return m.Max })
+	memory("container_memory_working_set_bytes", "Current working set in bytes.", gauge, func(m *cgroup.Memory) uint64 {
+		return m.WorkingSet
+	})
+	memory("container_memory_total_active_file_bytes", "Current total active file in bytes.", gauge,
+		func(m *cgroup.Memory) uint64 { return m.ActiveFile })
+	memory("container_memory_total_inactive_file_bytes", "Current total inactive file in bytes.", gauge,
+		func(m *cgroup.Memory) uint64 { return m.InactiveFile })
+	memory("container_spec_memory_limit_bytes", "Memory limit for the container.", gauge,
+		func(m *cgroup.Memory) uint64 { return m.Limit })
+	memory("container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", gauge,
+		func(m *cgroup.Memory) uint64 { return m.SwapLimit })
+	memory("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.", gauge,
+		func(m *cgroup.Memory) uint64 { return m.Reservation })
+	memory("container_oom_events_total", "Count of out of memory events observed for the container", counter,
+		func(m *cgroup.Memory) uint64 { return m.OOMKills })
 	add("container_threads", "Number of threads running inside the container", gauge, func(s *subject) (float64, bool) {
 		return value(s.PIDs, func(p *cgroup.PIDs) float64 { return float64(p.Current) }, nil)
 	})
-	add("container_threads_max", "Maximum number of threads allowed inside the container, infinity if value is zero", gauge, func(s *subject) (float64, bool) {
-		return value(s.PIDs, func(p *cgroup.PIDs) float64 {
-			if p.Limit == cgroup.Unlimited {
-				return 0
-			}
-			return float64(p.Limit)
-		}, nil)
-	})
+	add("container_threads_max",
+		"Maximum number of threads allowed inside the container, infinity if value is zero", gauge,
+		func(s *subject) (float64, bool) {
+			return value(s.PIDs, func(p *cgroup.PIDs) float64 {
+				if p.Limit == cgroup.Unlimited {
+					return 0
+				}
+				return float64(p.Limit)
+			}, nil)
+		})
 	pressure("cpu", "CPU", func(g *Group) *cgroup.Pressure { return g.CPUPressure })
 	pressure("memory", "memory", func(g *Group) *cgroup.Pressure { return g.MemoryPressure })
 	pressure("io", "IO", func(g *Group) *cgroup.Pressure { return g.IOPressure })
-	add("container_start_time_seconds", "Start time of the container since unix epoch in seconds.", gauge, func(s *subject) (float64, bool) {
-		return float64(s.started.Unix()), !s.started.IsZero()
-	})
-	add("container_last_seen", "Last time a container was seen by the exporter", gauge, func(s *subject) (float64, bool) { return float64(s.At.Unix()), !s.At.IsZero() })
+	add("container_start_time_seconds", "Start time of the container since unix epoch in seconds.", gauge,
+		func(s *subject) (float64, bool) {
+			return float64(s.started.Unix()), !s.started.IsZero()
+		})
+	add("container_last_seen", "Last time a container was seen by the exporter", gauge,
+		func(s *subject) (float64, bool) { return float64(s.At.Unix()), !s.At.IsZero() })
 	return plain
 }
 
@@ -302,15 +364,33 @@ func diskMetrics(desc func(name, help string, more ...string) *prometheus.Desc) 
 		return diskMetric{desc("container_fs_"+name, help, "device"), kind, of}
 	}
 	return []diskMetric{
-		of("reads_merged_total", "Cumulative count of reads merged", counter, func(d *Disk) float64 { return float64(d.ReadsMerged) }),
-		of("sector_reads_total", "Cumulative count of sector reads completed", counter, func(d *Disk) float64 { return float64(d.SectorsRead) }),
-		of("read_seconds_total", "Cumulative count of seconds spent reading", counter, func(d *Disk) float64 { return float64(d.Reading) / 1e3 }),
-		of("writes_merged_total", "Cumulative count of writes merged", counter, func(d *Disk) float64 { return float64(d.WritesMerged) }),
-		of("sector_writes_total", "Cumulative count of sector writes completed", counter, func(d *Disk) float64 { return float64(d.SectorsWritten) }),
-		of("write_seconds_total", "Cumulative count of seconds spent writing", counter, func(d *Disk) float64 { return float64(d.Writing) / 1e3 }),
-		of("io_current", "Number of I/Os currently in progress", gauge, func(d *Disk) float64 { return float64(d.InProgress) }),
-		of("io_time_seconds_total", "Cumulative count of seconds spent doing I/Os", counter, func(d *Disk) float64 { return float64(d.Busy) / 1e3 }),
-		of("io_time_weighted_seconds_total", "Cumulative weighted I/O time in seconds", counter, func(d *Disk) float64 { return float64(d.Weighted) / 1e3 }),
+		of("reads_merged_total", "Cumulative count of reads merged", counter, func(d *Disk) float64 {
+			return float64(d.ReadsMerged)
+		}),
+		of("sector_reads_total", "Cumulative count of sector reads completed", counter, func(d *Disk) float64 {
+			return float64(d.SectorsRead)
+		}),
+		of("read_seconds_total", "Cumulative count of seconds spent reading", counter, func(d *Disk) float64 {
+			return float64(d.Reading) / 1e3
+		}),
+		of("writes_merged_total", "Cumulative count of writes merged", counter, func(d *Disk) float64 {
+			return float64(d.WritesMerged)
+		}),
+		of("sector_writes_total", "Cumulative count of sector writes completed", counter, func(d *Disk) float64 {
+			return float64(d.SectorsWritten)
+		}),
+		of("write_seconds_total", "Cumulative count of seconds spent writing", counter, func(d *Disk) float64 {
+			return float64(d.Writing) / 1e3
+		}),
+		of("io_current", "Number of I/Os currently in progress", gauge, func(d *Disk) float64 {
+			return float64(d.InProgress)
+		}),
+		of("io_time_seconds_total", "Cumulative count of seconds spent doing I/Os", counter, func(d *Disk) float64 {
+			return float64(d.Busy) / 1e3
+		}),
+		of("io_time_weighted_seconds_total", "Cumulative weighted I/O time in seconds", counter, func(d *Disk) float64 {
+			return float64(d.Weighted) / 1e3
+		}),
 	}
 }
 
@@ -337,7 +417,8 @@ func machineMetrics(c *collector, machine func() (Machine, error)) func(chan<- p
 	sockets := desc("machine_cpu_sockets", "Number of CPU sockets.")
 	memory := desc("machine_memory_bytes", "Amount of memory installed on the machine.")
 	swap := desc("machine_swap_bytes", "Amount of swap memory available on the machine.")
-	failed := prometheus.NewDesc("machine_scrape_error", "1 if there was an error while getting machine metrics, 0 otherwise.", nil, nil)
+	failed := prometheus.NewDesc("machine_scrape_error",
+		"1 if there was an error while getting machine metrics, 0 otherwise.", nil, nil)
 	c.descs = append(c.descs, failed)
 	return func(ch chan<- prometheus.Metric) {
 		m, err := machine()
@@ -346,7 +427,8 @@ func machineMetrics(c *collector, machine func() (Machine, error)) func(chan<- p
 			c.sampler.Log.Error(err, "What the machine is made of can't be read")
 			return
 		}
-		for d, v := range map[*prometheus.Desc]float64{cores: float64(m.Cores), physical: float64(m.PhysicalCores), sockets: float64(m.Sockets), memory: float64(m.Memory), swap: float64(m.Swap)} {
+		for d, v := range map[*prometheus.Desc]float64{cores: float64(m.Cores), physical: float64(m.PhysicalCores),
+			sockets: float64(m.Sockets), memory: float64(m.Memory), swap: float64(m.Swap)} {
 			ch <- prometheus.MustNewConstMetric(d, gauge, v, m.BootID, m.MachineID, m.SystemUUID)
 		}
 	}

@@ -73,7 +73,8 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 }
 
 // imageFileSystems are those of images and of containers, as the runtime knows them.
-func (s *Sampler) imageFileSystems(ctx context.Context, faults *faults) (images, containers *runtimeapi.FilesystemUsage) {
+func (s *Sampler) imageFileSystems(ctx context.Context,
+	faults *faults) (images, containers *runtimeapi.FilesystemUsage) {
 	answer := s.images.Get(ctx, []string{"the runtime"}, walkPatience, walkRevise)[0] // a hung runtime holds nobody up
 	faults.add(answer.Err)
 	info := answer.Value
@@ -86,7 +87,8 @@ func (s *Sampler) imageFileSystems(ctx context.Context, faults *faults) (images,
 	return images, containers
 }
 
-// walk asks for what has to be walked through: container layers, logs, and the volumes that are directories of the node's file system.
+// walk asks for what has to be walked through: container layers, logs, and the volumes that are directories of the
+// node's file system.
 func (s *Sampler) walk(ctx context.Context, pods []Pod, d *disk, faults *faults) {
 	var uids, dirs, logs []string
 	for i := range pods {
@@ -132,7 +134,8 @@ func pathOf(v *volume.Instance) string {
 // onNode reports whether a volume is a directory of the node's file system, rather than one of its own.
 func (d *disk) onNode(v *volume.Instance) bool {
 	own := d.filesystems[pathOf(v)]
-	return v.Spec.Claim == nil && own.Err == nil && d.node.Err == nil && own.Value.Fsid == d.node.Value.Fsid && own.Value.Type == d.node.Value.Type && own.Value.Blocks == d.node.Value.Blocks
+	return v.Spec.Claim == nil && own.Err == nil && d.node.Err == nil && own.Value.Fsid == d.node.Value.Fsid &&
+		own.Value.Type == d.node.Value.Type && own.Value.Blocks == d.node.Value.Blocks
 }
 
 // addDisk adds what a pod has on disk.
@@ -217,8 +220,9 @@ func fileSystem(a usage.Answer[unix.Statfs_t]) *statsapi.FsStats {
 		return nil
 	}
 	st := usage.StatsOf(&a.Value)
-	return &statsapi.FsStats{Time: metav1.NewTime(a.At), CapacityBytes: &st.Capacity, AvailableBytes: &st.Available, UsedBytes: &st.Used,
-		Inodes: &st.Inodes, InodesFree: &st.InodesFree, InodesUsed: &st.InodesUsed}
+	return &statsapi.FsStats{Time: metav1.NewTime(a.At), CapacityBytes: &st.Capacity, AvailableBytes: &st.Available,
+		UsedBytes: &st.Used,
+		Inodes:    &st.Inodes, InodesFree: &st.InodesFree, InodesUsed: &st.InodesUsed}
 }
 
 // part is what somebody uses of a file system.
@@ -237,7 +241,8 @@ func ofRuntime(f *runtimeapi.FilesystemUsage, of usage.Answer[unix.Statfs_t]) *s
 	if f == nil {
 		return nil
 	}
-	fs := part(of, usage.Usage{Bytes: int64(f.GetUsedBytes().GetValue()), Inodes: int64(f.GetInodesUsed().GetValue())}, time.Unix(0, f.GetTimestamp()))
+	fs := part(of, usage.Usage{Bytes: int64(f.GetUsedBytes().GetValue()), Inodes: int64(f.GetInodesUsed().GetValue())},
+		time.Unix(0, f.GetTimestamp()))
 	if f.GetInodesUsed() == nil {
 		fs.InodesUsed = nil
 	}

@@ -15,8 +15,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-// readProcesses counts the processes of a pod, what they have open, if there is time for that, and what went through its network. Its network
-// namespace is that of the sandbox's process, which no container can change; where a runtime has none, that of a container's.
+// readProcesses counts the processes of a pod, what they have open, if there is time for that, and what went through
+// its network. Its network namespace is that of the sandbox's process, which no container can change; where a runtime
+// has none, that of a container's.
 func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files time.Time, faults *faults) {
 	var count uint64
 	var first int
@@ -54,18 +55,21 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files time.Time, f
 // Files are what the processes of a container have open.
 type Files struct {
 	Open, Sockets uint64
-	// Limit is how many the first process that is there may have open (RLIMIT_NOFILE, the soft one); -1 if there is no limit.
+	// Limit is how many the first process that is there may have open (RLIMIT_NOFILE, the soft one); -1 if there is no
+	// limit.
 	Limit float64
 }
 
 const (
-	// filesFor is for how long it is looked at what the processes of a container have open, allFilesFor those of all: each file takes a call.
+	// filesFor is for how long it is looked at what the processes of a container have open, allFilesFor those of all:
+	// each file takes a call.
 	filesFor, allFilesFor = 100 * time.Millisecond, time.Second
 	// filesAtOnce is how many are looked at before the time is.
 	filesAtOnce = 256
 )
 
-// openFiles looks at what processes have open; nil if that takes until after due, or there are none. What ends meanwhile is left out.
+// openFiles looks at what processes have open; nil if that takes until after due, or there are none. What ends
+// meanwhile is left out.
 func openFiles(pids []int, due time.Time) *Files {
 	if soon := time.Now().Add(filesFor); soon.Before(due) {
 		due = soon
@@ -86,7 +90,8 @@ func openFiles(pids []int, due time.Time) *Files {
 		for !late {
 			names, err := dir.Readdirnames(filesAtOnce)
 			for _, name := range names {
-				if n, err := unix.Readlinkat(int(dir.Fd()), name, target); err == nil && string(target[:n]) == "socket:" {
+				if n, err := unix.Readlinkat(int(dir.Fd()), name, target); err == nil &&
+					string(target[:n]) == "socket:" {
 					f.Sockets++
 				}
 			}
@@ -107,7 +112,8 @@ func openFiles(pids []int, due time.Time) *Files {
 	return &f
 }
 
-// openLimit is how many files a process may have open, and whether it is there. prlimit(2) would take CAP_SYS_RESOURCE for another user's.
+// openLimit is how many files a process may have open, and whether it is there. prlimit(2) would take CAP_SYS_RESOURCE
+// for another user's.
 func openLimit(proc string) (limit float64, ok bool) {
 	limits, err := os.ReadFile(proc + "/limits")
 	_, rest, _ := bytes.Cut(limits, []byte("Max open files"))
@@ -121,7 +127,8 @@ func openLimit(proc string) (limit float64, ok bool) {
 	return limit, true
 }
 
-// Disk is what a disk of the machine has done since it is there (Documentation/admin-guide/iostats.rst); times are in milliseconds.
+// Disk is what a disk of the machine has done since it is there (Documentation/admin-guide/iostats.rst); times are in
+// milliseconds.
 type Disk struct {
 	// Device is its file, as /dev/vda.
 	Device                                        string
@@ -146,7 +153,8 @@ func disks() []Disk {
 			continue
 		}
 		d := Disk{Device: "/dev/" + fields[2]}
-		for i, to := range []*uint64{&d.Reads, &d.ReadsMerged, &d.SectorsRead, &d.Reading, &d.Writes, &d.WritesMerged, &d.SectorsWritten, &d.Writing,
+		for i, to := range []*uint64{&d.Reads, &d.ReadsMerged, &d.SectorsRead, &d.Reading, &d.Writes, &d.WritesMerged,
+			&d.SectorsWritten, &d.Writing,
 			&d.InProgress, &d.Busy, &d.Weighted} {
 			*to, _ = strconv.ParseUint(fields[3+i], 10, 64) // the kernel's own numbers
 		}
@@ -174,8 +182,8 @@ type Interface struct {
 // Traffic is one direction.
 type Traffic struct{ Bytes, Packets, Errors, Dropped uint64 }
 
-// network reads a file like /proc/net/dev (proc_pid_net(5)); nil if it can't be read, as of a process that has ended. Interfaces whose names
-// begin so are left out, and loopback always.
+// network reads a file like /proc/net/dev (proc_pid_net(5)); nil if it can't be read, as of a process that has ended.
+// Interfaces whose names begin so are left out, and loopback always.
 func network(read func(string) ([]byte, error), file string, without []string) ([]Interface, *statsapi.NetworkStats) {
 	text, err := read(file)
 	if err != nil {
@@ -197,16 +205,19 @@ func network(read func(string) ([]byte, error), file string, without []string) (
 			found++
 		}
 		name := string(before)
-		if found < len(fields) || slices.ContainsFunc(without, func(p string) bool { return strings.HasPrefix(name, p) }) {
+		if found < len(fields) ||
+			slices.ContainsFunc(without, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			continue
 		}
 		direction := func(f []uint64) Traffic { return Traffic{f[0], f[1], f[2], f[3]} }
 		list = append(list, Interface{name, direction(fields[:8]), direction(fields[8:])})
 	}
-	n := &statsapi.NetworkStats{Time: metav1.NewTime(time.Now()), Interfaces: make([]statsapi.InterfaceStats, 0, len(list))}
+	n := &statsapi.NetworkStats{Time: metav1.NewTime(time.Now()),
+		Interfaces: make([]statsapi.InterfaceStats, 0, len(list))}
 	for k := range list {
 		i := &list[k]
-		stats := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.Received.Bytes, RxErrors: &i.Received.Errors, TxBytes: &i.Sent.Bytes, TxErrors: &i.Sent.Errors}
+		stats := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.Received.Bytes, RxErrors: &i.Received.Errors,
+			TxBytes: &i.Sent.Bytes, TxErrors: &i.Sent.Errors}
 		if i.Name == "eth0" { // as the API says, the default one
 			n.InterfaceStats = stats
 		}

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// shortest is the window that a rate is of at least, if there is an older sample; longest is the one at most: what was an hour ago says
-	// nothing about now.
+	// shortest is the window that a rate is of at least, if there is an older sample; longest is the one at most: what
+	// was an hour ago says nothing about now.
 	shortest, longest = time.Second, 2 * time.Minute
 	// pause is between two samples where there is no older one.
 	pause = 80 * time.Millisecond
 )
 
-// rates are how much CPU time groups use at the moment, from what they had used when they were looked at before. Nothing looks at
-// them in between.
+// rates are how much CPU time groups use at the moment, from what they had used when they were looked at before.
+// Nothing looks at them in between.
 type rates struct {
 	known map[string]history
 	// at is when the last sample was made.

@@ -63,17 +63,24 @@ func (s *Sampler) ResourceMetrics() prometheus.Collector {
 	}
 	nodeCPU := desc("node_cpu_usage_seconds_total", "Cumulative cpu time consumed by the node in core-seconds")
 	nodeMemory := desc("node_memory_working_set_bytes", "Current working set of the node in bytes")
-	nodeSwap := desc("node_swap_usage_bytes", "Current swap usage of the node in bytes. Reported only on non-windows systems")
+	nodeSwap := desc("node_swap_usage_bytes",
+		"Current swap usage of the node in bytes. Reported only on non-windows systems")
 	pod := []string{"pod", "namespace"}
 	podCPU := desc("pod_cpu_usage_seconds_total", "Cumulative cpu time consumed by the pod in core-seconds", pod...)
 	podMemory := desc("pod_memory_working_set_bytes", "Current working set of the pod in bytes", pod...)
-	podSwap := desc("pod_swap_usage_bytes", "Current amount of the pod swap usage in bytes. Reported only on non-windows systems", pod...)
+	podSwap := desc("pod_swap_usage_bytes",
+		"Current amount of the pod swap usage in bytes. Reported only on non-windows systems", pod...)
 	container := []string{"container", "pod", "namespace"}
-	containerCPU := desc("container_cpu_usage_seconds_total", "Cumulative cpu time consumed by the container in core-seconds", container...)
-	containerMemory := desc("container_memory_working_set_bytes", "Current working set of the container in bytes", container...)
-	containerSwap := desc("container_swap_usage_bytes", "Current amount of the container swap usage in bytes. Reported only on non-windows systems", container...)
-	swapLimit := desc("container_swap_limit_bytes", "Current amount of the container swap limit in bytes. Reported only on non-windows systems", container...)
-	start := desc("container_start_time_seconds", "Start time of the container since unix epoch in seconds", container...)
+	containerCPU := desc("container_cpu_usage_seconds_total",
+		"Cumulative cpu time consumed by the container in core-seconds", container...)
+	containerMemory := desc("container_memory_working_set_bytes",
+		"Current working set of the container in bytes", container...)
+	containerSwap := desc("container_swap_usage_bytes",
+		"Current amount of the container swap usage in bytes. Reported only on non-windows systems", container...)
+	swapLimit := desc("container_swap_limit_bytes",
+		"Current amount of the container swap limit in bytes. Reported only on non-windows systems", container...)
+	start := desc("container_start_time_seconds",
+		"Start time of the container since unix epoch in seconds", container...)
 	failed := desc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise")
 	c.failed = func(yes bool, ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(failed, gauge, bit(yes))
@@ -101,7 +108,8 @@ func (s *Sampler) ResourceMetrics() prometheus.Collector {
 					continue
 				}
 				of(&c.Group, containerCPU, containerMemory, containerSwap, c.Name, p.Name, p.Namespace)
-				ch <- prometheus.MustNewConstMetric(start, gauge, float64(c.Started.UnixNano())/1e9, c.Name, p.Name, p.Namespace)
+				ch <- prometheus.MustNewConstMetric(start, gauge, float64(c.Started.UnixNano())/1e9, c.Name, p.Name,
+					p.Namespace)
 				if c.Memory != nil && c.Memory.SwapLimit != cgroup.Unlimited {
 					ch <- at(c.At, swapLimit, gauge, float64(c.Memory.SwapLimit), c.Name, p.Name, p.Namespace)
 				}

@@ -10,11 +10,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-// rest measures the system container misc: what the machine uses beside pods, agent and runtime. The control group that the host's
-// processes are moved into (systemCgroups) doesn't tell that: memory stays charged to the group in which a process touched it first,
-// and processes that are in groups of their own, or were started since, aren't moved. The counters are those of the last sample: the
-// figures are read one after the other, and these may not go down. Page faults count from the first sample on: those
-// since the machine booted say nothing, and Kubernetes' node suite expects fewer than a billion.
+// rest measures the system container misc: what the machine uses beside pods, agent and runtime. The control group that
+// the host's processes are moved into (systemCgroups) doesn't tell that: memory stays charged to the group in which a
+// process touched it first, and processes that are in groups of their own, or were started since, aren't moved. The
+// counters are those of the last sample: the figures are read one after the other, and these may not go down. Page
+// faults count from the first sample on: those since the machine booted say nothing, and Kubernetes' node suite expects
+// fewer than a billion.
 type rest struct {
 	cpu, faults, majorFaults uint64
 	// before are the page faults before the first sample; nil before that.
@@ -23,7 +24,8 @@ type rest struct {
 	groups map[string]measured
 }
 
-// measured is which figures of a group there were, and in how many samples in a row some of them have been missing since.
+// measured is which figures of a group there were, and in how many samples in a row some of them have been missing
+// since.
 type measured struct {
 	cpu, memory bool
 	missing     int
@@ -32,8 +34,9 @@ type measured struct {
 // maxMissing is for how many samples a group may fail to be read before it counts as gone.
 const maxMissing = 5
 
-// update sets the sample's Rest, whose pressure and limits are those of the control group. The rates have to be known. While a
-// group can't be read there is no Rest: what that group uses would count as misc's, whose counters couldn't go back.
+// update sets the sample's Rest, whose pressure and limits are those of the control group. The rates have to be known.
+// While a group can't be read there is no Rest: what that group uses would count as misc's, whose counters couldn't go
+// back.
 func (r *rest) update(s *Sample) {
 	i := slices.IndexFunc(s.System, isMisc)
 	if i < 0 || s.Node.CPU == nil || s.Node.Memory == nil {

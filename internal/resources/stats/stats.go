@@ -1,5 +1,5 @@
-// Package stats samples what pods, their containers and the node use: CPU, memory, disk, network, processes. Nothing is measured while
-// nobody asks; who asks gets a sample that is no older than they allow, and shares it with others.
+// Package stats samples what pods, their containers and the node use: CPU, memory, disk, network, processes. Nothing is
+// measured while nobody asks; who asks gets a sample that is no older than they allow, and shares it with others.
 package stats
 
 import (
@@ -45,7 +45,8 @@ type Config struct {
 		ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 		SandboxImage(ctx context.Context, id string) (string, error)
 	}
-	// VolumesEvery is how old what volumes hold may be, as far as they have to be walked through; below 0 they aren't (volumeStatsAggPeriod).
+	// VolumesEvery is how old what volumes hold may be, as far as they have to be walked through; below 0 they aren't
+	// (volumeStatsAggPeriod).
 	VolumesEvery time.Duration
 	// RootDir is on the file system that is the node's; Logs is the directory of all pods' logs.
 	RootDir, Logs string
@@ -88,7 +89,8 @@ type Sample struct {
 	System []System
 	// Rest is what the machine uses beside the other System groups, where there is one called misc.
 	Rest Group
-	// Pods are those that have a container that runs, by namespace and name; of one name, as while one ends, the newest is first.
+	// Pods are those that have a container that runs, by namespace and name; of one name, as while one ends, the newest
+	// is first.
 	Pods []Pod
 
 	Network    *statsapi.NetworkStats
@@ -181,7 +183,8 @@ type paths struct {
 }
 
 const (
-	// walkedFor is for how long it counts what a walk through a layer or logs has found: as often as the kubelet's runtimes and it do.
+	// walkedFor is for how long it counts what a walk through a layer or logs has found: as often as the kubelet's
+	// runtimes and it do.
 	walkedFor = time.Minute
 	// walkPatience is for how long a sample waits for walks that have never ended before, walkRevise for others.
 	walkPatience, walkRevise = time.Second, 30 * time.Millisecond
@@ -195,14 +198,21 @@ const (
 
 // New returns a sampler that measures nothing before it is asked.
 func New(c Config) *Sampler {
-	s := &Sampler{Config: c, turn: make(chan struct{}, 1), paths: map[types.UID]*paths{}, rates: rates{known: map[string]history{}}}
+	s := &Sampler{Config: c, turn: make(chan struct{}, 1), paths: map[types.UID]*paths{},
+		rates: rates{known: map[string]history{}}}
 	s.walks, s.end = context.WithCancel(context.Background())
 	s.layers = usage.NewAnswers(walkedFor, func(uid string) (map[string]usage.Usage, error) {
 		return c.Layers.WritableLayer(s.walks, types.UID(uid))
 	})
-	s.dirs = usage.NewAnswers(c.VolumesEvery, func(dir string) (usage.Usage, error) { return c.Meter.Measure(s.walks, dir) })
-	s.images = usage.NewAnswers(imagesFor, func(string) (*runtimeapi.ImageFsInfoResponse, error) { return c.Runtime.ImageFsInfo(s.walks) })
-	s.sandboxes = usage.NewAnswers(sandboxesFor, func(id string) (string, error) { return c.Runtime.SandboxImage(s.walks, id) })
+	s.dirs = usage.NewAnswers(c.VolumesEvery, func(dir string) (usage.Usage, error) {
+		return c.Meter.Measure(s.walks, dir)
+	})
+	s.images = usage.NewAnswers(imagesFor, func(string) (*runtimeapi.ImageFsInfoResponse, error) {
+		return c.Runtime.ImageFsInfo(s.walks)
+	})
+	s.sandboxes = usage.NewAnswers(sandboxesFor, func(id string) (string, error) {
+		return c.Runtime.SandboxImage(s.walks, id)
+	})
 	s.devices = usage.NewAnswers(walkedFor, device)
 	s.logs = usage.NewAnswers(walkedFor, func(dir string) (usage.Usage, error) {
 		u, err := c.Meter.Measure(s.walks, dir)
@@ -221,7 +231,8 @@ func (s *Sampler) Run(ctx context.Context) error {
 	s.end()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 	defer cancel()
-	if err := errors.Join(s.layers.Close(end), s.dirs.Close(end), s.logs.Close(end), s.images.Close(end), s.sandboxes.Close(end), s.devices.Close(end)); err != nil {
+	if err := errors.Join(s.layers.Close(end), s.dirs.Close(end), s.logs.Close(end), s.images.Close(end),
+		s.sandboxes.Close(end), s.devices.Close(end)); err != nil {
 		s.Log.Info("A file system doesn't answer", "err", err)
 	}
 	return nil
@@ -287,7 +298,8 @@ func (s *Sampler) pods() []Pod {
 		}
 		for i := range o.Containers {
 			if c := &o.Containers[i]; c.State == pod.ContainerRunning {
-				p.Containers = append(p.Containers, Container{Name: c.Name, ID: c.ID, Image: c.Image, Started: c.CreatedAt})
+				p.Containers = append(p.Containers,
+					Container{Name: c.Name, ID: c.ID, Image: c.Image, Started: c.CreatedAt})
 			}
 		}
 		if len(p.Containers) == 0 {
@@ -303,12 +315,14 @@ func (s *Sampler) pods() []Pod {
 	}
 	s.paths = known
 	slices.SortFunc(list, func(a, b Pod) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), b.Started.Compare(a.Started))
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
+			b.Started.Compare(a.Started))
 	})
 	return list
 }
 
-// readGroups reads all control groups, as many at once as there are CPUs: reading takes the kernel's time, not a disk's.
+// readGroups reads all control groups, as many at once as there are CPUs: reading takes the kernel's time, not a
+// disk's.
 func (s *Sampler) readGroups(out *Sample, level Level, faults *faults) {
 	detail := cgroup.Plain
 	if level == Detailed {
@@ -334,7 +348,8 @@ func (s *Sampler) readGroups(out *Sample, level Level, faults *faults) {
 	for name, path := range s.SystemGroups {
 		out.System = append(out.System, System{Name: name, Group: readGroup(r, path, detail, faults)})
 	}
-	out.System = append(out.System, System{Name: statsapi.SystemContainerPods, Group: readGroup(r, s.Groups.PodsGroup(), detail, faults)})
+	out.System = append(out.System,
+		System{Name: statsapi.SystemContainerPods, Group: readGroup(r, s.Groups.PodsGroup(), detail, faults)})
 	for i := range out.System {
 		if sys := &out.System[i]; sys.Name == statsapi.SystemContainerKubelet {
 			sys.Started = s.Started

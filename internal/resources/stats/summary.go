@@ -34,7 +34,8 @@ func (s *Sampler) summary(sample *Sample, level Level) *statsapi.Summary {
 		memory.AvailableBytes = ptr.To(uint64(s.Memory) - min(root.Memory.WorkingSet, uint64(s.Memory)))
 	}
 	out := &statsapi.Summary{
-		Node: statsapi.NodeStats{NodeName: s.Node, StartTime: metav1.NewTime(sample.Booted), CPU: root.cpu(), Memory: memory, Swap: s.nodeSwap(root)},
+		Node: statsapi.NodeStats{NodeName: s.Node, StartTime: metav1.NewTime(sample.Booted), CPU: root.cpu(),
+			Memory: memory, Swap: s.nodeSwap(root)},
 		Pods: make([]statsapi.PodStats, len(sample.Pods)),
 	}
 	for i := range sample.System {
@@ -46,14 +47,16 @@ func (s *Sampler) summary(sample *Sample, level Level) *statsapi.Summary {
 		out.Node.SystemContainers = append(out.Node.SystemContainers, container(sys.Name, sys.Started, used, all))
 	}
 	if all {
-		out.Node.IO, out.Node.Network, out.Node.Fs, out.Node.Rlimit = root.io(), sample.Network, sample.NodeFS, sample.Processes
+		out.Node.IO, out.Node.Network, out.Node.Fs, out.Node.Rlimit = root.io(), sample.Network, sample.NodeFS,
+			sample.Processes
 		out.Node.Runtime = &statsapi.RuntimeStats{ImageFs: sample.ImageFS, ContainerFs: sample.ContainerFS}
 	}
 	for i := range sample.Pods {
 		p, o := &sample.Pods[i], &out.Pods[i]
 		*o = statsapi.PodStats{
 			PodRef:    statsapi.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
-			StartTime: metav1.NewTime(p.Started), CPU: p.cpu(), Memory: p.memory(), Swap: p.swap(), Containers: make([]statsapi.ContainerStats, len(p.Containers)),
+			StartTime: metav1.NewTime(p.Started), CPU: p.cpu(), Memory: p.memory(), Swap: p.swap(),
+			Containers: make([]statsapi.ContainerStats, len(p.Containers)),
 		}
 		for j := range p.Containers {
 			c := &p.Containers[j]
@@ -73,7 +76,8 @@ func (s *Sampler) summary(sample *Sample, level Level) *statsapi.Summary {
 }
 
 func container(name string, started time.Time, g *Group, all bool) statsapi.ContainerStats {
-	c := statsapi.ContainerStats{Name: name, StartTime: metav1.NewTime(started), CPU: g.cpu(), Memory: g.memory(), Swap: g.swap()}
+	c := statsapi.ContainerStats{Name: name, StartTime: metav1.NewTime(started), CPU: g.cpu(), Memory: g.memory(),
+		Swap: g.swap()}
 	if all {
 		c.IO = g.io()
 	}
@@ -84,17 +88,19 @@ func (g *Group) cpu() *statsapi.CPUStats {
 	if g.CPU == nil {
 		return nil
 	}
-	return &statsapi.CPUStats{Time: metav1.NewTime(g.At), UsageCoreNanoSeconds: &g.CPU.Usage, UsageNanoCores: g.Rate, PSI: psi(g.CPUPressure)}
+	return &statsapi.CPUStats{Time: metav1.NewTime(g.At), UsageCoreNanoSeconds: &g.CPU.Usage, UsageNanoCores: g.Rate,
+		PSI: psi(g.CPUPressure)}
 }
 
-// memory has the page faults of the group's own processes where they are known: as in the kubelet's summary, of which Kubernetes' node
-// suite expects fewer than a million for all pods on cgroup v1, however much has run in them.
+// memory has the page faults of the group's own processes where they are known: as in the kubelet's summary, of which
+// Kubernetes' node suite expects fewer than a million for all pods on cgroup v1, however much has run in them.
 func (g *Group) memory() *statsapi.MemoryStats {
 	m := g.Memory
 	if m == nil {
 		return nil
 	}
-	out := &statsapi.MemoryStats{Time: metav1.NewTime(g.At), UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS,
+	out := &statsapi.MemoryStats{Time: metav1.NewTime(g.At), UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet,
+		RSSBytes:   &m.RSS,
 		PageFaults: &m.OwnPageFaults, MajorPageFaults: &m.OwnMajorPageFaults, PSI: psi(g.MemoryPressure)}
 	if m.Limit != cgroup.Unlimited {
 		out.AvailableBytes = ptr.To(m.Limit - min(m.WorkingSet, m.Limit))
@@ -130,13 +136,15 @@ func (g *Group) io() *statsapi.IOStats {
 	return &statsapi.IOStats{Time: metav1.NewTime(g.At), PSI: psi(g.IOPressure)}
 }
 
-// psi is never nil: where the kernel has no pressure of groups, as with cgroup v1, the kubelet has zeros, and its clients read the structure.
+// psi is never nil: where the kernel has no pressure of groups, as with cgroup v1, the kubelet has zeros, and its
+// clients read the structure.
 func psi(p *cgroup.Pressure) *statsapi.PSIStats {
 	if p == nil {
 		return &statsapi.PSIStats{}
 	}
 	data := func(s *cgroup.Stalls) statsapi.PSIData {
-		return statsapi.PSIData{Total: s.Total * uint64(time.Microsecond), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
+		return statsapi.PSIData{Total: s.Total * uint64(time.Microsecond), Avg10: s.Avg10, Avg60: s.Avg60,
+			Avg300: s.Avg300}
 	}
 	return &statsapi.PSIStats{Full: data(&p.Full), Some: data(&p.Some)}
 }

@@ -27,15 +27,16 @@ type ContainerLayersConfig struct {
 	Meter Meter
 }
 
-// ContainerLayers knows what containers wrote to their root file systems. A runtime's statistics of that are as old as its own
-// period of collecting them, often a minute. Where a container's root file system is an overlay that this host has mounted,
-// as containerd's are, its upper directory is measured instead, now. Its methods may be called concurrently.
+// ContainerLayers knows what containers wrote to their root file systems. A runtime's statistics of that are as old as
+// its own period of collecting them, often a minute. Where a container's root file system is an overlay that this host
+// has mounted, as containerd's are, its upper directory is measured instead, now. Its methods may be called
+// concurrently.
 type ContainerLayers struct {
 	conf ContainerLayersConfig
 
 	mu sync.Mutex
-	// upper holds the upper directory of each container whose place in the mount table is known, by the container's ID; empty
-	// for one that has none.
+	// upper holds the upper directory of each container whose place in the mount table is known, by the container's ID;
+	// empty for one that has none.
 	upper map[string]string
 }
 
@@ -78,11 +79,12 @@ func (l *ContainerLayers) written(ctx context.Context, id string) (usage.Usage, 
 		return usage.Usage{}, err
 	}
 	layer := stats.GetWritableLayer()
-	return usage.Usage{Bytes: int64(layer.GetUsedBytes().GetValue()), Inodes: int64(layer.GetInodesUsed().GetValue())}, nil
+	return usage.Usage{Bytes: int64(layer.GetUsedBytes().GetValue()), Inodes: int64(layer.GetInodesUsed().GetValue())},
+		nil
 }
 
-// upperOf is the upper directory of a running container; empty if it has none that can be seen. It doesn't change while the
-// container is there.
+// upperOf is the upper directory of a running container; empty if it has none that can be seen. It doesn't change while
+// the container is there.
 func (l *ContainerLayers) upperOf(id string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -105,7 +105,8 @@ func (m *measured) against(used int64, limit resource.Quantity, signal, format s
 }
 
 // measure finds what a pod uses, as far as it has limits. What counts where is documented
-// (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/#resource-emphemeralstorage-consumption). The messages are the kubelet's.
+// (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/#resource-emphemeralstorage-consumption). The messages
+// are the kubelet's.
 func (mgr *Manager) measure(ctx context.Context, p Pod, q *measurement) (measured, error) {
 	var m measured
 	var errs []error
@@ -120,7 +121,8 @@ func (mgr *Manager) measure(ctx context.Context, p Pod, q *measurement) (measure
 		used, err := mgr.volume(ctx, p.Pod, v, q)
 		errs = append(errs, err)
 		m.used = m.used.Add(used)
-		m.against(used.Bytes, limit, signalVolume, "Usage of EmptyDir volume %q exceeds the limit %q. ", name, limit.String())
+		m.against(used.Bytes, limit, signalVolume, "Usage of EmptyDir volume %q exceeds the limit %q. ", name,
+			limit.String())
 		if m.excess != nil {
 			return m, errors.Join(errs...)
 		}
@@ -133,10 +135,12 @@ func (mgr *Manager) measure(ctx context.Context, p Pod, q *measurement) (measure
 	for _, used := range containers {
 		m.used = m.used.Add(used)
 	}
-	m.against(m.used.Bytes, l.pod, signalPod, "Pod ephemeral local storage usage exceeds the total limit of containers %s. ", l.pod.String())
+	m.against(m.used.Bytes, l.pod, signalPod,
+		"Pod ephemeral local storage usage exceeds the total limit of containers %s. ", l.pod.String())
 	for _, name := range names(p.Pod) {
 		limit := l.containers[name]
-		m.against(containers[name].Bytes, limit, signalContainer, "Container %s exceeded its local ephemeral storage limit %q. ", name, limit.String())
+		m.against(containers[name].Bytes, limit, signalContainer,
+			"Container %s exceeded its local ephemeral storage limit %q. ", name, limit.String())
 	}
 	return m, errors.Join(errs...)
 }

@@ -91,7 +91,8 @@ type Manager struct {
 
 // New returns a Manager that does nothing before Run.
 func New(c Config) *Manager {
-	return &Manager{Config: c, debounce: wake.NewDebounce(gap), terminations: map[types.UID]*pod.PodTermination{}, measurements: map[types.UID]*measurement{}}
+	return &Manager{Config: c, debounce: wake.NewDebounce(gap), terminations: map[types.UID]*pod.PodTermination{},
+		measurements: map[types.UID]*measurement{}}
 }
 
 // Changed says that Pods may list others now.
@@ -111,8 +112,8 @@ type Use struct {
 	Used usage.Usage
 }
 
-// Uses returns what pods used when they were measured last, as far as they have limits. It leaves out those that weren't
-// measured yet, and those that are evicted.
+// Uses returns what pods used when they were measured last, as far as they have limits. It leaves out those that
+// weren't measured yet, and those that are evicted.
 func (mgr *Manager) Uses() []Use {
 	mgr.mu.Lock()
 	defer mgr.mu.Unlock()
@@ -207,7 +208,8 @@ func (mgr *Manager) due(now time.Time) (list []work, next time.Time) {
 		there[uid] = true
 		q := mgr.measurements[uid]
 		if q == nil {
-			q = &measurement{pod: types.NamespacedName{Namespace: p.Pod.Namespace, Name: p.Pod.Name}, next: now.Add(period), every: period, assigned: map[string]bool{}}
+			q = &measurement{pod: types.NamespacedName{Namespace: p.Pod.Namespace, Name: p.Pod.Name},
+				next: now.Add(period), every: period, assigned: map[string]bool{}}
 			mgr.measurements[uid] = q
 		}
 		switch {
@@ -271,7 +273,8 @@ func (mgr *Manager) decide(p *v1.Pod, q *measurement, m measured, began time.Tim
 	}
 	mgr.drop(p.UID)
 	grace := immediately
-	mgr.terminations[p.UID] = &pod.PodTermination{At: now, Grace: &grace, Reason: pod.ReasonEvicted, Message: m.excess.message}
+	mgr.terminations[p.UID] = &pod.PodTermination{At: now, Grace: &grace, Reason: pod.ReasonEvicted,
+		Message: m.excess.message}
 	return true
 }
 

@@ -126,10 +126,12 @@ func (s *LogSweep) sweep() (again bool) {
 		default:
 			is.gone = true
 			if err := s.cfg.Logs.RemovePod(p); err != nil {
-				s.cfg.Log.Error(err, "Logs of a pod that is gone can't be removed", "pod", klog.KRef(p.Namespace, p.Name), "podUID", p.UID)
+				s.cfg.Log.Error(err, "Logs of a pod that is gone can't be removed",
+					"pod", klog.KRef(p.Namespace, p.Name), "podUID", p.UID)
 				break
 			}
-			s.cfg.Log.V(2).Info("Removed the logs of a pod that is gone", "pod", klog.KRef(p.Namespace, p.Name), "podUID", p.UID)
+			s.cfg.Log.V(2).Info("Removed the logs of a pod that is gone", "pod", klog.KRef(p.Namespace, p.Name),
+				"podUID", p.UID)
 			removed = append(removed, name(p))
 			continue
 		}
@@ -153,7 +155,8 @@ func (s *LogSweep) recordEvent(removed []string) {
 	if more := len(removed) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	s.cfg.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonPodLogsRemoved, "Removed the logs of pods that are gone: "+text)
+	s.cfg.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonPodLogsRemoved,
+		"Removed the logs of pods that are gone: "+text)
 }
 
 func name(p layout.Pod) string { return p.Namespace + "/" + p.Name }

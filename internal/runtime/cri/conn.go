@@ -109,7 +109,8 @@ func (c *Conn) Close() {
 
 // call makes one call on a link, measured, and gives its error a name. A connection that f finds
 // broken is given up.
-func call[S service](ctx context.Context, c *Conn, l *link[S], operation, subject string, f func(context.Context, S) error) error {
+func call[S service](ctx context.Context, c *Conn, l *link[S], operation, subject string,
+	f func(context.Context, S) error) error {
 	begin := time.Now()
 	// cri-client logs every error it also returns; whoever handles it logs it here.
 	ctx = logr.NewContext(ctx, logr.Discard())
@@ -128,7 +129,8 @@ func call[S service](ctx context.Context, c *Conn, l *link[S], operation, subjec
 }
 
 // get makes a call that has an answer.
-func get[S service, T any](ctx context.Context, c *Conn, l *link[S], operation, subject string, f func(context.Context, S) (T, error)) (out T, err error) {
+func get[S service, T any](ctx context.Context, c *Conn, l *link[S], operation, subject string,
+	f func(context.Context, S) (T, error)) (out T, err error) {
 	err = call(ctx, c, l, operation, subject, func(ctx context.Context, s S) error {
 		out, err = f(ctx, s)
 		return err

@@ -14,7 +14,8 @@ import (
 	criclient "k8s.io/cri-client/pkg"
 )
 
-func dialRuntime(endpoint string, timeout time.Duration, tracer trace.TracerProvider) func(context.Context) (internalapi.RuntimeService, error) {
+func dialRuntime(endpoint string, timeout time.Duration,
+	tracer trace.TracerProvider) func(context.Context) (internalapi.RuntimeService, error) {
 	return func(ctx context.Context) (internalapi.RuntimeService, error) {
 		err := ask(ctx, endpoint, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
 			_, err := runtimeapi.NewRuntimeServiceClient(conn).Version(ctx, &runtimeapi.VersionRequest{})
@@ -27,7 +28,8 @@ func dialRuntime(endpoint string, timeout time.Duration, tracer trace.TracerProv
 	}
 }
 
-func dialImage(endpoint string, timeout time.Duration, tracer trace.TracerProvider) func(context.Context) (internalapi.ImageManagerService, error) {
+func dialImage(endpoint string, timeout time.Duration,
+	tracer trace.TracerProvider) func(context.Context) (internalapi.ImageManagerService, error) {
 	return func(ctx context.Context) (internalapi.ImageManagerService, error) {
 		err := ask(ctx, endpoint, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
 			_, err := runtimeapi.NewImageServiceClient(conn).ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
@@ -43,7 +45,8 @@ func dialImage(endpoint string, timeout time.Duration, tracer trace.TracerProvid
 // ask puts one question over a connection of its own. cri-client's constructors
 // ask the same, but leave a connection behind that goes on dialling for ever when
 // the answer isn't good: so they are only called when it has just been good.
-func ask(ctx context.Context, endpoint string, timeout time.Duration, question func(context.Context, *grpc.ClientConn) error) error {
+func ask(ctx context.Context, endpoint string, timeout time.Duration,
+	question func(context.Context, *grpc.ClientConn) error) error {
 	conn, err := connect(endpoint)
 	if err != nil {
 		return err
@@ -57,7 +60,8 @@ func ask(ctx context.Context, endpoint string, timeout time.Duration, question f
 
 // connect returns a connection to a unix socket, which is made with the first call.
 func connect(endpoint string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
-	return grpc.NewClient(endpoint, append(more, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))...)
+	return grpc.NewClient(endpoint,
+		append(more, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))...)
 }
 
 // traced has calls be traced as cri-client's are.
@@ -65,5 +69,7 @@ func traced(tracer trace.TracerProvider) []grpc.DialOption {
 	if tracer == nil {
 		return nil
 	}
-	return []grpc.DialOption{grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(tracer), otelgrpc.WithPropagators(propagation.TraceContext{})))}
+	return []grpc.DialOption{
+		grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(tracer),
+			otelgrpc.WithPropagators(propagation.TraceContext{})))}
 }

@@ -42,7 +42,8 @@ func IsUnimplemented(err error) bool { return code(err) == codes.Unimplemented }
 // IsUnavailable reports whether the runtime can't be reached, or isn't ready yet.
 func IsUnavailable(err error) bool {
 	// containerd's CRI service answers so until it has started up, with no code of its own.
-	return code(err) == codes.Unavailable || err != nil && strings.Contains(err.Error(), "server is not initialized yet")
+	return code(err) == codes.Unavailable || err != nil &&
+		strings.Contains(err.Error(), "server is not initialized yet")
 }
 
 // IsAnswer reports whether a call with this error was answered by the runtime: a refusal shows that it is alive as

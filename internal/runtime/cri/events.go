@@ -14,13 +14,16 @@ const eventBuffer = 64
 // the subscription has been sent, established is called, and before any handle;
 // both are called from this goroutine. A runtime without events is only known
 // by the error after that (IsUnimplemented).
-func (c *Conn) GetContainerEvents(ctx context.Context, established func(), handle func(*runtimeapi.ContainerEventResponse)) error {
+func (c *Conn) GetContainerEvents(ctx context.Context, established func(),
+	handle func(*runtimeapi.ContainerEventResponse)) error {
 	return call(ctx, c, c.runtime, "get_container_events", "", func(ctx context.Context, s rt) error {
 		events := make(chan *runtimeapi.ContainerEventResponse, eventBuffer)
 		ready := make(chan struct{})
 		done := make(chan error, 1)
 		go func() {
-			err := s.GetContainerEvents(ctx, events, func(runtimeapi.RuntimeService_GetContainerEventsClient) { close(ready) })
+			err := s.GetContainerEvents(ctx, events, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
+				close(ready)
+			})
 			close(events)
 			done <- err
 		}()

@@ -57,7 +57,8 @@ type ExecResult struct {
 // seconds, rounded up; 0 means none. See IsExecTimeout and IsExecUnanswered. Processes that the command
 // started may outlive the call. However many calls there are, and whatever their
 // commands print, they take little more memory than two of the largest answers.
-func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (out ExecResult, err error) {
+func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string,
+	timeout time.Duration) (out ExecResult, err error) {
 	seconds := wholeSeconds(timeout)
 	timeout = pod.Seconds(seconds)
 	if timeout > 0 {
@@ -117,10 +118,12 @@ func (s *execService) Close(context.Context) error { return s.conn.Close() }
 // execSync makes the call as a stream of one message each way, which on the wire is
 // the same: so it can wait for the command without taking in the answer, and for
 // one of the slots of receivers before it does.
-func (s *execService) execSync(ctx context.Context, request *runtimeapi.ExecSyncRequest, receivers chan struct{}) (out ExecResult, err error) {
+func (s *execService) execSync(ctx context.Context, request *runtimeapi.ExecSyncRequest,
+	receivers chan struct{}) (out ExecResult, err error) {
 	ctx, cancel := context.WithCancel(ctx) // gives the stream up wherever this returns
 	defer cancel()
-	stream, err := s.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: "ExecSync"}, runtimeapi.RuntimeService_ExecSync_FullMethodName,
+	stream, err := s.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: "ExecSync"},
+		runtimeapi.RuntimeService_ExecSync_FullMethodName,
 		grpc.ForceCodecV2(newExecCodec()), grpc.MaxCallRecvMsgSize(execAnswerLimit))
 	if err != nil {
 		return out, err

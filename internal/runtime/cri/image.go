@@ -11,15 +11,17 @@ type images = internalapi.ImageManagerService
 
 // ImageStatus reports one image; nil without an error means that it isn't there.
 func (c *Conn) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
-	return get(ctx, c, c.image, "image_status", image.GetImage(), func(ctx context.Context, s images) (*runtimeapi.Image, error) {
-		r, err := s.ImageStatus(ctx, image, false)
-		return r.GetImage(), err
-	})
+	return get(ctx, c, c.image, "image_status", image.GetImage(),
+		func(ctx context.Context, s images) (*runtimeapi.Image, error) {
+			r, err := s.ImageStatus(ctx, image, false)
+			return r.GetImage(), err
+		})
 }
 
 // PullImage pulls an image and returns the runtime's reference to it. It takes
 // as long as it takes: ctx alone bounds it. auth and sandbox may be nil.
-func (c *Conn) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+func (c *Conn) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
+	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	return get(ctx, c, c.image, "pull_image", image.GetImage(), func(ctx context.Context, s images) (string, error) {
 		return s.PullImage(ctx, image, auth, sandbox)
 	})
@@ -41,7 +43,8 @@ func (c *Conn) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) err
 
 // ImageFsInfo tells where images are kept and how much space they take.
 func (c *Conn) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
-	return get(ctx, c, c.image, "image_fs_info", "", func(ctx context.Context, s images) (*runtimeapi.ImageFsInfoResponse, error) {
-		return s.ImageFsInfo(ctx)
-	})
+	return get(ctx, c, c.image, "image_fs_info",
+		"", func(ctx context.Context, s images) (*runtimeapi.ImageFsInfoResponse, error) {
+			return s.ImageFsInfo(ctx)
+		})
 }

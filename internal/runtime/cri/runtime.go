@@ -27,17 +27,19 @@ func (c *Conn) Status(ctx context.Context) (*runtimeapi.StatusResponse, error) {
 
 // RuntimeConfig reports the runtime's cgroup driver.
 func (c *Conn) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
-	return get(ctx, c, c.runtime, "runtime_config", "", func(ctx context.Context, s rt) (*runtimeapi.RuntimeConfigResponse, error) {
-		return s.RuntimeConfig(ctx)
-	})
+	return get(ctx, c, c.runtime, "runtime_config",
+		"", func(ctx context.Context, s rt) (*runtimeapi.RuntimeConfigResponse, error) {
+			return s.RuntimeConfig(ctx)
+		})
 }
 
 // RunPodSandbox makes and starts a sandbox and returns its ID.
 func (c *Conn) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	m := config.GetMetadata()
-	return get(ctx, c, c.runtime, "run_podsandbox", m.GetNamespace()+"/"+m.GetName(), func(ctx context.Context, s rt) (string, error) {
-		return s.RunPodSandbox(ctx, config, handler)
-	})
+	return get(ctx, c, c.runtime, "run_podsandbox", m.GetNamespace()+"/"+m.GetName(),
+		func(ctx context.Context, s rt) (string, error) {
+			return s.RunPodSandbox(ctx, config, handler)
+		})
 }
 
 // StopPodSandbox ends everything in a sandbox, and its network. A sandbox that is gone is no error.
@@ -55,21 +57,25 @@ func (c *Conn) RemovePodSandbox(ctx context.Context, id string) error {
 }
 
 // ListPodSandbox lists sandboxes; a nil filter lists all.
-func (c *Conn) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
-	return get(ctx, c, c.runtime, "list_podsandbox", "", func(ctx context.Context, s rt) ([]*runtimeapi.PodSandbox, error) {
-		return s.ListPodSandbox(ctx, filter)
-	})
+func (c *Conn) ListPodSandbox(ctx context.Context,
+	filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	return get(ctx, c, c.runtime, "list_podsandbox",
+		"", func(ctx context.Context, s rt) ([]*runtimeapi.PodSandbox, error) {
+			return s.ListPodSandbox(ctx, filter)
+		})
 }
 
 // PodSandboxStatus reports one sandbox, addresses included.
 func (c *Conn) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
-	return get(ctx, c, c.runtime, "podsandbox_status", id, func(ctx context.Context, s rt) (*runtimeapi.PodSandboxStatus, error) {
-		r, err := s.PodSandboxStatus(ctx, id, false)
-		return r.GetStatus(), err
-	})
+	return get(ctx, c, c.runtime, "podsandbox_status", id,
+		func(ctx context.Context, s rt) (*runtimeapi.PodSandboxStatus, error) {
+			r, err := s.PodSandboxStatus(ctx, id, false)
+			return r.GetStatus(), err
+		})
 }
 
-// SandboxImage is what the sandbox was made of, as containerd and CRI-O tell in their own words; empty if the runtime doesn't.
+// SandboxImage is what the sandbox was made of, as containerd and CRI-O tell in their own words; empty if the runtime
+// doesn't.
 func (c *Conn) SandboxImage(ctx context.Context, id string) (string, error) {
 	return get(ctx, c, c.runtime, "podsandbox_status", id, func(ctx context.Context, s rt) (string, error) {
 		r, err := s.PodSandboxStatus(ctx, id, true)
@@ -82,10 +88,12 @@ func (c *Conn) SandboxImage(ctx context.Context, id string) (string, error) {
 }
 
 // CreateContainer makes a container in a sandbox, with the configuration the sandbox was made from, and returns its ID.
-func (c *Conn) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	return get(ctx, c, c.runtime, "create_container", config.GetMetadata().GetName(), func(ctx context.Context, s rt) (string, error) {
-		return s.CreateContainer(ctx, sandboxID, config, sandbox)
-	})
+func (c *Conn) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
+	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	return get(ctx, c, c.runtime, "create_container", config.GetMetadata().GetName(),
+		func(ctx context.Context, s rt) (string, error) {
+			return s.CreateContainer(ctx, sandboxID, config, sandbox)
+		})
 }
 
 // StartContainer starts a created container. The text of a failure has no ID, so that the events of one that fails
@@ -111,18 +119,21 @@ func (c *Conn) RemoveContainer(ctx context.Context, id string) error {
 }
 
 // ListContainers lists containers; a nil filter lists all.
-func (c *Conn) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
-	return get(ctx, c, c.runtime, "list_containers", "", func(ctx context.Context, s rt) ([]*runtimeapi.Container, error) {
-		return s.ListContainers(ctx, filter)
-	})
+func (c *Conn) ListContainers(ctx context.Context,
+	filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	return get(ctx, c, c.runtime, "list_containers",
+		"", func(ctx context.Context, s rt) ([]*runtimeapi.Container, error) {
+			return s.ListContainers(ctx, filter)
+		})
 }
 
 // ContainerStatus reports one container, with times, exit code and mounts.
 func (c *Conn) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
-	return get(ctx, c, c.runtime, "container_status", id, func(ctx context.Context, s rt) (*runtimeapi.ContainerStatus, error) {
-		r, err := s.ContainerStatus(ctx, id, false)
-		return r.GetStatus(), err
-	})
+	return get(ctx, c, c.runtime, "container_status", id,
+		func(ctx context.Context, s rt) (*runtimeapi.ContainerStatus, error) {
+			r, err := s.ContainerStatus(ctx, id, false)
+			return r.GetStatus(), err
+		})
 }
 
 // UpdateContainerResources changes the resources of a container in place. Fields
@@ -133,20 +144,23 @@ func (c *Conn) UpdateContainerResources(ctx context.Context, id string, r *runti
 	})
 }
 
-// UpdatePodSandboxResources tells the runtime what a pod as a whole, and its sandbox, may use by now. Runtimes that hold the pod itself to that, in a
-// virtual machine, or have plugins that do, go by it.
-func (c *Conn) UpdatePodSandboxResources(ctx context.Context, id string, overhead, resources *runtimeapi.LinuxContainerResources) error {
+// UpdatePodSandboxResources tells the runtime what a pod as a whole, and its sandbox, may use by now. Runtimes that
+// hold the pod itself to that, in a virtual machine, or have plugins that do, go by it.
+func (c *Conn) UpdatePodSandboxResources(ctx context.Context, id string, overhead,
+	resources *runtimeapi.LinuxContainerResources) error {
 	return call(ctx, c, c.runtime, "update_podsandbox", id, func(ctx context.Context, s rt) error {
-		_, err := s.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Overhead: overhead, Resources: resources})
+		_, err := s.UpdatePodSandboxResources(ctx,
+			&runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id, Overhead: overhead, Resources: resources})
 		return err
 	})
 }
 
 // ContainerStats reports what a running container uses.
 func (c *Conn) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
-	return get(ctx, c, c.runtime, "container_stats", id, func(ctx context.Context, s rt) (*runtimeapi.ContainerStats, error) {
-		return s.ContainerStats(ctx, id)
-	})
+	return get(ctx, c, c.runtime, "container_stats", id,
+		func(ctx context.Context, s rt) (*runtimeapi.ContainerStats, error) {
+			return s.ContainerStats(ctx, id)
+		})
 }
 
 // ReopenContainerLog makes the runtime write to a new log file after the old one was moved away.
@@ -180,8 +194,8 @@ func (c *Conn) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest
 	})
 }
 
-// CheckpointContainer writes a container's memory and files into an archive. The request's timeout counts where it is longer than that of all
-// calls.
+// CheckpointContainer writes a container's memory and files into an archive. The request's timeout counts where it is
+// longer than that of all calls.
 func (c *Conn) CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error {
 	id := r.GetContainerId()
 	c.countCheckpoint(id, 1)

@@ -20,11 +20,13 @@ func testContainerLifecycle(t *testing.T, f *fixture) {
 	wantState(t, st, runtimeapi.ContainerState_CONTAINER_CREATED)
 	wantRecent(t, "CreatedAt", st.GetCreatedAt())
 	if st.GetStartedAt() != 0 || st.GetFinishedAt() != 0 {
-		t.Errorf("a created container was started at %d and finished at %d, want 0", st.GetStartedAt(), st.GetFinishedAt())
+		t.Errorf("a created container was started at %d and finished at %d, want 0", st.GetStartedAt(),
+			st.GetFinishedAt())
 	}
 	if !proto.Equal(st.GetMetadata(), config.GetMetadata()) || !maps.Equal(st.GetLabels(), config.GetLabels()) ||
 		!maps.Equal(st.GetAnnotations(), config.GetAnnotations()) {
-		t.Errorf("metadata %v, labels %v or annotations %v aren't those given", st.GetMetadata(), st.GetLabels(), st.GetAnnotations())
+		t.Errorf("metadata %v, labels %v or annotations %v aren't those given", st.GetMetadata(), st.GetLabels(),
+			st.GetAnnotations())
 	}
 	if want := filepath.Join(p.config.GetLogDirectory(), config.GetLogPath()); st.GetLogPath() != want {
 		t.Errorf("log path is %q, want %q", st.GetLogPath(), want)
@@ -37,7 +39,8 @@ func testContainerLifecycle(t *testing.T, f *fixture) {
 	st = f.containerStatus(t, id)
 	wantState(t, st, runtimeapi.ContainerState_CONTAINER_RUNNING)
 	if st.GetStartedAt() < st.GetCreatedAt() || st.GetFinishedAt() != 0 {
-		t.Errorf("a running container was started at %d (created at %d) and finished at %d", st.GetStartedAt(), st.GetCreatedAt(), st.GetFinishedAt())
+		t.Errorf("a running container was started at %d (created at %d) and finished at %d", st.GetStartedAt(),
+			st.GetCreatedAt(), st.GetFinishedAt())
 	}
 
 	st = f.awaitExit(t, id)
@@ -63,7 +66,8 @@ func testExitCodes(t *testing.T, f *fixture) {
 	}{{"0", 0, "Completed"}, {"1", 1, "Error"}, {"42", 42, "Error"}} {
 		st := f.awaitExit(t, p.start(t, "exit-"+c.word, "exit", c.word))
 		if st.GetExitCode() != c.code || st.GetReason() != c.reason {
-			t.Errorf("exit %s ended with code %d and reason %q, want %d and %q", c.word, st.GetExitCode(), st.GetReason(), c.code, c.reason)
+			t.Errorf("exit %s ended with code %d and reason %q, want %d and %q", c.word, st.GetExitCode(),
+				st.GetReason(), c.code, c.reason)
 		}
 	}
 }
@@ -135,13 +139,15 @@ func testRestartAttempts(t *testing.T, f *fixture) {
 		f.awaitExit(t, id)
 		ids = append(ids, id)
 	}
-	r, err := f.runtime.ListContainers(f.ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.id}})
+	r, err := f.runtime.ListContainers(f.ctx,
+		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.id}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	items := byID(r.GetContainers())
 	for attempt, id := range ids {
-		if got := items[id].GetMetadata().GetAttempt(); int(got) != attempt || items[id].GetMetadata().GetName() != "main" {
+		if got := items[id].GetMetadata().GetAttempt(); int(got) != attempt ||
+			items[id].GetMetadata().GetName() != "main" {
 			t.Errorf("instance %d is listed as %v", attempt, items[id].GetMetadata())
 		}
 	}
@@ -195,7 +201,8 @@ func testGone(t *testing.T, f *fixture) {
 			return err
 		},
 		"UpdateContainerResources": func() error {
-			_, err := f.runtime.UpdateContainerResources(f.ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: none})
+			_, err := f.runtime.UpdateContainerResources(f.ctx,
+				&runtimeapi.UpdateContainerResourcesRequest{ContainerId: none})
 			return err
 		},
 	} {
@@ -217,7 +224,8 @@ func testRemoveRunning(t *testing.T, f *fixture) {
 
 func testListContainers(t *testing.T, f *fixture) {
 	p, q := f.runPod(t), f.runPod(t)
-	runs, done, other := p.start(t, "runs", "sleep", "1h"), p.start(t, "done", "exit", "0"), q.start(t, "other", "sleep", "1h")
+	runs, done, other := p.start(t, "runs", "sleep", "1h"), p.start(t, "done", "exit", "0"),
+		q.start(t, "other", "sleep", "1h")
 	f.awaitExit(t, done)
 	list := func(filter *runtimeapi.ContainerFilter) map[string]*runtimeapi.Container {
 		r, err := f.runtime.ListContainers(f.ctx, &runtimeapi.ListContainersRequest{Filter: filter})
@@ -234,23 +242,29 @@ func testListContainers(t *testing.T, f *fixture) {
 	wantHas(t, "the unfiltered list", all, runs, done, other)
 	if item := all[runs]; item != nil {
 		config := p.containerConfig("runs", "sleep", "1h")
-		if item.GetPodSandboxId() != p.id || !maps.Equal(item.GetLabels(), config.GetLabels()) || !maps.Equal(item.GetAnnotations(), config.GetAnnotations()) ||
-			!proto.Equal(item.GetMetadata(), config.GetMetadata()) || item.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		if item.GetPodSandboxId() != p.id || !maps.Equal(item.GetLabels(), config.GetLabels()) ||
+			!maps.Equal(item.GetAnnotations(), config.GetAnnotations()) ||
+			!proto.Equal(item.GetMetadata(), config.GetMetadata()) ||
+			item.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 			t.Errorf("listed container is %v, which isn't %v in %s", item, config, p.id)
 		}
 		if item.GetImage().GetImage() != f.Image || item.GetImageId() == "" {
-			t.Errorf("it lists the image %v and image ID %q, want %q as given and an ID", item.GetImage(), item.GetImageId(), f.Image)
+			t.Errorf("it lists the image %v and image ID %q, want %q as given and an ID", item.GetImage(),
+				item.GetImageId(), f.Image)
 		}
 		wantRecent(t, "listed CreatedAt", item.GetCreatedAt())
 	}
 	wantHas(t, "the list by sandbox", list(&runtimeapi.ContainerFilter{PodSandboxId: p.id}), runs, done, "!"+other)
 	wantHas(t, "the list by ID", list(&runtimeapi.ContainerFilter{Id: other}), other, "!"+runs, "!"+done)
-	wantHas(t, "the list of running ones", list(&runtimeapi.ContainerFilter{State: in(runtimeapi.ContainerState_CONTAINER_RUNNING)}), runs, other, "!"+done)
+	wantHas(t, "the list of running ones",
+		list(&runtimeapi.ContainerFilter{State: in(runtimeapi.ContainerState_CONTAINER_RUNNING)}), runs, other,
+		"!"+done)
 	wantHas(t, "the list by label", list(&runtimeapi.ContainerFilter{LabelSelector: map[string]string{
 		"io.kubernetes.pod.uid": p.config.GetMetadata().GetUid(), "io.kubernetes.container.name": "done",
 	}}), done, "!"+runs, "!"+other)
 	wantHas(t, "the list by sandbox and state",
-		list(&runtimeapi.ContainerFilter{PodSandboxId: p.id, State: in(runtimeapi.ContainerState_CONTAINER_EXITED)}), done, "!"+runs, "!"+other)
+		list(&runtimeapi.ContainerFilter{PodSandboxId: p.id, State: in(runtimeapi.ContainerState_CONTAINER_EXITED)}),
+		done, "!"+runs, "!"+other)
 	if got := list(&runtimeapi.ContainerFilter{PodSandboxId: "no-such-sandbox"}); len(got) != 0 {
 		t.Errorf("the list of no sandbox's containers is %v", got)
 	}

@@ -20,7 +20,8 @@ type watch struct {
 func (f *fixture) watch(t *testing.T) *watch {
 	t.Helper()
 	ctx, cancel := context.WithCancel(f.ctx)
-	stream, err := runtimeapi.NewRuntimeServiceClient(f.connect(t)).GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	stream, err := runtimeapi.NewRuntimeServiceClient(f.connect(t)).GetContainerEvents(ctx,
+		&runtimeapi.GetEventsRequest{})
 	if err != nil {
 		cancel()
 		t.Fatalf("GetContainerEvents: %v", err)
@@ -161,18 +162,22 @@ func describe(e *runtimeapi.ContainerEventResponse, p *pod, main string) step {
 func wantSnapshot(t *testing.T, e *runtimeapi.ContainerEventResponse, p *pod) {
 	t.Helper()
 	sb := e.GetPodSandboxStatus()
-	if sb.GetId() != p.id || sb.GetMetadata().GetUid() != p.config.GetMetadata().GetUid() || sb.GetCreatedAt() == 0 || len(sb.GetLabels()) == 0 {
+	if sb.GetId() != p.id || sb.GetMetadata().GetUid() != p.config.GetMetadata().GetUid() || sb.GetCreatedAt() == 0 ||
+		len(sb.GetLabels()) == 0 {
 		t.Errorf("the sandbox in the snapshot is %v, want all of it", sb)
 	}
 	if sb.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY && sb.GetNetwork().GetIp() == "" {
 		t.Error("the ready sandbox in the snapshot has no address")
 	}
 	for _, c := range e.GetContainersStatuses() {
-		if c.GetMetadata().GetName() == "" || len(c.GetLabels()) == 0 || len(c.GetAnnotations()) == 0 || c.GetCreatedAt() == 0 || c.GetImageRef() == "" || c.GetLogPath() == "" {
+		if c.GetMetadata().GetName() == "" || len(c.GetLabels()) == 0 || len(c.GetAnnotations()) == 0 ||
+			c.GetCreatedAt() == 0 || c.GetImageRef() == "" || c.GetLogPath() == "" {
 			t.Errorf("a container in the snapshot is %v, want all of it", c)
 		}
-		if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && (c.GetExitCode() != 3 || c.GetReason() != "Error" || c.GetFinishedAt() == 0) {
-			t.Errorf("the exited container in the snapshot has code %d, reason %q and end %d", c.GetExitCode(), c.GetReason(), c.GetFinishedAt())
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED &&
+			(c.GetExitCode() != 3 || c.GetReason() != "Error" || c.GetFinishedAt() == 0) {
+			t.Errorf("the exited container in the snapshot has code %d, reason %q and end %d", c.GetExitCode(),
+				c.GetReason(), c.GetFinishedAt())
 		}
 	}
 }

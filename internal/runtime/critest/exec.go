@@ -29,7 +29,8 @@ func testExec(t *testing.T, f *fixture) {
 	if err != nil || string(r.GetStdout()) != "line 1\nline 3\n" || string(r.GetStderr()) != "line 2\n" {
 		t.Errorf("its output is %q and %q (%v), want lines 1 and 3, and line 2", r.GetStdout(), r.GetStderr(), err)
 	}
-	_, err = f.runtime.ExecSync(f.ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{missing}, Timeout: 20})
+	_, err = f.runtime.ExecSync(f.ctx,
+		&runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{missing}, Timeout: 20})
 	wantCode(t, "a command that is missing", err, codes.Unknown)
 	f.stopContainer(t, id, 0)
 	_, err = f.exec(id, 1, "exit", "0")

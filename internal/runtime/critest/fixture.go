@@ -89,10 +89,12 @@ func (p *pod) run(t *testing.T) *pod {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.f.ctx), patience)
 		defer cancel()
-		if _, err := p.f.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		if _, err := p.f.runtime.StopPodSandbox(ctx,
+			&runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
 			t.Errorf("clean up: stop sandbox: %v", err)
 		}
-		if _, err := p.f.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+		if _, err := p.f.runtime.RemovePodSandbox(ctx,
+			&runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
 			t.Errorf("clean up: remove sandbox: %v", err)
 		}
 	})
@@ -106,14 +108,16 @@ func (f *fixture) runPod(t *testing.T) *pod {
 
 func (p *pod) stop(t *testing.T) {
 	t.Helper()
-	if _, err := p.f.runtime.StopPodSandbox(p.f.ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
+	if _, err := p.f.runtime.StopPodSandbox(p.f.ctx,
+		&runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
 		t.Fatalf("StopPodSandbox: %v", err)
 	}
 }
 
 func (p *pod) remove(t *testing.T) {
 	t.Helper()
-	if _, err := p.f.runtime.RemovePodSandbox(p.f.ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
+	if _, err := p.f.runtime.RemovePodSandbox(p.f.ctx,
+		&runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.id}); err != nil {
 		t.Fatalf("RemovePodSandbox: %v", err)
 	}
 }
@@ -193,7 +197,8 @@ func (f *fixture) startContainer(t *testing.T, id string) {
 
 func (f *fixture) stopContainer(t *testing.T, id string, timeout int64) {
 	t.Helper()
-	if _, err := f.runtime.StopContainer(f.ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: timeout}); err != nil {
+	if _, err := f.runtime.StopContainer(f.ctx,
+		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: timeout}); err != nil {
 		t.Fatalf("StopContainer: %v", err)
 	}
 }

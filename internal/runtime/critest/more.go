@@ -20,7 +20,8 @@ func testImages(t *testing.T, f *fixture) {
 	if img.GetId() == "" || img.GetSize() == 0 {
 		t.Fatalf("the image %s is %v, want an ID and a size", f.Image, img)
 	}
-	byItsID, err := f.images.ImageStatus(f.ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: img.GetId()}})
+	byItsID, err := f.images.ImageStatus(f.ctx,
+		&runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: img.GetId()}})
 	if err != nil || byItsID.GetImage().GetId() != img.GetId() {
 		t.Errorf("the image asked for by its ID %s is %v (%v)", img.GetId(), byItsID.GetImage(), err)
 	}
@@ -38,7 +39,8 @@ func testImages(t *testing.T, f *fixture) {
 	if _, err := f.images.RemoveImage(f.ctx, &runtimeapi.RemoveImageRequest{Image: none}); err != nil {
 		t.Errorf("removing an image that isn't there: %v", err)
 	}
-	_, err = f.images.PullImage(f.ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "Not a reference"}})
+	_, err = f.images.PullImage(f.ctx,
+		&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "Not a reference"}})
 	wantError(t, "pulling what is no reference", err)
 
 	fs, err := f.images.ImageFsInfo(f.ctx, &runtimeapi.ImageFsInfoRequest{})
@@ -105,7 +107,8 @@ func testLogReopen(t *testing.T, f *fixture) {
 	if err := os.Rename(path, path+".old"); err != nil {
 		t.Fatalf("a started container has no log: %v", err)
 	}
-	if _, err := f.runtime.ReopenContainerLog(f.ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
+	if _, err := f.runtime.ReopenContainerLog(f.ctx,
+		&runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -146,7 +149,8 @@ func testRuntimeRestart(t *testing.T, f *fixture) {
 		t.Errorf("start time changed from %d to %d over the restart", before.GetStartedAt(), after.GetStartedAt())
 	}
 	if st := f.awaitExit(t, ends); st.GetExitCode() != 255 || st.GetReason() != "Unknown" {
-		t.Errorf("the container that ended meanwhile has exit code %d and reason %q, want 255 and Unknown", st.GetExitCode(), st.GetReason())
+		t.Errorf("the container that ended meanwhile has exit code %d and reason %q, want 255 and Unknown",
+			st.GetExitCode(), st.GetReason())
 	}
 	wantState(t, f.containerStatus(t, created), runtimeapi.ContainerState_CONTAINER_CREATED)
 	f.startContainer(t, created)

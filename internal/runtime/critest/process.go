@@ -53,14 +53,16 @@ func testUser(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	config := p.containerConfig("main", "sleep", "1h")
 	config.Linux.SecurityContext = &runtimeapi.LinuxContainerSecurityContext{
-		RunAsUser: &runtimeapi.Int64Value{Value: 7}, RunAsGroup: &runtimeapi.Int64Value{Value: 8}, SupplementalGroups: []int64{9, 10},
+		RunAsUser: &runtimeapi.Int64Value{Value: 7}, RunAsGroup: &runtimeapi.Int64Value{Value: 8},
+		SupplementalGroups: []int64{9, 10},
 	}
 	u := f.containerStatus(t, p.create(t, config)).GetUser().GetLinux()
 	if u.GetUid() != 7 || u.GetGid() != 8 || !slices.Equal(u.GetSupplementalGroups(), []int64{8, 9, 10}) {
 		t.Errorf("a created container's user is %v, want 7, 8 and groups 8, 9, 10", u)
 	}
 	root := f.containerStatus(t, p.start(t, "root", "sleep", "1h")).GetUser().GetLinux()
-	if root == nil || root.GetUid() != 0 || root.GetGid() != 0 || !slices.Equal(root.GetSupplementalGroups(), []int64{0}) {
+	if root == nil || root.GetUid() != 0 || root.GetGid() != 0 ||
+		!slices.Equal(root.GetSupplementalGroups(), []int64{0}) {
 		t.Errorf("a container of whose user nothing was said runs as %v, want root", root)
 	}
 }
@@ -83,7 +85,8 @@ func testStopSignal(t *testing.T, f *fixture) {
 	if st := f.containerStatus(t, id); st.GetExitCode() == 137 {
 		t.Error("it was killed, though the stop signal ends it")
 	}
-	if got := f.containerStatus(t, p.start(t, "plain", "sleep", "1h")).GetStopSignal(); got != runtimeapi.Signal_SIGTERM {
+	if got := f.containerStatus(t,
+		p.start(t, "plain", "sleep", "1h")).GetStopSignal(); got != runtimeapi.Signal_SIGTERM {
 		t.Errorf("the stop signal is %s where nothing was said, want SIGTERM", got)
 	}
 }

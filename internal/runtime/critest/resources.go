@@ -12,7 +12,8 @@ const mi = 1 << 20
 
 func (f *fixture) update(t *testing.T, id string, r *runtimeapi.LinuxContainerResources) {
 	t.Helper()
-	if _, err := f.runtime.UpdateContainerResources(f.ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r}); err != nil {
+	if _, err := f.runtime.UpdateContainerResources(f.ctx,
+		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r}); err != nil {
 		t.Fatalf("UpdateContainerResources: %v", err)
 	}
 }
@@ -24,7 +25,8 @@ func testUpdateResources(t *testing.T, f *fixture) {
 	check := func(when string) {
 		t.Helper()
 		got := f.containerStatus(t, id).GetResources().GetLinux()
-		have := &runtimeapi.LinuxContainerResources{CpuShares: got.GetCpuShares(), CpuPeriod: got.GetCpuPeriod(), CpuQuota: got.GetCpuQuota(), MemoryLimitInBytes: got.GetMemoryLimitInBytes()}
+		have := &runtimeapi.LinuxContainerResources{CpuShares: got.GetCpuShares(), CpuPeriod: got.GetCpuPeriod(),
+			CpuQuota: got.GetCpuQuota(), MemoryLimitInBytes: got.GetMemoryLimitInBytes()}
 		if !proto.Equal(have, want) {
 			t.Errorf("%s its resources are %v, want %v", when, have, want)
 		}
@@ -32,13 +34,16 @@ func testUpdateResources(t *testing.T, f *fixture) {
 			return
 		}
 		shares, quota, memory := f.Limits(t, p.config.GetMetadata().GetUid(), id)
-		if shares != want.CpuShares || want.CpuQuota != 0 && quota != want.CpuQuota || want.MemoryLimitInBytes > 0 && memory != want.MemoryLimitInBytes || want.MemoryLimitInBytes < 0 && memory < 1<<40 {
-			t.Errorf("%s its control group has %d shares, a quota of %d and %d bytes of memory, want %v", when, shares, quota, memory, want)
+		if shares != want.CpuShares || want.CpuQuota != 0 && quota != want.CpuQuota || want.MemoryLimitInBytes > 0 &&
+			memory != want.MemoryLimitInBytes || want.MemoryLimitInBytes < 0 && memory < 1<<40 {
+			t.Errorf("%s its control group has %d shares, a quota of %d and %d bytes of memory, want %v", when, shares,
+				quota, memory, want)
 		}
 	}
 	check("as created")
 	want.CpuPeriod, want.CpuQuota, want.MemoryLimitInBytes = 100000, 50000, 64*mi
-	f.update(t, id, &runtimeapi.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: 50000, MemoryLimitInBytes: 64 * mi})
+	f.update(t, id, &runtimeapi.LinuxContainerResources{CpuPeriod: 100000, CpuQuota: 50000,
+		MemoryLimitInBytes: 64 * mi})
 	check("with limits")
 	want.CpuShares = 200
 	f.update(t, id, &runtimeapi.LinuxContainerResources{CpuShares: 200})
@@ -57,8 +62,10 @@ func testUpdateResources(t *testing.T, f *fixture) {
 func testUpdateSandboxResources(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	update := func(id string) error {
-		_, err := f.runtime.UpdatePodSandboxResources(f.ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id,
-			Overhead: &runtimeapi.LinuxContainerResources{CpuShares: 10}, Resources: &runtimeapi.LinuxContainerResources{CpuShares: 200, MemoryLimitInBytes: 64 * mi}})
+		_, err := f.runtime.UpdatePodSandboxResources(f.ctx,
+			&runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: id,
+				Overhead:  &runtimeapi.LinuxContainerResources{CpuShares: 10},
+				Resources: &runtimeapi.LinuxContainerResources{CpuShares: 200, MemoryLimitInBytes: 64 * mi}})
 		return err
 	}
 	if err := update(p.id); err != nil {
@@ -78,7 +85,8 @@ func testStats(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st.GetAttributes().GetId() != id || st.GetMemory().GetUsageBytes().GetValue() == 0 || st.GetMemory().GetWorkingSetBytes().GetValue() == 0 {
+	if st.GetAttributes().GetId() != id || st.GetMemory().GetUsageBytes().GetValue() == 0 ||
+		st.GetMemory().GetWorkingSetBytes().GetValue() == 0 {
 		t.Errorf("it uses %v, want some memory in use", st)
 	}
 	wantRecent(t, "the time of its memory usage", st.GetMemory().GetTimestamp())

@@ -44,7 +44,8 @@ func testSandboxLifecycle(t *testing.T, f *fixture) {
 	if !proto.Equal(st.GetMetadata(), p.config.GetMetadata()) {
 		t.Errorf("metadata is %v, want %v", st.GetMetadata(), p.config.GetMetadata())
 	}
-	if !maps.Equal(st.GetLabels(), p.config.GetLabels()) || !maps.Equal(st.GetAnnotations(), p.config.GetAnnotations()) {
+	if !maps.Equal(st.GetLabels(), p.config.GetLabels()) ||
+		!maps.Equal(st.GetAnnotations(), p.config.GetAnnotations()) {
 		t.Errorf("labels %v and annotations %v aren't those given", st.GetLabels(), st.GetAnnotations())
 	}
 
@@ -117,7 +118,8 @@ func testSandboxAddresses(t *testing.T, f *fixture) {
 
 func testSandboxTakesContainersAlong(t *testing.T, f *fixture) {
 	p := f.runPod(t)
-	runs, created, done := p.start(t, "runs", "sleep", "1h"), p.create(t, p.containerConfig("created", "sleep", "1h")), p.start(t, "done", "exit", "0")
+	runs, created, done := p.start(t, "runs", "sleep", "1h"), p.create(t, p.containerConfig("created", "sleep", "1h")),
+		p.start(t, "done", "exit", "0")
 	f.awaitExit(t, done)
 
 	p.stop(t)
@@ -161,8 +163,10 @@ func testListSandboxes(t *testing.T, f *fixture) {
 	all := list(nil)
 	wantHas(t, "the unfiltered list", all, a.id, b.id)
 	if item := all[a.id]; item != nil {
-		if !proto.Equal(item.GetMetadata(), a.config.GetMetadata()) || !maps.Equal(item.GetLabels(), a.config.GetLabels()) ||
-			!maps.Equal(item.GetAnnotations(), a.config.GetAnnotations()) || item.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+		if !proto.Equal(item.GetMetadata(), a.config.GetMetadata()) ||
+			!maps.Equal(item.GetLabels(), a.config.GetLabels()) ||
+			!maps.Equal(item.GetAnnotations(), a.config.GetAnnotations()) ||
+			item.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 			t.Errorf("listed sandbox is %v, which isn't %v", item, a.config)
 		}
 		wantRecent(t, "listed CreatedAt", item.GetCreatedAt())
@@ -172,7 +176,8 @@ func testListSandboxes(t *testing.T, f *fixture) {
 	wantHas(t, "the list by ID", list(&runtimeapi.PodSandboxFilter{Id: a.id}), a.id, "!"+b.id)
 	wantHas(t, "the list by label", list(&runtimeapi.PodSandboxFilter{LabelSelector: uid(b)}), b.id, "!"+a.id)
 	wantHas(t, "the list by label and other state",
-		list(&runtimeapi.PodSandboxFilter{LabelSelector: uid(b), State: in(runtimeapi.PodSandboxState_SANDBOX_READY).State}), "!"+b.id)
+		list(&runtimeapi.PodSandboxFilter{LabelSelector: uid(b),
+			State: in(runtimeapi.PodSandboxState_SANDBOX_READY).State}), "!"+b.id)
 }
 
 func byID[T interface{ GetId() string }](items []T) map[string]T {

@@ -76,7 +76,8 @@ func (c *Configurer) For(p *v1.Pod) (*runtimeapi.DNSConfig, []pod.Event, error) 
 		c.checkReach(base, all)
 	}
 	all, limited := limit(all)
-	return &runtimeapi.DNSConfig{Servers: all.servers, Searches: all.searches, Options: all.options}, append(events, limited...), nil
+	return &runtimeapi.DNSConfig{Servers: all.servers, Searches: all.searches, Options: all.options},
+		append(events, limited...), nil
 }
 
 // origin is where a pod's DNS configuration comes from, before its own dnsConfig.
@@ -104,14 +105,16 @@ func (c *Configurer) origin(p *v1.Pod) (origin, []pod.Event, error) {
 		}
 		// It is what a pod has that names no policy: without a cluster that is nobody's mistake, and reported once.
 		c.missing.Do(func() {
-			c.cfg.Log.V(2).Info("No clusterDNS is configured: pods use the node's name servers", "pod", klog.KObj(p), "dnsPolicy", policy)
+			c.cfg.Log.V(2).Info("No clusterDNS is configured: pods use the node's name servers", "pod", klog.KObj(p),
+				"dnsPolicy", policy)
 		})
 		return fromNode, nil, nil
 	case v1.DNSClusterFirstWithHostNet:
 		if len(c.cfg.ClusterDNS) > 0 {
 			return fromCluster, nil, nil
 		}
-		return fromNode, []pod.Event{{Type: v1.EventTypeWarning, Reason: pod.ReasonMissingClusterDNS, Message: missingClusterDNS(policy)}}, nil
+		return fromNode, []pod.Event{
+			{Type: v1.EventTypeWarning, Reason: pod.ReasonMissingClusterDNS, Message: missingClusterDNS(policy)}}, nil
 	default:
 		return 0, nil, fmt.Errorf("pod %s/%s: no such dnsPolicy: %q", p.Namespace, p.Name, policy)
 	}
@@ -134,7 +137,8 @@ func (c *Configurer) base(p *v1.Pod, from origin) (resolver, error) {
 	if c.cfg.ResolvConf == "" {
 		searches = nil
 	}
-	return resolver{servers: c.cfg.ClusterDNS, searches: append(c.clusterSearches(p.Namespace), searches...), options: clusterOptions}, nil
+	return resolver{servers: c.cfg.ClusterDNS, searches: append(c.clusterSearches(p.Namespace), searches...),
+		options: clusterOptions}, nil
 }
 
 func (c *Configurer) clusterSearches(namespace string) []string {

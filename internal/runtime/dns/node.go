@@ -22,10 +22,12 @@ func (c *Configurer) checkLimits(node resolver) {
 		cluster = c.clusterSearches("")
 	}
 	if n := len(node.searches); n > maxSearches-len(cluster) {
-		tooMuch = append(tooMuch, fmt.Sprintf("%d search domains, of which pods get the first %d", n, maxSearches-len(cluster)))
+		tooMuch = append(tooMuch,
+			fmt.Sprintf("%d search domains, of which pods get the first %d", n, maxSearches-len(cluster)))
 	}
 	if n := len(strings.Join(append(cluster, node.searches...), " ")); n > maxSearchBytes {
-		tooMuch = append(tooMuch, fmt.Sprintf("a search list of %d characters (with the cluster's domains, if any), of which pods get at most %d", n, maxSearchBytes))
+		tooMuch = append(tooMuch,
+			fmt.Sprintf("a search list of %d characters (with the cluster's domains, if any), of which pods get at most %d", n, maxSearchBytes))
 	}
 	message := ""
 	if len(tooMuch) > 0 {
@@ -47,10 +49,12 @@ func (c *Configurer) checkReach(node, merged resolver) {
 	}
 	what := "names no server"
 	if len(node.servers) > 0 {
-		what = "names only servers on a loopback address (" + strings.Join(node.servers, " ") + "), which is another one inside a pod"
+		what = "names only servers on a loopback address (" + strings.Join(node.servers, " ") +
+			"), which is another one inside a pod"
 	}
-	c.reportNode(pod.ReasonUnreachableNameservers, fmt.Sprintf("%s %s: pods that use it can't resolve names. Set resolvConf to a file with servers that pods can reach; systemd-resolved keeps one in /run/systemd/resolve/resolv.conf",
-		c.cfg.ResolvConf, what))
+	c.reportNode(pod.ReasonUnreachableNameservers,
+		fmt.Sprintf("%s %s: pods that use it can't resolve names. Set resolvConf to a file with servers that pods can reach; systemd-resolved keeps one in /run/systemd/resolve/resolv.conf",
+			c.cfg.ResolvConf, what))
 }
 
 func reachable(server string) bool {

@@ -28,7 +28,8 @@ func read(path string) (resolver, error) {
 	// Not to wait for a writer, if somebody put a pipe there.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return resolver{}, fmt.Errorf("the node's resolver configuration %s doesn't exist: make it, or set resolvConf to the file that the node has", path)
+		return resolver{}, fmt.Errorf(
+			"the node's resolver configuration %s doesn't exist: make it, or set resolvConf to the file that the node has", path)
 	}
 	if err != nil {
 		return resolver{}, fmt.Errorf("the node's resolver configuration (resolvConf): %w", err)
@@ -44,7 +45,8 @@ func read(path string) (resolver, error) {
 		return resolver{}, fmt.Errorf("the node's resolver configuration (resolvConf): %w", err)
 	}
 	if len(text) > maxFile {
-		return resolver{}, fmt.Errorf("the node's resolver configuration %s is longer than %d bytes, so it can't be meant: set resolvConf to another file", path, maxFile)
+		return resolver{}, fmt.Errorf(
+			"the node's resolver configuration %s is longer than %d bytes, so it can't be meant: set resolvConf to another file", path, maxFile)
 	}
 	return parse(string(text)), nil
 }

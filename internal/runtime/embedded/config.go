@@ -54,8 +54,8 @@ type Config struct {
 	// SystemdCgroup has runc ask systemd for containers' cgroups, which has to be so if
 	// pods' cgroup parents are slices (KubeletConfiguration cgroupDriver: systemd).
 	SystemdCgroup bool
-	// OnStart, if set, is called with the number of a containerd that was started or found. An error of it keeps the runtime from
-	// being used: that containerd is stopped, and fails Start, or is started again by Run.
+	// OnStart, if set, is called with the number of a containerd that was started or found. An error of it keeps the
+	// runtime from being used: that containerd is stopped, and fails Start, or is started again by Run.
 	OnStart func(pid int) error
 	// Collector is where spans go of calls that the agent traces, by OTLP over gRPC: HOST:PORT, or empty for nowhere.
 	Collector string
@@ -87,7 +87,8 @@ func ConfigOf(cfg *config.Config) Config {
 // collector is an endpoint of a collector as containerd can have it: nowhere but at a host and port.
 func collector(endpoint string) string {
 	at := strings.TrimPrefix(endpoint, "dns:///")
-	if _, port, err := net.SplitHostPort(at); err != nil || strings.ContainsFunc(port, func(r rune) bool { return r < '0' || r > '9' }) {
+	if _, port, err := net.SplitHostPort(at); err != nil ||
+		strings.ContainsFunc(port, func(r rune) bool { return r < '0' || r > '9' }) {
 		return ""
 	}
 	return at
@@ -150,7 +151,8 @@ func (c Config) Network() (cni.Network, error) {
 	if err != nil {
 		return cni.Network{}, err
 	}
-	n := cni.Network{Bridge: c.Bridge, Prefixes: prefixes, Owner: l.Hash(), AddressDir: l.CNIState(), ResultsDir: cni.ResultsDir}
+	n := cni.Network{Bridge: c.Bridge, Prefixes: prefixes, Owner: l.Hash(), AddressDir: l.CNIState(),
+		ResultsDir: cni.ResultsDir}
 	return n, n.Validate()
 }
 
@@ -162,7 +164,8 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("pause image %q: isn't an image reference", c.PauseImage))
 	}
 	if !slices.Contains(logLevels, c.LogLevel) {
-		errs = append(errs, fmt.Errorf("containerd's log level %q: has to be one of %s", c.LogLevel, strings.Join(logLevels, ", ")))
+		errs = append(errs, fmt.Errorf("containerd's log level %q: has to be one of %s", c.LogLevel,
+			strings.Join(logLevels, ", ")))
 	}
 	return errors.Join(errs...)
 }

@@ -127,12 +127,16 @@ func render(c Config, l rootdir.Runtime, p Programs, h host) []byte {
 		cniDirs += quote(dir) + ", "
 	}
 	values := map[string]string{
-		"store": quote(l.Store()), "state": quote(l.State()), "socket": quote(l.Socket()), "ttrpcSocket": quote(l.TTRPCSocket()),
-		"shimSockets": quote(l.ShimSockets()), "certs": quote(l.Certs()), "cniConf": quote(l.CNIConf()), "runcRoot": quote(l.RuncRoot()),
+		"store": quote(l.Store()), "state": quote(l.State()), "socket": quote(l.Socket()),
+		"ttrpcSocket": quote(l.TTRPCSocket()),
+		"shimSockets": quote(l.ShimSockets()), "certs": quote(l.Certs()), "cniConf": quote(l.CNIConf()),
+		"runcRoot":   quote(l.RuncRoot()),
 		"runcBinary": quote(p.Runc), "cniDirs": "[" + cniDirs + "]",
 		"platform": quote(h.Platform), "snapshotter": quote(h.Snapshotter), "oomScore": strconv.Itoa(oomScore),
-		"restrictOOMScore": strconv.FormatBool(!h.MayLowerOOMScore), "ignoreHugePages": strconv.FormatBool(!h.HugePages),
-		"logLevel": quote(c.LogLevel), "pauseImage": quote(c.PauseImage), "systemdCgroup": strconv.FormatBool(c.SystemdCgroup), "tracing": tracing,
+		"restrictOOMScore": strconv.FormatBool(!h.MayLowerOOMScore),
+		"ignoreHugePages":  strconv.FormatBool(!h.HugePages),
+		"logLevel":         quote(c.LogLevel), "pauseImage": quote(c.PauseImage),
+		"systemdCgroup": strconv.FormatBool(c.SystemdCgroup), "tracing": tracing,
 	}
 	return []byte(os.Expand(containerdConf, func(name string) string { return values[name] }))
 }

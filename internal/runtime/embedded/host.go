@@ -17,7 +17,8 @@ import (
 // lookAtHost finds out what containerd's configuration depends on. dir is on the
 // disk where snapshots will be; before is the configuration that was written last, if any.
 func lookAtHost(dir string, before []byte) (host, error) {
-	h := host{Snapshotter: "overlayfs", Platform: "linux/" + runtime.GOARCH, HugePages: boundsHugePages("/sys/fs/cgroup")}
+	h := host{Snapshotter: "overlayfs", Platform: "linux/" + runtime.GOARCH,
+		HugePages: boundsHugePages("/sys/fs/cgroup")}
 	may, err := HasCapability(unix.CAP_SYS_RESOURCE)
 	if err != nil {
 		return host{}, err

@@ -63,7 +63,8 @@ func removeStaleTries(dir string) {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if match, _ := filepath.Match(tryDirs+"*", e.Name()); match && err == nil && e.IsDir() && time.Since(info.ModTime()) > staleAfter {
+		if match, _ := filepath.Match(tryDirs+"*", e.Name()); match && err == nil && e.IsDir() &&
+			time.Since(info.ModTime()) > staleAfter {
 			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
 		}
 	}

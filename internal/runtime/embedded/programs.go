@@ -50,7 +50,8 @@ func FindPrograms(binDirs []string) (Programs, error) {
 	path = append(path, "/usr/sbin", "/sbin")
 	p := Programs{Path: strings.Join(path, string(os.PathListSeparator)), PauseArchive: findArchive(dirs)}
 	missing := map[string]string{} // where it was looked for
-	for name, to := range map[string]*string{"containerd": &p.Containerd, "containerd-shim-runc-v2": &p.Shim, "runc": &p.Runc} {
+	for name, to := range map[string]*string{"containerd": &p.Containerd, "containerd-shim-runc-v2": &p.Shim,
+		"runc": &p.Runc} {
 		if *to = find(name, path); *to == "" {
 			missing[name] = searched(dirs, "PATH")
 		}

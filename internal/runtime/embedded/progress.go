@@ -20,7 +20,8 @@ import (
 const (
 	// namespace is where containerd's CRI keeps its images and containers.
 	namespace = "k8s.io"
-	// source, followed by a registry's host without its port, labels what was fetched with the repositories it came from.
+	// source, followed by a registry's host without its port, labels what was fetched with the repositories it came
+	// from.
 	source = "containerd.io/distribution.source."
 	// layers, followed by a number, labels a manifest with its layers.
 	layers = "containerd.io/gc.ref.content.l."

@@ -26,7 +26,9 @@ func dial(socket string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///containerd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// It is on this machine: trying often costs nothing.
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: askAgain, Multiplier: 1.6, MaxDelay: time.Second}, MinConnectTimeout: 20 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: askAgain, Multiplier: 1.6, MaxDelay: time.Second},
+			MinConnectTimeout: 20 * time.Second}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		}))

@@ -15,8 +15,8 @@ import (
 )
 
 // loopbackHosts is what containerd is told of a registry on loopback that nothing else is said of: containerd would
-// take any certificate there. A registry without TLS is still asked by plain HTTP: containerd tries both where the scheme
-// is http and something is said of TLS.
+// take any certificate there. A registry without TLS is still asked by plain HTTP: containerd tries both where the
+// scheme is http and something is said of TLS.
 const loopbackHosts = `# Written by deckhand, for containerd accepts any certificate of a registry on loopback otherwise.
 # It isn't written again over changes: ca = "/path/of/ca.pem" names an authority, skip_verify = true accepts all.
 server = "%s://%s"
@@ -24,7 +24,8 @@ skip_verify = false
 `
 
 // VerifyRegistry has containerd verify the certificate of the image's registry on loopback, as it does those of all
-// others, unless a hosts.toml (or another file for that registry, or for all) says otherwise. It is called before a pull.
+// others, unless a hosts.toml (or another file for that registry, or for all) says otherwise. It is called before a
+// pull.
 func (c Config) VerifyRegistry(image string) error {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -81,9 +81,9 @@ func (r *Runtime) Endpoint() string { return endpoint(r.layout) }
 func (r *Runtime) StateDir() string { return r.layout.State() }
 
 // Start makes containerd run and answer, and imports the archives that are
-// there, that of the pause image beside the programs among them. A containerd that runs for this root directory is adopted; it is restarted,
-// under its pods, when its program or configuration is another than it ought to
-// be. Only one agent per root directory may call it; the agent's lock sees to that.
+// there, that of the pause image beside the programs among them. A containerd that runs for this root directory is
+// adopted; it is restarted, under its pods, when its program or configuration is another than it ought to be. Only one
+// agent per root directory may call it; the agent's lock sees to that.
 func (r *Runtime) Start(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
@@ -235,7 +235,9 @@ func (r *Runtime) prepare(ctx context.Context) error {
 	if _, err := r.network.EnsureBridge(nil); err != nil {
 		return err
 	}
-	keeper := cni.NewKeeper(cni.KeeperConfig{Network: r.network, Backend: backend, Portmap: r.portmap, Restored: r.config.OnRestore, Log: r.log})
+	keeper := cni.NewKeeper(
+		cni.KeeperConfig{Network: r.network, Backend: backend, Portmap: r.portmap, Restored: r.config.OnRestore,
+			Log: r.log})
 	r.mu.Lock()
 	r.keeper = keeper
 	r.mu.Unlock()
@@ -251,7 +253,8 @@ func (r *Runtime) portmap() (string, error) {
 	return "", err
 }
 
-// inUse reports whether something runs by the state directory: its containerd, or containers whose roots are mounted there.
+// inUse reports whether something runs by the state directory: its containerd, or containers whose roots are mounted
+// there.
 func inUse(ctx context.Context, l rootdir.Runtime) (bool, error) {
 	if found, err := ours(ctx, l); err != nil || found {
 		return found, err
@@ -270,8 +273,8 @@ func inUse(ctx context.Context, l rootdir.Runtime) (bool, error) {
 	return slices.ContainsFunc(mounted, func(m mounts.Entry) bool { return m.Point != state }), err
 }
 
-// CheckOurs refuses a root directory whose containerd answers and isn't among the processes that are seen from here: nobody here could stop it,
-// and it goes on using what is there.
+// CheckOurs refuses a root directory whose containerd answers and isn't among the processes that are seen from here:
+// nobody here could stop it, and it goes on using what is there.
 func CheckOurs(ctx context.Context, l rootdir.Runtime) error {
 	_, err := ours(ctx, l)
 	return err
@@ -294,9 +297,11 @@ func ours(ctx context.Context, l rootdir.Runtime) (bool, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return false, fmt.Errorf("a containerd answers at %s, and none of the processes here is it: it runs in a container or another PID namespace, or %s had another name when it was started; nothing was changed: do this where it runs and by that name, or end it there",
+			return false, fmt.Errorf(
+				"a containerd answers at %s, and none of the processes here is it: it runs in a container or another PID namespace, or %s had another name when it was started; nothing was changed: do this where it runs and by that name, or end it there",
 				l.Socket(), l.Root)
-		case <-time.After(20 * time.Millisecond): // one that is ending is no process any more before its socket is closed
+		// one that is ending is no process any more before its socket is closed
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
@@ -373,18 +378,19 @@ func (r *Runtime) spawn(programs Programs) (*child.Process, error) {
 	return child.Spawn(programs.Containerd, r.layout.Config(), programs.Path, log, append(r.traces(), garbage)...)
 }
 
-// garbage has containerd collect more often than Go programs do. It keeps up to 16 MiB of each stream of a command that prints without
-// end, in a buffer that doubles until then, and throws it away: with four such probes at once it took 210 MiB, and takes 150. At
-// rest it costs nothing.
+// garbage has containerd collect more often than Go programs do. It keeps up to 16 MiB of each stream of a command that
+// prints without end, in a buffer that doubles until then, and throws it away: with four such probes at once it took
+// 210 MiB, and takes 150. At rest it costs nothing.
 const garbage = "GOGC=30"
 
-// traces are the variables by which containerd is told where its spans go; its configuration can't say it. It begins no trace itself, and
-// tries for a minute before it logs that the collector is away: it would fill its log with that.
+// traces are the variables by which containerd is told where its spans go; its configuration can't say it. It begins no
+// trace itself, and tries for a minute before it logs that the collector is away: it would fill its log with that.
 func (r *Runtime) traces() []string {
 	if r.config.Collector == "" {
 		return nil
 	}
-	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + r.config.Collector, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_TRACES_SAMPLER=parentbased_always_off",
+	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + r.config.Collector, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
+		"OTEL_TRACES_SAMPLER=parentbased_always_off",
 		"OTEL_EXPORTER_OTLP_TIMEOUT=60000", "OTEL_BSP_EXPORT_TIMEOUT=60000"}
 }
 
@@ -427,8 +433,8 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 	return nil, err
 }
 
-// awaitAdopted returns nil when containerd has answered or is still starting. The error says that it is hung or has ended;
-// it is ctx's if that ended first.
+// awaitAdopted returns nil when containerd has answered or is still starting. The error says that it is hung or has
+// ended; it is ctx's if that ended first.
 func (r *Runtime) awaitAdopted(ctx context.Context, p *child.Process) error {
 	if age := p.Age(); age < startFor && !listens(ctx, r.layout.Socket()) {
 		r.log.V(2).Info("The running containerd is still starting", "pid", p.PID(), "duration", age)
@@ -456,8 +462,8 @@ var errEnded = errors.New("it ended")
 // stopWithin is how long a containerd that is to be started again may take to stop before it is killed.
 const stopWithin = 20 * time.Second
 
-// fewFiles says that a containerd may have fewer files open than one that is started now, as its agent had a lower limit
-// than this one: it would fail pods with "too many open files".
+// fewFiles says that a containerd may have fewer files open than one that is started now, as its agent had a lower
+// limit than this one: it would fail pods with "too many open files".
 func fewFiles(p *child.Process) (string, error) {
 	its, err := p.MayOpen()
 	if err != nil {
@@ -488,7 +494,8 @@ func (r *Runtime) awaitReady(ctx context.Context, p *child.Process, fresh bool) 
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return fmt.Errorf("containerd (pid %d) isn't ready: %w; the last line of its log %s: %s", p.PID(), err, r.layout.Log(), child.LastLine(r.layout.Log()))
+		return fmt.Errorf("containerd (pid %d) isn't ready: %w; the last line of its log %s: %s", p.PID(), err,
+			r.layout.Log(), child.LastLine(r.layout.Log()))
 	}
 	r.mu.Lock()
 	r.ready = time.Now()

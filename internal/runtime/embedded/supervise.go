@@ -51,7 +51,8 @@ func (r *Runtime) supervise(ctx context.Context) error {
 			r.mu.Lock()
 			r.process = nil
 			r.mu.Unlock()
-			r.log.Error(nil, "Containerd ended; pods go on running", "pid", p.PID(), "status", how, "lastLogLine", child.LastLine(r.layout.Log()))
+			r.log.Error(nil, "Containerd ended; pods go on running", "pid", p.PID(), "status", how,
+				"lastLogLine", child.LastLine(r.layout.Log()))
 		}
 		if !sleep(ctx, back.take(healthy)) {
 			return nil

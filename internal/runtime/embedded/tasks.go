@@ -32,10 +32,12 @@ func ClearTask(ctx context.Context, conn grpc.ClientConnInterface, container str
 		return fmt.Errorf("kill what is left of container %s: %w", container, err)
 	}
 	// Returns when its first process has ended, at once if it has already.
-	if _, err := client.Wait(ctx, &api.WaitRequest{ContainerID: container}); err != nil && status.Code(err) != codes.NotFound {
+	if _, err := client.Wait(ctx, &api.WaitRequest{ContainerID: container}); err != nil &&
+		status.Code(err) != codes.NotFound {
 		return fmt.Errorf("wait for the end of what is left of container %s: %w", container, err)
 	}
-	if _, err := client.Delete(ctx, &api.DeleteTaskRequest{ContainerID: container}); err != nil && status.Code(err) != codes.NotFound {
+	if _, err := client.Delete(ctx, &api.DeleteTaskRequest{ContainerID: container}); err != nil &&
+		status.Code(err) != codes.NotFound {
 		return fmt.Errorf("remove what is left of container %s: %w", container, err)
 	}
 	return nil

@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// noticed is how long containerd's CRI may take to notice that a name is gone, glance how often it is asked meanwhile.
+	// noticed is how long containerd's CRI may take to notice that a name is gone, glance how often it is asked
+	// meanwhile.
 	noticed = 5 * time.Second
 	glance  = 20 * time.Millisecond
 )
 
-// Untag removes names of images, in full as the CRI has them. The images stay if they have others. It returns when the CRI
-// doesn't list the names any more.
+// Untag removes names of images, in full as the CRI has them. The images stay if they have others. It returns when the
+// CRI doesn't list the names any more.
 func Untag(ctx context.Context, conn grpc.ClientConnInterface, names []string) error {
 	ctx, cancel := withinNotice(ctx)
 	defer cancel()

@@ -15,8 +15,9 @@ import (
 )
 
 // A containerd that doesn't answer is killed and started again; shims and containers run on. As a restart costs the
-// calls that are under way, one that is only slow must not be killed. So it is asked something that needs no disk, no lock
-// and no shim, which it answers in a millisecond of CPU time at any load. Whatever it answers, an error included, it lives.
+// calls that are under way, one that is only slow must not be killed. So it is asked something that needs no disk, no
+// lock and no shim, which it answers in a millisecond of CPU time at any load. Whatever it answers, an error included,
+// it lives.
 const (
 	// askEvery is the time from an answer to the next question.
 	askEvery = 15 * time.Second
@@ -88,7 +89,8 @@ func (r *Runtime) killHung(ctx context.Context, p *child.Process, limits patienc
 			continue
 		}
 		if ctx.Err() == nil {
-			r.log.Error(silent, "Killing containerd; pods go on running", "pid", p.PID(), "lastLogLine", child.LastLine(r.layout.Log()))
+			r.log.Error(silent, "Killing containerd; pods go on running", "pid", p.PID(),
+				"lastLogLine", child.LastLine(r.layout.Log()))
 			if err := p.Kill(); err != nil {
 				r.log.Error(err, "Can't kill containerd", "pid", p.PID())
 			}
@@ -140,7 +142,8 @@ func listen(ctx context.Context, answered <-chan struct{}, activity func() child
 func askHealth(ctx context.Context, socket string) {
 	for {
 		if conn, err := dial(socket); err == nil {
-			_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true))
+			_, err = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{},
+				grpc.WaitForReady(true))
 			_ = conn.Close() // nothing is lost
 			if status.Code(err) != codes.Unavailable && ctx.Err() == nil {
 				return

@@ -68,7 +68,8 @@ type Info struct {
 // New returns a state that knows nothing until Run. poll is how often a runtime is asked for its conditions, which
 // it tells nobody unasked, and whether it answers at all; 0 if nobody wants to know.
 func New(rt Runtime, poll time.Duration, log logr.Logger) *State {
-	return &State{runtime: rt, poll: poll, log: log, listed: wake.NewSlot(), info: Info{Name: defaultName, Message: "not connected yet"}}
+	return &State{runtime: rt, poll: poll, log: log, listed: wake.NewSlot(),
+		info: Info{Name: defaultName, Message: "not connected yet"}}
 }
 
 // Run asks the runtime for its name and version each time it is new or back, and for its conditions, until ctx ends.
@@ -103,8 +104,8 @@ func (s *State) wait() time.Duration {
 	return s.poll
 }
 
-// ask asks the runtime what of it isn't known, and for its conditions. Where that doesn't change what pods get, the next
-// list says so if it doesn't answer.
+// ask asks the runtime what of it isn't known, and for its conditions. Where that doesn't change what pods get, the
+// next list says so if it doesn't answer.
 func (s *State) ask(ctx context.Context) {
 	s.mu.Lock()
 	info := s.info
@@ -159,20 +160,24 @@ func (s *State) take(info Info, st *runtimeapi.StatusResponse, err error) {
 	}
 }
 
-// unreadyConditions says which of a runtime's conditions keep it from running pods, in the words that people know from the kubelet.
+// unreadyConditions says which of a runtime's conditions keep it from running pods, in the words that people know from
+// the kubelet.
 func unreadyConditions(st *runtimeapi.StatusResponse) []string {
 	var list []string
-	for _, kind := range []struct{ condition, what string }{{runtimeapi.RuntimeReady, "container runtime"}, {runtimeapi.NetworkReady, "container runtime network"}} {
+	for _, kind := range []struct{ condition, what string }{{runtimeapi.RuntimeReady, "container runtime"}, {
+		runtimeapi.NetworkReady, "container runtime network"}} {
 		for _, c := range st.GetStatus().GetConditions() {
 			if c.Type == kind.condition && !c.Status {
-				list = append(list, fmt.Sprintf("%s not ready: %s=false reason:%s message:%s", kind.what, c.Type, c.Reason, c.Message))
+				list = append(list, fmt.Sprintf("%s not ready: %s=false reason:%s message:%s", kind.what, c.Type,
+					c.Reason, c.Message))
 			}
 		}
 	}
 	return list
 }
 
-// Subscribe returns a channel that receives after what NotReady or Features return has changed. stop ends the subscription.
+// Subscribe returns a channel that receives after what NotReady or Features return has changed. stop ends the
+// subscription.
 func (s *State) Subscribe() (woken <-chan struct{}, stop func()) { return s.changed.Subscribe() }
 
 // NotReady says what keeps the runtime from running pods; nothing if it is ready.
@@ -246,8 +251,8 @@ func (s *State) Check(ctx context.Context) error {
 	return nil
 }
 
-// CgroupDriver is the runtime's (KEP-4033) as the configuration names it (cgroupDriver), and false if it doesn't report one, or ctx ended. It waits
-// for a runtime that isn't there.
+// CgroupDriver is the runtime's (KEP-4033) as the configuration names it (cgroupDriver), and false if it doesn't report
+// one, or ctx ended. It waits for a runtime that isn't there.
 func (s *State) CgroupDriver(ctx context.Context) (string, bool) {
 	said := ""
 	for {

@@ -9,7 +9,8 @@ import (
 
 // StatusOf is the status of a pod's container, of whatever kind; nil if it has none of that name.
 func StatusOf(p *v1.Pod, container string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses,
+		p.Status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == container {
 				return &list[i]
@@ -19,8 +20,9 @@ func StatusOf(p *v1.Pod, container string) *v1.ContainerStatus {
 	return nil
 }
 
-// Choose says which instance's log is meant where the container's, or that of its previous instance, is asked for, as kubectl
-// has it. attempts are the instances that have a log. The error says that there is none, in the words that kubectl's users know.
+// Choose says which instance's log is meant where the container's, or that of its previous instance, is asked for, as
+// kubectl has it. attempts are the instances that have a log. The error says that there is none, in the words that
+// kubectl's users know.
 func Choose(pod string, status *v1.ContainerStatus, previous bool, attempts []int) (int, error) {
 	newest := int(status.RestartCount)
 	last, waiting := status.LastTerminationState.Terminated, status.State.Waiting

@@ -45,7 +45,8 @@ type output struct {
 	opts lineOptions
 	left int64
 	buf  []byte
-	// While one full buffer is written, the other one is filled: writing is told what became of it, and is nil when nothing is written.
+	// While one full buffer is written, the other one is filled: writing is told what became of it, and is nil when
+	// nothing is written.
 	other   []byte
 	writing chan error
 	// err is why nothing can be written any more.

@@ -141,7 +141,8 @@ func listParts(directory *layout.ContainerDir, attempt int) ([]layout.Name, erro
 
 // openEach opens those of the files that come after that stamp, and reports whether some
 // were gone.
-func (r *Reader) openEach(directory *layout.ContainerDir, files []layout.Name, after string) (parts []*part, gone bool, err error) {
+func (r *Reader) openEach(directory *layout.ContainerDir, files []layout.Name,
+	after string) (parts []*part, gone bool, err error) {
 	for _, name := range files {
 		if name.Stamp != "" && name.Stamp <= after {
 			continue

@@ -65,7 +65,8 @@ func (r *MessageReader) Message(who translate.Identity, c *pod.Container) string
 		return text(b, fileBytes)
 	}
 	// One that never ran has written no log: the runtime says why.
-	if c.TerminationMessagePolicy != v1.TerminationMessageFallbackToLogsOnError || c.ExitCode == 0 || c.StartedAt.IsZero() {
+	if c.TerminationMessagePolicy != v1.TerminationMessageFallbackToLogsOnError || c.ExitCode == 0 ||
+		c.StartedAt.IsZero() {
 		return ""
 	}
 	l := Log{Namespace: who.Namespace, Pod: who.Name, UID: who.UID, Container: c.Name}
@@ -80,7 +81,8 @@ func (r *MessageReader) complain(err error, what string, who translate.Identity,
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	r.log.Info("Can't read why a container ended", "source", what, "pod", klog.KRef(who.Namespace, who.Name), "containerName", c.Name, "containerID", c.ID, "err", err.Error())
+	r.log.Info("Can't read why a container ended", "source", what, "pod", klog.KRef(who.Namespace, who.Name),
+		"containerName", c.Name, "containerID", c.ID, "err", err.Error())
 }
 
 // file returns the end of the message's file.

@@ -130,7 +130,9 @@ func (c *cache) Know(id string) Knowledge {
 // Merge takes in a reading.
 func (c *cache) Merge(rd reading) {
 	// New names are to appear in the order of their creation, whatever order the runtime lists them in.
-	slices.SortStableFunc(rd.Containers, func(a, b containerReading) int { return a.Container.CreatedAt.Compare(b.Container.CreatedAt) })
+	slices.SortStableFunc(rd.Containers, func(a, b containerReading) int {
+		return a.Container.CreatedAt.Compare(b.Container.CreatedAt)
+	})
 	now := time.Now()
 	var changed uidSet
 	c.mu.Lock()

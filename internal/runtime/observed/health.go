@@ -104,7 +104,8 @@ func (s *Store) Healthy(now time.Time) error {
 		seen = st.brokeAt
 	}
 	if ago := now.Sub(seen); ago > threshold {
-		return fmt.Errorf("pod lifecycle events: the runtime was last seen active %s ago; the threshold is %s", ago.Round(time.Second), threshold)
+		return fmt.Errorf("pod lifecycle events: the runtime was last seen active %s ago; the threshold is %s",
+			ago.Round(time.Second), threshold)
 	}
 	return nil
 }

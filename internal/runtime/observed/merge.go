@@ -53,7 +53,8 @@ func completeContainer(next pod.Container, old *pod.Container, detailed bool) po
 	next.SandboxID = cmp.Or(next.SandboxID, old.SandboxID)
 	next.CreatedAt = known(next.CreatedAt, old.CreatedAt)
 	next.StartedAt = known(next.StartedAt, old.StartedAt)
-	next.CreatedWith, next.RuntimeReported = keep(next.CreatedWith, old.CreatedWith), keep(next.RuntimeReported, old.RuntimeReported)
+	next.CreatedWith, next.RuntimeReported = keep(next.CreatedWith, old.CreatedWith),
+		keep(next.RuntimeReported, old.RuntimeReported)
 	if detailed {
 		return next
 	}

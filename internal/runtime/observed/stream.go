@@ -89,7 +89,8 @@ func (s *Store) handle(e *runtimeapi.ContainerEventResponse) {
 
 // reading turns the statuses in an event into a reading. incomplete lists pods of
 // which the event is missing something; foreign says that it is about no pod.
-func (s *Store) reading(e *runtimeapi.ContainerEventResponse, at time.Time) (rd reading, incomplete []types.UID, foreign bool) {
+func (s *Store) reading(e *runtimeapi.ContainerEventResponse,
+	at time.Time) (rd reading, incomplete []types.UID, foreign bool) {
 	rd.AsOf = at
 	// A runtime may keep events while nobody listens, and report what was long ago.
 	// What such an event shows and the list since didn't is looked up.

@@ -14,7 +14,8 @@ import (
 // else that of its deprecated annotation, or else the pod's. nil leaves it to the
 // runtime: its default profile, if the host has AppArmor at all. loaded reports
 // whether the host has a profile of a name; nil leaves that to the runtime.
-func appArmorProfile(p *v1.Pod, c *v1.Container, loaded func(profile string) (bool, error)) (*runtimeapi.SecurityProfile, error) {
+func appArmorProfile(p *v1.Pod, c *v1.Container,
+	loaded func(profile string) (bool, error)) (*runtimeapi.SecurityProfile, error) {
 	profile, err := pod.AppArmorProfile(p, c)
 	if profile == nil || err != nil {
 		return nil, err
@@ -26,7 +27,8 @@ func appArmorProfile(p *v1.Pod, c *v1.Container, loaded func(profile string) (bo
 		return unconfined(), nil
 	case v1.AppArmorProfileTypeLocalhost:
 	default:
-		return nil, fmt.Errorf("appArmorProfile has the unknown type %q: use RuntimeDefault, Unconfined or Localhost", profile.Type)
+		return nil, fmt.Errorf("appArmorProfile has the unknown type %q: use RuntimeDefault, Unconfined or Localhost",
+			profile.Type)
 	}
 	if profile.LocalhostProfile == nil || *profile.LocalhostProfile == "" {
 		return nil, errors.New("appArmorProfile of type Localhost needs localhostProfile, the name of a profile that is loaded on the node")
@@ -36,7 +38,8 @@ func appArmorProfile(p *v1.Pod, c *v1.Container, loaded func(profile string) (bo
 		if ok, err := loaded(name); err != nil {
 			return nil, fmt.Errorf("cannot enforce AppArmor: %w", err)
 		} else if !ok {
-			return nil, fmt.Errorf("cannot enforce AppArmor: profile %q is not loaded: load it with apparmor_parser", name)
+			return nil, fmt.Errorf("cannot enforce AppArmor: profile %q is not loaded: load it with apparmor_parser",
+				name)
 		}
 	}
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: name}, nil

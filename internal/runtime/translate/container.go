@@ -76,8 +76,9 @@ func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfi
 	labels := podLabels(in.Pod)
 	labels[kubelettypes.KubernetesContainerNameLabel] = c.Name
 	return &runtimeapi.ContainerConfig{
-		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Attempt)},
-		Image:       &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image, RuntimeHandler: in.RuntimeHandler},
+		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Attempt)},
+		Image: &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image,
+			RuntimeHandler: in.RuntimeHandler},
 		Command:     command,
 		Args:        args,
 		WorkingDir:  c.WorkingDir,

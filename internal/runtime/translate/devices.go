@@ -85,7 +85,8 @@ func BlockDevices(c *v1.Container, volumes map[string]pod.BlockVolume) ([]*runti
 		if volume.ReadOnly {
 			permissions = readOnlyDevice
 		}
-		devices = append(devices, &runtimeapi.Device{ContainerPath: d.DevicePath, HostPath: volume.HostPath, Permissions: permissions})
+		devices = append(devices,
+			&runtimeapi.Device{ContainerPath: d.DevicePath, HostPath: volume.HostPath, Permissions: permissions})
 	}
 	return devices, nil
 }

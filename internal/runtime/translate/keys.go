@@ -33,7 +33,8 @@ const (
 const (
 	// AnnotationBackoff is how long a restart waits after this instance ended, as a Go duration.
 	AnnotationBackoff = "deckhand.io/restart-backoff"
-	// AnnotationBoot is the boot of the host in which this instance was made: after another boot, AnnotationBackoff doesn't count.
+	// AnnotationBoot is the boot of the host in which this instance was made: after another boot, AnnotationBackoff
+	// doesn't count.
 	AnnotationBoot = "deckhand.io/boot"
 	// AnnotationImage is the image as the pod asked for it: runtimes report a resolved one instead.
 	AnnotationImage = "deckhand.io/image"

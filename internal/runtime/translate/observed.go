@@ -76,7 +76,8 @@ func ContainerStatus(st *runtimeapi.ContainerStatus, sandboxID, boot string) (id
 // ContainerUpdate is ContainerStatus for a container that may be known already:
 // what doesn't change is taken over from known, or shared with it, instead of being
 // read again. known may be nil or another container.
-func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string, known *pod.Container) (id Identity, out pod.Container, ok bool) {
+func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
+	known *pod.Container) (id Identity, out pod.Container, ok bool) {
 	id, out, ok = labelled(st.GetId(), st.GetLabels(), st.GetAnnotations(), st.GetMetadata(), st.GetImage(), boot)
 	if !ok {
 		return id, out, false
@@ -109,7 +110,8 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string, kno
 
 // labelled reads what labels, annotations and metadata say. Annotations that
 // can't be read count as not written.
-func labelled(cid string, labels, annotations map[string]string, meta *runtimeapi.ContainerMetadata, image *runtimeapi.ImageSpec, boot string) (Identity, pod.Container, bool) {
+func labelled(cid string, labels, annotations map[string]string, meta *runtimeapi.ContainerMetadata,
+	image *runtimeapi.ImageSpec, boot string) (Identity, pod.Container, bool) {
 	id, ok := identityFrom(labels)
 	name := labels[kubelettypes.KubernetesContainerNameLabel]
 	if !ok || name == "" || cid == "" {

@@ -47,7 +47,8 @@ const unlimited = -1
 // as a whole. It sets all that a resize may change: limits that r doesn't have are
 // taken away. What can't be resized is left out, which is to say as it is, the OOM
 // score and huge pages among it (KEP-1287). The container keeps the CPUs and memory nodes that it was assigned.
-func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequirements, a Assignment) *runtimeapi.LinuxContainerResources {
+func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequirements,
+	a Assignment) *runtimeapi.LinuxContainerResources {
 	u := quantities(s, r, allocated.ContainerLimits(p, r.Limits))
 	a.apply(u)
 	if u.CpuPeriod != 0 && u.CpuQuota == 0 {

@@ -6,8 +6,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SandboxResources are what the sandbox itself takes, nil for nothing, and what the pod beside it, for pods whose resources have changed
-// (UpdatePodSandboxResources). p has what was allocated to it.
+// SandboxResources are what the sandbox itself takes, nil for nothing, and what the pod beside it, for pods whose
+// resources have changed (UpdatePodSandboxResources). p has what was allocated to it.
 func SandboxResources(s *Settings, p *v1.Pod) (itself, pod *runtimeapi.LinuxContainerResources) {
 	if o := p.Spec.Overhead; len(o) > 0 {
 		itself = overhead(s, o)

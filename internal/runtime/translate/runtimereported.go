@@ -44,7 +44,9 @@ func containerUser(u *runtimeapi.LinuxContainerUser) *v1.ContainerUser {
 	if u == nil {
 		return nil
 	}
-	return &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: slices.Clone(u.GetSupplementalGroups())}}
+	return &v1.ContainerUser{
+		Linux: &v1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(),
+			SupplementalGroups: slices.Clone(u.GetSupplementalGroups())}}
 }
 
 func sameUser(u *runtimeapi.LinuxContainerUser, known *v1.ContainerUser) bool {

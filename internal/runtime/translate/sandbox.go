@@ -40,7 +40,8 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 		}
 	}
 	cfg := &runtimeapi.PodSandboxConfig{
-		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.Name, Uid: string(p.UID), Namespace: p.Namespace, Attempt: in.Attempt},
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: p.Name, Uid: string(p.UID), Namespace: p.Namespace,
+			Attempt: in.Attempt},
 		LogDirectory: LogDirectory(s.PodLogsDir, identityOf(p)),
 		DnsConfig:    in.DNS,
 		Labels:       labels,

@@ -33,7 +33,8 @@ func seccompProfile(p *v1.SeccompProfile, root string, byDefault bool) (*runtime
 			LocalhostRef: filepath.Join(root, *p.LocalhostProfile),
 		}, nil
 	}
-	return nil, fmt.Errorf("seccompProfile has the unknown type %q: use RuntimeDefault, Unconfined or Localhost", p.Type)
+	return nil, fmt.Errorf("seccompProfile has the unknown type %q: use RuntimeDefault, Unconfined or Localhost",
+		p.Type)
 }
 
 // unconfined is the profile that confines nothing.

@@ -184,7 +184,8 @@ func capabilityName(c v1.Capability) string {
 // setPaths hides parts of /proc and /sys. Empty lists hide nothing: that is for
 // pods with a user namespace only, since others could write to the host's kernel
 // (API comment of procMount, KEP-4265).
-func setPaths(s *Settings, out *runtimeapi.LinuxContainerSecurityContext, mount *v1.ProcMountType, ownUsers bool) error {
+func setPaths(s *Settings, out *runtimeapi.LinuxContainerSecurityContext, mount *v1.ProcMountType,
+	ownUsers bool) error {
 	if mount != nil && *mount == v1.UnmaskedProcMount {
 		if !ownUsers {
 			return errors.New("procMount Unmasked is only for pods with a user namespace of their own: set hostUsers to false")

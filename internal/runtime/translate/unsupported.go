@@ -76,9 +76,13 @@ func (l *list) container(at string, c *v1.Container) {
 func (l *list) capabilities(at string, names []v1.Capability) {
 	for _, name := range names {
 		wanted := capabilityName(name)
-		known := wanted == "ALL" || slices.ContainsFunc(capability.ListKnown(), func(c capability.Cap) bool { return strings.EqualFold(c.String(), wanted) })
+		known := wanted == "ALL" ||
+			slices.ContainsFunc(capability.ListKnown(), func(c capability.Cap) bool {
+				return strings.EqualFold(c.String(), wanted)
+			})
 		if !known {
-			l.fields = append(l.fields, fmt.Sprintf("%s[%s]: there is no such capability, see capabilities(7)", at, name))
+			l.fields = append(l.fields,
+				fmt.Sprintf("%s[%s]: there is no such capability, see capabilities(7)", at, name))
 		}
 	}
 }

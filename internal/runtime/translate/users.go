@@ -114,7 +114,8 @@ func userNamespace(p *v1.Pod, users *userns.Range) (*runtimeapi.UserNamespace, e
 	if users == nil {
 		return nil, fmt.Errorf("pod %s/%s: hostUsers is false: %w", p.Namespace, p.Name, userns.ErrNone)
 	}
-	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: idMappings(users), Gids: idMappings(users)}, nil
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: idMappings(users),
+		Gids: idMappings(users)}, nil
 }
 
 func idMappings(r *userns.Range) []*runtimeapi.IDMapping {

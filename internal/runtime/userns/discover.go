@@ -59,7 +59,8 @@ func (f Finder) Find(ctx context.Context) (Range, error) {
 		return Range{}, err
 	}
 	if users != groups {
-		return Range{}, fmt.Errorf("the subordinate user IDs of %q are %s, its group IDs %s: they have to be the same", Owner, users, groups)
+		return Range{}, fmt.Errorf("the subordinate user IDs of %q are %s, its group IDs %s: they have to be the same",
+			Owner, users, groups)
 	}
 	return users, f.suits(users)
 }
@@ -98,7 +99,8 @@ func subids(ctx context.Context, command string, args ...string) (Range, error) 
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return Range{}, fmt.Errorf("can't find out which IDs pods may have: %s: %w (%s): give the user %q subordinate IDs in /etc/subuid and /etc/subgid, or remove that user",
+		return Range{}, fmt.Errorf(
+			"can't find out which IDs pods may have: %s: %w (%s): give the user %q subordinate IDs in /etc/subuid and /etc/subgid, or remove that user",
 			what, err, strings.TrimSpace(said.String()), Owner)
 	}
 	text := strings.TrimSpace(string(out))

@@ -121,8 +121,9 @@ func (m *Manager) Restore(ctx context.Context) error {
 // check returns the pod's holding by its record; its field bad says why the record can't be used.
 func (m *Manager) check(uid types.UID, r Range, err error) *holding {
 	if err != nil {
-		return &holding{bad: fmt.Errorf("the record of the user IDs of pod %s is damaged: %w; its containers run on, but nothing new is started in it: remove the pod, "+
-			"or, when nothing of it runs, delete the file %s in its directory", uid, err, recordName)}
+		return &holding{bad: fmt.Errorf(
+			"the record of the user IDs of pod %s is damaged: %w; its containers run on, but nothing new is started in it: remove the pod, "+
+				"or, when nothing of it runs, delete the file %s in its directory", uid, err, recordName)}
 	}
 	h := &holding{r: r, recorded: true}
 	for other, o := range m.pods {
@@ -217,7 +218,8 @@ func (m *Manager) take(uid types.UID) (*holding, error) {
 	if unknown != nil {
 		mapped, err := m.conf.Mapped()
 		if err != nil {
-			return nil, fmt.Errorf("no pod is given user IDs, since it isn't known which ones are in use: %w; %w", err, unknown)
+			return nil, fmt.Errorf("no pod is given user IDs, since it isn't known which ones are in use: %w; %w", err,
+				unknown)
 		}
 		taken = append(taken, mapped...)
 	}

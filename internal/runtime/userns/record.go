@@ -69,7 +69,8 @@ func parse(text []byte) (Range, error) {
 	if err := json.Unmarshal(text, &c); err != nil {
 		return Range{}, err
 	}
-	if len(c.UIDMappings) != 1 || len(c.GIDMappings) != 1 || c.UIDMappings[0] != c.GIDMappings[0] || c.UIDMappings[0].ContainerID != 0 {
+	if len(c.UIDMappings) != 1 || len(c.GIDMappings) != 1 || c.UIDMappings[0] != c.GIDMappings[0] ||
+		c.UIDMappings[0].ContainerID != 0 {
 		return Range{}, errors.New("it doesn't hold one mapping from ID 0 on, alike for users and groups")
 	}
 	r := Range{HostID: c.UIDMappings[0].HostID, Length: c.UIDMappings[0].Length}

@@ -49,8 +49,8 @@ type Agent interface {
 	StartPods(names ...types.NamespacedName) error
 	// StopAll has all pods stopped, and the agent end when they are gone.
 	StopAll()
-	// AddContainer adds an ephemeral container to a pod, which has this UID if one is given. A *StatusError is 404 for a pod that no source has, 409 for one
-	// that can't be added to, and 422 for a container that can't be added.
+	// AddContainer adds an ephemeral container to a pod, which has this UID if one is given. A *StatusError is 404 for
+	// a pod that no source has, 409 for one that can't be added to, and 422 for a container that can't be added.
 	AddContainer(name types.NamespacedName, uid types.UID, c v1.EphemeralContainer) error
 }
 

@@ -199,7 +199,8 @@ func stream[T any](open func() (*http.Response, error)) iter.Seq2[T, error] {
 	}
 }
 
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
+func (c *Client) do(ctx context.Context, method, path string, query url.Values,
+	body io.Reader) (*http.Response, error) {
 	target := url.URL{Scheme: "http", Host: "deckhand", Path: path, RawQuery: query.Encode()}
 	request, err := http.NewRequestWithContext(ctx, method, target.String(), body)
 	if err != nil {
@@ -214,7 +215,8 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	}
 	defer response.Body.Close()
 	var answer errorBody
-	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(&answer); err != nil || answer.Message == "" {
+	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(&answer); err != nil ||
+		answer.Message == "" {
 		answer.Message = "the agent answered " + response.Status
 	}
 	return nil, &StatusError{Code: response.StatusCode, Err: errors.New(answer.Message)}
@@ -225,7 +227,8 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("no access to the agent's socket %s: only root and the agent's own user have it; try sudo", c.path)
+		return fmt.Errorf("no access to the agent's socket %s: only root and the agent's own user have it; try sudo",
+			c.path)
 	case errors.Is(err, fs.ErrNotExist):
 		return &NoAgentError{c.path, errors.New("no such socket")}
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -15,8 +15,10 @@ import (
 // maxContainer is how large the description of a container may be.
 const maxContainer = 1 << 20
 
-// AddContainer has an ephemeral container run beside those of a pod, which has this UID if one is given. It returns before that is started.
-func (c *Client) AddContainer(ctx context.Context, pod types.NamespacedName, uid types.UID, container v1.EphemeralContainer) error {
+// AddContainer has an ephemeral container run beside those of a pod, which has this UID if one is given. It returns
+// before that is started.
+func (c *Client) AddContainer(ctx context.Context, pod types.NamespacedName, uid types.UID,
+	container v1.EphemeralContainer) error {
 	text, err := json.Marshal(container)
 	if err != nil {
 		return err
@@ -44,6 +46,7 @@ func (s *Server) addContainer(w http.ResponseWriter, r *http.Request) error {
 	if err := s.agent.AddContainer(names[0], types.UID(r.URL.Query().Get("uid")), c); err != nil {
 		return err
 	}
-	s.log.Info("A user adds a container to a pod", "user", UserOf(r.Context()), "pod", klog.KRef(names[0].Namespace, names[0].Name), "containerName", c.Name, "image", c.Image)
+	s.log.Info("A user adds a container to a pod", "user", UserOf(r.Context()),
+		"pod", klog.KRef(names[0].Namespace, names[0].Name), "containerName", c.Name, "image", c.Image)
 	return answer(w, struct{}{})
 }

@@ -73,7 +73,8 @@ func Explain(s *Snapshot, i int, d Details, list []Event) Explanation {
 	}
 	for j := range list {
 		name, ok := list[j].PodName()
-		if ok && name == v.Pod.Name && list[j].Namespace == v.Pod.Namespace && (list[j].UID == "" || list[j].UID == v.Pod.UID) {
+		if ok && name == v.Pod.Name && list[j].Namespace == v.Pod.Namespace &&
+			(list[j].UID == "" || list[j].UID == v.Pod.UID) {
 			e.Events = append(e.Events, withoutOutput(list[j]))
 		}
 	}
@@ -103,7 +104,9 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(snapshot.Pods, func(v PodView) bool { return v.Pod.Namespace == namespace && v.Pod.Name == name })
+	i := slices.IndexFunc(snapshot.Pods, func(v PodView) bool {
+		return v.Pod.Namespace == namespace && v.Pod.Name == name
+	})
 	if i < 0 {
 		return notFound(namespace, name)
 	}
@@ -118,7 +121,8 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 	case "true":
 		previous = true
 	default:
-		return &StatusError{http.StatusBadRequest, fmt.Errorf("parameter previous: %q is neither true nor false", q.Get("previous"))}
+		return &StatusError{http.StatusBadRequest,
+			fmt.Errorf("parameter previous: %q is neither true nor false", q.Get("previous"))}
 	}
 	view, ok := s.agent.Pod(namespace, name)
 	if !ok {
@@ -127,9 +131,11 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 	text, ok := s.agent.Journal(view.Pod.UID, previous)
 	switch {
 	case !ok && previous:
-		return &StatusError{http.StatusNotFound, fmt.Errorf("no earlier agent left a journal of pod %s/%s", namespace, name)}
+		return &StatusError{http.StatusNotFound,
+			fmt.Errorf("no earlier agent left a journal of pod %s/%s", namespace, name)}
 	case !ok:
-		return &StatusError{http.StatusNotFound, fmt.Errorf("there is no journal of pod %s/%s: either nothing was decided about it yet, or the agent runs with --journal-bytes 0", namespace, name)}
+		return &StatusError{http.StatusNotFound,
+			fmt.Errorf("there is no journal of pod %s/%s: either nothing was decided about it yet, or the agent runs with --journal-bytes 0", namespace, name)}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, err := w.Write(text)

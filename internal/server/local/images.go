@@ -120,7 +120,8 @@ func (s *Server) saveImages(w http.ResponseWriter, r *http.Request) error {
 	archive := &archiveWriter{w: w}
 	err := s.images.Save(r.Context(), names, archive)
 	if err != nil && r.Context().Err() != nil {
-		err = errors.New("the agent is stopping; the archive isn't whole") // or the client has gone, and doesn't receive this
+		// or the client has gone, and doesn't receive this
+		err = errors.New("the agent is stopping; the archive isn't whole")
 	}
 	if err != nil && archive.begun {
 		w.Header().Set(errorTrailer, err.Error())

@@ -64,5 +64,6 @@ func (c *Client) RemoveImage(ctx context.Context, name string) (image.RemovedIma
 
 // PruneImages removes the images that nothing uses, or says what that would do.
 func (c *Client) PruneImages(ctx context.Context, dryRun bool) ([]image.RemovedImage, error) {
-	return ask[[]image.RemovedImage](ctx, c, http.MethodPost, "/v1/images/prune", url.Values{"dryRun": {strconv.FormatBool(dryRun)}}, nil)
+	return ask[[]image.RemovedImage](ctx, c, http.MethodPost,
+		"/v1/images/prune", url.Values{"dryRun": {strconv.FormatBool(dryRun)}}, nil)
 }

@@ -28,7 +28,8 @@ type LogRequest struct {
 // query is the request as URL parameters; most are named as in v1.PodLogOptions.
 func (r LogRequest) query() url.Values {
 	q := url.Values{"namespace": {r.Namespace}, "pod": {r.Pod}, "container": {r.Container}}
-	for name, on := range map[string]bool{"previous": r.Previous, "all": r.AllInstances, "follow": r.Follow, "timestamps": r.Timestamps} {
+	for name, on := range map[string]bool{"previous": r.Previous, "all": r.AllInstances, "follow": r.Follow,
+		"timestamps": r.Timestamps} {
 		if on {
 			q.Set(name, "true")
 		}
@@ -56,7 +57,8 @@ func parseLogRequest(q url.Values) (LogRequest, error) {
 	r := LogRequest{Namespace: q.Get("namespace"), Pod: q.Get("pod"), Container: q.Get("container")}
 	r.Tail = -1
 	r.Stream = logs.Stream(q.Get("stream"))
-	for name, field := range map[string]*bool{"previous": &r.Previous, "all": &r.AllInstances, "follow": &r.Follow, "timestamps": &r.Timestamps} {
+	for name, field := range map[string]*bool{"previous": &r.Previous, "all": &r.AllInstances, "follow": &r.Follow,
+		"timestamps": &r.Timestamps} {
 		if err := parse(q, name, field, strconv.ParseBool); err != nil {
 			return r, err
 		}

@@ -34,7 +34,8 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	status := logs.StatusOf(view.Pod, request.Container)
 	if status == nil {
-		return &StatusError{http.StatusNotFound, fmt.Errorf("pod %s has no container %q", request.Pod, request.Container)}
+		return &StatusError{http.StatusNotFound,
+			fmt.Errorf("pod %s has no container %q", request.Pod, request.Container)}
 	}
 	log := logs.Log{Namespace: request.Namespace, Pod: request.Pod, UID: view.Pod.UID, Container: request.Container}
 	attempts, err := s.logs.Attempts(log)
@@ -55,7 +56,8 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	}}
 	text := &logWriter{w: w, flusher: http.NewResponseController(w)}
 	copied := logs.Request{
-		Log: log, Attempt: attempt, OrLater: request.AtLeast > 0, Onward: request.AllInstances, Options: request.Options,
+		Log: log, Attempt: attempt, OrLater: request.AtLeast > 0, Onward: request.AllInstances,
+		Options: request.Options,
 		Begun: func(n int) {
 			attempt = n
 			text.instance(n)
@@ -74,7 +76,8 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = &StatusError{http.StatusNotFound, fmt.Errorf("the log of container %s in pod %s is gone", request.Container, request.Pod)}
+		err = &StatusError{http.StatusNotFound,
+			fmt.Errorf("the log of container %s in pod %s is gone", request.Container, request.Pod)}
 	}
 	if text.begun {
 		w.Header().Set(errorTrailer, err.Error())

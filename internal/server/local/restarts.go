@@ -13,7 +13,8 @@ import (
 // a previous one: until no instance is to come, ctx ends, or LimitBytes were copied. Before
 // the log of each instance but the first, restarted is called with its number, which is the
 // restart count.
-func (c *Client) FollowLogs(ctx context.Context, request LogRequest, out io.Writer, restarted func(instance int)) error {
+func (c *Client) FollowLogs(ctx context.Context, request LogRequest, out io.Writer,
+	restarted func(instance int)) error {
 	request.Follow = true
 	for {
 		response, err := c.do(ctx, http.MethodGet, "/v1/logs", request.query(), nil)

@@ -17,7 +17,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			return &StatusError{http.StatusRequestEntityTooLarge, fmt.Errorf("the manifest is larger than %d MiB", maxManifest>>20)}
+			return &StatusError{http.StatusRequestEntityTooLarge,
+				fmt.Errorf("the manifest is larger than %d MiB", maxManifest>>20)}
 		}
 		return &StatusError{http.StatusBadRequest, fmt.Errorf("read the manifest: %w", err)}
 	}

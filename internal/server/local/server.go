@@ -26,8 +26,8 @@ const (
 	shutdownTime = time.Second
 )
 
-// MaxHeader, of the commands' socket and of the HTTPS server, leaves room for a command in the URL that is as long as Linux lets one
-// argument be, each byte of it escaped.
+// MaxHeader, of the commands' socket and of the HTTPS server, leaves room for a command in the URL that is as long as
+// Linux lets one argument be, each byte of it escaped.
 const MaxHeader = 3*128<<10 + 16<<10
 
 // Server answers the local API.
@@ -45,8 +45,10 @@ type Server struct {
 // NewServer returns a server for agent and its images that reads container logs through
 // logs. It also serves sessions in pods (exec, attach, portForward), whose paths are the kubelet's, and pages,
 // by path: those of the web server.
-func NewServer(agent Agent, images Images, logs *logs.Reader, sessions http.Handler, pages map[string]http.Handler, log logr.Logger) *Server {
-	return &Server{agent: agent, images: images, logs: logs, sessions: sessions, pages: pages, log: log, ownUID: uint32(os.Geteuid())}
+func NewServer(agent Agent, images Images, logs *logs.Reader, sessions http.Handler, pages map[string]http.Handler,
+	log logr.Logger) *Server {
+	return &Server{agent: agent, images: images, logs: logs, sessions: sessions, pages: pages, log: log,
+		ownUID: uint32(os.Geteuid())}
 }
 
 // Serve answers on a listener from [Listen] until ctx ends, and then waits for
@@ -153,7 +155,8 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 				next.ServeHTTP(w, r)
 				return
 			}
-			s.fail(w, r, &StatusError{http.StatusForbidden, fmt.Errorf("user %d may not use the agent's local API: only root and the agent's own user may", peer)})
+			s.fail(w, r, &StatusError{http.StatusForbidden,
+				fmt.Errorf("user %d may not use the agent's local API: only root and the agent's own user may", peer)})
 		default:
 			s.fail(w, r, &StatusError{http.StatusForbidden, fmt.Errorf("can't determine the caller's user: %v", peer)})
 		}

@@ -22,14 +22,17 @@ const (
 	portForwardPath = "/portForward"
 )
 
-// Exec begins a session with a command in a container, which ends with ctx. The query says which command, and which streams it is to have
-// (v1.ExecCommandParam, ...); what is spoken on the connection is the protocol. The caller closes it.
-func (c *Client) Exec(ctx context.Context, namespace, pod, container string, query url.Values, protocol string) (httpstream.Connection, error) {
+// Exec begins a session with a command in a container, which ends with ctx. The query says which command, and which
+// streams it is to have (v1.ExecCommandParam, ...); what is spoken on the connection is the protocol. The caller closes
+// it.
+func (c *Client) Exec(ctx context.Context, namespace, pod, container string, query url.Values,
+	protocol string) (httpstream.Connection, error) {
 	return c.session(ctx, query, protocol, execPath, namespace, pod, container)
 }
 
 // Attach begins a session with the main process of a container, as Exec does.
-func (c *Client) Attach(ctx context.Context, namespace, pod, container string, query url.Values, protocol string) (httpstream.Connection, error) {
+func (c *Client) Attach(ctx context.Context, namespace, pod, container string, query url.Values,
+	protocol string) (httpstream.Connection, error) {
 	return c.session(ctx, query, protocol, attachPath, namespace, pod, container)
 }
 
@@ -41,7 +44,8 @@ func (c *Client) PortForward(ctx context.Context, namespace, pod, protocol strin
 // maxRefusal is how much of the reason for a refusal is read.
 const maxRefusal = 64 << 10
 
-func (c *Client) session(ctx context.Context, query url.Values, protocol, path string, names ...string) (httpstream.Connection, error) {
+func (c *Client) session(ctx context.Context, query url.Values, protocol, path string,
+	names ...string) (httpstream.Connection, error) {
 	dialed, err := c.dial(ctx, "", "")
 	if err != nil {
 		return nil, c.explain(ctx, err)
@@ -79,8 +83,10 @@ func (c *closable) Close() error {
 	return nil
 }
 
-// upgrade asks for SPDY on a connection. After an answer that admits to it, nobody says anything before the client does.
-func upgrade(ctx context.Context, conn net.Conn, query url.Values, protocol, path string, names []string) (*http.Response, error) {
+// upgrade asks for SPDY on a connection. After an answer that admits to it, nobody says anything before the client
+// does.
+func upgrade(ctx context.Context, conn net.Conn, query url.Values, protocol, path string,
+	names []string) (*http.Response, error) {
 	for _, name := range names {
 		path += "/" + url.PathEscape(name)
 	}

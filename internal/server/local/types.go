@@ -117,7 +117,8 @@ type Snapshot struct {
 	Node     string        `json:"node"`
 	Agent    AgentInfo     `json:"agent"`
 	Problems []pod.Problem `json:"problems,omitempty"`
-	// Exposures are settings that open the node to clients without credentials or rights, and say so. Nothing is wrong with them.
+	// Exposures are settings that open the node to clients without credentials or rights, and say so. Nothing is wrong
+	// with them.
 	Exposures []string  `json:"exposures,omitempty"`
 	Pods      []PodView `json:"pods,omitempty"`
 }
@@ -185,7 +186,8 @@ type Node struct {
 	// Conditions have no times.
 	Conditions []v1.NodeCondition `json:"conditions,omitempty"`
 	Capacity   v1.ResourceList    `json:"capacity,omitempty"`
-	// Reserved is why Allocatable is less than Capacity; of memory what is set aside as huge pages isn't for pods, either.
+	// Reserved is why Allocatable is less than Capacity; of memory what is set aside as huge pages isn't for pods,
+	// either.
 	Reserved    capacity.Reserved `json:"reserved"`
 	Allocatable v1.ResourceList   `json:"allocatable,omitempty"`
 	// Problems are those of manifests.

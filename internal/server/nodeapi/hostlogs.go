@@ -10,8 +10,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// hostLogs serves the files of the host's directory of logs. Pods may be able to write there: no link leads out of it, and
-// nothing but files and directories is opened.
+// hostLogs serves the files of the host's directory of logs. Pods may be able to write there: no link leads out of it,
+// and nothing but files and directories is opened.
 func (a *api) hostLogs(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("path") == "" && r.URL.Query().Has("query") {
 		if !a.SystemLogQuery { // what is there besides would be no answer to that

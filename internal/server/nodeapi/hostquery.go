@@ -26,7 +26,8 @@ import (
 const (
 	// maxQueries is how many are answered at once: each may run a program.
 	maxQueries = 8
-	// maxServices is how many services one may name, maxPattern how long its pattern may be, and maxTail of how many lines its answer is, if it says.
+	// maxServices is how many services one may name, maxPattern how long its pattern may be, and maxTail of how many
+	// lines its answer is, if it says.
 	maxServices, maxPattern, maxTail = 16, 1 << 10, 100_000
 	// maxLine is how much of a line a pattern is looked for in, and maxKept how many bytes are kept of the last lines.
 	maxLine, maxKept = 64 << 10, 16 << 20
@@ -42,7 +43,8 @@ type hostQuery struct {
 	pattern      *regexp.Regexp
 }
 
-// unit matches names of services: those that systemd gives units, without its wildcards. None is an option of a program, or leaves a directory.
+// unit matches names of services: those that systemd gives units, without its wildcards. None is an option of a
+// program, or leaves a directory.
 var unit = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9:_.@\\-]{0,254}$`)
 
 func parseHostQuery(q url.Values) (h hostQuery, err error) {
@@ -103,7 +105,8 @@ func parseHostQuery(q url.Values) (h hostQuery, err error) {
 	return h, nil
 }
 
-// journal are the arguments of journalctl for logs of these services: a fixed table, in which each value is a part of one argument.
+// journal are the arguments of journalctl for logs of these services: a fixed table, in which each value is a part of
+// one argument.
 func (h hostQuery) journal(services []string) []string {
 	args := []string{"--utc", "--no-pager", "--quiet", "--output=short-precise"}
 	stamp := func(t time.Time) string { return fmt.Sprintf("@%d.%06d", t.Unix(), t.Nanosecond()/1000) }
@@ -125,7 +128,8 @@ func (h hostQuery) journal(services []string) []string {
 	return args
 }
 
-// hostQuery answers a query for logs of the host: of services from the journal, and of those it has nothing of from a file that has their name.
+// hostQuery answers a query for logs of the host: of services from the journal, and of those it has nothing of from a
+// file that has their name.
 func (a *api) hostQuery(w http.ResponseWriter, r *http.Request) {
 	h, err := parseHostQuery(r.URL.Query())
 	if err != nil {
@@ -164,13 +168,15 @@ func (a *api) hostQuery(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// copyServices writes logs of services: first the journal's, in the order in which they were written, then those in files.
+// copyServices writes logs of services: first the journal's, in the order in which they were written, then those in
+// files.
 func (a *api) copyServices(ctx context.Context, to io.Writer, h hostQuery) error {
 	program, errProgram := exec.LookPath(cmp.Or(a.Journalctl, "journalctl"))
 	var there, others []string
 	for _, s := range h.services {
 		if errProgram == nil {
-			one, err := subprocess.Program{Path: program, Args: hostQuery{tail: 1}.journal([]string{s}), Env: []string{"LC_ALL=C"}}.Run(ctx, nil, "")
+			one, err := subprocess.Program{Path: program, Args: hostQuery{tail: 1}.journal([]string{s}),
+				Env: []string{"LC_ALL=C"}}.Run(ctx, nil, "")
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -194,7 +200,8 @@ func (a *api) copyServices(ctx context.Context, to io.Writer, h hostQuery) error
 			}
 		}
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDirectory) {
-			return fmt.Errorf("there are no logs of service %q, neither in the journal nor in %s: %w", s, a.HostLogs, fs.ErrNotExist)
+			return fmt.Errorf("there are no logs of service %q, neither in the journal nor in %s: %w", s, a.HostLogs,
+				fs.ErrNotExist)
 		}
 		if err != nil {
 			return err

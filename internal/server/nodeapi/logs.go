@@ -27,7 +27,8 @@ var errOptions = errors.New("invalid log options")
 // parseLogQuery reads v1.PodLogOptions as the API server has them in a URL.
 func parseLogQuery(q url.Values, now time.Time) (logQuery, error) {
 	l := logQuery{Options: logs.Options{Tail: -1}}
-	for name, field := range map[string]*bool{"follow": &l.Follow, "previous": &l.previous, "timestamps": &l.Timestamps} {
+	for name, field := range map[string]*bool{"follow": &l.Follow, "previous": &l.previous,
+		"timestamps": &l.Timestamps} {
 		values := q[name]
 		if err := kruntime.Convert_Slice_string_To_bool(&values, field, nil); err != nil {
 			return l, fmt.Errorf("parameter %s: %w", name, err)
@@ -113,14 +114,16 @@ func (a *api) containerLogs(w http.ResponseWriter, r *http.Request) {
 		return nil
 	}}
 	text := &logWriter{w: w, flusher: http.NewResponseController(w)}
-	err = a.Logs.Copy(r.Context(), text, logs.Request{Log: log, Attempt: attempt, Options: query.Options, Begun: func(int) { text.begin() }}, followed)
+	err = a.Logs.Copy(r.Context(), text,
+		logs.Request{Log: log, Attempt: attempt, Options: query.Options, Begun: func(int) { text.begin() }}, followed)
 	switch {
 	case err == nil:
 		text.begin()
 	case text.begun: // the reader must not take it for the end
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, fs.ErrNotExist):
-		http.Error(w, fmt.Sprintf("the log of container %q in pod %q is gone", status.Name, p.Name), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("the log of container %q in pod %q is gone", status.Name, p.Name),
+			http.StatusNotFound)
 	default:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}

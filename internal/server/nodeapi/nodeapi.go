@@ -43,10 +43,11 @@ type Config struct {
 	HostLogs string
 	// Journalctl is the program that reads the journal; empty for that in the PATH.
 	Journalctl string
-	// Checkpoints is where archives of containers are written to; empty for nowhere, and no /checkpoint (ContainerCheckpoint).
+	// Checkpoints is where archives of containers are written to; empty for nowhere, and no /checkpoint
+	// (ContainerCheckpoint).
 	Checkpoints string
-	// Debugging, SystemLogs, SystemLogQuery, Profiling and DebugFlags are enableDebuggingHandlers, enableSystemLogHandler,
-	// enableSystemLogQuery, enableProfilingHandler and enableDebugFlagsHandler.
+	// Debugging, SystemLogs, SystemLogQuery, Profiling and DebugFlags are enableDebuggingHandlers,
+	// enableSystemLogHandler, enableSystemLogQuery, enableProfilingHandler and enableDebugFlagsHandler.
 	Debugging, SystemLogs, SystemLogQuery, Profiling, DebugFlags bool
 	Log                                                          logr.Logger
 }
@@ -86,7 +87,8 @@ func Routes(c Config) []secure.Route {
 	var table []secure.Route
 	add := func(off string, methods, paths, subresources string, h http.Handler, more ...func(*secure.Route)) {
 		for path := range strings.FieldsSeq(paths) {
-			r := secure.Route{Methods: strings.Fields(methods), Path: path, Subresources: strings.Fields(subresources), Off: off, Handler: h}
+			r := secure.Route{Methods: strings.Fields(methods), Path: path, Subresources: strings.Fields(subresources),
+				Off: off, Handler: h}
 			for _, m := range more {
 				m(&r)
 			}
@@ -100,7 +102,8 @@ func Routes(c Config) []secure.Route {
 	debugging := unless(c.Debugging, noDebugging)
 	// What has a switch of its own needs that of all, too.
 	own := func(on bool, off string) string { return cmp.Or(debugging, unless(on, off)) }
-	systemLogs, profiling, debugFlags := own(c.SystemLogs, noSystemLogs), own(c.Profiling, noProfiling), own(c.DebugFlags, noDebugFlags)
+	systemLogs, profiling, debugFlags := own(c.SystemLogs, noSystemLogs), own(c.Profiling, noProfiling),
+		own(c.DebugFlags, noDebugFlags)
 
 	add("", "GET", "/healthz /healthz/", "healthz proxy", c.Health)
 	add("", "GET", "/metrics", "metrics", c.Metrics)
@@ -113,21 +116,27 @@ func Routes(c Config) []secure.Route {
 	add("", "GET", "/flagz", "configz proxy", c.Pages["/flagz"])
 	add("", "GET", "/statusz", "statusz", c.Pages["/statusz"])
 	add(debugging, "GET", "/runningpods /runningpods/{$}", "pods proxy", handle(pods.Running))
-	add(debugging, "GET", "/containerLogs/{namespace}/{pod}/{container}", "proxy", handle(a.containerLogs), stream(secure.Always))
-	add(debugging, "POST", "/run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container}", "proxy", handle(a.run), stream(secure.Always))
+	add(debugging, "GET", "/containerLogs/{namespace}/{pod}/{container}", "proxy", handle(a.containerLogs),
+		stream(secure.Always))
+	add(debugging, "POST", "/run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container}",
+		"proxy", handle(a.run), stream(secure.Always))
 	for _, s := range a.waysIn() {
 		add(debugging, "GET POST", s.paths, "proxy", s.serve, stream(secure.Always))
 	}
 	if c.Checkpoints != "" {
-		add("", "POST", "/checkpoint/{namespace}/{pod}/{container}", "checkpoint", handle(a.checkpoint), stream(secure.Always))
+		add("", "POST", "/checkpoint/{namespace}/{pod}/{container}", "checkpoint", handle(a.checkpoint),
+			stream(secure.Always))
 	}
 	add(systemLogs, "GET", "/logs/{path...}", "log", handle(a.hostLogs), stream(secure.Always))
-	add(profiling, "GET", "/debug/pprof/{$} /debug/pprof/{profile}", "proxy", handle(pprof.Index), stream(func(r *http.Request) bool { return r.URL.Query().Has("seconds") }))
+	add(profiling, "GET", "/debug/pprof/{$} /debug/pprof/{profile}", "proxy", handle(pprof.Index),
+		stream(func(r *http.Request) bool { return r.URL.Query().Has("seconds") }))
 	add(profiling, "GET", "/debug/pprof/cmdline", "proxy", handle(pprof.Cmdline))
 	add(profiling, "GET", "/debug/pprof/symbol", "proxy", handle(pprof.Symbol))
 	add(profiling, "GET", "/debug/pprof/profile", "proxy", handle(pprof.Profile), stream(secure.Always))
 	add(profiling, "GET", "/debug/pprof/trace", "proxy", handle(pprof.Trace), stream(secure.Always))
-	add(debugFlags, "PUT", "/debug/flags/v", "proxy", handle(a.verbosity), func(r *secure.Route) { r.Body = maxVerbosity })
+	add(debugFlags, "PUT", "/debug/flags/v", "proxy", handle(a.verbosity), func(r *secure.Route) {
+		r.Body = maxVerbosity
+	})
 	return table
 }
 
@@ -146,11 +155,13 @@ func (a *api) find(w http.ResponseWriter, r *http.Request) (*v1.Pod, *v1.Contain
 		p = nil
 	}
 	if p == nil && !a.Synced() {
-		http.Error(w, "this node's agent has just been started: it doesn't know all of its pods yet", http.StatusServiceUnavailable)
+		http.Error(w, "this node's agent has just been started: it doesn't know all of its pods yet",
+			http.StatusServiceUnavailable)
 		return nil, nil
 	}
 	if p == nil {
-		http.Error(w, fmt.Sprintf("pod %q not found in namespace %q on this node", name, namespace), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("pod %q not found in namespace %q on this node", name, namespace),
+			http.StatusNotFound)
 		return nil, nil
 	}
 	if container == "" {
@@ -175,8 +186,8 @@ func (a *api) pod(namespace, name string) *v1.Pod {
 	return found
 }
 
-// running is the ID of the container's instance that runs, which the runtime tells before the status does. It answers with an
-// error if there is none.
+// running is the ID of the container's instance that runs, which the runtime tells before the status does. It answers
+// with an error if there is none.
 func (a *api) running(w http.ResponseWriter, p *v1.Pod, container string) (id string, ok bool) {
 	if o := a.Observed.Get(p.UID); o != nil {
 		for i := range o.Containers {

@@ -32,7 +32,8 @@ import (
 // dialLimit is how long a connection to the runtime, which is on this machine, may take to come about.
 const dialLimit = 10 * time.Second
 
-// toRuntime makes connections to the runtime's stream server, wherever it says that is: on this machine, and nowhere else.
+// toRuntime makes connections to the runtime's stream server, wherever it says that is: on this machine, and nowhere
+// else.
 func toRuntime() *http.Transport {
 	dialer := net.Dialer{Timeout: dialLimit, Control: func(_, address string, _ syscall.RawConn) error {
 		if to, err := netip.ParseAddrPort(address); err != nil || !to.Addr().Unmap().IsLoopback() {
@@ -56,7 +57,8 @@ type streamOptions struct{ stdin, stdout, stderr, tty bool }
 
 func parseStreams(q url.Values) (streamOptions, error) {
 	on := func(name string) bool { return q.Get(name) == "1" || q.Get(name) == "true" }
-	o := streamOptions{stdin: on(v1.ExecStdinParam), stdout: on(v1.ExecStdoutParam), stderr: on(v1.ExecStderrParam), tty: on(v1.ExecTTYParam)}
+	o := streamOptions{stdin: on(v1.ExecStdinParam), stdout: on(v1.ExecStdoutParam), stderr: on(v1.ExecStderrParam),
+		tty: on(v1.ExecTTYParam)}
 	if o.tty {
 		o.stderr = false // a terminal has one output
 	}
@@ -81,13 +83,15 @@ func (a *api) waysIn() []way {
 	}
 }
 
-// Sessions are those of the routes that reach into pods by streams, for the commands on this machine: the local API has let in who asks.
+// Sessions are those of the routes that reach into pods by streams, for the commands on this machine: the local API has
+// let in who asks.
 func Sessions(c Config) http.Handler {
 	a := &api{Config: c, streams: toRuntime()}
 	var table []secure.Route
 	for _, s := range a.waysIn() {
 		for path := range strings.FieldsSeq(s.paths) {
-			table = append(table, secure.Route{Methods: []string{http.MethodPost}, Path: path, Stream: secure.Always, Handler: s.serve})
+			table = append(table, secure.Route{Methods: []string{http.MethodPost}, Path: path, Stream: secure.Always,
+				Handler: s.serve})
 		}
 	}
 	return secure.Admitted(table, local.UserOf, c.Log)
@@ -101,18 +105,22 @@ func (a *api) exec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.toContainer(w, r, "exec", func(id string, o streamOptions) (string, error) {
-		return a.Runtime.Exec(r.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: command, Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr, Tty: o.tty})
+		return a.Runtime.Exec(r.Context(),
+			&runtimeapi.ExecRequest{ContainerId: id, Cmd: command, Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr,
+				Tty: o.tty})
 	})
 }
 
 // attach streams to and from the main process of a container.
 func (a *api) attach(w http.ResponseWriter, r *http.Request) {
 	a.toContainer(w, r, "attach", func(id string, o streamOptions) (string, error) {
-		return a.Runtime.Attach(r.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr, Tty: o.tty})
+		return a.Runtime.Attach(r.Context(),
+			&runtimeapi.AttachRequest{ContainerId: id, Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr, Tty: o.tty})
 	})
 }
 
-func (a *api) toContainer(w http.ResponseWriter, r *http.Request, action string, prepare func(id string, o streamOptions) (string, error)) {
+func (a *api) toContainer(w http.ResponseWriter, r *http.Request, action string,
+	prepare func(id string, o streamOptions) (string, error)) {
 	options, err := parseStreams(r.URL.Query())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -175,7 +183,8 @@ func (a *api) sandbox(uid types.UID) string {
 	return ""
 }
 
-// whileReady is a context that ends when the pod has that sandbox no more: nobody tells a client of connections to it. The caller ends it.
+// whileReady is a context that ends when the pod has that sandbox no more: nobody tells a client of connections to it.
+// The caller ends it.
 func (a *api) whileReady(ctx context.Context, uid types.UID, sandbox string) (ready context.Context, end func()) {
 	changed, unwatch := a.Statuses.Watch()
 	ctx, cancel := context.WithCancel(ctx)
@@ -224,14 +233,15 @@ func (a *api) prepared(w http.ResponseWriter, prepare func() (string, error)) *u
 	location, err := url.Parse(at)
 	if err != nil || location.Scheme != "http" && location.Scheme != "https" {
 		a.Log.Error(err, "The container runtime has its streams at an address that isn't HTTP's", "url", at)
-		http.Error(w, "the container runtime has its streams at an address that isn't HTTP's", http.StatusInternalServerError)
+		http.Error(w, "the container runtime has its streams at an address that isn't HTTP's",
+			http.StatusInternalServerError)
 		return nil
 	}
 	return location
 }
 
-// pass connects the client with the runtime's streams, as long as both want it and the agent runs. What is spoken on them is
-// between these two.
+// pass connects the client with the runtime's streams, as long as both want it and the agent runs. What is spoken on
+// them is between these two.
 func (a *api) pass(w http.ResponseWriter, r *http.Request, at *url.URL) {
 	h := proxy.NewUpgradeAwareHandler(at, a.streams, false, true, refusal{})
 	h.UseLocationHost = true
@@ -252,8 +262,9 @@ func (refusal) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// audit records who reaches into a container as that begins; what came of it is recorded at its end, by secure, and an agent that is killed
-// doesn't see that. What for isn't told: it may be secret.
+// audit records who reaches into a container as that begins; what came of it is recorded at its end, by secure, and an
+// agent that is killed doesn't see that. What for isn't told: it may be secret.
 func (a *api) audit(r *http.Request, action string, p *v1.Pod, container string) {
-	a.Log.Info("A user reaches into a pod", "user", secure.UserOf(r.Context()), "action", action, "pod", klog.KObj(p), "containerName", container, "address", r.RemoteAddr)
+	a.Log.Info("A user reaches into a pod", "user", secure.UserOf(r.Context()), "action", action, "pod", klog.KObj(p),
+		"containerName", container, "address", r.RemoteAddr)
 }

@@ -22,8 +22,9 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// What runtimes speak over SPDY, and over WebSocket up to version 4, goes through as it is. The newest of what is spoken over WebSocket, they don't:
-// version 5 of exec and attach (KEP-4006), and port-forward, which is SPDY in messages of a WebSocket. It is translated into SPDY here.
+// What runtimes speak over SPDY, and over WebSocket up to version 4, goes through as it is. The newest of what is
+// spoken over WebSocket, they don't: version 5 of exec and attach (KEP-4006), and port-forward, which is SPDY in
+// messages of a WebSocket. It is translated into SPDY here.
 
 // tunnelProtocol carries SPDY in messages.
 const tunnelProtocol = portforward.WebsocketsSPDYTunnelingPrefix + portforward.PortForwardV1Name
@@ -54,14 +55,16 @@ func upgrade(w http.ResponseWriter, r *http.Request, protocol string) (*websocke
 // say sends a client the last message, after which it closes the connection.
 func say(client *websocket.Conn, code int) {
 	until := time.Now().Add(farewell)
-	_ = client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), until) // who has left isn't told
+	// who has left isn't told
+	_ = client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), until)
 	_ = client.SetReadDeadline(until)
 }
 
 // channels are those of version 5 by their number, as streams of SPDY are called.
 var channels = [...]string{
-	remotecommand.StreamStdIn: v1.StreamTypeStdin, remotecommand.StreamStdOut: v1.StreamTypeStdout, remotecommand.StreamStdErr: v1.StreamTypeStderr,
-	remotecommand.StreamErr: v1.StreamTypeError, remotecommand.StreamResize: v1.StreamTypeResize,
+	remotecommand.StreamStdIn: v1.StreamTypeStdin, remotecommand.StreamStdOut: v1.StreamTypeStdout,
+	remotecommand.StreamStdErr: v1.StreamTypeStderr,
+	remotecommand.StreamErr:    v1.StreamTypeError, remotecommand.StreamResize: v1.StreamTypeResize,
 }
 
 // endOfChannel is, in the place of a channel's number, that the one which follows has come to its end.
@@ -85,7 +88,8 @@ func (a *api) translate(w http.ResponseWriter, r *http.Request, at *url.URL, o s
 	}
 	defer client.Close()
 	s := &session{client: client}
-	wanted := [len(channels)]bool{o.stdin, o.stdout, o.stderr, remotecommand.StreamErr: true, remotecommand.StreamResize: o.tty}
+	wanted := [len(channels)]bool{o.stdin, o.stdout, o.stderr, remotecommand.StreamErr: true,
+		remotecommand.StreamResize: o.tty}
 	for n, is := range wanted {
 		if !is {
 			continue
@@ -134,7 +138,8 @@ type session struct {
 	writing sync.Mutex
 }
 
-// run carries what is said both ways until the runtime has said all, or the client has left. hangUp closes the connection to the runtime.
+// run carries what is said both ways until the runtime has said all, or the client has left. hangUp closes the
+// connection to the runtime.
 func (s *session) run(hangUp func()) {
 	var in, out sync.WaitGroup
 	in.Go(func() {
@@ -247,7 +252,8 @@ func (a *api) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL) {
 	runtime, ok := response.Body.(io.ReadWriteCloser)
 	if got := response.Header.Get(httpstream.HeaderUpgrade); !ok || !strings.EqualFold(got, spdy.HeaderSpdy31) {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusal)) // what there is of it
-		refusal{}.Error(w, r, fmt.Errorf("the container runtime refuses to forward ports: %s: %s", response.Status, text))
+		refusal{}.Error(w, r, fmt.Errorf("the container runtime refuses to forward ports: %s: %s", response.Status,
+			text))
 		return
 	}
 	client, err := upgrade(w, r, tunnelProtocol)

@@ -1,6 +1,7 @@
-// Package podresources answers what pods have of the node, to monitoring of devices and the like, over a socket that only root can use:
-// the kubelet's pod resources API (KEP-606, https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/).
-// No container is assigned CPUs or memory of its own in this build, so it tells which pods and containers there are, and their devices.
+// Package podresources answers what pods have of the node, to monitoring of devices and the like, over a socket that
+// only root can use: the kubelet's pod resources API (KEP-606,
+// https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/). No container is assigned
+// CPUs or memory of its own in this build, so it tells which pods and containers there are, and their devices.
 package podresources
 
 import (
@@ -70,7 +71,8 @@ func New(c Config) *Server { return &Server{c} }
 // again is how long after an attempt the socket is tried again.
 const again = 10 * time.Second
 
-// Run makes the socket in place of an earlier agent's, and serves it until ctx ends. While there is no space for it, pods run all the same.
+// Run makes the socket in place of an earlier agent's, and serves it until ctx ends. While there is no space for it,
+// pods run all the same.
 func (s *Server) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -95,12 +97,14 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	limit := rate.NewLimiter(perSecond, burst)
-	server := grpc.NewServer(grpc.MaxSendMsgSize(maxAnswer), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		if !limit.Allow() {
-			return nil, errTooMany
-		}
-		return handle(ctx, request)
-	}))
+	server := grpc.NewServer(grpc.MaxSendMsgSize(maxAnswer),
+		grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
+			handle grpc.UnaryHandler) (any, error) {
+			if !limit.Allow() {
+				return nil, errTooMany
+			}
+			return handle(ctx, request)
+		}))
 	api.RegisterPodResourcesListerServer(server, lister{Server: s})
 	v1alpha1.RegisterPodResourcesListerServer(server, oldLister{Server: s})
 	defer context.AfterFunc(ctx, server.Stop)() // no call takes long
@@ -169,13 +173,16 @@ func (l lister) Get(_ context.Context, r *api.GetPodResourcesRequest) (answer *a
 		}
 	}
 	if found == nil {
-		return nil, status.Errorf(codes.NotFound, "pod %q not found in namespace %q on this node", r.GetPodName(), r.GetPodNamespace())
+		return nil, status.Errorf(codes.NotFound, "pod %q not found in namespace %q on this node", r.GetPodName(),
+			r.GetPodNamespace())
 	}
 	return &api.GetPodResourcesResponse{PodResources: l.resources(found)}, nil
 }
 
-// GetAllocatableResources implements api.PodResourcesListerServer: of what is assigned to containers one by one there are devices.
-func (l lister) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
+// GetAllocatableResources implements api.PodResourcesListerServer: of what is assigned to containers one by one there
+// are devices.
+func (l lister) GetAllocatableResources(context.Context,
+	*api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	l.conf.Meter.Asked("v1", "GetAllocatableResources", nil)
 	return &api.AllocatableResourcesResponse{Devices: l.conf.Devices.Healthy()}, nil
 }
@@ -187,7 +194,8 @@ type oldLister struct {
 }
 
 // List implements v1alpha1.PodResourcesListerServer.
-func (l oldLister) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1alpha1.ListPodResourcesResponse, error) {
+func (l oldLister) List(context.Context,
+	*v1alpha1.ListPodResourcesRequest) (*v1alpha1.ListPodResourcesResponse, error) {
 	l.conf.Meter.Asked("v1alpha1", "List", nil)
 	answer := &v1alpha1.ListPodResourcesResponse{}
 	for _, p := range l.active() {
@@ -195,7 +203,8 @@ func (l oldLister) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1
 		for _, c := range l.resources(p).Containers {
 			old := &v1alpha1.ContainerResources{Name: c.Name}
 			for _, d := range c.Devices {
-				old.Devices = append(old.Devices, &v1alpha1.ContainerDevices{ResourceName: d.ResourceName, DeviceIds: d.DeviceIds})
+				old.Devices = append(old.Devices,
+					&v1alpha1.ContainerDevices{ResourceName: d.ResourceName, DeviceIds: d.DeviceIds})
 			}
 			r.Containers = append(r.Containers, old)
 		}

@@ -19,7 +19,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// Users and groups that nobody gives names to (https://kubernetes.io/docs/reference/access-authn-authz/authentication/).
+// Users and groups that nobody gives names to
+// (https://kubernetes.io/docs/reference/access-authn-authz/authentication/).
 const (
 	anonymous       = "system:anonymous"
 	unauthenticated = "system:unauthenticated"
@@ -46,11 +47,12 @@ type AccessConfig struct {
 	// Tokens has the reviewer asked whose a bearer token is. TokensFor is how long an answer counts.
 	Tokens    bool
 	TokensFor time.Duration
-	// AlwaysAllow lets everybody who is taken in do everything; without it the reviewer is asked. AllowedFor and RefusedFor
-	// say how long its answers count.
+	// AlwaysAllow lets everybody who is taken in do everything; without it the reviewer is asked. AllowedFor and
+	// RefusedFor say how long its answers count.
 	AlwaysAllow            bool
 	AllowedFor, RefusedFor time.Duration
-	// Reviewer is nil where there is no API server: nobody has a token then, and nobody may do what isn't always allowed.
+	// Reviewer is nil where there is no API server: nobody has a token then, and nobody may do what isn't always
+	// allowed.
 	Reviewer Reviewer
 	Log      logr.Logger
 }
@@ -72,10 +74,14 @@ type Access struct {
 
 // NewAccess returns who may use the server. Load reads the authorities first.
 func NewAccess(c AccessConfig) *Access {
-	a := &Access{conf: c, certs: newAnswers[struct{}](maxVerified, strangerWait), tokens: newAnswers[authentication.TokenReviewStatus](maxStrangers, strangerWait), rights: newAnswers[bool](maxReviews, reviewLimit)}
+	a := &Access{conf: c, certs: newAnswers[struct{}](maxVerified, strangerWait),
+		tokens: newAnswers[authentication.TokenReviewStatus](maxStrangers, strangerWait),
+		rights: newAnswers[bool](maxReviews, reviewLimit)}
 	if c.ClientCAFile != "" {
 		read := 0
-		a.roots = &followed[authorities]{what: "the authorities of client certificates (authentication.x509.clientCAFile)", paths: []string{c.ClientCAFile}, log: c.Log,
+		a.roots = &followed[authorities]{
+			what:  "the authorities of client certificates (authentication.x509.clientCAFile)",
+			paths: []string{c.ClientCAFile}, log: c.Log,
 			read: func() (authorities, error) {
 				pool, err := ReadAuthorities(c.ClientCAFile)
 				read++
@@ -108,9 +114,10 @@ func ReadAuthorities(path string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// user returns who a request is from, and false if that isn't to be believed: by its certificate, or else by its token. Who shows
-// one that isn't good is nobody, not an anonymous user. A kind of credentials that isn't checked here, because the configuration has
-// no clientCAFile or no webhook, says nothing, as with the kubelet: clients show tokens to servers that let everybody in.
+// user returns who a request is from, and false if that isn't to be believed: by its certificate, or else by its token.
+// Who shows one that isn't good is nobody, not an anonymous user. A kind of credentials that isn't checked here,
+// because the configuration has no clientCAFile or no webhook, says nothing, as with the kubelet: clients show tokens
+// to servers that let everybody in.
 func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
 	certified := a.roots != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 	inProtocols, shown := takeProtocolToken(r.Header)
@@ -135,13 +142,15 @@ func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
 }
 
 const (
-	// protocols has the subprotocols that a client of WebSockets can speak. A browser, which can't set Authorization, has its token
-	// among them, in base64url without padding and after tokenProtocol, as API servers take it. No server speaks that: it is beside others.
+	// protocols has the subprotocols that a client of WebSockets can speak. A browser, which can't set Authorization,
+	// has its token among them, in base64url without padding and after tokenProtocol, as API servers take it. No server
+	// speaks that: it is beside others.
 	protocols     = "Sec-Websocket-Protocol"
 	tokenProtocol = "base64url.bearer.authorization.k8s.io."
 )
 
-// takeProtocolToken takes the token out of what a client can speak: no runtime sees it. It is empty if it can't be read, or isn't the only one.
+// takeProtocolToken takes the token out of what a client can speak: no runtime sees it. It is empty if it can't be
+// read, or isn't the only one.
 func takeProtocolToken(h http.Header) (token string, shown bool) {
 	var rest []string
 	number := 0
@@ -188,7 +197,8 @@ func (a *Access) byCertificate(r *http.Request) (u authentication.UserInfo, ok b
 		return u, false
 	}
 	who := chain[0].Subject
-	return authentication.UserInfo{Username: who.CommonName, Groups: withAuthenticated(who.Organization)}, who.CommonName != ""
+	return authentication.UserInfo{Username: who.CommonName, Groups: withAuthenticated(who.Organization)},
+		who.CommonName != ""
 }
 
 // verify reports until when the first certificate is a client's, by the others and the authorities.
@@ -196,7 +206,8 @@ func verify(roots *x509.CertPool, chain []*x509.Certificate) (until time.Time, e
 	if len(chain) > maxChain {
 		return until, fmt.Errorf("it comes with %d others: at most %d are looked at", len(chain)-1, maxChain-1)
 	}
-	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	for _, c := range chain[1:] {
 		options.Intermediates.AddCert(c)
 	}
@@ -223,14 +234,15 @@ func (a *Access) byToken(ctx context.Context, token string) (u authentication.Us
 	if a.conf.Reviewer == nil {
 		return u, false
 	}
-	status, err := a.tokens.get(ctx, []byte(token), func(ctx context.Context) (authentication.TokenReviewStatus, time.Duration, error) {
-		review := &authentication.TokenReview{Spec: authentication.TokenReviewSpec{Token: token}}
-		err := a.conf.Reviewer.ReviewToken(ctx, review)
-		if !review.Status.Authenticated {
-			return review.Status, min(a.conf.TokensFor, unknownFor), err
-		}
-		return review.Status, a.conf.TokensFor, err
-	})
+	status, err := a.tokens.get(ctx, []byte(token),
+		func(ctx context.Context) (authentication.TokenReviewStatus, time.Duration, error) {
+			review := &authentication.TokenReview{Spec: authentication.TokenReviewSpec{Token: token}}
+			err := a.conf.Reviewer.ReviewToken(ctx, review)
+			if !review.Status.Authenticated {
+				return review.Status, min(a.conf.TokensFor, unknownFor), err
+			}
+			return review.Status, a.conf.TokensFor, err
+		})
 	if err != nil {
 		a.conf.Log.V(2).Info("The API server can't be asked whose a token is", "err", err.Error())
 		return u, false
@@ -252,7 +264,8 @@ func (a *Access) may(ctx context.Context, u *authentication.UserInfo, verb, subr
 		return false, nil
 	}
 	spec := authorization.SubjectAccessReviewSpec{User: u.Username, UID: u.UID, Groups: u.Groups,
-		ResourceAttributes: &authorization.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: a.conf.Node}}
+		ResourceAttributes: &authorization.ResourceAttributes{Verb: verb, Version: "v1", Resource: "nodes",
+			Subresource: subresource, Name: a.conf.Node}}
 	if len(u.Extra) > 0 {
 		spec.Extra = map[string]authorization.ExtraValue{}
 		for key, values := range u.Extra {
@@ -292,7 +305,8 @@ func verb(method string) string {
 
 // guard lets in only those who may do what they ask for to one of the subresources of the node, which are looked at in
 // this order (https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/).
-func (a *Access) guard(subresources []string, h func(http.ResponseWriter, *http.Request, *authentication.UserInfo)) http.Handler {
+func (a *Access) guard(subresources []string,
+	h func(http.ResponseWriter, *http.Request, *authentication.UserInfo)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, ok := a.user(r)
 		if !ok {
@@ -307,7 +321,8 @@ func (a *Access) guard(subresources []string, h func(http.ResponseWriter, *http.
 		for _, s := range subresources {
 			allowed, err := a.may(r.Context(), &u, does, s)
 			if err != nil {
-				a.conf.Log.V(2).Info("The API server can't be asked what a user may do", "user", u.Username, "err", err.Error())
+				a.conf.Log.V(2).Info("The API server can't be asked what a user may do", "user", u.Username,
+					"err", err.Error())
 				http.Error(w, "Authorization error "+asked, http.StatusInternalServerError)
 				return
 			}

@@ -28,7 +28,8 @@ const (
 	ownKey  = "kubelet.key"
 )
 
-// ownLifetime is how long a certificate that the agent makes itself is valid. It is made again at a start in its last month.
+// ownLifetime is how long a certificate that the agent makes itself is valid. It is made again at a start in its last
+// month.
 const (
 	ownLifetime = 365 * 24 * time.Hour
 	// ownBackdated is how long before it is made it is valid, for clients whose clocks are slow.
@@ -42,8 +43,8 @@ type CertConfig struct {
 	CertFile, KeyFile string
 	// Dir is where the agent keeps the one that it makes itself (--cert-dir). Nobody else may write there.
 	Dir string
-	// Issued is the certificate that the cluster has issued (serverTLSBootstrap); nil before. It is nil itself where the cluster isn't asked. Until
-	// there is one, CertFile is used if it is given.
+	// Issued is the certificate that the cluster has issued (serverTLSBootstrap); nil before. It is nil itself where
+	// the cluster isn't asked. Until there is one, CertFile is used if it is given.
 	Issued func() *tls.Certificate
 	// Name and IPs are the node's.
 	Name string
@@ -66,7 +67,8 @@ func NewCertificate(c CertConfig) *Certificate {
 		c.Dir = ""
 	}
 	return &Certificate{conf: c, pair: &followed[*tls.Certificate]{
-		what:  fmt.Sprintf("the HTTPS server's certificate (tlsCertFile %s, tlsPrivateKeyFile %s)", c.CertFile, c.KeyFile),
+		what: fmt.Sprintf("the HTTPS server's certificate (tlsCertFile %s, tlsPrivateKeyFile %s)", c.CertFile,
+			c.KeyFile),
 		paths: []string{c.CertFile, c.KeyFile}, log: c.Log,
 		read: func() (*tls.Certificate, error) {
 			return ReadPair(c.CertFile, c.KeyFile)
@@ -77,7 +79,8 @@ func NewCertificate(c CertConfig) *Certificate {
 // maxFile is more than a certificate with its chain, its key, or all authorities of a distribution take, in bytes.
 const maxFile = 4 << 20
 
-// ReadPair reads a certificate and its key, as they are in the files of tlsCertFile and tlsPrivateKeyFile. Errors name the file.
+// ReadPair reads a certificate and its key, as they are in the files of tlsCertFile and tlsPrivateKeyFile. Errors name
+// the file.
 func ReadPair(certFile, keyFile string) (*tls.Certificate, error) {
 	cert, err := safeopen.ReadRegular(certFile, maxFile)
 	if err != nil {
@@ -111,8 +114,9 @@ func (c *Certificate) current() (*tls.Certificate, error) {
 	return c.pair.current()
 }
 
-// Load reads the certificate. Where none was given, it makes one unless there is one that is good for a while, and isn't an
-// authority that an older version made; an administrator's own stays as it is. The error names the file and the setting.
+// Load reads the certificate. Where none was given, it makes one unless there is one that is good for a while, and
+// isn't an authority that an older version made; an administrator's own stays as it is. The error names the file and
+// the setting.
 func (c *Certificate) Load() error {
 	if c.conf.Issued != nil && c.conf.Dir != "" {
 		return nil // it comes when it comes
@@ -122,7 +126,8 @@ func (c *Certificate) Load() error {
 		return err
 	}
 	if makeErr := c.makeOwn(); makeErr != nil && err == nil && time.Now().Before(pair.Leaf.NotAfter) {
-		c.conf.Log.Error(makeErr, "The HTTPS server's certificate expires soon and can't be made again", "path", c.conf.CertFile)
+		c.conf.Log.Error(makeErr, "The HTTPS server's certificate expires soon and can't be made again",
+			"path", c.conf.CertFile)
 		return nil
 	} else if makeErr != nil {
 		return fmt.Errorf("make a certificate for the HTTPS server in %s (--cert-dir): %w", c.conf.Dir, makeErr)
@@ -133,8 +138,10 @@ func (c *Certificate) Load() error {
 
 // madeAsAuthority reports whether a certificate is one that versions before 2026-12 made: as makeOwn does, and a CA.
 func madeAsAuthority(c *x509.Certificate) bool {
-	return c.IsCA && c.KeyUsage == x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign && slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) &&
-		c.NotAfter.Sub(c.NotBefore) == ownLifetime+ownBackdated && slices.Equal(c.DNSNames, []string{c.Subject.CommonName})
+	return c.IsCA && c.KeyUsage == x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign &&
+		slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) &&
+		c.NotAfter.Sub(c.NotBefore) == ownLifetime+ownBackdated &&
+		slices.Equal(c.DNSNames, []string{c.Subject.CommonName})
 }
 
 // makeOwn makes a key and a certificate that nobody but itself has signed.
@@ -149,8 +156,9 @@ func (c *Certificate) makeOwn() error {
 	}
 	now := time.Now()
 	template := x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: c.conf.Name}, DNSNames: []string{c.conf.Name}, IPAddresses: c.conf.IPs,
-		NotBefore: now.Add(-ownBackdated), NotAfter: now.Add(ownLifetime), KeyUsage: x509.KeyUsageDigitalSignature,
+		SerialNumber: serial, Subject: pkix.Name{CommonName: c.conf.Name}, DNSNames: []string{c.conf.Name},
+		IPAddresses: c.conf.IPs,
+		NotBefore:   now.Add(-ownBackdated), NotAfter: now.Add(ownLifetime), KeyUsage: x509.KeyUsageDigitalSignature,
 		// No authority: who trusts this node trusts it for nothing else.
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// followed is what files hold: it is read again once they have changed. While they can't be used, what they held last counts.
+// followed is what files hold: it is read again once they have changed. While they can't be used, what they held last
+// counts.
 type followed[T any] struct {
 	// what is in the files, with their names or settings: for errors.
 	what  string

@@ -38,9 +38,9 @@ type Route struct {
 func Always(*http.Request) bool { return true }
 
 const (
-	// maxStreams is how many streams there are at once, maxStreamsOfOne how many of them are one user's: of API servers, who
-	// speak for everybody, most come. So that none of those they speak for takes all, no more than these are to the pods of one
-	// namespace, and to one pod.
+	// maxStreams is how many streams there are at once, maxStreamsOfOne how many of them are one user's: of API
+	// servers, who speak for everybody, most come. So that none of those they speak for takes all, no more than these
+	// are to the pods of one namespace, and to one pod.
 	maxStreams            = 1024
 	maxStreamsOfOne       = 960
 	maxStreamsOfNamespace = 640
@@ -60,14 +60,16 @@ func serve(c Config) http.Handler {
 			pattern := m + " " + route.Path
 			routes[pattern] = route
 			// The handler of the mux finds the values in the path, and is told who asks.
-			mux.Handle(pattern, traced(c.Tracer, pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.audited(w, r, streams, c.Log) })))
+			mux.Handle(pattern, traced(c.Tracer, pattern,
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.audited(w, r, streams, c.Log) })))
 		}
 	}
 	guards := map[*Route]http.Handler{}
 	guarded := func(route *Route) http.Handler {
-		return c.Access.guard(route.Subresources, func(w http.ResponseWriter, r *http.Request, u *authentication.UserInfo) {
-			mux.ServeHTTP(w, r.WithContext(withUser(r.Context(), u.Username)))
-		})
+		return c.Access.guard(route.Subresources,
+			func(w http.ResponseWriter, r *http.Request, u *authentication.UserInfo) {
+				mux.ServeHTTP(w, r.WithContext(withUser(r.Context(), u.Username)))
+			})
 	}
 	for _, route := range routes {
 		guards[route] = guarded(route)
@@ -93,14 +95,15 @@ func traced(tracer trace.TracerProvider, pattern string, next http.Handler) http
 	}
 	spans := tracer.Tracer("github.com/deckhand-node/deckhand/internal/server/secure")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, span := spans.Start(propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header)), pattern, trace.WithSpanKind(trace.SpanKindServer))
+		ctx, span := spans.Start(propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header)),
+			pattern, trace.WithSpanKind(trace.SpanKindServer))
 		defer span.End()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
-// Admitted serves a table to clients whom somebody else has let in: as who is what user says. Their streams are counted by themselves, and so
-// keep nobody from the HTTPS server's, and are kept by nobody there from theirs.
+// Admitted serves a table to clients whom somebody else has let in: as who is what user says. Their streams are counted
+// by themselves, and so keep nobody from the HTTPS server's, and are kept by nobody there from theirs.
 func Admitted(table []Route, user func(context.Context) string, log logr.Logger) http.Handler {
 	mux, streams := http.NewServeMux(), &streams{of: map[string]int{}}
 	for i := range table {
@@ -128,8 +131,8 @@ func UserOf(ctx context.Context) string {
 
 func (route *Route) streams(r *http.Request) bool { return route.Stream != nil && route.Stream(r) }
 
-// audited serves a request, and records it if it is for a stream or changes something: who did it from where, and what came of it. What for isn't
-// told: that may be secret.
+// audited serves a request, and records it if it is for a stream or changes something: who did it from where, and what
+// came of it. What for isn't told: that may be secret.
 func (route *Route) audited(w http.ResponseWriter, r *http.Request, s *streams, log logr.Logger) {
 	if !route.streams(r) && verb(r.Method) == "get" {
 		route.serve(w, r, s)
@@ -141,7 +144,8 @@ func (route *Route) audited(w http.ResponseWriter, r *http.Request, s *streams, 
 		path = path[:maxAudited] + "..."
 	}
 	defer func() {
-		log.Info("A request was served", "method", r.Method, "path", path, "user", UserOf(r.Context()), "address", r.RemoteAddr, "status", answer.status, "duration", time.Since(began))
+		log.Info("A request was served", "method", r.Method, "path", path, "user", UserOf(r.Context()),
+			"address", r.RemoteAddr, "status", answer.status, "duration", time.Since(began))
 	}()
 	route.serve(answer, r, s)
 }
@@ -195,7 +199,8 @@ func (route *Route) serve(w http.ResponseWriter, r *http.Request, s *streams) {
 		defer end()
 		server.Stream(route.Handler).ServeHTTP(w, r)
 	case route.Body > 0:
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // it can't fail on a connection of ours
+		// it can't fail on a connection of ours
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		r.Body = http.MaxBytesReader(w, r.Body, route.Body)
 		route.Handler.ServeHTTP(w, r)
 	default:
@@ -219,7 +224,8 @@ func (s *streams) begin(r *http.Request) (end func(), err error) {
 	}
 	bounds := []bound{{fmt.Sprintf("user %q", UserOf(r.Context())), maxStreamsOfOne}}
 	if pod != "" {
-		bounds = append(bounds, bound{fmt.Sprintf("namespace %q", namespace), maxStreamsOfNamespace}, bound{fmt.Sprintf("pod %q in namespace %q", pod, namespace), maxStreamsOfPod})
+		bounds = append(bounds, bound{fmt.Sprintf("namespace %q", namespace), maxStreamsOfNamespace},
+			bound{fmt.Sprintf("pod %q in namespace %q", pod, namespace), maxStreamsOfPod})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

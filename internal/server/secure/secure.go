@@ -51,7 +51,8 @@ func Listener(c Config) (server.Listener, error) {
 		suites = defaultSuites()
 	}
 	return server.Listener{
-		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: serve(c), MaxHeader: local.MaxHeader,
+		Name: "https", Addr: c.Addr, Setting: "port in the file of --config", Handler: serve(c),
+		MaxHeader: local.MaxHeader,
 		TLS: &tls.Config{
 			MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
 			NextProtos: []string{"h2", "http/1.1"}, // streams of exec, attach and port-forward take the latter

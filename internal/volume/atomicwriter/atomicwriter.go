@@ -47,7 +47,8 @@ type Options struct {
 	// MountPoints are where containers mount something else in the volume. There are directories, which updates
 	// leave alone, since nobody who has the volume read-only could make them.
 	MountPoints []string
-	// Held reports whether a file or directory has to stay when its generation goes, since a container is to mount it; nil for none.
+	// Held reports whether a file or directory has to stay when its generation goes, since a container is to mount it;
+	// nil for none.
 	Held func(device, inode uint64) bool
 }
 
@@ -59,8 +60,8 @@ const (
 )
 
 // Grace is for readers that were on their way through ..data when it was turned, since the kernel doesn't report
-// when they are through: whoever has called Write, and it changed something, calls it again so much later, to have the old
-// generation removed. The next update removes it, too.
+// when they are through: whoever has called Write, and it changed something, calls it again so much later, to have the
+// old generation removed. The next update removes it, too.
 const Grace = 10 * time.Second
 
 // shortGrace is what the old generation has in any case, however fast updates follow each other.
@@ -72,8 +73,9 @@ const shortGrace = 10 * time.Millisecond
 //
 // A generation is never changed once ..data leads to it. An update makes the next one, takes away
 // links of names that are going, turns ..data, and adds links of names that are new. The old
-// generation stays for a while, see Grace, and what is held of it as long as that is. So at no time a link leads nowhere, and a name that is in both generations is
-// always there. Killed at any moment, the next Write goes on from what is there.
+// generation stays for a while, see Grace, and what is held of it as long as that is. So at no time a link leads
+// nowhere, and a name that is in both generations is always there. Killed at any moment, the next Write goes on from
+// what is there.
 //
 // With an error, readers see either what was there before or, when the error is about what
 // had to be cleaned up, what should be there. One Write at a time works on a directory. dir isn't followed
@@ -223,7 +225,8 @@ func (w *writer) point(ctx context.Context, name, target string) (changed bool, 
 	if errors.Is(err, unix.EISDIR) {
 		if name != dataLink {
 			// A runtime makes directories in a volume when something else is to be mounted there.
-			return false, fmt.Errorf("%s: a directory called %q is in the place of a file of the volume: if no container has it as a mount point, remove it", w.dir.Name(), name)
+			return false, fmt.Errorf(
+				"%s: a directory called %q is in the place of a file of the volume: if no container has it as a mount point, remove it", w.dir.Name(), name)
 		}
 		if err = w.remove(ctx, name); err == nil {
 			err = unix.Renameat(fd, tempLink, fd, name)
@@ -266,7 +269,8 @@ func (w *writer) discard(ctx context.Context, dir *os.File, name string) (kept b
 		return false, removeFrom(ctx, dir, name)
 	}
 	var st unix.Stat_t
-	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || w.options.Held(st.Dev, st.Ino) {
+	if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil ||
+		w.options.Held(st.Dev, st.Ino) {
 		if errors.Is(err, unix.ENOENT) {
 			err = nil
 		}

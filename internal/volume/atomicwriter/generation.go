@@ -178,7 +178,8 @@ func (w *writer) sameDir(dir *os.File, want *node) bool {
 		case child == nil:
 			// Directories appear where a runtime mounts something in the volume; replacing
 			// the generation would take that away from a container.
-			if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil ||
+				st.Mode&unix.S_IFMT != unix.S_IFDIR {
 				return false
 			}
 			continue

@@ -13,9 +13,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// admitted returns what a claim of a pod is bound to that an API server has admitted: the controllers of its cluster bind claims, and
-// this node believes what both the claim and the volume say.
-func (b *Binder) admitted(ctx context.Context, p *v1.Pod, objects Objects, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+// admitted returns what a claim of a pod is bound to that an API server has admitted: the controllers of its cluster
+// bind claims, and this node believes what both the claim and the volume say.
+func (b *Binder) admitted(ctx context.Context, p *v1.Pod, objects Objects,
+	v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	id := claimID{Namespace: p.Namespace}
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -30,13 +31,15 @@ func (b *Binder) admitted(ctx context.Context, p *v1.Pod, objects Objects, v *v1
 	case err != nil:
 		return nil, nil, volume.Awaits(id.object(), "%w", err)
 	case v.Ephemeral != nil && !metav1.IsControlledBy(claim, p):
-		return nil, nil, id.awaits("it wasn't made for this pod, whose ephemeral volume %s needs a claim of this name: remove the claim, or rename the volume", v.Name)
+		return nil, nil, id.awaits(
+			"it wasn't made for this pod, whose ephemeral volume %s needs a claim of this name: remove the claim, or rename the volume", v.Name)
 	case claim.Status.Phase != v1.ClaimBound || claim.Spec.VolumeName == "":
 		return nil, nil, id.awaits("it isn't bound to a PersistentVolume (its phase is %s)", claim.Status.Phase)
 	}
 	awaits := func(format string, args ...any) error {
 		o := pod.Object{Kind: string(object.PersistentVolume), Name: claim.Spec.VolumeName}
-		return volume.Awaits(o, "%s: it is bound to PersistentVolume %s: %w", id, claim.Spec.VolumeName, fmt.Errorf(format, args...))
+		return volume.Awaits(o, "%s: it is bound to PersistentVolume %s: %w", id, claim.Spec.VolumeName,
+			fmt.Errorf(format, args...))
 	}
 	pv, err := objects.PersistentVolume(ctx, claim.Spec.VolumeName)
 	if err != nil {

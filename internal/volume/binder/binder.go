@@ -1,5 +1,6 @@
 // Package binder gives PersistentVolumeClaims their PersistentVolumes where no API server does:
-// on one node, both from manifests, without StorageClasses. What an API server's pods claim is bound there, and only looked up.
+// on one node, both from manifests, without StorageClasses. What an API server's pods claim is bound there, and only
+// looked up.
 //
 // A claim is bound when the first pod that uses it is prepared (what a StorageClass calls
 // WaitForFirstConsumer), to a volume that this node can use. It stays with that volume, however
@@ -108,7 +109,8 @@ func (id claimID) awaits(format string, args ...any) error {
 // The error is a *volume.AwaitsError if an edit of manifests can help: then Bind is called
 // again when objects have changed. Any other may go away by itself, as that of a full disk does,
 // unless it wraps volume.ErrUnsupported.
-func (b *Binder) Bind(ctx context.Context, p *v1.Pod, objects object.View, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+func (b *Binder) Bind(ctx context.Context, p *v1.Pod, objects object.View,
+	v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	if objects.Admitted() {
 		return b.admitted(ctx, p, objects, v)
 	}
@@ -122,7 +124,8 @@ func (b *Binder) Bind(ctx context.Context, p *v1.Pod, objects object.View, v *v1
 	return r.claim, pv, nil
 }
 
-func (b *Binder) bind(ctx context.Context, p *v1.Pod, objects Objects, v *v1.Volume) (r request, pv *v1.PersistentVolume, fresh bool, err error) {
+func (b *Binder) bind(ctx context.Context, p *v1.Pod, objects Objects,
+	v *v1.Volume) (r request, pv *v1.PersistentVolume, fresh bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if r, err = b.request(ctx, p, objects, v); err != nil {
@@ -145,7 +148,8 @@ func (b *Binder) use(had binding, uid types.UID) error {
 		return nil
 	}
 	if err := b.save(b.bound.with(next)); err != nil {
-		return fmt.Errorf("%s is bound to PersistentVolume %s, but isn't given to the pod: %w", had.Claim, had.Volume, err)
+		return fmt.Errorf("%s is bound to PersistentVolume %s, but isn't given to the pod: %w", had.Claim, had.Volume,
+			err)
 	}
 	return nil
 }
@@ -190,7 +194,8 @@ func (b *Binder) held(ctx context.Context, objects Objects, r request, name stri
 	const stays = "a claim stays with its volume: take that edit back, or remove both manifests, and the pods that use it, for a while, to have it bound again"
 	switch want := r.claim.Spec.VolumeName; {
 	case want != "" && want != name:
-		return nil, r.awaits("it is bound to PersistentVolume %s, but asks for %s now (spec.volumeName); %s", name, want, stays)
+		return nil, r.awaits("it is bound to PersistentVolume %s, but asks for %s now (spec.volumeName); %s", name,
+			want, stays)
 	case pv.Spec.ClaimRef != nil && !reserved(pv, r.claim):
 		return nil, r.awaits("it is bound to PersistentVolume %s, which %s; %s", name, reservedFor(pv, r.claim), stays)
 	}
@@ -244,7 +249,8 @@ func fromNothing(r request) error {
 // withoutRecord returns the only volume that is surely right for a claim while it isn't
 // known what was bound before: the one that it names, and that names it, in their
 // manifests. Any other may hold another claim's data, or another one this claim's.
-func (b *Binder) withoutRecord(ctx context.Context, r request, pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
+func (b *Binder) withoutRecord(ctx context.Context, r request,
+	pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	if r.id.Pod == "" {
 		for _, pv := range pvs {
 			if pv.Name == r.claim.Spec.VolumeName && reserved(pv, r.claim) {
@@ -342,11 +348,13 @@ func (b *Binder) Pods() []types.UID {
 
 // recordEvent reports that a claim was bound, and of what people may expect of its volume in vain.
 func (b *Binder) recordEvent(p *v1.Pod, r request, pv *v1.PersistentVolume) {
-	b.log.V(2).Info("Claim bound", "persistentVolumeClaim", klog.KRef(r.id.Namespace, r.id.Name), "persistentVolume", klog.KObj(pv), "podUID", p.UID)
+	b.log.V(2).Info("Claim bound", "persistentVolumeClaim", klog.KRef(r.id.Namespace, r.id.Name),
+		"persistentVolume", klog.KObj(pv), "podUID", p.UID)
 	switch policy := pv.Spec.PersistentVolumeReclaimPolicy; policy {
 	case v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRecycle:
-		b.conf.Recorder.Event(p, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonVolumeIsRetained, Message: fmt.Sprintf(
-			"PersistentVolume %s, which %s is bound to, has the reclaim policy %s, but nothing deletes data here: it is kept as Retain says",
-			pv.Name, r.id, policy)})
+		b.conf.Recorder.Event(p,
+			pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonVolumeIsRetained, Message: fmt.Sprintf(
+				"PersistentVolume %s, which %s is bound to, has the reclaim policy %s, but nothing deletes data here: it is kept as Retain says",
+				pv.Name, r.id, policy)})
 	}
 }

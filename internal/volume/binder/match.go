@@ -140,7 +140,8 @@ func otherClass(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 		return fmt.Sprintf("has %s, and the claim %s", orNone("storageClassName", is), orNone("storageClassName", want))
 	}
 	if want, is := deref(c.Spec.VolumeAttributesClassName), deref(pv.Spec.VolumeAttributesClassName); want != is {
-		return fmt.Sprintf("has %s, and the claim %s", orNone("volumeAttributesClassName", is), orNone("volumeAttributesClassName", want))
+		return fmt.Sprintf("has %s, and the claim %s", orNone("volumeAttributesClassName", is),
+			orNone("volumeAttributesClassName", want))
 	}
 	return ""
 }
@@ -213,7 +214,8 @@ func (b *Binder) elsewhere(pv *v1.PersistentVolume) string {
 		return ""
 	}
 	required := pv.Spec.NodeAffinity.Required
-	here, err := nodeaffinity.NewLazyErrorNodeSelector(required).Match(&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: b.conf.NodeLabels()}})
+	here, err := nodeaffinity.NewLazyErrorNodeSelector(required).Match(
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: b.conf.NodeLabels()}})
 	switch {
 	case err != nil: // which can't be, either
 		return fmt.Sprintf("has a nodeAffinity that can't be understood: %v", err)

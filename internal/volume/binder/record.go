@@ -190,7 +190,8 @@ func parse(text []byte) (bindings, error) {
 			return nil, fmt.Errorf("it has PersistentVolume %s twice", one.Volume)
 		}
 		if other, twice := bound.of(one.Claim); twice && !one.Released && !one.Former {
-			return nil, fmt.Errorf("it has %s twice, with PersistentVolumes %s and %s", one.Claim, other.Volume, one.Volume)
+			return nil, fmt.Errorf("it has %s twice, with PersistentVolumes %s and %s", one.Claim, other.Volume,
+				one.Volume)
 		}
 		bound[one.Volume] = one
 	}

@@ -23,8 +23,8 @@ func pin(parent int, name string) (int, error) {
 func openDir(parent int, name string) (int, error) { return openBelow(parent, name, dirFlags) }
 
 // openBelow opens a name, not a path, in a directory, unless something is mounted there. No link is followed. It
-// is what package safeopen does for paths, with one call and a bare descriptor: a tree has millions of names. What it is
-// asked for is safe to open: directories (O_DIRECTORY), and anything with O_PATH.
+// is what package safeopen does for paths, with one call and a bare descriptor: a tree has millions of names. What it
+// is asked for is safe to open: directories (O_DIRECTORY), and anything with O_PATH.
 func openBelow(parent int, name string, flags int) (int, error) {
 	fd, err := retry(func() (int, error) {
 		return unix.Openat2(parent, name, &unix.OpenHow{
@@ -52,7 +52,8 @@ func openChecked(parent int, name string, flags int) (int, error) {
 	}
 	var here, above unix.Statx_t
 	err = errors.Join(identifyFD(fd, &here), identifyFD(parent, &above))
-	if err == nil && (here.Dev_major != above.Dev_major || here.Dev_minor != above.Dev_minor || here.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0) {
+	if err == nil && (here.Dev_major != above.Dev_major || here.Dev_minor != above.Dev_minor ||
+		here.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0) {
 		err = unix.EXDEV
 	}
 	if err == nil && flags&unix.O_PATH != 0 {
@@ -77,7 +78,8 @@ func identifyFD(fd int, st *unix.Statx_t) error {
 // skips reports whether an error says that there is nothing to be looked at: the entry vanished or was
 // replaced, or something is mounted there.
 func skips(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV)
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
+		errors.Is(err, unix.EXDEV)
 }
 
 func statFD(fd int, st *unix.Statx_t) error {

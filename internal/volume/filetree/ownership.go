@@ -38,8 +38,8 @@ const (
 // Apply makes the files of the volume at dir, and the top directory itself, belong to the group, and lets
 // that read them and, unless they are read-only, write them, and search directories. In directories new files
 // are to get the group too: they get the set-group-ID bit. Files that are so already aren't touched. The
-// top directory comes last, and fits no other group meanwhile, so that a change that was cut short is done again whatever
-// the policy, for whatever group.
+// top directory comes last, and fits no other group meanwhile, so that a change that was cut short is done again
+// whatever the policy, for whatever group.
 //
 // dir is trusted and followed if it is a link; what is in it isn't: it may hold anything, and others may use and
 // change it meanwhile. No link is followed (its own group is changed), nothing that is mounted in the volume

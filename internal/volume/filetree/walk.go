@@ -154,7 +154,8 @@ func (w *Walk) look(parent int, name string, kind uint8) (Entry, bool, error) {
 		}
 	}
 	// A file may be mounted on it whose file system doesn't answer: what is known of it is enough to see that.
-	err := unix.Statx(parent, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &w.stat)
+	err := unix.Statx(parent, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC,
+		unix.STATX_BASIC_STATS, &w.stat)
 	switch {
 	case skips(err):
 		return Entry{}, false, nil

@@ -110,7 +110,8 @@ func Calls(t *testing.T, work func() error) int {
 		}
 		return 0
 	}
-	end, err := trace(command{args: []string{"-test.run=" + pattern(t.Name()), "-test.count=1"}, env: append(os.Environ(), envCase+"="+t.Name()), calls: ofFiles}, maxSteps)
+	end, err := trace(command{args: []string{"-test.run=" + pattern(t.Name()), "-test.count=1"},
+		env: append(os.Environ(), envCase+"="+t.Name()), calls: ofFiles}, maxSteps)
 	if err != nil || !end.done || end.failed {
 		t.Fatalf("%+v, %v", end, err)
 	}

@@ -27,7 +27,8 @@ var legacyCalls = map[uint64]call{
 	unix.SYS_FUTIMESAT: {"futimesat", nil},
 }
 
-var legacyFiles = all(unix.SYS_OPEN, unix.SYS_CREAT, unix.SYS_MKDIR, unix.SYS_RMDIR, unix.SYS_UNLINK, unix.SYS_RENAME, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_NEWFSTATAT,
+var legacyFiles = all(unix.SYS_OPEN, unix.SYS_CREAT, unix.SYS_MKDIR, unix.SYS_RMDIR, unix.SYS_UNLINK, unix.SYS_RENAME,
+	unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_NEWFSTATAT,
 	unix.SYS_READLINK, unix.SYS_ACCESS)
 
 // callOf reads from a thread's registers which call it is about to make, word by word: User-mode Linux has neither

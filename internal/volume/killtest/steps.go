@@ -63,9 +63,13 @@ var steps = join(legacyCalls, map[uint64]call{
 })
 
 // ofFiles are the calls that look at files and change them.
-var ofFiles = join(legacyFiles, all(unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_CLOSE, unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE, unix.SYS_PWRITE64, unix.SYS_WRITEV,
-	unix.SYS_FCNTL, unix.SYS_LSEEK, unix.SYS_IOCTL, unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_STATFS, unix.SYS_FSTATFS, unix.SYS_GETDENTS64, unix.SYS_READLINKAT,
-	unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_MKDIRAT, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_PRCTL))
+var ofFiles = join(legacyFiles,
+	all(unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_CLOSE, unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE,
+		unix.SYS_PWRITE64, unix.SYS_WRITEV,
+		unix.SYS_FCNTL, unix.SYS_LSEEK, unix.SYS_IOCTL, unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_STATFS,
+		unix.SYS_FSTATFS, unix.SYS_GETDENTS64, unix.SYS_READLINKAT,
+		unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_MKDIRAT, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT,
+		unix.SYS_RENAMEAT2, unix.SYS_PRCTL))
 
 func all(numbers ...uint64) map[uint64]call {
 	calls := map[uint64]call{}

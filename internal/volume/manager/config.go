@@ -75,7 +75,8 @@ type Recorder interface {
 // Meter counts operations.
 type Meter interface {
 	// Operation takes in that an operation on a volume has ended: volume_mount, volume_unmount. To bring the
-	// content of a mounted volume up to date is volume_mount, as the kubelet, which mounts it again for that, counts it.
+	// content of a mounted volume up to date is volume_mount, as the kubelet, which mounts it again for that, counts
+	// it.
 	Operation(plugin, operation string, took time.Duration, failed bool)
 	// Completed takes in how long it took to do it, from when it was asked for.
 	Completed(plugin, operation string, took time.Duration)
@@ -87,7 +88,8 @@ type Meter interface {
 // orDefault fills in what is left out.
 func (c Config) orDefault() Config {
 	for d, value := range map[*time.Duration]time.Duration{
-		&c.Early: 10 * time.Second, &c.Patience: 2 * time.Minute, &c.FirstProgress: 10 * time.Second, &c.NextProgress: time.Minute, &c.Stop: 2 * time.Second,
+		&c.Early: 10 * time.Second, &c.Patience: 2 * time.Minute, &c.FirstProgress: 10 * time.Second,
+		&c.NextProgress: time.Minute, &c.Stop: 2 * time.Second,
 	} {
 		if *d == 0 {
 			*d = value

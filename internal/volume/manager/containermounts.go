@@ -33,7 +33,8 @@ type mountMaker struct {
 	SubPaths SubPaths
 	// Touch calls do, which touches the volume's file system and may hang there, and returns the path that do
 	// does. what tells different calls for one volume apart.
-	Touch func(ctx context.Context, e *volumestate.Mounted, what string, do func(context.Context) (string, error)) (string, error)
+	Touch func(ctx context.Context, e *volumestate.Mounted, what string,
+		do func(context.Context) (string, error)) (string, error)
 }
 
 // mountRequest asks for one mount.
@@ -57,15 +58,16 @@ var propagations = map[v1.MountPropagationMode]runtimeapi.MountPropagation{
 	v1.MountPropagationBidirectional:   runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL,
 }
 
-// Mount is what becomes of a volumeMount. The error names the volume, but not the container. It is a *pod.Failure, which
-// names both, for what the manifest has wrong.
+// Mount is what becomes of a volumeMount. The error names the volume, but not the container. It is a *pod.Failure,
+// which names both, for what the manifest has wrong.
 func (m mountMaker) Mount(ctx context.Context, r mountRequest) (*runtimeapi.Mount, error) {
 	c := r.Container
 	vm := &c.VolumeMounts[r.Index]
 	inside := path.Join("/", vm.MountPath)
 	mount, part, err := translate(r, vm)
 	if err != nil {
-		return nil, &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: fmt.Sprintf("container %q: volume %q at %s: %v", c.Name, vm.Name, inside, err), Permanent: true}
+		return nil, &pod.Failure{Reason: pod.ReasonCreateContainerConfigError,
+			Message: fmt.Sprintf("container %q: volume %q at %s: %v", c.Name, vm.Name, inside, err), Permanent: true}
 	}
 	mount.ContainerPath = inside
 	if mount.Image != nil {
@@ -76,7 +78,8 @@ func (m mountMaker) Mount(ctx context.Context, r mountRequest) (*runtimeapi.Moun
 	mount.HostPath, err = m.hostPath(ctx, e, ptr.Deref(vm.MountPropagation, ""), subpath.Request{
 		// A directory that is missing in what can be written to is made for those that only read, too: the
 		// others may come later.
-		UID: e.Place.UID, Volume: e.Place.Name, Container: c.Name, Index: r.Index, Root: e.Path, Path: part, Expr: vm.SubPathExpr, ReadOnly: e.ReadOnly && !e.Writable,
+		UID: e.Place.UID, Volume: e.Place.Name, Container: c.Name, Index: r.Index, Root: e.Path, Path: part,
+		Expr: vm.SubPathExpr, ReadOnly: e.ReadOnly && !e.Writable,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("volume %q at %s: %w", vm.Name, inside, err)
@@ -100,16 +103,19 @@ func translate(r mountRequest, vm *v1.VolumeMount) (mount *runtimeapi.Mount, par
 	if part, err = partOf(vm, r.Env); err != nil {
 		return nil, "", err
 	}
-	return &runtimeapi.Mount{Image: e.Image, Readonly: vm.ReadOnly || e.ReadOnly, RecursiveReadOnly: recursive, Propagation: propagations[mode]}, part, nil
+	return &runtimeapi.Mount{Image: e.Image, Readonly: vm.ReadOnly || e.ReadOnly, RecursiveReadOnly: recursive,
+		Propagation: propagations[mode]}, part, nil
 }
 
 // hostPath is what the container gets of a volume on the host.
-func (m mountMaker) hostPath(ctx context.Context, e *volumestate.Mounted, mode v1.MountPropagationMode, part subpath.Request) (string, error) {
+func (m mountMaker) hostPath(ctx context.Context, e *volumestate.Mounted, mode v1.MountPropagationMode,
+	part subpath.Request) (string, error) {
 	if part.Path == "" && (mode == "" || mode == v1.MountPropagationNone) {
 		return e.Path, nil
 	}
 	return m.Touch(ctx, e, fmt.Sprintf("%s/%d", part.Container, part.Index), func(ctx context.Context) (string, error) {
-		// Of the volume itself: a part's own mount may be shared, since the pods' directories are, though the volume's isn't.
+		// Of the volume itself: a part's own mount may be shared, since the pods' directories are, though the volume's
+		// isn't.
 		if err := checkPropagation(e.Path, mode); err != nil || part.Path == "" {
 			return e.Path, err
 		}
@@ -148,7 +154,8 @@ func recursiveReadOnly(vm *v1.VolumeMount, mode v1.MountPropagationMode, able bo
 	case mode != "" && mode != v1.MountPropagationNone:
 		return false, fmt.Errorf("recursiveReadOnly %s needs mountPropagation None", asked)
 	case asked == v1.RecursiveReadOnlyEnabled && !able:
-		return false, errors.New("recursiveReadOnly Enabled isn't supported by the pod's runtime: use IfPossible, or a runtime that reports that it can (Linux 5.12 or later)")
+		return false, errors.New(
+			"recursiveReadOnly Enabled isn't supported by the pod's runtime: use IfPossible, or a runtime that reports that it can (Linux 5.12 or later)")
 	}
 	return able, nil
 }
@@ -165,7 +172,8 @@ func partOf(vm *v1.VolumeMount, vars []*runtimeapi.KeyValue) (string, error) {
 		}
 	}
 	if len(part) >= unix.PathMax { // nor is it to fill messages
-		return "", fmt.Errorf("%s is longer than a path can be: %d bytes, where %d are allowed", said, len(part), unix.PathMax-1)
+		return "", fmt.Errorf("%s is longer than a path can be: %d bytes, where %d are allowed", said, len(part),
+			unix.PathMax-1)
 	}
 	if path.IsAbs(part) || slices.Contains(strings.Split(part, "/"), "..") {
 		if vm.SubPathExpr == "" {

@@ -29,7 +29,8 @@ type refresherConfig struct {
 	// a pod that nobody wants.
 	Look func(context.Context, *volumestate.Wanted, *v1.Pod) volumestate.Sight
 	Pod  func(types.UID) *v1.Pod
-	// Refresh brings one volume up to date, and reports whether it wasn't, and whether old content stayed because it is held.
+	// Refresh brings one volume up to date, and reports whether it wasn't, and whether old content stayed because it is
+	// held.
 	Refresh func(context.Context, *volumestate.Mounted, *v1.Pod) (changed, held bool, err error)
 	// RecordEvent records an event.
 	RecordEvent func(*v1.Pod, pod.Event)
@@ -182,7 +183,8 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// outdated looks at the volume, if there is a reason to, and reports whether it is to be refreshed as its inputs are now.
+// outdated looks at the volume, if there is a reason to, and reports whether it is to be refreshed as its inputs are
+// now.
 func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now volumestate.Sight, begin bool) {
 	has := func(t time.Time) bool { return !t.IsZero() && !at.Before(t) }
 	tidy, again, renew := has(s.tidy), has(s.due), has(s.renew)

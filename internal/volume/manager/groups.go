@@ -23,8 +23,8 @@ func (m *Manager) Groups(p *v1.Pod) []int64 {
 }
 
 // takeFiles makes the pod the one whose fsGroup, gid, the files of the PersistentVolume are given to, until its mount
-// has ended. If another pod has the volume, or is given its files, and is of another group or of none, it returns that pod
-// instead.
+// has ended. If another pod has the volume, or is given its files, and is of another group or of none, it returns that
+// pod instead.
 func (m *Manager) takeFiles(w *volumestate.Wanted, p *v1.Pod, gid int) (other *v1.Pod) {
 	if w.Spec.Persistent == nil {
 		return nil
@@ -32,7 +32,8 @@ func (m *Manager) takeFiles(w *volumestate.Wanted, p *v1.Pod, gid int) (other *v
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	inTheWay := func(has *volumestate.Wanted, of *v1.Pod) bool {
-		if has.Spec.Persistent == nil || has.Spec.Persistent.Name != w.Spec.Persistent.Name || has.Place.UID == w.Place.UID {
+		if has.Spec.Persistent == nil || has.Spec.Persistent.Name != w.Spec.Persistent.Name ||
+			has.Place.UID == w.Place.UID {
 			return false
 		}
 		group, ok := volume.FSGroup(of)

@@ -61,8 +61,11 @@ func New(c Config, log logr.Logger) *Manager {
 	ops := operations.Config{Parallel: c.Parallel, First: c.FirstBackoff}
 	m := &Manager{
 		conf: c, log: log, layout: layout, files: atomicwriter.New(layout.Pods(), c.ClusterDomain, c.HostsFile),
-		ops: operations.New(ops), stages: volumestate.NewStages(filepath.Join(c.RootDir, "plugins"), ops), holders: volumestate.NewHolders(layout, c.Freed),
-		wake: wake.NewSlot(), remounted: wake.NewSlot(), desired: volumestate.Desired{}, actual: volumestate.Actual{}, leaving: volumestate.Actual{}, taking: map[*volumestate.Wanted]*v1.Pod{}, failed: map[types.UID]map[string]volumestate.Sight{},
+		ops: operations.New(ops), stages: volumestate.NewStages(filepath.Join(c.RootDir, "plugins"), ops),
+		holders: volumestate.NewHolders(layout, c.Freed),
+		wake:    wake.NewSlot(), remounted: wake.NewSlot(), desired: volumestate.Desired{},
+		actual: volumestate.Actual{}, leaving: volumestate.Actual{}, taking: map[*volumestate.Wanted]*v1.Pod{},
+		failed: map[types.UID]map[string]volumestate.Sight{},
 	}
 	m.mounts = mountMaker{SubPaths: c.SubPaths, Touch: m.touch}
 	return m
@@ -72,10 +75,12 @@ func New(c Config, log logr.Logger) *Manager {
 // under way, not for long. It returns nil.
 func (m *Manager) Run(ctx context.Context) error {
 	if len(m.stagers()) > 0 {
-		m.ops.Begin(ctx, operations.Task{Key: "plugins", Kind: "sweep", Do: func(ctx context.Context, _ *operations.Operation) error { return m.sweepDevices(ctx) }})
+		m.ops.Begin(ctx, operations.Task{Key: "plugins", Kind: "sweep",
+			Do: func(ctx context.Context, _ *operations.Operation) error { return m.sweepDevices(ctx) }})
 	}
 	fresh := newRefresher(refresherConfig{
-		Ops: m.ops, Holds: m.holds, Look: m.look, Pod: m.conf.Pod, Refresh: m.refresh, RecordEvent: m.conf.Recorder.Event, Wake: m.wake,
+		Ops: m.ops, Holds: m.holds, Look: m.look, Pod: m.conf.Pod, Refresh: m.refresh,
+		RecordEvent: m.conf.Recorder.Event, Wake: m.wake,
 	})
 	defer fresh.Stop()
 	for {
@@ -104,7 +109,8 @@ func (m *Manager) stop() {
 	both.Go(func() { devices = m.stages.Stop(ctx) }) // at the same time: it has no less time to end what it can
 	both.Wait()
 	for _, op := range append(left, devices...) {
-		m.log.Info("A volume still hangs while the agent ends; the next agent looks at it again", "path", string(op.Key()), "operation", op.Kind(), "startTime", op.Began())
+		m.log.Info("A volume still hangs while the agent ends; the next agent looks at it again",
+			"path", string(op.Key()), "operation", op.Kind(), "startTime", op.Began())
 	}
 }
 
@@ -135,9 +141,9 @@ func (m *Manager) stagers() []volume.Stager {
 	return all
 }
 
-// Orphans lists the pods that have a directory on disk or claims, wanted or not. More may be left of them than directories: an
-// agent that is killed may have bound a claim for a pod that has none yet, and a record that was restored from a copy may
-// name pods of the past.
+// Orphans lists the pods that have a directory on disk or claims, wanted or not. More may be left of them than
+// directories: an agent that is killed may have bound a claim for a pod that has none yet, and a record that was
+// restored from a copy may name pods of the past.
 func (m *Manager) Orphans() ([]types.UID, error) {
 	uids, err := m.layout.UIDs()
 	for _, uid := range m.conf.Claims.Pods() {

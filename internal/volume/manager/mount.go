@@ -40,7 +40,8 @@ func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name 
 
 // mount makes the volume, and puts it among those that are mounted.
 func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volumestate.Wanted) error {
-	r := volume.Request{Pod: m.newest(w), Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place), InUse: m.conf.Running(w.Place.UID)}
+	r := volume.Request{Pod: m.newest(w), Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place),
+		InUse: m.conf.Running(w.Place.UID)}
 	// What changes from here on is seen by the next refresh.
 	seen := m.look(ctx, w, r.Pod)
 	m.mu.Lock()
@@ -75,7 +76,8 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	return nil
 }
 
-func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *volumestate.Wanted, r volume.Request) (volume.Mounted, error) {
+func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *volumestate.Wanted,
+	r volume.Request) (volume.Mounted, error) {
 	if s, ok := w.Plugin.(volume.Stager); ok {
 		op.Say("its device is being staged")
 		dir, err := m.stages.Enter(ctx, s, w.Spec, volumestate.User{UID: w.Place.UID, Name: w.Place.Name})
@@ -112,7 +114,8 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 }
 
 // applyFSGroup gives the volume's files to the pod's fsGroup, but takes none from a pod that has them already.
-func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w *volumestate.Wanted, p *v1.Pod, got volume.Mounted, gid int) error {
+func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w *volumestate.Wanted, p *v1.Pod,
+	got volume.Mounted, gid int) error {
 	if other := m.takeFiles(w, p, gid); other != nil {
 		m.conf.Recorder.Event(p, pod.Event{
 			Type: v1.EventTypeWarning, Reason: pod.ReasonAlreadyMountedVolume,
@@ -140,8 +143,9 @@ func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w 
 	return m.conf.ApplyFSGroup(ctx, got.Path, o)
 }
 
-// hold has the parts that containers are to mount outlive an update of the volume. Parts are made by operations on the volume as well, so that none
-// comes while it is updated. After the update, held says whether old content stayed for them.
+// hold has the parts that containers are to mount outlive an update of the volume. Parts are made by operations on the
+// volume as well, so that none comes while it is updated. After the update, held says whether old content stayed for
+// them.
 func (m *Manager) hold(w *volumestate.Wanted, r *volume.Request) (held *bool, err error) {
 	held = new(bool)
 	if _, ok := w.Plugin.(volume.Live); !ok {
@@ -165,7 +169,8 @@ func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod
 	if !ok {
 		return false, false, nil
 	}
-	r := volume.Request{Pod: p, Objects: e.Objects, Spec: e.Spec, Place: m.layout.Place(e.Place), InUse: m.conf.Running(e.Place.UID)}
+	r := volume.Request{Pod: p, Objects: e.Objects, Spec: e.Spec, Place: m.layout.Place(e.Place),
+		InUse: m.conf.Running(e.Place.UID)}
 	stayed, err := m.hold(e.Wanted, &r)
 	if err != nil {
 		return false, false, err

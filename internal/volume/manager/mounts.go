@@ -45,8 +45,8 @@ func (m *Manager) Mounts(ctx context.Context, r MountRequest) ([]*runtimeapi.Mou
 	return mounts, message, nil
 }
 
-// Recheck fails if a volume that the container mounts, which is a thing of the node, isn't there any more or is another kind of thing. The
-// container is neither created nor started then.
+// Recheck fails if a volume that the container mounts, which is a thing of the node, isn't there any more or is another
+// kind of thing. The container is neither created nor started then.
 //
 // The error is a *pod.Failure, or the context's error.
 func (m *Manager) Recheck(ctx context.Context, p *v1.Pod, c *v1.Container) error {
@@ -60,7 +60,9 @@ func (m *Manager) Recheck(ctx context.Context, p *v1.Pod, c *v1.Container) error
 		if !ok {
 			continue
 		}
-		_, err := m.touch(ctx, e, "check "+name, func(ctx context.Context) (string, error) { return "", thing.Recheck(ctx, e.Spec) })
+		_, err := m.touch(ctx, e, "check "+name, func(ctx context.Context) (string, error) {
+			return "", thing.Recheck(ctx, e.Spec)
+		})
 		if err != nil {
 			return refusal(ctx, c.Name, fmt.Errorf("volume %q: %w", name, err))
 		}
@@ -77,7 +79,9 @@ func refusal(ctx context.Context, container string, err error) error {
 	case errors.As(err, &f):
 		return f
 	}
-	return &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: fmt.Sprintf("container %q: %v", container, err), Permanent: errors.Is(err, volume.ErrUnsupported), Disk: atomicfile.DiskFull(err)}
+	return &pod.Failure{Reason: pod.ReasonCreateContainerConfigError,
+		Message: fmt.Sprintf("container %q: %v", container, err), Permanent: errors.Is(err, volume.ErrUnsupported),
+		Disk: atomicfile.DiskFull(err)}
 }
 
 func (m *Manager) mountsOf(ctx context.Context, r MountRequest) ([]*runtimeapi.Mount, string, error) {
@@ -100,7 +104,8 @@ func (m *Manager) mountsOf(ctx context.Context, r MountRequest) ([]*runtimeapi.M
 		if e == nil && slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name }) {
 			return nil, "", fmt.Errorf("volume %q isn't mounted", name)
 		}
-		mount, err := m.mounts.Mount(ctx, mountRequest{Container: c, Index: i, Volume: e, Env: r.Env, RecursiveReadOnly: r.RecursiveReadOnly})
+		mount, err := m.mounts.Mount(ctx,
+			mountRequest{Container: c, Index: i, Volume: e, Env: r.Env, RecursiveReadOnly: r.RecursiveReadOnly})
 		if err != nil {
 			return nil, "", err
 		}
@@ -142,7 +147,8 @@ func (m *Manager) EmptyDir(p *v1.Pod, name string) (string, error) {
 		return "", fmt.Errorf("the pod has no volume %q", name)
 	}
 	if v := &p.Spec.Volumes[i]; v.EmptyDir == nil {
-		return "", fmt.Errorf("volume %q is of the kind %s, where an emptyDir is needed", name, volume.Spec{Volume: v}.Kind())
+		return "", fmt.Errorf("volume %q is of the kind %s, where an emptyDir is needed", name,
+			volume.Spec{Volume: v}.Kind())
 	}
 	e := m.mounted(p.UID, name)
 	if e == nil {

@@ -76,7 +76,8 @@ func (m *Manager) hanging(op *operations.Operation) error {
 	case first != op:
 		return fmt.Errorf("not %s after %s: %w", doing, after, m.hanging(first))
 	case !working:
-		return fmt.Errorf("not %s after %s: waiting for operations on other volumes to end; nothing needs to be done", doing, after)
+		return fmt.Errorf("not %s after %s: waiting for operations on other volumes to end; nothing needs to be done",
+			doing, after)
 	case said != "":
 		return fmt.Errorf("still being %s after %s: %s", doing, after, said)
 	case age >= m.conf.Patience:
@@ -87,7 +88,8 @@ func (m *Manager) hanging(op *operations.Operation) error {
 }
 
 // touch calls do in an operation on the volume, and returns the path that it does.
-func (m *Manager) touch(ctx context.Context, e *volumestate.Mounted, what string, do func(context.Context) (string, error)) (string, error) {
+func (m *Manager) touch(ctx context.Context, e *volumestate.Mounted, what string,
+	do func(context.Context) (string, error)) (string, error) {
 	for {
 		var path string
 		called := false

@@ -27,7 +27,8 @@ import (
 // It waits for all volumes but images, which are missed by the containers that mount them only (see Images), no longer
 // than Config.Early for those that only just began, and Config.Patience for others: what takes longer goes on.
 //
-// objects is what the pod may see, from now on. The error is a *pod.Failure that names the volumes, or the context's error.
+// objects is what the pod may see, from now on. The error is a *pod.Failure that names the volumes, or the context's
+// error.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) error {
 	if err := safeopen.Check("pod UID", string(p.UID)); err != nil {
 		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: err.Error(), Permanent: true}
@@ -39,7 +40,9 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) e
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if hopeless := slices.DeleteFunc(slices.Clone(problems), func(p volumestate.Problem) bool { return !p.Permanent() }); len(hopeless) > 0 {
+	if hopeless := slices.DeleteFunc(slices.Clone(problems), func(p volumestate.Problem) bool {
+		return !p.Permanent()
+	}); len(hopeless) > 0 {
 		return volumestate.Failure(hopeless)
 	}
 	if err := m.awaitRemoval(ctx, p.UID); err != nil {
@@ -74,10 +77,11 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) e
 	return nil
 }
 
-// withoutDeleted takes out the volumes whose claims are being deleted: no pod begins to use such a claim. One that has it goes on, also
-// after a restart of the agent or the machine: its claim stays until it has ended
+// withoutDeleted takes out the volumes whose claims are being deleted: no pod begins to use such a claim. One that has
+// it goes on, also after a restart of the agent or the machine: its claim stays until it has ended
 // (https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection).
-func (m *Manager) withoutDeleted(p *v1.Pod, wants []*volumestate.Wanted) (kept []*volumestate.Wanted, refused []volumestate.Problem, err error) {
+func (m *Manager) withoutDeleted(p *v1.Pod,
+	wants []*volumestate.Wanted) (kept []*volumestate.Wanted, refused []volumestate.Problem, err error) {
 	deleted := func(w *volumestate.Wanted) bool { return w.Spec.Claim != nil && w.Spec.Claim.DeletionTimestamp != nil }
 	if p.Status.Phase == v1.PodRunning || !slices.ContainsFunc(wants, deleted) {
 		return wants, nil, nil
@@ -92,7 +96,8 @@ func (m *Manager) withoutDeleted(p *v1.Pod, wants []*volumestate.Wanted) (kept [
 			continue
 		}
 		o := pod.Object{Kind: string(object.PersistentVolumeClaim), Namespace: p.Namespace, Name: w.Spec.Claim.Name}
-		refused = append(refused, volumestate.Problem{Spec: w.Spec, Err: volume.Awaits(o, "%s: it is being deleted", o)})
+		refused = append(refused,
+			volumestate.Problem{Spec: w.Spec, Err: volume.Awaits(o, "%s: it is being deleted", o)})
 	}
 	return kept, refused, nil
 }
@@ -113,7 +118,9 @@ func (m *Manager) awaitRemoval(ctx context.Context, uid types.UID) error {
 	}
 	for _, j := range jobs {
 		if !j.op.Ended() {
-			return &pod.Failure{Reason: pod.ReasonFailedMount, NotBefore: time.Now(), Message: fmt.Sprintf("what is left of an earlier pod with this UID: %s: %v", subject(j.op), m.hanging(j.op))}
+			return &pod.Failure{Reason: pod.ReasonFailedMount, NotBefore: time.Now(),
+				Message: fmt.Sprintf("what is left of an earlier pod with this UID: %s: %v", subject(j.op),
+					m.hanging(j.op))}
 		}
 	}
 	return nil
@@ -140,7 +147,8 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wan
 		return ctx.Err()
 	}
 	if err != nil {
-		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: fmt.Sprintf("remove volumes that the pod doesn't have any more: %v", err)}
+		return &pod.Failure{Reason: pod.ReasonFailedMount,
+			Message: fmt.Sprintf("remove volumes that the pod doesn't have any more: %v", err)}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,7 +158,8 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wan
 
 // mountAll mounts what isn't, and waits for it. hopeless says that the pod can't be ready anyway, so
 // that there is less to wait for. The error is the context's.
-func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted, hopeless bool) ([]volumestate.Problem, error) {
+func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
+	hopeless bool) ([]volumestate.Problem, error) {
 	var problems []volumestate.Problem
 	var jobs []job
 	var begun []*volumestate.Wanted
@@ -182,8 +191,12 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted, hop
 		case err != nil:
 			until, _ := m.ops.Failed(w.Key(), j.op.Kind())
 			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: err, Until: until})
-		case !m.has(w): // the operation was asked for by an earlier version of the pod, or the volume is taken down again
-			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: errors.New("mounted as it was wanted before, not as it is now: it is mounted again"), GoesOn: true})
+		// the operation was asked for by an earlier version of the pod, or the volume is taken down again
+		case !m.has(w):
+			problems = append(problems,
+				volumestate.Problem{Spec: w.Spec,
+					Err:    errors.New("mounted as it was wanted before, not as it is now: it is mounted again"),
+					GoesOn: true})
 		}
 	}
 	return problems, nil

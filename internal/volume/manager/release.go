@@ -21,9 +21,9 @@ import (
 
 // Release unmounts and removes the pod's volumes, while the pod stays known: its directory stays, with
 // what else is in it. No container of the pod may be left, and none may follow; nor may Prepare for it be under way, or
-// what that makes may stay. It may follow, also when Release has failed: then it waits for what still goes. What is under way for
-// the pod is given up first; what hangs is waited for, but not for long: then the error
-// says so, and calling again later is right, as it is after any error. Nothing that is still mounted is deleted.
+// what that makes may stay. It may follow, also when Release has failed: then it waits for what still goes. What is
+// under way for the pod is given up first; what hangs is waited for, but not for long: then the error says so, and
+// calling again later is right, as it is after any error. Nothing that is still mounted is deleted.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	if err := m.release(ctx, uid); err != nil {
 		return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
@@ -48,7 +48,9 @@ func (m *Manager) clean(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	// The pod's directory goes last: by it the next agent finds what is left.
-	return m.remove(ctx, uid, "its directory", func(ctx context.Context) error { return teardown.Remove(ctx, m.layout.Pods(), string(uid)) })
+	return m.remove(ctx, uid, "its directory", func(ctx context.Context) error {
+		return teardown.Remove(ctx, m.layout.Pods(), string(uid))
+	})
 }
 
 func (m *Manager) release(ctx context.Context, uid types.UID) error {

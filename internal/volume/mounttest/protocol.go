@@ -145,7 +145,8 @@ func attributesOf(node uint64) attributes {
 	if node == rootNode {
 		return attributes{Inode: node, Mode: unix.S_IFDIR | 0o755, Links: 2, BlockSize: 4096}
 	}
-	return attributes{Inode: node, Size: uint64(len(Content)), Blocks: 1, Mode: unix.S_IFREG | 0o644, Links: 1, BlockSize: 4096}
+	return attributes{Inode: node, Size: uint64(len(Content)), Blocks: 1, Mode: unix.S_IFREG | 0o644, Links: 1,
+		BlockSize: 4096}
 }
 
 // part is what a read asks for of all there is.

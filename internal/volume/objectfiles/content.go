@@ -15,14 +15,16 @@ import (
 )
 
 // configMapFiles is the files of a configMap volume of a pod in this namespace.
-func configMapFiles(ctx context.Context, from object.View, namespace string, s *v1.ConfigMapVolumeSource) (map[string]atomicwriter.File, error) {
+func configMapFiles(ctx context.Context, from object.View, namespace string,
+	s *v1.ConfigMapVolumeSource) (map[string]atomicwriter.File, error) {
 	r := reference{kind: "ConfigMap", namespace: namespace, name: s.Name, items: s.Items, optional: s.Optional}
 	data, err := configMapData(ctx, from, r)
 	return r.files(data, err, s.DefaultMode)
 }
 
 // secretFiles is the files of a secret volume of a pod in this namespace.
-func secretFiles(ctx context.Context, from object.View, namespace string, s *v1.SecretVolumeSource) (map[string]atomicwriter.File, error) {
+func secretFiles(ctx context.Context, from object.View, namespace string,
+	s *v1.SecretVolumeSource) (map[string]atomicwriter.File, error) {
 	r := reference{kind: "Secret", namespace: namespace, name: s.SecretName, items: s.Items, optional: s.Optional}
 	data, err := secretData(ctx, from, r)
 	return r.files(data, err, s.DefaultMode)
@@ -31,7 +33,8 @@ func secretFiles(ctx context.Context, from object.View, namespace string, s *v1.
 // projectedFiles is the files of a projected volume: those of all its sources. Paths that
 // its items name may not be the same (validation refuses such a pod). A file that comes from an object
 // as a whole, and has the path of another, is that of the later source.
-func projectedFiles(ctx context.Context, from object.View, p *v1.Pod, s *v1.ProjectedVolumeSource, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
+func projectedFiles(ctx context.Context, from object.View, p *v1.Pod, s *v1.ProjectedVolumeSource,
+	allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
 	// What can't be had at all is reported before what may come.
 	for i := range s.Sources {
 		if err := unsupported(ctx, from, p, &s.Sources[i]); err != nil {
@@ -49,11 +52,13 @@ func projectedFiles(ctx context.Context, from object.View, p *v1.Pod, s *v1.Proj
 	return all, nil
 }
 
-func projection(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeProjection, mode *int32, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
+func projection(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeProjection, mode *int32,
+	allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
 	switch {
 	case s.ConfigMap != nil:
 		return configMapFiles(ctx, from, p.Namespace, &v1.ConfigMapVolumeSource{
-			LocalObjectReference: s.ConfigMap.LocalObjectReference, Items: s.ConfigMap.Items, Optional: s.ConfigMap.Optional, DefaultMode: mode,
+			LocalObjectReference: s.ConfigMap.LocalObjectReference, Items: s.ConfigMap.Items,
+			Optional: s.ConfigMap.Optional, DefaultMode: mode,
 		})
 	case s.Secret != nil:
 		return secretFiles(ctx, from, p.Namespace, &v1.SecretVolumeSource{
@@ -68,7 +73,8 @@ func projection(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumePr
 }
 
 // tokenFile is a token of the pod's service account. The volume is refreshed when another one is due.
-func tokenFile(ctx context.Context, from object.View, p *v1.Pod, s *v1.ServiceAccountTokenProjection, mode *int32) (map[string]atomicwriter.File, error) {
+func tokenFile(ctx context.Context, from object.View, p *v1.Pod, s *v1.ServiceAccountTokenProjection,
+	mode *int32) (map[string]atomicwriter.File, error) {
 	t, err := from.Token(ctx, volume.TokenRequest(p, s))
 	if err != nil {
 		return nil, volume.Awaits(object.TokenKey(p), "service account %s: %w", p.Spec.ServiceAccountName, err)
@@ -111,26 +117,31 @@ func unsupported(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeP
 	source, needs, instead := "", "an API server, which ", ""
 	switch {
 	case s.ServiceAccountToken != nil:
-		if _, err := from.Token(ctx, volume.TokenRequest(p, s.ServiceAccountToken)); !errors.Is(err, object.ErrNoTokens) {
+		if _, err := from.Token(ctx, volume.TokenRequest(p, s.ServiceAccountToken)); !errors.Is(err,
+			object.ErrNoTokens) {
 			return nil
 		}
-		source, needs, instead = "serviceAccountToken", needs+"makes the token", "leave it out, and set automountServiceAccountToken to false"
+		source, needs, instead = "serviceAccountToken", needs+"makes the token",
+			"leave it out, and set automountServiceAccountToken to false"
 	case s.ClusterTrustBundle != nil:
 		source, needs, instead = "clusterTrustBundle", needs+"has the bundle", "put the certificates into a ConfigMap"
 	case s.PodCertificate != nil:
-		source, needs, instead = "podCertificate", "an API server and a signer, which issue the certificate", "put it and its key into a Secret"
+		source, needs, instead = "podCertificate", "an API server and a signer, which issue the certificate",
+			"put it and its key into a Secret"
 	default:
 		return nil
 	}
 	if pod.SourceOf(p) == pod.SourceAPI {
-		return fmt.Errorf("source %s is %w: have the pod run on another node (nodeSelector), or %s", source, volume.ErrUnsupported, instead)
+		return fmt.Errorf("source %s is %w: have the pod run on another node (nodeSelector), or %s", source,
+			volume.ErrUnsupported, instead)
 	}
 	return fmt.Errorf("source %s is %w: it needs %s: %s", source, volume.ErrUnsupported, needs, instead)
 }
 
 // downwardFiles is the files of a downwardAPI volume. allocatable is what limits are that
 // neither a container nor its pod sets.
-func downwardFiles(p *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *int32, allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
+func downwardFiles(p *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *int32,
+	allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
 	files := make(map[string]atomicwriter.File, len(items))
 	for i := range items {
 		item := &items[i]

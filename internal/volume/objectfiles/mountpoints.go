@@ -18,7 +18,8 @@ func mountPoints(p *v1.Pod, volume string) []string {
 	for name := range pod.ContainerNames(p) {
 		mounts := pod.ContainerNamed(p, name).VolumeMounts
 		for i := range mounts {
-			if in, rest := around(mounts, mounts[i].MountPath); in != nil && in.Name == volume && in.SubPath == "" && in.SubPathExpr == "" {
+			if in, rest := around(mounts, mounts[i].MountPath); in != nil && in.Name == volume && in.SubPath == "" &&
+				in.SubPathExpr == "" {
 				paths = append(paths, rest)
 			}
 		}

@@ -81,7 +81,8 @@ func (r reference) files(data map[string][]byte, err error, mode *int32) (map[st
 		size += len(value)
 	}
 	if size > maxData {
-		return nil, r.awaits("%s has %d bytes of data, and may have no more than 1 MiB (%d bytes): split it", r.said(), size, maxData)
+		return nil, r.awaits("%s has %d bytes of data, and may have no more than 1 MiB (%d bytes): split it", r.said(),
+			size, maxData)
 	}
 	if len(r.items) == 0 {
 		return r.all(data, mode)
@@ -110,7 +111,8 @@ func (r reference) chosen(data map[string][]byte, mode *int32) (map[string]atomi
 			// Its path is looked at nevertheless: it is wrong whether the key is there or not.
 			missing = append(missing, item.Key)
 		}
-		if err := add(files, item.Path, atomicwriter.File{Data: value, Mode: permissions(item.Mode, mode)}); err != nil {
+		if err := add(files, item.Path,
+			atomicwriter.File{Data: value, Mode: permissions(item.Mode, mode)}); err != nil {
 			return nil, fmt.Errorf("key %q of %s: %w", item.Key, r.said(), err)
 		}
 		if !ok {
@@ -118,7 +120,8 @@ func (r reference) chosen(data map[string][]byte, mode *int32) (map[string]atomi
 		}
 	}
 	if len(missing) > 0 && !r.isOptional() {
-		return nil, r.awaits("%s has no key %s (%s): add it, or mark the volume's source as optional", r.said(), listed(missing), present(data))
+		return nil, r.awaits("%s has no key %s (%s): add it, or mark the volume's source as optional", r.said(),
+			listed(missing), present(data))
 	}
 	return files, nil
 }

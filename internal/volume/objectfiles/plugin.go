@@ -97,7 +97,8 @@ func (p *Plugin) files(ctx context.Context, r volume.Request) (map[string]atomic
 func (p *Plugin) directory(r volume.Request) error {
 	group, mode := owner(r)
 	if p.source.Memory != nil {
-		return mounts.MountTmpfs(r.Dir, mounts.TmpfsOptions{Mode: mode | unix.S_ISVTX, GID: group, Size: p.size(r.Spec)})
+		return mounts.MountTmpfs(r.Dir,
+			mounts.TmpfsOptions{Mode: mode | unix.S_ISVTX, GID: group, Size: p.size(r.Spec)})
 	}
 	if err := os.MkdirAll(filepath.Dir(r.Dir), 0o750); err != nil {
 		return err
@@ -160,15 +161,19 @@ func (p *Plugin) open(r volume.Request) (*os.File, error) {
 	return os.OpenFile(r.Dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-func (p *Plugin) write(ctx context.Context, r volume.Request, files map[string]atomicwriter.File) (changed bool, err error) {
+func (p *Plugin) write(ctx context.Context, r volume.Request,
+	files map[string]atomicwriter.File) (changed bool, err error) {
 	dir, err := p.open(r)
 	if err != nil {
-		return false, fmt.Errorf("the volume isn't there any more (its containers keep what they have; to restore it, remove the pod and create it again): %w", err)
+		return false, fmt.Errorf(
+			"the volume isn't there any more (its containers keep what they have; to restore it, remove the pod and create it again): %w", err)
 	}
 	defer dir.Close()
 	changed, err = atomicwriter.WriteTo(ctx, dir, files, options(r))
 	if p.source.Memory != nil && errors.Is(err, unix.ENOSPC) {
-		return changed, fmt.Errorf("the files don't fit into the %d MiB of memory that the volume may take: have fewer keys: %w", p.size(r.Spec)>>20, err)
+		return changed, fmt.Errorf(
+			"the files don't fit into the %d MiB of memory that the volume may take: have fewer keys: %w",
+			p.size(r.Spec)>>20, err)
 	}
 	return changed, err
 }

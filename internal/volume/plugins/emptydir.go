@@ -77,10 +77,12 @@ func (p *EmptyDir) Mount(ctx context.Context, r volume.Request) (volume.Mounted,
 		}
 	case medium == v1.StorageMediumMemory:
 		err = p.inMemory(r)
-	case medium == v1.StorageMediumHugePages, strings.HasPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)):
+	case medium == v1.StorageMediumHugePages,
+		strings.HasPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)):
 		err = p.inHugePages(r)
 	default:
-		err = fmt.Errorf("medium %q is %w: use Memory or HugePages, or leave it out for the node's disk", medium, volume.ErrUnsupported)
+		err = fmt.Errorf("medium %q is %w: use Memory or HugePages, or leave it out for the node's disk", medium,
+			volume.ErrUnsupported)
 	}
 	if err != nil {
 		return volume.Mounted{}, err

@@ -55,10 +55,10 @@ func isType(want fs.FileMode) func(fs.FileMode) bool {
 }
 
 // Mount checks that the path is what its type says, and makes what the type says to make
-// (API: HostPathType). Without a type nothing is checked; the runtime makes a directory then, where nothing is. Links on the node are followed, as the API says
-// ("If the path is a symlink, it will follow the link to the real path"): whoever may use
-// hostPath may use the whole node. But nothing is made through a last link that leads nowhere.
-// The volume's files keep their owners: fsGroup isn't for hostPath.
+// (API: HostPathType). Without a type nothing is checked; the runtime makes a directory then, where nothing is. Links
+// on the node are followed, as the API says ("If the path is a symlink, it will follow the link to the real path"):
+// whoever may use hostPath may use the whole node. But nothing is made through a last link that leads nowhere. The
+// volume's files keep their owners: fsGroup isn't for hostPath.
 func (p HostPath) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := ctx.Err(); err != nil {
 		return volume.Mounted{}, err
@@ -66,11 +66,15 @@ func (p HostPath) Mount(ctx context.Context, r volume.Request) (volume.Mounted, 
 	s := hostPathOf(r.Spec)
 	switch {
 	case r.Spec.Block():
-		return volume.Mounted{}, fmt.Errorf("PersistentVolume %s: volumeMode Block of a hostPath is %w: leave it out", r.Spec.Name(), volume.ErrUnsupported)
+		return volume.Mounted{},
+			fmt.Errorf("PersistentVolume %s: volumeMode Block of a hostPath is %w: leave it out", r.Spec.Name(),
+				volume.ErrUnsupported)
 	case r.Spec.Persistent != nil && len(r.Spec.Persistent.Spec.MountOptions) > 0:
-		return volume.Mounted{}, fmt.Errorf("PersistentVolume %s: mountOptions of a hostPath, which isn't mounted by the agent, are %w: leave them out", r.Spec.Name(), volume.ErrUnsupported)
+		return volume.Mounted{},
+			fmt.Errorf("PersistentVolume %s: mountOptions of a hostPath, which isn't mounted by the agent, are %w: leave them out", r.Spec.Name(), volume.ErrUnsupported)
 	case !filepath.IsAbs(s.Path):
-		return volume.Mounted{}, fmt.Errorf("hostPath %q doesn't begin with /, and a relative path is %w", s.Path, volume.ErrUnsupported)
+		return volume.Mounted{},
+			fmt.Errorf("hostPath %q doesn't begin with /, and a relative path is %w", s.Path, volume.ErrUnsupported)
 	}
 	if err := check(s); err != nil {
 		return volume.Mounted{}, err
@@ -108,7 +112,8 @@ func check(s *v1.HostPathVolumeSource) error {
 	case err != nil:
 		return fmt.Errorf("hostPath type check failed: %w", err)
 	case !k.is(st.Mode()):
-		return fmt.Errorf("hostPath type check failed: %s is %s, and type %s wants %s: correct the path or the type", s.Path, what(st.Mode()), *s.Type, k.name)
+		return fmt.Errorf("hostPath type check failed: %s is %s, and type %s wants %s: correct the path or the type",
+			s.Path, what(st.Mode()), *s.Type, k.name)
 	}
 	return nil
 }
@@ -123,7 +128,8 @@ func missing(path string) string {
 
 // what says what a thing is.
 func what(m fs.FileMode) string {
-	for _, k := range []v1.HostPathType{v1.HostPathDirectory, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev} {
+	for _, k := range []v1.HostPathType{v1.HostPathDirectory, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev,
+		v1.HostPathBlockDev} {
 		if kinds[k].is(m) {
 			return kinds[k].name
 		}

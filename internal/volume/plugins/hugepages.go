@@ -41,7 +41,8 @@ func (p *EmptyDir) inHugePages(r volume.Request) error {
 	if err := p.offered(page); err != nil {
 		return err
 	}
-	options := map[string]string{"pagesize": fmt.Sprint(page), "size": fmt.Sprint(smaller(size, r.Spec.Volume.EmptyDir))}
+	options := map[string]string{"pagesize": fmt.Sprint(page),
+		"size": fmt.Sprint(smaller(size, r.Spec.Volume.EmptyDir))}
 	if gid, ok := volume.FSGroup(r.Pod); ok {
 		options["gid"] = fmt.Sprint(gid)
 	}
@@ -99,19 +100,23 @@ func pages(p *v1.Pod, medium v1.StorageMedium) (page, total int64, err error) {
 	if !ok {
 		switch len(sizes) {
 		case 0:
-			return 0, 0, errors.New("medium HugePages needs containers that ask for huge pages: set resources such as limits.hugepages-2Mi")
+			return 0, 0, errors.New(
+				"medium HugePages needs containers that ask for huge pages: set resources such as limits.hugepages-2Mi")
 		case 1:
 			return sizes[0], asked[sizes[0]], nil
 		}
-		return 0, 0, fmt.Errorf("medium HugePages leaves open which pages are meant, since the pod's containers ask for some of %s: use HugePages-%s", names(sizes, " and "), names(sizes[:1], ""))
+		return 0, 0, fmt.Errorf(
+			"medium HugePages leaves open which pages are meant, since the pod's containers ask for some of %s: use HugePages-%s", names(sizes, " and "), names(sizes[:1], ""))
 	}
 	q, err := resource.ParseQuantity(named)
 	if err != nil || q.Sign() <= 0 {
-		return 0, 0, fmt.Errorf("medium %q is %w: %q is no size of huge pages, such as 2Mi", medium, volume.ErrUnsupported, named)
+		return 0, 0, fmt.Errorf("medium %q is %w: %q is no size of huge pages, such as 2Mi", medium,
+			volume.ErrUnsupported, named)
 	}
 	page = q.Value()
 	if asked[page] == 0 {
-		return 0, 0, fmt.Errorf("medium %s needs containers that ask for such pages: set limits.hugepages-%s", medium, named)
+		return 0, 0, fmt.Errorf("medium %s needs containers that ask for such pages: set limits.hugepages-%s", medium,
+			named)
 	}
 	return page, asked[page], nil
 }
@@ -120,7 +125,8 @@ func pages(p *v1.Pod, medium v1.StorageMedium) (page, total int64, err error) {
 func hugePages(p *v1.Pod) map[int64]int64 {
 	asked := map[int64]int64{}
 	options := resourcehelper.PodResourcesOptions{}
-	for _, list := range []v1.ResourceList{resourcehelper.PodRequests(p, options), resourcehelper.PodLimits(p, options)} {
+	for _, list := range []v1.ResourceList{resourcehelper.PodRequests(p, options),
+		resourcehelper.PodLimits(p, options)} {
 		for name, quantity := range list {
 			size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 			page, err := resource.ParseQuantity(size)
@@ -146,7 +152,8 @@ func (p *EmptyDir) offered(page int64) error {
 		case has.Size != page:
 			sizes = append(sizes, has.Size)
 		case has.Count == 0 && has.Overcommit == 0:
-			return fmt.Errorf("this host has set aside no huge pages of %s: write how many it is to have to %s", size(page), filepath.Join(p.conf.HugePages, fmt.Sprintf("hugepages-%dkB", page/1024), "nr_hugepages"))
+			return fmt.Errorf("this host has set aside no huge pages of %s: write how many it is to have to %s",
+				size(page), filepath.Join(p.conf.HugePages, fmt.Sprintf("hugepages-%dkB", page/1024), "nr_hugepages"))
 		default:
 			return nil
 		}

@@ -53,7 +53,8 @@ func (*ImageVolume) Supports(s volume.Spec) bool { return s.Persistent == nil &&
 func (p *ImageVolume) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	source := r.Spec.Volume.Image
 	if source.Reference == "" {
-		return volume.Mounted{}, fmt.Errorf("an image volume without a reference is %w: set image.reference", volume.ErrUnsupported)
+		return volume.Mounted{},
+			fmt.Errorf("an image volume without a reference is %w: set image.reference", volume.ErrUnsupported)
 	}
 	policy := source.PullPolicy
 	if r.InUse && policy != v1.PullNever {

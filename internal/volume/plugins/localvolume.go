@@ -30,7 +30,8 @@ func (LocalVolume) Supports(s volume.Spec) bool {
 // followed, since its path is an administrator's; nothing below it is opened. What is bound
 // already stays; other things that are mounted in the volume's place give way, unless containers use them.
 //
-// The mount flags among the PersistentVolume's mountOptions are applied. Its nodeAffinity is for whoever binds the claim.
+// The mount flags among the PersistentVolume's mountOptions are applied. Its nodeAffinity is for whoever binds the
+// claim.
 func (LocalVolume) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := ctx.Err(); err != nil {
 		return volume.Mounted{}, err
@@ -83,7 +84,8 @@ func bindLocal(r volume.Request, flags uintptr) error {
 func openLocal(path string) (*os.File, error) {
 	f, err := safeopen.Top(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("its path %s does not exist on this node: make the directory, or mount its disk there", path)
+		return nil, fmt.Errorf("its path %s does not exist on this node: make the directory, or mount its disk there",
+			path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open its path: %w", err)

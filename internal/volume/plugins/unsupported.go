@@ -38,7 +38,8 @@ func refuse(p *v1.Pod, s volume.Spec) error {
 		return fmt.Errorf("%sa volume without a kind is %w: name one, such as emptyDir", owner, volume.ErrUnsupported)
 	}
 	if kind == "csi" && pod.SourceOf(p) == pod.SourceAPI {
-		return fmt.Errorf("%svolumes of the kind csi are %w: have the pod run on another node (nodeSelector), or %s", owner, volume.ErrUnsupported, local)
+		return fmt.Errorf("%svolumes of the kind csi are %w: have the pod run on another node (nodeSelector), or %s",
+			owner, volume.ErrUnsupported, local)
 	}
 	if text, ok := instead[kind]; ok {
 		return fmt.Errorf("%svolumes of the kind %s are %w: %s", owner, kind, volume.ErrUnsupported, text)
@@ -84,5 +85,6 @@ var instead = map[string]string{
 }
 
 func redirected(driver string) string {
-	return "Kubernetes itself redirects it to the CSI driver " + driver + ", and CSI volumes aren't in this build; " + disk
+	return "Kubernetes itself redirects it to the CSI driver " + driver + ", and CSI volumes aren't in this build; " +
+		disk
 }

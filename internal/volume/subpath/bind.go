@@ -87,7 +87,8 @@ func makePlace(holder *os.File, name string, directory bool) error {
 		}
 		return nil
 	}
-	fd, err := unix.Openat(int(holder.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
+	fd, err := unix.Openat(int(holder.Fd()), name,
+		unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("make a file to mount it on: %w", err)
 	}

@@ -54,7 +54,8 @@ type Request struct {
 	// the whole volume.
 	Path string
 	// Expr is what Path was made of by putting in the container's environment (API:
-	// VolumeMount.subPathExpr); empty if it wasn't. Errors report it instead of Path, which may have a Secret's value in it.
+	// VolumeMount.subPathExpr); empty if it wasn't. Errors report it instead of Path, which may have a Secret's value
+	// in it.
 	Expr string
 	// ReadOnly says that what is missing can't be made in the volume.
 	ReadOnly bool
@@ -100,10 +101,12 @@ func (m *Maker) Bind(ctx context.Context, r Request) (hostPath string, err error
 	return hostPath, nil
 }
 
-// Held reports which files are the parts of a volume that containers have or are about to get, by device and inode; nil for none. Nobody may
-// remove these: what has no name any more can't be mounted, neither into a container that is created nor into one that is started.
+// Held reports which files are the parts of a volume that containers have or are about to get, by device and inode; nil
+// for none. Nobody may remove these: what has no name any more can't be mounted, neither into a container that is
+// created nor into one that is started.
 func (m *Maker) Held(uid types.UID, volume string) (func(device, inode uint64) bool, error) {
-	if err := errors.Join(safeopen.Check("the pod's UID", string(uid)), safeopen.Check("the volume's name", volume)); err != nil {
+	if err := errors.Join(safeopen.Check("the pod's UID", string(uid)),
+		safeopen.Check("the volume's name", volume)); err != nil {
 		return nil, err
 	}
 	type file struct{ device, inode uint64 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Answers asks questions that may take long or never be answered, of file systems mostly: some at once, and the same one once at a
-// time. What is known stays until something newer is. Its methods may be called by many goroutines.
+// Answers asks questions that may take long or never be answered, of file systems mostly: some at once, and the same
+// one once at a time. What is known stays until something newer is. Its methods may be called by many goroutines.
 type Answers[V any] struct {
 	fresh  time.Duration
 	query  func(key string) (V, error)
@@ -54,15 +54,15 @@ const (
 	retryAfter = 10 * time.Second
 )
 
-// NewAnswers returns what asks query, for each key at most once in fresh; while there were only errors, also 10 seconds after the last. A
-// query may never return.
+// NewAnswers returns what asks query, for each key at most once in fresh; while there were only errors, also 10 seconds
+// after the last. A query may never return.
 func NewAnswers[V any](fresh time.Duration, query func(key string) (V, error)) *Answers[V] {
 	return &Answers[V]{fresh: fresh, query: query, known: map[string]*answer[V]{}}
 }
 
-// Get returns an answer for each key, and asks for those that aren't fresh. It waits at most for patience altogether for keys that
-// there is no answer to, and at most for revise for the others, whose older answer is given, with its own time, if there is no newer
-// one by then. Of a key without any answer it gives a zero Answer.
+// Get returns an answer for each key, and asks for those that aren't fresh. It waits at most for patience altogether
+// for keys that there is no answer to, and at most for revise for the others, whose older answer is given, with its own
+// time, if there is no newer one by then. Of a key without any answer it gives a zero Answer.
 func (a *Answers[V]) Get(ctx context.Context, keys []string, patience, revise time.Duration) []Answer[V] {
 	questions := a.ask(keys)
 	first, cancel := context.WithTimeout(ctx, patience)
@@ -149,7 +149,8 @@ func (a *Answers[V]) sweep(now time.Time) {
 const (
 	// atOnce is how many questions are asked at once.
 	atOnce = 16
-	// slow is after how long a question isn't counted among those any more, lest some that hang keep all others from being asked.
+	// slow is after how long a question isn't counted among those any more, lest some that hang keep all others from
+	// being asked.
 	slow = 200 * time.Millisecond
 )
 
@@ -221,7 +222,8 @@ func (a *Answers[V]) Close(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("stop asking file systems how full they are: %w: these don't answer: %s", context.Cause(ctx), strings.Join(a.hanging(), ", "))
+		return fmt.Errorf("stop asking file systems how full they are: %w: these don't answer: %s", context.Cause(ctx),
+			strings.Join(a.hanging(), ", "))
 	}
 }
 

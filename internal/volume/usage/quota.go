@@ -29,9 +29,9 @@ var ErrNotEmpty = errors.New("it isn't empty")
 // file system. It reports whether that is so; it isn't where the file system has no project quotas or the kernel is
 // older than Linux 5.14, and with an error, of which ErrNotEmpty is one.
 //
-// It is for new directories, before anybody writes to them, and, after a restart of the agent, for those that have got their
-// project before: the directory itself says which, and as long as one file has a project, that isn't given to another
-// directory. Nothing has to be undone when the directory goes.
+// It is for new directories, before anybody writes to them, and, after a restart of the agent, for those that have got
+// their project before: the directory itself says which, and as long as one file has a project, that isn't given to
+// another directory. Nothing has to be undone when the directory goes.
 //
 // Only directories of pods with user namespaces of their own (hostUsers: false) may be assigned: there the
 // kernel lets nobody change project IDs. Other pods could count their files as somebody else's.
@@ -185,7 +185,8 @@ const getProjectQuota = 0x800007<<8 | 2
 // that has no project quotas.
 func quotaOf(fd int, project uint32) (Usage, error) {
 	var q quota
-	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, uintptr(fd), getProjectQuota, uintptr(project), uintptr(unsafe.Pointer(&q)), 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, uintptr(fd), getProjectQuota, uintptr(project),
+		uintptr(unsafe.Pointer(&q)), 0, 0)
 	if errno == unix.ENOENT {
 		return Usage{}, nil // XFS: no file ever had it
 	}

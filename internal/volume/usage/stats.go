@@ -91,7 +91,8 @@ func (r *StatsReader) Stats() []Stats {
 // errNoAnswer is what is known of a file system that doesn't answer.
 var errNoAnswer = errors.New("the file system doesn't answer")
 
-// FileSystems returns what the file systems say that paths are on, as Stats does; with an error, nothing is known of one now.
+// FileSystems returns what the file systems say that paths are on, as Stats does; with an error, nothing is known of
+// one now.
 func (r *StatsReader) FileSystems(ctx context.Context, paths []string) []Answer[unix.Statfs_t] {
 	list := r.answers.Get(ctx, paths, patience, patience)
 	for i := range list {

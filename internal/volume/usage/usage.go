@@ -42,8 +42,8 @@ type Config struct {
 	// Etc is the directory of the files projects and projid, where other people's project IDs are listed
 	// (projects(5), projid(5)); empty for /etc.
 	Etc string
-	// Took is called with how long it took to measure a directory, the waiting for its turn included, and whether its quota
-	// project was asked; nil for nobody.
+	// Took is called with how long it took to measure a directory, the waiting for its turn included, and whether its
+	// quota project was asked; nil for nobody.
 	Took func(quota bool, took time.Duration)
 }
 
@@ -96,9 +96,9 @@ func New(c Config) *Meter {
 // is mounted on dir, it isn't known what that holds: an error.
 //
 // A directory that was assigned a project is asked for at once. Any other is walked through, which takes as long as
-// its size and the other walks make it, and of which this is to be known: what changes meanwhile is counted or not; files
-// that are deleted but open aren't counted; a file with many names is counted once (but for names outside
-// of the directory, each a part, if there are more than 10,000 of such files); of somebody who moves deep directories around
+// its size and the other walks make it, and of which this is to be known: what changes meanwhile is counted or not;
+// files that are deleted but open aren't counted; a file with many names is counted once (but for names outside of the
+// directory, each a part, if there are more than 10,000 of such files); of somebody who moves deep directories around
 // to hide from it, it may see a part only. With an error comes what was counted so far.
 func (m *Meter) Measure(ctx context.Context, dir string) (Usage, error) {
 	top, err := openDir(dir)

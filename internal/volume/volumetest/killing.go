@@ -31,15 +31,18 @@ func (c Case) killed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	killtest.Run(t, killtest.Case{Name: "mounting, and mounted again", Fresh: prepare, Child: mount, Check: c.completed})
-	killtest.Run(t, killtest.Case{Name: "mounting, and taken down", Fresh: prepare, Child: mount, Check: func(t *testing.T, dir string, _ int) {
-		c.rig(dir, "uid-1").gone(t)
-	}})
-	if !c.Elsewhere {
-		takeDown := func(dir string) error { return c.rig(dir, "uid-1").takeDown(context.Background()) }
-		killtest.Run(t, killtest.Case{Name: "taking it down", Fresh: mounted, Child: takeDown, Check: func(t *testing.T, dir string, _ int) {
+	killtest.Run(t, killtest.Case{Name: "mounting, and mounted again", Fresh: prepare, Child: mount,
+		Check: c.completed})
+	killtest.Run(t, killtest.Case{Name: "mounting, and taken down", Fresh: prepare, Child: mount,
+		Check: func(t *testing.T, dir string, _ int) {
 			c.rig(dir, "uid-1").gone(t)
 		}})
+	if !c.Elsewhere {
+		takeDown := func(dir string) error { return c.rig(dir, "uid-1").takeDown(context.Background()) }
+		killtest.Run(t, killtest.Case{Name: "taking it down", Fresh: mounted, Child: takeDown,
+			Check: func(t *testing.T, dir string, _ int) {
+				c.rig(dir, "uid-1").gone(t)
+			}})
 	}
 	if c.Change != nil {
 		killtest.Run(t, killtest.Case{Name: "refreshing", Fresh: mounted, Child: c.refresh, Check: c.refreshed})

@@ -41,7 +41,9 @@ func everyKind() []volume.Spec {
 		pv := &v1.PersistentVolume{}
 		pv.Name = "pv"
 		set(reflect.ValueOf(&pv.Spec.PersistentVolumeSource).Elem().Field(i))
-		v := &v1.Volume{Name: "volume", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}}
+		v := &v1.Volume{Name: "volume",
+			VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}}
 		specs = append(specs, volume.Spec{Volume: v, Claim: &v1.PersistentVolumeClaim{}, Persistent: pv})
 	}
 	return specs

@@ -25,7 +25,8 @@ func mounts(t *testing.T, dir string) []string {
 	}
 	var out []string
 	for _, m := range list {
-		out = append(out, fmt.Sprintf("mount %d on %d at %s: %s %s %s", m.ID, m.Parent, m.Mountpoint, m.FSType, m.Root, m.Options))
+		out = append(out, fmt.Sprintf("mount %d on %d at %s: %s %s %s", m.ID, m.Parent, m.Mountpoint, m.FSType, m.Root,
+			m.Options))
 	}
 	return out
 }
@@ -58,7 +59,8 @@ func state(t *testing.T, dir string) []string {
 			return err
 		}
 		out = append(out, fmt.Sprintf("%s: inode %d of device %d, mode %o, owner %d:%d, %d bytes, changed %d.%d, %d.%d",
-			path, st.Ino, st.Dev, st.Mode, st.Uid, st.Gid, st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec, st.Ctim.Nsec))
+			path, st.Ino, st.Dev, st.Mode, st.Uid, st.Gid, st.Size, st.Mtim.Sec, st.Mtim.Nsec, st.Ctim.Sec,
+			st.Ctim.Nsec))
 		return nil
 	})
 	if err != nil {

@@ -20,11 +20,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
 
-func (r *Executor) ensureImage(ctx context.Context, d *pod.Desired, c *v1.Container, a pod.Action) (ref, message string, err error) {
+func (r *Executor) ensureImage(ctx context.Context, d *pod.Desired, c *v1.Container,
+	a pod.Action) (ref, message string, err error) {
 	p := d.Pod
-	img, err := r.cfg.Images.Ensure(ctx, pull.Request{Image: a.Image, Policy: c.ImagePullPolicy, Pod: p, Objects: r.cfg.Objects.For(d), Pulling: func() {
-		r.cfg.Recorder.Event(p, pod.Event{Type: v1.EventTypeNormal, Reason: pod.ReasonPulling, Container: a.Container, Message: fmt.Sprintf("Pulling image %q", a.Image)})
-	}})
+	img, err := r.cfg.Images.Ensure(ctx,
+		pull.Request{Image: a.Image, Policy: c.ImagePullPolicy, Pod: p, Objects: r.cfg.Objects.For(d), Pulling: func() {
+			r.cfg.Recorder.Event(p, pod.Event{Type: v1.EventTypeNormal, Reason: pod.ReasonPulling,
+				Container: a.Container, Message: fmt.Sprintf("Pulling image %q", a.Image)})
+		}})
 	if err != nil {
 		return "", "", err
 	}
@@ -70,14 +73,17 @@ func (r *Executor) createContainer(ctx context.Context, d *pod.Desired, o *pod.O
 		return "", err
 	}
 	r.cfg.Observer.ContainerCreated(p.UID, p.Name, p.Namespace, pod.Container{
-		ID: id, Name: a.Container, SandboxID: a.SandboxID, Attempt: a.Attempt, State: pod.ContainerCreated, CreatedAt: time.Now(),
-		Image: config.GetImage().GetUserSpecifiedImage(), ImageRef: a.ImageRef, Backoff: a.Backoff, Grace: p.Spec.TerminationGracePeriodSeconds,
-		Hash: config.Annotations[translate.AnnotationHash], TerminationMessagePath: message,
+		ID: id, Name: a.Container, SandboxID: a.SandboxID, Attempt: a.Attempt, State: pod.ContainerCreated,
+		CreatedAt: time.Now(),
+		Image:     config.GetImage().GetUserSpecifiedImage(), ImageRef: a.ImageRef, Backoff: a.Backoff,
+		Grace: p.Spec.TerminationGracePeriodSeconds,
+		Hash:  config.Annotations[translate.AnnotationHash], TerminationMessagePath: message,
 	})
 	return id, nil
 }
 
-func (r *Executor) containerConfig(ctx context.Context, d *pod.Desired, o *pod.Observed, sb *pod.Sandbox, a pod.Action) (*runtimeapi.ContainerConfig, string, error) {
+func (r *Executor) containerConfig(ctx context.Context, d *pod.Desired, o *pod.Observed, sb *pod.Sandbox,
+	a pod.Action) (*runtimeapi.ContainerConfig, string, error) {
 	p, c := r.allocated(d.Pod, a)
 	podIPs := sb.IPs
 	hostIPs := r.cfg.HostIPs()
@@ -85,7 +91,8 @@ func (r *Executor) containerConfig(ctx context.Context, d *pod.Desired, o *pod.O
 		podIPs = hostIPs
 	}
 	facts := env.Facts{PodIPs: podIPs, HostIPs: hostIPs, Allocatable: r.cfg.Allocatable()}
-	vars, events, err := env.Resolve(ctx, p, c, facts, env.Sources{Objects: r.cfg.Objects.For(d), Files: envFiles{r.cfg.Volumes, p}})
+	vars, events, err := env.Resolve(ctx, p, c, facts,
+		env.Sources{Objects: r.cfg.Objects.For(d), Files: envFiles{r.cfg.Volumes, p}})
 	if err != nil {
 		return nil, "", err
 	}
@@ -110,7 +117,8 @@ func (r *Executor) containerConfig(ctx context.Context, d *pod.Desired, o *pod.O
 	if err != nil {
 		return nil, "", err
 	}
-	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef, Env: vars, Mounts: mounts, Groups: r.cfg.Volumes.Groups(p), Users: users, Backoff: a.Backoff}
+	in := translate.ContainerInput{TargetID: target, Pod: p, Container: c, Attempt: a.Attempt, ImageRef: a.ImageRef,
+		Env: vars, Mounts: mounts, Groups: r.cfg.Volumes.Groups(p), Users: users, Backoff: a.Backoff}
 	if err := r.addDevices(ctx, p, c, &in); err != nil {
 		return nil, "", err
 	}
@@ -129,7 +137,9 @@ func (r *Executor) containerConfig(ctx context.Context, d *pod.Desired, o *pod.O
 // them (KEP-3857). The runtime is asked only for a container that wants it.
 func (r *Executor) recursiveReadOnly(ctx context.Context, d *pod.Desired, c *v1.Container) (bool, error) {
 	wants := func(mode v1.RecursiveReadOnlyMode) bool {
-		return slices.ContainsFunc(c.VolumeMounts, func(vm v1.VolumeMount) bool { return vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == mode })
+		return slices.ContainsFunc(c.VolumeMounts, func(vm v1.VolumeMount) bool {
+			return vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == mode
+		})
 	}
 	must := wants(v1.RecursiveReadOnlyEnabled)
 	if !must && !wants(v1.RecursiveReadOnlyIfPossible) {
@@ -198,7 +208,8 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 	ctx, done := finishing(ctx)
 	defer done()
 	// Before the start, so that no container runs without it if the agent is killed in between.
-	if err := r.cfg.Logs.Link(logsOf(p), layout.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
+	if err := r.cfg.Logs.Link(logsOf(p),
+		layout.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
 		// A missing link costs a log shipper's view, not the container.
 		r.cfg.Log.Error(err, "Can't link the container's log", "pod", klog.KObj(p), "containerName", a.Container)
 	}
@@ -207,7 +218,8 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 	if err != nil && translate.Redacted(c) {
 		err = translate.ErrRedacted
 	}
-	// It may have ended already, and the event may be lost. How one ended that didn't start is known to the runtime alone.
+	// It may have ended already, and the event may be lost. How one ended that didn't start is known to the runtime
+	// alone.
 	return errors.Join(err, r.refresh(ctx, a))
 }
 
@@ -242,7 +254,8 @@ func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.A
 	case c == nil:
 		return nil
 	case a.KeepLog:
-		return r.cfg.Logs.Retire(layout.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, layout.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
+		return r.cfg.Logs.Retire(layout.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID},
+			layout.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})
 	}
 	return r.removeLog(o, c)
 }

@@ -39,12 +39,14 @@ type Runtime interface {
 	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
 	StopPodSandbox(ctx context.Context, id string) error
 	RemovePodSandbox(ctx context.Context, id string) error
-	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
+		sandbox *runtimeapi.PodSandboxConfig) (string, error)
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
-	UpdatePodSandboxResources(ctx context.Context, id string, overhead, resources *runtimeapi.LinuxContainerResources) error
+	UpdatePodSandboxResources(ctx context.Context, id string, overhead,
+		resources *runtimeapi.LinuxContainerResources) error
 	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
 	// ContainerStats may have nothing of a container that doesn't run.
 	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
@@ -178,7 +180,8 @@ type Logs interface {
 
 // Meter counts what was started.
 type Meter interface {
-	// SandboxStarted is told of each attempt, with the RuntimeClass's handler and whether the pod has a user namespace of its own.
+	// SandboxStarted is told of each attempt, with the RuntimeClass's handler and whether the pod has a user namespace
+	// of its own.
 	SandboxStarted(handler string, took time.Duration, userns, failed bool)
 	// ContainerStarted is told of each attempt, with the pod.ContainerType.
 	ContainerStarted(containerType string, failed bool)
@@ -226,7 +229,8 @@ type Config struct {
 type Executor struct {
 	cfg  Config
 	gate *gate.Gate
-	// stops limits how many dead sandboxes are stopped at once. It isn't gate: a stop that hangs keeps nothing from starting.
+	// stops limits how many dead sandboxes are stopped at once. It isn't gate: a stop that hangs keeps nothing from
+	// starting.
 	stops *gate.Gate
 
 	mu sync.Mutex
@@ -237,7 +241,8 @@ type Executor struct {
 
 // New constructs an executor.
 func New(cfg Config) *Executor {
-	return &Executor{cfg: cfg, gate: gate.New(cfg.Parallel), stops: gate.New(cfg.Parallel), sandboxes: map[types.UID]knownSandbox{}}
+	return &Executor{cfg: cfg, gate: gate.New(cfg.Parallel), stops: gate.New(cfg.Parallel),
+		sandboxes: map[types.UID]knownSandbox{}}
 }
 
 // Priorities at the semaphore: what is nearly done goes first, so that pods get ready
@@ -262,7 +267,8 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 			r.cfg.Allocations.MarkFailed(uid)
 		}
 		switch a.Kind {
-		case pod.AdmitPod, pod.PreparePod, pod.EnsureImage, pod.ReleaseVolumes, pod.CleanPod, pod.SaveCheckpoint, pod.Allocate, pod.ResizePod, pod.PreStop, pod.PostStart:
+		case pod.AdmitPod, pod.PreparePod, pod.EnsureImage, pod.ReleaseVolumes, pod.CleanPod, pod.SaveCheckpoint,
+			pod.Allocate, pod.ResizePod, pod.PreStop, pod.PostStart:
 		default:
 			// It may have worked all the same, or have missed a removal that no event reported.
 			r.cfg.Observer.RequestRefresh(uid)
@@ -272,13 +278,14 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	return pod.Result{ID: id, Message: message}
 }
 
-// informed reports whether a failure was about an object of which more is known than when the action began: an API server is asked when
-// a pod first needs something of it, and that is no failure.
+// informed reports whether a failure was about an object of which more is known than when the action began: an API
+// server is asked when a pod first needs something of it, and that is no failure.
 func (r *Executor) informed(ctx context.Context, uid types.UID, f *pod.Failure, began time.Time) bool {
 	return f.Unknown && ctx.Err() == nil && r.cfg.Objects.Await(ctx, uid, began)
 }
 
-func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) (id, message string, err error) {
+func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID,
+	a pod.Action) (id, message string, err error) {
 	var p *v1.Pod
 	if d != nil {
 		p = d.Pod
@@ -385,10 +392,12 @@ func failure(a pod.Action, err error) *pod.Failure {
 	case pod.ResizePod, pod.ResizeContainer:
 		reason = pod.ReasonResizeError
 	}
-	return &pod.Failure{Reason: reason, Message: withRemedy(err), Disk: atomicfile.DiskFull(err) || errors.Is(err, unix.EROFS)}
+	return &pod.Failure{Reason: reason, Message: withRemedy(err), Disk: atomicfile.DiskFull(err) ||
+		errors.Is(err, unix.EROFS)}
 }
 
-// withRemedy is an error's text, with what helps where that isn't to be guessed: a disk with space left may have no inode left.
+// withRemedy is an error's text, with what helps where that isn't to be guessed: a disk with space left may have no
+// inode left.
 func withRemedy(err error) string {
 	if atomicfile.DiskFull(err) {
 		return err.Error() + " (free space or inodes on that disk: see df and df -i)"
@@ -457,8 +466,9 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 	return nil
 }
 
-// unclaimed is the failure of a pod that uses ResourceClaims (DRA, KEP-4381), which nobody prepares on this node: it waits, as with a kubelet
-// whose driver isn't there, and never runs without its devices. A scheduler makes claims for extended resources, too (KEP-5004).
+// unclaimed is the failure of a pod that uses ResourceClaims (DRA, KEP-4381), which nobody prepares on this node: it
+// waits, as with a kubelet whose driver isn't there, and never runs without its devices. A scheduler makes claims for
+// extended resources, too (KEP-5004).
 func unclaimed(p *v1.Pod) error {
 	var names []string
 	for i := range p.Spec.ResourceClaims {
@@ -470,8 +480,9 @@ func unclaimed(p *v1.Pod) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return &pod.Failure{Reason: pod.ReasonFailedPrepareDynamicResources, Permanent: true, Message: fmt.Sprintf("Failed to prepare dynamic resources: "+
-		"ResourceClaims (%s) aren't supported on this node yet, and the pod doesn't start without its devices: run it on a node with a kubelet, or without spec.resourceClaims", strings.Join(names, ", "))}
+	return &pod.Failure{Reason: pod.ReasonFailedPrepareDynamicResources, Permanent: true,
+		Message: fmt.Sprintf("Failed to prepare dynamic resources: "+
+			"ResourceClaims (%s) aren't supported on this node yet, and the pod doesn't start without its devices: run it on a node with a kubelet, or without spec.resourceClaims", strings.Join(names, ", "))}
 }
 
 // clean removes what prepare made and the pod's records. The pod's directory goes
@@ -508,8 +519,8 @@ func nameable(uid types.UID) bool {
 	return safeopen.Check("pod UID", string(uid)) == nil && len(uid) <= unix.NAME_MAX
 }
 
-// absent is an error of a removal, and nil if it says that the name is longer than a file's can be: there is no such thing. Names
-// are made of several, of which each may have its length.
+// absent is an error of a removal, and nil if it says that the name is longer than a file's can be: there is no such
+// thing. Names are made of several, of which each may have its length.
 func absent(err error) error {
 	if errors.Is(err, unix.ENAMETOOLONG) {
 		return nil

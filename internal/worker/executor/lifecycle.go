@@ -62,8 +62,10 @@ func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a 
 	// As far as it wants to know: what comes of that keeps no pod from its resources (CRI UpdatePodSandboxResources).
 	if o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
 		overhead, resources := translate.SandboxResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources))
-		if err := r.cfg.Runtime.UpdatePodSandboxResources(ctx, o.Sandboxes[0].ID, overhead, resources); err != nil && !cri.IsUnimplemented(err) && ctx.Err() == nil {
-			r.cfg.Log.Error(err, "The runtime doesn't take in what a pod may use as a whole; the pod's resize goes on", "pod", klog.KObj(p), "podUID", p.UID)
+		if err := r.cfg.Runtime.UpdatePodSandboxResources(ctx, o.Sandboxes[0].ID, overhead, resources); err != nil &&
+			!cri.IsUnimplemented(err) && ctx.Err() == nil {
+			r.cfg.Log.Error(err, "The runtime doesn't take in what a pod may use as a whole; the pod's resize goes on",
+				"pod", klog.KObj(p), "podUID", p.UID)
 		}
 	}
 	if current := r.cfg.Allocations.Get(p.UID); current != nil && allocated.Equal(current, a.PodResources) {
@@ -79,7 +81,8 @@ func (r *Executor) resizeContainer(ctx context.Context, p *v1.Pod, c *v1.Contain
 	if err != nil {
 		return err
 	}
-	next := translate.ResizedResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources), c, *a.Resources, has.Assignment)
+	next := translate.ResizedResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources), c, *a.Resources,
+		has.Assignment)
 	if next.MemoryLimitInBytes > 0 {
 		stats, err := r.cfg.Runtime.ContainerStats(ctx, a.ID)
 		if err != nil {

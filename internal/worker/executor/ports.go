@@ -40,7 +40,8 @@ func (r *Executor) takenPorts(p *v1.Pod, containers ...*v1.Container) []pod.Even
 				}
 			}
 			if message := r.taken(p, port, listeners); message != "" {
-				events = append(events, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonHostPortConflict, Container: c.Name, Message: message})
+				events = append(events, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonHostPortConflict,
+					Container: c.Name, Message: message})
 			}
 		}
 	}
@@ -51,7 +52,8 @@ func (r *Executor) takenPorts(p *v1.Pod, containers ...*v1.Container) []pod.Even
 func (r *Executor) taken(p *v1.Pod, port *v1.ContainerPort, listeners []kernel.Listener) string {
 	protocol := cmp.Or(port.Protocol, v1.ProtocolTCP)
 	for _, l := range listeners {
-		if l.Protocol != protocol || int32(l.Port) != port.HostPort || !overlap(port.HostIP, l.Address, p.Spec.HostNetwork) {
+		if l.Protocol != protocol || int32(l.Port) != port.HostPort ||
+			!overlap(port.HostIP, l.Address, p.Spec.HostNetwork) {
 			continue
 		}
 		by := "another program"
@@ -61,7 +63,8 @@ func (r *Executor) taken(p *v1.Pod, port *v1.ContainerPort, listeners []kernel.L
 			}
 			by = fmt.Sprintf("%s (process %d)", owner.Name, owner.PID)
 		}
-		what := fmt.Sprintf("Port %d/%s of the host is in use by %s, which listens on %s", port.HostPort, protocol, by, netip.AddrPortFrom(l.Address, l.Port))
+		what := fmt.Sprintf("Port %d/%s of the host is in use by %s, which listens on %s", port.HostPort, protocol, by,
+			netip.AddrPortFrom(l.Address, l.Port))
 		consequence := "what comes to that port now goes to the pod and no longer to that program, also from the host itself; use another hostPort, or end that program"
 		if p.Spec.HostNetwork {
 			consequence = "with hostNetwork the container can't listen on it as well; use another port, or end that program"
@@ -72,7 +75,8 @@ func (r *Executor) taken(p *v1.Pod, port *v1.ContainerPort, listeners []kernel.L
 }
 
 // overlap reports whether a listener is in the way of a host port of an address, empty for all. A container in the
-// host's network may listen on some addresses only, though it doesn't say so: there only what excludes all of them counts.
+// host's network may listen on some addresses only, though it doesn't say so: there only what excludes all of them
+// counts.
 func overlap(hostIP string, listener netip.Addr, hostNetwork bool) bool {
 	ip, err := netip.ParseAddr(hostIP)
 	if err != nil || ip.IsUnspecified() {
@@ -83,7 +87,8 @@ func overlap(hostIP string, listener netip.Addr, hostNetwork bool) bool {
 
 // inPod reports whether a process is in one of the pod's cgroups, of either driver.
 func inPod(process kernel.Process, uid types.UID) bool {
-	return uid != "" && (strings.Contains(process.Cgroups, "pod"+string(uid)) || strings.Contains(process.Cgroups, "pod"+strings.ReplaceAll(string(uid), "-", "_")))
+	return uid != "" && (strings.Contains(process.Cgroups, "pod"+string(uid)) ||
+		strings.Contains(process.Cgroups, "pod"+strings.ReplaceAll(string(uid), "-", "_")))
 }
 
 // containersOf are those of the pod that run together and may have host ports.

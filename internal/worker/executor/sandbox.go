@@ -70,7 +70,8 @@ func (r *Executor) forgetSandbox(uid types.UID) {
 }
 
 // makeSandboxConfig adds to in what follows from the pod, with its user IDs from users.
-func (r *Executor) makeSandboxConfig(p *v1.Pod, users func(types.UID) (userns.Range, error), in translate.SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
+func (r *Executor) makeSandboxConfig(p *v1.Pod, users func(types.UID) (userns.Range, error),
+	in translate.SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	var err error
 	if in.Users, err = usersOf(p, users); err != nil {
 		return nil, err
@@ -104,7 +105,8 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 	if err := r.cfg.Features().CheckUsers(handler, p); err != nil {
 		return "", err
 	}
-	config, err := r.makeSandboxConfig(p, r.cfg.Users.Ensure, translate.SandboxInput{Attempt: uint32(a.Attempt), DNS: dns})
+	config, err := r.makeSandboxConfig(p, r.cfg.Users.Ensure,
+		translate.SandboxInput{Attempt: uint32(a.Attempt), DNS: dns})
 	if err != nil {
 		return "", err
 	}
@@ -143,8 +145,9 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 }
 
 func (r *Executor) stopSandbox(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) error {
-	// After a reboot all pods have dead ones, which come before their next: stopping them all at once would hold up the first starts.
-	// One without a network of its own doesn't wait for others, which may wait for the network that its pod is about to make.
+	// After a reboot all pods have dead ones, which come before their next: stopping them all at once would hold up the
+	// first starts. One without a network of its own doesn't wait for others, which may wait for the network that its
+	// pod is about to make.
 	if sb := o.Sandbox(a.ID); d != nil && sb != nil && sb.State == pod.SandboxNotReady && !sb.HostNetwork {
 		release, err := r.stops.Acquire(ctx, 0)
 		if err != nil {

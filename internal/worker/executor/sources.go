@@ -39,10 +39,12 @@ func configFailure(err error) *pod.Failure {
 	if errors.As(err, &known) {
 		return known
 	}
-	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err), Disk: atomicfile.DiskFull(err), NotBefore: podobject.NotBefore(err), Unknown: podobject.IsUnknown(err)}
+	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err),
+		Disk: atomicfile.DiskFull(err), NotBefore: podobject.NotBefore(err), Unknown: podobject.IsUnknown(err)}
 	var environment *env.Error
 	if errors.As(err, &environment) {
-		f.Message = strings.TrimPrefix(f.Message, "container "+environment.Container+": ") // the event names the container
+		// the event names the container
+		f.Message = strings.TrimPrefix(f.Message, "container "+environment.Container+": ")
 		if object, missing := environment.WaitsFor(); missing {
 			f.Awaits = object
 		}
@@ -64,7 +66,8 @@ func (r *Executor) runtimeHandler(ctx context.Context, d *pod.Desired) (string, 
 		}
 		return class.Handler, err
 	}
-	f := &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Message: fmt.Sprintf("RuntimeClass %q: %v", name, err), Awaits: runtimeClass(name), NotBefore: podobject.NotBefore(err), Unknown: podobject.IsUnknown(err)}
+	f := &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Message: fmt.Sprintf("RuntimeClass %q: %v", name, err),
+		Awaits: runtimeClass(name), NotBefore: podobject.NotBefore(err), Unknown: podobject.IsUnknown(err)}
 	if apierrors.IsNotFound(err) && !errors.Is(err, podobject.ErrRefused) {
 		f.Message = fmt.Sprintf("RuntimeClass %q isn't there: make it, or remove runtimeClassName", name)
 	}
@@ -80,7 +83,9 @@ func runtimeClass(name string) pod.Object {
 func checkClass(p *v1.Pod, class *nodev1.RuntimeClass) error {
 	completed := p.Spec.DeepCopy()
 	if conflict := spec.ApplyRuntimeClass(completed, class); conflict != "" {
-		return &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Message: fmt.Sprintf("RuntimeClass %q refuses the pod: %s", class.Name, conflict), Awaits: runtimeClass(class.Name)}
+		return &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox,
+			Message: fmt.Sprintf("RuntimeClass %q refuses the pod: %s", class.Name, conflict),
+			Awaits:  runtimeClass(class.Name)}
 	}
 	// The class may have been defined, or edited, since this version of the pod was made: another
 	// one is on its way.

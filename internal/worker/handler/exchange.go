@@ -156,7 +156,8 @@ func body(r *http.Response) (getAnswer, error) {
 // redirection is the Location of an answer that redirects.
 func redirection(r *http.Response) string {
 	switch r.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
+		http.StatusPermanentRedirect:
 		return r.Header.Get("Location")
 	}
 	return ""

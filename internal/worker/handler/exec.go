@@ -62,9 +62,10 @@ func (h *Handlers) hookExec(ctx context.Context, t Target, action *v1.ExecAction
 }
 
 // run runs cmd and returns what it wrote. The error of a command that took too long wraps ErrTimeout, that of one
-// that the runtime doesn't answer ErrNoAnswer, and that of one that printed too much ErrTooMuchOutput. No error contains
-// the values of variables.
-func (h *Handlers) run(ctx context.Context, id string, cmd command, timeout time.Duration) (output string, code int, err error) {
+// that the runtime doesn't answer ErrNoAnswer, and that of one that printed too much ErrTooMuchOutput. No error
+// contains the values of variables.
+func (h *Handlers) run(ctx context.Context, id string, cmd command,
+	timeout time.Duration) (output string, code int, err error) {
 	stdout, stderr, code, err := h.exec.ExecSync(ctx, id, cmd.args, timeout)
 	if err == nil {
 		if code == 0 {

@@ -51,7 +51,8 @@ func probeGRPC(ctx context.Context, t Target, action *v1.GRPCAction, timeout tim
 	if action.Service != nil {
 		service = *action.Service
 	}
-	answer, err := grpc_health_v1.NewHealthClient(client).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	answer, err := grpc_health_v1.NewHealthClient(client).Check(ctx,
+		&grpc_health_v1.HealthCheckRequest{Service: service})
 	connected := client.GetState() == connectivity.Ready
 	// The errors of closing say nothing about the server.
 	_ = client.Close()

@@ -45,7 +45,8 @@ var ErrTooMuchOutput = errors.New("the command printed more than 16 MiB")
 // took longer wraps ErrTimeout, for one that printed too much ErrTooMuchOutput, and ErrNoAnswer where the runtime
 // is silent some seconds after the timeout. It returns soon after ctx ends.
 type Execer interface {
-	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int, err error)
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int,
+		err error)
 }
 
 // Target is the running container that a probe or hook is about.
@@ -91,7 +92,8 @@ type Config struct {
 	Exec Execer
 	// Frozen reports whether the container's processes are frozen. It may be nil.
 	Frozen func(context.Context, Target) bool
-	// Answers asks the runtime, and its part that looks after the container, something that both have to answer. It may be nil.
+	// Answers asks the runtime, and its part that looks after the container, something that both have to answer. It may
+	// be nil.
 	Answers func(ctx context.Context, id string) error
 	// SleepCut is called when a hook's sleep is cut short; it may be nil.
 	SleepCut func()

@@ -37,7 +37,8 @@ func (h *Handlers) probeHTTP(ctx context.Context, t Target, action *v1.HTTPGetAc
 	case answer.Status < 200 || answer.Status >= 400:
 		return failure("HTTP probe failed with statuscode: " + strconv.Itoa(answer.Status))
 	case answer.Status >= 300:
-		return Outcome{State: Warning, Message: "Probe terminated redirects", Output: text("Probe terminated redirects, Response body: " + string(answer.Body))}
+		return Outcome{State: Warning, Message: "Probe terminated redirects",
+			Output: text("Probe terminated redirects, Response body: " + string(answer.Body))}
 	}
 	return Outcome{State: Success}
 }

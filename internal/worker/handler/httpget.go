@@ -80,7 +80,8 @@ func (c *httpClient) get(ctx context.Context, r getRequest) (getAnswer, error) {
 			return getAnswer{}, r.failed(errRedirects)
 		}
 		if next.URL.Scheme != "http" && next.URL.Scheme != "https" {
-			return getAnswer{}, r.failed(fmt.Errorf("redirect to %q refused: only http and https are followed", next.URL.Redacted()))
+			return getAnswer{}, r.failed(
+				fmt.Errorf("redirect to %q refused: only http and https are followed", next.URL.Redacted()))
 		}
 		r = next
 	}

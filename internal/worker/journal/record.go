@@ -126,12 +126,15 @@ func (r *Record) giveUp(err error) {
 	r.mu.Lock()
 	r.recorder, r.broken = nil, true
 	r.mu.Unlock()
-	r.journal.cfg.Log.Error(err, "Recording what is decided about a pod failed, which is a bug: there is no journal of it any more", "pod", logging.Ref(r.name), "podUID", r.uid)
+	r.journal.cfg.Log.Error(err,
+		"Recording what is decided about a pod failed, which is a bug: there is no journal of it any more",
+		"pod", logging.Ref(r.name), "podUID", r.uid)
 }
 
 // noteChange remembers a decision, and reports whether it has to be written: another Wake alone hasn't.
 func (r *Record) noteChange(in lifecycle.Input, d lifecycle.Decision) bool {
-	changed := len(in.Results)+len(d.Actions)+len(d.Cancel)+len(d.Events) > 0 || in.Pod != r.last.pod || in.Observed != r.last.observed ||
+	changed := len(in.Results)+len(d.Actions)+len(d.Cancel)+len(d.Events) > 0 || in.Pod != r.last.pod ||
+		in.Observed != r.last.observed ||
 		!slices.Equal(in.Probes, r.last.probes) || !slices.Equal(d.Waits, r.last.waits)
 	r.last = seen{pod: in.Pod, observed: in.Observed, probes: in.Probes, waits: d.Waits}
 	return changed

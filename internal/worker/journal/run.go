@@ -41,7 +41,8 @@ func (j *Journal) Start(context.Context) error {
 		was, err = j.store.mark()
 	}
 	if err != nil {
-		j.cfg.Log.Error(err, "The journal's directory can't be used: decisions are recorded in memory alone", "path", j.cfg.Dir)
+		j.cfg.Log.Error(err, "The journal's directory can't be used: decisions are recorded in memory alone",
+			"path", j.cfg.Dir)
 		return nil
 	}
 	j.mu.Lock()

@@ -70,7 +70,8 @@ type store struct {
 }
 
 func newStore(dir string, limit int, pods func() int) *store {
-	return &store{dir: dir, limit: int64(limit), pods: pods, least: leastTotal, files: map[file]entry{}, lost: map[types.UID]bool{}}
+	return &store{dir: dir, limit: int64(limit), pods: pods, least: leastTotal, files: map[file]entry{},
+		lost: map[types.UID]bool{}}
 }
 
 func (s *store) path(f file) string {

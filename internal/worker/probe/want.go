@@ -73,7 +73,8 @@ func (m *Manager) want(r *request, key pod.Probe) {
 		spec = specOf(c, key.Kind)
 	}
 	if spec == nil {
-		m.opts.Log.Info("A probe is wanted that the pod doesn't have; it isn't run", "pod", klog.KObj(r.pod), "containerName", key.Container, "probeType", key.Kind)
+		m.opts.Log.Info("A probe is wanted that the pod doesn't have; it isn't run", "pod", klog.KObj(r.pod),
+			"containerName", key.Container, "probeType", key.Kind)
 		return
 	}
 	e := s.find(key, r.before)

@@ -15,8 +15,8 @@ import (
 // URL is where a pod can be reached from this host.
 type URL struct{ Pod, Address string }
 
-// URLs returns where the ready pods can be reached from this host, a URL for each TCP port: by a host port, on the host's
-// network, or by the pod's own IP, the first of these that it has.
+// URLs returns where the ready pods can be reached from this host, a URL for each TCP port: by a host port, on the
+// host's network, or by the pod's own IP, the first of these that it has.
 func URLs(s local.Snapshot) []URL {
 	var urls []URL
 	for i := range s.Pods {

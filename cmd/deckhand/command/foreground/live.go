@@ -79,7 +79,8 @@ func (l *live) frame(s local.Snapshot, width, height int) []line {
 	var problems []line
 	for _, problem := range s.Problems {
 		first, _, _ := strings.Cut(problem.Message, "\n")
-		problems = append(problems, line{show.CutLine(terminal.Keep("problem in "+problem.Origin+": "+first), width), red})
+		problems = append(problems,
+			line{show.CutLine(terminal.Keep("problem in "+problem.Origin+": "+first), width), red})
 	}
 	limit := max(0, height-len(lines)-min(len(problems), height/3))
 	lines = append(lines, l.pods(s.Pods, width, limit)...)
@@ -117,7 +118,8 @@ func (l *live) pods(views []local.PodView, width, limit int) []line {
 	colors := []string{""}
 	for i := range views {
 		p := views[i].Pod
-		rows = append(rows, []string{p.Name, podstatus.Containers(p), views[i].Word(), podstatus.Restarts(p, now), podstatus.Age(p, now), views[i].Reason()})
+		rows = append(rows, []string{p.Name, podstatus.Containers(p), views[i].Word(), podstatus.Restarts(p, now),
+			podstatus.Age(p, now), views[i].Reason()})
 		colors = append(colors, []string{red, yellow, green}[rank(&views[i])])
 	}
 	var lines []line

@@ -45,7 +45,8 @@ func (p *Plain) show(s local.Snapshot) error {
 	problems, more := show.FirstProblems(s.Problems)
 	for _, problem := range problems {
 		key := fmt.Sprintf("problem %s %s %s", problem.Origin, problem.Pod, problem.Message)
-		add(key, strings.Split(fmt.Sprintf("problem in %s: %s", terminal.Line(problem.Origin), problem.Message), "\n")...)
+		add(key, strings.Split(fmt.Sprintf("problem in %s: %s", terminal.Line(problem.Origin), problem.Message),
+			"\n")...)
 	}
 	if more != "" {
 		add("more problems", more)

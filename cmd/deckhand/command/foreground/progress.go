@@ -30,8 +30,8 @@ type Options struct {
 	Now func() time.Time
 	// Terminal is nil where plain lines are wanted.
 	Terminal *Terminal
-	// Steady is how long all pods have to stay ready: a container in a crash loop is ready between two crashes. After the
-	// same time without a new line, the problems are printed again, where lines are plain.
+	// Steady is how long all pods have to stay ready: a container in a crash loop is ready between two crashes. After
+	// the same time without a new line, the problems are printed again, where lines are plain.
 	Steady time.Duration
 }
 
@@ -42,7 +42,8 @@ type view interface {
 
 // Show shows snapshots until they have satisfied until for opts.Steady. It returns the last one, with
 // ctx's error when that ends first, and io.EOF when snapshots is closed first.
-func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, until func(local.Snapshot) bool, opts Options) (local.Snapshot, error) {
+func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, until func(local.Snapshot) bool,
+	opts Options) (local.Snapshot, error) {
 	plain := NewPlain(w)
 	var v view = plain
 	var resized <-chan os.Signal
@@ -119,8 +120,8 @@ func Well(s local.Snapshot) bool {
 	return s.Agent.Synced && len(s.Problems) == 0
 }
 
-// Wrong lists the pods that have failed or keep failing, and the problems of manifests, a line each. It is empty if there are
-// none; pods that are still starting don't count.
+// Wrong lists the pods that have failed or keep failing, and the problems of manifests, a line each. It is empty if
+// there are none; pods that are still starting don't count.
 func Wrong(s *local.Snapshot) []string {
 	var lines []string
 	done := 0
@@ -129,7 +130,8 @@ func Wrong(s *local.Snapshot) []string {
 		if v.Done() {
 			done++
 		} else if rank(v) == 0 || slices.ContainsFunc(v.Waits, fails) {
-			lines = append(lines, "  "+terminal.Line(fmt.Sprintf("%s/%s: %s", v.Pod.Namespace, v.Pod.Name, describe(v))))
+			lines = append(lines, "  "+terminal.Line(
+				fmt.Sprintf("%s/%s: %s", v.Pod.Namespace, v.Pod.Name, describe(v))))
 		}
 	}
 	problems, more := show.FirstProblems(s.Problems)
@@ -149,7 +151,8 @@ func Wrong(s *local.Snapshot) []string {
 	if len(lines) == 0 {
 		return nil
 	}
-	return append([]string{fmt.Sprintf("%d of %d pods ready. What is wrong (`deckhand why` says more):", done, len(s.Pods))}, lines...)
+	return append([]string{fmt.Sprintf("%d of %d pods ready. What is wrong (`deckhand why` says more):", done,
+		len(s.Pods))}, lines...)
 }
 
 // fails reports whether a pod waits because something failed, and not for its turn.

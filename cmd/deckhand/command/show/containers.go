@@ -32,7 +32,8 @@ func ContainersOf(views []local.PodView, firstProcess func(id string) int) []Con
 		p := views[i].Pod
 		add := func(kind string, statuses []v1.ContainerStatus) {
 			for _, s := range statuses {
-				c := Container{TypeMeta: Kind("Container"), Namespace: p.Namespace, Pod: p.Name, Kind: kind, ContainerStatus: s}
+				c := Container{TypeMeta: Kind("Container"), Namespace: p.Namespace, Pod: p.Name, Kind: kind,
+					ContainerStatus: s}
 				if s.State.Running != nil {
 					c.PID = firstProcess(bareID(s.ContainerID))
 				}
@@ -70,7 +71,9 @@ func ContainerRows(list []Container, full bool, now time.Time) [][]string {
 		if c.State.Running != nil {
 			age = podstatus.Since(c.State.Running.StartedAt.Time, now)
 		}
-		rows = append(rows, []string{c.Namespace, c.Pod, name, orNone(id), pid, podstatus.ContainerWord(&c.ContainerStatus), podstatus.ContainerRestarts(&c.ContainerStatus, now), age, c.Image})
+		rows = append(rows, []string{c.Namespace, c.Pod, name, orNone(id), pid,
+			podstatus.ContainerWord(&c.ContainerStatus), podstatus.ContainerRestarts(&c.ContainerStatus, now), age,
+			c.Image})
 	}
 	return rows
 }

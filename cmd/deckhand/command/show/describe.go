@@ -22,7 +22,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// DescribePod writes what there is to know of a pod, with its events and without values of Secrets, in kubectl's layout and names.
+// DescribePod writes what there is to know of a pod, with its events and without values of Secrets, in kubectl's layout
+// and names.
 func DescribePod(w io.Writer, e *local.Explanation, now time.Time) error {
 	p, s := e.Pod, &e.Pod.Status
 	d := &outline{}
@@ -90,14 +91,16 @@ func DescribeNode(w io.Writer, n local.Node, events []local.Event, now time.Time
 		return err
 	}
 	d := &outline{}
-	d.events(slices.DeleteFunc(slices.Clone(events), func(e local.Event) bool { return e.Object != "node/"+n.Name }), now)
+	d.events(slices.DeleteFunc(slices.Clone(events), func(e local.Event) bool { return e.Object != "node/"+n.Name }),
+		now)
 	if _, err := io.WriteString(w, "\n"); err != nil {
 		return err
 	}
 	return d.writeTo(w)
 }
 
-// outline is text in indented rows of a name and its values. Values of names that follow each other at one depth are aligned.
+// outline is text in indented rows of a name and its values. Values of names that follow each other at one depth are
+// aligned.
 type outline struct {
 	text  strings.Builder
 	depth int
@@ -162,7 +165,8 @@ func (d *outline) flush() {
 		name := r.name
 		for _, value := range r.values {
 			for line := range strings.Lines(cmp.Or(value, "\n")) {
-				d.line(name + strings.Repeat(" ", width-utf8.RuneCountInString(name)+2) + strings.TrimRight(line, "\r\n"))
+				d.line(name + strings.Repeat(" ", width-utf8.RuneCountInString(name)+2) +
+					strings.TrimRight(line, "\r\n"))
 				name = ""
 			}
 		}
@@ -209,7 +213,8 @@ func (d *outline) container(p *v1.Pod, c *v1.Container) {
 		}
 		ports = append(ports, text)
 		if port.HostPort != 0 {
-			hostPorts = append(hostPorts, strings.TrimPrefix(fmt.Sprintf("%s:%d/%s", port.HostIP, port.HostPort, protocol), ":"))
+			hostPorts = append(hostPorts,
+				strings.TrimPrefix(fmt.Sprintf("%s:%d/%s", port.HostIP, port.HostPort, protocol), ":"))
 		}
 	}
 	d.row("Ports", strings.Join(ports, ", "))
@@ -247,7 +252,9 @@ func (d *outline) container(p *v1.Pod, c *v1.Container) {
 		})
 	}
 	d.list("Mounts", texts(c.VolumeMounts, mount))
-	d.list("Devices", texts(c.VolumeDevices, func(v v1.VolumeDevice) string { return v.DevicePath + " from " + v.Name }))
+	d.list("Devices", texts(c.VolumeDevices, func(v v1.VolumeDevice) string {
+		return v.DevicePath + " from " + v.Name
+	}))
 }
 
 func (d *outline) resources(name string, list v1.ResourceList) {
@@ -314,7 +321,8 @@ func (d *outline) volumes(list []v1.Volume) {
 	})
 }
 
-// volume adds the kind of a volume and the scalar fields of its source. Nested fields are left out: they may hold secrets of drivers.
+// volume adds the kind of a volume and the scalar fields of its source. Nested fields are left out: they may hold
+// secrets of drivers.
 func (d *outline) volume(v *v1.Volume) {
 	for _, s := range sourcesOf(v) {
 		d.row("Type", s.kind)
@@ -329,7 +337,8 @@ type volumeSource struct {
 	fields [][2]string
 }
 
-// sourcesOf are the kinds of source that a volume has, as the API calls them, with their fields; several of a projected one.
+// sourcesOf are the kinds of source that a volume has, as the API calls them, with their fields; several of a projected
+// one.
 func sourcesOf(v *v1.Volume) []volumeSource {
 	source := func(of any) []volumeSource {
 		text, err := json.Marshal(of)
@@ -385,13 +394,17 @@ func envValue(e *v1.EnvVar) string {
 	case from.FieldRef != nil:
 		return fmt.Sprintf("(%s:%s)", cmp.Or(from.FieldRef.APIVersion, "v1"), from.FieldRef.FieldPath)
 	case from.ResourceFieldRef != nil:
-		return fmt.Sprintf("(%s)", strings.TrimSpace(from.ResourceFieldRef.ContainerName+" "+from.ResourceFieldRef.Resource))
+		return fmt.Sprintf("(%s)",
+			strings.TrimSpace(from.ResourceFieldRef.ContainerName+" "+from.ResourceFieldRef.Resource))
 	case from.SecretKeyRef != nil:
-		return fmt.Sprintf("<set to the key '%s' in secret '%s'>%s", from.SecretKeyRef.Key, from.SecretKeyRef.Name, optional(from.SecretKeyRef.Optional))
+		return fmt.Sprintf("<set to the key '%s' in secret '%s'>%s", from.SecretKeyRef.Key, from.SecretKeyRef.Name,
+			optional(from.SecretKeyRef.Optional))
 	case from.ConfigMapKeyRef != nil:
-		return fmt.Sprintf("<set to the key '%s' of config map '%s'>%s", from.ConfigMapKeyRef.Key, from.ConfigMapKeyRef.Name, optional(from.ConfigMapKeyRef.Optional))
+		return fmt.Sprintf("<set to the key '%s' of config map '%s'>%s", from.ConfigMapKeyRef.Key,
+			from.ConfigMapKeyRef.Name, optional(from.ConfigMapKeyRef.Optional))
 	case from.FileKeyRef != nil:
-		return fmt.Sprintf("<set to the key '%s' in the file '%s' of volume '%s'>%s", from.FileKeyRef.Key, from.FileKeyRef.Path, from.FileKeyRef.VolumeName, optional(from.FileKeyRef.Optional))
+		return fmt.Sprintf("<set to the key '%s' in the file '%s' of volume '%s'>%s", from.FileKeyRef.Key,
+			from.FileKeyRef.Path, from.FileKeyRef.VolumeName, optional(from.FileKeyRef.Optional))
 	}
 	return "<set by another source>"
 }
@@ -424,13 +437,15 @@ func probeText(p *v1.Probe) string {
 	case h.Exec != nil:
 		how = fmt.Sprintf("exec %s", h.Exec.Command)
 	case h.HTTPGet != nil:
-		how = fmt.Sprintf("http-get %s://%s:%s%s", strings.ToLower(string(cmp.Or(h.HTTPGet.Scheme, v1.URISchemeHTTP))), h.HTTPGet.Host, h.HTTPGet.Port.String(), h.HTTPGet.Path)
+		how = fmt.Sprintf("http-get %s://%s:%s%s", strings.ToLower(string(cmp.Or(h.HTTPGet.Scheme, v1.URISchemeHTTP))),
+			h.HTTPGet.Host, h.HTTPGet.Port.String(), h.HTTPGet.Path)
 	case h.TCPSocket != nil:
 		how = fmt.Sprintf("tcp-socket %s:%s", h.TCPSocket.Host, h.TCPSocket.Port.String())
 	case h.GRPC != nil:
 		how = strings.TrimSpace(fmt.Sprintf("grpc :%d %s", h.GRPC.Port, ptr.Deref(h.GRPC.Service, "")))
 	}
-	return fmt.Sprintf("%s delay=%ds timeout=%ds period=%ds #success=%d #failure=%d", how, p.InitialDelaySeconds, p.TimeoutSeconds, p.PeriodSeconds, p.SuccessThreshold, p.FailureThreshold)
+	return fmt.Sprintf("%s delay=%ds timeout=%ds period=%ds #success=%d #failure=%d", how, p.InitialDelaySeconds,
+		p.TimeoutSeconds, p.PeriodSeconds, p.SuccessThreshold, p.FailureThreshold)
 }
 
 func toleration(t v1.Toleration) string {

@@ -123,10 +123,12 @@ func apiEvents(events []local.Event) []*v1.Event {
 		list[i] = &v1.Event{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 			ObjectMeta: metav1.ObjectMeta{
-				Name: fmt.Sprintf("%s.%x", name[strings.LastIndex(name, "/")+1:], e.Seq), Namespace: e.Namespace, ResourceVersion: strconv.FormatUint(e.Seq, 10),
+				Name: fmt.Sprintf("%s.%x", name[strings.LastIndex(name, "/")+1:], e.Seq), Namespace: e.Namespace,
+				ResourceVersion: strconv.FormatUint(e.Seq, 10),
 			},
-			InvolvedObject: v1.ObjectReference{Kind: kind, Namespace: e.Namespace, Name: name, UID: e.UID, FieldPath: e.Part},
-			Reason:         e.Reason, Message: e.Message, Type: string(e.Type), Count: int32(e.Count),
+			InvolvedObject: v1.ObjectReference{Kind: kind, Namespace: e.Namespace, Name: name, UID: e.UID,
+				FieldPath: e.Part},
+			Reason: e.Reason, Message: e.Message, Type: string(e.Type), Count: int32(e.Count),
 			FirstTimestamp: metav1.NewTime(e.First), LastTimestamp: metav1.NewTime(e.Time),
 			Source: v1.EventSource{Component: e.Component},
 		}
@@ -172,13 +174,16 @@ func (l *EventList) Watch(out io.Writer, lists iter.Seq2[[]local.Event, error]) 
 }
 
 // EventFields are the fields that --field-selector knows of events: those of the API.
-var EventFields = []string{"metadata.name", "metadata.namespace", "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+var EventFields = []string{"metadata.name", "metadata.namespace", "involvedObject.kind", "involvedObject.namespace",
+	"involvedObject.name", "involvedObject.uid",
 	"involvedObject.fieldPath", "reason", "source", "type"}
 
 func eventFields(e *v1.Event) fields.Set {
 	return fields.Set{
-		"metadata.name": e.Name, "metadata.namespace": e.Namespace, "involvedObject.kind": e.InvolvedObject.Kind, "involvedObject.namespace": e.InvolvedObject.Namespace,
-		"involvedObject.name": e.InvolvedObject.Name, "involvedObject.uid": string(e.InvolvedObject.UID), "involvedObject.fieldPath": e.InvolvedObject.FieldPath,
-		"reason": e.Reason, "source": e.Source.Component, "type": e.Type,
+		"metadata.name": e.Name, "metadata.namespace": e.Namespace, "involvedObject.kind": e.InvolvedObject.Kind,
+		"involvedObject.namespace": e.InvolvedObject.Namespace,
+		"involvedObject.name":      e.InvolvedObject.Name, "involvedObject.uid": string(e.InvolvedObject.UID),
+		"involvedObject.fieldPath": e.InvolvedObject.FieldPath,
+		"reason":                   e.Reason, "source": e.Source.Component, "type": e.Type,
 	}
 }

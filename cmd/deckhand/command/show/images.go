@@ -48,7 +48,8 @@ func ImageRows(images []image.Image, now time.Time) [][]string {
 	for i := range images {
 		image := &images[i]
 		for _, name := range names(image) {
-			rows = append(rows, []string{name, shortID(image), Bytes(image.Size), strings.Join(image.UsedBy, ","), used(image, now)})
+			rows = append(rows, []string{name, shortID(image), Bytes(image.Size), strings.Join(image.UsedBy, ","),
+				used(image, now)})
 		}
 	}
 	slices.SortFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
@@ -77,10 +78,12 @@ func ImageName(image *image.Image) string {
 // leastID is how much of an ID has to be given.
 const leastID = 6
 
-// IsImage reports whether an image is called so: a name with or without its registry and tag, a digest or the begin of its ID.
+// IsImage reports whether an image is called so: a name with or without its registry and tag, a digest or the begin of
+// its ID.
 func IsImage(i *image.Image, name string) bool {
 	id := strings.TrimPrefix(i.ID, "sha256:")
-	if bare := strings.TrimPrefix(name, "sha256:"); len(bare) >= leastID && strings.HasPrefix(id, bare) || i.ID == name {
+	if bare := strings.TrimPrefix(name, "sha256:"); len(bare) >= leastID && strings.HasPrefix(id, bare) ||
+		i.ID == name {
 		return true
 	}
 	if slices.Contains(i.Refs, name) || slices.Contains(i.Digests, name) {
@@ -121,7 +124,8 @@ func RemovedImageRows(list []image.RemovedImage, dryRun bool) [][]string {
 		if list[i].Removed {
 			result = gone
 		}
-		rows = append(rows, []string{ImageName(&list[i].Image), shortID(&list[i].Image), Bytes(list[i].Image.Size), result, list[i].Why})
+		rows = append(rows, []string{ImageName(&list[i].Image), shortID(&list[i].Image), Bytes(list[i].Image.Size),
+			result, list[i].Why})
 	}
 	return rows
 }

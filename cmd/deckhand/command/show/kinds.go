@@ -24,7 +24,9 @@ func (h *Hint) Text(cluster bool) string {
 
 // FindHint returns the text of the hint that has the word; false if none has.
 func FindHint(list []Hint, word string, cluster bool) (text string, ok bool) {
-	i := slices.IndexFunc(list, func(h Hint) bool { return slices.Contains(strings.Fields(h.Words), strings.ToLower(word)) })
+	i := slices.IndexFunc(list, func(h Hint) bool {
+		return slices.Contains(strings.Fields(h.Words), strings.ToLower(word))
+	})
 	if i < 0 {
 		return "", false
 	}
@@ -63,7 +65,8 @@ var OtherKinds = []Hint{
 	},
 }
 
-// OtherKind says what does the work of a kind of objects that an agent doesn't know; false for words that are no such kind.
+// OtherKind says what does the work of a kind of objects that an agent doesn't know; false for words that are no such
+// kind.
 func OtherKind(word string, cluster bool) (text string, ok bool) {
 	return FindHint(OtherKinds, word, cluster)
 }

@@ -27,8 +27,8 @@ type nodeObject struct {
 // NodeObject is the node for programs.
 func NodeObject(n local.Node) any { return nodeObject{Kind("Node"), n} }
 
-// Node writes what the node is and has, and which pod holds what of it, much as `kubectl describe node` does. Lines fit the width where they can;
-// it is 0 for no limit. warnings are those about the node itself.
+// Node writes what the node is and has, and which pod holds what of it, much as `kubectl describe node` does. Lines fit
+// the width where they can; it is 0 for no limit. warnings are those about the node itself.
 func Node(w io.Writer, n local.Node, warnings []local.Event, width int, now time.Time) error {
 	sum := func(of func(*local.NodePod) v1.ResourceList) v1.ResourceList {
 		total := v1.ResourceList{}
@@ -41,8 +41,11 @@ func Node(w io.Writer, n local.Node, warnings []local.Event, width int, now time
 		}
 		return total
 	}
-	about := [][]string{{"Name:", n.Name}, {"Addresses:", orNone(strings.Join(n.HostIPs, ","))}, {"Labels:", orNone(pairs(n.Labels))}, {"Taints:", orNone(taints(n.Taints))}}
-	sections := [][][]string{about, conditionRows(n.Conditions), resourceRows(&n, sum(requestsOf), sum(limitsOf)), nodePodRows(&n), deviceRows(&n), warningRows(warnings, now)}
+	about := [][]string{{"Name:", n.Name}, {
+		"Addresses:", orNone(strings.Join(n.HostIPs, ","))}, {
+		"Labels:", orNone(pairs(n.Labels))}, {"Taints:", orNone(taints(n.Taints))}}
+	sections := [][][]string{about, conditionRows(n.Conditions), resourceRows(&n, sum(requestsOf), sum(limitsOf)),
+		nodePodRows(&n), deviceRows(&n), warningRows(warnings, now)}
 	for i, rows := range sections {
 		if i > 0 && len(rows) == 1 {
 			continue
@@ -76,7 +79,8 @@ func NodeWarnings(events []local.Event, node string, now time.Time) []local.Even
 func warningRows(list []local.Event, now time.Time) [][]string {
 	rows := [][]string{{"WARNING", "LAST SEEN", "TIMES", "MESSAGE"}}
 	for _, e := range list {
-		rows = append(rows, []string{e.Reason, duration.HumanDuration(now.Sub(e.Time)) + " ago", strconv.Itoa(max(e.Count, 1)), e.Message})
+		rows = append(rows, []string{e.Reason, duration.HumanDuration(now.Sub(e.Time)) + " ago",
+			strconv.Itoa(max(e.Count, 1)), e.Message})
 	}
 	return rows
 }
@@ -123,9 +127,11 @@ func byResource(list v1.ResourceList) []v1.ResourceName {
 }
 
 func resourceRows(n *local.Node, requested, limits v1.ResourceList) [][]string {
-	rows := [][]string{{"RESOURCE", "CAPACITY", "SYSTEM RESERVED", "KUBE RESERVED", "EVICTION", "ALLOCATABLE", "REQUESTED", "LIMITS"}}
+	rows := [][]string{{"RESOURCE", "CAPACITY", "SYSTEM RESERVED", "KUBE RESERVED", "EVICTION", "ALLOCATABLE",
+		"REQUESTED", "LIMITS"}}
 	for _, name := range byResource(n.Capacity) {
-		rows = append(rows, []string{string(name), amount(n.Capacity, name), amount(n.Reserved.System, name), amount(n.Reserved.Kube, name), amount(n.Reserved.Eviction, name),
+		rows = append(rows, []string{string(name), amount(n.Capacity, name), amount(n.Reserved.System, name),
+			amount(n.Reserved.Kube, name), amount(n.Reserved.Eviction, name),
 			amount(n.Allocatable, name), part(requested, n.Allocatable, name), part(limits, n.Allocatable, name)})
 	}
 	return rows
@@ -133,22 +139,27 @@ func resourceRows(n *local.Node, requested, limits v1.ResourceList) [][]string {
 
 // nodePodRows are the rows of a table of pods. Other resources than CPU and memory have one column.
 func nodePodRows(n *local.Node) [][]string {
-	rows := [][]string{{"NAMESPACE", "POD", "QOS", "CPU REQUESTS", "CPU LIMITS", "MEMORY REQUESTS", "MEMORY LIMITS", "OTHER REQUESTS"}}
+	rows := [][]string{{"NAMESPACE", "POD", "QOS", "CPU REQUESTS", "CPU LIMITS", "MEMORY REQUESTS", "MEMORY LIMITS",
+		"OTHER REQUESTS"}}
 	for i := range n.Pods {
 		p := &n.Pods[i]
 		var other []string
 		for _, name := range byResource(p.Requests) {
-			if q := p.Requests[name]; name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourcePods && !q.IsZero() {
+			if q := p.Requests[name]; name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourcePods &&
+				!q.IsZero() {
 				other = append(other, fmt.Sprintf("%s: %s", name, q.String()))
 			}
 		}
-		rows = append(rows, []string{p.Namespace, cmp.Or(p.Name, string(p.UID)), string(p.QOSClass), part(p.Requests, n.Allocatable, v1.ResourceCPU), part(p.Limits, n.Allocatable, v1.ResourceCPU),
-			part(p.Requests, n.Allocatable, v1.ResourceMemory), part(p.Limits, n.Allocatable, v1.ResourceMemory), strings.Join(other, ", ")})
+		rows = append(rows, []string{p.Namespace, cmp.Or(p.Name, string(p.UID)), string(p.QOSClass),
+			part(p.Requests, n.Allocatable, v1.ResourceCPU), part(p.Limits, n.Allocatable, v1.ResourceCPU),
+			part(p.Requests, n.Allocatable, v1.ResourceMemory), part(p.Limits, n.Allocatable, v1.ResourceMemory),
+			strings.Join(other, ", ")})
 	}
 	return rows
 }
 
-// deviceRows are the rows of a table of which container has which device, and of those that are not healthy how they are.
+// deviceRows are the rows of a table of which container has which device, and of those that are not healthy how they
+// are.
 func deviceRows(n *local.Node) [][]string {
 	rows := [][]string{{"NAMESPACE", "POD", "CONTAINER", "RESOURCE", "DEVICES"}}
 	for i := range n.Pods {
@@ -161,7 +172,8 @@ func deviceRows(n *local.Node) [][]string {
 						ids[k] += fmt.Sprintf(" (%s)", d.Health)
 					}
 				}
-				rows = append(rows, []string{p.Namespace, cmp.Or(p.Name, string(p.UID)), container, string(of.Name), strings.Join(ids, ", ")})
+				rows = append(rows, []string{p.Namespace, cmp.Or(p.Name, string(p.UID)), container, string(of.Name),
+					strings.Join(ids, ", ")})
 			}
 		}
 	}
@@ -196,10 +208,12 @@ func NodeListRows(n *local.Node, agent *local.AgentInfo, wide bool, now time.Tim
 			}
 		}
 	}
-	rows := [][]string{{"NAME", "STATUS", "AGE", "VERSION"}, {n.Name, status, podstatus.Since(agent.Started, now), agent.Version}}
+	rows := [][]string{{"NAME", "STATUS", "AGE", "VERSION"}, {
+		n.Name, status, podstatus.Since(agent.Started, now), agent.Version}}
 	if wide {
 		rows[0] = append(rows[0], "INTERNAL-IP", "TAINTS", "CONTAINER-RUNTIME")
-		rows[1] = append(rows[1], orNone(strings.Join(n.HostIPs, ",")), orNone(taints(n.Taints)), orNone(strings.Trim(agent.RuntimeName+"://"+agent.RuntimeVersion, ":/")))
+		rows[1] = append(rows[1], orNone(strings.Join(n.HostIPs, ",")), orNone(taints(n.Taints)),
+			orNone(strings.Trim(agent.RuntimeName+"://"+agent.RuntimeVersion, ":/")))
 	}
 	return rows
 }

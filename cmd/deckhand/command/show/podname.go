@@ -71,7 +71,8 @@ func findPods(s local.Snapshot, namespace, name string, exact bool) ([]*v1.Pod, 
 	for _, means := range all {
 		var found []*v1.Pod
 		for _, view := range s.Pods {
-			if (namespace == "" || view.Pod.Namespace == namespace) && bareName(view.Pod, name) != "" && means(view.Pod) {
+			if (namespace == "" || view.Pod.Namespace == namespace) && bareName(view.Pod, name) != "" &&
+				means(view.Pod) {
 				found = append(found, view.Pod)
 			}
 		}
@@ -204,5 +205,6 @@ func CheckRuns(s local.Snapshot, p *v1.Pod, container string) error {
 	if why != "" {
 		why = ": " + why
 	}
-	return fmt.Errorf("container %s of pod %s doesn't run%s (`deckhand why %s` says more)", container, p.Name, why, p.Name)
+	return fmt.Errorf("container %s of pod %s doesn't run%s (`deckhand why %s` says more)", container, p.Name, why,
+		p.Name)
 }

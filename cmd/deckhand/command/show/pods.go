@@ -56,7 +56,9 @@ type PodList struct {
 
 // NewPodList returns a PodList.
 func NewPodList(opts PodOptions) *PodList {
-	l := &PodList{opts: opts, rows: rowMaker{now: opts.Now, namespaced: opts.Namespace != "", wide: opts.Format == "wide", columns: opts.LabelColumns, showLabels: opts.ShowLabels}}
+	l := &PodList{opts: opts,
+		rows: rowMaker{now: opts.Now, namespaced: opts.Namespace != "", wide: opts.Format == "wide",
+			columns: opts.LabelColumns, showLabels: opts.ShowLabels}}
 	if !l.rows.wide {
 		l.rows.MaxWidth = opts.Width
 	}
@@ -195,7 +197,8 @@ func FirstProblems(all []pod.Problem) (first []pod.Problem, more string) {
 	if len(all) <= mostProblems {
 		return all, ""
 	}
-	return all[:mostProblems], fmt.Sprintf("and %d more; `deckhand why -o json` has all %d", len(all)-mostProblems, len(all))
+	return all[:mostProblems],
+		fmt.Sprintf("and %d more; `deckhand why -o json` has all %d", len(all)-mostProblems, len(all))
 }
 
 func writeNames(out io.Writer, views []local.PodView) error {
@@ -225,7 +228,8 @@ func wholePods(views []local.PodView) []*v1.Pod {
 
 // PodFields are the fields that --field-selector knows of pods: those of the API
 // (https://kubernetes.io/docs/concepts/overview/working-with-objects/field-selectors/).
-var PodFields = []string{"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+var PodFields = []string{"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy",
+	"spec.schedulerName", "spec.serviceAccountName",
 	"spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"}
 
 func podFields(v *local.PodView) fields.Set {
@@ -235,8 +239,11 @@ func podFields(v *local.PodView) fields.Set {
 		ips = append(ips, ip.IP)
 	}
 	return fields.Set{
-		"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName, "spec.restartPolicy": string(p.Spec.RestartPolicy),
-		"spec.schedulerName": p.Spec.SchedulerName, "spec.serviceAccountName": p.Spec.ServiceAccountName, "spec.hostNetwork": strconv.FormatBool(p.Spec.HostNetwork),
-		"status.phase": string(p.Status.Phase), "status.podIP": p.Status.PodIP, "status.podIPs": strings.Join(ips, ","), "status.nominatedNodeName": p.Status.NominatedNodeName,
+		"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName,
+		"spec.restartPolicy": string(p.Spec.RestartPolicy),
+		"spec.schedulerName": p.Spec.SchedulerName, "spec.serviceAccountName": p.Spec.ServiceAccountName,
+		"spec.hostNetwork": strconv.FormatBool(p.Spec.HostNetwork),
+		"status.phase":     string(p.Status.Phase), "status.podIP": p.Status.PodIP,
+		"status.podIPs": strings.Join(ips, ","), "status.nominatedNodeName": p.Status.NominatedNodeName,
 	}
 }

@@ -18,8 +18,9 @@ const (
 	customColumns = "custom-columns="
 )
 
-// query is a format that picks fields: kubectl's jsonpath=TEMPLATE and custom-columns=SPEC. Its go-template isn't here: text/template
-// looks up methods by name, so that the linker has to keep every method of every type (test/packaging, TestUnusedMethodsAreLeftOut).
+// query is a format that picks fields: kubectl's jsonpath=TEMPLATE and custom-columns=SPEC. Its go-template isn't here:
+// text/template looks up methods by name, so that the linker has to keep every method of every type (test/packaging,
+// TestUnusedMethodsAreLeftOut).
 type query struct {
 	// template is what is printed; nil for columns.
 	template *jsonpath.JSONPath
@@ -53,7 +54,8 @@ func parseQuery(format string) (*query, bool, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		name, path, found := strings.Cut(part, ":")
 		if !found || name == "" || path == "" {
-			return nil, true, fmt.Errorf("custom-columns are written as NAME:PATH,NAME:PATH, such as POD:.metadata.name, not %q", part)
+			return nil, true, fmt.Errorf(
+				"custom-columns are written as NAME:PATH,NAME:PATH, such as POD:.metadata.name, not %q", part)
 		}
 		column, err := parsePath(path)
 		if err != nil {
@@ -134,7 +136,9 @@ func pick(path *jsonpath.JSONPath, item any) ([]reflect.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Concat(results...), func(v reflect.Value) bool { return !v.IsValid() || !v.CanInterface() || v.Interface() == nil }), nil
+	return slices.DeleteFunc(slices.Concat(results...), func(v reflect.Value) bool {
+		return !v.IsValid() || !v.CanInterface() || v.Interface() == nil
+	}), nil
 }
 
 // sortBy sorts by what is at a path of each item: numbers by size, the rest as text, and those

@@ -71,7 +71,8 @@ func (r *rowMaker) pod(view *local.PodView) []string {
 	row := []string{p.Namespace, p.Name, podstatus.Containers(p), view.Word(),
 		podstatus.Restarts(p, now), podstatus.Age(p, now), r.address(p)}
 	if r.wide {
-		row = append(row, orNone(p.Spec.NodeName), orNone(ports(p)), orNone(images(p)), orNone(string(view.Source)), orNone(view.Origin))
+		row = append(row, orNone(p.Spec.NodeName), orNone(ports(p)), orNone(images(p)), orNone(string(view.Source)),
+			orNone(view.Origin))
 	}
 	row = append(row, r.labels(p)...)
 	return r.row(append(row, reason(view)))
@@ -116,7 +117,8 @@ func (r *rowMaker) container(p *v1.Pod, s *v1.ContainerStatus, kind string) []st
 	case s.State.Waiting != nil:
 		why = s.State.Waiting.Message
 	}
-	row := []string{p.Namespace, "  " + kind + s.Name, ready, podstatus.ContainerWord(s), podstatus.ContainerRestarts(s, now), age, ""}
+	row := []string{p.Namespace, "  " + kind + s.Name, ready, podstatus.ContainerWord(s),
+		podstatus.ContainerRestarts(s, now), age, ""}
 	if r.wide {
 		row = append(row, "", "", s.Image, "", "")
 	}
@@ -141,7 +143,8 @@ func ports(p *v1.Pod) string {
 	var list []string
 	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
 		for _, port := range c.Ports {
-			text := fmt.Sprintf("%d/%s", port.ContainerPort, strings.ToLower(string(cmp.Or(port.Protocol, v1.ProtocolTCP))))
+			text := fmt.Sprintf("%d/%s", port.ContainerPort,
+				strings.ToLower(string(cmp.Or(port.Protocol, v1.ProtocolTCP))))
 			if port.HostPort != 0 {
 				text = fmt.Sprintf("%d->%s", port.HostPort, text)
 			}

@@ -20,8 +20,8 @@ const gap = "   "
 // Table writes rows in columns that never get narrower, so that rows written
 // later line up with those written before. The zero value is ready to use.
 type Table struct {
-	// MaxWidth cuts the last column so that lines fit, where leastCut characters of it are left. Other lines stay whole, and
-	// the terminal wraps them: nothing that a person has to know is lost. 0 for no limit.
+	// MaxWidth cuts the last column so that lines fit, where leastCut characters of it are left. Other lines stay
+	// whole, and the terminal wraps them: nothing that a person has to know is lost. 0 for no limit.
 	MaxWidth int
 	widths   []int
 }
@@ -59,7 +59,8 @@ func (t *Table) Lines(rows ...[]string) []string {
 	lines := make([]string, len(rows))
 	for i, row := range rows {
 		lines[i] = t.line(row)
-		if last := row[len(row)-1]; utf8.RuneCountInString(lines[i])-utf8.RuneCountInString(last)+leastCut <= t.MaxWidth {
+		if last := row[len(row)-1]; utf8.RuneCountInString(lines[i])-utf8.RuneCountInString(
+			last)+leastCut <= t.MaxWidth {
 			lines[i] = CutLine(lines[i], t.MaxWidth)
 		}
 	}

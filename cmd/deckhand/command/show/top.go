@@ -40,7 +40,8 @@ func usage(p *statsapi.PodStats, of string) uint64 {
 	return nanoCores(p.CPU)
 }
 
-// Choose returns the pods of a summary that are asked for, those that use most first. It is an error if a name is no pod's.
+// Choose returns the pods of a summary that are asked for, those that use most first. It is an error if a name is no
+// pod's.
 func (o TopOptions) Choose(pods []statsapi.PodStats) ([]statsapi.PodStats, error) {
 	found := make([]bool, len(o.Names))
 	var list []statsapi.PodStats
@@ -65,7 +66,9 @@ func (o TopOptions) Choose(pods []statsapi.PodStats) ([]statsapi.PodStats, error
 	if i := slices.Index(found, false); i >= 0 {
 		return nil, fmt.Errorf("no pod that runs is called %s: `deckhand pods` lists all", o.Names[i])
 	}
-	slices.SortStableFunc(list, func(a, b statsapi.PodStats) int { return cmp.Compare(usage(&b, o.SortBy), usage(&a, o.SortBy)) })
+	slices.SortStableFunc(list, func(a, b statsapi.PodStats) int {
+		return cmp.Compare(usage(&b, o.SortBy), usage(&a, o.SortBy))
+	})
 	return list, nil
 }
 
@@ -80,13 +83,15 @@ func (o TopOptions) Rows(pods []statsapi.PodStats) [][]string {
 		p := &pods[i]
 		if !o.Containers {
 			received, sent := networkBytes(p.Network)
-			rows = append(rows, []string{p.PodRef.Namespace, p.PodRef.Name, cpuText(p.CPU), memoryText(p.Memory), bytesText(usedBytes(p.EphemeralStorage)),
+			rows = append(rows, []string{p.PodRef.Namespace, p.PodRef.Name, cpuText(p.CPU), memoryText(p.Memory),
+				bytesText(usedBytes(p.EphemeralStorage)),
 				bytesText(received), bytesText(sent), countText(processes(p))})
 			continue
 		}
 		for j := range p.Containers {
 			c := &p.Containers[j]
-			rows = append(rows, []string{p.PodRef.Namespace, p.PodRef.Name, c.Name, cpuText(c.CPU), memoryText(c.Memory), bytesText(sum(usedBytes(c.Rootfs), usedBytes(c.Logs)))})
+			rows = append(rows, []string{p.PodRef.Namespace, p.PodRef.Name, c.Name, cpuText(c.CPU),
+				memoryText(c.Memory), bytesText(sum(usedBytes(c.Rootfs), usedBytes(c.Logs)))})
 		}
 	}
 	return rows
@@ -103,11 +108,14 @@ func NodeRows(n *statsapi.NodeStats) [][]string {
 	if n.Fs != nil {
 		free = n.Fs.AvailableBytes
 	}
-	rows := [][]string{{"NAME", "CPU(cores)", "MEMORY(bytes)", "AVAILABLE(bytes)", "DISK", "FREE", "RECEIVED", "SENT", "PROCESSES"},
-		{n.NodeName, cpuText(n.CPU), memoryText(n.Memory), availableText(n.Memory), bytesText(usedBytes(n.Fs)), bytesText(free), bytesText(received), bytesText(sent), countText(running)}}
+	rows := [][]string{{"NAME", "CPU(cores)", "MEMORY(bytes)", "AVAILABLE(bytes)", "DISK", "FREE", "RECEIVED", "SENT",
+		"PROCESSES"},
+		{n.NodeName, cpuText(n.CPU), memoryText(n.Memory), availableText(n.Memory), bytesText(usedBytes(n.Fs)),
+			bytesText(free), bytesText(received), bytesText(sent), countText(running)}}
 	for i := range n.SystemContainers {
 		c := &n.SystemContainers[i]
-		rows = append(rows, []string{"  " + c.Name, cpuText(c.CPU), memoryText(c.Memory), availableText(c.Memory), "", "", "", "", ""})
+		rows = append(rows, []string{"  " + c.Name, cpuText(c.CPU), memoryText(c.Memory), availableText(c.Memory), "",
+			"", "", "", ""})
 	}
 	return rows
 }

@@ -23,7 +23,8 @@ import (
 const ForwardProtocol = "portforward.k8s.io"
 
 // ErrForwardEnded is that a session ended which carried connections to a pod.
-var ErrForwardEnded = errors.New("lost connection to pod: it has ended, or the agent or the container runtime has stopped")
+var ErrForwardEnded = errors.New(
+	"lost connection to pod: it has ended, or the agent or the container runtime has stopped")
 
 const (
 	// maxForwarded is how many connections are carried at once. Others wait until they are accepted.
@@ -71,7 +72,8 @@ func (f *Forward) Listen(ctx context.Context, addresses []string, port Port) err
 				errs = append(errs, err)
 				continue
 			}
-			port.Local = uint16(l.Addr().(*net.TCPAddr).Port) // the one that was chosen is it for the other addresses, too
+			// the one that was chosen is it for the other addresses, too
+			port.Local = uint16(l.Addr().(*net.TCPAddr).Port)
 			f.listeners = append(f.listeners, listener{l, port})
 			f.print(f.Out, fmt.Sprintf("Forwarding from %s -> %d", l.Addr(), port.Remote))
 		}

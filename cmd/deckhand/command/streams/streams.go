@@ -1,5 +1,5 @@
-// Package streams joins the streams of a command that a person runs with those of a process in a container, and connections
-// on this machine with ports of a pod. It speaks what the CRI's streaming servers do.
+// Package streams joins the streams of a command that a person runs with those of a process in a container, and
+// connections on this machine with ports of a pod. It speaks what the CRI's streaming servers do.
 package streams
 
 import (
@@ -24,7 +24,8 @@ import (
 const Protocol = remotecommand.StreamProtocolV4Name
 
 // ErrLost is that a session ended before the process in it did.
-var ErrLost = errors.New("the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said on it for hours")
+var ErrLost = errors.New(
+	"the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said on it for hours")
 
 // ExitError is that the command in the container has ended with a code other than 0.
 type ExitError struct{ Code int }
@@ -50,7 +51,8 @@ type Ends struct {
 // Query says which streams a session is to have.
 func (e *Ends) Query() url.Values {
 	q := url.Values{}
-	for name, on := range map[string]bool{v1.ExecStdinParam: e.In != nil, v1.ExecStdoutParam: e.Out != nil, v1.ExecStderrParam: e.hasErr(), v1.ExecTTYParam: e.TTY} {
+	for name, on := range map[string]bool{v1.ExecStdinParam: e.In != nil, v1.ExecStdoutParam: e.Out != nil,
+		v1.ExecStderrParam: e.hasErr(), v1.ExecTTYParam: e.TTY} {
 		if on {
 			q.Set(name, "1")
 		}
@@ -60,9 +62,9 @@ func (e *Ends) Query() url.Values {
 
 func (e *Ends) hasErr() bool { return e.Err != nil && !e.TTY }
 
-// Join carries what comes on the streams of a session, from its beginning until the process in the container has ended, or ctx has, which
-// closes the connection. It returns an *ExitError for a command's exit code, a *FailedError where there was no command, and ErrLost where nobody tells what became of it. A read
-// of In may be under way still.
+// Join carries what comes on the streams of a session, from its beginning until the process in the container has ended,
+// or ctx has, which closes the connection. It returns an *ExitError for a command's exit code, a *FailedError where
+// there was no command, and ErrLost where nobody tells what became of it. A read of In may be under way still.
 func (e *Ends) Join(ctx context.Context, conn httpstream.Connection) error {
 	defer conn.Close()
 	s := &session{conn: conn}
@@ -152,7 +154,8 @@ func decode(message []byte) error {
 	}
 	if status.Reason == remotecommand.NonZeroExitCodeReason && status.Details != nil {
 		for _, c := range status.Details.Causes {
-			if code, err := strconv.ParseUint(c.Message, 10, 8); c.Type == remotecommand.ExitCodeCauseType && err == nil {
+			if code, err := strconv.ParseUint(c.Message, 10, 8); c.Type == remotecommand.ExitCodeCauseType &&
+				err == nil {
 				return &ExitError{int(code)}
 			}
 		}

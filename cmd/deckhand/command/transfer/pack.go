@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Pack writes a tree of files, which is at name below root, as an archive, in which it is called as; "." is what is in it alone. It
-// follows no link, and tells remark of what it leaves out.
+// Pack writes a tree of files, which is at name below root, as an archive, in which it is called as; "." is what is in
+// it alone. It follows no link, and tells remark of what it leaves out.
 func Pack(archive io.Writer, root *os.Root, name, as string, remark func(string)) error {
 	w := tar.NewWriter(archive)
 	info, err := root.Lstat(name)

@@ -1,5 +1,5 @@
-// Package transfer carries files to and from containers as tar archives. What comes from a container is of an author whom nobody
-// trusts: nothing of it is written outside of the place that it is to have, and nothing through a link.
+// Package transfer carries files to and from containers as tar archives. What comes from a container is of an author
+// whom nobody trusts: nothing of it is written outside of the place that it is to have, and nothing through a link.
 package transfer
 
 import (
@@ -20,7 +20,8 @@ var ErrOutside = errors.New("the container's archive has what wasn't asked for")
 
 // Unpacking is a tree of files that is read from an archive.
 type Unpacking struct {
-	// Into is the directory that has the tree, To its path there. Of the archive, From is taken: nothing else may be in it.
+	// Into is the directory that has the tree, To its path there. Of the archive, From is taken: nothing else may be in
+	// it.
 	Into     *os.Root
 	To, From string
 	// Remark takes what is to be said of what is left out.
@@ -85,7 +86,8 @@ func (u *Unpacking) entry(h *tar.Header, content io.Reader) error {
 		return err
 	}
 	if isSparse(h) {
-		return fmt.Errorf("%s is sparse in the container's archive: it may be larger than anything that was sent", h.Name)
+		return fmt.Errorf("%s is sparse in the container's archive: it may be larger than anything that was sent",
+			h.Name)
 	}
 	u.found = true
 	// Bits that give others rights of the owner don't come with it.
@@ -142,7 +144,8 @@ func (u *Unpacking) directory(name string, mode fs.FileMode) error {
 	return nil
 }
 
-// clear makes room for what isn't a directory: a file that is there is replaced, not written to, for it may have other names.
+// clear makes room for what isn't a directory: a file that is there is replaced, not written to, for it may have other
+// names.
 func (u *Unpacking) clear(name string) error {
 	switch info, err := u.Into.Lstat(name); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -175,7 +178,8 @@ func (u *Unpacking) file(name string, mode fs.FileMode, content io.Reader) (err 
 // link makes a symbolic link that stays in the tree; others are left out: they would mean something else here.
 func (u *Unpacking) link(name, to string) error {
 	if !u.stays(name, to) {
-		u.Remark(fmt.Sprintf("%s is a symbolic link to %s, outside of what is copied: it is left out", u.shown(name), to))
+		u.Remark(fmt.Sprintf("%s is a symbolic link to %s, outside of what is copied: it is left out", u.shown(name),
+			to))
 		return nil
 	}
 	if err := u.clear(name); err != nil {
@@ -184,8 +188,8 @@ func (u *Unpacking) link(name, to string) error {
 	return u.Into.Symlink(to, name)
 }
 
-// stays reports whether a link leads to nothing but what is in the tree. It may go up first only, through directories that are none
-// but directories; further on, ".." would go up from where another link leads.
+// stays reports whether a link leads to nothing but what is in the tree. It may go up first only, through directories
+// that are none but directories; further on, ".." would go up from where another link leads.
 func (u *Unpacking) stays(name, to string) bool {
 	rest := to
 	for rest == ".." || strings.HasPrefix(rest, "../") {

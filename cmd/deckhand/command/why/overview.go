@@ -41,7 +41,8 @@ type overview struct {
 
 // Overview prints what isn't fine of a namespace, or of all if it is empty, and what
 // happened to the node lately: in words, or as format has it. It reports whether everything is fine.
-func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace, as string, now time.Time) (fine bool, err error) {
+func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace, as string,
+	now time.Time) (fine bool, err error) {
 	o := look(s, namespace)
 	o.Lately = lately
 	if done, err := show.As(out, as, o); done {
@@ -73,7 +74,8 @@ func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace,
 	}
 	switch where := in(namespace); {
 	case len(o.Pods) > 0:
-		t.line("\n%d of %d pods%s not fine. `deckhand why POD` says more.", len(o.Pods), o.Total, where+isAre(len(o.Pods)))
+		t.line("\n%d of %d pods%s not fine. `deckhand why POD` says more.", len(o.Pods), o.Total,
+			where+isAre(len(o.Pods)))
 	case o.Total == 0:
 		t.line("There are no pods%s.", where)
 	case o.Total == 1:

@@ -40,16 +40,18 @@ func Crashes(e *local.Explanation) []local.LogRequest {
 		if log == "" || c.State.Running != nil || end != nil && end.ExitCode == 0 {
 			continue
 		}
-		r := local.LogRequest{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, Container: c.Name, Previous: log == previousLog}
+		r := local.LogRequest{Namespace: e.Pod.Namespace, Pod: e.Pod.Name, Container: c.Name,
+			Previous: log == previousLog}
 		r.Tail, r.LimitBytes = lastLines, maxLast
 		list = append(list, r)
 	}
 	return list
 }
 
-// Print prints all there is to say of one pod: in words, with the last lines of logs by container, or as format has it. It
-// reports whether the pod is fine.
-func Print(out io.Writer, e *local.Explanation, last map[string]string, as string, now time.Time) (fine bool, err error) {
+// Print prints all there is to say of one pod: in words, with the last lines of logs by container, or as format has it.
+// It reports whether the pod is fine.
+func Print(out io.Writer, e *local.Explanation, last map[string]string, as string,
+	now time.Time) (fine bool, err error) {
 	v := Of(e)
 	if done, err := show.As(out, as, struct {
 		metav1.TypeMeta `json:",inline"`
@@ -147,7 +149,8 @@ func (t *printer) manifest(e *local.Explanation) {
 func (t *printer) problems(list []pod.Problem, printed string) {
 	for i := range list {
 		p := &list[i]
-		if message := strings.TrimSpace(p.Message); printed != "" && (strings.Contains(printed, message) || strings.Contains(message, printed)) {
+		if message := strings.TrimSpace(p.Message); printed != "" &&
+			(strings.Contains(printed, message) || strings.Contains(message, printed)) {
 			continue
 		}
 		t.line("\n%s:", troubled(p, t.now))
@@ -181,7 +184,8 @@ func (t *printer) containers(p *v1.Pod) {
 	add := func(list []v1.ContainerStatus, kind string) {
 		for i := range list {
 			s := &list[i]
-			rows = append(rows, []string{"  " + kind + terminal.Line(s.Name), terminal.Line(podstatus.ContainerWord(s)), t.container(s)})
+			rows = append(rows, []string{"  " + kind + terminal.Line(s.Name), terminal.Line(podstatus.ContainerWord(s)),
+				t.container(s)})
 		}
 	}
 	add(p.Status.InitContainerStatuses, "init:")
@@ -230,7 +234,8 @@ func (t *printer) probes(list []pod.ProbeFailures) {
 		if p.Count > 1 {
 			times = fmt.Sprintf("%d times in a row%s, last", p.Count, lasting(p.Since, t.now))
 		}
-		t.line("  %s of container %s: %s%s%s", string(p.Kind), p.Container, times, ago(p.Last, t.now), because(p.Message))
+		t.line("  %s of container %s: %s%s%s", string(p.Kind), p.Container, times, ago(p.Last, t.now),
+			because(p.Message))
 	}
 }
 
@@ -246,7 +251,8 @@ func (t *printer) events(list []local.Event) {
 		if e.Count > 1 {
 			message += fmt.Sprintf(" (%d times)", e.Count)
 		}
-		rows[i] = []string{"  " + span(t.now.Sub(e.Time)) + " ago", terminal.Line(e.Type), terminal.Line(e.Reason), message}
+		rows[i] = []string{"  " + span(t.now.Sub(e.Time)) + " ago", terminal.Line(e.Type), terminal.Line(e.Reason),
+			message}
 	}
 	t.text.WriteString("\nLately:\n")
 	for _, line := range new(show.Table).Lines(rows...) {

@@ -76,7 +76,8 @@ func summarize(e *local.Explanation) Summary {
 	case p.Status.Phase == v1.PodFailed:
 		return Summary{State: Failed, Since: lastEnd(p), detail: podstatus.Failure(p)}
 	case podstatus.Ready(p):
-		v := Summary{Fine: e.Stale == "", State: Ready, Since: changed(p, v1.PodReady), Restarts: podstatus.RestartCount(p)}
+		v := Summary{Fine: e.Stale == "", State: Ready, Since: changed(p, v1.PodReady),
+			Restarts: podstatus.RestartCount(p)}
 		if !v.Fine {
 			v.detail = "as an older version of its manifest has it"
 		}

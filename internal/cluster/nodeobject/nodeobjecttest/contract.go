@@ -1,5 +1,5 @@
-// Package nodeobjecttest says what a node's agent relies on of an API server's node objects and leases. The real server's,
-// and those that tests stand in its place, are held to it.
+// Package nodeobjecttest says what a node's agent relies on of an API server's node objects and leases. The real
+// server's, and those that tests stand in its place, are held to it.
 package nodeobjecttest
 
 import (
@@ -30,7 +30,8 @@ type (
 	}
 )
 
-// Run tries what nodeobject relies on, with a node of that name, which isn't there. remove has somebody else remove its object.
+// Run tries what nodeobject relies on, with a node of that name, which isn't there. remove has somebody else remove its
+// object.
 func Run(t *testing.T, name string, nodes Nodes, leases Leases, remove func()) {
 	ctx := t.Context()
 	watching, stop := context.WithCancel(ctx)
@@ -60,11 +61,14 @@ func Run(t *testing.T, name string, nodes Nodes, leases Leases, remove func()) {
 	if _, err := nodes.Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); !errors.IsAlreadyExists(err) {
 		t.Errorf("create a node that is there: %v", err)
 	}
-	if n, err := nodes.Patch(ctx, name, []byte(`{"metadata": {"labels": {"a": "b"}}}`)); err != nil || n.Labels["a"] != "b" {
+	if n, err := nodes.Patch(ctx, name, []byte(`{"metadata": {"labels": {"a": "b"}}}`)); err != nil ||
+		n.Labels["a"] != "b" {
 		t.Errorf("patch labels: %+v, %v", n, err)
 	}
 	for _, kind := range []v1.NodeConditionType{"Theirs", v1.NodeReady} {
-		body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []v1.NodeCondition{{Type: kind, Status: v1.ConditionTrue}}}})
+		body, err := json.Marshal(
+			map[string]any{"status": map[string]any{
+				"conditions": []v1.NodeCondition{{Type: kind, Status: v1.ConditionTrue}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,8 +39,8 @@ func (s sight) Malformed(apiclient.Malformed) {}
 
 func (s sight) Away(error) {}
 
-// Run tries what podobject relies on. create has somebody else make a pod of this name for the node, in the namespace default; it has
-// a finalizer if that is set.
+// Run tries what podobject relies on. create has somebody else make a pod of this name for the node, in the namespace
+// default; it has a finalizer if that is set.
 func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) *v1.Pod) {
 	ctx := t.Context()
 	there := create("there", "")
@@ -62,7 +62,8 @@ func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) 
 
 	patch := func(status string) *v1.Pod {
 		t.Helper()
-		next, err := pods.PatchStatus(ctx, "default", "a", fmt.Appendf(nil, `{"metadata": {"uid": %q}, "status": %s}`, p.UID, status))
+		next, err := pods.PatchStatus(ctx, "default",
+			"a", fmt.Appendf(nil, `{"metadata": {"uid": %q}, "status": %s}`, p.UID, status))
 		if err != nil {
 			t.Fatalf("patch of %s: %v", status, err)
 		}
@@ -71,7 +72,8 @@ func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) 
 	patch(`{"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}, {"type": "example.com/gate", "status": "True"}], "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.1"}], "podIP": "10.0.0.1", "reason": "x"}`)
 	tells("patched", func(s told) bool { return s.kind == watch.Modified && s.pods[0].Status.Phase == v1.PodRunning })
 	next := patch(`{"conditions": [{"type": "Ready", "status": "False"}, {"type": "Initialized", "status": "True"}], "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.2"}], "podIP": "10.0.0.2", "reason": null}`)
-	if st := next.Status; len(st.Conditions) != 3 || len(st.PodIPs) != 1 || st.PodIPs[0].IP != "10.0.0.2" || st.Reason != "" || st.Phase != v1.PodRunning {
+	if st := next.Status; len(st.Conditions) != 3 || len(st.PodIPs) != 1 || st.PodIPs[0].IP != "10.0.0.2" ||
+		st.Reason != "" || st.Phase != v1.PodRunning {
 		t.Errorf("a patch isn't merged: %+v", st)
 	}
 	same := patch(`{"phase": "Running"}`)
@@ -81,7 +83,8 @@ func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) 
 	if next = patch(`{"conditions": [{"type": "Initialized", "$patch": "delete"}]}`); len(next.Status.Conditions) != 2 {
 		t.Errorf("conditions %+v", next.Status.Conditions)
 	}
-	if err := second(pods.PatchStatus(ctx, "default", "a", []byte(`{"metadata": {"uid": "other"}, "status": {"phase": "Failed"}}`))); !podobject.Replaced(err) {
+	if err := second(pods.PatchStatus(ctx, "default",
+		"a", []byte(`{"metadata": {"uid": "other"}, "status": {"phase": "Failed"}}`))); !podobject.Replaced(err) {
 		t.Errorf("patch of another UID: %v", err)
 	}
 	if err := pods.Delete(ctx, "default", "a", "other"); !podobject.Replaced(err) {
@@ -93,8 +96,9 @@ func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) 
 	}
 	tells("deleted", func(s told) bool { return s.kind == watch.Deleted && s.pods[0].UID == p.UID })
 	for what, err := range map[string]error{
-		"patch of a pod that isn't there": second(pods.PatchStatus(ctx, "default", "a", []byte(`{"status": {"phase": "Failed"}}`))),
-		"delete of one":                   pods.Delete(ctx, "default", "a", p.UID),
+		"patch of a pod that isn't there": second(
+			pods.PatchStatus(ctx, "default", "a", []byte(`{"status": {"phase": "Failed"}}`))),
+		"delete of one": pods.Delete(ctx, "default", "a", p.UID),
 	} {
 		if !errors.IsNotFound(err) || !podobject.Replaced(err) {
 			t.Errorf("%s: %v", what, err)
@@ -121,7 +125,8 @@ func RunMirror(t *testing.T, pods podobject.Pods, mirror *v1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if made.UID == "" || made.Status.Phase != v1.PodPending || made.Annotations[v1.MirrorPodAnnotationKey] != mirror.Annotations[v1.MirrorPodAnnotationKey] {
+	if made.UID == "" || made.Status.Phase != v1.PodPending ||
+		made.Annotations[v1.MirrorPodAnnotationKey] != mirror.Annotations[v1.MirrorPodAnnotationKey] {
 		t.Errorf("made %+v", made)
 	}
 	if err := second(pods.Create(ctx, mirror)); !errors.IsAlreadyExists(err) {

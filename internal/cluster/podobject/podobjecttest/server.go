@@ -1,5 +1,5 @@
-// Package podobjecttest says what a node's agent relies on of the pods at an API server, and has a Server that tests put in
-// its place. The real one is held to the same.
+// Package podobjecttest says what a node's agent relies on of the pods at an API server, and has a Server that tests
+// put in its place. The real one is held to the same.
 package podobjecttest
 
 import (
@@ -116,7 +116,8 @@ func (s *Server) Relist() {
 	}
 }
 
-// Back has the versions of all objects, and of those to come, be lower than what was told before, as after a store was restored.
+// Back has the versions of all objects, and of those to come, be lower than what was told before, as after a store was
+// restored.
 func (s *Server) Back() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +241,8 @@ func patched(p *v1.Pod, body []byte) (*v1.Pod, error) {
 		return nil, errors.NewBadRequest(err.Error())
 	}
 	if patch.Metadata.UID != "" && patch.Metadata.UID != p.UID {
-		return nil, errors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), p.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), patch.Metadata.UID, "field is immutable")})
+		return nil, errors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), p.Name,
+			field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), patch.Metadata.UID, "field is immutable")})
 	}
 	text, err := json.Marshal(p.Status)
 	if err != nil {
@@ -313,7 +315,8 @@ func (s *Server) Delete(_ context.Context, namespace, name string, uid types.UID
 		return err
 	}
 	if p.UID != uid {
-		return errors.NewConflict(podGroup, name, fmt.Errorf("the UID in the precondition (%s) is another than the UID in record (%s)", uid, p.UID))
+		return errors.NewConflict(podGroup, name,
+			fmt.Errorf("the UID in the precondition (%s) is another than the UID in record (%s)", uid, p.UID))
 	}
 	if len(p.Finalizers) > 0 {
 		next := p.DeepCopy()

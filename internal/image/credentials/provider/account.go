@@ -31,7 +31,8 @@ type asker struct {
 
 // newAsker makes the asker for a pod and an image as a plugin's configuration wants it.
 // It is false if the plugin isn't to be asked for this pod.
-func newAsker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttributes, p *v1.Pod, objects credentials.Objects, image credentials.Image) (a asker, isAsked bool, err error) {
+func newAsker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttributes, p *v1.Pod,
+	objects credentials.Objects, image credentials.Image) (a asker, isAsked bool, err error) {
 	a = asker{image: image, origin: credentials.Origin{Kind: credentials.FromNode}}
 	if wants == nil {
 		return a, true, nil
@@ -50,10 +51,13 @@ func newAsker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttribute
 	if a.annotations, err = annotations(wants, account); err != nil {
 		return a, false, fmt.Errorf("service account %s %w", name, err)
 	}
-	a.origin = credentials.Origin{Kind: credentials.FromServiceAccount, Namespace: account.Namespace, Name: account.Name, UID: string(account.UID)}
+	a.origin = credentials.Origin{Kind: credentials.FromServiceAccount, Namespace: account.Namespace,
+		Name: account.Name, UID: string(account.UID)}
 	a.pod = string(p.UID)
 	a.token = func(ctx context.Context) (string, error) {
-		t, err := objects.Token(ctx, object.TokenRequest{Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Pod: p.Name, UID: p.UID, Audience: wants.ServiceAccountTokenAudience})
+		t, err := objects.Token(ctx,
+			object.TokenRequest{Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Pod: p.Name,
+				UID: p.UID, Audience: wants.ServiceAccountTokenAudience})
 		if errors.Is(err, object.ErrNoTokens) {
 			return "", fmt.Errorf("it needs %w; use a provider without tokenAttributes, or with requireServiceAccount: false for pods without a service account", err)
 		}
@@ -76,7 +80,8 @@ func newAsker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttribute
 }
 
 // annotations are those of the account that the plugin asks for.
-func annotations(wants *kubeletv1.ServiceAccountTokenAttributes, account *v1.ServiceAccount) (map[string]string, error) {
+func annotations(wants *kubeletv1.ServiceAccountTokenAttributes,
+	account *v1.ServiceAccount) (map[string]string, error) {
 	var missing []string
 	found := map[string]string{}
 	for _, key := range wants.RequiredServiceAccountAnnotationKeys {
@@ -87,7 +92,8 @@ func annotations(wants *kubeletv1.ServiceAccountTokenAttributes, account *v1.Ser
 		found[key] = value
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("is missing the annotations %s, which this provider requires", strings.Join(missing, ", "))
+		return nil, fmt.Errorf("is missing the annotations %s, which this provider requires",
+			strings.Join(missing, ", "))
 	}
 	for _, key := range wants.OptionalServiceAccountAnnotationKeys {
 		if value, ok := account.Annotations[key]; ok {

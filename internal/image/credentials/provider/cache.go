@@ -42,7 +42,8 @@ type cached struct {
 // get returns an answer that is good for the asker.
 func (c cache) get(a asker) ([]credentials.Entry, bool) {
 	now := time.Now()
-	for _, kind := range []pluginv1.PluginCacheKeyType{pluginv1.ImagePluginCacheKeyType, pluginv1.RegistryPluginCacheKeyType, pluginv1.GlobalPluginCacheKeyType} {
+	for _, kind := range []pluginv1.PluginCacheKeyType{pluginv1.ImagePluginCacheKeyType,
+		pluginv1.RegistryPluginCacheKeyType, pluginv1.GlobalPluginCacheKeyType} {
 		if found, ok := c[a.key(kind)]; ok && now.Before(found.expires) {
 			return found.entries, true
 		}

@@ -39,7 +39,8 @@ func (e *InvalidError) Error() string {
 	if len(e.Problems) == 1 {
 		return "invalid credential provider configuration: " + e.Problems[0]
 	}
-	return fmt.Sprintf("invalid credential provider configuration, %d problems:\n  %s", len(e.Problems), strings.Join(e.Problems, "\n  "))
+	return fmt.Sprintf("invalid credential provider configuration, %d problems:\n  %s", len(e.Problems),
+		strings.Join(e.Problems, "\n  "))
 }
 
 // maxSize bounds a configuration file, in bytes.
@@ -134,7 +135,10 @@ func (l *loader) add(file string, data []byte) {
 		switch before, isKnown := l.names[in.Name]; {
 		case in.Name == "": // reported by validate
 		case isKnown:
-			problems = append(problems, doc.problem(at+".name", fmt.Sprintf("%q is also the name of a provider in %s; link the program under another name to use it twice", in.Name, before)))
+			problems = append(problems,
+				doc.problem(at+".name", fmt.Sprintf(
+					"%q is also the name of a provider in %s; link the program under another name to use it twice",
+					in.Name, before)))
 		default:
 			l.names[in.Name] = file
 			if err := executable(p.Program); err != nil && validName(in.Name) {

@@ -42,9 +42,11 @@ func decode(data []byte) (*document, []string) {
 	case bad != nil:
 		return nil, []string{yaml.Explain(*bad, data).Error()}
 	case len(nodes) == 0:
-		return nil, []string{fmt.Sprintf("it is empty; it should start with \"apiVersion: %s\" and \"kind: %s\"", versions()[0], kind)}
+		return nil, []string{fmt.Sprintf("it is empty; it should start with \"apiVersion: %s\" and \"kind: %s\"",
+			versions()[0], kind)}
 	case len(nodes) > 1:
-		return nil, []string{fmt.Sprintf("line %d: a second document begins here; the file must hold exactly one", nodes[1].Line)}
+		return nil, []string{fmt.Sprintf("line %d: a second document begins here; the file must hold exactly one",
+			nodes[1].Line)}
 	}
 	text, err := sigsyaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -59,7 +61,8 @@ func decode(data []byte) (*document, []string) {
 	for _, e := range strict {
 		var f kjson.FieldError
 		if errors.As(e, &f) {
-			problems = append(problems, doc.problem(f.FieldPath(), strings.TrimSuffix(e.Error(), fmt.Sprintf(" %q", f.FieldPath()))))
+			problems = append(problems,
+				doc.problem(f.FieldPath(), strings.TrimSuffix(e.Error(), fmt.Sprintf(" %q", f.FieldPath()))))
 			continue
 		}
 		problems = append(problems, e.Error())
@@ -71,10 +74,13 @@ func decode(data []byte) (*document, []string) {
 func (d *document) header() []string {
 	var problems []string
 	if !slices.Contains(versions(), d.config.APIVersion) {
-		problems = append(problems, d.problem("apiVersion", fmt.Sprintf("%q is not known here; it must be one of %s", d.config.APIVersion, strings.Join(versions(), ", "))))
+		problems = append(problems,
+			d.problem("apiVersion", fmt.Sprintf("%q is not known here; it must be one of %s", d.config.APIVersion,
+				strings.Join(versions(), ", "))))
 	}
 	if d.config.Kind != kind {
-		problems = append(problems, d.problem("kind", fmt.Sprintf("%q is not known here; it must be %q", d.config.Kind, kind)))
+		problems = append(problems,
+			d.problem("kind", fmt.Sprintf("%q is not known here; it must be %q", d.config.Kind, kind)))
 	}
 	if len(d.config.Providers) == 0 {
 		problems = append(problems, d.problem("providers", "at least one provider is required"))

@@ -180,9 +180,11 @@ func (p *plugin) run(ctx context.Context, a asker) ([]credentials.Entry, error) 
 	if err != nil {
 		return nil, err
 	}
-	p.log.V(4).Info("Asked a credential provider", "image", a.image.Name(), "duration", took, "cacheKeyType", answer.Key, "credentials", len(answer.Entries))
+	p.log.V(4).Info("Asked a credential provider", "image", a.image.Name(), "duration", took,
+		"cacheKeyType", answer.Key, "credentials", len(answer.Entries))
 	for _, problem := range answer.Problems {
-		p.log.Info("A part of a credential provider's answer can't be used", "image", a.image.Name(), "message", problem)
+		p.log.Info("A part of a credential provider's answer can't be used", "image", a.image.Name(),
+			"message", problem)
 	}
 	for i := range answer.Entries {
 		answer.Entries[i].Credential.Origin = a.origin

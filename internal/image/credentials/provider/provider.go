@@ -68,7 +68,8 @@ func New(o Options) *Plugins {
 // credentials.Match; of equal keys, that of the provider configured earlier is first.
 // p is nil for a pull that no pod needs. The error reports plugins that failed,
 // beside what the others said; it is in one line and has nothing secret.
-func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, objects credentials.Objects, image credentials.Image) ([]credentials.Credential, error) {
+func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, objects credentials.Objects,
+	image credentials.Image) ([]credentials.Credential, error) {
 	var asked []*plugin
 	for _, one := range s.list {
 		if one.isFor(image) {
@@ -88,7 +89,8 @@ func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, objects credential
 }
 
 // ask asks one plugin on behalf of a pod.
-func (s *Plugins) ask(ctx context.Context, one *plugin, p *v1.Pod, objects credentials.Objects, image credentials.Image) ([]credentials.Entry, error) {
+func (s *Plugins) ask(ctx context.Context, one *plugin, p *v1.Pod, objects credentials.Objects,
+	image credentials.Image) ([]credentials.Entry, error) {
 	a, isAsked, err := newAsker(ctx, one.config.TokenAttributes, p, objects, image)
 	var entries []credentials.Entry
 	if err == nil && isAsked {

@@ -25,9 +25,11 @@ func validate(configVersion, at string, p *Provider) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case p.Name == "":
-		errs = append(errs, field.Required(path.Child("name"), "it is the name of a program in --image-credential-provider-bin-dir"))
+		errs = append(errs, field.Required(path.Child("name"),
+			"it is the name of a program in --image-credential-provider-bin-dir"))
 	case !validName(p.Name):
-		errs = append(errs, field.Invalid(path.Child("name"), p.Name, "it must be the name of a program: no directory, no blanks, neither . nor .."))
+		errs = append(errs, field.Invalid(path.Child("name"), p.Name,
+			"it must be the name of a program: no directory, no blanks, neither . nor .."))
 	}
 	if len(p.MatchImages) == 0 {
 		errs = append(errs, field.Required(path.Child("matchImages"), "it says for which images the provider is asked"))
@@ -41,23 +43,28 @@ func validate(configVersion, at string, p *Provider) field.ErrorList {
 	}
 	switch d := p.DefaultCacheDuration; {
 	case d == nil:
-		errs = append(errs, field.Required(path.Child("defaultCacheDuration"), "it says how long credentials are kept; 0s for not at all"))
+		errs = append(errs, field.Required(path.Child("defaultCacheDuration"),
+			"it says how long credentials are kept; 0s for not at all"))
 	case d.Duration < 0:
-		errs = append(errs, field.Invalid(path.Child("defaultCacheDuration"), d.Duration.String(), "it must not be negative"))
+		errs = append(errs, field.Invalid(path.Child("defaultCacheDuration"), d.Duration.String(),
+			"it must not be negative"))
 	}
 	switch {
 	case p.APIVersion == "":
-		errs = append(errs, field.Required(path.Child("apiVersion"), "it must be one of "+strings.Join(PluginVersions(), ", ")))
+		errs = append(errs, field.Required(path.Child("apiVersion"),
+			"it must be one of "+strings.Join(PluginVersions(), ", ")))
 	case !slices.Contains(PluginVersions(), p.APIVersion):
 		errs = append(errs, field.NotSupported(path.Child("apiVersion"), p.APIVersion, PluginVersions()))
 	}
 	errs = append(errs, validateProcess(path, p)...)
 	if p.TokenAttributes != nil {
 		if configVersion != versions()[0] {
-			errs = append(errs, field.Forbidden(path.Child("tokenAttributes"), "it needs apiVersion "+versions()[0]+" of the configuration"))
+			errs = append(errs, field.Forbidden(path.Child("tokenAttributes"),
+				"it needs apiVersion "+versions()[0]+" of the configuration"))
 		}
 		if p.APIVersion != PluginVersions()[0] {
-			errs = append(errs, field.Forbidden(path.Child("tokenAttributes"), "it needs apiVersion "+PluginVersions()[0]+" of the provider"))
+			errs = append(errs, field.Forbidden(path.Child("tokenAttributes"),
+				"it needs apiVersion "+PluginVersions()[0]+" of the provider"))
 		}
 		errs = append(errs, validateToken(path.Child("tokenAttributes"), p.TokenAttributes)...)
 	}
@@ -66,20 +73,24 @@ func validate(configVersion, at string, p *Provider) field.ErrorList {
 
 // validName reports whether the name is one program in a directory.
 func validName(name string) bool {
-	return name != "" && name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == 0x7f })
+	return name != "" && name != "." && name != ".." &&
+		!strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == 0x7f })
 }
 
 func validateProcess(path *field.Path, p *Provider) field.ErrorList {
 	var errs field.ErrorList
 	for i, arg := range p.Args {
 		if strings.ContainsRune(arg, 0) {
-			errs = append(errs, field.Invalid(path.Child("args").Index(i), "", "no argument of a program can have a NUL")) // it may be secret
+			// it may be secret
+			errs = append(errs, field.Invalid(path.Child("args").Index(i), "",
+				"no argument of a program can have a NUL"))
 		}
 	}
 	for i, env := range p.Env {
 		at := path.Child("env").Index(i)
 		if env.Name == "" || strings.ContainsAny(env.Name, "=\x00") {
-			errs = append(errs, field.Invalid(at.Child("name"), env.Name, "the name of a variable must not be empty, and has neither = nor NUL"))
+			errs = append(errs, field.Invalid(at.Child("name"), env.Name,
+				"the name of a variable must not be empty, and has neither = nor NUL"))
 		}
 		if strings.ContainsRune(env.Value, 0) {
 			errs = append(errs, field.Invalid(at.Child("value"), "", "no variable can have a NUL")) // so may this
@@ -94,7 +105,8 @@ func validateToken(path *field.Path, t *kubeletv1.ServiceAccountTokenAttributes)
 	if t.ServiceAccountTokenAudience == "" {
 		errs = append(errs, field.Required(path.Child("serviceAccountTokenAudience"), "it is who the token is for"))
 	}
-	types := []kubeletv1.ServiceAccountTokenCacheType{kubeletv1.TokenServiceAccountTokenCacheType, kubeletv1.ServiceAccountServiceAccountTokenCacheType}
+	types := []kubeletv1.ServiceAccountTokenCacheType{kubeletv1.TokenServiceAccountTokenCacheType,
+		kubeletv1.ServiceAccountServiceAccountTokenCacheType}
 	switch {
 	case t.CacheType == "":
 		errs = append(errs, field.Required(path.Child("cacheType"), "it must be Token or ServiceAccount"))
@@ -104,7 +116,8 @@ func validateToken(path *field.Path, t *kubeletv1.ServiceAccountTokenAttributes)
 	required := path.Child("requiredServiceAccountAnnotationKeys")
 	switch {
 	case t.RequireServiceAccount == nil:
-		errs = append(errs, field.Required(path.Child("requireServiceAccount"), "it says whether pods without a service account are left out"))
+		errs = append(errs, field.Required(path.Child("requireServiceAccount"),
+			"it says whether pods without a service account are left out"))
 	case !*t.RequireServiceAccount && len(t.RequiredServiceAccountAnnotationKeys) > 0:
 		errs = append(errs, field.Forbidden(required, "it needs requireServiceAccount: true"))
 	}
@@ -113,7 +126,8 @@ func validateToken(path *field.Path, t *kubeletv1.ServiceAccountTokenAttributes)
 	errs = append(errs, validateKeys(optional, t.OptionalServiceAccountAnnotationKeys)...)
 	for i, key := range t.OptionalServiceAccountAnnotationKeys {
 		if slices.Contains(t.RequiredServiceAccountAnnotationKeys, key) {
-			errs = append(errs, field.Invalid(optional.Index(i), key, "it is also in requiredServiceAccountAnnotationKeys; a key is either required or optional"))
+			errs = append(errs, field.Invalid(optional.Index(i), key,
+				"it is also in requiredServiceAccountAnnotationKeys; a key is either required or optional"))
 		}
 	}
 	return errs

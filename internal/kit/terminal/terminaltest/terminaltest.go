@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Console is the end of a terminal that a person has: what is read from it is the screen, what is written to it the keyboard.
+// Console is the end of a terminal that a person has: what is read from it is the screen, what is written to it the
+// keyboard.
 type Console struct {
 	*os.File
 	// Terminal is the end that programs have.
@@ -105,8 +106,8 @@ func (c *Console) Full() {
 	}
 }
 
-// Shell goes through what a shell in a container lets a person do, with a terminal that was 24 lines by 100 columns: sizes, the end of a command by
-// Ctrl-C, and the exit code, which is 5.
+// Shell goes through what a shell in a container lets a person do, with a terminal that was 24 lines by 100 columns:
+// sizes, the end of a command by Ctrl-C, and the exit code, which is 5.
 func (c *Console) Shell() {
 	c.t.Helper()
 	c.Shows("# ")

@@ -133,7 +133,8 @@ func (t *Type) setKey(v reflect.Value, name, value string, base time.Time, begun
 		begun[name] = true
 		w.SetZero()
 	}
-	if same := t.byName[strings.TrimPrefix(value, "@")]; !inner && strings.HasPrefix(value, "@") && same != nil && same.Type == f.Type && f.Type.nested() != nil {
+	if same := t.byName[strings.TrimPrefix(value, "@")]; !inner && strings.HasPrefix(value, "@") && same != nil &&
+		same.Type == f.Type && f.Type.nested() != nil {
 		w.Set(same.set(v))
 		return nil
 	}

@@ -6,9 +6,8 @@
 // The values: a true bool is its name alone; strings are bare or quoted as in Go;
 // times are relative to a base (`+1.5s`) or absolute; durations as Go prints them;
 // lists of simple values `[a,b]`; structs inside are spelled out with dotted keys;
-// everything else is JSON. `key=-` unsets, `key=@other` points to what other does. Times are kept to the nanosecond and as
-// instants: locations and monotonic readings are not kept, and an empty list or
-// map comes back as nil.
+// everything else is JSON. `key=-` unsets, `key=@other` points to what other does. Times are kept to the nanosecond and
+// as instants: locations and monotonic readings are not kept, and an empty list or map comes back as nil.
 package words
 
 import (
@@ -150,7 +149,8 @@ func kindOf(rt reflect.Type) kind {
 	case reflect.TypeFor[time.Duration]():
 		return duration
 	}
-	if m := reflect.TypeFor[json.Marshaler](); rt.Kind() != reflect.Pointer && (rt.Implements(m) || reflect.PointerTo(rt).Implements(m)) {
+	if m := reflect.TypeFor[json.Marshaler](); rt.Kind() != reflect.Pointer &&
+		(rt.Implements(m) || reflect.PointerTo(rt).Implements(m)) {
 		return other
 	}
 	switch rt.Kind() {
@@ -193,7 +193,9 @@ func (ts *Types) addFields(t *Type, rt reflect.Type, at []int, offset uintptr) {
 		if name == "" {
 			name = lowerCamel(sf.Name)
 		}
-		t.fields = append(t.fields, &Field{Name: name, GoName: sf.Name, json: name, index: index, offset: offset + sf.Offset, Type: ts.plan(sf.Type)})
+		t.fields = append(t.fields,
+			&Field{Name: name, GoName: sf.Name, json: name, index: index, offset: offset + sf.Offset,
+				Type: ts.plan(sf.Type)})
 	}
 }
 

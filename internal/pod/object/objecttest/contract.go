@@ -29,7 +29,8 @@ type Realm struct {
 	// Put defines an object, or another version of it; Remove takes it away.
 	Put    func(object.Object)
 	Remove func(object.Key)
-	// Changed is woken for the objects that are to be asked for again: for what was unknown when it is known, or why not.
+	// Changed is woken for the objects that are to be asked for again: for what was unknown when it is known, or why
+	// not.
 	Changed *wake.Keyed[pod.Object]
 	// Fail has what the objects come from answer with these HTTP statuses, one after the other, before it gives the
 	// object again; nil where nothing can fail so. 0 is no answer at all.
@@ -49,11 +50,12 @@ type Realm struct {
 
 const namespace, name, secret = "default", "x", "hunter2"
 
-// Run tests that a realm keeps the contract of object.View. make is called in a bubble of testing/synctest for each test, and has all end
-// with it.
+// Run tests that a realm keeps the contract of object.View. make is called in a bubble of testing/synctest for each
+// test, and has all end with it.
 func Run(t *testing.T, make func(t *testing.T) *Realm) {
 	for title, test := range map[string]func(t *testing.T, r *Realm){
-		"objects come, change and go": comeAndGo, "only its own pods see it": onlyItsOwn, "no answer waits": answersAtOnce,
+		"objects come, change and go": comeAndGo, "only its own pods see it": onlyItsOwn,
+		"no answer waits":       answersAtOnce,
 		"what fails is unknown": failures, "nothing shows a secret": showsNothing, "tokens are renewed": tokens,
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -62,9 +64,11 @@ func Run(t *testing.T, make func(t *testing.T) *Realm) {
 	}
 }
 
-// RunLive is Run for a realm that is real, as far as that needs no virtual time. What a test puts, or its absence, is there for the next.
+// RunLive is Run for a realm that is real, as far as that needs no virtual time. What a test puts, or its absence, is
+// there for the next.
 func RunLive(t *testing.T, make func(t *testing.T) *Realm) {
-	for title, test := range map[string]func(t *testing.T, r *Realm){"objects come, change and go": comeAndGo, "nothing shows a secret": showsNothing, "tokens are renewed": tokens} {
+	for title, test := range map[string]func(t *testing.T, r *Realm){"objects come, change and go": comeAndGo,
+		"nothing shows a secret": showsNothing, "tokens are renewed": tokens} {
 		t.Run(title, func(t *testing.T) {
 			r := make(t)
 			r.live = true
@@ -92,9 +96,13 @@ func meta(namespaced bool, version string) metav1.ObjectMeta {
 // objects are one of each kind that is asked for by name.
 func objects(version string) map[object.Kind]object.Object {
 	return map[object.Kind]object.Object{
-		object.ConfigMap: &v1.ConfigMap{ObjectMeta: meta(true, version)}, object.Secret: &v1.Secret{ObjectMeta: meta(true, version), Data: map[string][]byte{"k": []byte(secret)}},
-		object.ServiceAccount: &v1.ServiceAccount{ObjectMeta: meta(true, version)}, object.RuntimeClass: &nodev1.RuntimeClass{ObjectMeta: meta(false, version)},
-		object.PersistentVolumeClaim: &v1.PersistentVolumeClaim{ObjectMeta: meta(true, version)}, object.PersistentVolume: &v1.PersistentVolume{ObjectMeta: meta(false, version)},
+		object.ConfigMap: &v1.ConfigMap{ObjectMeta: meta(true, version)},
+		object.Secret: &v1.Secret{ObjectMeta: meta(true, version),
+			Data: map[string][]byte{"k": []byte(secret)}},
+		object.ServiceAccount:        &v1.ServiceAccount{ObjectMeta: meta(true, version)},
+		object.RuntimeClass:          &nodev1.RuntimeClass{ObjectMeta: meta(false, version)},
+		object.PersistentVolumeClaim: &v1.PersistentVolumeClaim{ObjectMeta: meta(true, version)},
+		object.PersistentVolume:      &v1.PersistentVolume{ObjectMeta: meta(false, version)},
 	}
 }
 
@@ -104,7 +112,8 @@ func keyOf(o object.Object) object.Key {
 
 // podOf is a pod of a source, which says of itself that it is of another.
 func podOf(source, other pod.Source) *pod.Desired {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", UID: "u", Annotations: map[string]string{pod.AnnotationConfigSource: string(other)}}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", UID: "u",
+		Annotations: map[string]string{pod.AnnotationConfigSource: string(other)}}}
 	p.Spec.ServiceAccountName = name
 	return &pod.Desired{Pod: p, Source: source}
 }
@@ -255,7 +264,9 @@ func answersAtOnce(t *testing.T, r *Realm) {
 	if _, err := ask(v, object.Secret, name); r.Fail != nil && !object.IsUnknown(err) {
 		t.Errorf("while there is no answer: %v", err)
 	}
-	if _, err := settle(t, r, func() (metav1.Object, error) { return ask(v, object.ConfigMap, "c0") }); !apierrors.IsNotFound(err) {
+	if _, err := settle(t, r, func() (metav1.Object, error) {
+		return ask(v, object.ConfigMap, "c0")
+	}); !apierrors.IsNotFound(err) {
 		t.Errorf("another object meanwhile: %v", err)
 	}
 }
@@ -315,7 +326,9 @@ func tokens(t *testing.T, r *Realm) {
 		r.Put(objects("1")[object.ServiceAccount])
 	}
 	ask := func() (object.Token, error) {
-		return r.For(p).Token(context.Background(), object.TokenRequest{Namespace: namespace, ServiceAccount: name, Pod: p.Pod.Name, UID: p.Pod.UID, Audience: "me"})
+		return r.For(p).Token(context.Background(),
+			object.TokenRequest{Namespace: namespace, ServiceAccount: name, Pod: p.Pod.Name, UID: p.Pod.UID,
+				Audience: "me"})
 	}
 	first, err := settle(t, r, ask)
 	if r.Tokens == 0 {

@@ -26,8 +26,8 @@ const (
 	validity = time.Hour
 )
 
-// remote is a Finder for objects of an API server that takes its time and fails: each is asked for when it is first looked
-// for, and followed from then on.
+// remote is a Finder for objects of an API server that takes its time and fails: each is asked for when it is first
+// looked for, and followed from then on.
 type remote struct {
 	ctx     context.Context
 	changed *wake.Keyed[pod.Object]
@@ -51,9 +51,11 @@ type answer struct {
 // Remote makes a realm like that of an API server, to test those with who ask it. It ends with the test.
 func Remote(t *testing.T) *Realm {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &remote{ctx: ctx, changed: wake.NewKeyed[pod.Object](), server: map[object.Key]object.Object{}, statuses: map[object.Key][]int{}, known: map[object.Key]*answer{}}
+	r := &remote{ctx: ctx, changed: wake.NewKeyed[pod.Object](), server: map[object.Key]object.Object{},
+		statuses: map[object.Key][]int{}, known: map[object.Key]*answer{}}
 	t.Cleanup(func() { cancel(); r.all.Wait() })
-	return &Realm{Finder: r, Source: pod.SourceAPI, Other: pod.SourceFile, Put: r.put, Remove: r.remove, Changed: r.changed, Fail: r.fail, Tokens: validity}
+	return &Realm{Finder: r, Source: pod.SourceAPI, Other: pod.SourceFile, Put: r.put, Remove: r.remove,
+		Changed: r.changed, Fail: r.fail, Tokens: validity}
 }
 
 func (r *remote) For(d *pod.Desired) object.View {
@@ -104,7 +106,8 @@ func (r *remote) get(k object.Key) {
 	case status == http.StatusNotFound, status == http.StatusOK && a.object == nil:
 		a = &answer{err: apierrors.NewNotFound(schema.GroupResource{Resource: string(k.Kind)}, k.Name)}
 	case status != http.StatusOK:
-		a = &answer{err: &object.Unknown{Key: k, Why: fmt.Sprint("the API server answers with status ", status), NotBefore: time.Now().Add(backoff)}}
+		a = &answer{err: &object.Unknown{Key: k, Why: fmt.Sprint("the API server answers with status ", status),
+			NotBefore: time.Now().Add(backoff)}}
 	}
 	r.mu.Lock()
 	r.known[k] = a
@@ -153,7 +156,8 @@ func (r *remote) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeCl
 }
 
 func (r *remote) PersistentVolumeClaim(_ context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
-	return find[*v1.PersistentVolumeClaim](r, object.Key{Kind: object.PersistentVolumeClaim, Namespace: namespace, Name: name})
+	return find[*v1.PersistentVolumeClaim](r,
+		object.Key{Kind: object.PersistentVolumeClaim, Namespace: namespace, Name: name})
 }
 
 func (r *remote) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
@@ -198,7 +202,8 @@ func (r *remote) issue(k object.Key) {
 	defer r.mu.Unlock()
 	if list := r.statuses[object.Key{}]; len(list) > 0 {
 		r.statuses[object.Key{}] = list[1:]
-		r.noToken = &object.Unknown{Key: k, Why: fmt.Sprint("the API server answers with status ", list[0]), NotBefore: time.Now().Add(backoff)}
+		r.noToken = &object.Unknown{Key: k, Why: fmt.Sprint("the API server answers with status ", list[0]),
+			NotBefore: time.Now().Add(backoff)}
 		return
 	}
 	r.tokens++

@@ -58,8 +58,10 @@ func (p podContainers) common(c *v1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, Label(at.Child("name"), c.Name)...)
 	errs = append(errs, imageReference(at.Child("image"), c.Image)...)
-	errs = append(errs, OneOf(at.Child("terminationMessagePolicy"), c.TerminationMessagePolicy, v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)...)
-	errs = append(errs, OneOf(at.Child("imagePullPolicy"), c.ImagePullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)...)
+	errs = append(errs, OneOf(at.Child("terminationMessagePolicy"), c.TerminationMessagePolicy,
+		v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)...)
+	errs = append(errs, OneOf(at.Child("imagePullPolicy"), c.ImagePullPolicy, v1.PullAlways, v1.PullIfNotPresent,
+		v1.PullNever)...)
 	errs = append(errs, p.env(c.Env, at.Child("env"))...)
 	errs = append(errs, envFrom(c.EnvFrom, at.Child("envFrom"))...)
 	errs = append(errs, p.mounts(c, at.Child("volumeMounts"))...)
@@ -94,7 +96,8 @@ func (p podContainers) initOnly(c *v1.Container, at *field.Path) field.ErrorList
 	f := forbidden{why: "may not be set for an init container that isn't a sidecar: leave it out, or set restartPolicy to Always"}
 	f.set(c.Lifecycle != nil, at.Child("lifecycle"))
 	f.probes(c, at)
-	return append(f.errs, resizePolicy(c.ResizePolicy, "an init container that isn't a sidecar is never resized", policy)...)
+	return append(f.errs, resizePolicy(c.ResizePolicy,
+		"an init container that isn't a sidecar is never resized", policy)...)
 }
 
 func (f *forbidden) probes(c *v1.Container, at *field.Path) {

@@ -46,7 +46,8 @@ func (p podContainers) valueFrom(v *v1.EnvVar, at *field.Path) field.ErrorList {
 	}
 	switch {
 	case sources == 0:
-		errs = append(errs, field.Invalid(at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
+		errs = append(errs, field.Invalid(at, "",
+			"must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
 	case v.Value != "":
 		errs = append(errs, field.Invalid(at, "", "may not be specified when `value` is not empty"))
 	case sources > 1:
@@ -83,7 +84,8 @@ func envFrom(sources []v1.EnvFromSource, at *field.Path) field.ErrorList {
 			errs = append(errs, Invalid(item.Child("prefix"), s.Prefix, validation.IsRelaxedEnvVarName(s.Prefix))...)
 		}
 		if s.ConfigMapRef != nil {
-			errs = append(errs, Required(item.Child("configMapRef", "name"), s.ConfigMapRef.Name, "must name a ConfigMap")...)
+			errs = append(errs, Required(item.Child("configMapRef", "name"), s.ConfigMapRef.Name,
+				"must name a ConfigMap")...)
 		}
 		if s.SecretRef != nil {
 			errs = append(errs, Required(item.Child("secretRef", "name"), s.SecretRef.Name, "must name a Secret")...)

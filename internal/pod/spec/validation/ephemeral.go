@@ -24,7 +24,8 @@ func (p podContainers) ephemeral(names Unique, at *field.Path) field.ErrorList {
 		errs = append(errs, p.common(c, item)...)
 		errs = append(errs, notEphemeral(c, item)...)
 		if e.TargetContainerName != "" {
-			errs = append(errs, targets.Refer(item.Child("targetContainerName"), e.TargetContainerName, "must be one of the pod's containers or init containers")...)
+			errs = append(errs, targets.Refer(item.Child("targetContainerName"), e.TargetContainerName,
+				"must be one of the pod's containers or init containers")...)
 		}
 	}
 	return errs

@@ -32,7 +32,8 @@ func fieldRef(at *field.Path, ref *v1.ObjectFieldSelector, allowed []string) fie
 	errs = append(errs, OneOf(at.Child("apiVersion"), ref.APIVersion, "v1")...)
 	fieldPath := at.Child("fieldPath")
 	if ref.FieldPath == "" {
-		return append(errs, field.Required(fieldPath, "must be one of "+quoted(allowed)+", metadata.labels['<key>'] or metadata.annotations['<key>']"))
+		return append(errs, field.Required(fieldPath,
+			"must be one of "+quoted(allowed)+", metadata.labels['<key>'] or metadata.annotations['<key>']"))
 	}
 	if base, key, ok := subscript(ref.FieldPath); ok {
 		return append(errs, subscripted(fieldPath, ref.FieldPath, base, key)...)
@@ -65,13 +66,16 @@ func subscripted(at *field.Path, whole, base, key string) field.ErrorList {
 func resourceRef(at *field.Path, ref *v1.ResourceFieldSelector, needsContainer bool) field.ErrorList {
 	var errs field.ErrorList
 	if needsContainer {
-		errs = append(errs, Required(at.Child("containerName"), ref.ContainerName, "must name a container of the pod")...)
+		errs = append(errs, Required(at.Child("containerName"), ref.ContainerName,
+			"must name a container of the pod")...)
 	}
 	if ref.Resource == "" {
-		return append(errs, field.Required(at.Child("resource"), "must name a limit or request, such as \"limits.cpu\" or \"requests.memory\""))
+		return append(errs, field.Required(at.Child("resource"),
+			"must name a limit or request, such as \"limits.cpu\" or \"requests.memory\""))
 	}
 	kind, name, _ := strings.Cut(ref.Resource, ".")
-	known := slices.Contains([]string{"cpu", "memory", "ephemeral-storage"}, name) || strings.HasPrefix(name, v1.ResourceHugePagesPrefix)
+	known := slices.Contains([]string{"cpu", "memory", "ephemeral-storage"}, name) ||
+		strings.HasPrefix(name, v1.ResourceHugePagesPrefix)
 	if kind != "limits" && kind != "requests" || !known {
 		return append(errs, field.NotSupported(at.Child("resource"), ref.Resource, []string{
 			"limits.cpu", "limits.ephemeral-storage", "limits.hugepages-*", "limits.memory",
@@ -94,5 +98,6 @@ func divisor(at *field.Path, name string, q resource.Quantity) field.ErrorList {
 			return nil
 		}
 	}
-	return field.ErrorList{field.Invalid(at, q.String(), fmt.Sprintf("only divisor's values %s are supported with this resource", strings.Join(valid, ", ")))}
+	return field.ErrorList{field.Invalid(at, q.String(),
+		fmt.Sprintf("only divisor's values %s are supported with this resource", strings.Join(valid, ", ")))}
 }

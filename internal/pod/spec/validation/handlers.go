@@ -23,7 +23,8 @@ type handlers struct {
 func (h *handlers) take(name string, errs field.ErrorList) {
 	h.count++
 	if h.count > 1 {
-		h.errs = append(h.errs, field.Forbidden(h.at.Child(name), "may not be set beside another action: choose one of "+h.kinds))
+		h.errs = append(h.errs, field.Forbidden(h.at.Child(name),
+			"may not be set beside another action: choose one of "+h.kinds))
 		return
 	}
 	h.errs = append(h.errs, errs...)
@@ -39,7 +40,8 @@ func (h *handlers) result() field.ErrorList {
 // execAction wants a program. The first word is run as it is, by no shell.
 func execAction(a *v1.ExecAction, at *field.Path) field.ErrorList {
 	if len(a.Command) == 0 || a.Command[0] == "" {
-		return field.ErrorList{field.Required(at.Child("command"), "must begin with the program to run, such as [\"/bin/check\", \"--fast\"]")}
+		return field.ErrorList{field.Required(at.Child("command"),
+			"must begin with the program to run, such as [\"/bin/check\", \"--fast\"]")}
 	}
 	return nil
 }
@@ -54,7 +56,8 @@ func httpGet(a *v1.HTTPGetAction, ports []v1.ContainerPort, at *field.Path) fiel
 		item := at.Child("httpHeaders").Index(i)
 		errs = append(errs, Invalid(item.Child("name"), h.Name, validation.IsHTTPHeaderName(h.Name))...)
 		if strings.ContainsFunc(h.Value, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) {
-			errs = append(errs, field.Invalid(item.Child("value"), h.Value, "must be one line without control characters"))
+			errs = append(errs, field.Invalid(item.Child("value"), h.Value,
+				"must be one line without control characters"))
 		}
 	}
 	return errs
@@ -89,7 +92,8 @@ func host(v string, at *field.Path) field.ErrorList {
 		return nil
 	}
 	if strings.ContainsAny(v, " :/\\?#@[]%") || strings.ContainsFunc(v, unicode.IsControl) {
-		return field.ErrorList{field.Invalid(at, v, "must be a host name or an IP address, without scheme, port, path or brackets")}
+		return field.ErrorList{field.Invalid(at, v,
+			"must be a host name or an IP address, without scheme, port, path or brackets")}
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ func (p podContainers) hook(h *v1.LifecycleHandler, ports []v1.ContainerPort, at
 	if h.TCPSocket != nil {
 		// The API keeps this field for old pods' sake, and lets such a hook fail when
 		// it runs. For a person it is better to hear of it now.
-		list.errs = append(list.errs, field.Forbidden(at.Child("tcpSocket"), "isn't supported in hooks: use one of "+list.kinds))
+		list.errs = append(list.errs,
+			field.Forbidden(at.Child("tcpSocket"), "isn't supported in hooks: use one of "+list.kinds))
 	}
 	if h.Exec != nil {
 		list.take("exec", execAction(h.Exec, at.Child("exec")))
@@ -51,7 +52,8 @@ func (p podContainers) sleep(a *v1.SleepAction, at *field.Path) field.ErrorList 
 		grace = max(*g, 0)
 	}
 	if a.Seconds < 0 || a.Seconds > grace {
-		return field.ErrorList{field.Invalid(at, a.Seconds, fmt.Sprintf("must be between 0 and the pod's terminationGracePeriodSeconds (%d), inclusive", grace))}
+		return field.ErrorList{field.Invalid(at, a.Seconds,
+			fmt.Sprintf("must be between 0 and the pod's terminationGracePeriodSeconds (%d), inclusive", grace))}
 	}
 	return nil
 }
@@ -70,7 +72,8 @@ func (p podContainers) stopSignal(s v1.Signal, at *field.Path) field.ErrorList {
 	}
 	errs := OneOf(at, s, named...)
 	for _, e := range errs {
-		e.Detail += fmt.Sprintf(", %q to %q, %q to %q", v1.SIGRTMINPLUS1, v1.SIGRTMINPLUS15, v1.SIGRTMAXMINUS14, v1.SIGRTMAXMINUS1)
+		e.Detail += fmt.Sprintf(", %q to %q, %q to %q", v1.SIGRTMINPLUS1, v1.SIGRTMINPLUS15, v1.SIGRTMAXMINUS14,
+			v1.SIGRTMAXMINUS1)
 	}
 	return errs
 }

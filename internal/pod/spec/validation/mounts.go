@@ -36,7 +36,8 @@ func subPaths(m *v1.VolumeMount, at *field.Path) field.ErrorList {
 		return errs
 	}
 	if m.SubPath != "" {
-		errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+		errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr,
+			"subPathExpr and subPath are mutually exclusive"))
 	}
 	return append(errs, localPath(at.Child("subPathExpr"), m.SubPathExpr)...)
 }
@@ -49,9 +50,11 @@ func propagation(m *v1.VolumeMount, sc *v1.SecurityContext, at *field.Path) fiel
 	path := at.Child("mountPropagation")
 	privileged := sc != nil && sc.Privileged != nil && *sc.Privileged
 	if *m.MountPropagation == v1.MountPropagationBidirectional && !privileged {
-		return field.ErrorList{field.Forbidden(path, "Bidirectional mount propagation is available only to privileged containers")}
+		return field.ErrorList{field.Forbidden(path,
+			"Bidirectional mount propagation is available only to privileged containers")}
 	}
-	return OptionalOneOf(path, m.MountPropagation, v1.MountPropagationBidirectional, v1.MountPropagationHostToContainer, v1.MountPropagationNone)
+	return OptionalOneOf(path, m.MountPropagation, v1.MountPropagationBidirectional, v1.MountPropagationHostToContainer,
+		v1.MountPropagationNone)
 }
 
 // recursiveReadOnly wants a read-only mount without propagation (KEP-3857).
@@ -60,12 +63,15 @@ func recursiveReadOnly(m *v1.VolumeMount, at *field.Path) field.ErrorList {
 	if mode == nil {
 		return nil
 	}
-	errs := OptionalOneOf(path, mode, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled)
+	errs := OptionalOneOf(path, mode, v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible,
+		v1.RecursiveReadOnlyEnabled)
 	if !m.ReadOnly {
 		errs = append(errs, field.Forbidden(path, "may only be specified when readOnly is true"))
 	}
-	if *mode != v1.RecursiveReadOnlyDisabled && m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone {
-		errs = append(errs, field.Forbidden(path, "may only be specified when mountPropagation is None or not specified"))
+	if *mode != v1.RecursiveReadOnlyDisabled && m.MountPropagation != nil &&
+		*m.MountPropagation != v1.MountPropagationNone {
+		errs = append(errs, field.Forbidden(path,
+			"may only be specified when mountPropagation is None or not specified"))
 	}
 	return errs
 }
@@ -82,7 +88,8 @@ func (p podContainers) devices(c *v1.Container, at *field.Path) field.ErrorList 
 		name, path := at.Index(i).Child("name"), at.Index(i).Child("devicePath")
 		errs = append(errs, p.volumeName(d.Name, name)...)
 		if v := p.volumes[d.Name]; v != nil && v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
-			errs = append(errs, field.Invalid(name, d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
+			errs = append(errs, field.Invalid(name, d.Name,
+				"can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"))
 		}
 		if d.Name != "" && names[d.Name] {
 			errs = append(errs, field.Invalid(name, d.Name, "must be unique"))

@@ -28,9 +28,11 @@ func ports(list []v1.ContainerPort, hostNetwork bool, at *field.Path) field.Erro
 			errs = append(errs, Port(item.Child("hostPort"), p.HostPort)...)
 		}
 		if hostNetwork && p.HostPort != p.ContainerPort {
-			errs = append(errs, field.Invalid(item.Child("hostPort"), p.HostPort, "must match `containerPort` when `hostNetwork` is true"))
+			errs = append(errs, field.Invalid(item.Child("hostPort"), p.HostPort,
+				"must match `containerPort` when `hostNetwork` is true"))
 		}
-		errs = append(errs, OneOf(item.Child("protocol"), p.Protocol, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP)...)
+		errs = append(errs, OneOf(item.Child("protocol"), p.Protocol, v1.ProtocolTCP, v1.ProtocolUDP,
+			v1.ProtocolSCTP)...)
 		if p.HostIP != "" {
 			errs = append(errs, validation.IsValidIPForLegacyField(item.Child("hostIP"), p.HostIP, false, nil)...)
 		}

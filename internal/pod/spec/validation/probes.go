@@ -20,7 +20,8 @@ func killingProbe(p *v1.Probe, ports []v1.ContainerPort, at *field.Path) field.E
 	}
 	errs := probe(p, ports, at)
 	if p.SuccessThreshold != 1 {
-		errs = append(errs, field.Invalid(at.Child("successThreshold"), p.SuccessThreshold, "must be 1 for liveness and startup probes"))
+		errs = append(errs, field.Invalid(at.Child("successThreshold"), p.SuccessThreshold,
+			"must be 1 for liveness and startup probes"))
 	}
 	if t := p.TerminationGracePeriodSeconds; t != nil {
 		errs = append(errs, AtLeast(at.Child("terminationGracePeriodSeconds"), *t, 1)...)
@@ -35,7 +36,8 @@ func readinessProbe(p *v1.Probe, ports []v1.ContainerPort, at *field.Path) field
 	errs := probe(p, ports, at)
 	errs = append(errs, AtLeast(at.Child("successThreshold"), p.SuccessThreshold, 1)...)
 	if t := p.TerminationGracePeriodSeconds; t != nil {
-		errs = append(errs, field.Invalid(at.Child("terminationGracePeriodSeconds"), *t, "may not be set for a readiness probe, which ends no container: leave it out"))
+		errs = append(errs, field.Invalid(at.Child("terminationGracePeriodSeconds"), *t,
+			"may not be set for a readiness probe, which ends no container: leave it out"))
 	}
 	return errs
 }

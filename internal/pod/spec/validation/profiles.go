@@ -17,11 +17,13 @@ func seccomp(p *v1.SeccompProfile, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
-	errs := OneOf(at.Child("type"), p.Type, v1.SeccompProfileTypeLocalhost, v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeUnconfined)
+	errs := OneOf(at.Child("type"), p.Type, v1.SeccompProfileTypeLocalhost, v1.SeccompProfileTypeRuntimeDefault,
+		v1.SeccompProfileTypeUnconfined)
 	profile := at.Child("localhostProfile")
 	if p.Type != v1.SeccompProfileTypeLocalhost {
 		if p.LocalhostProfile != nil {
-			errs = append(errs, field.Invalid(profile, *p.LocalhostProfile, "can only be set when seccomp type is Localhost"))
+			errs = append(errs, field.Invalid(profile, *p.LocalhostProfile,
+				"can only be set when seccomp type is Localhost"))
 		}
 		return errs
 	}
@@ -35,11 +37,13 @@ func appArmor(p *v1.AppArmorProfile, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
-	errs := OneOf(at.Child("type"), p.Type, v1.AppArmorProfileTypeLocalhost, v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeUnconfined)
+	errs := OneOf(at.Child("type"), p.Type, v1.AppArmorProfileTypeLocalhost, v1.AppArmorProfileTypeRuntimeDefault,
+		v1.AppArmorProfileTypeUnconfined)
 	profile := at.Child("localhostProfile")
 	if p.Type != v1.AppArmorProfileTypeLocalhost {
 		if p.LocalhostProfile != nil {
-			errs = append(errs, field.Invalid(profile, *p.LocalhostProfile, "can only be set when AppArmor type is Localhost"))
+			errs = append(errs, field.Invalid(profile, *p.LocalhostProfile,
+				"can only be set when AppArmor type is Localhost"))
 		}
 		return errs
 	}
@@ -56,7 +60,8 @@ func appArmor(p *v1.AppArmorProfile, at *field.Path) field.ErrorList {
 
 // AppArmorAnnotations validates the old way to name AppArmor profiles, one
 // annotation per container. Where the container has the new field too, both must agree.
-func AppArmorAnnotations(annotations map[string]string, containers map[string]*v1.Container, at *field.Path) field.ErrorList {
+func AppArmorAnnotations(annotations map[string]string, containers map[string]*v1.Container,
+	at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		name, ok := strings.CutPrefix(key, v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix)
@@ -70,10 +75,13 @@ func AppArmorAnnotations(annotations map[string]string, containers map[string]*v
 		}
 		kind := annotationType(value)
 		if kind == "" {
-			errs = append(errs, field.Invalid(item, value, `must be "runtime/default", "unconfined" or "localhost/<profile>"`))
+			errs = append(errs, field.Invalid(item, value,
+				`must be "runtime/default", "unconfined" or "localhost/<profile>"`))
 		}
-		if kind != "" && c != nil && c.SecurityContext != nil && !agrees(kind, value, c.SecurityContext.AppArmorProfile) {
-			errs = append(errs, field.Forbidden(item, fmt.Sprintf("must match securityContext.appArmorProfile of container %s", name)))
+		if kind != "" && c != nil && c.SecurityContext != nil &&
+			!agrees(kind, value, c.SecurityContext.AppArmorProfile) {
+			errs = append(errs, field.Forbidden(item,
+				fmt.Sprintf("must match securityContext.appArmorProfile of container %s", name)))
 		}
 	}
 	return errs

@@ -18,9 +18,11 @@ func PodClaims(claims []v1.PodResourceClaim, at *field.Path) (Names, field.Error
 		claim, template := c.ResourceClaimName, c.ResourceClaimTemplateName
 		switch {
 		case claim == nil && template == nil:
-			errs = append(errs, field.Required(item, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+			errs = append(errs, field.Required(item,
+				"must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
 		case claim != nil && template != nil:
-			errs = append(errs, field.Invalid(item, c.Name, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
+			errs = append(errs, field.Invalid(item, c.Name,
+				"at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
 		}
 		if claim != nil {
 			errs = append(errs, Subdomain(item.Child("resourceClaimName"), *claim)...)

@@ -66,7 +66,8 @@ func amount(name v1.ResourceName, q resource.Quantity, at *field.Path) field.Err
 		return field.ErrorList{field.Invalid(at, string(name), `must name a page size, such as "hugepages-2Mi"`)}
 	}
 	if q.Value()%page.Value() != 0 {
-		return field.ErrorList{field.Invalid(at, q.String(), fmt.Sprintf("must be a multiple of the page size %s", page.String()))}
+		return field.ErrorList{field.Invalid(at, q.String(),
+			fmt.Sprintf("must be a multiple of the page size %s", page.String()))}
 	}
 	return nil
 }
@@ -77,11 +78,14 @@ func requestVersusLimit(name v1.ResourceName, r *v1.ResourceRequirements, at *fi
 	limit, ok := r.Limits[name]
 	switch {
 	case !ok && !shareable(name):
-		return field.ErrorList{field.Required(at.Key(string(name)), fmt.Sprintf("a limit must be set too: %s can't be overcommitted", name))}
+		return field.ErrorList{field.Required(at.Key(string(name)),
+			fmt.Sprintf("a limit must be set too: %s can't be overcommitted", name))}
 	case ok && !shareable(name) && request.Cmp(limit) != 0:
-		return field.ErrorList{field.Invalid(at.Key(string(name)), request.String(), fmt.Sprintf("must be equal to the %s limit of %s", name, limit.String()))}
+		return field.ErrorList{field.Invalid(at.Key(string(name)), request.String(),
+			fmt.Sprintf("must be equal to the %s limit of %s", name, limit.String()))}
 	case ok && request.Cmp(limit) > 0:
-		return field.ErrorList{field.Invalid(at.Key(string(name)), request.String(), fmt.Sprintf("must be less than or equal to the %s limit of %s", name, limit.String()))}
+		return field.ErrorList{field.Invalid(at.Key(string(name)), request.String(),
+			fmt.Sprintf("must be less than or equal to the %s limit of %s", name, limit.String()))}
 	}
 	return nil
 }
@@ -112,7 +116,8 @@ func containerName(at *field.Path, name v1.ResourceName) field.ErrorList {
 		if shareable(name) || hugePages(name) {
 			return nil
 		}
-		return field.ErrorList{field.Invalid(at, s, "must be a standard resource for containers (cpu, memory, ephemeral-storage, hugepages-<size>) or have a domain in front (example.com/device)")}
+		return field.ErrorList{field.Invalid(at, s,
+			"must be a standard resource for containers (cpu, memory, ephemeral-storage, hugepages-<size>) or have a domain in front (example.com/device)")}
 	}
 	domain, _, _ := strings.Cut(s, "/")
 	if domain+"/" == v1.ResourceDefaultNamespacePrefix || strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix) {
@@ -146,7 +151,8 @@ func PodResources(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	path := at.Child("resources")
 	errs := requirements(r, path, podName)
 	if len(r.Claims) > 0 {
-		errs = append(errs, field.Forbidden(path.Child("claims"), "may not be set for the pod as a whole: set them for its containers"))
+		errs = append(errs, field.Forbidden(path.Child("claims"),
+			"may not be set for the pod as a whole: set them for its containers"))
 	}
 	sum := resourcehelper.AggregateContainerRequests(&v1.Pod{Spec: *s}, resourcehelper.PodResourcesOptions{})
 	for _, name := range sorted(sum) {
@@ -163,7 +169,8 @@ func enough(list v1.ResourceList, name v1.ResourceName, used resource.Quantity, 
 	if !ok || !exceeds(used, q) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at.Key(string(name)), q.String(), fmt.Sprintf("must be greater than or equal to the %s the containers request together", used.String()))}
+	return field.ErrorList{field.Invalid(at.Key(string(name)), q.String(),
+		fmt.Sprintf("must be greater than or equal to the %s the containers request together", used.String()))}
 }
 
 func podName(at *field.Path, name v1.ResourceName) field.ErrorList {
@@ -180,7 +187,8 @@ func containerLimits(containers []v1.Container, pod v1.ResourceList, at *field.P
 		for _, name := range sorted(limits) {
 			if most, ok := pod[name]; ok && exceeds(limits[name], most) {
 				limit := limits[name]
-				errs = append(errs, field.Invalid(at.Index(i).Child("resources", "limits").Key(string(name)), limit.String(),
+				errs = append(errs, field.Invalid(at.Index(i).Child("resources", "limits").Key(string(name)),
+					limit.String(),
 					fmt.Sprintf("must be less than or equal to the pod's %s limit of %s", name, most.String())))
 			}
 		}
@@ -203,7 +211,8 @@ func resizePolicy(policies []v1.ContainerResizePolicy, noRestart string, at *fie
 		errs = append(errs, OneOf(name, p.ResourceName, v1.ResourceCPU, v1.ResourceMemory)...)
 		errs = append(errs, unique.Check(name, string(p.ResourceName))...)
 		if p.RestartPolicy == v1.RestartContainer && noRestart != "" {
-			errs = append(errs, field.Invalid(restart, p.RestartPolicy, fmt.Sprintf("must be %q: %s", v1.NotRequired, noRestart)))
+			errs = append(errs, field.Invalid(restart, p.RestartPolicy,
+				fmt.Sprintf("must be %q: %s", v1.NotRequired, noRestart)))
 			continue
 		}
 		errs = append(errs, OneOf(restart, p.RestartPolicy, v1.NotRequired, v1.RestartContainer)...)

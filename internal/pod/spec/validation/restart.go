@@ -25,7 +25,8 @@ func (p podContainers) restart(c *v1.Container, sidecar bool, at *field.Path) fi
 		return errs
 	}
 	if c.RestartPolicy == nil {
-		errs = append(errs, field.Required(at.Child("restartPolicy"), "must be set beside restartPolicyRules: it holds where no rule matches"))
+		errs = append(errs, field.Required(at.Child("restartPolicy"),
+			"must be set beside restartPolicyRules: it holds where no rule matches"))
 	}
 	if n := len(c.RestartPolicyRules); n > maxRestartRules {
 		errs = append(errs, field.TooMany(rules, n, maxRestartRules))
@@ -40,16 +41,19 @@ func (p podContainers) restart(c *v1.Container, sidecar bool, at *field.Path) fi
 
 func action(a v1.ContainerRestartRuleAction, sidecar bool, at *field.Path) field.ErrorList {
 	if sidecar && a == v1.ContainerRestartRuleActionRestart {
-		return field.ErrorList{field.Forbidden(at, "a sidecar restarts anyway: the only action for it is \"RestartAllContainers\"")}
+		return field.ErrorList{field.Forbidden(at,
+			"a sidecar restarts anyway: the only action for it is \"RestartAllContainers\"")}
 	}
 	return OneOf(at, a, v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers)
 }
 
 func (p podContainers) exitCodes(c *v1.ContainerRestartRuleOnExitCodes, at *field.Path) field.ErrorList {
 	if c == nil {
-		return field.ErrorList{field.Required(at, "must say for which exit codes the rule is, such as {operator: In, values: [42]}")}
+		return field.ErrorList{field.Required(at,
+			"must say for which exit codes the rule is, such as {operator: In, values: [42]}")}
 	}
-	errs := OneOf(at.Child("operator"), c.Operator, v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn)
+	errs := OneOf(at.Child("operator"), c.Operator, v1.ContainerRestartRuleOnExitCodesOpIn,
+		v1.ContainerRestartRuleOnExitCodesOpNotIn)
 	values := at.Child("values")
 	if n := len(c.Values); n > maxExitCodes {
 		errs = append(errs, field.TooMany(values, n, maxExitCodes))

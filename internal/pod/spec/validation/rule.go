@@ -166,7 +166,8 @@ func Port(at *field.Path, v int32) field.ErrorList {
 func PortOrName(at *field.Path, v intstr.IntOrString) field.ErrorList {
 	if v.Type == intstr.String {
 		if _, err := strconv.Atoi(v.StrVal); err == nil {
-			return field.ErrorList{field.Invalid(at, v.StrVal, "must be a port's name; a number is written without quotes")}
+			return field.ErrorList{field.Invalid(at, v.StrVal,
+				"must be a port's name; a number is written without quotes")}
 		}
 		return Invalid(at, v.StrVal, validation.IsValidPortName(v.StrVal))
 	}
@@ -178,7 +179,8 @@ func PortOrName(at *field.Path, v intstr.IntOrString) field.ErrorList {
 func imageReference(at *field.Path, v string) field.ErrorList {
 	switch {
 	case v == "":
-		return field.ErrorList{field.Required(at, "must be an image reference, such as \"registry.example.com/app:1.2\"")}
+		return field.ErrorList{field.Required(at,
+			"must be an image reference, such as \"registry.example.com/app:1.2\"")}
 	case strings.TrimSpace(v) != v:
 		return field.ErrorList{field.Invalid(at, v, "must not have leading or trailing whitespace")}
 	}

@@ -31,9 +31,12 @@ func podContext(sc *v1.PodSecurityContext, at *field.Path) field.ErrorList {
 	for i, g := range sc.SupplementalGroups {
 		errs = append(errs, Invalid(at.Child("supplementalGroups").Index(i), g, validation.IsValidGroupID(g))...)
 	}
-	errs = append(errs, OptionalOneOf(at.Child("fsGroupChangePolicy"), sc.FSGroupChangePolicy, v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways)...)
-	errs = append(errs, OptionalOneOf(at.Child("supplementalGroupsPolicy"), sc.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)...)
-	errs = append(errs, OptionalOneOf(at.Child("seLinuxChangePolicy"), sc.SELinuxChangePolicy, v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption)...)
+	errs = append(errs, OptionalOneOf(at.Child("fsGroupChangePolicy"), sc.FSGroupChangePolicy,
+		v1.FSGroupChangeOnRootMismatch, v1.FSGroupChangeAlways)...)
+	errs = append(errs, OptionalOneOf(at.Child("supplementalGroupsPolicy"), sc.SupplementalGroupsPolicy,
+		v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict)...)
+	errs = append(errs, OptionalOneOf(at.Child("seLinuxChangePolicy"), sc.SELinuxChangePolicy,
+		v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption)...)
 	errs = append(errs, seccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
 	errs = append(errs, appArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
 	return append(errs, windows(sc.WindowsOptions, at.Child("windowsOptions"))...)
@@ -55,7 +58,8 @@ func sysctls(s *v1.PodSpec, at *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(name, "must name a kernel parameter, such as \"net.core.somaxconn\""))
 			continue
 		case len(c.Name) > maxSysctlName || !sysctlName.MatchString(c.Name):
-			errs = append(errs, field.Invalid(name, c.Name, "must have at most 253 characters and match regex "+sysctlName.String()))
+			errs = append(errs, field.Invalid(name, c.Name,
+				"must have at most 253 characters and match regex "+sysctlName.String()))
 			continue
 		}
 		dotted := dots(c.Name)
@@ -96,7 +100,8 @@ func ipcSysctl(name string) bool {
 func hostNamespaces(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.ShareProcessNamespace != nil && *s.ShareProcessNamespace && s.HostPID {
-		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
+		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), true,
+			"ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	if s.HostUsers == nil || *s.HostUsers {
 		return errs
@@ -121,7 +126,8 @@ func noDevices(s *v1.PodSpec, at *field.Path) field.ErrorList {
 		f.set(len(s.Containers[i].VolumeDevices) > 0, at.Child("containers").Index(i).Child("volumeDevices"))
 	}
 	for i := range s.EphemeralContainers {
-		f.set(len(s.EphemeralContainers[i].VolumeDevices) > 0, at.Child("ephemeralContainers").Index(i).Child("volumeDevices"))
+		f.set(len(s.EphemeralContainers[i].VolumeDevices) > 0,
+			at.Child("ephemeralContainers").Index(i).Child("volumeDevices"))
 	}
 	return f.errs
 }
@@ -168,10 +174,12 @@ func escalation(sc *v1.SecurityContext, at *field.Path) field.ErrorList {
 		return nil
 	}
 	if sc.Privileged != nil && *sc.Privileged {
-		return field.ErrorList{field.Invalid(at, sc.Privileged, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")}
+		return field.ErrorList{field.Invalid(at, sc.Privileged,
+			"cannot set `allowPrivilegeEscalation` to false and `privileged` to true")}
 	}
 	if sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN") {
-		return field.ErrorList{field.Invalid(at, "CAP_SYS_ADMIN", "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")}
+		return field.ErrorList{field.Invalid(at, "CAP_SYS_ADMIN",
+			"cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")}
 	}
 	return nil
 }

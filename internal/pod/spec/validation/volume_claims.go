@@ -17,7 +17,8 @@ const maxCSIDriverName = 63
 func claimSources(v *v1.Volume, podName string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s := v.PersistentVolumeClaim; s != nil {
-		errs = append(errs, Required(at.Child("persistentVolumeClaim", "claimName"), s.ClaimName, "must name a PersistentVolumeClaim")...)
+		errs = append(errs, Required(at.Child("persistentVolumeClaim", "claimName"), s.ClaimName,
+			"must name a PersistentVolumeClaim")...)
 	}
 	if s := v.CSI; s != nil {
 		path := at.Child("csi")
@@ -65,7 +66,8 @@ func template(t *v1.PersistentVolumeClaimTemplate, at *field.Path) field.ErrorLi
 	meta := t.ObjectMeta.DeepCopy()
 	errs := metavalidation.ValidateLabels(meta.Labels, at.Child("metadata", "labels"))
 	meta.Labels, meta.Annotations = nil, nil
-	if meta.Name != "" || meta.Namespace != "" || meta.GenerateName != "" || len(meta.OwnerReferences) > 0 || len(meta.Finalizers) > 0 {
+	if meta.Name != "" || meta.Namespace != "" || meta.GenerateName != "" || len(meta.OwnerReferences) > 0 ||
+		len(meta.Finalizers) > 0 {
 		errs = append(errs, field.Forbidden(at.Child("metadata"), "only labels and annotations may be set"))
 	}
 	return append(errs, ClaimSpec(&t.Spec, at.Child("spec"))...)
@@ -78,7 +80,8 @@ func AccessModes(modes []v1.PersistentVolumeAccessMode, at *field.Path) field.Er
 		errs = append(errs, field.Required(at, "at least 1 access mode is required"))
 	}
 	for i, m := range modes {
-		errs = append(errs, OneOf(at.Index(i), m, v1.ReadWriteOnce, v1.ReadOnlyMany, v1.ReadWriteMany, v1.ReadWriteOncePod)...)
+		errs = append(errs, OneOf(at.Index(i), m, v1.ReadWriteOnce, v1.ReadOnlyMany, v1.ReadWriteMany,
+			v1.ReadWriteOncePod)...)
 	}
 	if len(modes) > 1 && slices.Contains(modes, v1.ReadWriteOncePod) {
 		errs = append(errs, field.Forbidden(at, "may not use ReadWriteOncePod with other access modes"))
@@ -101,14 +104,18 @@ func ClaimSpec(s *v1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList 
 	if s.VolumeAttributesClassName != nil {
 		errs = append(errs, OptionalSubdomain(at.Child("volumeAttributesClassName"), *s.VolumeAttributesClassName)...)
 	}
-	errs = append(errs, OptionalOneOf(at.Child("volumeMode"), s.VolumeMode, v1.PersistentVolumeBlock, v1.PersistentVolumeFilesystem)...)
+	errs = append(errs, OptionalOneOf(at.Child("volumeMode"), s.VolumeMode, v1.PersistentVolumeBlock,
+		v1.PersistentVolumeFilesystem)...)
 	if s.DataSource != nil {
-		errs = append(errs, dataSource(s.DataSource.Kind, s.DataSource.Name, s.DataSource.APIGroup, at.Child("dataSource"))...)
+		errs = append(errs, dataSource(s.DataSource.Kind, s.DataSource.Name, s.DataSource.APIGroup,
+			at.Child("dataSource"))...)
 	}
 	if s.DataSourceRef != nil {
-		errs = append(errs, dataSource(s.DataSourceRef.Kind, s.DataSourceRef.Name, s.DataSourceRef.APIGroup, at.Child("dataSourceRef"))...)
+		errs = append(errs, dataSource(s.DataSourceRef.Kind, s.DataSourceRef.Name, s.DataSourceRef.APIGroup,
+			at.Child("dataSourceRef"))...)
 	}
-	return append(errs, metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+	return append(errs, metavalidation.ValidateLabelSelector(s.Selector,
+		metavalidation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
 }
 
 // dataSource is another claim, or an object of some other API group.
@@ -116,7 +123,8 @@ func dataSource(kind, name string, group *string, at *field.Path) field.ErrorLis
 	errs := Required(at.Child("name"), name, "must name an object")
 	errs = append(errs, Required(at.Child("kind"), kind, "must be a kind, such as \"VolumeSnapshot\"")...)
 	if (group == nil || *group == "") && kind != "" && kind != "PersistentVolumeClaim" {
-		errs = append(errs, field.Invalid(at, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+		errs = append(errs, field.Invalid(at, kind,
+			"must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
 	}
 	return errs
 }

@@ -61,8 +61,10 @@ func cloudSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 func azureDisk(d *v1.AzureDiskVolumeSource, at *field.Path) field.ErrorList {
 	errs := Required(at.Child("diskName"), d.DiskName, "must name a disk")
 	errs = append(errs, Required(at.Child("diskURI"), d.DataDiskURI, "must be the URI of the disk")...)
-	errs = append(errs, OptionalOneOf(at.Child("cachingMode"), d.CachingMode, v1.AzureDataDiskCachingNone, v1.AzureDataDiskCachingReadOnly, v1.AzureDataDiskCachingReadWrite)...)
-	errs = append(errs, OptionalOneOf(at.Child("kind"), d.Kind, v1.AzureSharedBlobDisk, v1.AzureDedicatedBlobDisk, v1.AzureManagedDisk)...)
+	errs = append(errs, OptionalOneOf(at.Child("cachingMode"), d.CachingMode, v1.AzureDataDiskCachingNone,
+		v1.AzureDataDiskCachingReadOnly, v1.AzureDataDiskCachingReadWrite)...)
+	errs = append(errs, OptionalOneOf(at.Child("kind"), d.Kind, v1.AzureSharedBlobDisk, v1.AzureDedicatedBlobDisk,
+		v1.AzureManagedDisk)...)
 	if d.Kind == nil || d.DataDiskURI == "" {
 		return errs
 	}
@@ -71,7 +73,8 @@ func azureDisk(d *v1.AzureDiskVolumeSource, at *field.Path) field.ErrorList {
 		prefix = "/subscriptions/"
 	}
 	if !strings.HasPrefix(strings.ToLower(d.DataDiskURI), prefix) {
-		errs = append(errs, field.Invalid(at.Child("diskURI"), d.DataDiskURI, "must begin with "+prefix+" for a disk of this kind"))
+		errs = append(errs, field.Invalid(at.Child("diskURI"), d.DataDiskURI,
+			"must begin with "+prefix+" for a disk of this kind"))
 	}
 	return errs
 }

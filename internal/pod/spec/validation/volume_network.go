@@ -24,12 +24,14 @@ func networkSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 		errs = append(errs, fibreChannel(s.FC, at.Child("fc"))...)
 	}
 	if s.Glusterfs != nil {
-		errs = append(errs, Required(at.Child("glusterfs", "endpoints"), s.Glusterfs.EndpointsName, "must name an Endpoints object")...)
+		errs = append(errs, Required(at.Child("glusterfs", "endpoints"), s.Glusterfs.EndpointsName,
+			"must name an Endpoints object")...)
 		errs = append(errs, Required(at.Child("glusterfs", "path"), s.Glusterfs.Path, "must name a Gluster volume")...)
 	}
 	if s.RBD != nil {
 		errs = append(errs, monitors(s.RBD.CephMonitors, at.Child("rbd", "monitors"))...)
-		errs = append(errs, Required(at.Child("rbd", "image"), s.RBD.RBDImage, "must name an image of the Ceph pool")...)
+		errs = append(errs, Required(at.Child("rbd", "image"), s.RBD.RBDImage,
+			"must name an image of the Ceph pool")...)
 	}
 	if s.CephFS != nil {
 		errs = append(errs, monitors(s.CephFS.Monitors, at.Child("cephfs", "monitors"))...)
@@ -65,12 +67,15 @@ func nfs(s *v1.NFSVolumeSource, at *field.Path) field.ErrorList {
 }
 
 // iscsiName is a qualified name in one of the forms of RFC 3720: iqn, eui or naa.
-var iscsiName = regexp.MustCompile(`^(iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)?|eui\.[[:xdigit:]]{16}|naa\.[[:xdigit:]]{32})$`)
+var iscsiName = regexp.MustCompile(
+	`^(iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)?|eui\.[[:xdigit:]]{16}|naa\.[[:xdigit:]]{32})$`)
 
 func iscsi(s *v1.ISCSIVolumeSource, at *field.Path) field.ErrorList {
-	errs := Required(at.Child("targetPortal"), s.TargetPortal, "must be an address, or an address and a port, such as \"10.0.0.1:3260\"")
+	errs := Required(at.Child("targetPortal"), s.TargetPortal,
+		"must be an address, or an address and a port, such as \"10.0.0.1:3260\"")
 	if s.IQN == "" {
-		errs = append(errs, field.Required(at.Child("iqn"), "must be an iSCSI name, such as \"iqn.2001-04.com.example:storage\""))
+		errs = append(errs, field.Required(at.Child("iqn"),
+			"must be an iSCSI name, such as \"iqn.2001-04.com.example:storage\""))
 	} else {
 		errs = append(errs, iscsiNamed(s.IQN, at.Child("iqn"))...)
 	}
@@ -89,15 +94,18 @@ func iscsiNamed(name string, at *field.Path) field.ErrorList {
 	if iscsiName.MatchString(name) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, name, "must be valid format: iqn.<yyyy-mm>.<domain>[:name], eui.<16 hex digits> or naa.<32 hex digits>")}
+	return field.ErrorList{field.Invalid(at, name,
+		"must be valid format: iqn.<yyyy-mm>.<domain>[:name], eui.<16 hex digits> or naa.<32 hex digits>")}
 }
 
 func fibreChannel(s *v1.FCVolumeSource, at *field.Path) field.ErrorList {
 	switch {
 	case len(s.TargetWWNs) == 0 && len(s.WWIDs) == 0:
-		return field.ErrorList{field.Required(at.Child("targetWWNs"), "must specify either targetWWNs or wwids, but not both")}
+		return field.ErrorList{field.Required(at.Child("targetWWNs"),
+			"must specify either targetWWNs or wwids, but not both")}
 	case len(s.TargetWWNs) > 0 && len(s.WWIDs) > 0:
-		return field.ErrorList{field.Invalid(at.Child("targetWWNs"), s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")}
+		return field.ErrorList{field.Invalid(at.Child("targetWWNs"), s.TargetWWNs,
+			"targetWWNs and wwids can not be specified simultaneously")}
 	case len(s.TargetWWNs) == 0:
 		return nil
 	case s.Lun == nil:
@@ -116,13 +124,15 @@ func quobyte(s *v1.QuobyteVolumeSource, at *field.Path) field.ErrorList {
 	} else {
 		for hostPort := range strings.SplitSeq(s.Registry, ",") {
 			if _, _, err := net.SplitHostPort(hostPort); err != nil {
-				errs = append(errs, field.Invalid(registry, s.Registry, "must be a host:port pair or multiple pairs separated by commas"))
+				errs = append(errs, field.Invalid(registry, s.Registry,
+					"must be a host:port pair or multiple pairs separated by commas"))
 				break
 			}
 		}
 	}
 	if len(s.Tenant) >= maxQuobyteTenant {
-		errs = append(errs, field.Required(at.Child("tenant"), "must be a UUID and may not exceed a length of 64 characters"))
+		errs = append(errs, field.Required(at.Child("tenant"),
+			"must be a UUID and may not exceed a length of 64 characters"))
 	}
 	return append(errs, Required(at.Child("volume"), s.Volume, "must name a Quobyte volume")...)
 }
@@ -133,7 +143,8 @@ func flocker(s *v1.FlockerVolumeSource, at *field.Path) field.ErrorList {
 	case s.DatasetName == "" && s.DatasetUUID == "":
 		errs = append(errs, field.Required(at, "one of datasetName and datasetUUID is required"))
 	case s.DatasetName != "" && s.DatasetUUID != "":
-		errs = append(errs, field.Invalid(at, "resource", "datasetName and datasetUUID can not be specified simultaneously"))
+		errs = append(errs, field.Invalid(at, "resource",
+			"datasetName and datasetUUID can not be specified simultaneously"))
 	}
 	if strings.Contains(s.DatasetName, "/") {
 		errs = append(errs, field.Invalid(at.Child("datasetName"), s.DatasetName, "must not contain '/'"))
@@ -145,8 +156,10 @@ func flexVolume(s *v1.FlexVolumeSource, at *field.Path) field.ErrorList {
 	errs := Required(at.Child("driver"), s.Driver, "must name a FlexVolume driver")
 	for _, key := range slices.Sorted(maps.Keys(s.Options)) {
 		domain, _, found := strings.Cut(key, "/")
-		if found && (domain == "kubernetes.io" || domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io")) {
-			errs = append(errs, field.Invalid(at.Child("options").Key(key), key, "k8s.io and kubernetes.io namespaces are reserved"))
+		if found && (domain == "kubernetes.io" || domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") ||
+			strings.HasSuffix(domain, ".k8s.io")) {
+			errs = append(errs, field.Invalid(at.Child("options").Key(key), key,
+				"k8s.io and kubernetes.io namespaces are reserved"))
 		}
 	}
 	return errs

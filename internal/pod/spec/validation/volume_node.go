@@ -20,13 +20,15 @@ func nodeSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 	}
 	if s.GitRepo != nil {
 		path := at.Child("gitRepo")
-		errs = append(errs, Required(path.Child("repository"), s.GitRepo.Repository, "must be the URL of a repository")...)
+		errs = append(errs, Required(path.Child("repository"), s.GitRepo.Repository,
+			"must be the URL of a repository")...)
 		errs = append(errs, localPath(path.Child("directory"), s.GitRepo.Directory)...)
 	}
 	if s.Image != nil {
 		path := at.Child("image")
 		errs = append(errs, imageReference(path.Child("reference"), s.Image.Reference)...)
-		errs = append(errs, OneOf(path.Child("pullPolicy"), s.Image.PullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)...)
+		errs = append(errs, OneOf(path.Child("pullPolicy"), s.Image.PullPolicy, v1.PullAlways, v1.PullIfNotPresent,
+			v1.PullNever)...)
 	}
 	if s.Secret != nil {
 		path := at.Child("secret")
@@ -58,7 +60,8 @@ func emptyDir(s *v1.EmptyDirVolumeSource, at *field.Path) field.ErrorList {
 	}
 	known := []v1.StorageMedium{v1.StorageMediumDefault, v1.StorageMediumMemory, v1.StorageMediumHugePages}
 	if !slices.Contains(known, s.Medium) && !hugePagesMedium(s.Medium) {
-		errs = append(errs, field.NotSupported(at.Child("medium"), s.Medium, []string{"", "HugePages", "HugePages-<size>", "Memory"}))
+		errs = append(errs, field.NotSupported(at.Child("medium"), s.Medium,
+			[]string{"", "HugePages", "HugePages-<size>", "Memory"}))
 	}
 	return errs
 }
@@ -80,7 +83,8 @@ func hostPath(s *v1.HostPathVolumeSource, at *field.Path) field.ErrorList {
 		errs = append(errs, noBacksteps(at.Child("path"), s.Path)...)
 	}
 	return append(errs, OptionalOneOf(at.Child("type"), s.Type, v1.HostPathUnset, v1.HostPathDirectoryOrCreate,
-		v1.HostPathDirectory, v1.HostPathFileOrCreate, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)...)
+		v1.HostPathDirectory, v1.HostPathFileOrCreate, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev,
+		v1.HostPathBlockDev)...)
 }
 
 // keys checks which keys of a Secret or ConfigMap become files, and where.
@@ -105,7 +109,8 @@ func downwardFiles(files []v1.DownwardAPIVolumeFile, at *field.Path) field.Error
 		case f.FieldRef == nil && f.ResourceFieldRef == nil:
 			errs = append(errs, field.Required(item, "one of fieldRef and resourceFieldRef is required"))
 		case f.FieldRef != nil && f.ResourceFieldRef != nil:
-			errs = append(errs, field.Invalid(item, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+			errs = append(errs, field.Invalid(item, "resource",
+				"fieldRef and resourceFieldRef can not be specified simultaneously"))
 		}
 		if f.FieldRef != nil {
 			errs = append(errs, fieldRef(item.Child("fieldRef"), f.FieldRef, volumeFields())...)

@@ -34,7 +34,8 @@ func sameAsPods(s *v1.PersistentVolumeSource) *v1.VolumeSource {
 	if d := s.ISCSI; d != nil {
 		out.ISCSI = &v1.ISCSIVolumeSource{
 			TargetPortal: d.TargetPortal, IQN: d.IQN, Lun: d.Lun, InitiatorName: d.InitiatorName,
-			DiscoveryCHAPAuth: d.DiscoveryCHAPAuth, SessionCHAPAuth: d.SessionCHAPAuth, SecretRef: withoutNamespace(d.SecretRef),
+			DiscoveryCHAPAuth: d.DiscoveryCHAPAuth, SessionCHAPAuth: d.SessionCHAPAuth,
+			SecretRef: withoutNamespace(d.SecretRef),
 		}
 	}
 	if d := s.Glusterfs; d != nil {
@@ -87,7 +88,8 @@ func local(s *v1.LocalVolumeSource, at *field.Path) field.ErrorList {
 
 func csi(s *v1.CSIPersistentVolumeSource, at *field.Path) field.ErrorList {
 	errs := driver(s.Driver, at.Child("driver"))
-	errs = append(errs, Required(at.Child("volumeHandle"), s.VolumeHandle, "must be the driver's name of the volume")...)
+	errs = append(errs, Required(at.Child("volumeHandle"), s.VolumeHandle,
+		"must be the driver's name of the volume")...)
 	for _, ref := range []struct {
 		field  string
 		secret *v1.SecretReference

@@ -65,9 +65,11 @@ func projection(s *v1.VolumeProjection, at *field.Path) field.ErrorList {
 func token(t *v1.ServiceAccountTokenProjection, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if t.ExpirationSeconds == nil {
-		errs = append(errs, field.Required(at.Child("expirationSeconds"), "must be the lifetime of the token in seconds"))
+		errs = append(errs, field.Required(at.Child("expirationSeconds"),
+			"must be the lifetime of the token in seconds"))
 	} else {
-		errs = append(errs, Range(at.Child("expirationSeconds"), *t.ExpirationSeconds, minTokenSeconds, maxTokenSeconds)...)
+		errs = append(errs, Range(at.Child("expirationSeconds"), *t.ExpirationSeconds, minTokenSeconds,
+			maxTokenSeconds)...)
 	}
 	return append(errs, localFile(at.Child("path"), t.Path)...)
 }
@@ -89,7 +91,8 @@ func trustBundle(b *v1.ClusterTrustBundleProjection, at *field.Path) field.Error
 	if b.LabelSelector != nil && b.SignerName == nil {
 		errs = append(errs, field.Invalid(at.Child("labelSelector"), "", "may only be used with signerName"))
 	}
-	errs = append(errs, metavalidation.ValidateLabelSelector(b.LabelSelector, metavalidation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
+	errs = append(errs, metavalidation.ValidateLabelSelector(b.LabelSelector,
+		metavalidation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
 	return append(errs, localFile(at.Child("path"), b.Path)...)
 }
 
@@ -103,13 +106,16 @@ func signer(name string, at *field.Path) field.ErrorList {
 
 func certificate(c *v1.PodCertificateProjection, at *field.Path) field.ErrorList {
 	errs := signer(c.SignerName, at.Child("signerName"))
-	errs = append(errs, OneOf(at.Child("keyType"), c.KeyType, "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
+	errs = append(errs, OneOf(at.Child("keyType"), c.KeyType, "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384",
+		"ECDSAP521", "ED25519")...)
 	if c.MaxExpirationSeconds != nil {
-		errs = append(errs, Range(at.Child("maxExpirationSeconds"), *c.MaxExpirationSeconds, minCertificateSeconds, maxCertificateSeconds)...)
+		errs = append(errs, Range(at.Child("maxExpirationSeconds"), *c.MaxExpirationSeconds, minCertificateSeconds,
+			maxCertificateSeconds)...)
 	}
 	paths := certificateFiles(c, at)
 	if len(paths) == 0 {
-		errs = append(errs, field.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
+		errs = append(errs, field.Required(at,
+			"specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
 	}
 	for _, f := range paths {
 		errs = append(errs, localFile(f.at, f.path)...)
@@ -133,7 +139,8 @@ type file struct {
 func certificateFiles(c *v1.PodCertificateProjection, at *field.Path) []file {
 	var files []file
 	for _, f := range []struct{ name, path string }{
-		{"credentialBundlePath", c.CredentialBundlePath}, {"keyPath", c.KeyPath}, {"certificateChainPath", c.CertificateChainPath},
+		{"credentialBundlePath", c.CredentialBundlePath}, {
+			"keyPath", c.KeyPath}, {"certificateChainPath", c.CertificateChainPath},
 	} {
 		if f.path != "" {
 			files = append(files, file{at.Child(f.name), f.path})

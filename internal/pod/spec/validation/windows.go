@@ -53,11 +53,13 @@ func userName(name string, at *field.Path) field.ErrorList {
 	case name == "":
 		return field.ErrorList{field.Invalid(at, name, "runAsUserName cannot be an empty string")}
 	case user == "" || len(user) > maxUserName || userNameForbidden.MatchString(user):
-		return field.ErrorList{field.Invalid(at, name, `the user must have 1 to 104 characters, none of them a control character or one of "/\:;|=,+*?<>@[]`)}
+		return field.ErrorList{field.Invalid(at, name,
+			`the user must have 1 to 104 characters, none of them a control character or one of "/\:;|=,+*?<>@[]`)}
 	case !hasDomain:
 		return nil
 	case len(domain) >= maxUserDomain || len(validation.IsDNS1123Subdomain(strings.ToLower(domain))) > 0:
-		return field.ErrorList{field.Invalid(at, name, "the domain must be a DNS or NetBIOS name of less than 256 characters")}
+		return field.ErrorList{field.Invalid(at, name,
+			"the domain must be a DNS or NetBIOS name of less than 256 characters")}
 	}
 	return nil
 }
@@ -87,10 +89,12 @@ func hostProcess(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if with > 0 && without > 0 {
-		errs = append(errs, field.Invalid(at, "", "if pod contains any hostProcess containers then all containers must be HostProcess containers"))
+		errs = append(errs, field.Invalid(at, "",
+			"if pod contains any hostProcess containers then all containers must be HostProcess containers"))
 	}
 	if with > 0 && !s.HostNetwork {
-		errs = append(errs, field.Invalid(at.Child("hostNetwork"), false, "hostNetwork must be true if pod contains any hostProcess containers"))
+		errs = append(errs, field.Invalid(at.Child("hostNetwork"), false,
+			"hostNetwork must be true if pod contains any hostProcess containers"))
 	}
 	return errs
 }

@@ -28,8 +28,8 @@ type Plugin struct {
 	Resource string
 	Options  *api.DevicePluginOptions
 	Devices  []*api.Device
-	// Preferred is what it would choose, for which it has no answer with NoPreference; Answer is what containers get; Answers is for how many it
-	// answers at once, 1 if it is 0.
+	// Preferred is what it would choose, for which it has no answer with NoPreference; Answer is what containers get;
+	// Answers is for how many it answers at once, 1 if it is 0.
 	Preferred    []string
 	NoPreference bool
 	Answer       func(ids []string) *api.ContainerAllocateResponse
@@ -73,7 +73,8 @@ func Healthy(ids ...string) (list []*api.Device) {
 // New serves a plugin with healthy devices until the test ends, or Die is called.
 func New(t testing.TB, dir, resource string, ids ...string) *Plugin {
 	t.Helper()
-	f := &Plugin{t: t, dir: dir, Resource: resource, Devices: Healthy(ids...), changed: make(chan struct{}), Answer: answer, Options: &api.DevicePluginOptions{}}
+	f := &Plugin{t: t, dir: dir, Resource: resource, Devices: Healthy(ids...), changed: make(chan struct{}),
+		Answer: answer, Options: &api.DevicePluginOptions{}}
 	f.Serve()
 	t.Cleanup(f.Die)
 	return f
@@ -152,12 +153,15 @@ type announcement struct {
 }
 
 // GetInfo implements pluginregistration.RegistrationServer.
-func (a announcement) GetInfo(context.Context, *pluginregistration.InfoRequest) (*pluginregistration.PluginInfo, error) {
-	return &pluginregistration.PluginInfo{Type: pluginregistration.DevicePlugin, Name: a.Resource, Endpoint: filepath.Join(a.dir, a.endpoint()), SupportedVersions: []string{api.Version}}, nil
+func (a announcement) GetInfo(context.Context,
+	*pluginregistration.InfoRequest) (*pluginregistration.PluginInfo, error) {
+	return &pluginregistration.PluginInfo{Type: pluginregistration.DevicePlugin, Name: a.Resource,
+		Endpoint: filepath.Join(a.dir, a.endpoint()), SupportedVersions: []string{api.Version}}, nil
 }
 
 // NotifyRegistrationStatus implements pluginregistration.RegistrationServer.
-func (a announcement) NotifyRegistrationStatus(_ context.Context, s *pluginregistration.RegistrationStatus) (*pluginregistration.RegistrationStatusResponse, error) {
+func (a announcement) NotifyRegistrationStatus(_ context.Context,
+	s *pluginregistration.RegistrationStatus) (*pluginregistration.RegistrationStatusResponse, error) {
 	if !s.PluginRegistered {
 		a.t.Errorf("%s wasn't registered: %s", a.Resource, s.Error)
 	}
@@ -180,7 +184,8 @@ func (f *Plugin) Set(change func()) {
 	f.changed = make(chan struct{})
 }
 
-// stuck waits for the caller to give up where a call of that name is stuck: its error may reach the caller before that one's own.
+// stuck waits for the caller to give up where a call of that name is stuck: its error may reach the caller before that
+// one's own.
 func (f *Plugin) stuck(ctx context.Context, call string) error {
 	f.mu.Lock()
 	stuck := f.Stuck == call
@@ -225,7 +230,8 @@ func (f *Plugin) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api.Lis
 }
 
 // GetPreferredAllocation implements api.DevicePluginServer.
-func (f *Plugin) GetPreferredAllocation(ctx context.Context, q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+func (f *Plugin) GetPreferredAllocation(ctx context.Context,
+	q *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
 	if err := f.stuck(ctx, "GetPreferredAllocation"); err != nil {
 		return nil, err
 	}
@@ -235,7 +241,8 @@ func (f *Plugin) GetPreferredAllocation(ctx context.Context, q *api.PreferredAll
 	if f.NoPreference {
 		return &api.PreferredAllocationResponse{}, nil
 	}
-	return &api.PreferredAllocationResponse{ContainerResponses: []*api.ContainerPreferredAllocationResponse{{DeviceIDs: f.Preferred}}}, nil
+	return &api.PreferredAllocationResponse{
+		ContainerResponses: []*api.ContainerPreferredAllocationResponse{{DeviceIDs: f.Preferred}}}, nil
 }
 
 // Allocate implements api.DevicePluginServer.
@@ -257,7 +264,8 @@ func (f *Plugin) Allocate(ctx context.Context, q *api.AllocateRequest) (*api.All
 }
 
 // PreStartContainer implements api.DevicePluginServer.
-func (f *Plugin) PreStartContainer(ctx context.Context, q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+func (f *Plugin) PreStartContainer(ctx context.Context,
+	q *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
 	if err := f.stuck(ctx, "PreStartContainer"); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,8 @@ import (
 // has stored them, and a bad archive's images are taken back.
 
 const (
-	// largest is more than a part of an image can have; it bounds those for other machines, which need not be in an archive.
+	// largest is more than a part of an image can have; it bounds those for other machines, which need not be in an
+	// archive.
 	largest = 1 << 40
 	// mostParts is more than an image has.
 	mostParts = 10_000
@@ -42,15 +43,16 @@ func check(ctx context.Context, conn *grpc.ClientConn, names []string) error {
 			return fmt.Errorf("image %s: %w", name, err)
 		}
 		target, parts := found.GetImage().GetTarget(), 0
-		if err := i.checkSizes(ctx, descriptor{Digest: target.GetDigest(), Size: target.GetSize()}, deepest, &parts); err != nil {
+		if err := i.checkSizes(ctx, descriptor{Digest: target.GetDigest(), Size: target.GetSize()}, deepest,
+			&parts); err != nil {
 			return fmt.Errorf("image %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// checkName refuses what is no image's name, as a path or what steers a terminal, and IDs: by that of another image, the
-// CRI would take this one for it.
+// checkName refuses what is no image's name, as a path or what steers a terminal, and IDs: by that of another image,
+// the CRI would take this one for it.
 func checkName(name string) error {
 	ref, err := reference.ParseAnyReference(name)
 	if _, named := ref.(reference.Named); err == nil && !named {
@@ -106,7 +108,8 @@ func (i identifier) checkSize(ctx context.Context, of descriptor, parts *int) (t
 	case err != nil:
 		return false, fmt.Errorf("find out the size of %q: %w", of.Digest, err)
 	case info.GetInfo().GetSize() != of.Size:
-		return false, fmt.Errorf("it gives %s a size of %d bytes, but it has %d", of.Digest, of.Size, info.GetInfo().GetSize())
+		return false, fmt.Errorf("it gives %s a size of %d bytes, but it has %d", of.Digest, of.Size,
+			info.GetInfo().GetSize())
 	}
 	return true, nil
 }

@@ -38,7 +38,8 @@ func (im *Importer) ExportTo(ctx context.Context, names []string, w io.Writer) e
 			if found == nil {
 				return fmt.Errorf("containerd doesn't have image %s any more", name)
 			}
-			source.ExtraReferences = append(source.ExtraReferences, &transfertypes.ImageReference{Name: found.GetName()})
+			source.ExtraReferences = append(source.ExtraReferences,
+				&transfertypes.ImageReference{Name: found.GetName()})
 		}
 		return transferOut(ctx, conn, source, w)
 	})

@@ -115,7 +115,8 @@ func (i identifier) config(ctx context.Context, digest string, size int64) (stri
 
 func (i identifier) read(ctx context.Context, digest string, size int64) ([]byte, error) {
 	if size > maxDocument {
-		return nil, fmt.Errorf("manifest %s has %d bytes, more than the %d that one may have", digest, size, maxDocument)
+		return nil, fmt.Errorf("manifest %s has %d bytes, more than the %d that one may have", digest, size,
+			maxDocument)
 	}
 	ctx, cancel := context.WithCancel(ctx) // ends the stream, read to its end or not
 	defer cancel()

@@ -43,11 +43,13 @@ type Importer struct {
 // imported. connect opens a connection to containerd; each is closed after use.
 // onImport, unless nil, is called with the references of each archive that was
 // imported; it must not block, nor call the importer.
-func New(dir, record string, connect func() (*grpc.ClientConn, error), onImport func(refs []string), log logr.Logger) *Importer {
+func New(dir, record string, connect func() (*grpc.ClientConn, error), onImport func(refs []string),
+	log logr.Logger) *Importer {
 	if onImport == nil {
 		onImport = func([]string) {}
 	}
-	return &Importer{dir: dir, record: record, connect: connect, onImport: onImport, log: log, problems: map[string]string{}}
+	return &Importer{dir: dir, record: record, connect: connect, onImport: onImport, log: log,
+		problems: map[string]string{}}
 }
 
 // Problems are the archives that can't be imported, each in a sentence.

@@ -56,7 +56,8 @@ func readRecord(path string, log logr.Logger) imported {
 		known, err = parseRecord(text)
 	}
 	if err != nil {
-		log.V(2).Info("The record of imported images can't be used, so all are imported again", "path", path, "err", err.Error())
+		log.V(2).Info("The record of imported images can't be used, so all are imported again", "path", path,
+			"err", err.Error())
 		return nil
 	}
 	return known

@@ -72,12 +72,13 @@ func Spawn(program, config, searchPath string, log *os.File, env ...string) (*Pr
 	return &Process{pid: cmd.Process.Pid, pidfd: f, cmd: cmd}, nil
 }
 
-// umask is what containers get from containerd by its shims, as from a service of systemd's, whatever that of the agent is: a shell's,
-// or a unit's. A narrower one would keep users of containers from files that containerd makes for them (resolv.conf).
+// umask is what containers get from containerd by its shims, as from a service of systemd's, whatever that of the agent
+// is: a shell's, or a unit's. A narrower one would keep users of containers from files that containerd makes for them
+// (resolv.conf).
 const umask = 0o022
 
-// allowCore gives containers, which get containerd's limits by its shims, the core dumps that a containerd of its own unit
-// (LimitCORE=infinity) allows, as far as this machine does. The agent itself has none: its memory holds Secrets.
+// allowCore gives containers, which get containerd's limits by its shims, the core dumps that a containerd of its own
+// unit (LimitCORE=infinity) allows, as far as this machine does. The agent itself has none: its memory holds Secrets.
 func allowCore(pid int) error {
 	var limit unix.Rlimit
 	err := unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &limit)
@@ -180,7 +181,8 @@ func isContainerd(pid int, config string) bool {
 		return false
 	}
 	args := bytes.Split(bytes.TrimSuffix(line, []byte{0}), []byte{0})
-	if len(args) != 3 || filepath.Base(string(args[0])) != "containerd" || string(args[1]) != "--config" || string(args[2]) != config {
+	if len(args) != 3 || filepath.Base(string(args[0])) != "containerd" || string(args[1]) != "--config" ||
+		string(args[2]) != config {
 		return false
 	}
 	var st unix.Stat_t

@@ -63,7 +63,8 @@ func ParseCIDRs(text string) ([]netip.Prefix, error) {
 // Validate checks the parts that end up in commands and file names.
 func (n Network) Validate() error {
 	if !interfaceName.MatchString(n.Bridge) {
-		return fmt.Errorf("bridge %q: has to be an interface name of at most 15 letters, digits, '_', '.' or '-'", n.Bridge)
+		return fmt.Errorf("bridge %q: has to be an interface name of at most 15 letters, digits, '_', '.' or '-'",
+			n.Bridge)
 	}
 	if len(n.Prefixes) == 0 {
 		return errors.New("podCIDR: is empty")
@@ -128,7 +129,8 @@ func (n Network) Conflist(backend Backend) ([]byte, error) {
 		Name:       n.Bridge,
 		Plugins: []any{
 			bridgePlugin{Type: "bridge", Bridge: n.Bridge, IsGateway: true, HairpinMode: true, IPAM: ipam},
-			portmapPlugin{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}, SNAT: true, Backend: string(backend)},
+			portmapPlugin{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}, SNAT: true,
+				Backend: string(backend)},
 		},
 	}, "", "  ")
 	if err != nil {

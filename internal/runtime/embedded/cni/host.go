@@ -84,7 +84,8 @@ func (n Network) makeBridge(mac net.HardwareAddr) (netlink.Link, error) {
 		return nil, fmt.Errorf("make the bridge %s: %w", n.Bridge, err)
 	}
 	// A packet with a route of its own is rewritten after the guard has seen it.
-	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", n.Bridge, "accept_source_route"), []byte("0"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", n.Bridge, "accept_source_route"), []byte("0"),
+		0o644); err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", n.Bridge, err)
 	}
 	// As the bridge plugin does; without IPv6 there is no such file.
@@ -112,7 +113,8 @@ func (n Network) ensureAddress(link netlink.Link, p netip.Prefix) (changed bool,
 	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IPNet.String() == own.String() }) {
 		changed = true
 		// Nobody else has it, and pods need it at once.
-		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: asNet(own), Flags: unix.IFA_F_NODAD}); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: asNet(own), Flags: unix.IFA_F_NODAD}); err != nil &&
+			!errors.Is(err, unix.EEXIST) {
 			return changed, fmt.Errorf("give it the address %s: %w", own, err)
 		}
 	}
@@ -153,12 +155,14 @@ func ensurePort(bridge, port netlink.Link) (changed bool, err error) {
 
 func (n Network) checkOwner(link netlink.Link) error {
 	if link.Type() != "bridge" {
-		return fmt.Errorf("interface %s is a %s, not a bridge: choose another name for the pods' bridge", n.Bridge, link.Type())
+		return fmt.Errorf("interface %s is a %s, not a bridge: choose another name for the pods' bridge", n.Bridge,
+			link.Type())
 	}
 	if n.Owns(link) {
 		return nil
 	}
-	return fmt.Errorf("bridge %s exists and isn't of this agent (alias %q): choose another name for the pods' bridge", n.Bridge, link.Attrs().Alias)
+	return fmt.Errorf("bridge %s exists and isn't of this agent (alias %q): choose another name for the pods' bridge",
+		n.Bridge, link.Attrs().Alias)
 }
 
 // Owns reports whether the bridge was made for this agent: by its alias, or,
@@ -294,7 +298,8 @@ func (n Network) EnableBridgeForwarding() ([]string, error) {
 
 // routeLoopback lets the host send from its loopback addresses to pods, as host ports at 127.0.0.1 need it.
 func (n Network) routeLoopback() error {
-	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", n.Bridge, "route_localnet"), []byte("1"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", n.Bridge, "route_localnet"), []byte("1"),
+		0o644); err != nil {
 		return fmt.Errorf("bridge %s: %w", n.Bridge, err)
 	}
 	return nil

@@ -51,7 +51,8 @@ type Problem struct {
 type parts struct{ links, rules bool }
 
 const (
-	// lookGap is how long after a look the next one is, at least: each reads what is known of all pods, and pods that start wake it.
+	// lookGap is how long after a look the next one is, at least: each reads what is known of all pods, and pods that
+	// start wake it.
 	lookGap = time.Second
 	// settle is how long host ports may be missing of a pod, as they are while it is taken down.
 	settle = time.Second
@@ -87,7 +88,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watch.Go(func() { k.watch(ctx) })
-	state := keeping{Keeper: k, legacy: k.config.Backend == IPTables && !tellsChanges(ctx), restored: map[string]bool{}, suspects: map[string]time.Time{}}
+	state := keeping{Keeper: k, legacy: k.config.Backend == IPTables && !tellsChanges(ctx), restored: map[string]bool{},
+		suspects: map[string]time.Time{}}
 	var began, next time.Time
 	for k.look.Await(ctx, began, next) {
 		began = time.Now()
@@ -215,12 +217,14 @@ func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
 	}
 	if len(made) > 0 {
 		s.repairs, s.repaired = s.repairs+1, now
-		message := fmt.Sprintf("Another program removed parts of the pod network; they are made again: %s", strings.Join(made, "; "))
+		message := fmt.Sprintf("Another program removed parts of the pod network; they are made again: %s",
+			strings.Join(made, "; "))
 		if by != "" {
 			message += fmt.Sprintf(" (netfilter was changed by %s)", by)
 		}
 		if s.repairs <= foughtAfter {
-			s.config.Log.Info("Another program removed parts of the pod network; made them again", "bridge", s.config.Network.Bridge, "changed", made, "source", by)
+			s.config.Log.Info("Another program removed parts of the pod network; made them again",
+				"bridge", s.config.Network.Bridge, "changed", made, "source", by)
 			s.config.Restored(message)
 		}
 	}
@@ -242,7 +246,8 @@ func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
 	case s.repairs < foughtAfter:
 		s.setProblem("", now)
 	case len(made) > 0:
-		s.setProblem(fmt.Sprintf("another program removes parts of the pod network again and again (%s), and they are made again each time; have that program leave the bridge %s, its rules and IP forwarding alone",
+		s.setProblem(fmt.Sprintf(
+			"another program removes parts of the pod network again and again (%s), and they are made again each time; have that program leave the bridge %s, its rules and IP forwarding alone",
 			strings.Join(made, "; "), s.config.Network.Bridge), now)
 	}
 	s.pending = parts{}
@@ -345,7 +350,8 @@ func (s *keeping) repairRules(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// plugged returns those attachments whose interface is there, and the bridge, if it is. The others' pods are being taken down.
+// plugged returns those attachments whose interface is there, and the bridge, if it is. The others' pods are being
+// taken down.
 func (s *keeping) plugged(all []attachment) ([]attachment, netlink.Link, error) {
 	bridge, err := s.config.Network.bridge()
 	if err != nil {
@@ -356,7 +362,9 @@ func (s *keeping) plugged(all []attachment) ([]attachment, netlink.Link, error) 
 		return nil, nil, fmt.Errorf("list the host's interfaces: %w", err)
 	}
 	return slices.DeleteFunc(all, func(a attachment) bool {
-		i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == a.port && l.Type() == "veth" })
+		i := slices.IndexFunc(links, func(l netlink.Link) bool {
+			return l.Attrs().Name == a.port && l.Type() == "veth"
+		})
 		return i < 0
 	}), bridge, nil
 }
@@ -419,9 +427,10 @@ func (s *keeping) repairLinks(before netlink.Link, attached []attachment) (made 
 	return made, errors.Join(errs...)
 }
 
-// repairPorts makes host ports of pods again that are missing. It waits a while, until again, for those of a pod that may be
-// about to be taken down, unless it is plain that something was removed.
-func (s *keeping) repairPorts(ctx context.Context, attached []attachment, certain bool) (made []string, again time.Time, err error) {
+// repairPorts makes host ports of pods again that are missing. It waits a while, until again, for those of a pod that
+// may be about to be taken down, unless it is plain that something was removed.
+func (s *keeping) repairPorts(ctx context.Context, attached []attachment,
+	certain bool) (made []string, again time.Time, err error) {
 	n, now := s.config.Network, time.Now()
 	missing, err := n.unmapped(ctx, s.config.Backend, attached)
 	if err != nil {

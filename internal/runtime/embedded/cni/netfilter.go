@@ -115,8 +115,10 @@ func (n Network) ensureNFT(ctx context.Context) error {
 	tx := nft.NewTransaction()
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("deckhand's pod network on " + n.Bridge)})
 	for _, chain := range []knftables.Chain{
-		{Name: masquerade, Type: knftables.PtrTo(knftables.NATType), Hook: knftables.PtrTo(knftables.PostroutingHook), Priority: knftables.PtrTo(knftables.SNATPriority)},
-		{Name: guard, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.PreroutingHook), Priority: knftables.PtrTo(knftables.RawPriority)},
+		{Name: masquerade, Type: knftables.PtrTo(knftables.NATType), Hook: knftables.PtrTo(knftables.PostroutingHook),
+			Priority: knftables.PtrTo(knftables.SNATPriority)},
+		{Name: guard, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.PreroutingHook),
+			Priority: knftables.PtrTo(knftables.RawPriority)},
 	} {
 		tx.Add(&chain)
 		tx.Flush(&knftables.Chain{Name: chain.Name})
@@ -128,7 +130,8 @@ func (n Network) ensureNFT(ctx context.Context) error {
 	}
 	for _, l := range loopback {
 		for _, match := range []string{l.nft + " saddr", l.nft + " daddr"} {
-			tx.Add(&knftables.Rule{Chain: guard, Rule: knftables.Concat("iifname", strconv.Quote(n.Bridge), match, l.prefix, "drop")})
+			tx.Add(&knftables.Rule{Chain: guard,
+				Rule: knftables.Concat("iifname", strconv.Quote(n.Bridge), match, l.prefix, "drop")})
 		}
 	}
 	return nft.Run(ctx, tx)
@@ -181,8 +184,8 @@ func (r iptablesRule) command(op string) []string {
 	return append([]string{"-w", "-t", r.table, op, r.chain}, r.rule...)
 }
 
-// there reports whether the chain has the rule. Only the exit status 1 says that it doesn't: others are of a lock, memory
-// or a kernel module, and a rule that is taken for missing would be made twice.
+// there reports whether the chain has the rule. Only the exit status 1 says that it doesn't: others are of a lock,
+// memory or a kernel module, and a rule that is taken for missing would be made twice.
 func (r iptablesRule) there(ctx context.Context) (bool, error) {
 	err := try(ctx, r.program, r.command("-C")...)
 	var exit *exec.ExitError

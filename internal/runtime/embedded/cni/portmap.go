@@ -94,8 +94,8 @@ type broken struct {
 
 func (b *broken) Error() string { return b.err.Error() }
 
-// attachments are those of all sandboxes whose network is set up. One that is taken down meanwhile is left out, and so are
-// those whose result is broken.
+// attachments are those of all sandboxes whose network is set up. One that is taken down meanwhile is left out, and so
+// are those whose result is broken.
 func (n Network) attachments() ([]attachment, []*broken, error) {
 	var all []attachment
 	var left []*broken
@@ -141,7 +141,8 @@ func (n Network) attachment(sandbox string) (attachment, error) {
 }
 
 func (n Network) parse(sandbox string, text []byte) (attachment, error) {
-	// The library's cniCacheV1. containerd has no names of its own for the fields of a mapping; JSON's don't heed case here.
+	// The library's cniCacheV1. containerd has no names of its own for the fields of a mapping; JSON's don't heed case
+	// here.
 	var kept struct {
 		NetNS          string
 		CapabilityArgs struct{ PortMappings json.RawMessage }
@@ -157,7 +158,8 @@ func (n Network) parse(sandbox string, text []byte) (attachment, error) {
 	if err := json.Unmarshal(kept.Result, &result); err != nil {
 		return attachment{}, err
 	}
-	a := attachment{sandbox: sandbox, netns: kept.NetNS, mappings: kept.CapabilityArgs.PortMappings, result: kept.Result}
+	a := attachment{sandbox: sandbox, netns: kept.NetNS, mappings: kept.CapabilityArgs.PortMappings,
+		result: kept.Result}
 	for _, i := range result.Interfaces {
 		if i.Sandbox == "" && i.Name != n.Bridge {
 			a.port = i.Name
@@ -228,14 +230,16 @@ func (n Network) runPortmap(ctx context.Context, plugin string, backend Backend,
 		portmapPlugin
 		RuntimeConfig map[string]any  `json:"runtimeConfig"`
 		PrevResult    json.RawMessage `json:"prevResult,omitempty"`
-	}{"1.0.0", n.Bridge, portmapPlugin{Type: "portmap", SNAT: true, Backend: string(backend)}, map[string]any{"portMappings": a.mappings}, a.result}
+	}{"1.0.0", n.Bridge, portmapPlugin{Type: "portmap", SNAT: true, Backend: string(backend)},
+		map[string]any{"portMappings": a.mappings}, a.result}
 	conf, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, plugin)
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+a.sandbox, "CNI_IFNAME="+podInterface, "CNI_NETNS="+a.netns,
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+a.sandbox, "CNI_IFNAME="+podInterface,
+		"CNI_NETNS="+a.netns,
 		"CNI_PATH="+filepath.Dir(plugin), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	cmd.Stdin = bytes.NewReader(conf)
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -422,7 +426,8 @@ func nftMappings(listing string) func(sandbox string) int {
 	}
 	for _, hook := range []string{"prerouting", "output"} {
 		// Both chains and, in newer plugins, one between.
-		if !has(hook, "hook "+hook) || !has(hook, "jump hostports") || has(hook, "jump hostports_all") && !has("hostports_all", "jump hostports") {
+		if !has(hook, "hook "+hook) || !has(hook, "jump hostports") || has(hook, "jump hostports_all") &&
+			!has("hostports_all", "jump hostports") {
 			return func(string) int { return 0 }
 		}
 	}
@@ -453,7 +458,8 @@ func iptablesMappings(rules string) func(sandbox string) int {
 			shared = append(shared, chain+" "+rest[strings.Index(rest, "CNI-HOSTPORT-"):])
 		}
 	}
-	for _, jump := range []string{"PREROUTING CNI-HOSTPORT-DNAT", "OUTPUT CNI-HOSTPORT-DNAT", "POSTROUTING CNI-HOSTPORT-MASQ"} {
+	for _, jump := range []string{"PREROUTING CNI-HOSTPORT-DNAT", "OUTPUT CNI-HOSTPORT-DNAT",
+		"POSTROUTING CNI-HOSTPORT-MASQ"} {
 		if !slices.Contains(shared, jump) {
 			return func(string) int { return 0 }
 		}

@@ -33,7 +33,8 @@ type observer interface {
 
 // watch tells o of changes until ctx ends. The kernel tells of each: nothing is asked for meanwhile.
 func (n Network) watch(ctx context.Context, o observer) error {
-	routes, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+	routes, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
+		unix.RTNLGRP_IPV6_IFADDR,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF)
 	if err != nil {
 		return fmt.Errorf("watch the host's network: %w", err)
@@ -58,7 +59,8 @@ func (n Network) watch(ctx context.Context, o observer) error {
 }
 
 // receive calls changed after messages that matter, and when messages were lost.
-func receive(ctx context.Context, s *nl.NetlinkSocket, matters func(syscall.NetlinkMessage) bool, changed func()) error {
+func receive(ctx context.Context, s *nl.NetlinkSocket, matters func(syscall.NetlinkMessage) bool,
+	changed func()) error {
 	for {
 		messages, from, err := s.Receive()
 		switch {
@@ -100,7 +102,8 @@ func (n Network) routeMatters(m syscall.NetlinkMessage) bool {
 			}
 		}
 		// A pod's interface that is plugged in and up is as it has to be.
-		return name == n.Bridge || strings.HasPrefix(name, "veth") && (!plugged || info.Flags&unix.IFF_UP == 0 || m.Header.Type == unix.RTM_DELLINK)
+		return name == n.Bridge || strings.HasPrefix(name, "veth") &&
+			(!plugged || info.Flags&unix.IFF_UP == 0 || m.Header.Type == unix.RTM_DELLINK)
 	case unix.RTM_DELADDR:
 		return true
 	case unix.RTM_DELROUTE:
@@ -187,7 +190,8 @@ func attributes(b []byte) func(yield func(uint16, []byte) bool) {
 			if size < unix.SizeofNlAttr || size > len(b) {
 				return
 			}
-			if !yield(binary.NativeEndian.Uint16(b[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), b[unix.SizeofNlAttr:size]) {
+			if !yield(binary.NativeEndian.Uint16(b[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER),
+				b[unix.SizeofNlAttr:size]) {
 				return
 			}
 			b = b[min((size+3)&^3, len(b)):]

@@ -15,7 +15,8 @@ import (
 // mountsUnder lists the mount points below the directories, innermost first.
 func mountsUnder(dirs ...string) ([]string, error) {
 	infos, err := mountinfo.GetMounts(func(info *mountinfo.Info) (skip, stop bool) {
-		return !slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(info.Mountpoint, dir+"/") }), false
+		return !slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(info.Mountpoint, dir+"/") }),
+			false
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the mounts: %w", err)

@@ -23,11 +23,13 @@ func (s *Sweeper) remove(ctx context.Context, conn *grpc.ClientConn, o *orphan) 
 	}
 	err = errors.Join(err, s.clean(o.id))
 	if err != nil {
-		s.log.Error(err, "What is left of a pod sandbox that containerd has lost can't be removed", "podSandboxID", o.id)
+		s.log.Error(err, "What is left of a pod sandbox that containerd has lost can't be removed",
+			"podSandboxID", o.id)
 		return
 	}
 	delete(s.unknown, o.id)
-	s.log.Info("Removed what was left of a pod sandbox that containerd had lost", "podSandboxID", o.id, "shims", pids(o.shims))
+	s.log.Info("Removed what was left of a pod sandbox that containerd had lost", "podSandboxID", o.id,
+		"shims", pids(o.shims))
 }
 
 // kill kills the shims first, so that they start nothing and report to nobody,

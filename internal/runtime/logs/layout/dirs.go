@@ -160,8 +160,8 @@ func (d *Dirs) Attempts(p Pod) (map[string]int, error) {
 	return next, nil
 }
 
-// Used is how many bytes of disk the logs of each container of the pod take, those that were rotated and those of earlier
-// instances included. What can't be read isn't counted.
+// Used is how many bytes of disk the logs of each container of the pod take, those that were rotated and those of
+// earlier instances included. What can't be read isn't counted.
 func (d *Dirs) Used(p Pod) map[string]int64 {
 	if p.check() != nil {
 		return nil

@@ -81,7 +81,8 @@ func pack(ctx context.Context, to io.Writer, from io.Reader, meanwhile func()) e
 	}
 }
 
-// during does what may take long, as a disk that is busy with a flood of logs has it, and calls meanwhile until that is done.
+// during does what may take long, as a disk that is busy with a flood of logs has it, and calls meanwhile until that is
+// done.
 func during(do func() error, meanwhile func()) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()

@@ -81,7 +81,8 @@ func (r *Rotator) newContainer(c Container) *container {
 	}
 	k.foreign = true
 	if c.Path != "" {
-		r.log.V(2).Info("A log that isn't among the pods' logs is not rotated", "pod", logging.Ref(c.Pod), "containerName", c.Name, "path", c.Path)
+		r.log.V(2).Info("A log that isn't among the pods' logs is not rotated", "pod", logging.Ref(c.Pod),
+			"containerName", c.Name, "path", c.Path)
 	}
 	return k
 }

@@ -61,8 +61,8 @@ func (q *queue) hire(limit int) bool {
 	return true
 }
 
-// urgent returns to a worker, beside the container that it has, one that waits to have its log rotated, or nil. Those that
-// wait to be tidied up are given up until the next look, for their logs may grow meanwhile.
+// urgent returns to a worker, beside the container that it has, one that waits to have its log rotated, or nil. Those
+// that wait to be tidied up are given up until the next look, for their logs may grow meanwhile.
 func (q *queue) urgent() *container {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -40,7 +40,8 @@ func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error 
 	size, err := sizeOf(dir, c.file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		r.log.V(2).Info("A running container's log is missing, so the runtime is asked to make a new one", "pod", logging.Ref(c.Pod), "containerName", c.Name)
+		r.log.V(2).Info("A running container's log is missing, so the runtime is asked to make a new one",
+			"pod", logging.Ref(c.Pod), "containerName", c.Name)
 		if err := r.reopen(ctx, dir, c, newestPlain(files)); err != nil {
 			return err
 		}
@@ -67,7 +68,8 @@ func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error 
 	if err := r.reopen(ctx, dir, c, renamed); err != nil {
 		return err
 	}
-	r.log.V(2).Info("Rotated a container's log", "pod", logging.Ref(c.Pod), "containerName", c.Name, "size", size, "path", renamed.String())
+	r.log.V(2).Info("Rotated a container's log", "pod", logging.Ref(c.Pod), "containerName", c.Name, "size", size,
+		"path", renamed.String())
 	return nil
 }
 

@@ -107,7 +107,8 @@ func New(conf Config, containers Containers, runtime Runtime, writes Writes, log
 // those that are too large by now are rotated, and what there is too many of is
 // removed. It may be called at any time.
 func (r *Rotator) SetLimits(maxSize int64, maxFiles, workers int, interval time.Duration) {
-	next := &Config{Root: r.conf.Load().Root, MaxSize: maxSize, MaxFiles: maxFiles, Workers: workers, Interval: interval}
+	next := &Config{Root: r.conf.Load().Root, MaxSize: maxSize, MaxFiles: maxFiles, Workers: workers,
+		Interval: interval}
 	if old := r.conf.Swap(next); *old != *next {
 		r.changed.Wake()
 	}

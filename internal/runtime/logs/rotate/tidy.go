@@ -39,8 +39,8 @@ func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) (err err
 	return errors.Join(leftovers, excess, err, compressErr)
 }
 
-// overtake rotates what can't wait until a container is tidied up, since a log may be written faster than it is compressed:
-// its own and those in the queue.
+// overtake rotates what can't wait until a container is tidied up, since a log may be written faster than it is
+// compressed: its own and those in the queue.
 func (r *Rotator) overtake(ctx context.Context, c *container) {
 	var stat unix.Stat_t // as in due
 	if err := unix.Lstat(c.Path, &stat); err == nil && stat.Size >= r.conf.Load().MaxSize {

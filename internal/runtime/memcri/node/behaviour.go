@@ -10,7 +10,8 @@ import (
 // word of its command, or the program. Called with n.mu held.
 func (n *Node) behaviourOf(config *runtimeapi.ContainerConfig) Behaviour {
 	command := append(append([]string(nil), config.GetCommand()...), config.GetArgs()...)
-	keys := []string{config.GetMetadata().GetName(), config.GetImage().GetUserSpecifiedImage(), config.GetImage().GetImage()}
+	keys := []string{config.GetMetadata().GetName(), config.GetImage().GetUserSpecifiedImage(),
+		config.GetImage().GetImage()}
 	if len(command) > 0 {
 		keys = append(keys, command[0], path.Base(command[0]))
 	}

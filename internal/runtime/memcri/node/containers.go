@@ -21,7 +21,8 @@ const (
 )
 
 // CreateContainer makes a container in a ready sandbox, of an image that is present.
-func (n *Node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+func (n *Node) CreateContainer(_ context.Context,
+	r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.sandboxes[r.GetPodSandboxId()]
@@ -37,7 +38,8 @@ func (n *Node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerR
 	}
 	id, name := newID(), containerName(config.GetMetadata(), pod)
 	if holder, taken := n.names[name]; taken {
-		return nil, status.Errorf(codes.FailedPrecondition, "failed to reserve container name %q: name %q is reserved for %q", name, name, holder)
+		return nil, status.Errorf(codes.FailedPrecondition,
+			"failed to reserve container name %q: name %q is reserved for %q", name, name, holder)
 	}
 	image, ok := n.options.Images.Resolve(config.GetImage().GetImage())
 	if !ok {
@@ -80,10 +82,12 @@ func (n *Node) checkTarget(s *sandbox, config *runtimeapi.ContainerConfig) error
 	id := targetOf(config)
 	target := s.containers[id]
 	if target == nil {
-		return status.Errorf(codes.NotFound, "invalid target container: container %q does not exist in sandbox %s: not found", id, s.id())
+		return status.Errorf(codes.NotFound,
+			"invalid target container: container %q does not exist in sandbox %s: not found", id, s.id())
 	}
 	if !target.is(runtimeapi.ContainerState_CONTAINER_RUNNING) {
-		return status.Errorf(codes.Unknown, "invalid target container: container %q is not running - in state %s", id, target.status.State)
+		return status.Errorf(codes.Unknown, "invalid target container: container %q is not running - in state %s", id,
+			target.status.State)
 	}
 	return nil
 }
@@ -118,7 +122,8 @@ func describe(st *runtimeapi.ContainerStatus, r *runtimeapi.CreateContainerReque
 
 // userOf is root unless configured otherwise. Its group is always among its groups.
 func userOf(security *runtimeapi.LinuxContainerSecurityContext) *runtimeapi.LinuxContainerUser {
-	u := &runtimeapi.LinuxContainerUser{Uid: security.GetRunAsUser().GetValue(), Gid: security.GetRunAsGroup().GetValue()}
+	u := &runtimeapi.LinuxContainerUser{Uid: security.GetRunAsUser().GetValue(),
+		Gid: security.GetRunAsGroup().GetValue()}
 	u.SupplementalGroups = []int64{u.Gid}
 	for _, g := range security.GetSupplementalGroups() {
 		if !slices.Contains(u.SupplementalGroups, g) {
@@ -130,7 +135,8 @@ func userOf(security *runtimeapi.LinuxContainerSecurityContext) *runtimeapi.Linu
 
 // StartContainer starts a created container. One that can't be started has
 // exited with 128 and the reason StartError afterwards.
-func (n *Node) StartContainer(_ context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+func (n *Node) StartContainer(_ context.Context,
+	r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c, err := n.find(r.GetContainerId())
@@ -138,7 +144,8 @@ func (n *Node) StartContainer(_ context.Context, r *runtimeapi.StartContainerReq
 		return nil, err
 	}
 	if !c.is(runtimeapi.ContainerState_CONTAINER_CREATED) {
-		return nil, status.Errorf(codes.Unknown, "failed to set starting state for container %q: container is in %s state", c.id(), c.status.State)
+		return nil, status.Errorf(codes.Unknown,
+			"failed to set starting state for container %q: container is in %s state", c.id(), c.status.State)
 	}
 	if err := n.launch(c); err != nil {
 		n.finish(c, exitStartFailed, "StartError", err.Error())
@@ -181,7 +188,8 @@ func (n *Node) launch(c *container) error {
 
 // RemoveContainer removes the container, killing it if it runs. A container
 // that is gone is fine.
-func (n *Node) RemoveContainer(_ context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+func (n *Node) RemoveContainer(_ context.Context,
+	r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if c := n.containers[r.GetContainerId()]; c != nil {
@@ -201,7 +209,8 @@ func (n *Node) remove(c *container) {
 }
 
 // ContainerStatus returns the status of one container.
-func (n *Node) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+func (n *Node) ContainerStatus(_ context.Context,
+	r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c, err := n.find(r.GetContainerId())
@@ -219,5 +228,6 @@ func (n *Node) find(id string) (*container, error) {
 }
 
 func containerName(c *runtimeapi.ContainerMetadata, pod *runtimeapi.PodSandboxMetadata) string {
-	return strings.Join([]string{c.GetName(), pod.GetName(), pod.GetNamespace(), pod.GetUid(), strconv.FormatUint(uint64(c.GetAttempt()), 10)}, "_")
+	return strings.Join([]string{c.GetName(), pod.GetName(), pod.GetNamespace(), pod.GetUid(),
+		strconv.FormatUint(uint64(c.GetAttempt()), 10)}, "_")
 }

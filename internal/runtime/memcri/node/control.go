@@ -90,7 +90,9 @@ func (n *Node) SetExec(f ExecFunc) {
 func (n *Node) SetCondition(c *runtimeapi.RuntimeCondition) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	kept := slices.DeleteFunc(slices.Clone(n.conditions), func(old *runtimeapi.RuntimeCondition) bool { return old.Type == c.Type })
+	kept := slices.DeleteFunc(slices.Clone(n.conditions), func(old *runtimeapi.RuntimeCondition) bool {
+		return old.Type == c.Type
+	})
 	n.conditions = append(kept, c)
 }
 

@@ -11,7 +11,8 @@ import (
 
 // GetContainerEvents streams what happens from now on, after what happened while
 // nobody listened (no more than five minutes of it).
-func (n *Node) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
+func (n *Node) GetContainerEvents(_ *runtimeapi.GetEventsRequest,
+	out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	n.mu.Lock()
 	off := n.noEvents
 	n.mu.Unlock()

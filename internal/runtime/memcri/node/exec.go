@@ -69,7 +69,8 @@ func (n *Node) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*ru
 		return nil, res.Err
 	}
 	if len(res.Stdout)+len(res.Stderr) > maxMessage {
-		return nil, status.Errorf(codes.ResourceExhausted, "grpc: trying to send message larger than max (%d vs. %d)", len(res.Stdout)+len(res.Stderr), maxMessage)
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"grpc: trying to send message larger than max (%d vs. %d)", len(res.Stdout)+len(res.Stderr), maxMessage)
 	}
 	return &runtimeapi.ExecSyncResponse{Stdout: []byte(res.Stdout), Stderr: []byte(res.Stderr), ExitCode: res.Code}, nil
 }
@@ -80,7 +81,8 @@ func (n *Node) execProgram(_ *runtimeapi.ContainerStatus, command []string) Exec
 	b := n.behaviourOf(&runtimeapi.ContainerConfig{Command: command})
 	n.mu.Unlock()
 	if b.StartError != "" {
-		return ExecResult{Err: status.Errorf(codes.Unknown, "failed to exec in container: failed to start exec: %s", b.StartError)}
+		return ExecResult{Err: status.Errorf(codes.Unknown,
+			"failed to exec in container: failed to start exec: %s", b.StartError)}
 	}
 	var stdout, stderr strings.Builder
 	for _, line := range b.Output {
@@ -99,7 +101,8 @@ func (n *Node) execProgram(_ *runtimeapi.ContainerStatus, command []string) Exec
 
 func execTimeout(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return status.Error(codes.DeadlineExceeded, "failed to exec in container: timeout exceeded: context deadline exceeded")
+		return status.Error(codes.DeadlineExceeded,
+			"failed to exec in container: timeout exceeded: context deadline exceeded")
 	}
 	return status.FromContextError(ctx.Err()).Err()
 }

@@ -14,7 +14,8 @@ import (
 // StopContainer sends the stop signal, once however often it is called, waits
 // for the timeout and kills what still runs. A container that is gone or doesn't
 // run is fine.
-func (n *Node) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+func (n *Node) StopContainer(ctx context.Context,
+	r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	n.mu.Lock()
 	c := n.containers[r.GetContainerId()]
 	if c == nil || !c.is(runtimeapi.ContainerState_CONTAINER_RUNNING) {
@@ -130,7 +131,8 @@ func (n *Node) noteRunning(c *container) {
 	slot := c.slot()
 	if other, runs := n.running[slot]; runs {
 		n.violations = append(n.violations, fmt.Sprintf(
-			"container %s (%s, attempt %d) was started while instance %s of it ran", slot, c.id(), c.config.GetMetadata().GetAttempt(), other))
+			"container %s (%s, attempt %d) was started while instance %s of it ran", slot, c.id(),
+			c.config.GetMetadata().GetAttempt(), other))
 	}
 	n.running[slot] = c.id()
 }

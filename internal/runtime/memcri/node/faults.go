@@ -122,7 +122,8 @@ func (i *Injector) AwaitCalls(ctx context.Context, method string, n int) error {
 }
 
 // Unary is the interceptor for unary calls.
-func (i *Injector) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (i *Injector) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	next grpc.UnaryHandler) (any, error) {
 	lost, err := i.before(ctx, path.Base(info.FullMethod))
 	if err != nil {
 		return nil, err

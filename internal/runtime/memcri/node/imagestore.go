@@ -147,7 +147,8 @@ func (s *Store) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (
 }
 
 // ImageStatus returns the image, or an empty answer if it isn't present.
-func (s *Store) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+func (s *Store) ImageStatus(_ context.Context,
+	r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	img, _ := s.Resolve(r.GetImage().GetImage())
 	return &runtimeapi.ImageStatusResponse{Image: img}, nil
 }
@@ -158,7 +159,8 @@ func (s *Store) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*run
 }
 
 // StreamImages is ListImages in one batch.
-func (s *Store) StreamImages(_ *runtimeapi.StreamImagesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse]) error {
+func (s *Store) StreamImages(_ *runtimeapi.StreamImagesRequest,
+	out grpc.ServerStreamingServer[runtimeapi.StreamImagesResponse]) error {
 	if images := s.list(); len(images) > 0 {
 		return out.Send(&runtimeapi.StreamImagesResponse{Images: images})
 	}
@@ -178,7 +180,8 @@ func (s *Store) list() []*runtimeapi.Image {
 
 // RemoveImage removes the image with all its references. Removing what isn't
 // there is fine.
-func (s *Store) RemoveImage(_ context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+func (s *Store) RemoveImage(_ context.Context,
+	r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if img, ok := s.resolve(r.GetImage().GetImage()); ok {

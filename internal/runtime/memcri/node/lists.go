@@ -11,24 +11,28 @@ import (
 const batch = 500
 
 // ListPodSandbox returns the sandboxes the filter lets through, in no order.
-func (n *Node) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+func (n *Node) ListPodSandbox(_ context.Context,
+	r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	return &runtimeapi.ListPodSandboxResponse{Items: n.listSandboxes(r.GetFilter())}, nil
 }
 
 // StreamPodSandboxes is ListPodSandbox in batches.
-func (n *Node) StreamPodSandboxes(r *runtimeapi.StreamPodSandboxesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
+func (n *Node) StreamPodSandboxes(r *runtimeapi.StreamPodSandboxesRequest,
+	out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
 	return inBatches(n.listSandboxes(r.GetFilter()), func(items []*runtimeapi.PodSandbox) error {
 		return out.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: items})
 	})
 }
 
 // ListContainers returns the containers the filter lets through, in no order.
-func (n *Node) ListContainers(_ context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+func (n *Node) ListContainers(_ context.Context,
+	r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
 	return &runtimeapi.ListContainersResponse{Containers: n.listContainers(r.GetFilter())}, nil
 }
 
 // StreamContainers is ListContainers in batches.
-func (n *Node) StreamContainers(r *runtimeapi.StreamContainersRequest, out grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse]) error {
+func (n *Node) StreamContainers(r *runtimeapi.StreamContainersRequest,
+	out grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse]) error {
 	return inBatches(n.listContainers(r.GetFilter()), func(items []*runtimeapi.Container) error {
 		return out.Send(&runtimeapi.StreamContainersResponse{Containers: items})
 	})

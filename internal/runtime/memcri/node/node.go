@@ -151,7 +151,8 @@ func (c *container) set(change func(*runtimeapi.ContainerStatus)) {
 		Id: c.status.Id, PodSandboxId: c.sandbox.id(), Metadata: c.status.Metadata,
 		// As in containerd, a list gives the image's ID where a status gives its digest.
 		Image: c.config.GetImage(), ImageRef: c.status.ImageId, ImageId: c.status.ImageId,
-		State: c.status.State, CreatedAt: c.status.CreatedAt, Labels: c.status.Labels, Annotations: c.status.Annotations,
+		State: c.status.State, CreatedAt: c.status.CreatedAt, Labels: c.status.Labels,
+		Annotations: c.status.Annotations,
 	}
 }
 

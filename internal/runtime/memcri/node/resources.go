@@ -15,15 +15,18 @@ const defaultMemory = 1 << 20
 
 // UpdateContainerResources changes the resources that are set in the request. As
 // runc does on cgroup v1, it refuses to limit a running container's memory to less than it uses.
-func (n *Node) UpdateContainerResources(_ context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+func (n *Node) UpdateContainerResources(_ context.Context,
+	r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c, err := n.find(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	if limit := r.GetLinux().GetMemoryLimitInBytes(); limit > 0 && c.is(runtimeapi.ContainerState_CONTAINER_RUNNING) && uint64(limit) < c.memory {
-		return nil, status.Errorf(codes.Unknown, "failed to update resources: unable to set memory limit to %d (current usage: %d)", limit, c.memory)
+	if limit := r.GetLinux().GetMemoryLimitInBytes(); limit > 0 && c.is(runtimeapi.ContainerState_CONTAINER_RUNNING) &&
+		uint64(limit) < c.memory {
+		return nil, status.Errorf(codes.Unknown,
+			"failed to update resources: unable to set memory limit to %d (current usage: %d)", limit, c.memory)
 	}
 	c.set(func(st *runtimeapi.ContainerStatus) {
 		st.Resources = &runtimeapi.ContainerResources{Linux: merged(st.GetResources().GetLinux(), r.GetLinux())}
@@ -53,7 +56,8 @@ func merged(old, change *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxCo
 
 // ContainerStats reports the memory and disk that a running container uses; there is none of
 // one that doesn't run.
-func (n *Node) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
+func (n *Node) ContainerStats(_ context.Context,
+	r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c, err := n.find(r.GetContainerId())
@@ -65,11 +69,13 @@ func (n *Node) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsReq
 	}
 	now, memory := time.Now().UnixNano(), &runtimeapi.UInt64Value{Value: c.memory}
 	return &runtimeapi.ContainerStatsResponse{Stats: &runtimeapi.ContainerStats{
-		Attributes: &runtimeapi.ContainerAttributes{Id: c.id(), Metadata: c.status.Metadata, Labels: c.status.Labels, Annotations: c.status.Annotations},
-		Cpu:        &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: &runtimeapi.UInt64Value{}},
-		Memory:     &runtimeapi.MemoryUsage{Timestamp: now, WorkingSetBytes: memory, UsageBytes: memory, RssBytes: memory},
+		Attributes: &runtimeapi.ContainerAttributes{Id: c.id(), Metadata: c.status.Metadata, Labels: c.status.Labels,
+			Annotations: c.status.Annotations},
+		Cpu:    &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: &runtimeapi.UInt64Value{}},
+		Memory: &runtimeapi.MemoryUsage{Timestamp: now, WorkingSetBytes: memory, UsageBytes: memory, RssBytes: memory},
 		WritableLayer: &runtimeapi.FilesystemUsage{
-			Timestamp: now, UsedBytes: &runtimeapi.UInt64Value{Value: c.bytes}, InodesUsed: &runtimeapi.UInt64Value{Value: c.inodes},
+			Timestamp: now, UsedBytes: &runtimeapi.UInt64Value{Value: c.bytes},
+			InodesUsed: &runtimeapi.UInt64Value{Value: c.inodes},
 		},
 	}}, nil
 }

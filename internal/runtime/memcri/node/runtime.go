@@ -37,17 +37,21 @@ func (n *Node) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.S
 }
 
 // RuntimeConfig reports the cgroup driver.
-func (n *Node) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: n.options.CgroupDriver}}, nil
+func (n *Node) RuntimeConfig(context.Context,
+	*runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{
+		Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: n.options.CgroupDriver}}, nil
 }
 
 // UpdateRuntimeConfig accepts anything.
-func (n *Node) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+func (n *Node) UpdateRuntimeConfig(context.Context,
+	*runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
 // ReopenContainerLog opens the log of a running container again, after rotation.
-func (n *Node) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+func (n *Node) ReopenContainerLog(_ context.Context,
+	r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c, err := n.find(r.GetContainerId())

@@ -15,7 +15,8 @@ import (
 // RunPodSandbox creates a ready sandbox with an address of its own, unless it
 // is on the host's network. Its name is made of name, namespace, UID and attempt
 // and can be taken once.
-func (n *Node) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+func (n *Node) RunPodSandbox(_ context.Context,
+	r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	config := r.GetConfig()
 	if config.GetMetadata() == nil {
 		return nil, status.Error(codes.Unknown, "sandbox config must include metadata")
@@ -24,7 +25,8 @@ func (n *Node) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxReque
 	defer n.mu.Unlock()
 	id, name := newID(), sandboxName(config.GetMetadata())
 	if holder, taken := n.names[name]; taken {
-		return nil, status.Errorf(codes.FailedPrecondition, "failed to reserve sandbox name %q: name %q is reserved for %q", name, name, holder)
+		return nil, status.Errorf(codes.FailedPrecondition,
+			"failed to reserve sandbox name %q: name %q is reserved for %q", name, name, holder)
 	}
 	s := &sandbox{name: name, config: config, containers: make(map[string]*container)}
 	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != runtimeapi.NamespaceMode_NODE {
@@ -56,7 +58,8 @@ func (n *Node) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxReque
 
 // StopPodSandbox kills the sandbox's containers and gives its address back. A
 // sandbox that is gone or stopped is fine.
-func (n *Node) StopPodSandbox(_ context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+func (n *Node) StopPodSandbox(_ context.Context,
+	r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if s := n.sandboxes[r.GetPodSandboxId()]; s != nil {
@@ -85,7 +88,8 @@ func (n *Node) stopSandbox(s *sandbox) {
 
 // RemovePodSandbox stops the sandbox and removes it with all its containers. A
 // sandbox that is gone is fine.
-func (n *Node) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
+func (n *Node) RemovePodSandbox(_ context.Context,
+	r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.sandboxes[r.GetPodSandboxId()]
@@ -103,18 +107,21 @@ func (n *Node) RemovePodSandbox(_ context.Context, r *runtimeapi.RemovePodSandbo
 }
 
 // PodSandboxStatus returns the status of one sandbox.
-func (n *Node) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (n *Node) PodSandboxStatus(_ context.Context,
+	r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.sandboxes[r.GetPodSandboxId()]
 	if s == nil {
-		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find sandbox: %q: not found", r.GetPodSandboxId())
+		return nil, status.Errorf(codes.NotFound,
+			"an error occurred when try to find sandbox: %q: not found", r.GetPodSandboxId())
 	}
 	return &runtimeapi.PodSandboxStatusResponse{Status: s.status}, nil
 }
 
 // UpdatePodSandboxResources accepts anything for a sandbox that exists.
-func (n *Node) UpdatePodSandboxResources(_ context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+func (n *Node) UpdatePodSandboxResources(_ context.Context,
+	r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.sandboxes[r.GetPodSandboxId()] == nil {
@@ -134,5 +141,6 @@ func (s *sandbox) inOrder() []*container {
 }
 
 func sandboxName(m *runtimeapi.PodSandboxMetadata) string {
-	return strings.Join([]string{m.GetName(), m.GetNamespace(), m.GetUid(), strconv.FormatUint(uint64(m.GetAttempt()), 10)}, "_")
+	return strings.Join([]string{m.GetName(), m.GetNamespace(), m.GetUid(),
+		strconv.FormatUint(uint64(m.GetAttempt()), 10)}, "_")
 }

@@ -58,7 +58,8 @@ type Sources struct {
 // The event reports what was left out, if the environment can be made. The error is
 // an *Error, also if ctx ended (which it then wraps). Each object and file is looked
 // up once at most, and only if the spec refers to it.
-func Resolve(ctx context.Context, p *v1.Pod, c *v1.Container, facts Facts, from Sources) ([]*runtimeapi.KeyValue, []pod.Event, error) {
+func Resolve(ctx context.Context, p *v1.Pod, c *v1.Container, facts Facts,
+	from Sources) ([]*runtimeapi.KeyValue, []pod.Event, error) {
 	r := &resolver{
 		pod: p, container: c, facts: &facts, from: from,
 		vars: builder{values: make(map[string]*runtimeapi.KeyValue, len(c.Env))},
@@ -113,10 +114,13 @@ const maxEnvironment = 6 << 20
 
 var (
 	errTooLong  = errors.New("it has " + tooLong)
-	errTooLarge = errors.New("with it the environment has more than the 6 MiB that Linux takes: refer to less, or set enableServiceLinks to false if there are many services")
-	errNUL      = errors.New("its value has a NUL byte, which no environment variable can have: put it into a volume instead")
-	// CRI has bytes, but the configuration that OCI runtimes start a container from is JSON: other bytes arrive as U+FFFD.
-	errNotUTF8 = errors.New("its value isn't UTF-8, and container runtimes can't hand on anything else: put it into a volume instead")
+	errTooLarge = errors.New(
+		"with it the environment has more than the 6 MiB that Linux takes: refer to less, or set enableServiceLinks to false if there are many services")
+	errNUL = errors.New("its value has a NUL byte, which no environment variable can have: put it into a volume instead")
+	// CRI has bytes, but the configuration that OCI runtimes start a container from is JSON: other bytes arrive as
+	// U+FFFD.
+	errNotUTF8 = errors.New(
+		"its value isn't UTF-8, and container runtimes can't hand on anything else: put it into a volume instead")
 )
 
 // builder collects variables in the order in which their names first come.

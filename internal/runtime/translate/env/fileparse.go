@@ -83,7 +83,8 @@ func declaration(text []byte) (name, value string, rest []byte, err error) {
 	case tail[0] == '\r':
 		return "", "", nil, errors.New("a carriage return follows the value: end lines with a line feed alone")
 	}
-	return "", "", nil, errors.New("something follows the closing quote of the value, and nothing may: neither another string nor a comment")
+	return "", "", nil, errors.New(
+		"something follows the closing quote of the value, and nothing may: neither another string nor a comment")
 }
 
 // variable is the name in what is left of "=".

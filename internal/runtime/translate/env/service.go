@@ -61,7 +61,8 @@ func (r *resolver) services(ctx context.Context) ([]*v1.Service, error) {
 func (r *resolver) servicesIn(ctx context.Context, namespace string) ([]*v1.Service, error) {
 	list, err := r.from.Objects.Services(ctx, namespace)
 	if err != nil {
-		return nil, r.failure("service variables", pod.Object{Kind: "Service", Namespace: namespace}, fmt.Errorf("can't list the services of namespace %s: %w", namespace, err))
+		return nil, r.failure("service variables", pod.Object{Kind: "Service", Namespace: namespace},
+			fmt.Errorf("can't list the services of namespace %s: %w", namespace, err))
 	}
 	var services []*v1.Service
 	for _, s := range list {
@@ -91,7 +92,8 @@ func (r *resolver) addService(s *v1.Service) error {
 			vars = append(vars, [2]string{prefix + "_SERVICE_PORT_" + variablePart(port.Name), number})
 		}
 		link := prefix + "_PORT_" + number + "_" + strings.ToUpper(protocol)
-		vars = append(vars, [2]string{link, url}, [2]string{link + "_PROTO", strings.ToLower(protocol)}, [2]string{link + "_PORT", number}, [2]string{link + "_ADDR", ip})
+		vars = append(vars, [2]string{link, url}, [2]string{link + "_PROTO", strings.ToLower(protocol)},
+			[2]string{link + "_PORT", number}, [2]string{link + "_ADDR", ip})
 	}
 	for _, v := range vars {
 		if err := r.vars.set(v[0], v[1]); err != nil {

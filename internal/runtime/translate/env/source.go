@@ -45,10 +45,12 @@ func (r *resolver) value(ctx context.Context, e *v1.EnvVar) (value, error) {
 		return value{text: text, ok: true}, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		return r.key(ctx, pod.Object{Kind: "ConfigMap", Namespace: r.pod.Namespace, Name: ref.Name}, ref.Key, isTrue(ref.Optional))
+		return r.key(ctx, pod.Object{Kind: "ConfigMap", Namespace: r.pod.Namespace, Name: ref.Name}, ref.Key,
+			isTrue(ref.Optional))
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		return r.key(ctx, pod.Object{Kind: "Secret", Namespace: r.pod.Namespace, Name: ref.Name}, ref.Key, isTrue(ref.Optional))
+		return r.key(ctx, pod.Object{Kind: "Secret", Namespace: r.pod.Namespace, Name: ref.Name}, ref.Key,
+			isTrue(ref.Optional))
 	case from.FileKeyRef != nil:
 		return r.fileKey(from.FileKeyRef)
 	}
@@ -71,7 +73,8 @@ func (r *resolver) key(ctx context.Context, object pod.Object, key string, optio
 	case optional:
 		return value{}, nil
 	case data.binary(key):
-		return value{object: object}, fmt.Errorf("couldn't find key %q in %v: it is in binaryData, which isn't for environments", key, object)
+		return value{object: object},
+			fmt.Errorf("couldn't find key %q in %v: it is in binaryData, which isn't for environments", key, object)
 	}
 	return value{object: object}, fmt.Errorf("couldn't find key %q in %v", key, object)
 }
@@ -93,7 +96,8 @@ func unavailable(object pod.Object, err error) error {
 		return err
 	}
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s %q not found in namespace %q: create it, or mark the reference as optional", strings.ToLower(object.Kind), object.Name, object.Namespace)
+		return fmt.Errorf("%s %q not found in namespace %q: create it, or mark the reference as optional",
+			strings.ToLower(object.Kind), object.Name, object.Namespace)
 	}
 	return fmt.Errorf("can't read %v: %w", object, err)
 }
@@ -141,13 +145,15 @@ func (r *resolver) fileKey(ref *v1.FileKeySelector) (value, error) {
 	case optional && errors.Is(err, fs.ErrNotExist):
 		return value{}, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return value{}, fmt.Errorf("env file %q not found in volume %s: an init container has to write it", ref.Path, ref.VolumeName)
+		return value{}, fmt.Errorf("env file %q not found in volume %s: an init container has to write it", ref.Path,
+			ref.VolumeName)
 	case err != nil:
 		return value{}, fmt.Errorf("volume %s: %w", ref.VolumeName, err)
 	}
 	text, ok := vars[ref.Key]
 	if !ok && !optional {
-		return value{}, fmt.Errorf("couldn't find key %q in env file %q of volume %s", ref.Key, ref.Path, ref.VolumeName)
+		return value{}, fmt.Errorf("couldn't find key %q in env file %q of volume %s", ref.Key, ref.Path,
+			ref.VolumeName)
 	}
 	return value{text: text, ok: ok}, nil
 }

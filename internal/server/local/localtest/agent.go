@@ -71,7 +71,8 @@ func Serve(t testing.TB, agent *Agent) (rootDir string) {
 // ServeOn has the agent answer on listener until the test ends, or stop is called.
 func ServeOn(t testing.TB, agent *Agent, listener net.Listener, logDir string) (stop func()) {
 	t.Helper()
-	server := local.NewServer(agent, agent, logs.New(logDir, logr.Discard()), cmp.Or[http.Handler](agent.OnSession, http.NotFoundHandler()), agent.Pages, logr.Discard())
+	server := local.NewServer(agent, agent, logs.New(logDir, logr.Discard()),
+		cmp.Or[http.Handler](agent.OnSession, http.NotFoundHandler()), agent.Pages, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, listener) }()

@@ -21,7 +21,8 @@ func (a *Agent) List(context.Context) ([]internalimage.Image, error) {
 
 // Pull implements local.Images: an image of that name comes, unless the name has
 // "none" in it.
-func (a *Agent) Pull(_ context.Context, name string, progress func(internalimage.PullProgress)) (internalimage.Image, error) {
+func (a *Agent) Pull(_ context.Context, name string,
+	progress func(internalimage.PullProgress)) (internalimage.Image, error) {
 	progress(internalimage.PullProgress{Layers: 2, LayersDone: 1, Done: 500, Total: 1000})
 	if strings.Contains(name, "none") {
 		return internalimage.Image{}, fmt.Errorf("failed to pull image %q: not found", name)
@@ -95,13 +96,16 @@ func (a *Agent) Remove(_ context.Context, name string) (internalimage.RemovedIma
 		switch {
 		case !slices.Contains(image.Refs, name):
 		case len(image.UsedBy) > 0:
-			return internalimage.RemovedImage{}, &local.StatusError{Code: http.StatusConflict, Err: fmt.Errorf("image %s is in use by %s", name, strings.Join(image.UsedBy, ", "))}
+			return internalimage.RemovedImage{},
+				&local.StatusError{Code: http.StatusConflict,
+					Err: fmt.Errorf("image %s is in use by %s", name, strings.Join(image.UsedBy, ", "))}
 		default:
 			a.images = slices.Delete(slices.Clone(a.images), i, i+1)
 			return internalimage.RemovedImage{Image: image, Removed: true}, nil
 		}
 	}
-	return internalimage.RemovedImage{}, &local.StatusError{Code: http.StatusNotFound, Err: fmt.Errorf("there is no image %s", name)}
+	return internalimage.RemovedImage{},
+		&local.StatusError{Code: http.StatusNotFound, Err: fmt.Errorf("there is no image %s", name)}
 }
 
 // Prune implements local.Images.

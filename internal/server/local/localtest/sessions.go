@@ -27,7 +27,8 @@ type Process struct {
 	Sizes    <-chan remotecommand.TerminalSize
 }
 
-// Sessions answers exec and attach as a runtime's streaming server does: run returns the exit code, or why there is no process.
+// Sessions answers exec and attach as a runtime's streaming server does: run returns the exit code, or why there is no
+// process.
 func Sessions(run func(p Process) (code int, err error)) http.Handler {
 	return server.Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind, pod, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -38,7 +39,8 @@ func Sessions(run func(p Process) (code int, err error)) http.Handler {
 		}
 		protocols := remotecommand.SupportedStreamingProtocols
 		if kind == "exec" {
-			remotecommand.ServeExec(w, r, container{run}, "", "", pod, r.URL.Query()["command"], options, time.Hour, time.Minute, protocols)
+			remotecommand.ServeExec(w, r, container{run}, "", "", pod, r.URL.Query()["command"], options, time.Hour,
+				time.Minute, protocols)
 		} else {
 			remotecommand.ServeAttach(w, r, container{run}, "", "", pod, options, time.Hour, time.Minute, protocols)
 		}
@@ -50,7 +52,8 @@ type container struct {
 }
 
 // ExecInContainer implements remotecommand.Executor.
-func (c container) ExecInContainer(ctx context.Context, _, _, pod string, command []string, in io.Reader, out, err io.WriteCloser, tty bool, sizes <-chan remotecommand.TerminalSize, _ time.Duration) error {
+func (c container) ExecInContainer(ctx context.Context, _, _, pod string, command []string, in io.Reader, out,
+	err io.WriteCloser, tty bool, sizes <-chan remotecommand.TerminalSize, _ time.Duration) error {
 	code, failure := c.run(Process{Pod: pod, Command: command, In: in, Out: out, Err: err, TTY: tty, Sizes: sizes})
 	if failure == nil && code != 0 {
 		failure = exec.CodeExitError{Err: fmt.Errorf("exit code %d", code), Code: code}
@@ -59,7 +62,8 @@ func (c container) ExecInContainer(ctx context.Context, _, _, pod string, comman
 }
 
 // AttachContainer implements remotecommand.Attacher.
-func (c container) AttachContainer(ctx context.Context, name, uid, pod string, in io.Reader, out, err io.WriteCloser, tty bool, sizes <-chan remotecommand.TerminalSize) error {
+func (c container) AttachContainer(ctx context.Context, name, uid, pod string, in io.Reader, out, err io.WriteCloser,
+	tty bool, sizes <-chan remotecommand.TerminalSize) error {
 	_, failure := c.run(Process{Pod: pod, In: in, Out: out, Err: err, TTY: tty, Sizes: sizes})
 	return failure
 }
@@ -67,7 +71,8 @@ func (c container) AttachContainer(ctx context.Context, name, uid, pod string, i
 // Forwards answers portForward as a runtime's streaming server does: carry has one connection to a port.
 func Forwards(carry func(port int32, connection io.ReadWriteCloser) error) http.Handler {
 	return server.Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		portforward.ServePortForward(w, r, forwarder{carry}, "", "", nil, time.Hour, time.Minute, portforward.SupportedProtocols)
+		portforward.ServePortForward(w, r, forwarder{carry}, "", "", nil, time.Hour, time.Minute,
+			portforward.SupportedProtocols)
 	}))
 }
 

@@ -23,7 +23,8 @@ func eventViews(list []events.Entry) []local.Event {
 		if e.Object.Kind != "" {
 			object = strings.ToLower(e.Object.Kind) + "/" + object
 		}
-		out[i] = local.Event{Seq: e.Seq, Time: e.Last, First: e.First, Type: e.Type, Reason: string(e.Reason), Namespace: e.Object.Namespace, Object: object,
+		out[i] = local.Event{Seq: e.Seq, Time: e.Last, First: e.First, Type: e.Type, Reason: string(e.Reason),
+			Namespace: e.Object.Namespace, Object: object,
 			UID: e.Object.UID, Part: e.Object.FieldPath, Component: e.Component, Message: e.Message, Count: e.Count}
 	}
 	return out

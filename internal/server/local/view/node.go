@@ -17,8 +17,10 @@ func (v View) Node() (local.Node, error) {
 		return local.Node{}, err
 	}
 	facts := v.conf.Facts()
-	n := local.Node{Name: v.conf.Node, HostIPs: facts.HostIPs, Labels: facts.Labels, Taints: facts.Taints, Conditions: v.conf.Cluster.Conditions(),
-		Capacity: facts.Capacity, Reserved: reserved, Allocatable: facts.Allocatable, Problems: v.conf.Desired.Current().Problems}
+	n := local.Node{Name: v.conf.Node, HostIPs: facts.HostIPs, Labels: facts.Labels, Taints: facts.Taints,
+		Conditions: v.conf.Cluster.Conditions(),
+		Capacity:   facts.Capacity, Reserved: reserved, Allocatable: facts.Allocatable,
+		Problems: v.conf.Desired.Current().Problems}
 	holdings := v.conf.Holdings()
 	for _, e := range v.conf.Statuses.List() {
 		h, ok := holdings[e.Pod.UID]
@@ -27,15 +29,18 @@ func (v View) Node() (local.Node, error) {
 		}
 		delete(holdings, e.Pod.UID)
 		p := allocated.Apply(e.Pod, h.Allocation)
-		n.Pods = append(n.Pods, local.NodePod{Namespace: p.Namespace, Name: p.Name, UID: p.UID, QOSClass: p.Status.QOSClass,
-			Requests: h.Requests.List(), Limits: helpers.PodLimits(p, helpers.PodResourcesOptions{}), Devices: v.conf.Devices(p.UID)})
+		n.Pods = append(n.Pods, local.NodePod{Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+			QOSClass: p.Status.QOSClass,
+			Requests: h.Requests.List(), Limits: helpers.PodLimits(p, helpers.PodResourcesOptions{}),
+			Devices: v.conf.Devices(p.UID)})
 	}
 	// Those whose workers haven't begun yet: of pods that nobody wants any more there is no spec.
 	for uid, h := range holdings {
 		p := local.NodePod{UID: uid, Requests: h.Requests.List(), Devices: v.conf.Devices(uid)}
 		if d := v.conf.Desired.Current().Get(uid); d != nil {
 			spec := allocated.Apply(d.Pod, h.Allocation)
-			p.Namespace, p.Name, p.QOSClass, p.Limits = spec.Namespace, spec.Name, spec.Status.QOSClass, helpers.PodLimits(spec, helpers.PodResourcesOptions{})
+			p.Namespace, p.Name, p.QOSClass, p.Limits = spec.Namespace, spec.Name, spec.Status.QOSClass,
+				helpers.PodLimits(spec, helpers.PodResourcesOptions{})
 		}
 		n.Pods = append(n.Pods, p)
 	}

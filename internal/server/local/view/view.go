@@ -78,14 +78,16 @@ type Config struct {
 	Runtime   *health.State
 	// RuntimeProblems returns what is wrong with the embedded runtime.
 	RuntimeProblems func() []pod.Problem
-	// Reload returns what is wrong with a configuration that isn't in force because of that; nil if it can't be reloaded.
+	// Reload returns what is wrong with a configuration that isn't in force because of that; nil if it can't be
+	// reloaded.
 	Reload   func() []pod.Problem
 	Cluster  Cluster
 	Statuses *podstatus.Store
 	Events   *events.History
 	Probes   Probes
 	Journal  Journal
-	// Facts are what is known of the node, Capacity what it has in all, Holdings what its pods hold of that, Devices which devices a pod's containers have.
+	// Facts are what is known of the node, Capacity what it has in all, Holdings what its pods hold of that, Devices
+	// which devices a pod's containers have.
 	Facts    func() *nodefacts.Facts
 	Capacity capacity.Node
 	Holdings func() map[types.UID]allocation.Holding
@@ -114,8 +116,10 @@ func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 	s := local.Snapshot{
 		Node:     v.conf.Node,
 		Problems: v.problems(set.Problems),
-		Agent: local.AgentInfo{Version: buildinfo.Get().Version, PID: os.Getpid(), Started: v.conf.Started, Cluster: !v.conf.Current().Standalone, Synced: set.Synced,
-			RuntimeName: runtime.Name, RuntimeVersion: runtime.Version, RuntimeReady: runtime.Ready, RuntimeMessage: runtime.Message},
+		Agent: local.AgentInfo{Version: buildinfo.Get().Version, PID: os.Getpid(), Started: v.conf.Started,
+			Cluster: !v.conf.Current().Standalone, Synced: set.Synced,
+			RuntimeName: runtime.Name, RuntimeVersion: runtime.Version, RuntimeReady: runtime.Ready,
+			RuntimeMessage: runtime.Message},
 	}
 	for _, e := range v.conf.Current().Exposures {
 		s.Exposures = append(s.Exposures, e.String())
@@ -235,9 +239,11 @@ func (v View) StopPods(ctx context.Context, restart bool, names ...types.Namespa
 		case d == nil:
 			return v.unknown(n)
 		case d.Source == pod.SourceRun:
-			return &local.StatusError{Code: http.StatusConflict, Err: fmt.Errorf("pod %s is run by `deckhand run %s`: end that command instead", n, d.Origin)}
+			return &local.StatusError{Code: http.StatusConflict,
+				Err: fmt.Errorf("pod %s is run by `deckhand run %s`: end that command instead", n, d.Origin)}
 		case d.Source == pod.SourceAPI:
-			return &local.StatusError{Code: http.StatusConflict, Err: fmt.Errorf("pod %s is of the API server, which would have it run on: delete it there (kubectl delete pod -n %s %s), or scale down what owns it", n, n.Namespace, n.Name)}
+			return &local.StatusError{Code: http.StatusConflict,
+				Err: fmt.Errorf("pod %s is of the API server, which would have it run on: delete it there (kubectl delete pod -n %s %s), or scale down what owns it", n, n.Namespace, n.Name)}
 		}
 	}
 	return v.conf.Stopper.Stop(ctx, restart, names...)
@@ -247,7 +253,10 @@ func (v View) StopPods(ctx context.Context, restart bool, names ...types.Namespa
 func (v View) StartPods(names ...types.NamespacedName) error {
 	set, held := v.conf.Desired.Current(), v.conf.Stops.List()
 	for _, n := range names {
-		if find(n, set.Pods, set.Stopped) == nil && !slices.ContainsFunc(held, func(h desired.Hold) bool { return h.Namespace == n.Namespace && h.Name == n.Name }) {
+		if find(n, set.Pods, set.Stopped) == nil &&
+			!slices.ContainsFunc(held, func(h desired.Hold) bool {
+				return h.Namespace == n.Namespace && h.Name == n.Name
+			}) {
 			return v.unknown(n)
 		}
 	}
@@ -259,7 +268,8 @@ func (v View) AddContainer(name types.NamespacedName, uid types.UID, c v1.Epheme
 	set := v.conf.Desired.Current()
 	d := find(name, set.Pods, set.Stopped)
 	conflict := func(format string, args ...any) error {
-		return &local.StatusError{Code: http.StatusConflict, Err: fmt.Errorf("pod %s "+format, append([]any{name}, args...)...)}
+		return &local.StatusError{Code: http.StatusConflict,
+			Err: fmt.Errorf("pod %s "+format, append([]any{name}, args...)...)}
 	}
 	switch {
 	case d == nil:
@@ -284,9 +294,12 @@ func (v View) AddContainer(name types.NamespacedName, uid types.UID, c v1.Epheme
 	var refused *pod.Failure
 	switch {
 	case errors.As(err, &invalid):
-		return &local.StatusError{Code: http.StatusUnprocessableEntity, Err: fmt.Errorf("no such container can be added to pod %s: %w", name, err)}
+		return &local.StatusError{Code: http.StatusUnprocessableEntity,
+			Err: fmt.Errorf("no such container can be added to pod %s: %w", name, err)}
 	case errors.As(err, &refused):
-		return &local.StatusError{Code: http.StatusUnprocessableEntity, Err: fmt.Errorf("this node doesn't admit pod %s with such a container (%s): %s", name, refused.Reason, refused.Message)}
+		return &local.StatusError{Code: http.StatusUnprocessableEntity,
+			Err: fmt.Errorf("this node doesn't admit pod %s with such a container (%s): %s", name, refused.Reason,
+				refused.Message)}
 	case errors.Is(err, desired.ErrNotWanted):
 		return v.unknown(name)
 	}
@@ -309,7 +322,9 @@ func find(name types.NamespacedName, lists ...[]*pod.Desired) *pod.Desired {
 
 func (v View) unknown(name types.NamespacedName) error {
 	where := "is in no manifest"
-	if slices.ContainsFunc(v.conf.Desired.Current().Pods, func(d *pod.Desired) bool { return d.Source == pod.SourceAPI }) {
+	if slices.ContainsFunc(v.conf.Desired.Current().Pods, func(d *pod.Desired) bool {
+		return d.Source == pod.SourceAPI
+	}) {
 		where += ", and the API server has none of that name for this node"
 	}
 	return &local.StatusError{Code: http.StatusNotFound, Err: fmt.Errorf("pod %s %s", name, where)}
@@ -319,7 +334,8 @@ func (v View) unknown(name types.NamespacedName) error {
 func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 	d := local.Details{Probes: v.conf.Probes.Results(uid), Failures: v.conf.Probes.Failures(uid)}
 	if e := v.conf.Statuses.Get(uid); e != nil {
-		d.Waits, d.Wake, d.Stopping = local.WaitsOf(e.Pod, v.failing(uid, v.conf.Pulls(ctx).Add(e.Report.Waits))), e.Report.Wake, e.Report.Stopping
+		d.Waits, d.Wake, d.Stopping = local.WaitsOf(e.Pod, v.failing(uid, v.conf.Pulls(ctx).Add(e.Report.Waits))),
+			e.Report.Wake, e.Report.Stopping
 		for i := range d.Waits {
 			d.Waits[i].Because = v.causes(ctx, e, &d.Waits[i].Wait)
 		}
@@ -332,7 +348,8 @@ func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []str
 	switch {
 	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodeAffinity:
 		return admission.Unmatched(e.Pod, v.conf.Node, v.conf.Facts().Labels)
-	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodePorts, w.Code == pod.WaitAdmission && w.For == pod.WaitForRoom:
+	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodePorts, w.Code == pod.WaitAdmission &&
+		w.For == pod.WaitForRoom:
 		var others []*v1.Pod
 		for _, other := range v.conf.Statuses.List() {
 			if other.Pod.UID != e.Pod.UID && !podstatus.Over(other.Pod) {
@@ -343,7 +360,8 @@ func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []str
 	case w.Code == pod.WaitRetry && w.Action == pod.EnsureImage && e.Report.Desired != nil:
 		var list []string
 		for _, name := range v.conf.MissingPullSecrets(ctx, e.Report.Desired) {
-			list = append(list, fmt.Sprintf("its pull secret %s/%s isn't there, and the image was asked for without it", e.Pod.Namespace, name))
+			list = append(list, fmt.Sprintf("its pull secret %s/%s isn't there, and the image was asked for without it",
+				e.Pod.Namespace, name))
 		}
 		return list
 	}
@@ -399,7 +417,9 @@ func (v View) passOn(changed wake.Slot, done, statuses, sets, problems <-chan st
 
 // anyAwaitsImage reports whether a pod of this node waits for an image.
 func (v View) anyAwaitsImage() bool {
-	return slices.ContainsFunc(v.conf.Statuses.List(), func(e *podstatus.Entry) bool { return image.Awaited(e.Report.Waits) })
+	return slices.ContainsFunc(v.conf.Statuses.List(), func(e *podstatus.Entry) bool {
+		return image.Awaited(e.Report.Waits)
+	})
 }
 
 // Configuration returns the configuration in force.

@@ -174,7 +174,8 @@ func samePod(a, b *v1.Pod) bool {
 	}
 	return a != nil && b != nil && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
 		equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources) &&
-		sameResources(a.Spec.InitContainers, b.Spec.InitContainers) && sameResources(a.Spec.Containers, b.Spec.Containers)
+		sameResources(a.Spec.InitContainers, b.Spec.InitContainers) &&
+		sameResources(a.Spec.Containers, b.Spec.Containers)
 }
 
 func sameResources(a, b []v1.Container) bool {

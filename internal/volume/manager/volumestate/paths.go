@@ -56,7 +56,8 @@ func (l Layout) Pod(uid types.UID) string { return filepath.Join(l.podsDir, stri
 
 // Place is the place as plugins are told it.
 func (l Layout) Place(p Place) volume.Place {
-	return volume.Place{UID: p.UID, Dir: filepath.Join(l.Pod(p.UID), Volumes, p.Plugin, p.Name), Meta: filepath.Join(l.Pod(p.UID), Plugins, p.Plugin, p.Name)}
+	return volume.Place{UID: p.UID, Dir: filepath.Join(l.Pod(p.UID), Volumes, p.Plugin, p.Name),
+		Meta: filepath.Join(l.Pod(p.UID), Plugins, p.Plugin, p.Name)}
 }
 
 // UIDs lists the pods that have a directory, in order.
@@ -91,7 +92,9 @@ func (l Layout) List(uid types.UID) ([]Place, error) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Place) int { return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(all, func(a, b Place) int {
+		return cmp.Or(cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Name, b.Name))
+	})
 	return slices.Compact(all), nil
 }
 

@@ -19,7 +19,8 @@ import (
 type Claims interface {
 	// Bind returns the claim behind a volume of the pod and what it is bound to. The error is a
 	// *volume.AwaitsError where it has to wait for either.
-	Bind(ctx context.Context, p *v1.Pod, objects object.View, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error)
+	Bind(ctx context.Context, p *v1.Pod, objects object.View, v *v1.Volume) (*v1.PersistentVolumeClaim,
+		*v1.PersistentVolume, error)
 	// Forget says that the pod is gone: it uses no claim any more, and its ephemeral claims are gone with it.
 	Forget(context.Context, types.UID) error
 	// Pods lists the pods that use claims, or have claims of their own, and weren't forgotten.
@@ -28,7 +29,8 @@ type Claims interface {
 
 // Plan returns those volumes of the pod that can be made, and what is wrong with the others. Nothing
 // is bound for a pod with a volume that this node can't make (Problem.Permanent).
-func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod, objects object.View) (wants []*Wanted, problems []Problem) {
+func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod,
+	objects object.View) (wants []*Wanted, problems []Problem) {
 	add := func(spec volume.Spec, groups []int64) {
 		w, err := plan(plugins, p, spec)
 		if err != nil {
@@ -75,8 +77,8 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 // (https://kubernetes.io/docs/tasks/configure-pod-container/configure-persistent-volume-storage/#access-control).
 const groupAnnotation = "pv.beta.kubernetes.io/gid"
 
-// groupsOf is the group that a PersistentVolume is for, if any. One that is no group's number is reported before the volume
-// is mounted: what is mounted stays as it is, and an edit wouldn't help.
+// groupsOf is the group that a PersistentVolume is for, if any. One that is no group's number is reported before the
+// volume is mounted: what is mounted stays as it is, and an edit wouldn't help.
 func groupsOf(pv *v1.PersistentVolume) ([]int64, error) {
 	text, ok := pv.Annotations[groupAnnotation]
 	if !ok {
@@ -85,7 +87,8 @@ func groupsOf(pv *v1.PersistentVolume) ([]int64, error) {
 	gid, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
 		o := pod.Object{Kind: "PersistentVolume", Name: pv.Name}
-		return nil, volume.Awaits(o, "%s: annotation %s %q is no group's number: correct it, or leave it out", o, groupAnnotation, text)
+		return nil, volume.Awaits(o, "%s: annotation %s %q is no group's number: correct it, or leave it out", o,
+			groupAnnotation, text)
 	}
 	return []int64{int64(gid)}, nil
 }

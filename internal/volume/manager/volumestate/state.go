@@ -166,7 +166,8 @@ func (a Actual) Instances(l Layout) []volume.Instance {
 	all := a.All()
 	list := make([]volume.Instance, len(all))
 	for i, e := range all {
-		list[i] = volume.Instance{Pod: e.Pod, Spec: e.Spec, Plugin: e.Plugin.Name(), Place: l.Place(e.Place), Mounted: e.Mounted}
+		list[i] = volume.Instance{Pod: e.Pod, Spec: e.Spec, Plugin: e.Plugin.Name(), Place: l.Place(e.Place),
+			Mounted: e.Mounted}
 	}
 	slices.SortFunc(list, func(a, b volume.Instance) int {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Spec.Volume.Name, b.Spec.Volume.Name))

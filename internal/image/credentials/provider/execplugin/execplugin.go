@@ -86,7 +86,8 @@ func (p *Plugin) decode(answer []byte) (Response, error) {
 		return Response{}, errors.New("what it wrote to its standard output isn't a CredentialProviderResponse in JSON")
 	}
 	if in.APIVersion != p.APIVersion || in.Kind != "CredentialProviderResponse" {
-		return Response{}, fmt.Errorf("it has to answer with apiVersion %s, as it was asked, and kind CredentialProviderResponse, but does with others", p.APIVersion)
+		return Response{}, fmt.Errorf(
+			"it has to answer with apiVersion %s, as it was asked, and kind CredentialProviderResponse, but does with others", p.APIVersion)
 	}
 	switch in.CacheKeyType {
 	case pluginv1.ImagePluginCacheKeyType, pluginv1.RegistryPluginCacheKeyType, pluginv1.GlobalPluginCacheKeyType:
@@ -104,7 +105,8 @@ func (p *Plugin) decode(answer []byte) (Response, error) {
 		auth := in.Auth[key]
 		pattern, err := credentials.ParsePattern(key)
 		if err != nil {
-			out.Problems = append(out.Problems, fmt.Sprintf("one of its %d keys of auth can't be used: %v", len(in.Auth), err))
+			out.Problems = append(out.Problems,
+				fmt.Sprintf("one of its %d keys of auth can't be used: %v", len(in.Auth), err))
 			continue
 		}
 		out.Entries = append(out.Entries, credentials.Entry{Pattern: pattern,
