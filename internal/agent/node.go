@@ -335,7 +335,8 @@ func (n *node) configureCgroups(ctx context.Context) error {
 	// On cgroup v2 a container dies as a whole when it runs out of memory, unless configured otherwise.
 	s.GroupOOMKill = support.V2 && !ptr.Deref(k.SingleProcessOOMKill, false)
 	if k.SingleProcessOOMKill != nil && !*k.SingleProcessOOMKill && !support.V2 {
-		return errors.New("invalid configuration: singleProcessOOMKill: false needs cgroup v2, and this host has v1: leave it out")
+		return errors.New("invalid configuration: singleProcessOOMKill: false needs cgroup v2, and this host has v1: " +
+			"leave it out")
 	}
 	for _, warning := range n.cgroups.Warnings(support, n.capacity, s.MemoryQoS.Enabled) {
 		n.log.Info("Not all of the configuration can be had on this host", "message", warning)

@@ -294,7 +294,8 @@ func (l *loader) ofFlags() {
 		dir := os.Getenv("CREDENTIALS_DIRECTORY") // systemd.exec(5)
 		if dir == "" {
 			l.failFlag("offline-secrets-key",
-				"%q is to be a credential of the service manager's, which has given none: name a file with its path, or LoadCredential=%[1]s:/path in the unit", v.OfflineSecretsKey)
+				"%q is to be a credential of the service manager's, which has given none: name a file with its path, "+
+					"or LoadCredential=%[1]s:/path in the unit", v.OfflineSecretsKey)
 		}
 		c.OfflineSecretsKey = filepath.Join(dir, v.OfflineSecretsKey)
 	}

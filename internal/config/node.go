@@ -87,7 +87,8 @@ func nodeName(override string, h host) (string, error) {
 	}
 	name = strings.ToLower(strings.TrimSpace(name))
 	if len(utilvalidation.IsDNS1123Subdomain(name)) > 0 {
-		return "", fmt.Errorf("%q isn't a valid node name: it must be of letters, digits, - and ., begin and end with a letter or digit, and have at most %d of them", name, utilvalidation.DNS1123SubdomainMaxLength)
+		return "", fmt.Errorf("%q isn't a valid node name: it must be of letters, digits, - and ., begin and end "+
+			"with a letter or digit, and have at most %d of them", name, utilvalidation.DNS1123SubdomainMaxLength)
 	}
 	return name, nil
 }

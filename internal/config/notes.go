@@ -11,7 +11,8 @@ func (l *loader) addNotes() {
 	if k := &c.Kubelet; c.Standalone && !l.somewhere && *k.EnableServer && !judges(k) && l.given.Given("port") {
 		c.NotActedOn = append(c.NotActedOn,
 			fields.Notice{Path: "port",
-				Why: "the HTTPS server stays closed: without an API server, authorization.mode has to be AlwaysAllow, and authentication.x509.clientCAFile or authentication.anonymous has to say for whom"})
+				Why: "the HTTPS server stays closed: without an API server, authorization.mode has to be " +
+					"AlwaysAllow, and authentication.x509.clientCAFile or authentication.anonymous has to say for whom"})
 	}
 	for _, g := range c.Gates.NotActedOn() {
 		c.NotActedOn = append(c.NotActedOn, fields.Notice{Path: "featureGates[" + g.Gate + "]", Why: g.Message})

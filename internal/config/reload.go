@@ -46,7 +46,8 @@ func (r *ReloadResult) Message() string {
 	case Unchanged:
 		return "the configuration was read again: nothing in it has changed"
 	case Refused:
-		text := fmt.Sprintf("the changed configuration was not applied: %s can't change while the agent runs: restart the agent", strings.Join(r.NeedRestart, ", "))
+		text := fmt.Sprintf("the changed configuration was not applied: %s can't change while the agent runs: "+
+			"restart the agent", strings.Join(r.NeedRestart, ", "))
 		if live := len(r.Changed) - len(r.NeedRestart); live > 0 {
 			text += fmt.Sprintf(" (until then, %d other changes aren't in force either)", live)
 		}

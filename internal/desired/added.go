@@ -154,7 +154,8 @@ func (a *Additions) Restore() error {
 	var list []added
 	found, err := checkpoint.ReadFile(a.path, addedVersion, &list)
 	if err != nil {
-		return fmt.Errorf("which containers were added to pods can't be read from %s, so that those which run aren't shown and end with their pods: %w", a.path, err)
+		return fmt.Errorf("which containers were added to pods can't be read from %s, so that those which run aren't "+
+			"shown and end with their pods: %w", a.path, err)
 	}
 	if !found {
 		return nil
@@ -241,7 +242,8 @@ func (a *Additions) Forget(names ...types.NamespacedName) error {
 		return nil
 	}
 	if err := a.write(left); err != nil {
-		return fmt.Errorf("containers that were added to a stopped pod can't be removed from disk, and it isn't started: %w", err)
+		return fmt.Errorf("containers that were added to a stopped pod can't be removed from disk, and it isn't "+
+			"started: %w", err)
 	}
 	a.merger.add(func(now additions) additions {
 		now = maps.Clone(now)

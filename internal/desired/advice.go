@@ -31,8 +31,9 @@ func (s *openSecrets) look(set *object.Set) []events.Entry {
 		now[file] = true
 		if !s.reported[file] {
 			fresh = append(fresh, events.Entry{Type: v1.EventTypeWarning, Reason: pod.ReasonReadableSecret,
-				Object:  v1.ObjectReference{Name: file},
-				Message: fmt.Sprintf("%s defines %s and has mode %04o, so that others than its owner may read or change it: `chmod 600 %s`", file, d.Key(), info.Mode().Perm(), file)})
+				Object: v1.ObjectReference{Name: file},
+				Message: fmt.Sprintf("%s defines %s and has mode %04o, so that others than its owner may read or "+
+					"change it: `chmod 600 %s`", file, d.Key(), info.Mode().Perm(), file)})
 		}
 	}
 	s.reported = now

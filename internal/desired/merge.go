@@ -154,7 +154,8 @@ func rank(p precedence) int {
 // choice says what to do about two definitions of one thing, of which the one at origin doesn't count.
 func choice(origin string) string {
 	if end := leftover(origin); end != "" {
-		return fmt.Sprintf("a file that ends in %s looks like a leftover of an editor or an upgrade: remove it, or move it elsewhere", end)
+		return fmt.Sprintf("a file that ends in %s looks like a leftover of an editor or an upgrade: remove it, or "+
+			"move it elsewhere", end)
 	}
 	return "rename or remove one of them"
 }

@@ -43,7 +43,9 @@ func DownwardField(p *v1.Pod, path string) (string, error) {
 			return p.Annotations[key], nil
 		}
 	}
-	return "", fmt.Errorf("fieldRef can't select %q (%w): use metadata.name, metadata.namespace, metadata.uid, metadata.labels, metadata.annotations, metadata.labels['KEY'] or metadata.annotations['KEY']", path, ErrUnknownField)
+	return "", fmt.Errorf("fieldRef can't select %q (%w): use metadata.name, metadata.namespace, metadata.uid, "+
+		"metadata.labels, metadata.annotations, metadata.labels['KEY'] or metadata.annotations['KEY']", path,
+		ErrUnknownField)
 }
 
 // subscript splits "name['key']".

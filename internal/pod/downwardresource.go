@@ -35,7 +35,8 @@ func DownwardResource(p *v1.Pod, ref *v1.ResourceFieldSelector, container string
 	case side == "requests" && selectable(name):
 		q = c.Resources.Requests[name]
 	default:
-		return "", fmt.Errorf("resourceFieldRef can't select %q: use limits or requests of cpu, memory, ephemeral-storage or hugepages-SIZE", ref.Resource)
+		return "", fmt.Errorf("resourceFieldRef can't select %q: use limits or requests of cpu, memory, "+
+			"ephemeral-storage or hugepages-SIZE", ref.Resource)
 	}
 	inUnits := (*resource.Quantity).Value
 	if name == v1.ResourceCPU {

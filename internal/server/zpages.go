@@ -51,7 +51,8 @@ func Statusz(status func() AgentStatus, now func() time.Time) http.Handler {
 	return page("Statusz", func() string {
 		s := status()
 		up := now().Sub(s.Started).Round(time.Second)
-		return fmt.Sprintf("\n%s statusz\n%s\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %s\nDeckhand version: %s\nPaths: %s\n",
+		return fmt.Sprintf("\n%s statusz\n%s\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary "+
+			"version: %s\nEmulation version: %s\nDeckhand version: %s\nPaths: %s\n",
 			s.Name, notice, s.Started.UTC().Format(time.UnixDate), int(up.Hours()), int(up.Minutes())%60,
 			int(up.Seconds())%60,
 			runtime.Version(), s.Binary, minor(s.Binary), s.Build, strings.Join(s.Paths, " "))

@@ -481,7 +481,8 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 func (p *Pool) keepUnknown(uid types.UID, name string) {
 	if !p.unknown[uid] {
 		p.unknown[uid] = true
-		p.cfg.Log.Info("A pod that is in no manifest is left running: it may be an API server's, and this agent connects to none", "pod", logging.Ref(name), "podUID", uid)
+		p.cfg.Log.Info("A pod that is in no manifest is left running: it may be an API server's, and this agent "+
+			"connects to none", "pod", logging.Ref(name), "podUID", uid)
 	}
 }
 

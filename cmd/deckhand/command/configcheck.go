@@ -53,7 +53,8 @@ read, or wrong usage.`,
 		case len(files) == 0 && !agentFlagsGiven(cmd):
 			return usagef(cmd, "no file to check: name some, or --config or --config-dir")
 		case len(files) > 0 && set.Given("config"):
-			return usagef(cmd, "the file is given by --config and by %s: one of them is enough (drop-ins to --config are given by --config-dir)", files[0])
+			return usagef(cmd, "the file is given by --config and by %s: one of them is enough (drop-ins to --config "+
+				"are given by --config-dir)", files[0])
 		}
 		return reportResults(cmd, a.configResults(cmd, set, files))
 	}

@@ -231,7 +231,9 @@ func (o *debugOptions) await(ctx context.Context, cmd *cobra.Command, client *lo
 		}
 		for _, w := range view.Waits {
 			if w.Container == o.container && w.Code == pod.WaitRetry {
-				return nil, fmt.Errorf("container %s can't be started: %s\n%s\nIt is tried again as long as the pod is there: once it runs, `deckhand attach -c %s %s` attaches to it. With the right name or command, start another one",
+				return nil, fmt.Errorf("container %s can't be started: %s\n%s\nIt is tried again as long as the pod "+
+					"is there: once it runs, `deckhand attach -c %s %s` attaches to it. With the right name or "+
+					"command, start another one",
 					o.container, w.Text, w.Advice, o.container, p.Name)
 			}
 			if w.Container == o.container && w.Text != told {

@@ -40,7 +40,8 @@ deckhand.service may start its agent again: stop that first.`,
 			}
 			text := "Nothing runs below " + flagValue(cmd, "root-dir") + "."
 			if any {
-				text = "All pods are stopped, and so is the agent. Images and volumes are kept; `deckhand reset` removes them."
+				text = "All pods are stopped, and so is the agent. Images and volumes are kept; `deckhand reset` " +
+					"removes them."
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
 			return err
@@ -65,7 +66,8 @@ It lists what it is going to remove, and asks. Where nobody can answer it needs 
 	}
 	cmd.Flags().Bool("dry-run", false, "only list what would be removed")
 	cmd.Flags().Bool("force", false,
-		"don't wait for pods to end by themselves: kill what runs after 10 seconds; for pods or a runtime that can't be stopped")
+		"don't wait for pods to end by themselves: kill what runs after 10 seconds; for pods or a runtime that can't "+
+			"be stopped")
 	yesFlag(cmd)
 	return cmd
 }

@@ -82,7 +82,8 @@ shell around COMMAND: -- sh -c "..." starts one.`,
 					return client.Exec(ctx, p.Namespace, p.Name, container, query, streams.Protocol)
 				}, false)
 				if failed := (*streams.FailedError)(nil); errors.As(err, &failed) {
-					err = fmt.Errorf("%w (`deckhand debug -it %s/%s --target %s --image IMAGE` starts one of another image beside it, where this image has no such program)", err, p.Namespace, p.Name, container)
+					err = fmt.Errorf("%w (`deckhand debug -it %s/%s --target %s --image IMAGE` starts one of another "+
+						"image beside it, where this image has no such program)", err, p.Namespace, p.Name, container)
 				}
 				return err
 			})

@@ -182,7 +182,8 @@ a terminal, or to FILE, which appears, or is replaced, once the archive is whole
 				return usagef(cmd, "-o names no file")
 			}
 			if file == "-" && terminalOf(cmd.OutOrStdout()) != nil {
-				return usagef(cmd, "an archive isn't written to a terminal: name a file with -o FILE, or redirect the output")
+				return usagef(cmd, "an archive isn't written to a terminal: name a file with -o FILE, or redirect "+
+					"the output")
 			}
 			err := a.saveImages(cmd, args, file)
 			if err != nil && file != "-" {

@@ -32,7 +32,8 @@ func outputFlag(cmd *cobra.Command, formats ...string) {
 			return f == format || picks && strings.HasPrefix(f, kind+"=")
 		})
 		if kind == "go-template" && slices.Contains(formats, "jsonpath=TEMPLATE") {
-			return usagef(cmd, "go-template isn't here: jsonpath=TEMPLATE and custom-columns=NAME:PATH,... pick fields, and -o json prints all of them for jq")
+			return usagef(cmd, "go-template isn't here: jsonpath=TEMPLATE and custom-columns=NAME:PATH,... pick "+
+				"fields, and -o json prints all of them for jq")
 		}
 		if format != "" && !known {
 			return usagef(cmd, "unknown output format %q, it is one of %s", format, strings.Join(formats, ", "))

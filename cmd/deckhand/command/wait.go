@@ -48,7 +48,8 @@ The exit code is 1 if that takes longer than --timeout.`,
 			}
 			switch {
 			case condition == "":
-				return usagef(cmd, "say what to wait for: --for=condition=Ready, --for=delete, --for=jsonpath={.status.phase}=Running")
+				return usagef(cmd, "say what to wait for: --for=condition=Ready, --for=delete, "+
+					"--for=jsonpath={.status.phase}=Running")
 			case len(args) == 0 && selector == nil && !all:
 				return usagef(cmd, "say which pods: by name, with -l, or --all")
 			case len(args) > 0 && (selector != nil || all):

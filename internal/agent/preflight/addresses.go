@@ -29,7 +29,8 @@ func checkNodeIPs(wanted []netip.Addr, interfaces func() ([]net.Addr, error)) []
 		if !slices.Contains(have, ip) {
 			problems = append(problems,
 				Problem{Message: fmt.Sprintf(
-					"no network interface has the node's address %s (--node-ip): nobody can reach the node by it; give one that `ip address` shows, or leave the flag out", ip)})
+					"no network interface has the node's address %s (--node-ip): nobody can reach the node by it; "+
+						"give one that `ip address` shows, or leave the flag out", ip)})
 		}
 	}
 	return problems

@@ -24,7 +24,8 @@ func checkCgroups(v1 Attitude, read reader) []Problem {
 	problems := fatal(checkControllers(mounts, read))
 	if usesCgroupV1(mounts) {
 		problems = append(problems,
-			v1.about("this host uses cgroup v1, which Kubernetes is phasing out (no memory QoS, no swap for pods): boot it with cgroup v2 "+
+			v1.about("this host uses cgroup v1, which Kubernetes is phasing out (no memory QoS, no swap for pods): "+
+				"boot it with cgroup v2 "+
 				"(kernel parameter systemd.unified_cgroup_hierarchy=1)",
 				"failCgroupV1: false (--fail-cgroupv1=false)")...)
 	}

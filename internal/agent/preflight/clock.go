@@ -24,6 +24,7 @@ func checkClock(now, builtAt time.Time) []Problem {
 		return nil
 	}
 	return []Problem{{Message: fmt.Sprintf(
-		"the clock says %s, which is before this program was built: certificates won't verify, and times in statuses and logs are wrong; "+
+		"the clock says %s, which is before this program was built: certificates won't verify, and times in statuses "+
+			"and logs are wrong; "+
 			"have it set by NTP (timedatectl set-ntp true, or chronyd)", now.UTC().Format(time.RFC3339))}}
 }

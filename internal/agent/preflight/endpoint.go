@@ -52,7 +52,8 @@ func checkSocket(ctx context.Context, endpoint string) string {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "there is no such socket: start the runtime (systemctl start containerd, or crio), or correct containerRuntimeEndpoint (--container-runtime-endpoint)"
+		return "there is no such socket: start the runtime (systemctl start containerd, or crio), or correct " +
+			"containerRuntimeEndpoint (--container-runtime-endpoint)"
 	case err != nil:
 		return err.Error()
 	case info.Mode().Type() != fs.ModeSocket:
@@ -63,7 +64,8 @@ func checkSocket(ctx context.Context, endpoint string) string {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
-		return "the socket is left from a runtime that doesn't run: see why (systemctl status containerd, or crio) and start it"
+		return "the socket is left from a runtime that doesn't run: see why (systemctl status containerd, or crio) " +
+			"and start it"
 	case err != nil:
 		return err.Error()
 	}
@@ -78,10 +80,13 @@ func explainAnswer(err error) string {
 	case err == nil:
 		return ""
 	case cri.IsUnimplemented(err):
-		return "something answers, but doesn't speak CRI v1: containerd (from 1.6) has to have its cri plugin enabled (disabled_plugins in /etc/containerd/config.toml, which some packages set)"
+		return "something answers, but doesn't speak CRI v1: containerd (from 1.6) has to have its cri plugin " +
+			"enabled (disabled_plugins in /etc/containerd/config.toml, which some packages set)"
 	case status.Code(err) == codes.DeadlineExceeded:
-		return fmt.Sprintf("the socket accepts connections, but nothing answers within %s: see the runtime's log (journalctl -u containerd, or crio)", answerTime)
+		return fmt.Sprintf("the socket accepts connections, but nothing answers within %s: see the runtime's log "+
+			"(journalctl -u containerd, or crio)", answerTime)
 	default:
-		return fmt.Sprintf("%v: see the runtime's log (journalctl -u containerd, or crio), or correct containerRuntimeEndpoint", err)
+		return fmt.Sprintf("%v: see the runtime's log (journalctl -u containerd, or crio), or correct "+
+			"containerRuntimeEndpoint", err)
 	}
 }

@@ -33,12 +33,14 @@ func checkOwnDisk(config Config) []Problem {
 	}
 	if st.Flags&unix.ST_NOEXEC != 0 {
 		return append(problems, fatal(
-			fmt.Errorf("root directory %s: its file system is mounted noexec, so containers couldn't run there; choose another with --root-dir", root))...)
+			fmt.Errorf("root directory %s: its file system is mounted noexec, so containers couldn't run there; "+
+				"choose another with --root-dir", root))...)
 	}
 	if err := embedded.TryOverlay(dir); err != nil && !atomicfile.DiskFull(err) {
 		problems = append(problems,
 			Problem{Message: fmt.Sprintf(
-				"root directory %s: no overlayfs there (%v), so every container gets a full copy of its image; a disk with ext4 or xfs is better", root, err)})
+				"root directory %s: no overlayfs there (%v), so every container gets a full copy of its image; a "+
+					"disk with ext4 or xfs is better", root, err)})
 	}
 	return problems
 }
@@ -59,7 +61,8 @@ func checkNetwork(ctx context.Context, config embedded.Config) []Problem {
 	if cni.ForwardDropped(ctx) {
 		problems = append(problems,
 			Problem{Message: fmt.Sprintf(
-				"the host's firewall drops forwarded packets (iptables FORWARD policy DROP, as Docker sets it), so pods reach only each other and this host; "+
+				"the host's firewall drops forwarded packets (iptables FORWARD policy DROP, as Docker sets it), so "+
+					"pods reach only each other and this host; "+
 					"to change that: iptables -I FORWARD -i %[1]s -j ACCEPT; iptables -I FORWARD -o %[1]s -j ACCEPT",
 				network.Bridge)})
 	}

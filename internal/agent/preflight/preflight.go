@@ -89,7 +89,8 @@ func Fatal(problems []Problem) error {
 // it returns just that: what else it would find out needs them.
 func Check(ctx context.Context, config Config) []Problem {
 	if os.Geteuid() != 0 {
-		return []Problem{{Message: "must run as root, to create containers, cgroups and network interfaces: try it with sudo", Fatal: true}}
+		return []Problem{{Message: "must run as root, to create containers, cgroups and network interfaces: try it " +
+			"with sudo", Fatal: true}}
 	}
 	return check(ctx, config, time.Now(), os.ReadFile, "/proc/sys")
 }
@@ -133,7 +134,8 @@ func check(ctx context.Context, config Config, now time.Time, read reader, setti
 func checkKernel() error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
 	if err != nil {
-		return fmt.Errorf("the system call openat2 can't be used (%w): it takes Linux 5.6 or newer, and a sandbox around this program must let it through", err)
+		return fmt.Errorf("the system call openat2 can't be used (%w): it takes Linux 5.6 or newer, and a sandbox "+
+			"around this program must let it through", err)
 	}
 	return unix.Close(fd)
 }

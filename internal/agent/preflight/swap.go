@@ -33,7 +33,8 @@ func checkSwap(attitude Attitude, read reader) []Problem {
 		return nil
 	}
 	return attitude.about(fmt.Sprintf(
-		"swap is on (%s), which pods use only if memorySwap.swapBehavior lets them, but which makes memory use hard to predict: "+
+		"swap is on (%s), which pods use only if memorySwap.swapBehavior lets them, but which makes memory use hard "+
+			"to predict: "+
 			"turn it off (swapoff -a, and what turns it on at boot: /etc/fstab, systemd's *.swap, zram-generator)",
 		strings.Join(active, ", ")),
 		"failSwapOn: false (--fail-swap-on=false)")

@@ -117,7 +117,8 @@ func load(root string) (r record, found bool, err error) {
 		var by struct{ Deckhand string }
 		_ = json.Unmarshal(data, &by) // for the message only
 		return r, true, fmt.Errorf(
-			"the root directory %s can't be used by deckhand %s: %w; nothing was changed, and pods run on: install %s or newer again, or have it remove everything (`deckhand reset`) before you go back",
+			"the root directory %s can't be used by deckhand %s: %w; nothing was changed, and pods run on: install "+
+				"%s or newer again, or have it remove everything (`deckhand reset`) before you go back",
 			root, buildinfo.Get().Version, err, cmp.Or(by.Deckhand, "that version"))
 	}
 	if err := json.Unmarshal(data, &r); err != nil {

@@ -154,7 +154,8 @@ func (t *resetter) removeRoot() error {
 	}
 	entries, err := os.ReadDir(t.layout.Root)
 	if err == nil && len(entries) > 0 {
-		err = fmt.Errorf("%s was there before deckhand (it has no file %s), so the directory is left: remove it yourself if you don't need it",
+		err = fmt.Errorf("%s was there before deckhand (it has no file %s), so the directory is left: remove it "+
+			"yourself if you don't need it",
 			t.layout.Root, filepath.Base(t.layout.Marker()))
 	} else if err == nil {
 		err = os.Remove(t.layout.Root)

@@ -105,7 +105,8 @@ func (c *ClientConfig) current(r *rejected) (*tls.Certificate, error) {
 		return nil, nil
 	}
 	if err == nil && cert != nil && c.Bootstrap != "" && r.is(cert) && !gone(c.Bootstrap) {
-		return nil, errors.New("the API server doesn't accept the client certificate, as if it had ended by the clock there")
+		return nil, errors.New("the API server doesn't accept the client certificate, as if it had ended by the " +
+			"clock there")
 	}
 	return cert, err
 }

@@ -246,7 +246,8 @@ func (r *Renewer) used(got *tls.Certificate) error {
 		return nil
 	}
 	return &refusal{r.conf.Name,
-		fmt.Sprintf("the certificate that was issued, in %s (for %q, valid from %s), isn't used: another one is (for %q, valid from %s), and only a newer one of the same name would take its place; "+
+		fmt.Sprintf("the certificate that was issued, in %s (for %q, valid from %s), isn't used: another one is (for "+
+			"%q, valid from %s), and only a newer one of the same name would take its place; "+
 			"have the kubeconfig name that file, or a certificate of the node", r.files.current(),
 			got.Leaf.Subject.CommonName, got.Leaf.NotBefore.Format(time.RFC3339), now.Leaf.Subject.CommonName,
 			now.Leaf.NotBefore.Format(time.RFC3339))}

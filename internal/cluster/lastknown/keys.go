@@ -54,7 +54,8 @@ func readKeys(path string) (keys, error) {
 		return nil, err
 	}
 	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&^0o400 != 0 {
-		return nil, fmt.Errorf("%s has mode %04o, and nobody else than its owner may read it, nor anybody write to it: chmod 0400 %[1]s", path, mode.Perm())
+		return nil, fmt.Errorf("%s has mode %04o, and nobody else than its owner may read it, nor anybody write to "+
+			"it: chmod 0400 %[1]s", path, mode.Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKeys+1))
 	if err != nil {
@@ -77,7 +78,8 @@ func readKeys(path string) (keys, error) {
 		secret := make([]byte, base64.StdEncoding.DecodedLen(len(line)))
 		n, err := base64.StdEncoding.Decode(secret, line)
 		if err != nil || n != keySize {
-			return nil, fmt.Errorf("%s has neither %d bytes nor a key of %[2]d bytes in base64 on each line: `head -c 32 /dev/urandom | base64` makes one", path, keySize)
+			return nil, fmt.Errorf("%s has neither %d bytes nor a key of %[2]d bytes in base64 on each line: `head "+
+				"-c 32 /dev/urandom | base64` makes one", path, keySize)
 		}
 		k, err := newKey(secret[:n])
 		clear(secret)

@@ -170,7 +170,8 @@ func (s *Store) save() bool {
 	defer s.mu.Unlock()
 	if (err == nil) != (s.failed.Message == "") { // while it goes on failing the first error is told
 		if s.failed = (pod.Problem{}); err != nil {
-			s.failed = problem("what the API server says can't be kept on disk: %v; pods run on, but should this node start again without the API server, it uses what was kept before", err)
+			s.failed = problem("what the API server says can't be kept on disk: %v; pods run on, but should this "+
+				"node start again without the API server, it uses what was kept before", err)
 		}
 		s.outcome.Wake()
 	}
@@ -255,7 +256,8 @@ func (s *Store) Open(node string) {
 	}
 	if other > 0 && s.noKeys == nil {
 		wrong = append(wrong, fmt.Errorf(
-			"%d Secrets and tokens were encrypted with another key than those in %s: pods that need them wait for the API server", other, s.keyFile))
+			"%d Secrets and tokens were encrypted with another key than those in %s: pods that need them wait for "+
+				"the API server", other, s.keyFile))
 	}
 	if err != nil && !errors.Is(err, checkpoint.ErrNewer) { // the file was set aside, and what could be read is in no other
 		maps.Copy(s.dirty, s.names())
@@ -264,7 +266,8 @@ func (s *Store) Open(node string) {
 		s.woken.Wake()
 	}
 	if err := errors.Join(wrong...); err != nil {
-		s.damage = problem("of what the API server said last, some can't be used: %v; while it is away, less of what ran here comes back", err)
+		s.damage = problem("of what the API server said last, some can't be used: %v; while it is away, less of what "+
+			"ran here comes back", err)
 	}
 }
 

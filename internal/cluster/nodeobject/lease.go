@@ -72,7 +72,8 @@ func (l *Lease) Run(ctx context.Context) error {
 			failures++
 			if !told && !apiclient.Unusable(err) {
 				told = true
-				l.conf.Log.Error(err, "The node's lease isn't renewed: the control plane takes the node for lost when that lasts", "duration", l.conf.Duration)
+				l.conf.Log.Error(err, "The node's lease isn't renewed: the control plane takes the node for lost "+
+					"when that lasts", "duration", l.conf.Duration)
 			}
 		} else {
 			if told {

@@ -32,7 +32,8 @@ func Draw(t *rapid.T, label string) *v1beta1.KubeletConfiguration {
 // may only have them moved in a PID namespace of its own, in which no others can be seen.
 func SparesHost(settings string) error {
 	if strings.Contains(settings, "systemCgroups") && os.Getpid() != 1 {
-		return errors.New("systemCgroups would move all processes of this host: run the test in a PID namespace of its own")
+		return errors.New("systemCgroups would move all processes of this host: run the test in a PID namespace of " +
+			"its own")
 	}
 	return nil
 }

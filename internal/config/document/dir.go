@@ -69,7 +69,8 @@ func (r *dirReader) visit(name string, e fs.DirEntry, err error) error {
 	r.fail(err)
 	r.files = append(r.files, DropInFile{Path: path, Data: data})
 	if r.total += len(data); len(r.files) > maxFiles || r.total > maxTotal {
-		return fmt.Errorf("the directory of drop-ins %s holds too much: at most %d files that end in %s, with %d bytes together, are read", r.dir, maxFiles, extension, maxTotal)
+		return fmt.Errorf("the directory of drop-ins %s holds too much: at most %d files that end in %s, with %d "+
+			"bytes together, are read", r.dir, maxFiles, extension, maxTotal)
 	}
 	return nil
 }

@@ -5,7 +5,8 @@ const onlyWarns = "where it isn't set and no kubeconfig is given, it counts as f
 func host() []Field {
 	return []Field{
 		{Path: "oomScoreAdj", Package: "host/process",
-			Doc: "How readily the kernel kills the agent when memory runs out, from -1000 (never) to 1000. Where the agent mustn't set it, it logs that and goes on."},
+			Doc: "How readily the kernel kills the agent when memory runs out, from -1000 (never) to 1000. Where the " +
+				"agent mustn't set it, it logs that and goes on."},
 		{Path: "maxOpenFiles", Package: "host/process",
 			Doc: "How many files and connections the agent may have open at the same time."},
 		{Path: "failSwapOn", Package: "agent/preflight",
@@ -15,7 +16,8 @@ func host() []Field {
 			Doc:     "Don't start on a host with cgroup v1.",
 			Departs: onlyWarns},
 		{Path: "protectKernelDefaults", Package: "agent/preflight",
-			Doc:     "Don't start if settings of the kernel, such as vm.overcommit_memory and kernel.panic, aren't what the kubelet wants; with false they are set so.",
+			Doc: "Don't start if settings of the kernel, such as vm.overcommit_memory and kernel.panic, aren't " +
+				"what the kubelet wants; with false they are set so.",
 			Departs: "with false, deckhand leaves them as they are where no kubeconfig is given"},
 	}
 }
@@ -28,6 +30,8 @@ func shutdown() []Field {
 			Doc: "How much of shutdownGracePeriod, at its end, is for critical pods. It can't be more than that."},
 		{Path: "shutdownGracePeriodByPodPriority", Why: noShutdown, Gate: "GracefulNodeShutdownBasedOnPodPriority",
 			Default: "none",
-			Doc:     "How long pods have to end when the node shuts down, by their priority and the next lower ones: a list of priority and shutdownGracePeriodSeconds. It stands in for the two above, which mustn't be set then."},
+			Doc: "How long pods have to end when the node shuts down, by their priority and the next lower ones: " +
+				"a list of priority and shutdownGracePeriodSeconds. It stands in for the two above, which mustn't be " +
+				"set then."},
 	}
 }

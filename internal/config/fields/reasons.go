@@ -10,5 +10,6 @@ const (
 	// noCluster is the reason for fields that are Cluster.
 	noCluster = "without --kubeconfig there is no API server"
 	// otherNetwork is the reason for fields that are Embedded.
-	otherNetwork = "with a runtime of its own (containerRuntimeEndpoint) the node has that runtime's network, which this build doesn't configure"
+	otherNetwork = "with a runtime of its own (containerRuntimeEndpoint) the node has that runtime's network, which " +
+		"this build doesn't configure"
 )

@@ -18,7 +18,8 @@ func Markdown(w io.Writer, entries []Entry) error {
 				b.WriteByte('\n')
 			}
 			topic = e.Topic
-			fmt.Fprintf(&b, "## %s\n\n| field | takes | default | what it means | what deckhand does |\n| --- | --- | --- | --- | --- |\n", topic)
+			fmt.Fprintf(&b, "## %s\n\n| field | takes | default | what it means | what deckhand does |\n| --- | --- "+
+				"| --- | --- | --- |\n", topic)
 		}
 		does := e.effect()
 		if e.Field.Gate != "" {

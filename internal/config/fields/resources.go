@@ -5,34 +5,48 @@ func cgroups() []Field {
 		{Path: "cgroupRoot", Package: "resources/cgroup", Default: "the root of the hierarchy",
 			Doc: "The control group in which that of all pods (kubepods) is made: an absolute name such as /kubelet."},
 		{Path: "cgroupDriver", Package: "resources/cgroup",
-			Doc: "Who makes control groups: cgroupfs (the agent, as directories) or systemd. A runtime that says which one it has is followed, whatever this says."},
+			Doc: "Who makes control groups: cgroupfs (the agent, as directories) or systemd. A runtime that says " +
+				"which one it has is followed, whatever this says."},
 		{Path: "cgroupsPerQOS", Idle: "true",
 			Why: "this build always makes a control group for each QoS class and each pod",
 			Doc: "Make a control group for each QoS class, and in it one for each pod."},
 		{Path: "kubeletCgroups", Package: "resources/cgroup", Default: "where it was started",
-			Doc: "The control group that the agent itself moves into when it starts: an absolute name. It is made if it isn't there."},
+			Doc: "The control group that the agent itself moves into when it starts: an absolute name. It is made if " +
+				"it isn't there."},
 		{Path: "systemCgroups", Package: "resources/cgroup", Default: "none",
-			Doc: "The control group that processes of the host which are in no group of their own are moved into when the agent starts, but for the first one and the kernel's, and not those that the first process starts later. It is made if it isn't there. It needs cgroupRoot, and only a reboot turns it back."},
+			Doc: "The control group that processes of the host which are in no group of their own are moved into " +
+				"when the agent starts, but for the first one and the kernel's, and not those that the first process " +
+				"starts later. It is made if it isn't there. It needs cgroupRoot, and only a reboot turns it back."},
 	}
 }
 
 func reservations() []Field {
 	return []Field{
 		{Path: "systemReserved", Package: "host/capacity", Live: true, Default: "nothing",
-			Doc: "What the host's own processes need: amounts of cpu, memory, ephemeral-storage and pid, such as cpu: 200m."},
+			Doc: "What the host's own processes need: amounts of cpu, memory, ephemeral-storage and pid, such as " +
+				"cpu: 200m."},
 		{Path: "kubeReserved", Package: "host/capacity", Live: true, Default: "nothing",
 			Doc: "What the agent and the container runtime need: amounts of cpu, memory, ephemeral-storage and pid."},
 		{Path: "reservedSystemCPUs", Package: "host/capacity", Default: "none",
-			Doc:    "Which CPUs the host's own processes and the agent have, such as 0-1,4. Their number stands in for the cpu of systemReserved and kubeReserved.",
-			Partly: "the number of these CPUs is taken off what the node has for pods, but containers may still run on them"},
+			Doc: "Which CPUs the host's own processes and the agent have, such as 0-1,4. Their number stands in " +
+				"for the cpu of systemReserved and kubeReserved.",
+			Partly: "the number of these CPUs is taken off what the node has for pods, but containers may still run " +
+				"on them"},
 		{Path: "enforceNodeAllocatable", Package: "resources/cgroup",
-			Doc: "Who is held to their share: pods (all together, to what the node has less kubeReserved and systemReserved), system-reserved and kube-reserved (or their -compressible kinds, for CPU only); or none alone. The reserved ones need the control groups below."},
+			Doc: "Who is held to their share: pods (all together, to what the node has less kubeReserved and " +
+				"systemReserved), system-reserved and kube-reserved (or their -compressible kinds, for CPU only); or " +
+				"none alone. The reserved ones need the control groups below."},
 		{Path: "systemReservedCgroup", Package: "resources/cgroup", Default: "none",
-			Doc: "The control group of the host's own processes, to be held to systemReserved: an absolute name. It has to be there. A restart that no longer enforces a limit leaves it in place: lift it, or reboot the machine."},
+			Doc: "The control group of the host's own processes, to be held to systemReserved: an absolute name. It " +
+				"has to be there. A restart that no longer enforces a limit leaves it in place: lift it, or reboot " +
+				"the machine."},
 		{Path: "kubeReservedCgroup", Package: "resources/cgroup", Default: "none",
-			Doc: "The control group of the agent and the runtime, to be held to kubeReserved: an absolute name. It has to be there. A restart that no longer enforces a limit leaves it in place: lift it, or reboot the machine."},
+			Doc: "The control group of the agent and the runtime, to be held to kubeReserved: an absolute name. It " +
+				"has to be there. A restart that no longer enforces a limit leaves it in place: lift it, or reboot " +
+				"the machine."},
 		{Path: "qosReserved", Package: "resources/cgroup", Gate: "QOSReserved", Default: "nothing",
-			Doc: "How much of the memory that Guaranteed pods request other pods can't use, and of what Burstable ones request BestEffort ones, in percent: memory: 50%. Only memory can be kept."},
+			Doc: "How much of the memory that Guaranteed pods request other pods can't use, and of what Burstable " +
+				"ones request BestEffort ones, in percent: memory: 50%. Only memory can be kept."},
 	}
 }
 
@@ -47,9 +61,11 @@ func managers() []Field {
 		{Path: "memoryManagerPolicy", Idle: "None", Why: noAssignment,
 			Doc: "Whether Guaranteed containers get memory of certain NUMA nodes: None, or Static."},
 		{Path: "reservedMemory", Why: noAssignment, Default: "none",
-			Doc: "How much memory of each NUMA node isn't assigned to containers: a list of numaNode and limits (memory, hugepages-SIZE)."},
+			Doc: "How much memory of each NUMA node isn't assigned to containers: a list of numaNode and limits " +
+				"(memory, hugepages-SIZE)."},
 		{Path: "topologyManagerPolicy", Idle: "none", Why: noAssignment,
-			Doc: "How much CPUs, memory and devices have to be of the same NUMA node: none, best-effort, restricted or single-numa-node."},
+			Doc: "How much CPUs, memory and devices have to be of the same NUMA node: none, best-effort, restricted " +
+				"or single-numa-node."},
 		{Path: "topologyManagerScope", Why: noAssignment,
 			Doc: "Whether that is decided for each container, or for the pod as a whole: container, or pod."},
 		{Path: "topologyManagerPolicyOptions", Why: noAssignment, Default: "none",

@@ -6,9 +6,11 @@ func containerRuntime() []Field {
 			Doc:     "The socket of the container runtime to use: unix:///run/containerd/containerd.sock.",
 			Departs: "where it isn't set, deckhand runs a containerd of its own"},
 		{Path: "imageServiceEndpoint", Package: "runtime/cri", Default: "that of containerRuntimeEndpoint",
-			Doc: "The socket of the runtime's image service, if it has one of its own. It can be set only beside containerRuntimeEndpoint."},
+			Doc: "The socket of the runtime's image service, if it has one of its own. It can be set only beside " +
+				"containerRuntimeEndpoint."},
 		{Path: "runtimeRequestTimeout", Package: "runtime/cri",
-			Doc: "How long a call to the runtime may take. Pulls, reading logs and commands in containers aren't bound by it."},
+			Doc: "How long a call to the runtime may take. Pulls, reading logs and commands in containers aren't " +
+				"bound by it."},
 	}
 }
 
@@ -24,13 +26,16 @@ func network() []Field {
 		{Path: "resolvConf", Package: "runtime/dns",
 			Doc: `The file with the node's name servers and search domains, for pods that use them. "" leaves pods without any.`},
 		{Path: "hairpinMode", Idle: "hairpin-veth",
-			Why: "the embedded runtime's network always works like hairpin-veth, and another runtime's isn't configured by this build",
+			Why: "the embedded runtime's network always works like hairpin-veth, and another runtime's isn't " +
+				"configured by this build",
 			Doc: "How a pod reaches itself through its own Service: hairpin-veth, promiscuous-bridge or none."},
 		{Path: "makeIPTablesUtilChains", Idle: "false", Why: "this build makes no iptables chains for other programs",
-			Doc: "Make the chain KUBE-IPTABLES-HINT, by which other programs find out which kind of iptables the node uses."},
+			Doc: "Make the chain KUBE-IPTABLES-HINT, by which other programs find out which kind of iptables the " +
+				"node uses."},
 		{Path: "iptablesMasqueradeBit", Why: deprecated,
 			Doc: "Used to be the bit of the packet mark that says: masquerade. From 0 to 31."},
 		{Path: "iptablesDropBit", Why: deprecated,
-			Doc: "Used to be the bit of the packet mark that says: drop. From 0 to 31, and not that of iptablesMasqueradeBit."},
+			Doc: "Used to be the bit of the packet mark that says: drop. From 0 to 31, and not that of " +
+				"iptablesMasqueradeBit."},
 	}
 }

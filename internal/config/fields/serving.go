@@ -5,12 +5,16 @@ func serving() []Field {
 		{Path: "healthzPort", Package: "server",
 			Doc: "The port of /healthz, which says whether the agent is healthy; 0 for none."},
 		{Path: "healthzBindAddress", Package: "server",
-			Doc: "The IP address that /healthz is served on. Any other than 127.0.0.1 or ::1 can be reached from outside."},
+			Doc: "The IP address that /healthz is served on. Any other than 127.0.0.1 or ::1 can be reached from " +
+				"outside."},
 		{Path: "readOnlyPort", Package: "server", Default: "0 (none)",
-			Doc:     "The port of the API for looking at the node (/pods, /metrics, ...), for anybody who reaches it; 0 for none. In a cluster it has /healthz, /pods and /metrics.",
-			Departs: "where it isn't set and no kubeconfig is given, it is 10255 on 127.0.0.1, since there is no other way to look at such a node; in a cluster it is 0 by default also where there is no --config"},
+			Doc: "The port of the API for looking at the node (/pods, /metrics, ...), for anybody who reaches " +
+				"it; 0 for none. In a cluster it has /healthz, /pods and /metrics.",
+			Departs: "where it isn't set and no kubeconfig is given, it is 10255 on 127.0.0.1, since there is no " +
+				"other way to look at such a node; in a cluster it is 0 by default also where there is no --config"},
 		{Path: "address", Package: "server",
-			Doc:     "The IP address that the ports of the agent's API are served on, readOnlyPort among them; 0.0.0.0 or :: for all.",
+			Doc: "The IP address that the ports of the agent's API are served on, readOnlyPort among them; " +
+				"0.0.0.0 or :: for all.",
 			Departs: "where it isn't set, the read-only API, which authenticates nobody, is on 127.0.0.1"},
 		{Path: "showHiddenMetricsForVersion", Why: "this build hides no metrics",
 			Doc: "Serve the metrics that were hidden since this release, the one before: 1.35."},
@@ -24,34 +28,42 @@ func serving() []Field {
 func https() []Field {
 	return []Field{
 		{Path: "enableServer", Package: "config",
-			Doc:     "Serve the authenticated API over HTTPS. The read-only one and /healthz have switches of their own.",
-			Departs: "without --kubeconfig it is served only with authorization.mode: AlwaysAllow, and clientCAFile or anonymous.enabled"},
+			Doc: "Serve the authenticated API over HTTPS. The read-only one and /healthz have switches of their " +
+				"own.",
+			Departs: "without --kubeconfig it is served only with authorization.mode: AlwaysAllow, and clientCAFile " +
+				"or anonymous.enabled"},
 		{Path: "port", Package: "server/secure",
 			Doc: "The port of the HTTPS server, from 1 to 65535."},
 		{Path: "tlsCertFile", Package: "server/secure",
 			Default: "kubelet.crt in --cert-dir, which the agent makes itself",
-			Doc:     "The file with the server's certificate in PEM, followed by its intermediate CAs. It is read again when it changes."},
+			Doc: "The file with the server's certificate in PEM, followed by its intermediate CAs. It is read " +
+				"again when it changes."},
 		{Path: "tlsPrivateKeyFile", Package: "server/secure",
 			Default: "kubelet.key in --cert-dir, which the agent makes itself",
 			Doc:     "The file with the private key of tlsCertFile in PEM."},
 		{Path: "tlsCipherSuites", Package: "server/secure", Default: "those Go deems safe",
-			Doc: "Which cipher suites clients may choose up to TLS 1.2, by their names in Go's crypto/tls. Those of TLS 1.3 can't be chosen."},
+			Doc: "Which cipher suites clients may choose up to TLS 1.2, by their names in Go's crypto/tls. Those of " +
+				"TLS 1.3 can't be chosen."},
 		{Path: "tlsCurvePreferences", Package: "server/secure", Default: "those Go prefers",
 			Doc: "Which key exchanges are offered: numbers of crypto/tls.CurveID, in any order."},
 		{Path: "tlsMinVersion", Package: "server/secure", Default: "that of Go",
 			Doc: "The oldest version of TLS that clients may use: VersionTLS12 or VersionTLS13, say."},
 		{Path: "enableDebuggingHandlers", Package: "server/nodeapi",
-			Doc: "Serve what looks into containers and the agent: logs, exec, attach and port-forward, /runningpods, profiles and flags."},
+			Doc: "Serve what looks into containers and the agent: logs, exec, attach and port-forward, /runningpods, " +
+				"profiles and flags."},
 		{Path: "enableProfilingHandler", Package: "server/nodeapi",
 			Doc: "Serve profiles of the agent under /debug/pprof/. It counts only with enableDebuggingHandlers."},
 		{Path: "enableContentionProfiling", Package: "agent",
 			Doc: "Measure in profiles who waits for locks, too. It counts only with enableDebuggingHandlers."},
 		{Path: "enableDebugFlagsHandler", Package: "server/nodeapi",
-			Doc: "Serve /debug/flags/v, by which the verbosity of the log is changed. It counts only with enableDebuggingHandlers."},
+			Doc: "Serve /debug/flags/v, by which the verbosity of the log is changed. It counts only with " +
+				"enableDebuggingHandlers."},
 		{Path: "enableSystemLogHandler", Package: "server/nodeapi",
-			Doc: "Serve the files of /var/log under /logs/, but for what links lead to outside of it. It counts only with enableDebuggingHandlers."},
+			Doc: "Serve the files of /var/log under /logs/, but for what links lead to outside of it. It counts only " +
+				"with enableDebuggingHandlers."},
 		{Path: "enableSystemLogQuery", Package: "server/nodeapi",
-			Doc: "Answer queries for logs of the host's services under /logs/. It needs enableSystemLogHandler, counts only with enableDebuggingHandlers, and lets those who may ask read the journal."},
+			Doc: "Answer queries for logs of the host's services under /logs/. It needs enableSystemLogHandler, " +
+				"counts only with enableDebuggingHandlers, and lets those who may ask read the journal."},
 		{Path: "streamingConnectionIdleTimeout", Why: deprecated,
 			Doc: "Used to be how long exec, attach and port-forward might be silent before they were closed."},
 	}
@@ -68,7 +80,8 @@ func access() []Field {
 		{Path: "authentication.webhook.cacheTTL", Package: "server/secure", Cluster: true,
 			Doc: "How long the answer of the API server about a token is remembered."},
 		{Path: "authentication.x509.clientCAFile", Package: "server/secure", Default: "none: no client certificates",
-			Doc: "The file with the certificate authorities, in PEM, that sign client certificates. The name and organisations in a client's certificate are its user and groups. It is read again when it changes."},
+			Doc: "The file with the certificate authorities, in PEM, that sign client certificates. The name and " +
+				"organisations in a client's certificate are its user and groups. It is read again when it changes."},
 		{Path: "authorization.mode", Package: "server/secure",
 			Doc:     "Who decides what a user may do: Webhook (the API server, by SubjectAccessReview), or AlwaysAllow.",
 			Departs: "it is Webhook by default also where there is no --config"},

@@ -38,7 +38,8 @@ func (s *Set) Check() []Problem {
 	c.credentialProviders(v)
 	c.deckhands(v)
 	if p := v.CloudProvider; p != "" && p != "external" {
-		c.add("cloud-provider", "%q isn't a cloud provider: those built into the kubelet were removed; use external, or leave it out", p)
+		c.add("cloud-provider", "%q isn't a cloud provider: those built into the kubelet were removed; use external, "+
+			"or leave it out", p)
 	}
 	if ttl := v.MinimumContainerTTL; ttl < 0 {
 		c.add("minimum-container-ttl-duration", "%s is negative: it must be 0 or more", ttl)

@@ -4,7 +4,8 @@ import "k8s.io/apimachinery/pkg/util/validation"
 
 // What keys and values of labels and taints have to be, in words that follow "must be".
 const (
-	keyRule   = "of 1 to 63 letters, digits, -, _ and ., begin and end with a letter or digit, and may follow a DNS domain in lower case and a / (example.com/name)"
+	keyRule = "of 1 to 63 letters, digits, -, _ and ., begin and end with a letter or digit, and may follow a DNS " +
+		"domain in lower case and a / (example.com/name)"
 	valueRule = "empty or of at most 63 letters, digits, -, _ and ., and begin and end with a letter or digit"
 )
 

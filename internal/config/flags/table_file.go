@@ -36,7 +36,8 @@ func serving() []row {
 		{name: "tls-cipher-suites", field: "tlsCipherSuites",
 			help: "Allow only these cipher suites: `names` separated by commas."},
 		{name: "tls-min-version", field: "tlsMinVersion",
-			help: "Allow no older TLS than this `version`: VersionTLS12 or VersionTLS13, or the old VersionTLS10 and VersionTLS11."},
+			help: "Allow no older TLS than this `version`: VersionTLS12 or VersionTLS13, or the old VersionTLS10 and " +
+				"VersionTLS11."},
 	}
 }
 
@@ -154,7 +155,8 @@ func eviction() []row {
 		{name: "eviction-soft-grace-period", field: "evictionSoftGracePeriod",
 			help: "How long pods may stay below --eviction-soft: `signal=duration`, several separated by commas."},
 		{name: "eviction-max-pod-grace-period", field: "evictionMaxPodGracePeriod",
-			help: "Give pods evicted by --eviction-soft at most this `number` of seconds to end; negative for their own."},
+			help: "Give pods evicted by --eviction-soft at most this `number` of seconds to end; negative for their " +
+				"own."},
 		{name: "eviction-minimum-reclaim", field: "evictionMinimumReclaim",
 			help: "Free at least so much when pods are evicted: `signal=quantity`, several separated by commas."},
 		{name: "eviction-pressure-transition-period", field: "evictionPressureTransitionPeriod", def: "5m",
@@ -175,13 +177,15 @@ func reserved() []row {
 			help: "Keep from pods for the system: `resource=quantity`, several separated by commas."},
 		{name: "system-reserved-cgroup", field: "systemReservedCgroup", help: "The `cgroup` that the system runs in."},
 		{name: "reserved-cpus", field: "reservedSystemCPUs",
-			help: "Keep from pods these `CPUs`, or ranges of them, separated by commas; instead of the numbers in --kube-reserved and --system-reserved."},
+			help: "Keep from pods these `CPUs`, or ranges of them, separated by commas; instead of the numbers in " +
+				"--kube-reserved and --system-reserved."},
 		{name: "reserved-memory", field: "reservedMemory",
 			help: "Keep from pods memory of NUMA nodes: `node:type=quantity`, several separated by semicolons."},
 		{name: "qos-reserved", field: "qosReserved",
 			help: "Keep requests of pods from lower QoS classes: `resource=percent%`, several separated by commas."},
 		{name: "enforce-node-allocatable", field: "enforceNodeAllocatable", def: "pods",
-			help: "Hold these to what --kube-reserved and --system-reserved leave them: `levels` pods, system-reserved, kube-reserved (the last two also with -compressible), separated by commas; or none."},
+			help: "Hold these to what --kube-reserved and --system-reserved leave them: `levels` pods, " +
+				"system-reserved, kube-reserved (the last two also with -compressible), separated by commas; or none."},
 		{name: "cgroup-driver", field: "cgroupDriver", def: "cgroupfs",
 			help: "Make cgroups through this `driver`: cgroupfs or systemd."},
 		{name: "cgroup-root", field: "cgroupRoot", help: "Put pods below this `cgroup`."},
@@ -225,6 +229,7 @@ func host() []row {
 		{name: "make-iptables-util-chains", field: "makeIPTablesUtilChains", def: "true",
 			help: "Have the iptables chains that others build on."},
 		{name: "hairpin-mode", field: "hairpinMode", def: "promiscuous-bridge",
-			help: "Let pods reach themselves through a service in this `mode`: promiscuous-bridge, hairpin-veth or none."},
+			help: "Let pods reach themselves through a service in this `mode`: promiscuous-bridge, hairpin-veth or " +
+				"none."},
 	}
 }

@@ -7,9 +7,11 @@ import (
 func configuration(v *Values) []row {
 	return []row{
 		{name: "config", to: &v.ConfigFile,
-			help: "Read a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) from this `file`. Flags overwrite what it says."},
+			help: "Read a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) from this `file`. Flags overwrite " +
+				"what it says."},
 		{name: "config-dir", to: &v.ConfigDir,
-			help: "Merge the files named *.conf in this `directory` and those below it over --config, in the order of their names."},
+			help: "Merge the files named *.conf in this `directory` and those below it over --config, in the order " +
+				"of their names."},
 		{name: "watch-config", to: &v.WatchConfig, help: "Reload the configuration when its file changes."},
 		{name: "feature-gates", field: "featureGates", deprecated: true,
 			help: "Switch features on or off: `name=true|false`, several separated by commas."},
@@ -23,15 +25,18 @@ func pods(v *Values) []row {
 		{name: "manifest-url", field: "staticPodURL", deprecated: true, masked: maskURL,
 			help: "Run the pods this `URL` returns."},
 		{name: "manifest-url-header", field: "staticPodURLHeader", deprecated: true, masked: maskAll,
-			help: "Send these HTTP headers to --manifest-url: `name:value`, several separated by commas. May be repeated; names too."},
+			help: "Send these HTTP headers to --manifest-url: `name:value`, several separated by commas. May be " +
+				"repeated; names too."},
 		{name: "seccomp-default", field: "seccompDefault",
 			help: "Give containers that ask for no seccomp profile the runtime's, instead of none."},
 		{name: "await-device-plugins", to: &v.AwaitDevicePlugins, def: "5m",
-			help: "Let a pod wait for this `duration` for the device plugin of a resource that hasn't registered, also after a reboot; 0 to reject it at once, as a kubelet does."},
+			help: "Let a pod wait for this `duration` for the device plugin of a resource that hasn't registered, " +
+				"also after a reboot; 0 to reject it at once, as a kubelet does."},
 		{name: "container-log-links-dir", to: &v.ContainerLogLinksDir, def: DefaultContainerLogLinksDir,
 			help: "Make links to container logs in this `directory`, where log shippers look for them."},
 		{name: "journal-bytes", to: &v.JournalBytes, def: strconv.Itoa(DefaultJournalBytes),
-			help: "Keep this `number` of bytes of what was decided about each pod, for \"deckhand journal\": 0 for none, or 4096 (4 KiB) to 67108864 (64 MiB)."},
+			help: "Keep this `number` of bytes of what was decided about each pod, for \"deckhand journal\": 0 for " +
+				"none, or 4096 (4 KiB) to 67108864 (64 MiB)."},
 		{name: "minimum-container-ttl-duration", to: &v.MinimumContainerTTL, deprecated: true, instead: insteadOfDead,
 			help: "Keep containers that have ended for at least this `duration`."},
 		{name: "maximum-dead-containers-per-container", to: &v.MaximumDeadContainersPerContainer,
@@ -55,19 +60,25 @@ func node(v *Values, certDir string) []row {
 		{name: "hostname-override", to: &v.HostnameOverride,
 			help: "Call the node this `name` instead of its host name."},
 		{name: "node-ip", to: &v.NodeIP,
-			help: "The node's IP `address`, or one of each family separated by a comma. Unset (or 0.0.0.0, or :: to prefer IPv6): the address of the default route."},
+			help: "The node's IP `address`, or one of each family separated by a comma. Unset (or 0.0.0.0, or :: to " +
+				"prefer IPv6): the address of the default route."},
 		{name: "provider-id", field: "providerID",
 			help: "The node's `ID` in the cloud or the machine database it comes from."},
 		{name: "node-labels", to: &v.NodeLabels, form: labels,
-			help: "Give the node these labels, by which volumes say where they are (nodeAffinity): `key=value`, several separated by commas."},
+			help: "Give the node these labels, by which volumes say where they are (nodeAffinity): `key=value`, " +
+				"several separated by commas."},
 		{name: "kubeconfig", to: &v.Kubeconfig,
 			help: "Talk to the API server that this `file` names. Unset: run standalone."},
 		{name: "bootstrap-kubeconfig", to: &v.BootstrapKubeconfig,
-			help: "Ask for a client certificate with this `file`, and write --kubeconfig, if that doesn't exist, can't be used or its certificate has expired."},
+			help: "Ask for a client certificate with this `file`, and write --kubeconfig, if that doesn't exist, " +
+				"can't be used or its certificate has expired."},
 		{name: "offline-secrets-key", to: &v.OfflineSecretsKey,
-			help: "Keep Secrets and service account tokens of the API server's pods on disk for when it is away, encrypted with the key in this `file` (mode 0400); a name without a slash is a systemd credential. Unset: keep none."},
+			help: "Keep Secrets and service account tokens of the API server's pods on disk for when it is away, " +
+				"encrypted with the key in this `file` (mode 0400); a name without a slash is a systemd credential. " +
+				"Unset: keep none."},
 		{name: "hold-pods-for", to: &v.HoldPodsFor, def: "5m",
-			help: "Let pods run on for this `duration` that the API server doesn't have any more when it seems to have lost its data; 0 to end them at once."},
+			help: "Let pods run on for this `duration` that the API server doesn't have any more when it seems to " +
+				"have lost its data; 0 to end them at once."},
 		{name: "cert-dir", to: &v.CertDir, def: certDir, help: certs},
 		{name: "cloud-provider", to: &v.CloudProvider,
 			help: "`external` on a cluster's node that a cloud controller looks after; unset on any other."},
@@ -81,9 +92,11 @@ func containers(v *Values) []row {
 		{name: "embedded-bridge", to: &v.EmbeddedBridge, def: DefaultBridge,
 			help: "Embedded runtime: attach pods to the bridge of this `name`."},
 		{name: "embedded-bin-dir", to: &v.EmbeddedBinDir,
-			help: "Embedded runtime: look for its programs in this `directory` first. Unset: beside this program, then in PATH."},
+			help: "Embedded runtime: look for its programs in this `directory` first. Unset: beside this program, " +
+				"then in PATH."},
 		{name: "image-credential-provider-config", to: &v.ImageCredentialProviderConfig,
-			help: "Ask the plugins that this CredentialProviderConfig `file` (or the files of a directory) names for credentials of registries."},
+			help: "Ask the plugins that this CredentialProviderConfig `file` (or the files of a directory) names for " +
+				"credentials of registries."},
 		{name: "image-credential-provider-bin-dir", to: &v.ImageCredentialProviderBinDir,
 			help: "Look for these plugins in this `directory`."},
 	}
@@ -94,7 +107,8 @@ func logs() []row {
 		{name: "v", short: "v", field: "logging.verbosity",
 			help: "How much to log: a higher `number` logs more; 2 logs normal operations, 4 details."},
 		{name: "vmodule", field: "logging.vmodule",
-			help: "Log more or less of single source files: `pattern=number`, several separated by commas. Only in format text."},
+			help: "Log more or less of single source files: `pattern=number`, several separated by commas. Only in " +
+				"format text."},
 		{name: "logging-format", field: "logging.format", def: "text", deprecated: true,
 			help: "Log in this `format`: text or json."},
 		{name: "log-flush-frequency", field: "logging.flushFrequency", def: "5s",
@@ -118,10 +132,12 @@ func process(v *Values, rootDir string) []row {
 		{name: "exit-on-lock-contention", to: &v.ExitOnLockContention,
 			help: "Stop when another process wants the lock on --lock-file."},
 		{name: "runtime-cgroups", to: &v.RuntimeCgroups,
-			help: "The `cgroup` of the container runtime, whose use of the node is told. The embedded runtime is moved into it; another one has to be in it already."},
+			help: "The `cgroup` of the container runtime, whose use of the node is told. The embedded runtime is " +
+				"moved into it; another one has to be in it already."},
 		{name: "fail-cgroupv1", field: "failCgroupV1", def: "true", alone: "false",
 			help: "Refuse to start on a host with cgroup v1."},
 		{name: "version", to: &v.Version, bare: PrintVersion,
-			help: "Print the version and stop: `true` in one line, raw in detail. A version such as v1.36.3-vendor.1 is reported instead of the build's own."},
+			help: "Print the version and stop: `true` in one line, raw in detail. A version such as v1.36.3-vendor.1 " +
+				"is reported instead of the build's own."},
 	}
 }

@@ -18,7 +18,8 @@ func effects() []effectGroup {
 		{Switched, "serverTLSBootstrap may be set", "RotateKubeletServerCertificate"},
 		{Switched, "protection and throttling of memory on cgroup v2", MemoryQoS},
 		{Switched, "memory that is kept from pods of lower QoS classes (qosReserved)", QOSReserved},
-		{Switched, "in a cluster, static pods that refer to objects of the API are refused; alone, manifests define those as well", PreventStaticPodAPIReferences},
+		{Switched, "in a cluster, static pods that refer to objects of the API are refused; alone, manifests define " +
+			"those as well", PreventStaticPodAPIReferences},
 		{Switched, "containers that crash are restarted after 1s, doubling to 60s, instead of 10s to 300s",
 			ReduceDefaultCrashLoopBackOffDecay},
 		{Switched, "statuses of pods say which of their devices are healthy", ResourceHealthStatus},
@@ -49,7 +50,8 @@ func always() []effectGroup {
 		{AlwaysOn, "tracing counts", "KubeletTracing"},
 		{AlwaysOn, "the socket of pod resources tells of one pod, too", "KubeletPodResourcesGet"},
 		{AlwaysOn, "the socket of pod resources lists no pods that have ended", "KubeletPodResourcesListUseActivePods"},
-		{AlwaysOn, "statistics say how long was waited for CPU, memory and disk, where the kernel has that for control groups (PSI)", "KubeletPSI"},
+		{AlwaysOn, "statistics say how long was waited for CPU, memory and disk, where the kernel has that for " +
+			"control groups (PSI)", "KubeletPSI"},
 		{AlwaysOn, "rights to pods, healthz and configz of a node suffice for what they name",
 			"KubeletFineGrainedAuthz"},
 		{AlwaysOn, "what containers write doesn't count as space that images take", "KubeletSeparateDiskGC"},

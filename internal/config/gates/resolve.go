@@ -55,7 +55,8 @@ type Problem struct {
 // its time, and nobody reads more.
 const maxGuesses = 50
 
-const unknown = "unknown feature gate: kubelet 1.36 has none of that name; if it belongs to a feature that has long been stable, leave it out"
+const unknown = "unknown feature gate: kubelet 1.36 has none of that name; if it belongs to a feature that has long " +
+	"been stable, leave it out"
 
 // Resolve decides which gates are on where some are asked for by name: AllAlpha and
 // AllBeta go for the gates of their stage that aren't, and defaults for the rest. It

@@ -112,7 +112,8 @@ func (k *check) sysctls() {
 				`must be a sysctl such as "net.core.somaxconn", or the beginning of one before "*"`)
 		case !isNamespaced(name, prefix):
 			k.invalid(path, pattern,
-				"can't be given to pods, as it has no namespace: only kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.* and net.* can")
+				"can't be given to pods, as it has no namespace: only kernel.shm*, kernel.msg*, kernel.sem, "+
+					"fs.mqueue.* and net.* can")
 		}
 	}
 }

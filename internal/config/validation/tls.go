@@ -58,7 +58,8 @@ func (k *check) curves(path *field.Path) {
 			k.invalid(path.Index(i), id, "must be from 1 to 65535")
 		case err != nil:
 			k.invalid(path.Index(i), id,
-				"is unknown to this build: must be one of crypto/tls, such as 29 (X25519), 23 (P-256) or 4588 (X25519MLKEM768)")
+				"is unknown to this build: must be one of crypto/tls, such as 29 (X25519), 23 (P-256) or 4588 "+
+					"(X25519MLKEM768)")
 		case slices.Contains(k.TLSCurvePreferences[:i], id):
 			k.duplicate(path.Index(i), id)
 		}

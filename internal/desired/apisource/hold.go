@@ -87,7 +87,8 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 			what = "has no object of this node"
 		}
 		s.hold.problem = pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin, Since: now,
-			Message: fmt.Sprintf("it has none of the %d pods that ran here for it, and %s than before (%s), as when its data is lost or it is another cluster's: these pods run on until %s, then they are ended; "+
+			Message: fmt.Sprintf("it has none of the %d pods that ran here for it, and %s than before (%s), as when "+
+				"its data is lost or it is another cluster's: these pods run on until %s, then they are ended; "+
 				"restore the API server's data, or correct --kubeconfig, before that", len(known), what, s.cluster,
 				s.hold.until.Format(time.RFC3339))}
 		s.tell("The API server " + s.hold.problem.Message)

@@ -26,7 +26,8 @@ func (s *Source) trust(path string, info fs.FileInfo) error {
 	if info.IsDir() {
 		what = "the directory of manifests " + path
 	}
-	return fmt.Errorf("every user of this machine can write to %s (its mode is %04o), and whoever writes manifests is root here: chmod o-w %s, after a look at what is there; "+
+	return fmt.Errorf("every user of this machine can write to %s (its mode is %04o), and whoever writes manifests "+
+		"is root here: chmod o-w %s, after a look at what is there; "+
 		"if its file system has no modes, mount it with umask=022", what, info.Mode().Perm(), path)
 }
 
@@ -83,7 +84,8 @@ func (s *Source) expose(path string, dir bool, others string) {
 	if dir {
 		end = "chown -R root:root " + path
 	}
-	text := fmt.Sprintf("%s: %s can change it, and whoever writes manifests is root on this machine; %s, unless that is meant", path, others, end)
+	text := fmt.Sprintf("%s: %s can change it, and whoever writes manifests is root on this machine; %s, unless that "+
+		"is meant", path, others, end)
 	if s.exposed[path] == text {
 		return
 	}

@@ -121,7 +121,8 @@ func (s *Store) Load() (records []Record, found bool, err error) {
 	records, sum, err := s.parse(data)
 	switch {
 	case errors.Is(err, ErrNewer):
-		s.refused = fmt.Errorf("the last good pods in %s aren't used, and new ones aren't kept: %w; run that version, or delete the file", s.path, err)
+		s.refused = fmt.Errorf("the last good pods in %s aren't used, and new ones aren't kept: %w; run that "+
+			"version, or delete the file", s.path, err)
 		return nil, false, s.refused
 	case err != nil:
 		return nil, false, s.setAside(err)
@@ -186,7 +187,8 @@ func (s *Store) setAside(why error) error {
 		return fmt.Errorf("the last good pods in %s are corrupt (%w) and the file can't be renamed: %w", s.path, why,
 			err)
 	}
-	return fmt.Errorf("the last good pods in %s are corrupt and aren't used: %w; the file was renamed to %s; nothing needs to be done if all manifests are fine",
+	return fmt.Errorf("the last good pods in %s are corrupt and aren't used: %w; the file was renamed to %s; nothing "+
+		"needs to be done if all manifests are fine",
 		s.path, why, movedTo)
 }
 

@@ -156,7 +156,8 @@ func validateDir(p *v1.Pod, hash string) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), p.Name, fmt.Sprintf(
-		"must be shorter by %d: with the node's name, the namespace and the UID it names the directory of the pod's logs, and a file's name has %d at most", n-unix.NAME_MAX, unix.NAME_MAX))}
+		"must be shorter by %d: with the node's name, the namespace and the UID it names the directory of the pod's "+
+			"logs, and a file's name has %d at most", n-unix.NAME_MAX, unix.NAME_MAX))}
 }
 
 // uid is what a UID may look like. It becomes part of paths and of cgroup names.
@@ -169,5 +170,6 @@ func ValidateUID(p *v1.Pod) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), p.UID,
-		"must be at most 128 letters, digits, '-' and '_', with a letter or digit first and last; leave it out to have one made")}
+		"must be at most 128 letters, digits, '-' and '_', with a letter or digit first and last; leave it out to "+
+			"have one made")}
 }

@@ -138,7 +138,8 @@ func (n Node) cpuLeft(k *v1beta1.KubeletConfiguration, kube, system v1.ResourceL
 	rest := int64(n.CPUs)*1000 - milli
 	if rest < 0 {
 		return resource.Quantity{},
-			fmt.Errorf("kubeReserved, systemReserved or reservedSystemCPUs take %dm of cpu, more than this node's %d CPUs: reserve less", milli, n.CPUs)
+			fmt.Errorf("kubeReserved, systemReserved or reservedSystemCPUs take %dm of cpu, more than this node's %d "+
+				"CPUs: reserve less", milli, n.CPUs)
 	}
 	return *resource.NewMilliQuantity(rest, resource.DecimalSI), nil
 }
@@ -155,7 +156,8 @@ func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64,
 	taken := ofKube.Value() + ofSystem.Value() + evict
 	if taken > capacity {
 		return resource.Quantity{},
-			fmt.Errorf("kubeReserved, systemReserved and evictionHard %s take %d bytes of %s, more than this node's %d: reserve less", signal, taken, name, capacity)
+			fmt.Errorf("kubeReserved, systemReserved and evictionHard %s take %d bytes of %s, more than this node's "+
+				"%d: reserve less", signal, taken, name, capacity)
 	}
 	return *resource.NewQuantity(capacity-taken, resource.BinarySI), nil
 }

@@ -53,7 +53,8 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 		var changed map[string]json.RawMessage
 		switch err := Open(line, l.version, &changed); {
 		case errors.Is(err, ErrNewer):
-			l.refused = fmt.Errorf("%s isn't used, and nothing new is kept there: %w; run that version, or delete the file", l.path, err)
+			l.refused = fmt.Errorf("%s isn't used, and nothing new is kept there: %w; run that version, or delete "+
+				"the file", l.path, err)
 			return nil, l.refused
 		case err != nil:
 			damage = errors.Join(damage, fmt.Errorf("line %d: %w", number, err))

@@ -31,7 +31,8 @@ func (e *HeldError) Error() string {
 	if e.PID > 0 {
 		who = fmt.Sprintf("process %d", e.PID)
 	}
-	return fmt.Sprintf("%s already uses this root directory (it holds %s): stop it, or give this agent a --root-dir of its own", who, e.Path)
+	return fmt.Sprintf("%s already uses this root directory (it holds %s): stop it, or give this agent a --root-dir "+
+		"of its own", who, e.Path)
 }
 
 // Lock is a held lock. It is also released when the process ends, however it ends.

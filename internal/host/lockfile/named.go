@@ -65,9 +65,11 @@ func openNamed(path string) (*Named, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("the directory to create it in doesn't exist: create it, or give --lock-file another path")
+		return nil, errors.New("the directory to create it in doesn't exist: create it, or give --lock-file another " +
+			"path")
 	case errors.Is(err, unix.ELOOP):
-		return nil, errors.New("it is a symbolic link, and those aren't followed: give --lock-file the path that it leads to")
+		return nil, errors.New("it is a symbolic link, and those aren't followed: give --lock-file the path that it " +
+			"leads to")
 	case err != nil:
 		return nil, err
 	}

@@ -20,7 +20,8 @@ const watched = unix.IN_OPEN | unix.IN_CLOSE | unix.IN_ATTRIB | unix.IN_MOVE_SEL
 func newWatch(f *os.File) (*watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if errors.Is(err, unix.EMFILE) {
-		return nil, fmt.Errorf("watch it: %w: too many programs watch files: raise the sysctl fs.inotify.max_user_instances", err)
+		return nil, fmt.Errorf("watch it: %w: too many programs watch files: raise the sysctl "+
+			"fs.inotify.max_user_instances", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch it: %w", err)

@@ -63,7 +63,8 @@ func New(lookup func(name string) string, unset func(name string) error) (*Notif
 		return n, nil
 	}
 	if !filepath.IsAbs(n.socket) && (n.socket[0] != '@' || n.socket == "@") {
-		return nil, fmt.Errorf("%s is %q: only an absolute path or @NAME is understood; the service manager sets it for services with Type=notify", socketVariable, n.socket)
+		return nil, fmt.Errorf("%s is %q: only an absolute path or @NAME is understood; the service manager sets it "+
+			"for services with Type=notify", socketVariable, n.socket)
 	}
 	var err error
 	n.watchdog, err = watchdogPeriod(period, pid)
@@ -83,7 +84,8 @@ func watchdogPeriod(usec, pid string) (time.Duration, error) {
 	}
 	period := time.Duration(n) * time.Microsecond
 	if period < minWatchdog {
-		return 0, fmt.Errorf("the service manager's watchdog wants a notification every %s, which is too often to be met when the host is busy: set WatchdogSec in the unit file to %s or more", period, minWatchdog)
+		return 0, fmt.Errorf("the service manager's watchdog wants a notification every %s, which is too often to be "+
+			"met when the host is busy: set WatchdogSec in the unit file to %s or more", period, minWatchdog)
 	}
 	return period, nil
 }

@@ -28,8 +28,10 @@ func SetOOMScoreAdj(adj int) error {
 	}
 	err := os.WriteFile(oomScoreFile, []byte(strconv.Itoa(adj)), 0)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("set the agent's OOM score to %d: %w: lowering it takes the capability CAP_SYS_RESOURCE, which this process doesn't have: "+
-			"grant it, have the service manager set the score (OOMScoreAdjust=%[1]d in the unit file), or set oomScoreAdj to 0", adj, err)
+		return fmt.Errorf("set the agent's OOM score to %d: %w: lowering it takes the capability CAP_SYS_RESOURCE, "+
+			"which this process doesn't have: "+
+			"grant it, have the service manager set the score (OOMScoreAdjust=%[1]d in the unit file), or set "+
+			"oomScoreAdj to 0", adj, err)
 	}
 	if err != nil {
 		return fmt.Errorf("set the agent's OOM score to %d: %w", adj, err)

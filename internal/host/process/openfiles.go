@@ -45,7 +45,8 @@ func RaiseOpenFiles(n uint64) (got uint64, err error) {
 	}
 	why := fmt.Sprintf("the kernel allows that to no process (sysctl fs.nr_open is %d)", most)
 	if err != nil {
-		why = fmt.Sprintf("its hard limit is %d, and raising that (%v) takes the capability CAP_SYS_RESOURCE: set LimitNOFILE=1024:%d in the unit file", now.Max, errors.Unwrap(err), n+1)
+		why = fmt.Sprintf("its hard limit is %d, and raising that (%v) takes the capability CAP_SYS_RESOURCE: set "+
+			"LimitNOFILE=1024:%d in the unit file", now.Max, errors.Unwrap(err), n+1)
 		if got, err = raise(now, unix.Rlimit{Cur: now.Max, Max: now.Max}); err != nil {
 			return now.Cur, err
 		}

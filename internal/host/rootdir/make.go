@@ -109,7 +109,8 @@ func explain(at int, path string, err error) error {
 	case unix.S_IFDIR:
 		return err
 	case unix.S_IFLNK:
-		return fmt.Errorf("it is a symbolic link that can't be followed here (%w): put a directory in its place; where its files have to be elsewhere, mount that directory on it (mount --bind)", err)
+		return fmt.Errorf("it is a symbolic link that can't be followed here (%w): put a directory in its place; "+
+			"where its files have to be elsewhere, mount that directory on it (mount --bind)", err)
 	default:
 		return errors.New("it isn't a directory, but must be one: move it away")
 	}
@@ -128,7 +129,8 @@ func secure(f *os.File, made bool, mode fs.FileMode) (fs.FileInfo, error) {
 		return nil, err
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return nil, fmt.Errorf("it belongs to the user %d, who could change what is in it: chown root %s, after a look at what is there", st.Uid, f.Name())
+		return nil, fmt.Errorf("it belongs to the user %d, who could change what is in it: chown root %s, after a "+
+			"look at what is there", st.Uid, f.Name())
 	}
 	return info, nil
 }

@@ -48,7 +48,8 @@ var prepared = []string{".dockercfg", "bootstrap-kubeconfig", "config.json", "co
 // changes nothing.
 func Refuse(root string) error {
 	if IsSystem(root) {
-		return fmt.Errorf("--root-dir %s: that is a directory of the system, and the agent needs one for itself, such as %s", root, filepath.Join(root, "deckhand"))
+		return fmt.Errorf("--root-dir %s: that is a directory of the system, and the agent needs one for itself, "+
+			"such as %s", root, filepath.Join(root, "deckhand"))
 	}
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +68,8 @@ func Refuse(root string) error {
 	}
 	for _, e := range entries {
 		if !slices.Contains(harmless, e.Name()) && !slices.Contains(prepared, e.Name()) {
-			return fmt.Errorf("--root-dir %s: it isn't empty (it has %s), and neither deckhand nor a kubelet has used it: choose a new directory, such as %s", root, e.Name(), filepath.Join(root, "deckhand"))
+			return fmt.Errorf("--root-dir %s: it isn't empty (it has %s), and neither deckhand nor a kubelet has "+
+				"used it: choose a new directory, such as %s", root, e.Name(), filepath.Join(root, "deckhand"))
 		}
 	}
 	return nil

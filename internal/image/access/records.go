@@ -217,7 +217,8 @@ func (r *Records) Intend(image string) error {
 	if i == nil {
 		if err := r.pulling.write(name,
 			v1beta1.ImagePullIntent{TypeMeta: typeMeta(kindIntent), Image: image}); err != nil {
-			return fmt.Errorf("can't record that image %q is being pulled, so it isn't: without that record, any pod could use it: %w", image, err)
+			return fmt.Errorf("can't record that image %q is being pulled, so it isn't: without that record, any pod "+
+				"could use it: %w", image, err)
 		}
 		i = &intent{}
 		r.intents[name] = i

@@ -130,7 +130,8 @@ func (c *DockerConfig) entry(n int, key string, value json.RawMessage, from Orig
 	case err != nil:
 		c.problem("entry %q: %v", pattern, err)
 	case credential == nil && key == "auths":
-		c.problem("it is in the format of .docker/config.json, not of .dockercfg; a secret of it has to be of type kubernetes.io/dockerconfigjson")
+		c.problem("it is in the format of .docker/config.json, not of .dockercfg; a secret of it has to be of type " +
+			"kubernetes.io/dockerconfigjson")
 	case credential != nil:
 		credential.ServerAddress, credential.Origin = key, from
 		c.Entries = append(c.Entries, Entry{pattern, *credential})

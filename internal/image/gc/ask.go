@@ -162,7 +162,8 @@ func (c *Collector) untag(ctx context.Context, i *Image, names []string) error {
 	err = c.cfg.Untag(ctx, names)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return keptError(i, fmt.Sprintf(
-			"it has other names, which would go too (%s): this runtime removes images with all their names; to do so give its ID %s", strings.Join(i.Tags, ", "), i.ID))
+			"it has other names, which would go too (%s): this runtime removes images with all their names; to do so "+
+				"give its ID %s", strings.Join(i.Tags, ", "), i.ID))
 	}
 	if err != nil {
 		return fmt.Errorf("untag image %s: %w", i.Name(), err)

@@ -58,7 +58,8 @@ func shortage(r Report, p Policy) error {
 		}
 	}
 	return &reasonError{reason: pod.ReasonFreeDiskSpaceFailed, err: fmt.Errorf(
-		"the disk needs %s more to come down to imageGCLowThresholdPercent (%d), but %s could be removed: of the other images %d are in use and %d pinned or too young; see `deckhand images`, and what else fills the disk",
+		"the disk needs %s more to come down to imageGCLowThresholdPercent (%d), but %s could be removed: of the "+
+			"other images %d are in use and %d pinned or too young; see `deckhand images`, and what else fills the disk",
 		sizeText(r.Missing), p.Low, what(r), inUse, len(r.Kept)-inUse)}
 }
 

@@ -95,7 +95,8 @@ func (r *records) load(now time.Time) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, checkpoint.ErrNewer):
-		r.refused = fmt.Errorf("%s says when images were last used, but %w: all count as new, and the file is left as it is; run that version, or delete the file", r.path, err)
+		r.refused = fmt.Errorf("%s says when images were last used, but %w: all count as new, and the file is left "+
+			"as it is; run that version, or delete the file", r.path, err)
 		return r.refused
 	default:
 		aside, asideErr := checkpoint.SetAside(r.path)

@@ -149,7 +149,8 @@ func neverFailure(name string, present bool) *pod.Failure {
 	f := &pod.Failure{Reason: pod.ReasonErrImageNeverPull}
 	if present {
 		f.Message = fmt.Sprintf(
-			"Container image %q is on this node, but was pulled with credentials that this pod hasn't shown to have, and imagePullPolicy Never forbids to check its own at the registry; "+
+			"Container image %q is on this node, but was pulled with credentials that this pod hasn't shown to have, "+
+				"and imagePullPolicy Never forbids to check its own at the registry; "+
 				"give the pod the pull secret that the image was pulled with, or use IfNotPresent", name)
 	} else {
 		f.Message = fmt.Sprintf(
@@ -161,9 +162,11 @@ func neverFailure(name string, present bool) *pod.Failure {
 // hint is what to add to a failure where the image is there all the same.
 func hint(policy v1.PullPolicy) string {
 	if policy == v1.PullAlways {
-		return "; the image is on this node, but imagePullPolicy Always asks its registry each time: IfNotPresent or Never would use it as it is"
+		return "; the image is on this node, but imagePullPolicy Always asks its registry each time: IfNotPresent or " +
+			"Never would use it as it is"
 	}
-	return "; the image is on this node, but was pulled with credentials that this pod hasn't shown to have, so that its own are checked at the registry"
+	return "; the image is on this node, but was pulled with credentials that this pod hasn't shown to have, so that " +
+		"its own are checked at the registry"
 }
 
 // failed is a shared failure with something of one's own at its end, and when it is worth

@@ -122,7 +122,8 @@ func (m *Manager) recordPull(ctx context.Context, name, ref string, login *crede
 		// Under the reference that it was pulled by it may not be found again: a note under
 		// that would leave it open to all.
 		m.cfg.Access.NotPulled(name, false)
-		m.cfg.Log.Error(s.err, "Image pulled, but the runtime doesn't say what it has; others will have to pull it again", "image", name, "ref", ref)
+		m.cfg.Log.Error(s.err, "Image pulled, but the runtime doesn't say what it has; others will have to pull it "+
+			"again", "image", name, "ref", ref)
 		return Stored{Ref: ref}
 	}
 	if err := m.cfg.Access.Pulled(name, s.Ref, login); err != nil {

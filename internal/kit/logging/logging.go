@@ -82,7 +82,8 @@ type threshold struct {
 // Open makes a Log. After Close it goes on, but holds nothing back.
 func Open(c Config) (*Log, error) {
 	if c.SplitStream && c.InfoBufferSize > 0 && c.FlushFrequency <= 0 {
-		return nil, fmt.Errorf("log flush frequency %s is not possible: it must be more than 0 while lines are held back", c.FlushFrequency)
+		return nil, fmt.Errorf("log flush frequency %s is not possible: it must be more than 0 while lines are held "+
+			"back", c.FlushFrequency)
 	}
 	l := &Log{streams: newStreams(c), format: c.Format, now: threshold{c.Verbosity, c.VModule}}
 	switch c.Format {

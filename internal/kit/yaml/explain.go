@@ -21,7 +21,8 @@ type phrase struct {
 func phrases() []phrase {
 	return []phrase{
 		{"did not find expected key",
-			"a name with a colon is expected here: is the line indented like those above it, and every quote above it closed?", failing},
+			"a name with a colon is expected here: is the line indented like those above it, and every quote above " +
+				"it closed?", failing},
 		{"did not find expected '-' indicator",
 			`an item after "- " is expected here: is the line indented like those above it?`, failing},
 		{"did not find expected ',' or ']'", `a list in brackets is missing its "]" or a comma`, oneOn},

@@ -33,7 +33,8 @@ func (n *Node) Refuses(p *v1.Pod) *pod.Failure {
 	}
 	if name := confined(p); name != "" && !n.AppArmor {
 		return rejected(pod.ReasonAppArmor,
-			fmt.Sprintf("Cannot enforce AppArmor: AppArmor is not enabled on the host, and container %s asks for a profile", name))
+			fmt.Sprintf("Cannot enforce AppArmor: AppArmor is not enabled on the host, and container %s asks for a "+
+				"profile", name))
 	}
 	if missing := n.missingFeatures(p); len(missing) > 0 {
 		return rejected(pod.ReasonFeatureUnsupported,

@@ -15,12 +15,14 @@ import (
 // running.
 const (
 	statusUnknownMessage = "The container could not be located when the pod was terminated"
-	vanishedMessage      = "The container could not be located when the pod was deleted.  The container used to be Running"
-	unknownExitCode      = 137
+	vanishedMessage      = "The container could not be located when the pod was deleted.  The container used to be " +
+		"Running"
+	unknownExitCode = 137
 )
 
 // passedMessage is that of an init container whose record is gone after it succeeded.
-const passedMessage = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
+const passedMessage = "Unable to get init container status from container runtime and pod has been initialized, " +
+	"treat it as exited normally"
 
 // container is one container's API status. Its restart count never falls, whatever
 // the runtime has lost or had removed.

@@ -76,7 +76,8 @@ func Parse(data []byte) (*Transcript, error) {
 	p.deduceInFlight()
 	for i := range p.steps {
 		if s := &p.steps[i]; s.Incomplete == "" && s.Input.Pod == nil && s.Input.Stop == nil {
-			return nil, fmt.Errorf("line %d: there is neither a pod nor a stop: a step needs `> pod pod.yaml` or `> stop`", s.Line)
+			return nil, fmt.Errorf("line %d: there is neither a pod nor a stop: a step needs `> pod pod.yaml` or `> "+
+				"stop`", s.Line)
 		}
 	}
 	return &Transcript{Comment: string(ar.Comment), Steps: p.steps}, nil

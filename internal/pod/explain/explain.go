@@ -221,7 +221,8 @@ func adviceOnEnd(w *pod.Wait) string {
 	const logs = "`deckhand logs --previous`"
 	switch {
 	case w.Cause == pod.StopProbe:
-		return fmt.Sprintf("see in %s what kept it from answering; if nothing did, give the %s probe more time {spec}, or correct it", logs, w.Probe)
+		return fmt.Sprintf("see in %s what kept it from answering; if nothing did, give the %s probe more time "+
+			"{spec}, or correct it", logs, w.Probe)
 	case w.Cause == pod.StopPostStartHook:
 		return "correct its postStart hook {spec}, or what that needs"
 	case w.Reason == pod.ReasonOOMKilled:
@@ -238,7 +239,8 @@ func adviceOnEnd(w *pod.Wait) string {
 func adviceOnFailure(w *pod.Wait) string {
 	switch {
 	case w.Object.Name != "" && w.Object.Kind == "PersistentVolumeClaim": // it may be its volume that is missing
-		return fmt.Sprintf("{define} %s {in}, change it, or {define} a PersistentVolume that fits: this is tried again as soon as that is done", w.Object)
+		return fmt.Sprintf("{define} %s {in}, change it, or {define} a PersistentVolume that fits: this is tried "+
+			"again as soon as that is done", w.Object)
 	case w.Object.Kind == "TokenRequest": // which no manifest has
 		return "it is asked for again as soon as the API server answers"
 	case w.Object.Name != "":
@@ -246,7 +248,8 @@ func adviceOnFailure(w *pod.Wait) string {
 	case w.Action == pod.SaveCheckpoint:
 		return "free space on the disk under the root directory, or fix it"
 	case w.Disk:
-		return "free space or inodes on the disk that the message names (`df`, `df -i`), or see in `dmesg` why it can't be written: this is tried again by itself"
+		return "free space or inodes on the disk that the message names (`df`, `df -i`), or see in `dmesg` why it " +
+			"can't be written: this is tried again by itself"
 	}
 	return adviceFor(w.Reason)
 }
@@ -261,34 +264,43 @@ func adviceFor(r pod.Reason) string {
 
 // advice says what a person could do about a failure.
 var advice = map[pod.Reason]string{
-	pod.ReasonErrImagePull:                         pullAdvice,
-	pod.ReasonImagePullBackOff:                     pullAdvice,
-	pod.ReasonErrImageNeverPull:                    "put an archive of the image into the images directory, or set another imagePullPolicy",
-	pod.ReasonInvalidImageName:                     "correct the image's name {spec}",
-	pod.ReasonCreateContainerConfigError:           "correct what the message names {spec}, or make what it refers to",
-	pod.ReasonCreateContainerError:                 "the runtime refused the container: check command, mounts and security context {spec}, and that its disk isn't full (`df`, `df -i`)",
-	pod.ReasonRunContainerError:                    startAdvice,
-	pod.ReasonFailedMount:                          "correct what the message names: the volume {spec}, or what it is made from on this node",
-	pod.ReasonFailedUnmount:                        "stop what still uses the volume that the message names: it is tried again automatically",
-	pod.ReasonFailedCreatePodSandBox:               "check the runtime and its network: `deckhand pods`, the runtime's log",
+	pod.ReasonErrImagePull:     pullAdvice,
+	pod.ReasonImagePullBackOff: pullAdvice,
+	pod.ReasonErrImageNeverPull: "put an archive of the image into the images directory, or set " +
+		"another imagePullPolicy",
+	pod.ReasonInvalidImageName:           "correct the image's name {spec}",
+	pod.ReasonCreateContainerConfigError: "correct what the message names {spec}, or make what it refers to",
+	pod.ReasonCreateContainerError: "the runtime refused the container: check command, mounts and " +
+		"security context {spec}, and that its disk isn't full (`df`, `df -i`)",
+	pod.ReasonRunContainerError: startAdvice,
+	pod.ReasonFailedMount: "correct what the message names: the volume {spec}, or what it " +
+		"is made from on this node",
+	pod.ReasonFailedUnmount: "stop what still uses the volume that the message names: it is " +
+		"tried again automatically",
+	pod.ReasonFailedCreatePodSandBox: "check the runtime and its network: `deckhand pods`, the " +
+		"runtime's log",
 	pod.ReasonSysctlForbidden:                      fieldsAdvice,
 	pod.ReasonAppArmor:                             fieldsAdvice,
 	pod.ReasonSupplementalGroupsPolicyNotSupported: fieldsAdvice,
 	pod.ReasonFeatureUnsupported:                   fieldsAdvice,
 	pod.ReasonNodeAffinity:                         labelsAdvice,
-	pod.ReasonNodeName:                             "the API server told this node of a pod that isn't its own, whose spec.nodeName is another node's: look at what is between this node and the API server, and at its authorization",
-	pod.ReasonOS:                                   labelsAdvice,
-	pod.ReasonOSLabel:                              labelsAdvice,
-	pod.ReasonNodePorts:                            "use other host ports {spec}; or stop the pod that has them, {again}",
-	pod.ReasonPreempting:                           "a pod of higher priority took its resources: stop other pods, {again}",
-	v1.PodReasonDeferred:                           "shrink or remove another pod, or request less",
-	v1.PodReasonInfeasible:                         "request no more than the node has",
+	pod.ReasonNodeName: "the API server told this node of a pod that isn't its own, " +
+		"whose spec.nodeName is another node's: look at what is between this node and the API server, and at its " +
+		"authorization",
+	pod.ReasonOS:           labelsAdvice,
+	pod.ReasonOSLabel:      labelsAdvice,
+	pod.ReasonNodePorts:    "use other host ports {spec}; or stop the pod that has them, {again}",
+	pod.ReasonPreempting:   "a pod of higher priority took its resources: stop other pods, {again}",
+	v1.PodReasonDeferred:   "shrink or remove another pod, or request less",
+	v1.PodReasonInfeasible: "request no more than the node has",
 }
 
 const (
 	startAdvice  = "check that its command exists in the image and may be executed; it has no log, as it never ran"
 	fieldsAdvice = "remove these fields {from}, or run the pod on another node"
-	labelsAdvice = "compare nodeSelector, nodeAffinity and os {spec} with this node: its labels are kubernetes.io/hostname, os and arch, and what --node-labels gives"
+	labelsAdvice = "compare nodeSelector, nodeAffinity and os {spec} with this node: its labels are " +
+		"kubernetes.io/hostname, os and arch, and what --node-labels gives"
 )
 
-const pullAdvice = "check the image's name and tag, and that the registry can be reached and lets this node in; `deckhand images` lists what is here"
+const pullAdvice = "check the image's name and tag, and that the registry can be reached and lets this node in; " +
+	"`deckhand images` lists what is here"

@@ -45,7 +45,8 @@ func atMost(size int, at *field.Path) field.ErrorList {
 	return field.ErrorList{err}
 }
 
-const frozen = "the object is immutable: this edit isn't applied; to change it, remove the object from its manifest, and then add it again"
+const frozen = "the object is immutable: this edit isn't applied; to change it, remove the object from its manifest, " +
+	"and then add it again"
 
 func frozenConfigMap(old, new *v1.ConfigMap) field.ErrorList {
 	if old.Immutable == nil || !*old.Immutable {

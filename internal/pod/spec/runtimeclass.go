@@ -46,7 +46,8 @@ func admitOverhead(s *v1.PodSpec, class *nodev1.RuntimeClass) (conflict string) 
 		return ""
 	}
 	if !equality.Semantic.DeepEqual(s.Overhead, overhead) {
-		return fmt.Sprintf("its spec.overhead isn't that of RuntimeClass %s, overhead.podFixed; leave it out, and the pod gets the class'", class.Name)
+		return fmt.Sprintf("its spec.overhead isn't that of RuntimeClass %s, overhead.podFixed; leave it out, and "+
+			"the pod gets the class'", class.Name)
 	}
 	return ""
 }

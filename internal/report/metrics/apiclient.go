@@ -48,7 +48,8 @@ func newAPIClient() *APIClient {
 		eventsTold: prometheus.NewCounter(prometheus.CounterOpts{Name: "deckhand_api_events_told_total",
 			Help: "Number of events, or new states of known ones, that the API server was told."}),
 		eventsLost: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "deckhand_api_events_lost_total",
-			Help: "Number of events that the API server wasn't told, by why: too many at once (overload), refused by the server, or failed again and again."}, []string{"reason"}),
+			Help: "Number of events that the API server wasn't told, by why: too many at once (overload), refused by " +
+				"the server, or failed again and again."}, []string{"reason"}),
 	}
 }
 

@@ -22,7 +22,8 @@ func kubernetesBuild(b buildinfo.Info) prometheus.Collector {
 		tree = "dirty"
 	}
 	return constant("kubernetes_build_info",
-		"A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+		"A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build "+
+			"date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
 		prometheus.Labels{
 			"major": parts[0], "minor": parts[1], "git_version": buildinfo.Kubernetes, "git_commit": commit,
 			"git_tree_state": tree,

@@ -53,7 +53,8 @@ func newPodCollector(count func() PodCounts) *podCollector {
 		runningPods:       desc("running_pods", "Number of pods that have a running pod sandbox"),
 		runningContainers: desc("running_containers", "Number of containers currently running", "container_state"),
 		desired: desc("desired_pods",
-			"The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.", "static"),
+			"The number of pods the kubelet is being instructed to run. static is true if the pod is not from the "+
+				"apiserver.", "static"),
 		active: desc("active_pods",
 			"The number of pods the kubelet considers active and which are being considered when admitting new pods. "+
 				"static is true if the pod is not from the apiserver.", "static"),
@@ -64,8 +65,10 @@ func newPodCollector(count func() PodCounts) *podCollector {
 		mirrors: desc("mirror_pods",
 			"The number of mirror pods the kubelet will try to create (one per admitted static pod)"),
 		working: desc("working_pods",
-			"Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, "+
-				"or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or force deleted "+
+			"Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is "+
+				"desired, orphaned, "+
+				"or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed "+
+				"from local configuration or force deleted "+
 				"in the API and consumes resources that are not otherwise visible.", "lifecycle", "config", "static"),
 	}
 }

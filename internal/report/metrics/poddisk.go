@@ -19,7 +19,8 @@ func (m *Metrics) CollectPodDisk(list func() []PodDisk) {
 		bytes: desc("deckhand_pod_disk_used_bytes",
 			"What a pod kept on disk when it was last held against its limits, as far as it has any."),
 		inodes: desc("deckhand_pod_disk_used_inodes",
-			"Number of files, directories and others that a pod kept on disk when it was last held against its limits, as far as it has any."),
+			"Number of files, directories and others that a pod kept on disk when it was last held against its "+
+				"limits, as far as it has any."),
 	})
 }
 

@@ -20,7 +20,8 @@ func newPodResources() *PodResources {
 		p.requests[call] = counterVec(name+"requests_"+suffix,
 			"Number of requests to the PodResource "+call+" endpoint. Broken down by server api version.", version)
 		p.errors[call] = counterVec(name+"errors_"+suffix,
-			"Number of requests to the PodResource "+call+" endpoint which returned error. Broken down by server api version.", version)
+			"Number of requests to the PodResource "+call+" endpoint which returned error. Broken down by server api "+
+				"version.", version)
 	}
 	return p
 }

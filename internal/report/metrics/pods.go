@@ -28,10 +28,12 @@ func newPods() *Pods {
 			"Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run", start),
 		startTotal: histogram("pod_start_total_duration_seconds",
 			"Duration in seconds to start a pod since creation, including time to pull images and run init containers, "+
-				"measured from pod creation timestamp to when all its containers are reported as started and observed via watch", start),
+				"measured from pod creation timestamp to when all its containers are reported as started and "+
+				"observed via watch", start),
 		startSLI: histogram("pod_start_sli_duration_seconds",
 			"Duration in seconds to start a pod, excluding time to pull images and run init containers, "+
-				"measured from pod creation timestamp to when all its containers are reported as started and observed via watch", start),
+				"measured from pod creation timestamp to when all its containers are reported as started and "+
+				"observed via watch", start),
 		perPod: histogram("containers_per_pod_count", "The number of containers per pod.", []float64{1, 2, 4, 8, 16}),
 		sandboxes: histogramVec("run_podsandbox_duration_seconds",
 			"Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
@@ -41,10 +43,13 @@ func newPods() *Pods {
 		startedUserns: counter("started_user_namespaced_pods_total",
 			"Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."),
 		usernsErrors: counter("started_user_namespaced_pods_errors_total",
-			"Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux."),
+			"Cumulative number of errors when starting pods with user namespaces. This metric will only be collected "+
+				"on Linux."),
 		orphans: counter("orphaned_runtime_pods_total",
-			"Number of pods that have been detected in the container runtime without being already known to the pod worker. "+
-				"This typically indicates the kubelet was restarted while a pod was force deleted in the API or in the local configuration, which is unusual."),
+			"Number of pods that have been detected in the container runtime without being already known to the pod "+
+				"worker. "+
+				"This typically indicates the kubelet was restarted while a pod was force deleted in the API or in "+
+				"the local configuration, which is unusual."),
 		ended: counterVec("terminated_containers_total", "Cumulative number of container terminations.",
 			"container_type", "exit_code", "reason"),
 		sleepsCut: counter("sleep_action_terminated_early_total",

@@ -32,15 +32,18 @@ func newReloads() *Reloads {
 	r := &Reloads{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "deckhand_config_reloads_total",
-			Help: "Number of times the configuration was read again, by what came of it: applied, unchanged, refused (it needs a restart) or invalid.",
+			Help: "Number of times the configuration was read again, by what came of it: applied, unchanged, refused " +
+				"(it needs a restart) or invalid.",
 		}, []string{"result"}),
 		success: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "deckhand_config_last_reload_success",
-			Help: "Whether the configuration, when it was last read, is the one in force: 0 after a reload that was refused or invalid.",
+			Help: "Whether the configuration, when it was last read, is the one in force: 0 after a reload that was " +
+				"refused or invalid.",
 		}),
 		at: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "deckhand_config_last_reload_success_timestamp_seconds",
-			Help: "When the configuration was last read and is the one in force since, in seconds since 1970; the start of the agent counts.",
+			Help: "When the configuration was last read and is the one in force since, in seconds since 1970; the " +
+				"start of the agent counts.",
 		}),
 	}
 	r.success.Set(1)

@@ -61,7 +61,8 @@ func newVolumes() *Volumes {
 		orphanFails: gauge("orphan_pod_cleaned_volumes_errors",
 			"The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep."),
 		rebuilt: prometheus.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_total",
-			Help: "The number of volumes that were attempted to be reconstructed from the operating system during kubelet startup. This includes both successful and failed reconstruction."}),
+			Help: "The number of volumes that were attempted to be reconstructed from the operating system during " +
+				"kubelet startup. This includes both successful and failed reconstruction."}),
 		rebuildFail: prometheus.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_errors_total",
 			Help: "The number of volumes that failed reconstruction from the operating system during kubelet startup."}),
 		measuring: histogramVec("volume_metric_collection_duration_seconds",

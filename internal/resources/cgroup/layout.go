@@ -92,15 +92,18 @@ func unified() (layout, error) {
 // check returns in one line what is missing.
 func (l layout) check() error {
 	if len(l.all) == 0 {
-		return fmt.Errorf("no cgroups are mounted at %s: boot with an init that mounts them, or run: mount -t cgroup2 none %s", cgroupfs, cgroupfs)
+		return fmt.Errorf("no cgroups are mounted at %s: boot with an init that mounts them, or run: mount -t "+
+			"cgroup2 none %s", cgroupfs, cgroupfs)
 	}
 	for _, controller := range needed {
 		dir, ok := l.mounts[controller]
 		if !ok {
-			return fmt.Errorf("the kernel offers no cgroup controller %q under %s: enable it on the kernel command line (cgroup_enable=%s)", controller, cgroupfs, controller)
+			return fmt.Errorf("the kernel offers no cgroup controller %q under %s: enable it on the kernel command "+
+				"line (cgroup_enable=%s)", controller, cgroupfs, controller)
 		}
 		if err := unix.Access(dir, unix.W_OK); err != nil {
-			return fmt.Errorf("can't make cgroups in %s: %w: run as root, with the cgroup file system mounted read-write", dir, err)
+			return fmt.Errorf("can't make cgroups in %s: %w: run as root, with the cgroup file system mounted "+
+				"read-write", dir, err)
 		}
 	}
 	return nil

@@ -122,7 +122,8 @@ func move(dir string, pid int) error {
 	case err == nil || errors.Is(err, unix.ESRCH):
 		return nil
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("move process %d into %s: %w: other groups in it have controllers, and cgroup v2 then allows no processes in it: name a group of its own, such as /system.slice/deckhand", pid, dir, err)
+		return fmt.Errorf("move process %d into %s: %w: other groups in it have controllers, and cgroup v2 then "+
+			"allows no processes in it: name a group of its own, such as /system.slice/deckhand", pid, dir, err)
 	}
 	return fmt.Errorf("move process %d into %s: %w", pid, dir, err)
 }

@@ -72,7 +72,8 @@ func (l layout) enableControllers(dir string) error {
 	}
 	err = cgroups.WriteFile(dir, file, strings.Join(missing, " "))
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("enable cgroup controllers in %s: processes are in that group itself, which cgroup v2 forbids: move them into a child group", dir)
+		return fmt.Errorf("enable cgroup controllers in %s: processes are in that group itself, which cgroup v2 "+
+			"forbids: move them into a child group", dir)
 	}
 	if err != nil {
 		return fmt.Errorf("enable cgroup controllers in %s: %w", dir, err)

@@ -91,19 +91,23 @@ func (m *Manager) Warnings(s Support, node capacity.Node, throttle bool) []strin
 	add(limit > most && s.PIDs && most > 0,
 		"podPidsLimit %d is more than this node's %d processes in all: pods may have that many", limit, most)
 	limited := m.conf.Swap > 0
-	add(limited && !s.V2, "memorySwap.swapBehavior LimitedSwap needs cgroup v2, and this host has v1: containers are kept off swap, as far as they have a memory limit")
+	add(limited && !s.V2, "memorySwap.swapBehavior LimitedSwap needs cgroup v2, and this host has v1: containers are "+
+		"kept off swap, as far as they have a memory limit")
 	add(limited && s.V2 && !s.Swap,
 		"memorySwap.swapBehavior LimitedSwap has no effect: this kernel can't bound swap (no memory.swap.max)")
 	add(node.Swap > 0 && !s.Swap,
-		"containers can't be kept off this node's swap: the kernel doesn't account for it; boot with swapaccount=1, or turn swap off (swapoff -a)")
+		"containers can't be kept off this node's swap: the kernel doesn't account for it; boot with swapaccount=1, "+
+			"or turn swap off (swapoff -a)")
 	add(node.Swap > 0 && s.Swap && !s.V2 && !limited,
-		"containers without a memory limit can't be kept off this node's swap: that needs cgroup v2; turn swap off (swapoff -a)")
+		"containers without a memory limit can't be kept off this node's swap: that needs cgroup v2; turn swap off "+
+			"(swapoff -a)")
 	add(m.conf.ReserveMemory && !s.V2,
 		"memoryReservationPolicy TieredReservation has no effect: it needs cgroup v2, and this host has v1")
 	add(throttle && !s.V2, "memoryThrottlingFactor has no effect: it needs cgroup v2, and this host has v1")
 	release := kernelRelease()
 	add(throttle && s.V2 && olderThan(release, 5, 9),
-		"memoryThrottlingFactor may stall containers for good: this kernel is %s, and before 5.9 memory.high had that fault; set it to 1.0, or update the kernel", release)
+		"memoryThrottlingFactor may stall containers for good: this kernel is %s, and before 5.9 memory.high had "+
+			"that fault; set it to 1.0, or update the kernel", release)
 	for name, bytes := range node.HugePages {
 		if bytes > 0 && len(s.HugePages) == 0 {
 			add(true, "limits of %s aren't enforced: this kernel offers no cgroup controller %q under %s", name,

@@ -57,7 +57,8 @@ func writeOne(l layout, name string, s setting) error {
 }
 
 func tooMuch(limit string, used int64, err error) error {
-	return fmt.Errorf("attempting to set pod memory limit (%s) below current usage (%d): %w; the limit stays as it was until the pod uses less", limit, used, err)
+	return fmt.Errorf("attempting to set pod memory limit (%s) below current usage (%d): %w; the limit stays as it "+
+		"was until the pod uses less", limit, used, err)
 }
 
 // writeFile writes to a file of the kernel, with no more system calls than that takes: each pod's start waits for some

@@ -323,7 +323,8 @@ func (m *Manager) allocate(ctx context.Context, p *plugin, n need,
 				status.Convert(err).Message(), n.resource, n.container)
 	case len(answer.GetContainerResponses()) != 1:
 		f.Rejected, f.Message = true,
-			fmt.Sprintf("Allocate failed due to an answer for %d containers, which is unexpected: the device plugin of %s was asked for one", len(answer.GetContainerResponses()), n.resource)
+			fmt.Sprintf("Allocate failed due to an answer for %d containers, which is unexpected: the device plugin "+
+				"of %s was asked for one", len(answer.GetContainerResponses()), n.resource)
 	default:
 		return answer.ContainerResponses[0], nil
 	}
@@ -339,7 +340,8 @@ func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *t
 	unknown := m.forgot(c)
 	m.mu.RUnlock()
 	if unknown != "" {
-		return fmt.Errorf("container %s has no devices yet: the record of them was damaged; waiting up to %s for the device plugin of %s, which hasn't registered", c.Name, m.limits.absent, unknown)
+		return fmt.Errorf("container %s has no devices yet: the record of them was damaged; waiting up to %s for the "+
+			"device plugin of %s, which hasn't registered", c.Name, m.limits.absent, unknown)
 	}
 	if !uses {
 		return nil
@@ -427,7 +429,8 @@ func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 	}
 	m.mu.RUnlock()
 	if away != "" {
-		return fmt.Errorf("container %s: its devices have to be made ready by the device plugin of %s, which hasn't registered", c.Name, away)
+		return fmt.Errorf("container %s: its devices have to be made ready by the device plugin of %s, which hasn't "+
+			"registered", c.Name, away)
 	}
 	for _, plugin := range slices.SortedFunc(maps.Keys(plugins), func(a, b *plugin) int {
 		return cmp.Compare(a.resource, b.resource)

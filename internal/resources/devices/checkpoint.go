@@ -67,7 +67,8 @@ func (d *recordData) checksum() uint64 {
 		if i > 0 {
 			fmt.Fprint(sum, " ")
 		}
-		fmt.Fprintf(sum, "{PodUID:(string)%s ContainerName:(string)%s ResourceName:(string)%s DeviceIDs:(checkpoint.DevicesPerNUMA)", e.PodUID, e.ContainerName, e.ResourceName)
+		fmt.Fprintf(sum, "{PodUID:(string)%s ContainerName:(string)%s ResourceName:(string)%s "+
+			"DeviceIDs:(checkpoint.DevicesPerNUMA)", e.PodUID, e.ContainerName, e.ResourceName)
 		writeMap(sum, e.DeviceIDs)
 		fmt.Fprintf(sum, " AllocResp:([]uint8)%v}", orNone(e.AllocResp))
 	}
@@ -123,7 +124,8 @@ func read(dir string) (*record, error) {
 	}
 	aside, renaming := checkpoint.SetAside(path)
 	return &record{Forgotten: time.Now()},
-		errors.Join(fmt.Errorf("the record of which devices pods have, %s, is damaged (%w): it was renamed to %s; what runs keeps its devices, but others may be given them too", path, err, aside), renaming)
+		errors.Join(fmt.Errorf("the record of which devices pods have, %s, is damaged (%w): it was renamed to %s; "+
+			"what runs keeps its devices, but others may be given them too", path, err, aside), renaming)
 }
 
 // write replaces the record. It survives a loss of power once that returned nil.

@@ -178,7 +178,8 @@ func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) err
 			cmp.Or(strings.Join(versions, ", "), "no"), api.Version)
 	}
 	if !pod.IsExtendedResource(v1.ResourceName(p.resource)) || len(validation.IsQualifiedName(p.resource)) > 0 {
-		return fmt.Errorf("device plugin for %q: its name has to be that of an extended resource, such as example.com/gpu", p.resource)
+		return fmt.Errorf("device plugin for %q: its name has to be that of an extended resource, such as "+
+			"example.com/gpu", p.resource)
 	}
 	conn, err := pluginwatch.Connect(p.endpoint)
 	if err != nil {
@@ -225,7 +226,8 @@ func (m *Manager) take(p *plugin) {
 func (m *Manager) follow(ctx context.Context, p *plugin) {
 	log := m.conf.Log.WithValues("resourceName", p.resource, "endpoint", p.endpoint)
 	late := time.AfterFunc(m.limits.list, func() {
-		log.Info("A device plugin has registered, but doesn't list its devices: it is waited for; if that lasts, restart it", "duration", m.limits.list)
+		log.Info("A device plugin has registered, but doesn't list its devices: it is waited for; if that lasts, "+
+			"restart it", "duration", m.limits.list)
 	})
 	defer late.Stop()
 	stream, err := p.client.ListAndWatch(ctx, &api.Empty{})
@@ -262,7 +264,8 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 	}
 	m.mu.Unlock()
 	if ctx.Err() == nil {
-		log.Info("A device plugin has ended: its devices are given to nobody until it registers again; containers keep theirs", "err", status.Convert(err).Message())
+		log.Info("A device plugin has ended: its devices are given to nobody until it registers again; containers "+
+			"keep theirs", "err", status.Convert(err).Message())
 	}
 	if current {
 		m.look.Wake()

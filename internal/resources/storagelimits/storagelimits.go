@@ -253,7 +253,8 @@ func (mgr *Manager) logFailure(p *v1.Pod, q *measurement, err error) {
 		text = err.Error()
 	}
 	if text != "" && text != q.failure {
-		mgr.Log.Error(err, "The local storage of a pod can't be measured completely; its limits are compared with the part that is known", "pod", klog.KObj(p), "podUID", p.UID)
+		mgr.Log.Error(err, "The local storage of a pod can't be measured completely; its limits are compared with "+
+			"the part that is known", "pod", klog.KObj(p), "podUID", p.UID)
 	}
 	q.failure = text
 }

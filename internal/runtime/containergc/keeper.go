@@ -63,7 +63,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.take(c.Pods)
 		if c.Over != logged {
 			logged = c.Over
-			k.log.V(2).Info("Containers that have ended and can't be removed: each is the newest of its kind, or too young", "overLimit", c.Over, "limit", k.limits.Total)
+			k.log.V(2).Info("Containers that have ended and can't be removed: each is the newest of its kind, or too "+
+				"young", "overLimit", c.Over, "limit", k.limits.Total)
 		}
 		if !k.Await(ctx, began, c.Next) {
 			return nil

@@ -23,11 +23,14 @@ func endpoint(text string) (string, error) {
 	}
 	switch {
 	case u.Scheme != "unix":
-		return "", fmt.Errorf("container runtime endpoint %q: only unix sockets are supported: use unix:///PATH/TO/SOCKET", text)
+		return "", fmt.Errorf("container runtime endpoint %q: only unix sockets are supported: use "+
+			"unix:///PATH/TO/SOCKET", text)
 	case u.Host != "" || !filepath.IsAbs(u.Path):
-		return "", fmt.Errorf("container runtime endpoint %q: the socket's path must be absolute, with three slashes: unix:///PATH/TO/SOCKET", text)
+		return "", fmt.Errorf("container runtime endpoint %q: the socket's path must be absolute, with three "+
+			"slashes: unix:///PATH/TO/SOCKET", text)
 	case len(u.Path) > maxSocketPath:
-		return "", fmt.Errorf("container runtime endpoint %q: the path has %d bytes and Linux takes %d for a socket: use a shorter root directory", text, len(u.Path), maxSocketPath)
+		return "", fmt.Errorf("container runtime endpoint %q: the path has %d bytes and Linux takes %d for a socket: "+
+			"use a shorter root directory", text, len(u.Path), maxSocketPath)
 	}
 	return text, nil
 }

@@ -51,7 +51,8 @@ type Configurer struct {
 func New(cfg Config) (*Configurer, error) {
 	for i, s := range cfg.ClusterDNS {
 		if _, err := netip.ParseAddr(s); err != nil {
-			return nil, fmt.Errorf("clusterDNS[%d]: %q is not an IP address: give the address that the cluster's DNS service has", i, s)
+			return nil, fmt.Errorf("clusterDNS[%d]: %q is not an IP address: give the address that the cluster's DNS "+
+				"service has", i, s)
 		}
 	}
 	cfg.ClusterDomain = strings.TrimSuffix(cfg.ClusterDomain, ".")
@@ -122,7 +123,8 @@ func (c *Configurer) origin(p *v1.Pod) (origin, []pod.Event, error) {
 
 // missingClusterDNS says it in the kubelet's words, for who looks for them.
 func missingClusterDNS(policy v1.DNSPolicy) string {
-	return fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", policy, v1.DNSDefault)
+	return fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. "+
+		"Falling back to %q policy.", policy, v1.DNSDefault)
 }
 
 func (c *Configurer) base(p *v1.Pod, from origin) (resolver, error) {

@@ -27,7 +27,8 @@ func (c *Configurer) checkLimits(node resolver) {
 	}
 	if n := len(strings.Join(append(cluster, node.searches...), " ")); n > maxSearchBytes {
 		tooMuch = append(tooMuch,
-			fmt.Sprintf("a search list of %d characters (with the cluster's domains, if any), of which pods get at most %d", n, maxSearchBytes))
+			fmt.Sprintf("a search list of %d characters (with the cluster's domains, if any), of which pods get at "+
+				"most %d", n, maxSearchBytes))
 	}
 	message := ""
 	if len(tooMuch) > 0 {
@@ -53,7 +54,8 @@ func (c *Configurer) checkReach(node, merged resolver) {
 			"), which is another one inside a pod"
 	}
 	c.reportNode(pod.ReasonUnreachableNameservers,
-		fmt.Sprintf("%s %s: pods that use it can't resolve names. Set resolvConf to a file with servers that pods can reach; systemd-resolved keeps one in /run/systemd/resolve/resolv.conf",
+		fmt.Sprintf("%s %s: pods that use it can't resolve names. Set resolvConf to a file with servers that pods "+
+			"can reach; systemd-resolved keeps one in /run/systemd/resolve/resolv.conf",
 			c.cfg.ResolvConf, what))
 }
 

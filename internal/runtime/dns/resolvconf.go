@@ -29,7 +29,8 @@ func read(path string) (resolver, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return resolver{}, fmt.Errorf(
-			"the node's resolver configuration %s doesn't exist: make it, or set resolvConf to the file that the node has", path)
+			"the node's resolver configuration %s doesn't exist: make it, or set resolvConf to the file that the "+
+				"node has", path)
 	}
 	if err != nil {
 		return resolver{}, fmt.Errorf("the node's resolver configuration (resolvConf): %w", err)
@@ -46,7 +47,8 @@ func read(path string) (resolver, error) {
 	}
 	if len(text) > maxFile {
 		return resolver{}, fmt.Errorf(
-			"the node's resolver configuration %s is longer than %d bytes, so it can't be meant: set resolvConf to another file", path, maxFile)
+			"the node's resolver configuration %s is longer than %d bytes, so it can't be meant: set resolvConf to "+
+				"another file", path, maxFile)
 	}
 	return parse(string(text)), nil
 }

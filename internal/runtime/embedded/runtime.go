@@ -298,7 +298,9 @@ func ours(ctx context.Context, l rootdir.Runtime) (bool, error) {
 		select {
 		case <-ctx.Done():
 			return false, fmt.Errorf(
-				"a containerd answers at %s, and none of the processes here is it: it runs in a container or another PID namespace, or %s had another name when it was started; nothing was changed: do this where it runs and by that name, or end it there",
+				"a containerd answers at %s, and none of the processes here is it: it runs in a container or another "+
+					"PID namespace, or %s had another name when it was started; nothing was changed: do this where "+
+					"it runs and by that name, or end it there",
 				l.Socket(), l.Root)
 		// one that is ending is no process any more before its socket is closed
 		case <-time.After(20 * time.Millisecond):

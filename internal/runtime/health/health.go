@@ -149,7 +149,8 @@ func (s *State) take(info Info, st *runtimeapi.StatusResponse, err error) {
 	}
 	switch {
 	case silent != "" && s.silent == "":
-		s.log.Error(err, "The container runtime doesn't answer; probes that need it count for nothing, and pods go on running")
+		s.log.Error(err, "The container runtime doesn't answer; probes that need it count for nothing, and pods go "+
+			"on running")
 	case silent == "" && s.silent != "":
 		s.log.Info("The container runtime answers again")
 	}

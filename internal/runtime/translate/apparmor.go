@@ -31,7 +31,8 @@ func appArmorProfile(p *v1.Pod, c *v1.Container,
 			profile.Type)
 	}
 	if profile.LocalhostProfile == nil || *profile.LocalhostProfile == "" {
-		return nil, errors.New("appArmorProfile of type Localhost needs localhostProfile, the name of a profile that is loaded on the node")
+		return nil, errors.New("appArmorProfile of type Localhost needs localhostProfile, the name of a profile that " +
+			"is loaded on the node")
 	}
 	name := *profile.LocalhostProfile
 	if loaded != nil {

@@ -79,7 +79,8 @@ func BlockDevices(c *v1.Container, volumes map[string]pod.BlockVolume) ([]*runti
 	for _, d := range c.VolumeDevices {
 		volume, ok := volumes[d.Name]
 		if !ok {
-			return nil, fmt.Errorf("container %s: volumeDevices: volume %q isn't there as a block device: only a claim with volumeMode Block can be", c.Name, d.Name)
+			return nil, fmt.Errorf("container %s: volumeDevices: volume %q isn't there as a block device: only a "+
+				"claim with volumeMode Block can be", c.Name, d.Name)
 		}
 		permissions := fullDevice
 		if volume.ReadOnly {

@@ -53,7 +53,8 @@ func (f *Features) CheckUsers(handler string, p *v1.Pod) error {
 			Message: "the container runtime hasn't reported yet whether it can do what the pod asks for"}
 	case !f.Handlers[handler].UserNamespaces:
 		return &pod.Failure{Reason: pod.ReasonFailedCreatePodSandBox, Permanent: true, Message: fmt.Sprintf(
-			"can't set `spec.hostUsers: false`, %s does not support user namespaces: it takes containerd 2.0 or CRI-O 1.25, runc 1.2 or crun 1.9, and Linux 6.3 or newer", handlerName(handler))}
+			"can't set `spec.hostUsers: false`, %s does not support user namespaces: it takes containerd 2.0 or "+
+				"CRI-O 1.25, runc 1.2 or crun 1.9, and Linux 6.3 or newer", handlerName(handler))}
 	}
 	return nil
 }

@@ -10,7 +10,8 @@ import (
 
 // ErrRedacted replaces the runtime's message about a container that Redacted is true of.
 var ErrRedacted = errors.New(
-	"the runtime can't start the program that its command names; its message is redacted, as it quotes the name, and that may hold a Secret's value: check that the program exists in the image and may be executed")
+	"the runtime can't start the program that its command names; its message is redacted, as it quotes the name, and " +
+		"that may hold a Secret's value: check that the program exists in the image and may be executed")
 
 // Redacted reports whether what the runtime says of the container may hold a Secret's value:
 // runtimes quote the name of a program that they can't start, and this one's is made of

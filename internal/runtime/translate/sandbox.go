@@ -73,7 +73,8 @@ func Hostname(p *v1.Pod, clusterDomain string) (string, error) {
 	}
 	if len(fqdn) > pod.MaxHostname {
 		// The first words are the kubelet's, which people and Kubernetes' specs look for in events.
-		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s has %d bytes, and with setHostnameAsFQDN Linux takes %d: shorten hostname, subdomain or namespace",
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s has %d bytes, "+
+			"and with setHostnameAsFQDN Linux takes %d: shorten hostname, subdomain or namespace",
 			fqdn, len(fqdn), pod.MaxHostname)
 	}
 	return fqdn, nil

@@ -26,7 +26,8 @@ func seccompProfile(p *v1.SeccompProfile, root string, byDefault bool) (*runtime
 		return unconfined(), nil
 	case v1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile == nil || !filepath.IsLocal(*p.LocalhostProfile) {
-			return nil, errors.New("seccompProfile of type Localhost needs localhostProfile, a path inside the node's seccomp directory")
+			return nil, errors.New("seccompProfile of type Localhost needs localhostProfile, a path inside the " +
+				"node's seccomp directory")
 		}
 		return &runtimeapi.SecurityProfile{
 			ProfileType:  runtimeapi.SecurityProfile_Localhost,

@@ -188,7 +188,8 @@ func setPaths(s *Settings, out *runtimeapi.LinuxContainerSecurityContext, mount 
 	ownUsers bool) error {
 	if mount != nil && *mount == v1.UnmaskedProcMount {
 		if !ownUsers {
-			return errors.New("procMount Unmasked is only for pods with a user namespace of their own: set hostUsers to false")
+			return errors.New("procMount Unmasked is only for pods with a user namespace of their own: set hostUsers " +
+				"to false")
 		}
 		return nil
 	}

@@ -66,7 +66,8 @@ func checkNonRoot(user *int64, image ImageUser) error {
 	case user != nil:
 		return nil
 	case image.UID == nil && image.Name != "":
-		return fmt.Errorf("%w, but the image names its user %q instead of numbering it, so nothing tells whether that is root: set runAsUser to a number other than 0", ErrNonRoot, image.Name)
+		return fmt.Errorf("%w, but the image names its user %q instead of numbering it, so nothing tells whether "+
+			"that is root: set runAsUser to a number other than 0", ErrNonRoot, image.Name)
 	case image.UID == nil || *image.UID == 0:
 		return fmt.Errorf("%w, but the image runs as root: set runAsUser", ErrNonRoot)
 	}
@@ -142,7 +143,8 @@ type identities interface {
 func checkMapped(sc identities, users *userns.Range) error {
 	ids := append([]int64{sc.GetRunAsUser().GetValue(), sc.GetRunAsGroup().GetValue()}, sc.GetSupplementalGroups()...)
 	if id := slices.Max(ids); id >= int64(users.Length) {
-		return fmt.Errorf("user or group %d doesn't exist in the pod's user namespace, which has those below %d: use a lower one, or raise the node's userNamespaces.idsPerPod", id, users.Length)
+		return fmt.Errorf("user or group %d doesn't exist in the pod's user namespace, which has those below %d: use "+
+			"a lower one, or raise the node's userNamespaces.idsPerPod", id, users.Length)
 	}
 	return nil
 }

@@ -85,7 +85,8 @@ func (f Finder) suits(r Range) error {
 		return fmt.Errorf("the subordinate IDs of %q can't be used for pods: %w", Owner, err)
 	}
 	if uint64(r.Length) < f.wanted() {
-		return fmt.Errorf("the %d subordinate IDs of %q are too few for %d pods with %d each (maxPods, userNamespaces.idsPerPod): it needs %d",
+		return fmt.Errorf("the %d subordinate IDs of %q are too few for %d pods with %d each (maxPods, "+
+			"userNamespaces.idsPerPod): it needs %d",
 			r.Length, Owner, f.MaxPods, f.PerPod, f.wanted())
 	}
 	return nil
@@ -100,7 +101,8 @@ func subids(ctx context.Context, command string, args ...string) (Range, error) 
 	out, err := cmd.Output()
 	if err != nil {
 		return Range{}, fmt.Errorf(
-			"can't find out which IDs pods may have: %s: %w (%s): give the user %q subordinate IDs in /etc/subuid and /etc/subgid, or remove that user",
+			"can't find out which IDs pods may have: %s: %w (%s): give the user %q subordinate IDs in /etc/subuid "+
+				"and /etc/subgid, or remove that user",
 			what, err, strings.TrimSpace(said.String()), Owner)
 	}
 	text := strings.TrimSpace(string(out))

@@ -122,13 +122,15 @@ func (m *Manager) Restore(ctx context.Context) error {
 func (m *Manager) check(uid types.UID, r Range, err error) *holding {
 	if err != nil {
 		return &holding{bad: fmt.Errorf(
-			"the record of the user IDs of pod %s is damaged: %w; its containers run on, but nothing new is started in it: remove the pod, "+
+			"the record of the user IDs of pod %s is damaged: %w; its containers run on, but nothing new is started "+
+				"in it: remove the pod, "+
 				"or, when nothing of it runs, delete the file %s in its directory", uid, err, recordName)}
 	}
 	h := &holding{r: r, recorded: true}
 	for other, o := range m.pods {
 		if other != uid && o.r.Length > 0 && o.r.overlaps(r) {
-			h.bad = fmt.Errorf("the user IDs %s of pod %s overlap those of pod %s; its containers run on, but nothing new is started in it: remove the pod, "+
+			h.bad = fmt.Errorf("the user IDs %s of pod %s overlap those of pod %s; its containers run on, but "+
+				"nothing new is started in it: remove the pod, "+
 				"or, when nothing of it runs, delete the file %s in its directory", r, uid, other, recordName)
 		}
 	}
@@ -225,7 +227,8 @@ func (m *Manager) take(uid types.UID) (*holding, error) {
 	}
 	r, ok := free(m.ids, m.conf.PerPod, taken)
 	if !ok {
-		return nil, fmt.Errorf("all user IDs for pods (%s, %d for each) are in use by %d pods: wait until one is removed, or raise maxPods or the subordinate IDs of the user %q",
+		return nil, fmt.Errorf("all user IDs for pods (%s, %d for each) are in use by %d pods: wait until one is "+
+			"removed, or raise maxPods or the subordinate IDs of the user %q",
 			m.ids, m.conf.PerPod, len(m.pods), Owner)
 	}
 	h := &holding{r: r}

@@ -31,7 +31,8 @@ type NoAgentError struct {
 }
 
 func (e *NoAgentError) Error() string {
-	return fmt.Sprintf("no agent answers at %s (%v): start it with `systemctl start deckhand`, or `deckhand up DIRECTORY`; for another root directory use --root-dir", e.Path, e.Err)
+	return fmt.Sprintf("no agent answers at %s (%v): start it with `systemctl start deckhand`, or `deckhand up "+
+		"DIRECTORY`; for another root directory use --root-dir", e.Path, e.Err)
 }
 
 // Unwrap returns why it can't be reached.

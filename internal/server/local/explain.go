@@ -135,7 +135,8 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 			fmt.Errorf("no earlier agent left a journal of pod %s/%s", namespace, name)}
 	case !ok:
 		return &StatusError{http.StatusNotFound,
-			fmt.Errorf("there is no journal of pod %s/%s: either nothing was decided about it yet, or the agent runs with --journal-bytes 0", namespace, name)}
+			fmt.Errorf("there is no journal of pod %s/%s: either nothing was decided about it yet, or the agent runs "+
+				"with --journal-bytes 0", namespace, name)}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, err := w.Write(text)

@@ -37,7 +37,8 @@ const dialLimit = 10 * time.Second
 func toRuntime() *http.Transport {
 	dialer := net.Dialer{Timeout: dialLimit, Control: func(_, address string, _ syscall.RawConn) error {
 		if to, err := netip.ParseAddrPort(address); err != nil || !to.Addr().Unmap().IsLoopback() {
-			return fmt.Errorf("the container runtime has its streams at %s: only those at a loopback address are asked for", address)
+			return fmt.Errorf("the container runtime has its streams at %s: only those at a loopback address are "+
+				"asked for", address)
 		}
 		return nil
 	}}

@@ -226,7 +226,8 @@ func (w *writer) point(ctx context.Context, name, target string) (changed bool, 
 		if name != dataLink {
 			// A runtime makes directories in a volume when something else is to be mounted there.
 			return false, fmt.Errorf(
-				"%s: a directory called %q is in the place of a file of the volume: if no container has it as a mount point, remove it", w.dir.Name(), name)
+				"%s: a directory called %q is in the place of a file of the volume: if no container has it as a "+
+					"mount point, remove it", w.dir.Name(), name)
 		}
 		if err = w.remove(ctx, name); err == nil {
 			err = unix.Renameat(fd, tempLink, fd, name)

@@ -20,7 +20,8 @@ func (w *writer) checkMountPoints(want *node) error {
 			return fmt.Errorf("a container mounts something in the volume: %w", err)
 		}
 		if first, _, _ := strings.Cut(path, "/"); want.sub[first] != nil {
-			return fmt.Errorf("a container mounts something in the volume at %s, and %s is the volume's own, which every update replaces: mount it elsewhere, or have no file there",
+			return fmt.Errorf("a container mounts something in the volume at %s, and %s is the volume's own, which "+
+				"every update replaces: mount it elsewhere, or have no file there",
 				quoted(path), quoted(first))
 		}
 	}

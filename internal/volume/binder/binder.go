@@ -176,7 +176,8 @@ func (b *Binder) fromManifest(ctx context.Context, objects Objects, namespace, n
 		return r, nil
 	}
 	if other, ok := b.bound.ephemeral(namespace, name); ok {
-		return r, r.awaits("the name is also that of an ephemeral volume's claim, of the pod with UID %s; rename one of them", other.Claim.Pod)
+		return r, r.awaits("the name is also that of an ephemeral volume's claim, of the pod with UID %s; rename one "+
+			"of them", other.Claim.Pod)
 	}
 	return r, nil
 }
@@ -186,12 +187,14 @@ func (b *Binder) held(ctx context.Context, objects Objects, r request, name stri
 	pv, err := objects.PersistentVolume(ctx, name)
 	switch {
 	case gone(err):
-		return nil, r.awaits("it is lost: PersistentVolume %s, which it is bound to, is defined by no manifest any more; add that again, "+
+		return nil, r.awaits("it is lost: PersistentVolume %s, which it is bound to, is defined by no manifest any "+
+			"more; add that again, "+
 			"or remove the claim's as well, and the pods that use it, for a while, to have it bound again", name)
 	case err != nil:
 		return nil, r.awaits("it is bound to PersistentVolume %s: %w", name, err)
 	}
-	const stays = "a claim stays with its volume: take that edit back, or remove both manifests, and the pods that use it, for a while, to have it bound again"
+	const stays = "a claim stays with its volume: take that edit back, or remove both manifests, and the pods that " +
+		"use it, for a while, to have it bound again"
 	switch want := r.claim.Spec.VolumeName; {
 	case want != "" && want != name:
 		return nil, r.awaits("it is bound to PersistentVolume %s, but asks for %s now (spec.volumeName); %s", name,
@@ -238,7 +241,8 @@ func fromNothing(r request) error {
 	if r.claim.Spec.DataSource == nil && r.claim.Spec.DataSourceRef == nil {
 		return nil
 	}
-	const why = "it has a dataSource or dataSourceRef, which a provisioner would make a volume of, and there is none here; " +
+	const why = "it has a dataSource or dataSourceRef, which a provisioner would make a volume of, and there is none " +
+		"here; " +
 		"leave it out, and put the data into the PersistentVolume yourself"
 	if r.id.Pod != "" { // in the pod's spec, which can't be edited
 		return fmt.Errorf("%s: %s: %w", r.id, why, volume.ErrUnsupported)
@@ -354,7 +358,8 @@ func (b *Binder) recordEvent(p *v1.Pod, r request, pv *v1.PersistentVolume) {
 	case v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRecycle:
 		b.conf.Recorder.Event(p,
 			pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonVolumeIsRetained, Message: fmt.Sprintf(
-				"PersistentVolume %s, which %s is bound to, has the reclaim policy %s, but nothing deletes data here: it is kept as Retain says",
+				"PersistentVolume %s, which %s is bound to, has the reclaim policy %s, but nothing deletes data "+
+					"here: it is kept as Retain says",
 				pv.Name, r.id, policy)})
 	}
 }

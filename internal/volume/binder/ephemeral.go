@@ -25,7 +25,8 @@ func (b *Binder) fromTemplate(ctx context.Context, p *v1.Pod, objects Objects, v
 	}
 	switch _, err := objects.PersistentVolumeClaim(ctx, c.Namespace, c.Name); {
 	case err == nil:
-		return r, r.awaits("a manifest defines a claim of this name, which isn't the one of the pod's ephemeral volume %s; rename that claim or the volume", v.Name)
+		return r, r.awaits("a manifest defines a claim of this name, which isn't the one of the pod's ephemeral "+
+			"volume %s; rename that claim or the volume", v.Name)
 	case !apierrors.IsNotFound(err):
 		return r, r.awaits("the claim of the pod's ephemeral volume %s can't be made yet: %w", v.Name, err)
 	}

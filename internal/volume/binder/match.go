@@ -29,7 +29,8 @@ type misfit struct {
 // rather one that no other claim had. An error names the volumes that come nearest to that.
 func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	if len(pvs) == 0 {
-		return nil, r.awaits("there is no PersistentVolume for it: no manifest defines any, and nothing here makes them; add one")
+		return nil, r.awaits("there is no PersistentVolume for it: no manifest defines any, and nothing here makes " +
+			"them; add one")
 	}
 	list, err := candidates(r, pvs)
 	if err != nil {
@@ -252,7 +253,8 @@ func (b *Binder) taken(ctx context.Context, r request, pv *v1.PersistentVolume) 
 		case len(had.Users) > 0:
 			return fmt.Sprintf("was released by %s, and pods that used that before use it still", had.Claim)
 		}
-		return fmt.Sprintf("was released by %s, and is kept with its data; to let others have it, remove its manifest for a while", had.Claim)
+		return fmt.Sprintf("was released by %s, and is kept with its data; to let others have it, remove its "+
+			"manifest for a while", had.Claim)
 	}
 	if pv.Spec.ClaimRef != nil && !reserved(pv, r.claim) {
 		return reservedFor(pv, r.claim)
@@ -270,7 +272,8 @@ func reserved(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
 func reservedFor(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim) string {
 	ref := pv.Spec.ClaimRef
 	if ref.Namespace == c.Namespace && ref.Name == c.Name {
-		return "is for a claim of the same name with another UID (spec.claimRef.uid); leave the UID out to give it to this one"
+		return "is for a claim of the same name with another UID (spec.claimRef.uid); leave the UID out to give it " +
+			"to this one"
 	}
 	return fmt.Sprintf("is for PersistentVolumeClaim %s/%s (spec.claimRef)", ref.Namespace, ref.Name)
 }

@@ -168,7 +168,8 @@ func (b *Binder) Restore() error {
 
 // refused says why nothing is bound, and what to do about it.
 func refused(path string, why error) error {
-	what := "restore the file from a copy, or have each claim and its volume name each other (spec.volumeName and spec.claimRef), " +
+	what := "restore the file from a copy, or have each claim and its volume name each other (spec.volumeName and " +
+		"spec.claimRef), " +
 		"delete the file and restart the agent"
 	if errors.Is(why, checkpoint.ErrNewer) {
 		what = "run that version"

@@ -65,7 +65,8 @@ func apply(ctx context.Context, top *os.File, o Options) error {
 			return err
 		case again && try < tries:
 		case again:
-			return errors.New("its directories are moved while it is looked through: try again when whoever does that has stopped")
+			return errors.New("its directories are moved while it is looked through: try again when whoever does " +
+				"that has stopped")
 		default:
 			return nil
 		}

@@ -133,7 +133,8 @@ func checkMode(e *volumestate.Mounted, c *v1.Container, mode v1.MountPropagation
 		return nil
 	}
 	if e.Unpropagated {
-		return fmt.Errorf("mounts made in a volume of the kind %s never reach the node: leave out mountPropagation Bidirectional", e.Spec.Kind())
+		return fmt.Errorf("mounts made in a volume of the kind %s never reach the node: leave out mountPropagation "+
+			"Bidirectional", e.Spec.Kind())
 	}
 	if sc := c.SecurityContext; sc == nil || !ptr.Deref(sc.Privileged, false) {
 		return errors.New("mountPropagation Bidirectional is for privileged containers only: use HostToContainer")
@@ -155,7 +156,8 @@ func recursiveReadOnly(vm *v1.VolumeMount, mode v1.MountPropagationMode, able bo
 		return false, fmt.Errorf("recursiveReadOnly %s needs mountPropagation None", asked)
 	case asked == v1.RecursiveReadOnlyEnabled && !able:
 		return false, errors.New(
-			"recursiveReadOnly Enabled isn't supported by the pod's runtime: use IfPossible, or a runtime that reports that it can (Linux 5.12 or later)")
+			"recursiveReadOnly Enabled isn't supported by the pod's runtime: use IfPossible, or a runtime that " +
+				"reports that it can (Linux 5.12 or later)")
 	}
 	return able, nil
 }

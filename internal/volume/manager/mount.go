@@ -119,7 +119,8 @@ func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w 
 	if other := m.takeFiles(w, p, gid); other != nil {
 		m.conf.Recorder.Event(p, pod.Event{
 			Type: v1.EventTypeWarning, Reason: pod.ReasonAlreadyMountedVolume,
-			Message: fmt.Sprintf("volume %q: its files aren't given to group %d (fsGroup), because pod %s/%s, which has another fsGroup or none, uses PersistentVolume %s: pods that share one need the same fsGroup",
+			Message: fmt.Sprintf("volume %q: its files aren't given to group %d (fsGroup), because pod %s/%s, which "+
+				"has another fsGroup or none, uses PersistentVolume %s: pods that share one need the same fsGroup",
 				w.Name(), gid, other.Namespace, other.Name, w.Spec.Persistent.Name),
 		})
 		return nil
@@ -134,7 +135,8 @@ func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w 
 		next = now.Add(m.conf.NextProgress)
 		m.conf.Recorder.Event(p, pod.Event{
 			Type: v1.EventTypeWarning, Reason: pod.ReasonVolumePermissionChangeInProgress,
-			Message: fmt.Sprintf("volume %q: its files are being given to group %d (fsGroup), %d so far; fsGroupChangePolicy: OnRootMismatch saves that the next time", w.Name(), gid, done),
+			Message: fmt.Sprintf("volume %q: its files are being given to group %d (fsGroup), %d so far; "+
+				"fsGroupChangePolicy: OnRootMismatch saves that the next time", w.Name(), gid, done),
 		})
 	}}
 	if policy := p.Spec.SecurityContext.FSGroupChangePolicy; policy != nil {

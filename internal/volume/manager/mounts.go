@@ -136,7 +136,8 @@ func (m *Manager) BlockVolumes(_ *v1.Pod, c *v1.Container) (map[string]pod.Block
 		return nil, nil
 	}
 	return nil, &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Permanent: true,
-		Message: fmt.Sprintf("container %q: volumeDevices (volume %q) are not supported by this build: use a claim with volumeMode Filesystem, and volumeMounts", c.Name, c.VolumeDevices[0].Name)}
+		Message: fmt.Sprintf("container %q: volumeDevices (volume %q) are not supported by this build: use a claim "+
+			"with volumeMode Filesystem, and volumeMounts", c.Name, c.VolumeDevices[0].Name)}
 }
 
 // EmptyDir returns the host's path of what containers see of an emptyDir of the pod's,

@@ -44,7 +44,8 @@ func checkPropagation(path string, mode v1.MountPropagationMode) error {
 	if slave {
 		what = "a slave"
 	}
-	return fmt.Errorf("mountPropagation %s needs a shared mount, and the one that %s is on, %s, is %s: run `mount --make-rshared %s` on the node, before its pods are started",
+	return fmt.Errorf("mountPropagation %s needs a shared mount, and the one that %s is on, %s, is %s: run `mount "+
+		"--make-rshared %s` on the node, before its pods are started",
 		mode, path, on.Mountpoint, what, on.Mountpoint)
 }
 

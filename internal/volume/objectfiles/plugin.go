@@ -166,7 +166,8 @@ func (p *Plugin) write(ctx context.Context, r volume.Request,
 	dir, err := p.open(r)
 	if err != nil {
 		return false, fmt.Errorf(
-			"the volume isn't there any more (its containers keep what they have; to restore it, remove the pod and create it again): %w", err)
+			"the volume isn't there any more (its containers keep what they have; to restore it, remove the pod and "+
+				"create it again): %w", err)
 	}
 	defer dir.Close()
 	changed, err = atomicwriter.WriteTo(ctx, dir, files, options(r))

@@ -71,7 +71,8 @@ func (p HostPath) Mount(ctx context.Context, r volume.Request) (volume.Mounted, 
 				volume.ErrUnsupported)
 	case r.Spec.Persistent != nil && len(r.Spec.Persistent.Spec.MountOptions) > 0:
 		return volume.Mounted{},
-			fmt.Errorf("PersistentVolume %s: mountOptions of a hostPath, which isn't mounted by the agent, are %w: leave them out", r.Spec.Name(), volume.ErrUnsupported)
+			fmt.Errorf("PersistentVolume %s: mountOptions of a hostPath, which isn't mounted by the agent, are %w: "+
+				"leave them out", r.Spec.Name(), volume.ErrUnsupported)
 	case !filepath.IsAbs(s.Path):
 		return volume.Mounted{},
 			fmt.Errorf("hostPath %q doesn't begin with /, and a relative path is %w", s.Path, volume.ErrUnsupported)
@@ -96,7 +97,8 @@ func check(s *v1.HostPathVolumeSource) error {
 	}
 	k, ok := kinds[*s.Type]
 	if !ok {
-		return fmt.Errorf("hostPath type %q is %w: use DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice or BlockDevice, or leave it out", *s.Type, volume.ErrUnsupported)
+		return fmt.Errorf("hostPath type %q is %w: use DirectoryOrCreate, Directory, FileOrCreate, File, Socket, "+
+			"CharDevice or BlockDevice, or leave it out", *s.Type, volume.ErrUnsupported)
 	}
 	st, err := os.Stat(s.Path)
 	if errors.Is(err, fs.ErrNotExist) && k.make != nil {

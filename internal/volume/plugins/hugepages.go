@@ -106,7 +106,8 @@ func pages(p *v1.Pod, medium v1.StorageMedium) (page, total int64, err error) {
 			return sizes[0], asked[sizes[0]], nil
 		}
 		return 0, 0, fmt.Errorf(
-			"medium HugePages leaves open which pages are meant, since the pod's containers ask for some of %s: use HugePages-%s", names(sizes, " and "), names(sizes[:1], ""))
+			"medium HugePages leaves open which pages are meant, since the pod's containers ask for some of %s: use "+
+				"HugePages-%s", names(sizes, " and "), names(sizes[:1], ""))
 	}
 	q, err := resource.ParseQuantity(named)
 	if err != nil || q.Sign() <= 0 {

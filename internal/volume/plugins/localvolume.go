@@ -95,7 +95,8 @@ func openLocal(path string) (*os.File, error) {
 	case err != nil:
 		err = fmt.Errorf("open its path: %w", err)
 	case st.Mode().Type() == fs.ModeDevice:
-		err = fmt.Errorf("its path %s is a block device, and to format and mount one is %w: mount it on the host, and name the directory that it is mounted at", path, volume.ErrUnsupported)
+		err = fmt.Errorf("its path %s is a block device, and to format and mount one is %w: mount it on the host, "+
+			"and name the directory that it is mounted at", path, volume.ErrUnsupported)
 	case !st.IsDir():
 		err = fmt.Errorf("its path %s isn't a directory: a local PersistentVolume has to be one", path)
 	default:
@@ -129,7 +130,8 @@ func mountFlags(pv *v1.PersistentVolume) (uintptr, error) {
 			flags |= r.flag
 		case o == "rw", o == "bind", o == "defaults":
 		default:
-			return 0, fmt.Errorf("mount option %q of a directory is %w: use ro, nosuid, nodev, noexec, noatime, nodiratime or nosymfollow, or mount the disk with it on the host", o, volume.ErrUnsupported)
+			return 0, fmt.Errorf("mount option %q of a directory is %w: use ro, nosuid, nodev, noexec, noatime, "+
+				"nodiratime or nosymfollow, or mount the disk with it on the host", o, volume.ErrUnsupported)
 		}
 	}
 	return flags, nil

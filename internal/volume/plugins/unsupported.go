@@ -50,18 +50,20 @@ func refuse(p *v1.Pod, s volume.Spec) error {
 
 const (
 	share = "mount it on the host, and use hostPath or a PersistentVolume of the kind local for that directory"
-	disk  = "attach and mount it on the host, and use hostPath or a PersistentVolume of the kind local for that directory"
+	disk  = "attach and mount it on the host, and use hostPath or a PersistentVolume of the kind local for that " +
+		"directory"
 	local = "use emptyDir for scratch space, hostPath or a PersistentVolume of the kind local for data that stays"
 	gone  = "Kubernetes has removed it; "
 )
 
 // instead says by kind what takes its place.
 var instead = map[string]string{
-	"nfs":                  share,
-	"glusterfs":            gone + share,
-	"cephfs":               gone + share,
-	"quobyte":              gone + share,
-	"azureFile":            "Kubernetes itself redirects it to the CSI driver file.csi.azure.com, and CSI volumes aren't in this build; " + share,
+	"nfs":       share,
+	"glusterfs": gone + share,
+	"cephfs":    gone + share,
+	"quobyte":   gone + share,
+	"azureFile": "Kubernetes itself redirects it to the CSI driver file.csi.azure.com, and CSI volumes " +
+		"aren't in this build; " + share,
 	"iscsi":                disk,
 	"fc":                   disk,
 	"rbd":                  gone + disk,
@@ -76,12 +78,15 @@ var instead = map[string]string{
 	"vsphereVolume":        redirected("csi.vsphere.vmware.com"),
 	"portworxVolume":       redirected("pxd.portworx.com"),
 	"csi":                  "its drivers need a Kubernetes API server; " + local,
-	"flexVolume":           "it is deprecated, too; have its driver's work done on the host, and use hostPath for the directory",
-	"gitRepo":              "it is deprecated for being unsafe; let an init container clone the repository into an emptyDir that the other containers mount, too",
+	"flexVolume": "it is deprecated, too; have its driver's work done on the host, and use hostPath for " +
+		"the directory",
+	"gitRepo": "it is deprecated for being unsafe; let an init container clone the repository into an emptyDir that " +
+		"the other containers mount, too",
 	// Volumes that are looked up before a plugin is asked come here only without what they
 	// were looked up for.
-	"persistentVolumeClaim": "the claim isn't bound to a PersistentVolume; add one that it fits, of the kind local or hostPath",
-	"ephemeral":             "its claim isn't bound to a PersistentVolume; add one that it fits, of the kind local or hostPath",
+	"persistentVolumeClaim": "the claim isn't bound to a PersistentVolume; add one that it fits, of the kind local " +
+		"or hostPath",
+	"ephemeral": "its claim isn't bound to a PersistentVolume; add one that it fits, of the kind local or hostPath",
 }
 
 func redirected(driver string) string {

@@ -208,9 +208,11 @@ func (r Request) explain(err error) error {
 	case errors.Is(err, safeopen.ErrEscapes):
 		text = "it leads out of the volume: links have to be relative and stay inside the volume"
 	case errors.Is(err, unix.ENOENT) && r.ReadOnly:
-		text = "it isn't in the volume, and can't be made there, because the volume is read-only: correct the path, or put it there first"
+		text = "it isn't in the volume, and can't be made there, because the volume is read-only: correct the path, " +
+			"or put it there first"
 	case errors.Is(err, unix.EROFS):
-		text = "it isn't in the volume, and can't be made there, because the volume's file system is read-only: correct the path, or put it there first"
+		text = "it isn't in the volume, and can't be made there, because the volume's file system is read-only: " +
+			"correct the path, or put it there first"
 	case errors.Is(err, unix.ENOTDIR):
 		text = "a part of it isn't a directory: correct the path, or replace that"
 	case r.Expr == "":

@@ -190,7 +190,8 @@ func (w *walk) touch() {
 // explain says where the walk was. Names are quoted: a pod chose them.
 func (w *walk) explain(name string, err error) error {
 	if errors.Is(err, unix.EPERM) {
-		err = fmt.Errorf("%w: it, or the directory that it is in, may be immutable or append-only: see `lsattr`, and allow it with `chattr -i -a`", err)
+		err = fmt.Errorf("%w: it, or the directory that it is in, may be immutable or append-only: see `lsattr`, and "+
+			"allow it with `chattr -i -a`", err)
 	}
 	return fmt.Errorf("remove %q: %w", w.path(name), err)
 }

@@ -75,11 +75,13 @@ func unmountAt(ctx context.Context, dir *os.File, rel, point string) error {
 		select {
 		case err = <-done:
 		default:
-			return fmt.Errorf("unmount %q: its file system, or one on the way to it, doesn't answer; it is left as it is: %w", point, context.Cause(ctx))
+			return fmt.Errorf("unmount %q: its file system, or one on the way to it, doesn't answer; it is left as "+
+				"it is: %w", point, context.Cause(ctx))
 		}
 	}
 	if errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("unmount %q: %w: a process still uses it, or something is mounted on it; it is left as it is until that ends", point, err)
+		return fmt.Errorf("unmount %q: %w: a process still uses it, or something is mounted on it; it is left as it "+
+			"is until that ends", point, err)
 	}
 	if err != nil {
 		return fmt.Errorf("unmount %q: %w", point, err)

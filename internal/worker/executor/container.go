@@ -40,7 +40,8 @@ func (r *Executor) ensureImage(ctx context.Context, d *pod.Desired, c *v1.Contai
 func (r *Executor) createContainer(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) (string, error) {
 	sb := o.Sandbox(a.SandboxID)
 	if sb == nil {
-		return "", fmt.Errorf("sandbox %s ended before the container was created in it; a new sandbox is created automatically", a.SandboxID)
+		return "", fmt.Errorf("sandbox %s ended before the container was created in it; a new sandbox is created "+
+			"automatically", a.SandboxID)
 	}
 	sandboxConfig, err := r.sandboxConfig(d.Pod, sb)
 	if err != nil {
@@ -187,7 +188,8 @@ func (r *Executor) recheck(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 	defer cancel()
 	err := r.cfg.Volumes.Recheck(bounded, p, c)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("container %q: checking its hostPath volumes took more than %s: the file system doesn't answer", c.Name, recheckWithin)
+		return fmt.Errorf("container %q: checking its hostPath volumes took more than %s: the file system doesn't "+
+			"answer", c.Name, recheckWithin)
 	}
 	return err
 }

@@ -482,7 +482,8 @@ func unclaimed(p *v1.Pod) error {
 	}
 	return &pod.Failure{Reason: pod.ReasonFailedPrepareDynamicResources, Permanent: true,
 		Message: fmt.Sprintf("Failed to prepare dynamic resources: "+
-			"ResourceClaims (%s) aren't supported on this node yet, and the pod doesn't start without its devices: run it on a node with a kubelet, or without spec.resourceClaims", strings.Join(names, ", "))}
+			"ResourceClaims (%s) aren't supported on this node yet, and the pod doesn't start without its devices: "+
+			"run it on a node with a kubelet, or without spec.resourceClaims", strings.Join(names, ", "))}
 }
 
 // clean removes what prepare made and the pod's records. The pod's directory goes

@@ -89,7 +89,8 @@ func (r *Executor) resizeContainer(ctx context.Context, p *v1.Pod, c *v1.Contain
 			return fmt.Errorf("can't find how much memory container %s uses: %w", a.Container, err)
 		}
 		if used := int64(stats.GetMemory().GetWorkingSetBytes().GetValue()); used >= next.MemoryLimitInBytes {
-			return fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d): the limit stays as it was until it uses less", a.Container, next.MemoryLimitInBytes, used)
+			return fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d): the limit "+
+				"stays as it was until it uses less", a.Container, next.MemoryLimitInBytes, used)
 		}
 	}
 	if err := r.cfg.Runtime.UpdateContainerResources(ctx, a.ID, next); err != nil {

@@ -51,7 +51,8 @@ func expand(cmd []string, c *v1.Container) (command, error) {
 		var ok bool
 		if out.args[i], ok = pod.Expand(arg, lookup); !ok {
 			return command{}, fmt.Errorf(
-				"argument %d of the probe's command is longer than Linux takes, with its references replaced: make it shorter", i)
+				"argument %d of the probe's command is longer than Linux takes, with its references replaced: make "+
+					"it shorter", i)
 		}
 	}
 	return out, nil

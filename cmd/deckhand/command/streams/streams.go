@@ -25,7 +25,8 @@ const Protocol = remotecommand.StreamProtocolV4Name
 
 // ErrLost is that a session ended before the process in it did.
 var ErrLost = errors.New(
-	"the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said on it for hours")
+	"the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said " +
+		"on it for hours")
 
 // ExitError is that the command in the container has ended with a code other than 0.
 type ExitError struct{ Code int }

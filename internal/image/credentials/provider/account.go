@@ -59,7 +59,8 @@ func newAsker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttribute
 			object.TokenRequest{Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Pod: p.Name,
 				UID: p.UID, Audience: wants.ServiceAccountTokenAudience})
 		if errors.Is(err, object.ErrNoTokens) {
-			return "", fmt.Errorf("it needs %w; use a provider without tokenAttributes, or with requireServiceAccount: false for pods without a service account", err)
+			return "", fmt.Errorf("it needs %w; use a provider without tokenAttributes, or with "+
+				"requireServiceAccount: false for pods without a service account", err)
 		}
 		if err != nil {
 			return "", err

@@ -56,7 +56,8 @@ func Load(path, binDir string) ([]Provider, error) {
 		return nil, nil
 	}
 	if path == "" || binDir == "" {
-		return nil, errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir belong together: give both or none")
+		return nil, errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir belong " +
+			"together: give both or none")
 	}
 	files, err := find(path)
 	if err != nil {

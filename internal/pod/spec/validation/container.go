@@ -93,7 +93,8 @@ func (p podContainers) initOnly(c *v1.Container, at *field.Path) field.ErrorList
 		errs := p.staying(c, at)
 		return append(errs, resizePolicy(c.ResizePolicy, p.neverRestarted(c), policy)...)
 	}
-	f := forbidden{why: "may not be set for an init container that isn't a sidecar: leave it out, or set restartPolicy to Always"}
+	f := forbidden{why: "may not be set for an init container that isn't a sidecar: leave it out, or set " +
+		"restartPolicy to Always"}
 	f.set(c.Lifecycle != nil, at.Child("lifecycle"))
 	f.probes(c, at)
 	return append(f.errs, resizePolicy(c.ResizePolicy,

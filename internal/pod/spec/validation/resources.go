@@ -117,7 +117,8 @@ func containerName(at *field.Path, name v1.ResourceName) field.ErrorList {
 			return nil
 		}
 		return field.ErrorList{field.Invalid(at, s,
-			"must be a standard resource for containers (cpu, memory, ephemeral-storage, hugepages-<size>) or have a domain in front (example.com/device)")}
+			"must be a standard resource for containers (cpu, memory, ephemeral-storage, hugepages-<size>) or have a "+
+				"domain in front (example.com/device)")}
 	}
 	domain, _, _ := strings.Cut(s, "/")
 	if domain+"/" == v1.ResourceDefaultNamespacePrefix || strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix) {

@@ -257,7 +257,8 @@ func (n Network) CheckOverlap() error {
 		}
 		for _, p := range n.Prefixes {
 			if p.Overlaps(dst) {
-				return fmt.Errorf("podCIDR %s overlaps the host's route %s dev %s: set podCIDR to a range that isn't in use", p, dst, linkName(r.LinkIndex))
+				return fmt.Errorf("podCIDR %s overlaps the host's route %s dev %s: set podCIDR to a range that isn't "+
+					"in use", p, dst, linkName(r.LinkIndex))
 			}
 		}
 	}

@@ -247,7 +247,8 @@ func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
 		s.setProblem("", now)
 	case len(made) > 0:
 		s.setProblem(fmt.Sprintf(
-			"another program removes parts of the pod network again and again (%s), and they are made again each time; have that program leave the bridge %s, its rules and IP forwarding alone",
+			"another program removes parts of the pod network again and again (%s), and they are made again each "+
+				"time; have that program leave the bridge %s, its rules and IP forwarding alone",
 			strings.Join(made, "; "), s.config.Network.Bridge), now)
 	}
 	s.pending = parts{}
@@ -322,7 +323,8 @@ func (s *keeping) leaveOut(unread []*broken) (again time.Time) {
 			continue
 		}
 		if !s.broken[b.sandbox] {
-			s.config.Log.Info("Ignoring an unreadable CNI result; the sandbox's connection and host ports aren't made again if they are removed",
+			s.config.Log.Info("Ignoring an unreadable CNI result; the sandbox's connection and host ports aren't "+
+				"made again if they are removed",
 				"path", s.config.Network.result(b.sandbox), "reason", b.Error())
 		}
 		logged[b.sandbox] = true

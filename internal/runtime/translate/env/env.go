@@ -115,7 +115,8 @@ const maxEnvironment = 6 << 20
 var (
 	errTooLong  = errors.New("it has " + tooLong)
 	errTooLarge = errors.New(
-		"with it the environment has more than the 6 MiB that Linux takes: refer to less, or set enableServiceLinks to false if there are many services")
+		"with it the environment has more than the 6 MiB that Linux takes: refer to less, or set enableServiceLinks " +
+			"to false if there are many services")
 	errNUL = errors.New("its value has a NUL byte, which no environment variable can have: put it into a volume instead")
 	// CRI has bytes, but the configuration that OCI runtimes start a container from is JSON: other bytes arrive as
 	// U+FFFD.

@@ -84,7 +84,8 @@ func (r *resolver) skippedEvent(object pod.Object, names []string) pod.Event {
 	}
 	return pod.Event{
 		Type: v1.EventTypeWarning, Reason: pod.ReasonInvalidEnvironmentVariableNames, Container: r.container.Name,
-		Message: fmt.Sprintf("Keys [%s] from the EnvFrom %s %s/%s were skipped since they are considered invalid environment variable names.",
+		Message: fmt.Sprintf("Keys [%s] from the EnvFrom %s %s/%s were skipped since they are considered invalid "+
+			"environment variable names.",
 			list, kind, object.Namespace, object.Name),
 	}
 }

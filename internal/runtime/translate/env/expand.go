@@ -34,7 +34,8 @@ func Strings(list []string, env []*runtimeapi.KeyValue) ([]string, error) {
 			return nil, fmt.Errorf("item %d has %s", i+1, tooLong)
 		}
 		if size += len(out[i]) + len("\x00"); size > maxEnvironment {
-			return nil, fmt.Errorf("item %d and those before it have more than the 6 MiB that Linux takes, with their references replaced: make them shorter", i+1)
+			return nil, fmt.Errorf("item %d and those before it have more than the 6 MiB that Linux takes, with "+
+				"their references replaced: make them shorter", i+1)
 		}
 	}
 	return out, nil

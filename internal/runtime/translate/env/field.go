@@ -33,7 +33,9 @@ func field(p *v1.Pod, path string, facts *Facts) (string, error) {
 			return text, err
 		}
 	}
-	return "", fmt.Errorf("fieldRef can't select %q: use metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.podIP, status.podIPs, status.hostIP or status.hostIPs", path)
+	return "", fmt.Errorf("fieldRef can't select %q: use metadata.name, metadata.namespace, metadata.uid, "+
+		"metadata.labels['KEY'], metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.podIP, "+
+		"status.podIPs, status.hostIP or status.hostIPs", path)
 }
 
 func firstAddress(ips []string) (string, error) {

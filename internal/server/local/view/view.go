@@ -243,7 +243,8 @@ func (v View) StopPods(ctx context.Context, restart bool, names ...types.Namespa
 				Err: fmt.Errorf("pod %s is run by `deckhand run %s`: end that command instead", n, d.Origin)}
 		case d.Source == pod.SourceAPI:
 			return &local.StatusError{Code: http.StatusConflict,
-				Err: fmt.Errorf("pod %s is of the API server, which would have it run on: delete it there (kubectl delete pod -n %s %s), or scale down what owns it", n, n.Namespace, n.Name)}
+				Err: fmt.Errorf("pod %s is of the API server, which would have it run on: delete it there (kubectl "+
+					"delete pod -n %s %s), or scale down what owns it", n, n.Namespace, n.Name)}
 		}
 	}
 	return v.conf.Stopper.Stop(ctx, restart, names...)
@@ -275,7 +276,8 @@ func (v View) AddContainer(name types.NamespacedName, uid types.UID, c v1.Epheme
 	case d == nil:
 		return v.unknown(name)
 	case d.Source == pod.SourceAPI:
-		return conflict("is of the API server, which has to know all of its containers: add it there (kubectl debug -n %s %s --image=%s)", name.Namespace, name.Name, c.Image)
+		return conflict("is of the API server, which has to know all of its containers: add it there (kubectl debug "+
+			"-n %s %s --image=%s)", name.Namespace, name.Name, c.Image)
 	case uid != "" && uid != d.Pod.UID:
 		return conflict("is another one by now: nothing was added to it")
 	case set.Get(d.Pod.UID) == nil:

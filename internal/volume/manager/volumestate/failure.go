@@ -138,7 +138,8 @@ func message(problems []Problem) string {
 	}
 	if len(unmounted) > 0 {
 		failed = append(failed, fmt.Sprintf(
-			"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process volumes=%v: %s",
+			"Unable to attach or mount volumes: unmounted volumes=%v, unattached volumes=[], failed to process "+
+				"volumes=%v: %s",
 			unmounted, unbound, strings.Join(why, "; ")))
 	}
 	if more := len(problems) - maxProblems; more > 0 {

@@ -101,7 +101,8 @@ func plan(plugins []volume.Plugin, p *v1.Pod, spec volume.Spec) (*Wanted, error)
 		return nil, forGood(err)
 	}
 	if spec.Block() {
-		return nil, fmt.Errorf("PersistentVolume %s is a block device (volumeMode Block), which is %w: use one with volumeMode Filesystem", spec.Persistent.Name, volume.ErrUnsupported)
+		return nil, fmt.Errorf("PersistentVolume %s is a block device (volumeMode Block), which is %w: use one with "+
+			"volumeMode Filesystem", spec.Persistent.Name, volume.ErrUnsupported)
 	}
 	for _, plugin := range plugins {
 		if !plugin.Supports(spec) {

@@ -107,7 +107,8 @@ func (h *Holders) check(uid types.UID, c *v1.PersistentVolumeClaim) error {
 		}
 		claim := pod.Object{Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name}
 		return volume.Awaits(claim,
-			"%s is for one pod at a time (ReadWriteOncePod), and pod %s (UID %s) has it: remove that pod, or use another claim", claim, holder, other)
+			"%s is for one pod at a time (ReadWriteOncePod), and pod %s (UID %s) has it: remove that pod, or use "+
+				"another claim", claim, holder, other)
 	}
 	return nil
 }

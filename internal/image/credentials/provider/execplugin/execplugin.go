@@ -87,7 +87,8 @@ func (p *Plugin) decode(answer []byte) (Response, error) {
 	}
 	if in.APIVersion != p.APIVersion || in.Kind != "CredentialProviderResponse" {
 		return Response{}, fmt.Errorf(
-			"it has to answer with apiVersion %s, as it was asked, and kind CredentialProviderResponse, but does with others", p.APIVersion)
+			"it has to answer with apiVersion %s, as it was asked, and kind CredentialProviderResponse, but does "+
+				"with others", p.APIVersion)
 	}
 	switch in.CacheKeyType {
 	case pluginv1.ImagePluginCacheKeyType, pluginv1.RegistryPluginCacheKeyType, pluginv1.GlobalPluginCacheKeyType:
