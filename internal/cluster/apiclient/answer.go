@@ -34,6 +34,14 @@ const (
 	maxHeader = 256 << 10
 )
 
+// maxListOf bounds a list of the resource, in bytes.
+func maxListOf(r Resource) int64 {
+	if r == Services {
+		return maxServices
+	}
+	return maxList
+}
+
 // tooLarge is an answer, or a part of one, of which no more is read.
 type tooLarge struct {
 	what string

@@ -175,11 +175,7 @@ func (c *Client) Get(ctx context.Context, class Class, r Resource, namespace, na
 // List gets all chosen objects as they are now.
 func (c *Client) List(ctx context.Context, r Resource, namespace string, chosen Selectors) (List, error) {
 	var all List
-	most := int64(maxList)
-	if r == Services {
-		most = maxServices
-	}
-	err := c.do(ctx, Calls, r, "GET", most, func(q *rest.Request) *rest.Request {
+	err := c.do(ctx, Calls, r, "GET", maxListOf(r), func(q *rest.Request) *rest.Request {
 		return chosen.request(q, r, namespace)
 	}, func(result rest.Result) error {
 		body, err := result.Raw()

@@ -253,7 +253,7 @@ func (s *State) Check(ctx context.Context) error {
 }
 
 // CgroupDriver is the runtime's (KEP-4033) as the configuration names it (cgroupDriver), and false if it doesn't report
-// one, or ctx ended. It waits for a runtime that isn't there.
+// one, or ctx ended. It blocks until the runtime answers.
 func (s *State) CgroupDriver(ctx context.Context) (string, bool) {
 	said := ""
 	for {
