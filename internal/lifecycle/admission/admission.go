@@ -1,6 +1,6 @@
-// Package admission judges whether a node admits a pod: by the facts of the node and by what
-// the pods beside it hold. It is pure; its one caller is the owner of what is held (package
-// allocation), which the core asks by the action AdmitPod before anything is made of a pod.
+// Package admission decides whether the node admits a pod, from the facts about the node and the resources and host
+// ports that other pods hold. It is pure. Its only caller is the ledger of held resources (package allocation), which
+// runs it for the action AdmitPod, before anything of a pod is created.
 package admission
 
 import (
@@ -20,70 +20,70 @@ type Node struct {
 	Name   string
 	Labels map[string]string
 	Taints []v1.Taint
-	// AwaitsAddress says that the node has no address yet and will get one: pods that need it wait.
+	// AwaitsAddress says that the node has no address yet but will get one: pods that need an address wait.
 	AwaitsAddress bool
 	// OS is the operating system as Go names it.
 	OS string
-	// UnsafeSysctls are sysctls, or beginnings of them that end in "*", that are allowed beside the
-	// safe ones (KubeletConfiguration allowedUnsafeSysctls).
+	// UnsafeSysctls are sysctls, or prefixes of sysctls that end in "*", that are allowed in addition to the safe
+	// ones (KubeletConfiguration allowedUnsafeSysctls).
 	UnsafeSysctls []string
-	// Kernel is its version as uname tells it; empty counts as the newest.
+	// Kernel is the kernel version as uname reports it; empty counts as the newest.
 	Kernel string
-	// AppArmor says that the kernel has it enabled.
+	// AppArmor says that AppArmor is enabled in the kernel.
 	AppArmor bool
-	// SupplementalGroupsPolicy says whether the container runtime knows the policy Strict
-	// (KEP-3619); nil while it hasn't reported that.
+	// SupplementalGroupsPolicy says whether the container runtime supports the policy Strict (KEP-3619); nil until
+	// the runtime has reported it.
 	SupplementalGroupsPolicy *bool
-	// AwaitsPlugin has the resources whose device plugin has yet to register (again). Without an API server, one that
-	// the node doesn't have at all may have one, too.
+	// AwaitsPlugin holds the resources whose device plugin has yet to register (again). Without an API server, an
+	// extended resource that the node doesn't have at all may get a plugin, too.
 	AwaitsPlugin map[v1.ResourceName]bool
-	// InCluster says that a scheduler has counted extended resources that the node doesn't have at all: they are the
-	// cluster's
+	// InCluster says that there is a scheduler: extended resources that the node doesn't have at all are
+	// cluster-level ones, which the scheduler has counted
 	// (https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#cluster-level-extended-resources).
 	InCluster bool
-	// Version is that of the kubelet which the agent stands in for, DeclaredFeatures are the
-	// features that such a node declares (KEP-5328).
+	// Version is the kubelet version that the agent stands in for; DeclaredFeatures are the features that such a node
+	// declares (KEP-5328).
 	Version          string
 	DeclaredFeatures []string
 }
 
-// Held is what one admitted pod has, or what is kept for one that waits for room.
+// Held is the amount that an admitted pod uses, or that is reserved for a pod that waits for room.
 type Held struct {
 	UID    types.UID
 	Amount Amount
-	// Ending says that the pod will give back what it has before long.
+	// Ending says that the pod ends and will release its amount soon.
 	Ending bool
-	// Pod is nil if nobody knows its spec any more: it is never preempted then.
+	// Pod is nil if the spec isn't available any more: the pod is never preempted then.
 	Pod *v1.Pod
 }
 
-// Answer is the result of admission: no Failure if the pod is admitted. A Failure is Rejected for good, or says
-// what to Wait for.
+// Answer is the result of admission: Failure is nil if the pod is admitted. Otherwise it is Rejected for good, or
+// names in Wait the cause of waiting.
 type Answer struct {
 	Failure *pod.Failure
 	// Preempt are the pods that have to end before a pod that waits for room is admitted.
 	Preempt []types.UID
 }
 
-// Judge judges pods one after the other beside what is held. It isn't safe for concurrent use.
+// Judge judges pods one after the other, in addition to the pods that are already held. It isn't safe for concurrent
+// use.
 type Judge struct {
 	node     *Node
 	capacity Amount
 	held     []Held
-	// used is what all of held have, staying what those have that don't end.
+	// used is the sum over all of held, staying the sum over those that aren't Ending.
 	used, staying Amount
-	// ports are the host ports that they have.
+	// ports are the host ports of the held pods.
 	ports []hostPort
 }
 
-// NewJudge returns a judge for a node of which pods hold nothing yet. capacity is what it has for pods
-// (Node.Allocatable). Of CPU, memory, pods and ephemeral storage any amount is there if it doesn't say;
-// of others none.
+// NewJudge returns a judge for a node without pods. capacity is the amount available for pods (Node.Allocatable).
+// CPU, memory, pods and ephemeral storage are unlimited where capacity doesn't name them; other resources are zero.
 func NewJudge(n *Node, capacity Amount) *Judge {
 	return &Judge{node: n, capacity: capacity, used: Amount{}, staying: Amount{}}
 }
 
-// Hold takes in what an admitted pod has, or one that waits will have.
+// Hold adds a pod that was admitted, or one that waits and for which room is reserved.
 func (j *Judge) Hold(h Held) {
 	j.held = append(j.held, h)
 	for name, n := range h.Amount {
@@ -97,18 +97,18 @@ func (j *Judge) Hold(h Held) {
 	}
 }
 
-// Need is what a pod takes on a node: what it requests, and one of the node's pods.
+// Need is the amount that a pod takes on a node: its requests, and one pod.
 func Need(p *v1.Pod) Amount { return Holding(allocated.Of(p)) }
 
-// Holding is what a pod with this allocation takes on a node.
+// Holding is the amount that a pod with this allocation takes on a node.
 func Holding(a *pod.Allocation) Amount {
 	need := AmountOf(a.Total)
 	need[v1.ResourcePods] = 1
 	return need
 }
 
-// Admit judges a pod that needs this much. Those that it preempts are ending from then on. What can't change while the
-// node runs is told before what can, so that nobody is preempted for a pod that can't run here anyway.
+// Admit judges a pod that needs this amount. Pods that it preempts count as ending from then on. Reasons that can't
+// change while the node runs come first, so that no pod is preempted for one that can't run here anyway.
 func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
 	if f := j.node.Refuses(p); f != nil {
 		return Answer{Failure: f}
@@ -136,7 +136,7 @@ func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
 	if len(short) > 0 {
 		victims := j.preempt(p, need)
 		if victims == nil {
-			// A kubelet tells the first one only, and dashboards know the reason by that.
+			// The kubelet's message names only the first one, and dashboards recognize the reason by it.
 			return refused(outOf(short), Insufficient(short[:1], need, j.used, j.capacity))
 		}
 		return Answer{Preempt: victims, Failure: &pod.Failure{Reason: outOf(short), Wait: pod.WaitForRoom,
@@ -161,7 +161,7 @@ func refused(reason pod.Reason, message string) Answer {
 	return Answer{Failure: &pod.Failure{Reason: reason, Message: message, Rejected: true}}
 }
 
-// outOf is the reason of a pod for which there isn't enough of these: by the first.
+// outOf is the reason of a pod for which these resources are short; the first one names it.
 func outOf(short []v1.ResourceName) pod.Reason { return pod.ReasonOutOf + pod.Reason(short[0]) }
 
 func list(names []v1.ResourceName) string {
@@ -172,7 +172,7 @@ func list(names []v1.ResourceName) string {
 	return strings.Join(words, ", ")
 }
 
-// counted is what of a need the node counts.
+// counted is the part of need that the node limits.
 func (j *Judge) counted(need Amount) Amount {
 	out := make(Amount, len(need))
 	for name, n := range need {
@@ -183,12 +183,12 @@ func (j *Judge) counted(need Amount) Amount {
 	return out
 }
 
-// hostPort is a port of the node that a pod wants; all addresses are the empty one.
+// hostPort is a host port that a pod asks for. An empty ip stands for all addresses.
 type hostPort struct {
 	ip       string
 	protocol v1.Protocol
 	port     int32
-	// holder is which of the judge's held pods has it.
+	// holder is the index in Judge.held of the pod that has the port.
 	holder int
 }
 
@@ -224,8 +224,7 @@ func hostPorts(p *v1.Pod, holder int) []hostPort {
 	return ports
 }
 
-// portsInUse reports whether a host port of the pod's is held by a pod that stays, and whether one is
-// held by a pod that is ending.
+// portsInUse reports whether a pod that stays holds one of the pod's host ports, and whether a pod that ends does.
 func (j *Judge) portsInUse(p *v1.Pod) (byStaying, byEnding bool) {
 	for _, wanted := range hostPorts(p, -1) {
 		for _, has := range j.ports {

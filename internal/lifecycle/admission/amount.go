@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Amount counts resources by name: CPUs in thousandths, bytes, pieces. What isn't named is none.
-// An Amount that was handed over isn't changed any more.
+// Amount counts resources by name: CPU in millicores, memory and storage in bytes, the others in units. A missing
+// name is zero. An Amount isn't changed after it was passed on.
 type Amount map[v1.ResourceName]int64
 
-// most is what anything above it counts as: no node has that much, and the sum over all of a node's pods fits an int64.
+// most caps each amount: no node has that much, and the sum over all pods of a node fits in an int64.
 const most = 1 << 50
 
-// AmountOf counts a list.
+// AmountOf converts a resource list.
 func AmountOf(l v1.ResourceList) Amount {
 	a := make(Amount, len(l))
 	for name, q := range l {
@@ -27,7 +27,7 @@ func AmountOf(l v1.ResourceList) Amount {
 		if name == v1.ResourceCPU {
 			count, unit = q.MilliValue, 1000
 		}
-		// A Quantity tells nothing of use beyond an int64.
+		// A Quantity beyond an int64 returns no useful number.
 		if a[name] = most; q.CmpInt64(most/unit) < 0 {
 			a[name] = count()
 		}
@@ -35,7 +35,7 @@ func AmountOf(l v1.ResourceList) Amount {
 	return a
 }
 
-// Minus is a without b. It may be below zero.
+// Minus is a - b, resource by resource. The result may be negative.
 func (a Amount) Minus(b Amount) Amount {
 	out := maps.Clone(a)
 	if out == nil {
@@ -47,7 +47,7 @@ func (a Amount) Minus(b Amount) Amount {
 	return out
 }
 
-// Beyond is by how much a is more than b, resource by resource.
+// Beyond is a - b, resource by resource, zero where that is negative.
 func (a Amount) Beyond(b Amount) Amount {
 	out := make(Amount, len(a))
 	for name, n := range a {
@@ -56,7 +56,7 @@ func (a Amount) Beyond(b Amount) Amount {
 	return out
 }
 
-// AtLeast is the greater of both, resource by resource.
+// AtLeast is the maximum of both, resource by resource.
 func (a Amount) AtLeast(b Amount) Amount {
 	switch {
 	case len(a) == 0:
@@ -71,7 +71,7 @@ func (a Amount) AtLeast(b Amount) Amount {
 	return out
 }
 
-// Positive reports whether there is any of a resource.
+// Positive reports whether any resource is above zero.
 func (a Amount) Positive() bool {
 	for _, n := range a {
 		if n > 0 {
@@ -81,8 +81,8 @@ func (a Amount) Positive() bool {
 	return false
 }
 
-// Short returns the resources of which a takes more than is free, in the order in which messages name them.
-// What isn't requested is never short, even where more is held than there is.
+// Short returns the resources of which a needs more than is free, in the order in which messages name them. A
+// resource that isn't requested is never short, even where more is held than exists.
 func (a Amount) Short(free Amount) []v1.ResourceName {
 	var out []v1.ResourceName
 	for name, n := range a {
@@ -96,7 +96,7 @@ func (a Amount) Short(free Amount) []v1.ResourceName {
 	return out
 }
 
-// native are the resources that every node has, in the order in which a kubelet names them.
+// native are the resources that every node has, in the order in which the kubelet names them.
 var native = [...]v1.ResourceName{v1.ResourcePods, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 
 func rank(name v1.ResourceName) int {
@@ -106,8 +106,8 @@ func rank(name v1.ResourceName) int {
 	return len(native)
 }
 
-// Insufficient is the kubelet's message that names the resources of which there isn't enough, with quantities as
-// manifests have them in place of its numbers of bytes and thousandths. used is nil where what is held doesn't count.
+// Insufficient is the kubelet's message that names the resources that are short. Quantities are written as in
+// manifests; the kubelet writes bytes and millicores. A nil used leaves the used amounts out.
 func Insufficient(names []v1.ResourceName, need, used, capacity Amount) string {
 	what := "resource"
 	if used == nil {
@@ -124,7 +124,7 @@ func Insufficient(names []v1.ResourceName, need, used, capacity Amount) string {
 	return "Node didn't have enough " + what + ": " + strings.Join(parts, "; ")
 }
 
-// List is the amount as the API has it.
+// List converts the amount to the API's type.
 func (a Amount) List() v1.ResourceList {
 	list := make(v1.ResourceList, len(a))
 	for name, n := range a {
@@ -145,7 +145,7 @@ func inBytes(name v1.ResourceName) bool {
 		strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// quantity is the amount of a resource as a person writes it: 1500m, 100Gi.
+// quantity is the amount of a resource as in a manifest: 1500m, 100Gi.
 func (a Amount) quantity(name v1.ResourceName) string {
 	switch n := a[name]; {
 	case name == v1.ResourceCPU:

@@ -11,8 +11,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Unmatched says what a pod's nodeSelector and required node affinity ask for that a node doesn't have, for a person;
-// none if the node matches.
+// Unmatched describes to a user which terms of a pod's nodeSelector and required node affinity the node doesn't
+// match; empty if it matches all.
 func Unmatched(p *v1.Pod, node string, labels map[string]string) []string {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: labels}}
 	has := func(key string) string {
@@ -40,7 +40,7 @@ func Unmatched(p *v1.Pod, node string, labels map[string]string) []string {
 	if matches(terms...) {
 		return list
 	}
-	// Terms are alternatives, what is in one has to hold together.
+	// Terms are alternatives; all requirements of one term have to match.
 	for _, term := range terms {
 		for _, e := range term.MatchExpressions {
 			if !matches(v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{e}}) {
@@ -56,12 +56,12 @@ func Unmatched(p *v1.Pod, node string, labels map[string]string) []string {
 	return list
 }
 
-// requirement is such as "zone In a, b".
+// requirement formats a requirement, such as "zone In a, b".
 func requirement(r v1.NodeSelectorRequirement) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Key, r.Operator, strings.Join(r.Values, ", ")))
 }
 
-// PortHolders says which of the other pods have host ports that a pod asks for, for a person.
+// PortHolders describes to a user which of the other pods have host ports that the pod asks for.
 func PortHolders(p *v1.Pod, others []*v1.Pod) []string {
 	var list []string
 	for _, wanted := range hostPorts(p, -1) {

@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Refuses is why the pod can't run on this node, whatever else is on it; nil if it can.
+// Refuses returns why the pod can't run on this node, regardless of other pods; nil if it can.
 func (n *Node) Refuses(p *v1.Pod) *pod.Failure {
 	rejected := func(reason pod.Reason, message string) *pod.Failure {
 		return &pod.Failure{Reason: reason, Message: message, Rejected: true}
@@ -44,7 +44,7 @@ func (n *Node) Refuses(p *v1.Pod) *pod.Failure {
 		return rejected(pod.ReasonNodeAffinity,
 			"Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
 	}
-	if p.Spec.NodeName != "" && p.Spec.NodeName != n.Name { // an API server tells a node of its own pods only
+	if p.Spec.NodeName != "" && p.Spec.NodeName != n.Name { // an API server sends a node only the pods bound to it
 		return rejected(pod.ReasonNodeName, "Predicate NodeName failed: node(s) didn't match the requested node name")
 	}
 	if !n.tolerated(p) {
@@ -69,7 +69,7 @@ func (n *Node) Refuses(p *v1.Pod) *pod.Failure {
 	return nil
 }
 
-// needsAddress reports whether the pod uses an address of its node from the start.
+// needsAddress reports whether the pod needs the node's address to start.
 func needsAddress(p *v1.Pod) bool {
 	if p.Spec.HostNetwork {
 		return true
@@ -84,26 +84,26 @@ func needsAddress(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.InitContainers, with) || slices.ContainsFunc(p.Spec.Containers, with)
 }
 
-// selected reports whether the node has what the pod's nodeSelector and required node affinity ask for.
+// selected reports whether the node matches the pod's nodeSelector and required node affinity.
 func (n *Node) selected(p *v1.Pod) bool {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
 	matches, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(node)
 	return matches && err == nil
 }
 
-// tolerated reports whether the pod tolerates each taint that keeps pods from running (NoExecute); the others are the
-// scheduler's. A static pod tolerates them all.
+// tolerated reports whether the pod tolerates each NoExecute taint. Other effects are the scheduler's concern. A
+// static pod tolerates all taints.
 func (n *Node) tolerated(p *v1.Pod) bool {
 	_, found := corev1.FindMatchingUntoleratedTaint(logr.Discard(), n.Taints, p.Spec.Tolerations,
 		func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }, true)
 	return !found
 }
 
-// missingFeatures are those that the pod requires of a node and that this one doesn't declare.
+// missingFeatures are the features that the pod requires and this node doesn't declare.
 func (n *Node) missingFeatures(p *v1.Pod) []string {
 	target, err := version.Parse(n.Version)
 	if err != nil {
-		return nil // nothing can be inferred for no version
+		return nil // without a version no requirements can be inferred
 	}
 	f := features.DefaultFramework
 	required, err := f.InferForPodScheduling(&features.PodInfo{Spec: &p.Spec}, target)
@@ -117,7 +117,7 @@ func (n *Node) missingFeatures(p *v1.Pod) []string {
 	return match.UnsatisfiedRequirements
 }
 
-// confined names a container that wants to be confined by AppArmor
+// confined returns the name of a container that asks for an AppArmor profile
 // (https://kubernetes.io/docs/tutorials/security/apparmor/); empty if none does.
 func confined(p *v1.Pod) string {
 	for name := range pod.ContainerNames(p) {

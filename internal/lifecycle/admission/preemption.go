@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// priority is the pod's (v1.PodSpec.Priority); without one it is 0, as that of a PriorityClass is by default.
+// priority is v1.PodSpec.Priority; 0 if unset, the default of a PriorityClass.
 func priority(p *v1.Pod) int32 {
 	if p.Spec.Priority == nil {
 		return 0
@@ -19,35 +19,36 @@ func priority(p *v1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// qos orders the QoS classes: those that can better do without their pods first.
+// qos ranks the QoS classes; pods of the lowest rank are preempted first.
 func qos(p *v1.Pod) int {
 	return slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed},
 		p.Status.QOSClass)
 }
 
-// Preempted is the termination of a pod that has to end for one of higher priority. It has its own grace, and its phase
-// follows from how its containers end, as with a kubelet (Kubernetes' node e2e suite, CriticalPod).
+// Preempted is the termination of a pod that has to end for one of higher priority. The pod keeps its own grace
+// period, and its phase follows from its containers' exit codes, as with the kubelet (Kubernetes' node e2e suite,
+// CriticalPod).
 func Preempted(at time.Time) *pod.PodTermination {
 	return &pod.PodTermination{At: at, Reason: pod.ReasonPreempting,
 		Message: "Preempted in order to admit critical pod", ByExit: true, Disruption: true}
 }
 
-// victim is a pod that may be ended for another one.
+// victim is a pod that may be preempted.
 type victim struct {
 	*Held
-	// gives is what of each missing resource it gives back.
+	// gives is the amount of each missing resource that the victim releases.
 	gives []int64
-	// helps and size are that as parts of what is missing, summed up: size has also what is more than is missing.
+	// helps and size sum up gives as fractions of the missing amounts; helps counts each resource as at most 1.
 	helps, size float64
 }
 
-// preempt chooses the pods that have to end so that this one fits, and counts them as ending: pods of lower priority
-// only, and none for one whose preemptionPolicy is Never. As with a kubelet those of the lowest QoS class end first; of
-// these, those of the lowest priority, then the fewest, then those that give back less. nil if all of them don't free
-// enough. The order of Hold decides between equals.
+// preempt chooses the pods that have to end so that this one fits, and marks them as ending. It chooses only pods of
+// lower priority, and none for a pod whose preemptionPolicy is Never. As with the kubelet, pods of the lowest QoS
+// class end first; within a class those of the lowest priority, then as few as possible, then those that release
+// less. It returns nil if all of them together don't free enough. The order of Hold decides between equals.
 //
-// A kubelet takes every static pod for a critical one, which may preempt. Here a priority says which pod may
-// preempt, as everywhere else in Kubernetes.
+// The kubelet treats every static pod as critical, so that it may preempt. Here only the priority decides that, as
+// everywhere else in Kubernetes.
 func (j *Judge) preempt(p *v1.Pod, need Amount) []types.UID {
 	if policy := p.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		return nil
@@ -86,9 +87,9 @@ func (j *Judge) preempt(p *v1.Pod, need Amount) []types.UID {
 	return uids
 }
 
-// enough are those of the candidates that give back what is missing and cost least.
+// enough returns the cheapest set of candidates that releases the missing amounts.
 func enough(candidates []victim, missing []int64) []victim {
-	// The more important pods are kept first, and of equals those that give back less.
+	// The search spares the first candidates: the more important pods, and among equals those that release less.
 	slices.SortStableFunc(candidates, func(a, b victim) int {
 		return cmp.Or(byRank(a, b), cmp.Compare(a.helps, b.helps))
 	})
@@ -118,19 +119,18 @@ func byRank(a, b victim) int {
 	return cmp.Or(cmp.Compare(qos(b.Pod), qos(a.Pod)), cmp.Compare(priority(b.Pod), priority(a.Pod)))
 }
 
-// mostSteps bounds the search for the best choice: of up to 12 pods it compares all, of more those that keep as many of
-// the most important pods as can be kept one after the other.
+// mostSteps bounds the search for the best choice. It suffices to compare all sets of up to 12 pods. With more pods,
+// the result spares as many as possible of the most important ones, one after the other.
 const mostSteps = 1 << 13
 
-// choice is the search for those of the candidates that cost least: the fewest of the first rank, then of the next, and
-// so on.
+// choice is the search for the cheapest set of candidates: the fewest of the first rank, then of the next, and so on.
 type choice struct {
 	candidates []victim
-	// rank is that of each candidate, from 0 on; after is what it and those behind it give back.
+	// rank is the rank of each candidate, from 0; after is the amount that it and all later candidates release.
 	rank  []int
 	after [][]int64
-	// left is what is missing beside the chosen ones, below 0 where they give back more; cost is how many of them each
-	// rank has.
+	// left is the amount still missing after the chosen ones, negative where they release more; cost is the number of
+	// chosen ones per rank.
 	left   []int64
 	chosen []victim
 	cost   []int
@@ -141,8 +141,8 @@ type choice struct {
 	bestSize float64
 }
 
-// from chooses among the candidates from the i-th on. cheaper says that the chosen ones cost less than the best choice
-// in a rank before.
+// from searches the candidates from index i on. cheaper says that the chosen ones already cost less than the best
+// choice in an earlier rank.
 func (c *choice) from(i int, cheaper bool) {
 	if c.steps--; c.steps < 0 && c.best != nil {
 		return
@@ -183,7 +183,7 @@ func (c *choice) take(v *victim, rank, sign int) {
 	c.cost[rank] += sign
 }
 
-// compare makes what is chosen the best choice if it is better.
+// compare records the chosen set if it is better than the best so far.
 func (c *choice) compare() {
 	size := 0.0
 	for i := range c.chosen {

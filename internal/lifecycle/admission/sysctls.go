@@ -10,9 +10,9 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// safe are the sysctls that a pod can set without harm to the node or other pods
-// (https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/), each
-// with the kernel since which it is every network namespace's own; empty if always.
+// safe are the sysctls that a pod can set without harm to the node or to other pods
+// (https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/), each with the kernel version since which it
+// is namespaced; empty if it always was.
 var safe = map[string]string{
 	"kernel.shm_rmid_forced":              "",
 	"net.ipv4.ip_local_port_range":        "",
@@ -28,7 +28,7 @@ var safe = map[string]string{
 	"net.ipv4.tcp_wmem":                   "4.15",
 }
 
-// nodeWide can be set from within a network namespace, but are the node's all the same.
+// nodeWide are sysctls that can be set from within a network namespace but apply to the whole node.
 var nodeWide = []string{"net.netfilter.nf_conntrack_max", "net.netfilter.nf_conntrack_expect_max"}
 
 // namespace is the kind of namespace that a sysctl belongs to.
@@ -40,7 +40,7 @@ const (
 	ipc     namespace = "IPC"
 )
 
-// namespaceOf goes by the documented list.
+// namespaceOf follows the documented list.
 func namespaceOf(name string) namespace {
 	switch {
 	case slices.Contains(nodeWide, name):
@@ -54,7 +54,7 @@ func namespaceOf(name string) namespace {
 	return none
 }
 
-// forbiddenSysctl says which sysctl the pod asks for that it may not set, and why; empty if there is none.
+// forbiddenSysctl names a sysctl that the pod asks for but may not set, and why; empty if there is none.
 func (n *Node) forbiddenSysctl(p *v1.Pod) string {
 	sc := p.Spec.SecurityContext
 	if sc == nil {
@@ -68,7 +68,7 @@ func (n *Node) forbiddenSysctl(p *v1.Pod) string {
 	return ""
 }
 
-// forbids says why the pod may not set the sysctl; empty if it may.
+// forbids returns why the pod may not set the sysctl; empty if it may.
 func (n *Node) forbids(p *v1.Pod, name string) string {
 	ns := namespaceOf(name)
 	switch {

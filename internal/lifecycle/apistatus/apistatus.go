@@ -1,5 +1,5 @@
-// Package apistatus builds the API's status of a pod (v1.PodStatus) from the facts that
-// the core has found. It decides nothing.
+// Package apistatus builds the API status of a pod (v1.PodStatus) from facts that the core has found. It decides
+// nothing.
 package apistatus
 
 import (
@@ -14,57 +14,57 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Facts are what the core has found out about a pod.
+// Facts are the inputs of a pod's status.
 type Facts struct {
 	Now        time.Time
 	Pod        *v1.Pod
 	Containers []Container
-	// Sandbox is the live sandbox, unless it has been stopped; nil if there is none.
+	// Sandbox is the live sandbox; nil if there is none or it was stopped.
 	Sandbox *pod.Sandbox
 	HostIPs []string
-	// Runtime prefixes container IDs.
+	// Runtime is the prefix of container IDs.
 	Runtime   string
 	StartTime time.Time
-	// Initialized says that the init containers have succeeded and the sidecars started.
+	// Initialized says that all init containers have succeeded and all sidecars have started.
 	Initialized bool
-	// Stopping says that the pod is being removed, RequiresTerminalPhase that it has to end in
-	// a terminal phase then, whatever has run of it.
+	// Stopping says that the pod is being removed. RequiresTerminalPhase says that it then has to end in a terminal
+	// phase, even if none of its containers ran.
 	Stopping, RequiresTerminalPhase bool
-	// Ended says that nothing of the pod runs or is being made, Terminal is the phase in which it
-	// has ended for good; empty before that.
+	// Ended says that nothing of the pod runs or is being created. Terminal is the phase in which the pod has ended
+	// for good; empty before that.
 	Ended    bool
 	Terminal v1.PodPhase
-	// Termination is why the pod has to end though a source has it; nil if it hasn't.
+	// Termination is why the pod has to end although its source still has it; nil if it doesn't have to.
 	Termination *pod.PodTermination
-	// AllRestarting says that all containers are being removed to be started again (KEP-5532).
+	// AllRestarting says that all containers are being removed in order to be restarted (KEP-5532).
 	AllRestarting bool
-	// ResizePending and ResizeInProgress are the conditions of a resize; nil if they don't hold.
+	// ResizePending and ResizeInProgress are the conditions of a resize; nil if they don't apply.
 	ResizePending, ResizeInProgress *v1.PodCondition
-	// Requests are allocated to the pod as a whole, Resources are in force for it.
+	// Requests are the requests allocated to the pod as a whole; Resources are the pod-level resources in force.
 	Requests  v1.ResourceList
 	Resources *v1.ResourceRequirements
-	// Last is the status reported before this one; nil if there was none.
+	// Last is the previously reported status; nil if there was none.
 	Last *v1.PodStatus
 }
 
-// Container is one container with what else the core knows of it.
+// Container is a container with the facts of its status.
 type Container struct {
 	*container.Container
-	// Waiting is what it waits for; nil for one that runs, or tells how it has ended.
+	// Waiting is the reason for waiting; nil for a container that runs or has terminated.
 	Waiting *v1.ContainerStateWaiting
-	// Passed says that it is an init container which has succeeded, as others were made after it.
+	// Passed says that this is an init container that has succeeded: later containers exist.
 	Passed bool
-	// RunsAgain says that it has ended and another instance follows.
+	// RunsAgain says that the container has ended and will be restarted.
 	RunsAgain bool
-	// Restarts is its restart count if it has no instance: the next one is counted once it is there.
+	// Restarts is the restart count of a container without an instance. The next instance is counted once it exists.
 	Restarts int
-	// Carried is how its last instance ended if that was removed.
+	// Carried is the termination state of the last instance if that was removed.
 	Carried *v1.ContainerStateTerminated
 	// Allocated are the allocated resources, Actual those in force; nil if unknown.
 	Allocated, Actual *v1.ResourceRequirements
 }
 
-// Build makes the status.
+// Build builds the status.
 func Build(f *Facts) *v1.PodStatus {
 	start := metav1.NewTime(f.StartTime)
 	st := &v1.PodStatus{
@@ -100,8 +100,8 @@ func Build(f *Facts) *v1.PodStatus {
 	return st
 }
 
-// rejected reports whether the pod has failed as the node never admitted it, or before a node told anything of its
-// containers.
+// rejected reports whether the pod has failed because this node never admitted it, or failed before any container
+// status was reported.
 func (f *Facts) rejected() bool {
 	if pod.Terminal(f.Pod.Status.Phase) != "" && len(f.Pod.Status.ContainerStatuses) == 0 {
 		return !slices.ContainsFunc(f.Containers, func(c Container) bool { return c.Newest != nil })
@@ -109,9 +109,8 @@ func (f *Facts) rejected() bool {
 	return f.Termination != nil && f.Termination.Rejected && f.final() != ""
 }
 
-// setAddresses sets the node's addresses, and the pod's. A terminated pod keeps those it
-// had, as with the kubelet (kubernetes/kubernetes#47806, #125404), so that traffic can be
-// attributed later.
+// setAddresses sets the addresses of the node and of the pod. A terminated pod keeps its addresses, as with the
+// kubelet (kubernetes/kubernetes#47806, #125404), so that traffic can be attributed later.
 func (f *Facts) setAddresses(st *v1.PodStatus) {
 	for _, ip := range f.HostIPs {
 		st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
@@ -137,7 +136,8 @@ func (f *Facts) setAddresses(st *v1.PodStatus) {
 	}
 }
 
-// final is the phase in which the pod has ended; empty before that. It never changes once it was told, by whomever.
+// final is the terminal phase of the pod; empty before it has ended. A reported terminal phase never changes, whether
+// this agent or another client reported it.
 func (f *Facts) final() v1.PodPhase {
 	told := pod.Terminal(f.Pod.Status.Phase)
 	if f.Last != nil {
@@ -157,7 +157,7 @@ func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
 		}
 	}
 	if (f.Stopping || f.Termination != nil) && f.Last != nil && f.Last.Phase == v1.PodRunning {
-		return v1.PodRunning // one that ends doesn't go back
+		return v1.PodRunning // a pod that is ending doesn't go back to Pending
 	}
 	if !f.Initialized && !f.wasInitialized() {
 		return v1.PodPending
@@ -171,7 +171,8 @@ func (f *Facts) phase(st *v1.PodStatus) v1.PodPhase {
 	return v1.PodRunning
 }
 
-// endPhase is that of a pod that was stopped and of which nothing runs any more, if all its containers have ended.
+// endPhase is the phase of a pod that was stopped and of which nothing runs any more; false if not all containers
+// have terminated.
 func (f *Facts) endPhase(st *v1.PodStatus) (v1.PodPhase, bool) {
 	phase := v1.PodSucceeded
 	if f.Termination != nil && !f.Termination.ByExit {

@@ -13,17 +13,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// ours are the conditions that nobody but a node agent writes. Of PodScheduled and DisruptionTarget what others wrote
-// stays where the agent has nothing to say.
+// ours are the condition types that only a node agent writes. PodScheduled and DisruptionTarget have other writers as
+// well: their values stay where the agent has none.
 var ours = map[v1.PodConditionType]bool{
 	v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.ContainersReady: true, v1.PodReady: true,
 	v1.PodResizePending: true, v1.PodResizeInProgress: true, v1.AllContainersRestarting: true,
 }
 
-// Ours reports whether nobody but a node agent writes this condition.
+// Ours reports whether only a node agent writes this condition type.
 func Ours(t v1.PodConditionType) bool { return ours[t] }
 
-// usualConditions is how many conditions a pod has that nothing special happens to.
+// usualConditions is the number of conditions of a pod without special conditions.
 const usualConditions = 5
 
 func (f *Facts) addConditions(st *v1.PodStatus) {
@@ -37,7 +37,7 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 	containers := f.containersReady(st)
 	f.addCondition(st, f.ready(containers))
 	f.addCondition(st, containers)
-	if find(f.Pod.Status.Conditions, v1.PodScheduled) == nil { // else the scheduler dated it
+	if find(f.Pod.Status.Conditions, v1.PodScheduled) == nil { // else the scheduler set its transition time
 		f.addCondition(st, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
 	}
 	if f.Termination != nil && f.Termination.Disruption && pod.Terminal(st.Phase) != "" {
@@ -58,7 +58,8 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 	}
 }
 
-// AddOthers adds to a status that Build made what others have written into the pod's, at that time or since.
+// AddOthers adds the parts of the pod's status that other clients have written to a status that Build made. p may be
+// newer than the pod that Build was given.
 func AddOthers(st *v1.PodStatus, p *v1.Pod) {
 	for i := range p.Status.Conditions {
 		c := &p.Status.Conditions[i]
@@ -66,7 +67,7 @@ func AddOthers(st *v1.PodStatus, p *v1.Pod) {
 		case ours[c.Type]:
 		case told == nil:
 			st.Conditions = append(st.Conditions, *c)
-		case c.Type == v1.PodScheduled: // the scheduler dated it
+		case c.Type == v1.PodScheduled: // the scheduler set its transition time
 			*told = *c
 		}
 	}
@@ -81,7 +82,7 @@ func AddOthers(st *v1.PodStatus, p *v1.Pod) {
 func (f *Facts) addInitialized(st *v1.PodStatus) {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	switch {
-	// Once initialized, a pod stays so while its containers are started again (KEP-5532).
+	// Once initialized, a pod stays so while all its containers are restarted (KEP-5532).
 	case f.Initialized || f.wasInitialized():
 		if st.Phase == v1.PodSucceeded {
 			c.Reason = string(pod.ReasonPodCompleted)
@@ -100,8 +101,7 @@ func (f *Facts) addInitialized(st *v1.PodStatus) {
 	f.addCondition(st, c)
 }
 
-// wasInitialized reports whether the containers of a pod that was initialized are
-// being started again.
+// wasInitialized reports whether the pod was initialized and its containers are being restarted.
 func (f *Facts) wasInitialized() bool {
 	for i := range f.Containers {
 		c := &f.Containers[i]
@@ -148,7 +148,7 @@ func (f *Facts) sidecar(name string) bool {
 	return false
 }
 
-// ready adds the readiness gates (KEP-580) to what the containers are.
+// ready is the condition Ready: ContainersReady and the readiness gates (KEP-580).
 func (f *Facts) ready(containers v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady
@@ -173,8 +173,8 @@ func (f *Facts) ready(containers v1.PodCondition) v1.PodCondition {
 	return c
 }
 
-// Gate returns the status of the condition that a readiness gate of the pod names
-// (KEP-580), and whether it exists.
+// Gate returns the status of the condition that a readiness gate of the pod names (KEP-580), and whether the
+// condition exists.
 func Gate(p *v1.Pod, typ v1.PodConditionType) (v1.ConditionStatus, bool) {
 	if c := find(p.Status.Conditions, typ); c != nil {
 		return c.Status, true
@@ -182,7 +182,7 @@ func Gate(p *v1.Pod, typ v1.PodConditionType) (v1.ConditionStatus, bool) {
 	return "", false
 }
 
-// mayRestartAll reports whether the end of a container may have all of the pod restarted (KEP-5532).
+// mayRestartAll reports whether a container's exit may restart the whole pod (KEP-5532).
 func mayRestartAll(p *v1.Pod) bool {
 	asks := func(c v1.Container) bool {
 		return slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
@@ -202,8 +202,8 @@ func find(list []v1.PodCondition, typ v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// addCondition adds a condition, keeping its transition time while its status stays. It is of the newest
-// generation unless it says another one.
+// addCondition adds a condition and keeps its transition time while its status stays the same. Its observedGeneration
+// is the newest one unless it is set.
 func (f *Facts) addCondition(st *v1.PodStatus, c v1.PodCondition) {
 	if c.ObservedGeneration == 0 {
 		c.ObservedGeneration = st.ObservedGeneration
@@ -212,8 +212,8 @@ func (f *Facts) addCondition(st *v1.PodStatus, c v1.PodCondition) {
 	st.Conditions = append(st.Conditions, c)
 }
 
-// since is when a condition came to this status. What held before the agent was
-// started is dated by the pod's containers.
+// since returns when the condition changed to this status. Without a previous status, such as after a restart of the
+// agent, the containers' times give the date.
 func (f *Facts) since(typ v1.PodConditionType, status v1.ConditionStatus) time.Time {
 	if f.Last != nil {
 		if old := find(f.Last.Conditions, typ); old != nil && old.Status == status {

@@ -11,8 +11,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Messages and exit code of a container whose end is unknown: one of a pod that has ended, and one that was told as
-// running.
+// Messages and exit code of a container whose end wasn't observed: statusUnknownMessage if its pod has ended,
+// vanishedMessage if it was last reported as running.
 const (
 	statusUnknownMessage = "The container could not be located when the pod was terminated"
 	vanishedMessage      = "The container could not be located when the pod was deleted.  The container used to be " +
@@ -20,12 +20,12 @@ const (
 	unknownExitCode = 137
 )
 
-// passedMessage is that of an init container whose record is gone after it succeeded.
+// passedMessage is the message of an init container that has succeeded and whose record is gone.
 const passedMessage = "Unable to get init container status from container runtime and pod has been initialized, " +
 	"treat it as exited normally"
 
-// container is one container's API status. Its restart count never falls, whatever
-// the runtime has lost or had removed.
+// container is the API status of a container. Its restart count never falls, even if the runtime has lost instances
+// or they were removed.
 func (f *Facts) container(c *Container) v1.ContainerStatus {
 	s := f.newest(c)
 	if last := f.last(c); last != nil {
@@ -34,8 +34,8 @@ func (f *Facts) container(c *Container) v1.ContainerStatus {
 	return s
 }
 
-// newest is a container's status by its instances: the newest one's state, its
-// predecessor's end, or what the container waits for.
+// newest is a container's status according to its instances: the state of the newest one, the end of its predecessor,
+// or why the container waits.
 func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	s := v1.ContainerStatus{Name: c.Spec.Name, Image: c.Spec.Image}
 	f.setResources(c, &s)
@@ -89,8 +89,8 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	return s
 }
 
-// passed is the status of an init container that has succeeded, and the runtime has no record of that any more: the one
-// told last, or that it has ended well.
+// passed is the status of an init container that has succeeded and whose successful instance the runtime doesn't have
+// any more: the last reported one, or else Completed.
 func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 	if last := f.last(c); last != nil && last.State.Terminated != nil && last.State.Terminated.ExitCode == 0 {
 		s = *last
@@ -102,9 +102,8 @@ func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 	return s
 }
 
-// setNeverRan sets the state of a container without an instance that ran: what it
-// waits for, or that its end is unknown in a pod that has ended after it was initialized, and in one that has to
-// end in a terminal phase.
+// setNeverRan sets the state of a container without an instance that ran: why it waits. Its end is unknown instead if
+// the pod ended after it was initialized, or has to end in a terminal phase.
 func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
 	if f.Terminal != "" && f.Initialized && c.Role != container.Ephemeral || f.Stopping && f.Ended &&
 		f.RequiresTerminalPhase {
@@ -117,7 +116,7 @@ func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
 	}
 }
 
-// removedStatus is the last status of a container whose record is gone and which isn't started again, as it is
+// removedStatus is the last status of a container whose record is gone and which isn't restarted, because it is
 // ephemeral or its pod ends; nil if unknown.
 func (f *Facts) removedStatus(c *Container) *v1.ContainerStatus {
 	if !f.Stopping && f.Terminal == "" && c.Waiting != nil {
@@ -127,7 +126,7 @@ func (f *Facts) removedStatus(c *Container) *v1.ContainerStatus {
 	if s == nil || s.ContainerID == "" || s.State.Waiting != nil {
 		return nil
 	}
-	if s.State.Running != nil { // nobody saw its end
+	if s.State.Running != nil { // its end wasn't observed
 		lost := *s
 		lost.State, lost.Ready, lost.Started = v1.ContainerState{Terminated: unknownEnd(statusUnknownMessage)}, false,
 			new(bool)
@@ -136,7 +135,8 @@ func (f *Facts) removedStatus(c *Container) *v1.ContainerStatus {
 	return s
 }
 
-// vanished is how the last instance of a container ended of which the runtime has no record any more.
+// vanished is the end of a container's last instance, from its last status, if the runtime has no record of it any
+// more.
 func vanished(last *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	switch {
 	case last.ContainerID == "":
@@ -148,13 +148,13 @@ func vanished(last *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	return last.LastTerminationState.Terminated
 }
 
-// unknownEnd is the end of an instance of which nothing is known.
+// unknownEnd is the end of an instance whose exit code is unknown.
 func unknownEnd(message string) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{ExitCode: unknownExitCode, Reason: string(pod.ReasonContainerStatusUnknown),
 		Message: message}
 }
 
-// lastEnd is the last reported end of an instance that is removed since.
+// lastEnd is the last reported end of an instance that has been removed since.
 func (f *Facts) lastEnd(c *Container) *v1.ContainerStateTerminated {
 	if s := f.last(c); s != nil {
 		return s.LastTerminationState.Terminated
@@ -169,7 +169,7 @@ func (f *Facts) last(c *Container) *v1.ContainerStatus {
 	return Of(f.Last, c.Spec.Name)
 }
 
-// Of is the status of a container; nil if there is none.
+// Of returns the status of a container; nil if there is none.
 func Of(st *v1.PodStatus, name string) *v1.ContainerStatus {
 	for _, list := range [...][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses,
 		st.EphemeralContainerStatuses} {
@@ -182,16 +182,16 @@ func Of(st *v1.PodStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// Attempts is the number that a container's next instance has by its status.
+// Attempts is the attempt number of a container's next instance, from its status.
 func Attempts(s *v1.ContainerStatus) int {
 	n := int(s.RestartCount)
 	if s.State.Waiting == nil || s.LastTerminationState.Terminated != nil {
-		n++ // the instance of that number has run
+		n++ // the instance with that number has run
 	}
 	return n
 }
 
-// setResources sets the resources that are allocated and those in force (KEP-1287).
+// setResources sets the allocated resources and those in force (KEP-1287).
 func (f *Facts) setResources(c *Container, s *v1.ContainerStatus) {
 	if c.Role == container.Ephemeral {
 		return
@@ -204,7 +204,7 @@ func (f *Facts) setResources(c *Container, s *v1.ContainerStatus) {
 	}
 }
 
-// setReported sets what the runtime reports of an instance.
+// setReported sets the fields that only the runtime reports.
 func setReported(c *v1.Container, inst *pod.Container, s *v1.ContainerStatus) {
 	t := inst.RuntimeReported
 	if t == nil {
@@ -222,8 +222,8 @@ func setReported(c *v1.Container, inst *pod.Container, s *v1.ContainerStatus) {
 	}
 }
 
-// mount finds the status of a mount. All but recursiveReadOnly is as the spec has it (API:
-// VolumeMountStatus): the runtime knows no volumes, and paths in their shortest form only.
+// mount finds the status of a volume mount. All fields but recursiveReadOnly come from the spec (API:
+// VolumeMountStatus): the runtime knows no volume names, and only cleaned paths.
 func mount(want *v1.VolumeMount, reported []v1.VolumeMountStatus) (v1.VolumeMountStatus, bool) {
 	inside := elements(want.MountPath)
 	i := slices.IndexFunc(reported, func(m v1.VolumeMountStatus) bool {
@@ -239,12 +239,12 @@ func mount(want *v1.VolumeMount, reported []v1.VolumeMountStatus) (v1.VolumeMoun
 	return m, true
 }
 
-// elements are the elements of a path.
+// elements splits a path into its elements.
 func elements(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(e string) bool { return e == "" || e == "." })
 }
 
-// Terminated is the end of an instance, with the standard reason when the runtime gave none.
+// Terminated is the end of an instance, with the standard reason if the runtime gave none.
 func Terminated(inst *pod.Container, runtime string) *v1.ContainerStateTerminated {
 	t := &v1.ContainerStateTerminated{
 		ExitCode:    container.ExitCode(inst),
@@ -258,7 +258,7 @@ func Terminated(inst *pod.Container, runtime string) *v1.ContainerStateTerminate
 	case inst.State == pod.ContainerUnknown:
 		t.Reason, t.Message = string(pod.ReasonContainerStatusUnknown), statusUnknownMessage
 	case (inst.Reason == "" || inst.Reason == pod.ReasonOOMKilled) && t.ExitCode == 0:
-		// A process beside the first one was killed: that isn't how the container ended.
+		// The OOM killer killed another process of the container than its main process, which exited with 0.
 		t.Reason = string(pod.ReasonCompleted)
 	case inst.Reason == "":
 		t.Reason = string(pod.ReasonError)
@@ -266,5 +266,5 @@ func Terminated(inst *pod.Container, runtime string) *v1.ContainerStateTerminate
 	return t
 }
 
-// ContainerID is the ID of an instance as a status tells it.
+// ContainerID is the ID of an instance as in a status.
 func ContainerID(runtime, id string) string { return runtime + "://" + id }

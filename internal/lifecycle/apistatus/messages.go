@@ -6,13 +6,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// podMessageBytes is how much the termination messages of a pod may take together
-// (v1.Container.TerminationMessagePath).
+// podMessageBytes limits the termination messages of a pod in total (v1.Container.TerminationMessagePath).
 const podMessageBytes = 12 << 10
 
-// limitMessages gives every container an equal part of what the termination messages
-// of a pod may take: the kubelet's rule, see "Determine the Reason for Pod Failure"
-// in the documentation. The message of the instance before has a part of its own.
+// limitMessages limits each termination message to an equal part of the pod's limit. This is the kubelet's rule, see
+// "Determine the Reason for Pod Failure" in the Kubernetes documentation. The message of the previous instance has
+// the same limit for itself.
 func limitMessages(st *v1.PodStatus) {
 	lists := [][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses}
 	n := 0
@@ -34,6 +33,6 @@ func shortened(t *v1.ContainerStateTerminated, limit int) *v1.ContainerStateTerm
 		return t
 	}
 	short := *t
-	short.Message = strings.ToValidUTF8(t.Message[:limit], "") // not half a character
+	short.Message = strings.ToValidUTF8(t.Message[:limit], "") // drops a character that was cut in two
 	return &short
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// DeadlineMessage is the message of a pod that was active for longer than it may (API:
-// activeDeadlineSeconds).
+// DeadlineMessage is the message of a pod that exceeded its activeDeadlineSeconds.
 const DeadlineMessage = "Pod was active on the node longer than the specified deadline"
 
 // Waiting is the state of a container that waits for this reason.
@@ -18,19 +17,19 @@ func Waiting(reason pod.Reason, message string) *v1.ContainerStateWaiting {
 	return &v1.ContainerStateWaiting{Reason: string(reason), Message: message}
 }
 
-// RestartingAll is the state of a container that is removed to be started again with all others (KEP-5532).
+// RestartingAll is the state of a container that is removed in order to be restarted with all others (KEP-5532).
 func RestartingAll() *v1.ContainerStateWaiting {
 	return Waiting(pod.ReasonRestartingAllContainers, "The container is removed because RestartAllContainers in place")
 }
 
-// CrashLoop is the state of a container that waits to be started again.
+// CrashLoop is the state of a container that waits out its restart back-off.
 func CrashLoop(p *v1.Pod, container string, delay time.Duration) *v1.ContainerStateWaiting {
 	return Waiting(pod.ReasonCrashLoopBackOff,
 		fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", delay, container, p.Name, p.Namespace,
 			p.UID))
 }
 
-// PullBackOff is the state of a container whose image is to be pulled again.
+// PullBackOff is the state of a container whose image pull will be retried.
 func PullBackOff(image string, f *pod.Failure) *v1.ContainerStateWaiting {
 	return Waiting(pod.ReasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q: %s", image, f.Message))
 }

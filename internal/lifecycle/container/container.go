@@ -1,7 +1,6 @@
-// Package container finds what each container is to its pod: its role, which of the runtime's
-// instances are its own, which probes have to run for it, and whether it is started and ready or
-// has to be killed by their results. What of that has to outlive the agent goes into the draft of
-// the pod's checkpoint.
+// Package container finds the role of each container in its pod, its instances in the runtime, and the probes that
+// have to run for it. From probe results it finds whether a container is started and ready, and whether it has to be
+// killed. State of these that has to survive a restart of the agent goes into the draft of the pod's checkpoint.
 package container
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Role is what a container is in its pod.
+// Role is the role of a container in its pod.
 type Role int
 
 const (
@@ -28,18 +27,18 @@ const (
 type Container struct {
 	Spec *v1.Container
 	Role Role
-	// Target is the container whose process namespace an ephemeral one shares.
+	// Target is the container whose process namespace an ephemeral container shares.
 	Target string
-	// Newest and Previous are the last two instances, nil if there are none.
+	// Newest and Previous are the last two instances; nil if there are none.
 	Newest, Previous *pod.Container
-	// Current is Newest if it lives in the live sandbox.
+	// Current is Newest if it is in the live sandbox, else nil.
 	Current *pod.Container
-	// PostStartDone says that Newest runs and its postStart hook is done.
+	// PostStartDone says that Newest runs and its postStart hook has completed.
 	PostStartDone bool
-	// Started and Ready are of Current while it runs: it has passed its startup probe, it is
-	// ready (API: ContainerStatus).
+	// Started and Ready describe Current while it runs (API: ContainerStatus): Started if it has passed its startup
+	// probe.
 	Started, Ready bool
-	// NotReady is the probe that Current waits for while it isn't started or ready; nil if there is none.
+	// NotReady is the probe that keeps Current from being started or ready; nil if there is none.
 	NotReady *pod.Wait
 }
 
@@ -56,8 +55,8 @@ func (l List) Named(name string) *Container {
 	return nil
 }
 
-// Of lists the containers of a pod: init containers and sidecars, main containers,
-// ephemeral ones, each in the order of the spec. sandbox is the live one's ID, or empty.
+// Of lists the containers of a pod: init containers and sidecars, main containers, ephemeral containers, each in the
+// order of the spec. sandbox is the ID of the live sandbox, or empty.
 func Of(p *v1.Pod, o *pod.Observed, sandbox string) List {
 	spec := &p.Spec
 	list := make(List, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
@@ -106,7 +105,7 @@ func (m *Container) find(o *pod.Observed, sandbox string) {
 // Runs reports whether an instance runs in the live sandbox.
 func (m *Container) Runs() bool { return m.Current != nil && m.Current.State == pod.ContainerRunning }
 
-// Starting reports whether the newest instance isn't started yet, which it is when its postStart hook is done.
+// Starting reports whether the start of the newest instance isn't complete: it completes with the postStart hook.
 func (m *Container) Starting() bool {
 	if m.Newest == nil {
 		return false
@@ -114,19 +113,19 @@ func (m *Container) Starting() bool {
 	return m.Newest.State == pod.ContainerCreated || m.Newest.State == pod.ContainerRunning && !m.PostStartDone
 }
 
-// Succeeded reports whether the newest instance ended well in the live sandbox.
+// Succeeded reports whether the newest instance exited with code 0 in the live sandbox.
 func (m *Container) Succeeded() bool {
 	return m.Current != nil && m.Current.Ended() && ExitCode(m.Current) == 0
 }
 
-// LongRunning reports whether the container is a main container or a sidecar: only
-// they may have probes and hooks, and be resized.
+// LongRunning reports whether the container is a main container or a sidecar: only these may have probes and hooks,
+// and be resized.
 func (m *Container) LongRunning() bool { return m.Role == Main || m.Role == Sidecar }
 
-// lostExitCode stands for that of an instance whose end nobody saw: killed.
+// lostExitCode is the exit code of an instance whose end wasn't observed: that of SIGKILL.
 const lostExitCode = 137
 
-// ExitCode of an ended instance; one the runtime lost counts as killed.
+// ExitCode is the exit code of an ended instance. One that the runtime lost counts as killed.
 func ExitCode(inst *pod.Container) int32 {
 	if inst.State == pod.ContainerUnknown && inst.ExitCode == 0 {
 		return lostExitCode

@@ -7,14 +7,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Draft holds the checkpoint as it should be, and as it is on disk: the same pointer once it is
-// written. Both are nil for a pod that needs none.
+// Draft holds the checkpoint as it should be (Now) and as it is on disk (Disk). Both are the same pointer once it is
+// saved, and nil for a pod that needs no checkpoint.
 type Draft struct{ Now, Disk *pod.Checkpoint }
 
 // nothing is the checkpoint of a pod that needs none. It is never changed.
 var nothing = &pod.Checkpoint{}
 
-// Get returns the checkpoint as it should be, never nil. The caller must not change it.
+// Get returns the checkpoint as it should be; never nil. The caller must not change it.
 func (d *Draft) Get() *pod.Checkpoint {
 	if d.Now == nil {
 		return nothing
@@ -25,12 +25,12 @@ func (d *Draft) Get() *pod.Checkpoint {
 // Saved reports whether the checkpoint on disk is the newest.
 func (d *Draft) Saved() bool { return d.Now == d.Disk }
 
-// lists are the lists of instance IDs in k.
+// lists returns the lists of instance IDs in k.
 func lists(k *pod.Checkpoint) [5]*[]string {
 	return [...]*[]string{&k.PostStartDone, &k.Started, &k.Ready, &k.Renew, &k.Resizing}
 }
 
-// Change replaces the checkpoint by a changed copy.
+// Change replaces the checkpoint with a changed copy.
 func (d *Draft) Change(change func(*pod.Checkpoint)) {
 	k := *d.Get()
 	for _, ids := range lists(&k) {
@@ -42,8 +42,8 @@ func (d *Draft) Change(change func(*pod.Checkpoint)) {
 	d.Now = &k
 }
 
-// Forget drops the entries of instances that the runtime doesn't have any more, and those of
-// Carried whose containers have an instance again.
+// Forget drops the entries of instances that the runtime doesn't have any more, and the entries of Carried whose
+// containers have a newer instance. known are the IDs of the runtime's instances.
 func (d *Draft) Forget(known map[string]bool, o *pod.Observed) {
 	stale := func(id string) bool { return !known[id] }
 	followed := func(name string, c pod.Carried) bool {

@@ -10,7 +10,7 @@ import (
 // ProbeResults are the results of the pod's probes.
 type ProbeResults []pod.ProbeResult
 
-// of is the result of a probe of the running instance.
+// of returns the result of a probe of the running instance.
 func (rs ProbeResults) of(m *Container, kind pod.ProbeKind) (pod.ProbeResult, bool) {
 	for _, r := range rs {
 		if r.ID == m.Current.ID && r.Kind == kind {
@@ -20,9 +20,8 @@ func (rs ProbeResults) of(m *Container, kind pod.ProbeKind) (pod.ProbeResult, bo
 	return pod.ProbeResult{}, false
 }
 
-// SetReadiness sets which running containers are started and ready (API:
-// ContainerStatus.started, .ready). What the checkpoint says of an instance since before the agent
-// restarted holds until a probe says otherwise.
+// SetReadiness sets which running containers are started and ready (API: ContainerStatus.started, .ready). After a
+// restart of the agent, the checkpoint's entries for an instance hold until a probe result contradicts them.
 func SetReadiness(containers List, results ProbeResults, b *Draft) {
 	for i := range containers {
 		m := &containers[i]
@@ -51,8 +50,8 @@ func SetReadiness(containers List, results ProbeResults, b *Draft) {
 	}
 }
 
-// AdoptReadiness takes over into the checkpoint what was told of a container's newest instance, if that was running and
-// does.
+// AdoptReadiness takes a container's reported status over into the checkpoint, if its newest instance was running
+// then and still runs.
 func AdoptReadiness(m *Container, told *v1.ContainerStatus, b *Draft) {
 	if told.State.Running == nil || m.Newest.State != pod.ContainerRunning || !m.LongRunning() {
 		return
@@ -95,9 +94,9 @@ func setReady(m *Container, results ProbeResults, b *Draft) {
 	}
 }
 
-// WantedProbes lists the probes that have to run: the startup probe until it succeeds,
-// then the others. Of a pod that ends only readiness is probed on (Pod lifecycle,
-// "Termination of Pods"). starting reports whether a container's start isn't over.
+// WantedProbes lists the probes that have to run: the startup probe until it succeeds, then the others. In a pod that
+// is ending only readiness probes continue (Pod lifecycle, "Termination of Pods"). starting reports whether a
+// container's start is still in progress.
 func WantedProbes(containers List, ends bool, starting func(name string) bool) (list []pod.Probe) {
 	for i := range containers {
 		m := &containers[i]
@@ -123,8 +122,8 @@ func WantedProbes(containers List, ends bool, starting func(name string) bool) (
 	return list
 }
 
-// FailedProbe reports whether a container has to be killed for a failed startup or liveness probe: its result,
-// and with which grace in seconds; nil for the pod's.
+// FailedProbe reports whether a container has to be killed for a failed startup or liveness probe. It returns the
+// result and the grace period in seconds; nil for the pod's grace period.
 func FailedProbe(m *Container, results ProbeResults) (result pod.ProbeResult, grace *int64, failed bool) {
 	for _, p := range [...]struct {
 		kind pod.ProbeKind
@@ -140,7 +139,8 @@ func FailedProbe(m *Container, results ProbeResults) (result pod.ProbeResult, gr
 	return pod.ProbeResult{}, nil, false
 }
 
-// ProbeGrace returns with which grace in seconds a container is killed for a probe of this kind; nil for the pod's.
+// ProbeGrace returns the grace period in seconds for killing a container after this kind of probe failed; nil for the
+// pod's grace period.
 func ProbeGrace(m *Container, kind pod.ProbeKind) *int64 {
 	probe := m.Spec.LivenessProbe
 	if kind == pod.ProbeStartup {
