@@ -1,7 +1,6 @@
-// Package events records what happens on the node, for whoever lists it, follows
-// it or writes it to an API server. Whoever repeats itself can't drown the rest
-// out: identical events are counted, similar ones combined, and what one object
-// has to tell is limited, as client-go documents it of its EventCorrelator.
+// Package events records events about the pods and the node, for the local API and for the API server. It limits
+// repetition as client-go's EventCorrelator does: identical events are counted, similar ones combined, and the
+// events about one object are rate limited.
 package events
 
 import (
@@ -14,39 +13,39 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Component is who reports an event, where its Entry doesn't say.
+// Component is the source of an event whose Entry names none.
 const Component = "deckhand"
 
-// combinedPrefix begins the message of an entry that stands for several messages.
+// combinedPrefix begins the message of an entry that combines events with different messages.
 const combinedPrefix = "(combined from similar events): "
 
-// maxMessage is the length of a message in bytes: 10 KiB of a probe's output, as the kubelet has
-// them, and what is said before them.
+// maxMessage is the largest length of a message in bytes: 10 KiB of a probe's output, the kubelet's limit, and the
+// text before it.
 const maxMessage = 10<<10 + 128
 
-// Entry is one event, or several alike. What a caller of Add gives is Object,
-// Type, Reason, Message and perhaps Component; the recorder fills in the rest.
+// Entry is one event, or several similar ones. Callers of Add set Object, Type, Reason, Message and perhaps
+// Component; the recorder sets the rest.
 type Entry struct {
-	// ID names the entry for as long as the recorder lives. An entry of an ID not seen
-	// before is a new one, that of a known ID takes the place of the one seen.
+	// ID identifies the entry during the recorder's lifetime. A reader that has an entry with this ID already
+	// replaces it.
 	ID uint64
-	// Seq is when the entry was recorded last, in the order of all that were recorded.
+	// Seq increases with every recorded event: it orders entries by the last time that they were recorded.
 	Seq uint64
-	// First and Last are when the event was seen first and last, Count how often.
+	// First and Last are the times of the first and the last occurrence, Count is the number of occurrences.
 	First, Last time.Time
 	Count       int
 	// Type is Normal or Warning.
 	Type    string
 	Reason  pod.Reason
 	Message string
-	// Object is what the event is about. Where that is no object of the API, such as
-	// a manifest's path or URL, there is only a Name.
+	// Object is the regarding object. For anything that isn't an API object, such as a manifest's path or URL, only
+	// Name is set.
 	Object v1.ObjectReference
-	// Component is who reports it.
+	// Component is the source of the event.
 	Component string
 }
 
-// aboutPod is the entry of something that happened to a pod.
+// aboutPod returns the entry of an event about a pod.
 func aboutPod(p *v1.Pod, e pod.Event) Entry {
 	return Entry{Type: e.Type, Reason: e.Reason, Message: e.Message, Object: v1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
@@ -54,8 +53,8 @@ func aboutPod(p *v1.Pod, e pod.Event) Entry {
 	}}
 }
 
-// fieldPath says which container of the pod is meant, as v1.ObjectReference's
-// comment has it; empty for the pod as a whole.
+// fieldPath returns the path of the container in the pod, in the form of v1.ObjectReference.FieldPath; it is empty
+// for the pod as a whole.
 func fieldPath(p *v1.Pod, container string) string {
 	if container == "" {
 		return ""
@@ -75,10 +74,10 @@ func fieldPath(p *v1.Pod, container string) string {
 			return "spec.ephemeralContainers{" + container + "}"
 		}
 	}
-	return "" // of a spec that has changed since
+	return "" // the spec has changed since
 }
 
-// shorten returns a message, which may be a container's output, of at most limit bytes.
+// shorten truncates a message, which may be a container's output, to at most limit bytes of valid UTF-8.
 func shorten(message string, limit int) string {
 	message = strings.ToValidUTF8(message, "�")
 	if len(message) <= limit {

@@ -18,56 +18,56 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// historyVersion is the version of the file's format. A reader refuses newer ones.
+// historyVersion is the version of the file's format. An agent doesn't read files of a newer version.
 const historyVersion = 1
 
 const (
-	// maxFile is the largest size of the file in bytes, maxKept that of the records in it that aren't outdated.
+	// maxFile is the largest size of the file in bytes, maxKept that of its current records.
 	maxFile = 1 << 20
 	maxKept = maxFile / 2
-	// maxRecord is the largest size of one record in bytes: an object may have a path for its name.
+	// maxRecord is the largest size of one record in bytes. It leaves room for an object whose name is a path.
 	maxRecord = 16 << 10
 	// maxStored is the largest length of a stored message in bytes.
 	maxStored = 1 << 10
-	// lineRoom is what a line of the file takes beside its records, recordRoom what a record takes beside its text.
+	// lineRoom is the overhead in bytes of a line of the file, recordRoom that of a record.
 	lineRoom, recordRoom = 128, 32
-	// fairAge is the age from which entries make room in order of age, whatever they are about.
+	// fairAge is the age from which entries are removed in order of age, whichever object they are about.
 	fairAge = 24 * time.Hour
-	// saveEvery is the shortest time between two writes, retryEvery that after a failed one.
+	// saveEvery is the shortest time between two writes, retryEvery that after a failed write.
 	saveEvery  = 10 * time.Second
 	retryEvery = time.Minute
 )
 
-// History has the entries of a Recorder and, from a file, those of earlier agents. A flood of events costs one write
-// per saveEvery. Entries make room for newer ones after a day; before that only those of the object that has the most,
-// so that no pod displaces what happened to others. Nothing depends on the file: errors are logged. Safe for concurrent
-// use.
+// History combines the entries of a Recorder with those of earlier agents, which it reads from a file. A burst of
+// events costs one write per saveEvery. Entries older than a day are removed first; after those only entries of the
+// object that has the most, so that one pod doesn't displace the events of others. The file is optional: errors are
+// logged only. Safe for concurrent use.
 type History struct {
 	recorder *Recorder
 	file     *checkpoint.Log
 	log      logr.Logger
-	// failed says that the last write failed; only Run uses it.
+	// failed reports whether the last write failed. Only Run uses it.
 	failed bool
 
 	mu sync.Mutex
-	// base is added to IDs and Seqs of the recorder: they follow those of earlier agents.
+	// base is added to the recorder's IDs and Seqs, so that they follow those of earlier agents.
 	base uint64
-	// followed is the recorder's Seq up to which kept is up to date.
+	// followed is the recorder's Seq up to which kept is current.
 	followed uint64
-	// kept are entries by ID, size is the sum of their records in bytes.
+	// kept maps IDs to entries; size is the sum of their records in bytes.
 	kept map[uint64]*keptEntry
 	size int
-	// dirty are the IDs of records to write or, if kept has none, to remove.
+	// dirty has the IDs of records to write or, if kept doesn't have them, to remove.
 	dirty map[uint64]bool
 }
 
-// keptEntry is an entry as it was written, and its record.
+// keptEntry is an entry and its record.
 type keptEntry struct {
 	Entry
 	text json.RawMessage
 }
 
-// record is an entry on disk; its name is the ID.
+// record is an entry on disk, stored under its ID.
 type record struct {
 	Seq       uint64             `json:"seq"`
 	First     time.Time          `json:"first"`
@@ -80,13 +80,14 @@ type record struct {
 	Component string             `json:"component"`
 }
 
-// NewHistory returns the history of a recorder, in the file at path.
+// NewHistory returns a history of the recorder that is stored in the file at path.
 func NewHistory(path string, r *Recorder, log logr.Logger) *History {
 	return &History{recorder: r, file: checkpoint.NewLog(path, historyVersion), log: log, kept: map[uint64]*keptEntry{},
 		dirty: map[uint64]bool{}}
 }
 
-// Restore reads what earlier agents have written, before anybody lists it. The error says what couldn't be used.
+// Restore reads the entries of earlier agents. It has to be called before any other method. The error describes
+// records that couldn't be used; the others are restored.
 func (h *History) Restore() error {
 	records, err := h.file.Load()
 	h.mu.Lock()
@@ -95,19 +96,19 @@ func (h *History) Restore() error {
 		var r record
 		id, malformed := strconv.ParseUint(name, 10, 63)
 		if malformed != nil || json.Unmarshal(text, &r) != nil || r.Seq < id || r.Seq >= 1<<63 {
-			continue // gone with the next replacement of the file
+			continue // removed when the file is replaced
 		}
 		h.put(id, r, text)
 		h.base = max(h.base, r.Seq)
 	}
 	h.trim(time.Now())
-	if err != nil { // the file isn't there any more
+	if err != nil { // the file was moved aside or is newer
 		h.markAll()
 	}
 	return err
 }
 
-// Run writes what changes until ctx ends, and what is left then. The error is nil.
+// Run writes changes until ctx ends, and the last ones then. The error is nil.
 func (h *History) Run(ctx context.Context) error {
 	changed, stop := h.recorder.Watch()
 	defer stop()
@@ -133,9 +134,9 @@ func (h *History) Run(ctx context.Context) error {
 	}
 }
 
-// List returns the entries in the order in which they were seen last, the newest last.
+// List returns the entries, those that occurred most recently last.
 func (h *History) List() []Entry {
-	current := h.recorder.List() // before what it has forgotten since is looked up
+	current := h.recorder.List() // first, so that an entry that the recorder drops meanwhile is still in kept
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.number(current)
@@ -153,7 +154,7 @@ func (h *History) List() []Entry {
 	return append(earlier, current...)
 }
 
-// Since is Recorder.Since.
+// Since is Recorder.Since, with this history's Seqs.
 func (h *History) Since(seq uint64) []Entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +166,7 @@ func (h *History) Since(seq uint64) []Entry {
 // Watch is Recorder.Watch.
 func (h *History) Watch() (changed <-chan struct{}, cancel func()) { return h.recorder.Watch() }
 
-// number has entries of the recorder follow those of earlier agents. h.mu is held.
+// number converts the recorder's IDs and Seqs to this history's. h.mu is held.
 func (h *History) number(list []Entry) {
 	for i := range list {
 		list[i].ID += h.base
@@ -173,7 +174,7 @@ func (h *History) number(list []Entry) {
 	}
 }
 
-// save writes what isn't on disk, and reports whether everything is.
+// save writes the dirty records, and reports whether everything is on disk.
 func (h *History) save() bool {
 	h.mu.Lock()
 	h.follow()
@@ -210,7 +211,7 @@ func (h *History) save() bool {
 		h.mu.Lock()
 		maps.Copy(h.dirty, dirty)
 		if len(h.dirty) > 2*len(h.kept) {
-			// Most are gone, and the next write needs none of those if it replaces the file.
+			// Most of these records have been removed; a replacement of the file doesn't have to write them.
 			h.file.Outgrow()
 			h.markAll()
 		}
@@ -219,7 +220,7 @@ func (h *History) save() bool {
 	return !h.failed
 }
 
-// markAll sets dirty to what is kept. h.mu is held.
+// markAll marks all entries as dirty. h.mu is held.
 func (h *History) markAll() {
 	clear(h.dirty)
 	for id := range h.kept {
@@ -227,7 +228,7 @@ func (h *History) markAll() {
 	}
 }
 
-// text is the record of an entry; nil if it isn't kept any more.
+// text returns the record of an entry; nil if the entry was removed.
 func (h *History) text(id uint64) json.RawMessage {
 	if e := h.kept[id]; e != nil {
 		return e.text
@@ -235,7 +236,7 @@ func (h *History) text(id uint64) json.RawMessage {
 	return nil
 }
 
-// follow brings kept up to date with the recorder. h.mu is held.
+// follow updates kept from the recorder. h.mu is held.
 func (h *History) follow() {
 	for _, e := range h.recorder.Since(h.followed) {
 		h.followed = e.Seq
@@ -268,8 +269,8 @@ func (h *History) drop(id uint64) {
 	}
 }
 
-// trim makes room once the entries take more than maxKept: an eighth more, so that it isn't needed for each. h.mu is
-// held.
+// trim removes entries once they take more than maxKept, down to seven eighths of it, so that not every new entry
+// has to trim. h.mu is held.
 func (h *History) trim(now time.Time) {
 	const enough = maxKept - maxKept/8
 	if h.size <= maxKept {
@@ -280,7 +281,7 @@ func (h *History) trim(now time.Time) {
 		h.drop(e.ID)
 		h.dirty[e.ID] = true
 	}
-	// What one name has, over all UIDs: a pod that is made again and again is still one.
+	// Entries count towards a name whatever their UID is: a pod that is recreated again and again is one object.
 	type object struct{ kind, namespace, name string }
 	type share struct {
 		entries []*keptEntry
@@ -309,7 +310,7 @@ func (h *History) trim(now time.Time) {
 	}
 }
 
-// WithoutOutput is the message of an event without what a probe printed, which may be a secret.
+// WithoutOutput returns the message of an event without the output of a probe, which may contain secrets.
 func WithoutOutput(r pod.Reason, message string) string {
 	switch r {
 	case pod.ReasonUnhealthy, pod.ReasonProbeWarning:

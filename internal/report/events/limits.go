@@ -10,37 +10,35 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// The limits are those that client-go documents for its EventCorrelator, as are
-// the things that they apply to.
+// The limits, and the groups of events that they apply to, are those of client-go's EventCorrelator.
 const (
-	// maxRemembered is of how many objects, and of how many kinds of events about
-	// them, what is below is remembered; those not heard of for longest are forgotten.
+	// maxRemembered is the number of groups of similar events, and of rate limits, that are remembered; the least
+	// recently used are dropped.
 	maxRemembered = 4096
-	// maxAlike is how many messages of events that differ in nothing else have an
-	// entry each. More are combined, until there was none for alikeInterval.
+	// maxAlike is how many different messages of otherwise equal events get an entry each. Further messages are
+	// combined until no such event occurred for alikeInterval.
 	maxAlike      = 10
 	alikeInterval = 10 * time.Minute
-	// burst is how many events of one type a component may record of an object at once;
-	// it gets another one every refill.
+	// burst is how many events of one type a component may record about an object at once; it gets one more every
+	// refill.
 	burst  = 25
 	refill = 5 * time.Minute
 )
 
-// similar is what is remembered of events that differ in their message only.
+// similar is a group of events that differ in their message only.
 type similar struct {
-	// messages are hashes of those that have an entry each.
+	// messages are hashes of the messages that have an entry each.
 	messages []uint64
 	last     time.Time
 }
 
-// budget is how many events of an object may still be recorded.
+// budget is the rate limit of one source: a token bucket.
 type budget struct {
-	// full is when nothing of it will be missing any more: each event puts that off
-	// by one refill.
+	// full is when the bucket is full again; each event puts that off by one refill.
 	full time.Time
 }
 
-// tooManyAlike reports whether the event has to share an entry with others.
+// tooManyAlike reports whether the event has to be combined with others of its group.
 func (r *Recorder) tooManyAlike(alike, message uint64, now time.Time) bool {
 	s := r.similar.get(alike)
 	if s == nil {
@@ -60,7 +58,7 @@ func (r *Recorder) tooManyAlike(alike, message uint64, now time.Time) bool {
 	return false
 }
 
-// spend takes one event from the budget of this source, if there is one left.
+// spend takes one event from the budget of this source. It reports false if none is left.
 func (r *Recorder) spend(source uint64, now time.Time) bool {
 	b := r.budgets.get(source)
 	if b == nil {
@@ -76,10 +74,10 @@ func (r *Recorder) spend(source uint64, now time.Time) bool {
 	return true
 }
 
-// The keys are hashed: what is remembered then keeps no object's or message's text,
-// and with a seed of its own nobody can bring about that two are taken for one.
+// The keys are hashes, so that the recorder doesn't keep the texts. A random seed prevents clients from provoking
+// collisions.
 
-// alikeKey is the same for events that differ in their message only.
+// alikeKey is equal for events that differ in their message only.
 func (r *Recorder) alikeKey(e Entry) uint64 {
 	return maphash.Comparable(r.seed, struct {
 		object          v1.ObjectReference
@@ -88,8 +86,7 @@ func (r *Recorder) alikeKey(e Entry) uint64 {
 	}{e.Object, e.Type, e.Component, e.Reason})
 }
 
-// sourceKey is the same for events of one type that one component records of one
-// object, whichever part of it.
+// sourceKey is equal for events of one type that one component records about one object or its parts.
 func (r *Recorder) sourceKey(e Entry) uint64 {
 	e.Object.FieldPath = ""
 	return maphash.Comparable(r.seed, struct {
@@ -98,10 +95,10 @@ func (r *Recorder) sourceKey(e Entry) uint64 {
 	}{e.Object, e.Type, e.Component})
 }
 
-// entryKey is the same for events that share an entry.
+// entryKey is equal for events that share an entry.
 func (r *Recorder) entryKey(alike, message uint64, combined bool) uint64 {
 	if combined {
-		message = 0 // whatever it is
+		message = 0 // combined events share an entry for all messages
 	}
 	return maphash.Comparable(r.seed, struct {
 		alike, message uint64

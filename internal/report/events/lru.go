@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// lru keeps at most size values, and those used last.
+// lru keeps the size values that were used last.
 type lru[V any] struct {
 	size  int
 	index map[uint64]*list.Element
@@ -23,7 +23,7 @@ func newLRU[V any](size int) *lru[V] {
 
 func (l *lru[V]) len() int { return l.order.Len() }
 
-// get returns the value of a key, which counts as used by that, or nil.
+// get returns the value of a key and marks it as used; nil if there is none.
 func (l *lru[V]) get(key uint64) *V {
 	e, ok := l.index[key]
 	if !ok {
@@ -33,8 +33,8 @@ func (l *lru[V]) get(key uint64) *V {
 	return valueOf[V](e)
 }
 
-// add puts a value under a key that has none. It returns where the value is and
-// what had to make room for it, if anything.
+// add stores a value under a key that has none. It returns a pointer to the stored value, and the value that was
+// evicted to make room, if any.
 func (l *lru[V]) add(key uint64, value V) (added, removed *V) {
 	if l.order.Len() == l.size {
 		oldest := l.order.Back()

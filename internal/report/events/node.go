@@ -10,14 +10,14 @@ import (
 // Node records events about a node in a Recorder.
 type Node struct {
 	Recorder *Recorder
-	// Name is the node's.
+	// Name is the node's name.
 	Name string
 }
 
-// Event records something that happened to the node, now.
+// Event records an event about the node, with the current time.
 func (n Node) Event(e pod.Event) { n.NodeEvent(e.Type, e.Reason, e.Message) }
 
-// NodeEvent is Event in single words. The type is Normal or Warning.
+// NodeEvent is Event with separate arguments. The type is Normal or Warning.
 func (n Node) NodeEvent(eventType string, reason pod.Reason, message string) {
 	n.Recorder.Add(Entry{Type: eventType, Reason: reason, Message: message,
 		Object: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)}})

@@ -12,8 +12,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Recorder keeps the entries that were seen last. Its methods may be called
-// concurrently. It takes one event in constant time, and has no goroutine.
+// Recorder keeps the entries that occurred most recently. Its methods may be called concurrently. Recording takes
+// constant time; there is no goroutine.
 type Recorder struct {
 	mu       sync.Mutex
 	seed     maphash.Seed
@@ -25,25 +25,25 @@ type Recorder struct {
 	watchers wake.Group
 }
 
-// held is an entry with the Seq that was the newest when the entry was seen last.
+// held is an entry with the recorder's newest Seq at the entry's last occurrence. It orders also occurrences that
+// the rate limit suppressed.
 type held struct {
 	Entry
 	touched uint64
 }
 
-// Stats counts events since the recorder was made. At any time the events taken in
-// are those in the entries' counts, and Forgotten, and Dropped.
+// Stats counts events since the recorder was made. Taken is always the sum of the entries' counts, Forgotten and
+// Dropped.
 type Stats struct {
-	// Taken is how many there were.
+	// Taken is the number of events.
 	Taken uint64
-	// Repeated were counted up in an entry with the same message, Combined in one
-	// that stands for several messages.
+	// Repeated were counted in an entry with the same message, Combined in one that combines several messages.
 	Repeated, Combined uint64
-	// Withheld were counted in an entry, but the rate limit suppressed them.
+	// Withheld were counted in an entry, but not reported to readers because of the rate limit.
 	Withheld uint64
-	// Dropped were left out by the rate limit.
+	// Dropped were discarded by the rate limit.
 	Dropped uint64
-	// Forgotten were in entries that made room for newer ones.
+	// Forgotten were counted in entries that were evicted by newer ones.
 	Forgotten uint64
 }
 
@@ -57,10 +57,10 @@ func New(size int) *Recorder {
 	}
 }
 
-// Event records something that happened to a pod, now.
+// Event records an event about a pod, with the current time.
 func (r *Recorder) Event(p *v1.Pod, e pod.Event) { r.Add(aboutPod(p, e)) }
 
-// Add records something that happens now.
+// Add records an event with the current time.
 func (r *Recorder) Add(e Entry) {
 	if e.Component == "" {
 		e.Component = Component
@@ -89,7 +89,7 @@ func (r *Recorder) Add(e Entry) {
 	r.watchers.Wake()
 }
 
-// count puts the event into its entry. It reports false if there is none and the
+// count adds the event to its entry, which it creates if necessary. It reports false if there is no entry and the
 // rate limit doesn't allow a new one.
 func (r *Recorder) count(key uint64, e Entry, now time.Time, recorded, combined bool) bool {
 	h := r.entries.get(key)
@@ -117,7 +117,7 @@ func (r *Recorder) count(key uint64, e Entry, now time.Time, recorded, combined 
 	return true
 }
 
-// List returns the entries, in the order in which they were seen last: the newest last.
+// List returns the entries, those that occurred most recently last.
 func (r *Recorder) List() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,16 +129,15 @@ func (r *Recorder) List() []Entry {
 	return list
 }
 
-// Since returns the entries that were recorded after the one that had this Seq, in
-// that order; 0 for all. Who reads on passes the last one's Seq. Of an entry that
-// was recorded several times in between there is only the newest state.
+// Since returns the entries that were recorded after this Seq, in that order; 0 is for all. To read on, pass the
+// Seq of the last entry. An entry that was recorded several times in between is returned once, in its newest state.
 func (r *Recorder) Since(seq uint64) []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []Entry
 	for h := range r.entries.newestFirst() {
 		if h.touched <= seq {
-			break // and so is all that was seen before
+			break // as are all older entries
 		}
 		if h.Seq > seq {
 			list = append(list, h.Entry)
@@ -153,8 +152,7 @@ func (r *Recorder) Since(seq uint64) []Entry {
 	return list
 }
 
-// Watch returns a channel that gets a value, without data, when Since has more to
-// return. The caller ends the watch by calling cancel.
+// Watch returns a channel that receives when Since has more to return. cancel ends the watch.
 func (r *Recorder) Watch() (changed <-chan struct{}, cancel func()) {
 	return r.watchers.Subscribe()
 }

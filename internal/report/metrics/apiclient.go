@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// APIClient records the calls of the API server, as client-go does in all Kubernetes components.
+// APIClient records requests to the API server, with client-go's metrics.
 type APIClient struct {
 	requests, retries      *prometheus.CounterVec
 	duration, waited       *prometheus.HistogramVec
@@ -58,24 +58,24 @@ func (c *APIClient) collectors() []prometheus.Collector {
 		c.transportsMade, c.eventsTold, c.eventsLost}
 }
 
-// Requested records a request by the status of its answer, "<error>" if there was none.
+// Requested records a request by the status of the response, "<error>" if there was none.
 func (c *APIClient) Requested(code, method, host string) {
 	c.requests.WithLabelValues(code, method, host).Inc()
 }
 
-// Took records how long a call took, and how large the bodies of request and answer were.
+// Took records the duration of a call, and the sizes of the bodies of request and response in bytes.
 func (c *APIClient) Took(verb, host string, d time.Duration, sent, received int) {
 	c.duration.WithLabelValues(verb, host).Observe(d.Seconds())
 	c.sent.WithLabelValues(verb, host).Observe(float64(sent))
 	c.received.WithLabelValues(verb, host).Observe(float64(received))
 }
 
-// Waited records how long a call waited for its turn.
+// Waited records how long the client-side rate limiter delayed a call.
 func (c *APIClient) Waited(verb, host string, d time.Duration) {
 	c.waited.WithLabelValues(verb, host).Observe(d.Seconds())
 }
 
-// Retried records a watch that is tried again after that status.
+// Retried records that a watch is retried after this status.
 func (c *APIClient) Retried(code, verb, host string) {
 	c.retries.WithLabelValues(code, verb, host).Inc()
 }
@@ -85,11 +85,11 @@ func (c *APIClient) PluginCalled(code int, status string) {
 	c.plugin.WithLabelValues(strconv.Itoa(code), status).Inc()
 }
 
-// TransportMade records a set of connections. There is no cache of them, which client-go counts as uncacheable.
+// TransportMade records a new transport. There is no cache of transports, which client-go counts as uncacheable.
 func (c *APIClient) TransportMade() { c.transportsMade.WithLabelValues("uncacheable").Inc() }
 
-// EventTold records that the API server was told an event, or a new state of one.
+// EventTold records that an event, or an update of one, was sent to the API server.
 func (c *APIClient) EventTold() { c.eventsTold.Inc() }
 
-// EventLost records that it wasn't, and why.
+// EventLost records that an event couldn't be sent to the API server, and why.
 func (c *APIClient) EventLost(why string) { c.eventsLost.WithLabelValues(why).Inc() }

@@ -8,8 +8,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 )
 
-// kubernetesBuild describes the build as Kubernetes' programs do: dashboards group nodes by its git_version, which is
-// that of the kubelet that this build takes the place of.
+// kubernetesBuild describes the build as Kubernetes' programs do. Dashboards group nodes by git_version, which is
+// the version of the kubelet that this build replaces.
 func kubernetesBuild(b buildinfo.Info) prometheus.Collector {
 	parts := strings.Split(strings.TrimPrefix(buildinfo.Kubernetes, "v"), ".")
 	date := ""
@@ -31,7 +31,7 @@ func kubernetesBuild(b buildinfo.Info) prometheus.Collector {
 		})
 }
 
-// stability counts the metrics with the kubelet's names by how stable Kubernetes declares them. None of them is
+// stability counts the metrics with the kubelet's names by Kubernetes' stability levels. None of them is
 // deprecated, hidden or disabled.
 type stability struct {
 	registry                     *registry
@@ -49,7 +49,7 @@ func newStability(r *registry) *stability {
 	}
 }
 
-// level is how stable Kubernetes 1.36 declares a metric to be.
+// level returns the stability level of a metric in Kubernetes 1.36.
 func level(name string) string {
 	switch name {
 	case "disabled_metrics_total", "hidden_metrics_total", "registered_metrics_total", "kubernetes_build_info",

@@ -8,18 +8,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Certificates records those that the cluster issues: the one that the API server is shown, and that of the HTTPS
-// server.
+// Certificates records the certificates that the cluster issues: the agent's client certificate for the API server,
+// and the serving certificate of the HTTPS server.
 type Certificates struct {
 	Client, Serving *Certificate
 }
 
-// Certificate records one of them.
+// Certificate records one of these certificates.
 type Certificate struct {
-	// until is the second until when it is valid, 0 for none.
+	// until is when the certificate expires, in Unix seconds; 0 if there is none.
 	until atomic.Int64
 	ttl   prometheus.GaugeFunc
-	// lived and failed are nil where the kubelet doesn't record that.
+	// lived and failed are nil where the kubelet has no such metric.
 	lived  prometheus.Histogram
 	failed prometheus.Counter
 }
@@ -55,17 +55,17 @@ func (c *Certificate) remaining() float64 {
 	return time.Until(time.Unix(until, 0)).Seconds()
 }
 
-// Valid records until when the certificate is valid that is used.
+// Valid records when the certificate in use expires.
 func (c *Certificate) Valid(until time.Time) { c.until.Store(until.Unix()) }
 
-// Renewed records that a certificate took the place of one that was issued so long ago.
+// Renewed records that a certificate of this age was replaced by a new one.
 func (c *Certificate) Renewed(age time.Duration) {
 	if c.lived != nil {
 		c.lived.Observe(age.Seconds())
 	}
 }
 
-// Failed records that no certificate was issued when there should have been one.
+// Failed records that the certificate couldn't be renewed in time.
 func (c *Certificate) Failed() {
 	if c.failed != nil {
 		c.failed.Inc()

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Checks records what health checks come to, for service level indicators (KEP-3466).
+// Checks records the results of health checks, as service level indicators (KEP-3466).
 type Checks struct {
 	well  *prometheus.GaugeVec
 	total *prometheus.CounterVec
@@ -21,7 +21,7 @@ func newChecks() *Checks {
 	}
 }
 
-// Checked records one run of a check of /healthz.
+// Checked records one run of a health check of /healthz.
 func (c *Checks) Checked(name string, err error) {
 	const kind = "healthz"
 	status, well := "success", 1.0
@@ -32,5 +32,5 @@ func (c *Checks) Checked(name string, err error) {
 	c.total.WithLabelValues(name, status, kind).Inc()
 }
 
-// Handler serves them alone, as a kubelet does: /metrics/slis.
+// Handler serves only these metrics, like the kubelet's /metrics/slis.
 func (c *Checks) Handler() http.Handler { return HandlerOf(c.well, c.total) }

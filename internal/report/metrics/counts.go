@@ -8,36 +8,35 @@ import (
 
 // PodCounts are the numbers of pods and containers at one moment.
 type PodCounts struct {
-	// RunningPods have a sandbox that is ready.
+	// RunningPods is the number of pods that have a ready sandbox.
 	RunningPods int
-	// Containers counts those the runtime has, by state.
+	// Containers counts the runtime's containers by state.
 	Containers map[pod.ContainerState]int
-	// Desired are the pods the sources want here, Active those of them that are
-	// running or may come to run, both by whether they are static.
+	// Desired counts the pods that the sources assign to this node, Active those of them that run or may still run.
+	// The key says whether they are static.
 	Desired, Active map[bool]int
-	// Mirrors are the static pods that an API server has a mirror pod of.
+	// Mirrors counts the static pods that have a mirror pod.
 	Mirrors int
-	// InProgressResizes and PendingResizes count pods; those by the reason, "deferred" or "infeasible".
+	// InProgressResizes and PendingResizes count pods; PendingResizes by the reason, "deferred" or "infeasible".
 	InProgressResizes int
 	PendingResizes    map[string]int
-	// EphemeralContainers are those that the sources want here.
+	// EphemeralContainers counts those in the desired pods.
 	EphemeralContainers int
-	// Working are the pods that have a worker, by what it does.
+	// Working counts the pods that have a worker, by the worker's state.
 	Working map[WorkerState]int
 }
 
-// WorkerState is what a pod's worker does, in the kubelet's words.
+// WorkerState is the state of a pod's worker in the kubelet's terms.
 type WorkerState struct {
 	// Lifecycle is "sync", "terminating" or "terminated".
 	Lifecycle string
-	// Orphan says that no source wants the pod any more.
+	// Orphan says that no source has the pod any more.
 	Orphan bool
 	// Static says that the pod isn't from an API server.
 	Static bool
 }
 
-// podCollector asks for the counts when they are scraped, so that nobody has to
-// keep gauges up to date.
+// podCollector computes the counts at each scrape, so that no gauges have to be kept up to date.
 type podCollector struct {
 	count func() PodCounts
 
@@ -107,12 +106,12 @@ func (c *podCollector) Collect(ch chan<- prometheus.Metric) {
 				"desired", staticLabel(static))
 			gauge(c.working, n.Working[WorkerState{lifecycle, true, static}], lifecycle, "orphan", staticLabel(static))
 		}
-		// Each pod that the runtime has gets a worker: there are none.
+		// Each pod in the runtime gets a worker, so no pod is runtime_only.
 		gauge(c.working, 0, lifecycle, "runtime_only", "unknown")
 	}
 }
 
-// containerStates are the values of the label container_state.
+// containerStates maps states to values of the label container_state.
 func containerStates() map[pod.ContainerState]string {
 	return map[pod.ContainerState]string{
 		pod.ContainerCreated: "created",

@@ -26,7 +26,7 @@ func (c *Credentials) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.duration, c.failed}
 }
 
-// PluginCalled records a call of a plugin, by its name in the configuration.
+// PluginCalled records a call of a plugin, which is named as in the configuration.
 func (c *Credentials) PluginCalled(plugin string, took time.Duration, failed bool) {
 	c.duration.WithLabelValues(plugin).Observe(took.Seconds())
 	if failed {

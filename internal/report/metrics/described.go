@@ -13,15 +13,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// registry remembers what was registered: a prometheus.Registry doesn't list its descriptions.
+// registry keeps a list of the collectors, which prometheus.Registry doesn't export.
 type registry struct {
 	*prometheus.Registry
 	all []prometheus.Collector
-	// levels counts the metrics that aren't deckhand's own or a library's, by their stability.
+	// levels counts the metrics with the kubelet's names by their stability level.
 	levels map[string]int
 }
 
-// MustRegister is that of prometheus.Registry. It isn't to be called any more once the metrics are served.
+// MustRegister is prometheus.Registry's. It must not be called after the metrics are served.
 func (r *registry) MustRegister(list ...prometheus.Collector) {
 	r.Registry.MustRegister(list...)
 	r.all = append(r.all, list...)
@@ -34,7 +34,7 @@ func (r *registry) MustRegister(list ...prometheus.Collector) {
 	}
 }
 
-// descriptions are what a collector describes itself by.
+// descriptions returns the descriptions of a collector's metrics.
 func descriptions(c prometheus.Collector) []*prometheus.Desc {
 	ch := make(chan *prometheus.Desc)
 	go func() {
@@ -48,12 +48,12 @@ func descriptions(c prometheus.Collector) []*prometheus.Desc {
 	return list
 }
 
-// ofLibraries reports whether a metric is one that the libraries make of the Go runtime and of the process.
+// ofLibraries reports whether a metric is one of the Go runtime or the process, which the client library defines.
 func ofLibraries(name string) bool {
 	return strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_")
 }
 
-// Description is what there is to know of a metric without its values.
+// Description describes a metric, without its values.
 type Description struct {
 	Name, Help string
 	// Type is counter, gauge or histogram.
@@ -61,11 +61,11 @@ type Description struct {
 	Labels []string
 }
 
-// Described lists all metrics that an agent may have, by name, but for those that the libraries make of
-// the Go runtime and of the process. It is what the reference is made from.
+// Described lists all metrics that an agent may have, by name, except those of the Go runtime and the process. The
+// metrics reference is generated from it.
 func Described() []Description {
 	m := New(Info{})
-	// One of each, so that there is something to describe.
+	// Register each optional collector once, with one value each.
 	m.CollectPods(func() PodCounts { return PodCounts{Containers: map[pod.ContainerState]int{}} })
 	m.CollectPullRecords(func() (intents, records int) { return 0, 0 })
 	m.CollectEvents(func() EventStats { return EventStats{} })
@@ -95,12 +95,12 @@ func describe(c prometheus.Collector) []Description {
 	return list
 }
 
-// typesOf returns a function that tells the type of each metric of a collector.
+// typesOf returns a function that returns the type of each metric of a collector.
 func typesOf(c prometheus.Collector) func(*prometheus.Desc) string {
 	always := func(name string) func(*prometheus.Desc) string {
 		return func(*prometheus.Desc) string { return name }
 	}
-	switch c.(type) { // of those that may have no values yet
+	switch c.(type) { // these may have no values yet
 	case *prometheus.CounterVec:
 		return always("counter")
 	case *prometheus.GaugeVec:
@@ -129,7 +129,7 @@ func typesOf(c prometheus.Collector) func(*prometheus.Desc) string {
 	return func(d *prometheus.Desc) string { return found[d] }
 }
 
-// descText is how a description prints itself, which is the only way to read it.
+// descText parses the string form of a description, which has no other accessors.
 var descText = regexp.MustCompile(
 	`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"),(?: unit: "[^"]*",)? constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
 
@@ -139,7 +139,7 @@ func parseDesc(d *prometheus.Desc) Description {
 		return Description{Help: fmt.Sprint(d)}
 	}
 	var out Description
-	// They were quoted by the library.
+	// The library quotes both; errors can't occur.
 	out.Name, _ = strconv.Unquote(m[1])
 	out.Help, _ = strconv.Unquote(m[2])
 	for label := range strings.SplitSeq(m[3], ",") {

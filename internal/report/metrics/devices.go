@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Devices records what device plugins do.
+// Devices records registrations and allocations of device plugins.
 type Devices struct {
 	registrations *prometheus.CounterVec
 	allocations   *prometheus.HistogramVec
@@ -29,7 +29,7 @@ func (d *Devices) collectors() []prometheus.Collector {
 // Registered records that a device plugin has registered for a resource.
 func (d *Devices) Registered(resource string) { d.registrations.WithLabelValues(resource).Inc() }
 
-// Allocated records how long a plugin took to answer Allocate.
+// Allocated records the duration of a plugin's Allocate call.
 func (d *Devices) Allocated(resource string, took time.Duration) {
 	d.allocations.WithLabelValues(resource).Observe(took.Seconds())
 }

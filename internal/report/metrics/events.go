@@ -5,19 +5,18 @@ import "github.com/prometheus/client_golang/prometheus"
 // EventStats counts events since the agent was started. The fields are those of
 // events.Stats, so that one can be converted to the other.
 type EventStats struct {
-	// Taken is how many there were.
+	// Taken is the number of events.
 	Taken uint64
-	// Repeated were counted up in an entry with the same message, Combined in one
-	// that stands for several messages.
+	// Repeated were counted in an entry with the same message, Combined in one that combines several messages.
 	Repeated, Combined uint64
-	// Withheld were counted in an entry, but not recorded, Dropped were left out: both by
-	// the rate limit.
+	// The rate limit kept Withheld from being reported, though they were counted in an entry, and discarded
+	// Dropped.
 	Withheld, Dropped uint64
-	// Forgotten were in entries that made room for newer ones.
+	// Forgotten were counted in entries that were evicted by newer ones.
 	Forgotten uint64
 }
 
-// newEvents reports what was counted.
+// newEvents returns a collector of the recorder's counters.
 func newEvents(stats func() EventStats) *snapshot {
 	return newSnapshot(prometheus.CounterValue,
 		func() []float64 {

@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Evictions records which pods have to end though they are wanted.
+// Evictions counts evicted pods.
 type Evictions struct {
 	pods *prometheus.CounterVec
 }
@@ -14,6 +14,6 @@ func newEvictions() *Evictions {
 
 func (e *Evictions) collectors() []prometheus.Collector { return []prometheus.Collector{e.pods} }
 
-// Evicted records that a pod has to end, for what the signal says: emptydirfs.limit,
-// ephemeralpodfs.limit or ephemeralcontainerfs.limit for its own limits, memory.available and others for the node's.
+// Evicted records the eviction of a pod by its signal: emptydirfs.limit, ephemeralpodfs.limit or
+// ephemeralcontainerfs.limit for the pod's own limits, memory.available and others for the node's.
 func (e *Evictions) Evicted(signal string) { e.pods.WithLabelValues(signal).Inc() }

@@ -10,8 +10,8 @@ type Feature struct {
 	On    bool
 }
 
-// featureCollector keeps the gates as they are, and makes metrics of them when they are
-// scraped: some hundreds of metrics would weigh more than all others.
+// featureCollector makes metrics of the gates at each scrape: hundreds of permanent metrics would take more memory
+// than all others.
 type featureCollector struct {
 	features []Feature
 	enabled  *prometheus.Desc

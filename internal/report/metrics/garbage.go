@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Garbage records what was removed from the node because nobody needs it.
+// Garbage records removals by garbage collection.
 type Garbage struct {
 	images, freed       *prometheus.CounterVec
 	containers, logDirs prometheus.Counter
@@ -32,14 +32,14 @@ func (g *Garbage) collectors() []prometheus.Collector {
 	return []prometheus.Collector{g.images, g.freed, g.containers, g.logDirs}
 }
 
-// ImageCollected records that an image of so many bytes was removed; the reason is space or age.
+// ImageCollected records that an image of this size in bytes was removed; the reason is space or age.
 func (g *Garbage) ImageCollected(reason string, bytes uint64) {
 	g.images.WithLabelValues(reason).Inc()
 	g.freed.WithLabelValues(reason).Add(float64(bytes))
 }
 
-// RemovedContainer records that a container that had ended was removed.
+// RemovedContainer records that an exited container was removed.
 func (g *Garbage) RemovedContainer() { g.containers.Inc() }
 
-// LogDirsRemoved records that n directories of logs were removed whose pods are gone.
+// LogDirsRemoved records that n log directories of removed pods were deleted.
 func (g *Garbage) LogDirsRemoved(n int) { g.logDirs.Add(float64(n)) }

@@ -33,7 +33,7 @@ func (h *HTTP) collectors() []prometheus.Collector {
 	return []prometheus.Collector{h.inflight, h.total, h.duration}
 }
 
-// ReadOnly records what the mux of the read-only port is asked for. None of its requests is long-running.
+// ReadOnly wraps the mux of the read-only port, and records its requests. None of them is long-running.
 func (h *HTTP) ReadOnly(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := mux.Handler(r)
@@ -42,8 +42,8 @@ func (h *HTTP) ReadOnly(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// Begin records a request to the HTTPS server: for a path or a pattern of http.ServeMux. done is to be called at its
-// end.
+// Begin records a request to the HTTPS server, for a path or a pattern of http.ServeMux. done has to be called when
+// the request ends.
 func (h *HTTP) Begin(method, path string, longRunning bool) (done func()) {
 	return h.begin(method, path, "readwrite", longRunning)
 }
@@ -59,7 +59,7 @@ func (h *HTTP) begin(verb, pattern, server string, longRunning bool) (done func(
 	}
 }
 
-// method and path keep the labels to few values, whatever clients ask for.
+// method and path limit the number of label values, whatever clients send.
 func method(name string) string {
 	switch name {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions,
@@ -69,7 +69,7 @@ func method(name string) string {
 	return "other"
 }
 
-// path is a pattern of http.ServeMux, such as "GET /metrics/probes", without the method: its first element, or two
+// path returns the first element of a pattern of http.ServeMux, such as "GET /metrics/probes", and the rest too
 // below /metrics.
 func path(pattern string) string {
 	_, path, found := strings.Cut(pattern, "/")

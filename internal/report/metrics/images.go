@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Images records how images come to be on the node, and who may use them.
+// Images records image pulls, and the checks whether pods may use images that are present.
 type Images struct {
 	requests *prometheus.CounterVec
 	pulls    *prometheus.HistogramVec
@@ -18,7 +18,7 @@ func newImages() *Images {
 		requests: counterVec("image_manager_ensure_image_requests_total",
 			"Number of ensure-image requests processed by the kubelet.",
 			"pull_policy", "present_locally", "pull_required"),
-		// A label value that never comes up costs nothing: its buckets are made with its first pull.
+		// A label value takes no memory before its first pull.
 		pulls: histogramVec("image_pull_duration_seconds", "Duration in seconds to pull an image.",
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 			"image_size_in_bytes"),
@@ -32,22 +32,19 @@ func (i *Images) collectors() []prometheus.Collector {
 	return []prometheus.Collector{i.requests, i.pulls, i.checks}
 }
 
-// Asked records that an image was asked for: the policy is always, ifnotpresent or
-// never; present says whether the image was on the node, pull whether it had to be
-// pulled, both true, false or unknown.
+// Asked records a request for an image. The policy is always, ifnotpresent or never; present says whether the image
+// was on the node, pull whether it had to be pulled: each is true, false or unknown.
 func (i *Images) Asked(policy, present, pull string) {
 	i.requests.WithLabelValues(policy, present, pull).Inc()
 }
 
-// Pulled records a pull that succeeded; size is that of the image in bytes, 0 if
-// unknown.
+// Pulled records a successful pull. size is the image's in bytes, 0 if unknown.
 func (i *Images) Pulled(took time.Duration, size int64) {
 	i.pulls.WithLabelValues(sizeLabel(size)).Observe(took.Seconds())
 }
 
-// Checked records what came of the question whether a pod may use an image that is
-// on the node: credentialPolicyAllowed, credentialRecordFound, mustAuthenticate or
-// error (KEP-2535).
+// Checked records the result of the check whether a pod may use an image that is present: credentialPolicyAllowed,
+// credentialRecordFound, mustAuthenticate or error (KEP-2535).
 func (i *Images) Checked(result string) { i.checks.WithLabelValues(result).Inc() }
 
 const (
@@ -55,8 +52,8 @@ const (
 	gib = 1 << 30
 )
 
-// sizes are the values of the label image_size_in_bytes, but for unknown sizes and
-// those above the last.
+// sizes are the values of the label image_size_in_bytes, except those for unknown sizes and for sizes above the
+// last.
 var sizes = [...]struct {
 	atMost int64 // in bytes
 	label  string
@@ -74,7 +71,7 @@ var sizes = [...]struct {
 	{100 * gib, "60GB-100GB"},
 }
 
-// sizeLabel tells which sizes of images one in bytes belongs to.
+// sizeLabel returns the label for an image size in bytes.
 func sizeLabel(size int64) string {
 	if size <= 0 {
 		return "N/A"
@@ -87,7 +84,7 @@ func sizeLabel(size int64) string {
 	return "GT100GB"
 }
 
-// newPullRecords reports how many records of pulls there are.
+// newPullRecords returns a collector of the numbers of pull intents and records.
 func newPullRecords(count func() (intents, records int)) *snapshot {
 	return newSnapshot(prometheus.GaugeValue,
 		func() []float64 {

@@ -2,14 +2,14 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// LogUse is what a container's logs take on disk.
+// LogUse is the disk usage of a container's logs.
 type LogUse struct {
 	UID, Namespace, Pod, Container string
 	Bytes                          int64
 }
 
-// CollectLogs has list called at each scrape for what containers' logs take on disk. It is to be called at most
-// once, and no container may come twice.
+// CollectLogs registers the disk usage of containers' logs, which list returns at each scrape. It may be called
+// once; list must not return a container twice.
 func (m *Metrics) CollectLogs(list func() []LogUse) {
 	m.registry.MustRegister(&logCollector{list, prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
 		"Bytes used by the container's logs on the filesystem.", []string{"uid", "namespace", "pod", "container"},

@@ -1,11 +1,9 @@
-// Package metrics holds what the agent counts and times, in a Prometheus
-// registry of its own. Names, types, labels and buckets are the kubelet's where
-// it has the same thing, so that dashboards and alerts written for it work; see
+// Package metrics defines the agent's metrics, in a Prometheus registry of its own. Names, types, labels and
+// buckets are the kubelet's where it has the same metric, so that its dashboards and alerts work; see
 // https://kubernetes.io/docs/reference/instrumentation/metrics/.
 //
-// Metrics are given to those who record through recorders, one for each
-// concern, whose methods fit small interfaces their users own. All recorders
-// may be used by many goroutines.
+// Each area of the agent has a recorder that implements small interfaces of its callers. Recorders are safe for concurrent
+// use.
 package metrics
 
 import (
@@ -18,13 +16,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 )
 
-// subsystem is the first part of every name that is the kubelet's.
+// subsystem is the prefix of the kubelet's metric names.
 const subsystem = "kubelet"
 
-// Info is what never changes while the agent runs.
+// Info describes the node and the build, which don't change while the agent runs.
 type Info struct {
 	NodeName string
-	// Version is the agent's own, Build what it was built from.
+	// Version is the agent's version, Build the sources and the toolchain it was built with.
 	Version string
 	Build   buildinfo.Info
 }
@@ -43,7 +41,7 @@ type Metrics struct {
 	Evictions   *Evictions
 	Resources   *Resources
 	HTTP        *HTTP
-	// PodResources is the socket's of that name.
+	// PodResources records requests to the pod resources socket.
 	PodResources *PodResources
 	Devices      *Devices
 	APIClient    *APIClient
@@ -53,7 +51,7 @@ type Metrics struct {
 	registry *registry
 }
 
-// New makes the metrics; they start from zero.
+// New makes the metrics, with all counters at zero.
 func New(info Info) *Metrics {
 	m := &Metrics{
 		Runtime:      newRuntime(),
@@ -104,7 +102,7 @@ func New(info Info) *Metrics {
 	return m
 }
 
-// constant is a metric that is always 1 and informs by its labels.
+// constant returns a metric that is always 1; the information is in its labels.
 func constant(name, help string, labels prometheus.Labels) prometheus.Collector {
 	return prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels},
@@ -112,34 +110,32 @@ func constant(name, help string, labels prometheus.Labels) prometheus.Collector 
 	)
 }
 
-// CollectPods has count called at each scrape for the numbers of pods and
-// containers. It is to be called at most once, and count must not block.
+// CollectPods registers the numbers of pods and containers, which count returns at each scrape. It may be called
+// once; count must not block.
 func (m *Metrics) CollectPods(count func() PodCounts) {
 	m.registry.MustRegister(newPodCollector(count))
 }
 
-// CollectPullRecords has count called at each scrape for how many intents to pull
-// and records of pulled images are on disk (KEP-2535). It is to be called at most once, and
-// not at all where none are kept; count must not block.
+// CollectPullRecords registers the numbers of pull intents and pulled-image records on disk (KEP-2535), which count
+// returns at each scrape. It may be called once, and only if there are such records; count must not block.
 func (m *Metrics) CollectPullRecords(count func() (intents, records int)) {
 	m.registry.MustRegister(newPullRecords(count))
 }
 
-// CollectEvents has stats called at each scrape for what became of events. It is to
-// be called at most once, and stats must not block.
+// CollectEvents registers the counters of events, which stats returns at each scrape. It may be called once; stats
+// must not block.
 func (m *Metrics) CollectEvents(stats func() EventStats) {
 	m.registry.MustRegister(newEvents(stats))
 }
 
-// Features reports which feature gates are on. It is to be called at most once; no name may
-// come twice, and features must not change any more.
+// Features reports the state of the feature gates. It may be called once; names must be unique, and features must
+// not change afterwards.
 func (m *Metrics) Features(features []Feature) {
 	m.registry.MustRegister(newFeatureCollector(features))
 }
 
-// CredentialConfig reports which configuration of credential provider plugins is in
-// effect, by a hash of it such as "sha256:...". It is to be called at most once, and not at
-// all where there is none.
+// CredentialConfig reports a hash ("sha256:...") of the configuration of credential provider plugins. It may be
+// called once, and only if there is one.
 func (m *Metrics) CredentialConfig(hash string) {
 	m.registry.MustRegister(constant("kubelet_credential_provider_config_info",
 		"Information about the last applied credential provider configuration with hash as label",
@@ -149,10 +145,10 @@ func (m *Metrics) CredentialConfig(hash string) {
 // Handler serves the metrics in the text format.
 func (m *Metrics) Handler() http.Handler { return handler(m.registry) }
 
-// ProbesHandler serves what became of probes alone, by pod and container, which the kubelet has apart: /metrics/probes.
+// ProbesHandler serves only the metrics of probes, like the kubelet's /metrics/probes.
 func (m *Metrics) ProbesHandler() http.Handler { return HandlerOf(m.Probes.collectors()...) }
 
-// HandlerOf serves these metrics alone.
+// HandlerOf serves only these metrics.
 func HandlerOf(list ...prometheus.Collector) http.Handler {
 	r := prometheus.NewRegistry()
 	r.MustRegister(list...)
@@ -161,9 +157,9 @@ func HandlerOf(list ...prometheus.Collector) http.Handler {
 
 func handler(from prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(from, promhttp.HandlerOpts{
-		// What can be collected is returned, even if one collector fails.
+		// If a collector fails, the metrics of the others are still served.
 		ErrorHandling: promhttp.ContinueOnError,
-		// Compressors hold far more memory than the text they would shorten.
+		// A compressor uses far more memory than it would save.
 		DisableCompression: true,
 	})
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// PLEG records how the agent keeps up with what the runtime has: the event
-// stream and the relists.
+// PLEG records how the agent follows the state of the runtime: the event stream and the relists.
 type PLEG struct {
 	relistDuration, relistInterval, podRelist prometheus.Histogram
 	lastSeen                                  prometheus.Gauge
@@ -44,9 +43,8 @@ func (p *PLEG) collectors() []prometheus.Collector {
 	}
 }
 
-// Relisted records a list of everything that was begun at a time, took that long, and began
-// interval after the one before; zero for the first one, which has no interval. Without an error,
-// what the runtime has was known for sure when the list was begun.
+// Relisted records a relist of all pods: when it began, its duration, and the time since the previous one began,
+// zero for the first. If it succeeded, the cache was complete as of begun.
 func (p *PLEG) Relisted(begun time.Time, took, interval time.Duration, err error) {
 	p.relistDuration.Observe(took.Seconds())
 	if interval > 0 {
@@ -57,16 +55,16 @@ func (p *PLEG) Relisted(begun time.Time, took, interval time.Duration, err error
 	}
 }
 
-// PodRelisted records how long a list of one pod took.
+// PodRelisted records the duration of a relist of one pod.
 func (p *PLEG) PodRelisted(took time.Duration) { p.podRelist.Observe(took.Seconds()) }
 
-// EventDiscarded records that an event was of no use: it is about something that is no pod's, or gone.
+// EventDiscarded records that an event was ignored: it isn't about a pod, or its object is gone.
 func (p *PLEG) EventDiscarded() { p.discarded.Inc() }
 
-// Event records how old an event was when it came in on the stream.
+// Event records the age of an event when it was received from the stream.
 func (p *PLEG) Event(latency time.Duration) { p.latency.Observe(latency.Seconds()) }
 
-// Stream records that the runtime's event stream was opened (nil), or that it couldn't be or broke off.
+// Stream records that the runtime's event stream was opened (nil), couldn't be opened, or broke off.
 func (p *PLEG) Stream(err error) {
 	if err != nil {
 		p.failed.Inc()

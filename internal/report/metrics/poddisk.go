@@ -2,14 +2,14 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// PodDisk is what a pod uses on the node's disk. A UID has one at most.
+// PodDisk is a pod's usage of the node's disk.
 type PodDisk struct {
 	Namespace, Pod, UID string
 	Bytes, Inodes       int64
 }
 
-// CollectPodDisk has list called at each scrape for what pods use on disk. It is to be called at most
-// once, and list must not block.
+// CollectPodDisk registers the disk usage of pods, which list returns at each scrape. It may be called once; list
+// must not block, nor return a UID twice.
 func (m *Metrics) CollectPodDisk(list func() []PodDisk) {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"namespace", "pod", "uid"}, nil)

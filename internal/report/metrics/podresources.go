@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// PodResources records what the socket of pod resources is asked.
+// PodResources records calls of the pod resources API.
 type PodResources struct {
 	all              *prometheus.CounterVec
 	requests, errors map[string]*prometheus.CounterVec
@@ -34,7 +34,7 @@ func (p *PodResources) collectors() []prometheus.Collector {
 	return list
 }
 
-// Asked records a call of a version of the API: List, Get or GetAllocatableResources.
+// Asked records a call of List, Get or GetAllocatableResources, by the version of the API.
 func (p *PodResources) Asked(version, call string, err error) {
 	p.all.WithLabelValues(version).Inc()
 	p.requests[call].WithLabelValues(version).Inc()

@@ -9,7 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Pods records what becomes of pods.
+// Pods records the lifecycle of pods.
 type Pods struct {
 	startDuration, startTotal, startSLI, workerStart, perPod prometheus.Histogram
 	worker, sandboxes                                        *prometheus.HistogramVec
@@ -20,7 +20,8 @@ type Pods struct {
 }
 
 func newPods() *Pods {
-	// From the kubelet's service level: pods start within seconds, or take an hour.
+	// The kubelet's buckets, from its service level objective: pods start within seconds; the slowest take up to an
+	// hour.
 	start := []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800,
 		2700, 3600}
 	return &Pods{
@@ -80,31 +81,32 @@ func (p *Pods) collectors() []prometheus.Collector {
 	}
 }
 
-// Running records that all containers of a new pod run, this long after the pod was first seen; other is how much of
-// that was for pulls and init containers. A pod from a manifest is created when it is first seen.
+// Running records that all containers of a new pod run, with the time since the pod was first seen; other is the
+// part of it that pulls and init containers took. A pod from a manifest counts as created when it is first seen.
 func (p *Pods) Running(sinceSeen, other time.Duration) {
 	p.startDuration.Observe(sinceSeen.Seconds())
 	p.startTotal.Observe(sinceSeen.Seconds())
 	p.startSLI.Observe(max(sinceSeen-other, 0).Seconds())
 }
 
-// Added records that a pod of so many main containers got its worker, this long after it was first seen.
+// Added records that a pod with this number of main containers got its worker, with the time since it was first
+// seen.
 func (p *Pods) Added(containers int, sinceSeen time.Duration) {
 	p.perPod.Observe(float64(containers))
 	p.workerStart.Observe(sinceSeen.Seconds())
 }
 
-// Orphaned records that the runtime has a pod that nothing else knows of.
+// Orphaned records a pod in the runtime that no source and no worker has.
 func (p *Pods) Orphaned() { p.orphans.Inc() }
 
-// SleepCut records that a hook's sleep was cut short.
+// SleepCut records that a hook's sleep action was terminated early.
 func (p *Pods) SleepCut() { p.sleepsCut.Inc() }
 
-// Decided records how long a worker took for one look at its pod.
+// Decided records the duration of one sync of a pod by its worker.
 func (p *Pods) Decided(took time.Duration) { p.worker.WithLabelValues("sync").Observe(took.Seconds()) }
 
-// SandboxStarted records an attempt to start a pod's sandbox with a RuntimeClass's handler, and how long it took;
-// userns says that the pod has a user namespace of its own.
+// SandboxStarted records an attempt to start a pod's sandbox with a RuntimeClass's handler, and its duration;
+// userns says that the pod has its own user namespace.
 func (p *Pods) SandboxStarted(handler string, took time.Duration, userns, failed bool) {
 	p.started.Inc()
 	p.sandboxes.WithLabelValues(handler).Observe(took.Seconds())
@@ -121,17 +123,17 @@ func (p *Pods) SandboxStarted(handler string, took time.Duration, userns, failed
 	p.attempt("pod_sandbox", "CreatePodSandboxError", failed)
 }
 
-// ContainerStarted records an attempt to start a container of a pod.ContainerType.
+// ContainerStarted records an attempt to start a container. containerType is a pod.ContainerType.
 func (p *Pods) ContainerStarted(containerType string, failed bool) {
 	p.attempt(containerType, string(pod.ReasonRunContainerError), failed)
 }
 
-// ContainerEnded records that a container of a pod.ContainerType ended, and how its status says it did.
+// ContainerEnded records that a container ended, with the exit code and reason in its status.
 func (p *Pods) ContainerEnded(containerType string, exitCode int32, reason string) {
 	p.ended.WithLabelValues(containerType, strconv.Itoa(int(exitCode)), reason).Inc()
 }
 
-// attempt records a start under a label; code is the waiting reason of one that failed.
+// attempt records an attempt to start a container or sandbox; code is the waiting reason if it failed.
 func (p *Pods) attempt(label, code string, failed bool) {
 	p.containers.WithLabelValues(label).Inc()
 	if failed {
@@ -142,7 +144,7 @@ func (p *Pods) attempt(label, code string, failed bool) {
 // Restarted records that a pod was removed and added again with the same UID.
 func (p *Pods) Restarted(static bool) { p.restarted.WithLabelValues(staticLabel(static)).Inc() }
 
-// staticLabel is how the kubelet writes the label static.
+// staticLabel returns the value of the kubelet's label static.
 func staticLabel(static bool) string {
 	if static {
 		return "true"

@@ -9,7 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Probes records what becomes of containers' probes.
+// Probes records the results of containers' probes.
 type Probes struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -40,13 +40,13 @@ func (p *Probes) collectors() []prometheus.Collector {
 	return []prometheus.Collector{p.total, p.duration}
 }
 
-// Tried records one try of a probe and what it came to.
+// Tried records one run of a probe and its result.
 func (p *Probes) Tried(of *v1.Pod, container string, kind pod.ProbeKind, result string, took time.Duration) {
 	p.total.WithLabelValues(probeType(kind), result, container, of.Name, of.Namespace, string(of.UID)).Inc()
 	p.duration.WithLabelValues(probeType(kind), container, of.Name, of.Namespace).Observe(took.Seconds())
 }
 
-// Dropped forgets a probe of a pod that is gone.
+// Dropped removes the metrics of a probe whose pod is gone.
 func (p *Probes) Dropped(of *v1.Pod, container string, kind pod.ProbeKind) {
 	for _, result := range probeResults {
 		p.total.DeleteLabelValues(probeType(kind), result, container, of.Name, of.Namespace, string(of.UID))

@@ -6,22 +6,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ReloadResult is what became of a reload of the configuration.
+// ReloadResult is the result of a reload of the configuration.
 type ReloadResult string
 
 // The values of the label result.
 const (
 	// ReloadApplied: the new configuration is in force.
 	ReloadApplied ReloadResult = "applied"
-	// ReloadUnchanged: what was read is in force already.
+	// ReloadUnchanged: the configuration read is in force already.
 	ReloadUnchanged ReloadResult = "unchanged"
-	// ReloadRefused: what was read needs a restart.
+	// ReloadRefused: the configuration read needs a restart.
 	ReloadRefused ReloadResult = "refused"
-	// ReloadInvalid: what was read can't be used.
+	// ReloadInvalid: the configuration read is invalid.
 	ReloadInvalid ReloadResult = "invalid"
 )
 
-// Reloads records how the configuration is read again while the agent runs.
+// Reloads records reloads of the configuration.
 type Reloads struct {
 	total   *prometheus.CounterVec
 	success prometheus.Gauge
@@ -54,14 +54,14 @@ func (r *Reloads) collectors() []prometheus.Collector {
 	return []prometheus.Collector{r.total, r.success, r.at}
 }
 
-// Loaded records that the configuration was read at the start of the agent, which is no
-// reload but counts as a success.
+// Loaded records that the configuration was read at the start of the agent. This isn't a reload, but counts as a
+// success.
 func (r *Reloads) Loaded(at time.Time) {
 	r.success.Set(1)
 	r.at.Set(float64(at.UnixMilli()) / 1e3)
 }
 
-// Reloaded records a reload that ended at that time.
+// Reloaded records a reload that ended at this time.
 func (r *Reloads) Reloaded(result ReloadResult, at time.Time) {
 	r.total.WithLabelValues(string(result)).Inc()
 	switch result {

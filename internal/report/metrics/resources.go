@@ -8,7 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Resources records who gets what the node has: admission, preemption, resizes and cgroups.
+// Resources records the allocation of the node's resources: admission, preemption, resizes and cgroups.
 type Resources struct {
 	rejections, preemptions *prometheus.CounterVec
 
@@ -46,10 +46,10 @@ func (r *Resources) collectors() []prometheus.Collector {
 		r.cgroups}
 }
 
-// Rejected records that the node didn't admit a pod, for the reason that its status has.
+// Rejected records that the node didn't admit a pod, with the reason in the pod's status.
 func (r *Resources) Rejected(reason pod.Reason) { r.rejections.WithLabelValues(string(reason)).Inc() }
 
-// Preempted records that a pod has to end for want of a resource such as "memory", which another one needs.
+// Preempted records that a pod is preempted because another pod needs a resource such as "memory".
 func (r *Resources) Preempted(resource string) { r.preemptions.WithLabelValues(resource).Inc() }
 
 // ResizeRequested records that a container's "requests" or "limits" of "cpu" or "memory" were edited: "add", "remove",
@@ -58,13 +58,13 @@ func (r *Resources) ResizeRequested(resource, requirement, operation string) {
 	r.requested.WithLabelValues(resource, requirement, operation).Inc()
 }
 
-// ResizeInfeasible records that the node can't give a pod what an edit asks for.
+// ResizeInfeasible records that the node can't satisfy a pod's resize.
 func (r *Resources) ResizeInfeasible(detail string) { r.infeasible.WithLabelValues(detail).Inc() }
 
-// ResizeAccepted records that a resize was allocated that had been deferred, and what made it possible.
+// ResizeAccepted records that a deferred resize was allocated, and its trigger.
 func (r *Resources) ResizeAccepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
 
-// Resized records how long it took from a resize's allocation until it was in force, or failed.
+// Resized records the time from the allocation of a resize until it was actuated or failed.
 func (r *Resources) Resized(took time.Duration, failed bool) {
 	label := "true"
 	if failed {
@@ -73,12 +73,12 @@ func (r *Resources) Resized(took time.Duration, failed bool) {
 	r.resize.WithLabelValues(label).Observe(float64(took) / float64(time.Millisecond))
 }
 
-// Cgroup records what was done with a pod's cgroup: "create", "update" or "destroy".
+// Cgroup records an operation on a pod's cgroup: "create", "update" or "destroy".
 func (r *Resources) Cgroup(operation string, took time.Duration) {
 	r.cgroups.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// CgroupVersion has version called at each scrape for the host's version of cgroups, 1 or 2. It is to be called at most
+// CgroupVersion registers the host's cgroup version, 1 or 2, which version returns at each scrape. It may be called
 // once.
 func (m *Metrics) CgroupVersion(version func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(

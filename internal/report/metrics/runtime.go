@@ -30,8 +30,7 @@ func (r *Runtime) collectors() []prometheus.Collector {
 	return []prometheus.Collector{r.total, r.failed, r.duration}
 }
 
-// Operation records one call: its name ("run_podsandbox", "create_container",
-// ...), how long it took and what came of it.
+// Operation records one call: its name ("run_podsandbox", "create_container", ...), duration and error.
 func (r *Runtime) Operation(name string, d time.Duration, err error) {
 	r.total.WithLabelValues(name).Inc()
 	r.duration.WithLabelValues(name).Observe(d.Seconds())

@@ -2,8 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// snapshot is a collector of numbers that somebody else counts. They are read
-// together when they are scraped, so they belong to one moment.
+// snapshot collects numbers that another package counts. All are read at once at a scrape, so they are consistent.
 type snapshot struct {
 	kind  prometheus.ValueType
 	read  func() []float64

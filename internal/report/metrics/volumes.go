@@ -8,26 +8,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The values of the label operation_name. VolumeMount is also to bring the content of a volume up to date, which the
-// kubelet does by mounting it again: it has no name of its own for that.
+// The values of the label operation_name. VolumeMount includes updates of a volume's content: the kubelet updates
+// by mounting again, and has no name for that.
 const (
 	VolumeMount   = "volume_mount"
 	VolumeUnmount = "volume_unmount"
 )
 
-// The values of the label metric_source: how it is found out what a directory or file system holds. Du is to walk
-// through it, in the kubelet's word; the agent runs no such program.
+// The values of the label metric_source: how usage is measured. SourceDu is a walk through the directory, under the
+// kubelet's name; the agent doesn't run du.
 const (
 	SourceDu     = "du"
 	SourceQuota  = "fsquota"
 	SourceStatfs = "statfs"
 )
 
-// Volumes records what is done with volumes. Some of their names, unlike others, don't begin with kubelet_.
+// Volumes records operations on volumes. Unlike other metrics, some of these have names that don't begin with
+// kubelet_.
 //
-// There is no force_cleaned_failed_volume_operations_total: that counts volumes which the kubelet could neither make
-// out from what is on disk nor leave there, and deckhand makes out none. It takes down what is there of pods that
-// nobody wants, whatever it is, which orphan_pod_cleaned_volumes counts.
+// The kubelet's force_cleaned_failed_volume_operations_total is missing: it counts volumes that were cleaned up
+// because they couldn't be reconstructed from disk. deckhand doesn't reconstruct volumes. It unmounts and removes
+// everything of pods that no source has, which orphan_pod_cleaned_volumes counts.
 type Volumes struct {
 	operations           *prometheus.HistogramVec
 	total                *prometheus.HistogramVec
@@ -78,8 +79,8 @@ func (v *Volumes) collectors() []prometheus.Collector {
 		v.measuring, v.imagesRequested, v.imagesMounted, v.imagesFailed}
 }
 
-// Operation records one try of something that was done with a volume (VolumeMount, ...). The plugin is its
-// name, such as kubernetes.io/empty-dir.
+// Operation records one attempt of an operation on a volume (VolumeMount, ...). plugin is a name such as
+// kubernetes.io/empty-dir.
 func (v *Volumes) Operation(plugin, operation string, took time.Duration, failed bool) {
 	status := "success"
 	if failed {
@@ -88,14 +89,14 @@ func (v *Volumes) Operation(plugin, operation string, took time.Duration, failed
 	v.operations.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
 }
 
-// Completed records how long it took until something was done with a volume, from when it was asked for:
-// the waiting for others is in that.
+// Completed records the time from the request for an operation on a volume to its completion, including the time in
+// the queue.
 func (v *Volumes) Completed(plugin, operation string, took time.Duration) {
 	v.total.WithLabelValues(plugin, operation).Observe(took.Seconds())
 }
 
-// OrphanCleaned records that what was left on disk of a pod that nobody wants was cleaned up, or couldn't be. The
-// metrics count since the agent started: there is no periodic sweep.
+// OrphanCleaned records that the volumes of a pod that no source has were cleaned up, or couldn't be. The metrics
+// count since the agent started: there is no periodic sweep.
 func (v *Volumes) OrphanCleaned(pod types.UID, failed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -108,7 +109,7 @@ func (v *Volumes) OrphanCleaned(pod types.UID, failed bool) {
 	v.orphanFails.Set(float64(len(v.failing)))
 }
 
-// Reconstructed records that a volume which an agent before this one mounted was taken over, or couldn't be.
+// Reconstructed records that a volume mounted by an earlier agent was taken over, or couldn't be.
 func (v *Volumes) Reconstructed(failed bool) {
 	v.rebuilt.Inc()
 	if failed {
@@ -116,10 +117,10 @@ func (v *Volumes) Reconstructed(failed bool) {
 	}
 }
 
-// ImageRequested records that the image of a volume is asked for. Each try counts.
+// ImageRequested records an attempt to provide the image of a volume.
 func (v *Volumes) ImageRequested() { v.imagesRequested.Inc() }
 
-// ImageMounted records what came of that: the image is there for the runtime to mount, or can't be.
+// ImageMounted records the result of that attempt: the image is ready for the runtime to mount, or isn't.
 func (v *Volumes) ImageMounted(failed bool) {
 	if failed {
 		v.imagesFailed.Inc()
@@ -128,7 +129,7 @@ func (v *Volumes) ImageMounted(failed bool) {
 	}
 }
 
-// Measured records how long it took to find out what a directory or a file system holds, by how that is done (SourceDu,
+// Measured records how long it took to measure the usage of a directory or file system, by the method (SourceDu,
 // ...).
 func (v *Volumes) Measured(source string, took time.Duration) {
 	v.measuring.WithLabelValues(source).Observe(took.Seconds())
@@ -139,8 +140,8 @@ type VolumeCounts struct {
 	Desired, Actual map[string]int
 }
 
-// CollectVolumes has count called at each scrape for the numbers of volumes. It is to
-// be called at most once, and count must not block.
+// CollectVolumes registers the numbers of volumes, which count returns at each scrape. It may be called once; count
+// must not block.
 func (m *Metrics) CollectVolumes(count func() VolumeCounts) {
 	m.registry.MustRegister(&volumeCollector{
 		count: count,

@@ -2,16 +2,16 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// VolumeStats is how full the file system of a mounted claim is. A claim has one at most.
+// VolumeStats is the usage of the file system of a mounted claim.
 type VolumeStats struct {
 	Namespace, Claim string
-	// In bytes.
+	// These three are in bytes.
 	Capacity, Available, Used      uint64
 	Inodes, InodesFree, InodesUsed uint64
 }
 
-// CollectVolumeStats has stats called at each scrape for how full mounted claims are. It is to
-// be called at most once, and stats must not wait long.
+// CollectVolumeStats registers the usage of mounted claims, which stats returns at each scrape. It may be called
+// once; stats must not block for long, nor return a claim twice.
 func (m *Metrics) CollectVolumeStats(stats func() []VolumeStats) {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName("", subsystem, name), help,

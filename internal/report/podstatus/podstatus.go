@@ -1,6 +1,5 @@
-// Package podstatus holds the current API status of every pod on the node (Store), and puts a
-// pod's status into the few words that `kubectl get pods` would use for it. Each pod's worker is
-// the only writer of its entry; anybody may read or watch.
+// Package podstatus holds the current API status of every pod on the node (Store), and formats it as `kubectl get
+// pods` does. Each pod's worker is the only writer of its entry; any goroutine may read or watch.
 package podstatus
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Word is the STATUS column: what is most worth knowing of the pod.
+// Word returns the STATUS column of `kubectl get pods`.
 func Word(p *v1.Pod) string {
 	if p.DeletionTimestamp != nil && !Over(p) {
 		return "Terminating"
@@ -37,7 +36,7 @@ func Word(p *v1.Pod) string {
 
 const completed = string(pod.ReasonCompleted)
 
-// OnItsWay reports whether a container waits for nothing but its turn.
+// OnItsWay reports whether a container waits only for its start, not because of an error.
 func OnItsWay(w *v1.ContainerStateWaiting) bool {
 	switch pod.Reason(w.Reason) {
 	case "", pod.ReasonPodInitializing, pod.ReasonContainerCreating:
@@ -46,7 +45,7 @@ func OnItsWay(w *v1.ContainerStateWaiting) bool {
 	return false
 }
 
-// initWord is empty once the init containers are through.
+// initWord returns the STATUS of a pod that is initializing; it is empty once the init containers are done.
 func initWord(p *v1.Pod) string {
 	total := len(p.Spec.InitContainers)
 	for i := range p.Status.InitContainerStatuses {
@@ -65,7 +64,7 @@ func initWord(p *v1.Pod) string {
 	return ""
 }
 
-// containersWord is the word for the first container that isn't running as it should, if any.
+// containersWord returns the STATUS from the containers: that of the first one that isn't running, if any.
 func containersWord(p *v1.Pod) string {
 	word, runs := "", false
 	for i := range p.Status.ContainerStatuses {
@@ -89,7 +88,7 @@ func containersWord(p *v1.Pod) string {
 	return "NotReady"
 }
 
-// ContainerWord is the state of one container.
+// ContainerWord returns the STATUS of one container.
 func ContainerWord(s *v1.ContainerStatus) string {
 	switch {
 	case s.State.Running != nil:
@@ -122,12 +121,12 @@ func Ready(p *v1.Pod) bool {
 	return false
 }
 
-// Done reports whether the pod is as it should be: ready, or completed.
+// Done reports whether the pod has reached its goal: it is ready, or it succeeded.
 func Done(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || Ready(p)
 }
 
-// Failure is why a failed pod failed, as its status says: its reason, or how one of its containers ended.
+// Failure returns why a failed pod failed: the reason in its status, or how one of its containers ended.
 func Failure(p *v1.Pod) string {
 	if p.Status.Reason != "" {
 		if p.Status.Message != "" {
@@ -145,7 +144,7 @@ func Failure(p *v1.Pod) string {
 	return p.Status.Message
 }
 
-// SaysWhyFailed reports whether Failure has more to say than an exit code.
+// SaysWhyFailed reports whether Failure returns more than an exit code.
 func SaysWhyFailed(p *v1.Pod) bool {
 	says := func(s v1.ContainerStatus) bool { return s.State.Terminated != nil && s.State.Terminated.Message != "" }
 	return p.Status.Reason != "" || p.Status.Message != "" ||
@@ -153,7 +152,7 @@ func SaysWhyFailed(p *v1.Pod) bool {
 		slices.ContainsFunc(p.Status.ContainerStatuses, says)
 }
 
-// Exit says how an instance of a container ended: its code, reason and message.
+// Exit describes how an instance of a container ended: its exit code, reason and message.
 func Exit(t *v1.ContainerStateTerminated) string {
 	text := fmt.Sprintf("exit code %d", t.ExitCode)
 	if t.Reason != "" {
@@ -165,13 +164,13 @@ func Exit(t *v1.ContainerStateTerminated) string {
 	return text
 }
 
-// Over reports whether the pod has ended for good.
+// Over reports whether the pod is in a terminal phase.
 func Over(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// Containers is the READY column: how many containers are ready, of how many.
-// Sidecars count (as kubectl has it since they exist), other init containers don't.
+// Containers returns the READY column: ready containers out of all. Sidecars count, as in kubectl; other init
+// containers don't.
 func Containers(p *v1.Pod) string {
 	ready, total := 0, len(p.Spec.Containers)
 	for i := range p.Status.ContainerStatuses {
@@ -192,17 +191,17 @@ func Containers(p *v1.Pod) string {
 	return fmt.Sprintf("%d/%d", ready, total)
 }
 
-// RestartCount counts restarts: while the pod is initializing those of its init
-// containers, afterwards those of its containers and sidecars.
+// RestartCount counts the restarts of the init containers while the pod is initializing, and those of the
+// containers and sidecars afterwards.
 func RestartCount(p *v1.Pod) int { n, _ := restarts(p); return n }
 
-// Restarts is the RESTARTS column.
+// Restarts returns the RESTARTS column.
 func Restarts(p *v1.Pod, now time.Time) string {
 	n, last := restarts(p)
 	return restartText(n, last, now)
 }
 
-// ContainerRestarts is the RESTARTS column of one container.
+// ContainerRestarts returns the RESTARTS column of one container.
 func ContainerRestarts(s *v1.ContainerStatus, now time.Time) string {
 	return restartText(int(s.RestartCount), lastEnd(s), now)
 }
@@ -242,8 +241,8 @@ func lastEnd(s *v1.ContainerStatus) time.Time {
 	return s.LastTerminationState.Terminated.FinishedAt.Time
 }
 
-// Age is the AGE column: the time since the pod was created or, where that isn't
-// known, since this node took it up.
+// Age returns the AGE column: the time since the pod was created or, if that isn't set, since it was started on
+// this node.
 func Age(p *v1.Pod, now time.Time) string {
 	if !p.CreationTimestamp.IsZero() {
 		return Since(p.CreationTimestamp.Time, now)
@@ -254,7 +253,7 @@ func Age(p *v1.Pod, now time.Time) string {
 	return "<unknown>"
 }
 
-// Since is the time from then to now in kubectl's words.
+// Since formats the time from then to now as kubectl does.
 func Since(then, now time.Time) string {
 	if then.IsZero() {
 		return "<unknown>"

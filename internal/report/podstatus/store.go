@@ -14,7 +14,7 @@ import (
 
 // Entry is one pod with its current status. It is immutable.
 type Entry struct {
-	// Pod is the desired pod with Status filled in; a pod that has to end has a deletion timestamp.
+	// Pod is the desired pod with Status filled in. A pod that is being stopped has a deletion timestamp.
 	Pod    *v1.Pod
 	Report pod.Report
 }
@@ -25,7 +25,7 @@ type Store struct {
 	entries  map[types.UID]*Entry
 	sorted   []*Entry
 	watchers wake.Group
-	// followers are told which entries changed.
+	// followers are woken with the UIDs of changed entries.
 	followers wake.KeyedGroup[types.UID]
 }
 
@@ -38,7 +38,7 @@ func NewStore() *Store {
 func (s *Store) Publish(uid types.UID, r pod.Report) {
 	p := *r.Desired.Pod
 	p.Status = *r.Status
-	if r.Stopping != "" && p.DeletionTimestamp == nil { // else an API server's own, which a person set
+	if r.Stopping != "" && p.DeletionTimestamp == nil { // otherwise the API server has set it
 		at := metav1.NewTime(r.StoppingAt)
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, p.Spec.TerminationGracePeriodSeconds
 	}
@@ -59,13 +59,13 @@ func (s *Store) change(uid types.UID, f func()) {
 	s.followers.Wake(uid)
 }
 
-// Follow returns what is woken for the UIDs of pods whose entry changed or went. stop ends that.
+// Follow returns a slot that is woken with the UIDs of pods whose entry changed or was removed. stop ends the
+// subscription.
 func (s *Store) Follow() (changed *wake.Keyed[types.UID], stop func()) {
 	return s.followers.Subscribe()
 }
 
-// Watch returns a channel that gets a value, without data, after any entry
-// changed. The caller ends the watch by calling cancel.
+// Watch returns a channel that receives after any entry changed. cancel ends the watch.
 func (s *Store) Watch() (changed <-chan struct{}, cancel func()) {
 	return s.watchers.Subscribe()
 }
@@ -105,7 +105,7 @@ func (s *Store) List() []*Entry {
 	return list
 }
 
-// Named returns the entries of pods of this name: one, or none, unless another pod is about to take its place.
+// Named returns the entries of pods with this name: more than one while a pod is being replaced.
 func (s *Store) Named(namespace, name string) []*Entry {
 	list := s.List()
 	first := sort.Search(len(list), func(i int) bool {

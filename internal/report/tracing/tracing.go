@@ -1,5 +1,5 @@
-// Package tracing sends traces to an OpenTelemetry collector, as a kubelet does (KEP-2831): of requests to the HTTPS
-// server, of actions on pods, and of the calls to the container runtime that these come to.
+// Package tracing exports traces to an OpenTelemetry collector, as the kubelet does (KEP-2831): requests to the
+// HTTPS server, pod syncs, and the calls to the container runtime that these make.
 package tracing
 
 import (
@@ -19,44 +19,44 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// DefaultEndpoint is OTLP's over gRPC.
+// DefaultEndpoint is the default of OTLP over gRPC.
 const DefaultEndpoint = "localhost:4317"
 
-// lastWords is how long the agent waits at its end for the collector to take what is left.
+// lastWords is how long the agent tries to export the remaining spans when it ends.
 const lastWords = time.Second
 
-// Config says where traces go.
+// Config configures a Tracing.
 type Config struct {
-	// Endpoint of the collector as gRPC names it; empty for OTLP's on this machine.
+	// Endpoint is the collector's address in gRPC's syntax; empty for DefaultEndpoint.
 	Endpoint string
-	// PerMillion is how many of a million traces are begun beside those that callers have begun.
+	// PerMillion is the sampling rate of traces that no caller has started: traces per million.
 	PerMillion int32
 	// Node is the node's name.
 	Node string
 	Log  logr.Logger
 }
 
-// Tracing takes in spans, and sends them while it runs.
+// Tracing collects spans, and exports them while it runs.
 type Tracing struct {
 	conf     Config
 	provider *sdktrace.TracerProvider
 }
 
-// New returns a Tracing that forgets spans until Run.
+// New returns a Tracing that drops spans until Run.
 func New(c Config) *Tracing {
 	of := resource.NewSchemaless(attribute.String("service.name", "kubelet"), attribute.String("host.name", c.Node))
-	// Without a rate that is never (TracingConfiguration samplingRatePerMillion).
+	// Without a rate no trace is started here (TracingConfiguration.samplingRatePerMillion).
 	own := sdktrace.TraceIDRatioBased(float64(c.PerMillion) / 1_000_000)
 	return &Tracing{conf: c,
 		provider: sdktrace.NewTracerProvider(sdktrace.WithResource(of),
 			sdktrace.WithSampler(sdktrace.ParentBased(own)))}
 }
 
-// Provider is where spans are begun.
+// Provider returns the provider of tracers.
 func (t *Tracing) Provider() trace.TracerProvider { return t.provider }
 
-// Run sends spans in batches until ctx ends, and then what is left. While the collector is away they are dropped, which
-// is told once.
+// Run exports spans in batches until ctx ends, and the remaining ones then. While the collector is unreachable,
+// spans are dropped; that is logged once.
 func (t *Tracing) Run(ctx context.Context) error {
 	endpoint := t.conf.Endpoint
 	if endpoint == "" {
@@ -64,7 +64,7 @@ func (t *Tracing) Run(ctx context.Context) error {
 	}
 	exporter, err := otlptracegrpc.New(context.WithoutCancel(ctx), otlptracegrpc.WithEndpoint(endpoint),
 		otlptracegrpc.WithInsecure(),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), // spans are no worth to wait for
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), // spans aren't worth a wait
 		otlptracegrpc.WithDialOption(
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff: backoff.Config{BaseDelay: time.Second, Multiplier: 1.6, Jitter: 0.2,
@@ -83,7 +83,7 @@ func (t *Tracing) Run(ctx context.Context) error {
 	return nil
 }
 
-// teller tells once that spans can't be sent, and once that they can be again. Its caller would tell of each batch.
+// teller logs once that the export fails, and once that it works again. The SDK would log each failed batch.
 type teller struct {
 	sdktrace.SpanExporter
 	endpoint string
