@@ -8,7 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
-// RequestsOf are the certificate signing requests of the API server that a client talks to.
+// RequestsOf returns the certificate signing requests at the client's API server.
 func RequestsOf(c *apiclient.Client) Requests { return requests{c} }
 
 type requests struct{ client *apiclient.Client }

@@ -21,26 +21,27 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// clientName is how the files of the client certificate begin.
+// clientName is the prefix of the client certificate's file names.
 const clientName = "kubelet-client"
 
-// ClientFile is where in the directory of certificates a client certificate is that the cluster has issued.
+// ClientFile is the path, in a certificate directory, of the client certificate that the cluster has issued.
 func ClientFile(dir string) string { return files{dir, clientName}.current() }
 
-// ClientConfig says how the node shows the API server who it is.
+// ClientConfig configures the client certificate with which the node authenticates to the API server.
 type ClientConfig struct {
 	// Node is the node's name.
 	Node string
 	// Dir is the directory of certificates (--cert-dir).
 	Dir string
-	// Kubeconfig is written if it can't be used, by who can use Bootstrap, another kubeconfig; empty if there is none.
+	// Kubeconfig is written again if it can't be used, once a certificate was obtained with Bootstrap, another
+	// kubeconfig. Bootstrap is empty if there is none.
 	Kubeconfig, Bootstrap string
-	// Rotate says that the certificate is to be renewed before it has ended.
+	// Rotate renews the certificate before it expires.
 	Rotate bool
-	// Requests are made as the node, those of AsBootstrap with Bootstrap.
+	// Requests use the node's credentials; AsBootstrap calls do with requests that use Bootstrap's.
 	Requests    Requests
 	AsBootstrap func(ctx context.Context, do func(context.Context, Requests) error) error
-	// Refused says that the API server doesn't accept the node's credentials.
+	// Refused reports that the API server doesn't accept the node's credentials.
 	Refused func() bool
 	Changed <-chan struct{}
 	Meter   Meter
@@ -49,7 +50,7 @@ type ClientConfig struct {
 	Log      logr.Logger
 }
 
-// NewClient returns what keeps the client certificate valid.
+// NewClient returns a Renewer of the client certificate.
 func NewClient(c ClientConfig) *Renewer {
 	wanted, no := &x509.CertificateRequest{Subject: subject(c.Node)}, &rejected{by: c.Refused}
 	if !c.Rotate && c.Bootstrap == "" {
@@ -71,8 +72,8 @@ func subject(node string) pkix.Name {
 	return pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}
 }
 
-// rejected is the certificate that was used when the API server began to refuse the node's credentials: one that has
-// ended, by its clock.
+// rejected is the certificate in use when the API server began to reject the node's credentials: by the server's
+// clock it has expired.
 type rejected struct {
 	by func() bool
 
@@ -80,7 +81,7 @@ type rejected struct {
 	cert []byte
 }
 
-// is reports whether it is this one.
+// is reports whether cert is the rejected certificate. It records cert when a rejection begins.
 func (r *rejected) is(cert *tls.Certificate) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,8 +94,9 @@ func (r *rejected) is(cert *tls.Certificate) bool {
 	return bytes.Equal(r.cert, cert.Leaf.Raw)
 }
 
-// current is the client certificate. A kubeconfig with other credentials needs none, nor one that a person has to
-// correct. One that the API server refuses is none where another can be asked for.
+// current is the client certificate. It is nil if the kubeconfig has other credentials, or if the kubeconfig is
+// invalid and there is no Bootstrap: a person has to correct it. A certificate that the API server rejects is an
+// error if another one can be requested with Bootstrap.
 func (c *ClientConfig) current(r *rejected) (*tls.Certificate, error) {
 	rotated := ""
 	if c.Rotate {
@@ -111,20 +113,21 @@ func (c *ClientConfig) current(r *rejected) (*tls.Certificate, error) {
 	return cert, err
 }
 
-// ask asks as the node, or with the other kubeconfig if the node can't.
+// ask calls do with the node's credentials. If they can't be used, it calls do with Bootstrap's and writes
+// Kubeconfig.
 func (c *ClientConfig) ask(ctx context.Context, r *rejected, do func(context.Context, Requests) error) error {
 	cert, err := c.current(r)
 	switch {
-	case err != nil: // only with another kubeconfig
+	case err != nil: // Bootstrap isn't empty then
 	case c.Bootstrap == "" || time.Now().Before(cert.Leaf.NotAfter) || gone(c.Bootstrap):
 		return do(ctx, c.Requests)
 	}
-	// now: the file may be gone when there is an answer
+	// Read it now: Bootstrap may be removed before the request is answered.
 	text, err := apiclient.IssuedKubeconfig(c.Bootstrap, ClientFile(c.Dir))
 	if err != nil {
 		return err
 	}
-	// An agent that was killed may have got the certificate, with a token that is used up.
+	// An agent that was killed may have obtained the certificate already, with a token that isn't valid any more.
 	if kept, err := (files{c.Dir, clientName}).load(); err != nil ||
 		kept.Leaf.Subject.CommonName != subject(c.Node).CommonName || time.Now().After(kept.Leaf.NotAfter) ||
 		r.is(kept) {

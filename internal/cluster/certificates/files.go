@@ -19,8 +19,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// files are those of one certificate, as a kubelet has them: NAME-current.pem is a link to NAME-DATE.pem, which has the
-// certificate and its key. NAME.key.tmp is the key of a request that isn't answered yet.
+// files are the files of one certificate, laid out like the kubelet's: NAME-current.pem is a symlink to
+// NAME-DATE.pem, which holds the certificate and its key. NAME.key.tmp is the key of a request that isn't
+// answered yet.
 type files struct{ dir, name string }
 
 const (
@@ -46,8 +47,8 @@ func (f files) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// nextKey is the key of the certificate after this one (nil for none): that of a request which wasn't answered yet, or
-// a new one.
+// nextKey is the key of the next request: that of the unanswered request, or a new one. It is never the key of
+// the current certificate, now (nil for none).
 func (f files) nextKey(now *tls.Certificate) (*ecdsa.PrivateKey, error) {
 	if text, err := safeopen.ReadRegular(f.pending(), maxFile); err == nil {
 		if block, _ := pem.Decode(text); block != nil {
@@ -76,7 +77,7 @@ func encode(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
-// forgetKey removes the key of a request.
+// forgetKey removes the key of the unanswered request.
 func (f files) forgetKey() error {
 	if err := os.Remove(f.pending()); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -84,7 +85,8 @@ func (f files) forgetKey() error {
 	return nil
 }
 
-// save makes a certificate the current one. There is one at each moment, and the one before it stays.
+// save makes a certificate the current one. NAME-current.pem exists all the time. The previous certificate is
+// kept, older ones are removed.
 func (f files) save(cert []byte, key *ecdsa.PrivateKey, now time.Time) (*tls.Certificate, error) {
 	text, err := encode(key)
 	if err != nil {
@@ -98,7 +100,7 @@ func (f files) save(cert []byte, key *ecdsa.PrivateKey, now time.Time) (*tls.Cer
 	if err := atomicfile.Write(path, append(append(slices.Clone(cert), '\n'), text...), 0o600); err != nil {
 		return nil, err
 	}
-	before, _ := os.Readlink(f.current()) // there may be none
+	before, _ := os.Readlink(f.current()) // empty if there is none
 	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -108,7 +110,7 @@ func (f files) save(cert []byte, key *ecdsa.PrivateKey, now time.Time) (*tls.Cer
 	old, _ := filepath.Glob(f.path(anyDate)) // fails for bad patterns only
 	for _, p := range old {
 		if p != path && filepath.Base(p) != filepath.Base(before) {
-			_ = os.Remove(p) // or the next time
+			_ = os.Remove(p) // the next save tries again
 		}
 	}
 	return &pair, nil

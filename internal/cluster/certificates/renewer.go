@@ -1,5 +1,6 @@
-// Package certificates has a cluster sign certificates of this node: the one that it shows to the API server, and that
-// of its HTTPS server. Each is asked for with a key of its own, and again before it ends.
+// Package certificates requests certificates of this node from the cluster: the client certificate that it
+// presents to the API server, and the serving certificate of its HTTPS server. Each has a key of its own, and is
+// renewed before it expires.
 package certificates
 
 import (
@@ -22,23 +23,24 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Config says what a Renewer works with.
+// Config configures a Renewer.
 type Config struct {
-	// Signer signs the certificates, and Usage is what they are for.
+	// Signer signs the certificates; Usage is their extended key usage.
 	Signer string
 	Usage  certificates.KeyUsage
-	// Dir is the directory of certificates (--cert-dir), and Name how their files there begin.
+	// Dir is the certificate directory (--cert-dir), Name the prefix of file names there.
 	Dir, Name string
-	// Keep is for who doesn't want the certificate renewed before it has ended.
+	// Keep renews the certificate only when it has expired, not before.
 	Keep bool
-	// Wanted is what is asked for at the moment, but for the key; nil if nothing is.
+	// Wanted is the request that is needed at the moment, without a key; nil for none.
 	Wanted func() *x509.CertificateRequest
-	// Current is the certificate that is used; nil if none is needed. An error says that there is none.
+	// Current is the certificate in use; nil if none is needed. An error says that a needed one is missing or
+	// unusable.
 	Current func() (*tls.Certificate, error)
-	// Ask calls do with the requests of the API server, unless it finds that nothing has to be asked for. What do saves
-	// is in use when it returns.
+	// Ask calls do with the requests of the API server, unless no request is needed. A certificate that do saves
+	// is in use when Ask returns.
 	Ask func(ctx context.Context, do func(context.Context, Requests) error) error
-	// Changed receives when any of this may answer otherwise.
+	// Changed receives when the result of Wanted or Current may have changed.
 	Changed <-chan struct{}
 	Meter   Meter
 	// Troubled is called when Problem has changed.
@@ -46,13 +48,13 @@ type Config struct {
 	Log      logr.Logger
 }
 
-// Meter counts. Its methods may be called concurrently.
+// Meter counts renewals. Its methods may be called concurrently.
 type Meter interface {
-	// Valid says until when the certificate is valid that is used.
+	// Valid sets when the certificate in use expires.
 	Valid(until time.Time)
-	// Renewed says that a certificate took the place of one that was issued so long ago.
+	// Renewed counts a replaced certificate, of this age.
 	Renewed(age time.Duration)
-	// Failed says that no certificate was issued when there should have been one.
+	// Failed counts an attempt that yielded no certificate.
 	Failed()
 }
 
@@ -61,8 +63,8 @@ type Renewer struct {
 	conf  Config
 	files files
 
-	// known is the certificate that is to be renewed at a time, and asked for what it was asked; nil if that is not
-	// known.
+	// known is the certificate (DER) that at and asked are for. at is when to renew it. asked is the request that
+	// it was issued for; nil for a certificate of an earlier agent.
 	known []byte
 	at    time.Time
 	asked *x509.CertificateRequest
@@ -74,10 +76,10 @@ type Renewer struct {
 // New returns a Renewer. It does nothing before Run.
 func New(c Config) *Renewer { return &Renewer{conf: c, files: files{c.Dir, c.Name}} }
 
-// patience is how long something may be wrong that passes by itself, as a rule.
+// patience is how long a problem lasts before Problem returns it: most problems pass by themselves.
 const patience = 5 * time.Second
 
-// Problem is what keeps the cluster from issuing the certificate, without a message if nothing does.
+// Problem is why the cluster doesn't issue the certificate. Its message is empty if there is no problem.
 func (r *Renewer) Problem() pod.Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +89,7 @@ func (r *Renewer) Problem() pod.Problem {
 	return r.problem
 }
 
-// trouble says what is wrong from now on; nothing if it is empty.
+// trouble sets the problem; an empty message clears it.
 func (r *Renewer) trouble(message string) {
 	r.mu.Lock()
 	changed := r.problem.Message != message
@@ -100,14 +102,14 @@ func (r *Renewer) trouble(message string) {
 	}
 }
 
-// Run renews the certificate in time until ctx ends. It sleeps between.
+// Run renews the certificate in time until ctx ends. It sleeps between renewals. The error is nil.
 func (r *Renewer) Run(ctx context.Context) error {
-	var again time.Time // not before that
+	var again time.Time // earliest time of the next attempt
 	failures, said := 0, ""
 	for ctx.Err() == nil {
 		due := r.due()
 		switch {
-		case due.IsZero(), due.After(time.Now()): // all is well
+		case due.IsZero(), due.After(time.Now()): // nothing is due
 			failures, said, again = 0, "", time.Time{}
 			r.trouble("")
 		case due.Before(again):
@@ -117,7 +119,7 @@ func (r *Renewer) Run(ctx context.Context) error {
 			continue
 		}
 		err := r.renew(ctx)
-		if err == nil || errors.Is(err, context.Canceled) { // what is wanted is there, or is something else by now
+		if err == nil || errors.Is(err, context.Canceled) { // there is a certificate, or the wanted one has changed
 			continue
 		}
 		r.trouble(err.Error())
@@ -132,7 +134,8 @@ func (r *Renewer) Run(ctx context.Context) error {
 	return nil
 }
 
-// pause is how long to wait after so many failures and this one. What a person has refused isn't asked for each minute.
+// pause is how long to wait after err, which so many failures preceded. After a refusal, which may be a person's
+// decision, the wait grows up to an hour.
 func pause(err error, failures int) time.Duration {
 	if errors.As(err, new(*refusal)) {
 		longest := min(time.Minute<<min(failures, 6), time.Hour)
@@ -142,7 +145,7 @@ func pause(err error, failures int) time.Duration {
 	return after
 }
 
-// await waits until that time, for ever if it is zero. It is false if something has changed, or ctx ended.
+// await waits until at, forever if it is zero. It returns false if something has changed, or ctx ended.
 func (r *Renewer) await(ctx context.Context, at time.Time) bool {
 	var due <-chan time.Time
 	if !at.IsZero() {
@@ -159,7 +162,7 @@ func (r *Renewer) await(ctx context.Context, at time.Time) bool {
 	return false
 }
 
-// due is when the cluster has to be asked for a certificate; zero for never.
+// due is when to request a certificate; zero for never.
 func (r *Renewer) due() time.Time {
 	wanted := r.conf.Wanted()
 	now, err := r.conf.Current()
@@ -179,9 +182,10 @@ func (r *Renewer) due() time.Time {
 	return r.at
 }
 
-// renewal is when a certificate is to be renewed: after 70 to 90 % of its life, so that nodes that began together don't
-// ask all at once. obtained is when that began, by this machine's clock: signers date certificates back. Where the
-// clocks differ, only how long it lives counts.
+// renewal is when to renew a certificate: after 70 to 90 % of its lifetime, so that nodes that started together
+// don't ask all at once. The lifetime begins at obtained, when this machine received the certificate: signers
+// backdate NotBefore. If the clocks differ, the lifetime is that from NotBefore to NotAfter. With Keep, renewal
+// is NotAfter.
 func (r *Renewer) renewal(c *x509.Certificate, obtained time.Time) time.Time {
 	if r.conf.Keep {
 		return c.NotAfter
@@ -193,7 +197,7 @@ func (r *Renewer) renewal(c *x509.Certificate, obtained time.Time) time.Time {
 	return obtained.Add(time.Duration(float64(life) * (0.7 + 0.2*rand.Float64())))
 }
 
-// renew asks for a certificate, until there is one, or it isn't wanted any more as it was.
+// renew requests a certificate. It returns when one is issued, or when the wanted one has changed.
 func (r *Renewer) renew(ctx context.Context) error {
 	asking, stop := context.WithCancel(ctx)
 	defer stop()
@@ -201,7 +205,7 @@ func (r *Renewer) renew(ctx context.Context) error {
 	if wanted == nil {
 		return nil
 	}
-	before, _ := r.conf.Current() // there may be none
+	before, _ := r.conf.Current() // nil if there is none
 	var got *tls.Certificate
 	go func() {
 		ended <- r.conf.Ask(asking, func(ctx context.Context, via Requests) (err error) {
@@ -235,8 +239,8 @@ func (r *Renewer) renew(ctx context.Context) error {
 	}
 }
 
-// used refuses a certificate that was issued and isn't used for all that: the next one wouldn't be either. It is nil if
-// an earlier agent got it.
+// used returns a refusal if the issued certificate isn't in use: the next one wouldn't be either. got is nil if
+// an earlier agent obtained the certificate.
 func (r *Renewer) used(got *tls.Certificate) error {
 	now, err := r.conf.Current()
 	switch {
@@ -253,7 +257,7 @@ func (r *Renewer) used(got *tls.Certificate) error {
 			now.Leaf.NotBefore.Format(time.RFC3339))}
 }
 
-// covers reports whether a certificate has all names and addresses that are wanted. A signer may have added others.
+// covers reports whether a certificate has all wanted names and addresses. A signer may add others.
 func covers(c *x509.Certificate, wanted *x509.CertificateRequest) bool {
 	for _, name := range wanted.DNSNames {
 		if !slices.Contains(c.DNSNames, name) {
@@ -268,7 +272,7 @@ func covers(c *x509.Certificate, wanted *x509.CertificateRequest) bool {
 	return true
 }
 
-// same reports whether two requests are for the same, but for the key.
+// same reports whether two requests are equal, apart from their keys.
 func same(a, b *x509.CertificateRequest) bool {
 	return a != nil && b != nil && a.Subject.String() == b.Subject.String() && slices.Equal(a.DNSNames, b.DNSNames) &&
 		slices.EqualFunc(a.IPAddresses, b.IPAddresses, net.IP.Equal)

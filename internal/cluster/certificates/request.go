@@ -18,24 +18,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Requests are the certificate signing requests of an API server, whose errors are returned
+// Requests are the certificate signing requests of an API server. Errors are the server's
 // (k8s.io/apimachinery/pkg/api/errors).
 type Requests interface {
 	Create(ctx context.Context, r *certificates.CertificateSigningRequest) error
 	Get(ctx context.Context, name string) (*certificates.CertificateSigningRequest, error)
-	// Watch tells how the request of that name is, nil if there is none, until ctx ends.
+	// Watch calls tell with each state of the request of that name, nil if there is none, until ctx ends.
 	Watch(ctx context.Context, name string, tell func(*certificates.CertificateSigningRequest))
 }
 
-// refusal is why a request will never be answered with a certificate.
+// refusal is a final error: the request will never yield a certificate.
 type refusal struct{ name, why string }
 
 func (r *refusal) Error() string { return "certificate signing request " + r.name + ": " + r.why }
 
-// obtain has a certificate signed and saves it. The key is kept meanwhile: asked for once more after a crash, the
-// certificate is that of the request which is there.
+// obtain requests a certificate and saves it. The key stays on disk meanwhile, so that an agent that restarts
+// makes the same request and finds its answer.
 func (r *Renewer) obtain(ctx context.Context, via Requests, wanted *x509.CertificateRequest) (*tls.Certificate, error) {
-	now, _ := r.conf.Current() // there may be none
+	now, _ := r.conf.Current() // nil if there is none
 	key, err := r.files.nextKey(now)
 	if err != nil {
 		return nil, err
@@ -52,13 +52,13 @@ func (r *Renewer) obtain(ctx context.Context, via Requests, wanted *x509.Certifi
 		}
 	}
 	if errors.As(err, new(*refusal)) {
-		return nil, errors.Join(err, r.files.forgetKey()) // the next is another one
+		return nil, errors.Join(err, r.files.forgetKey()) // so that the next request is a different one
 	}
 	return got, err
 }
 
-// request is what the API server is asked. Its name comes from what it says, so that the same is never asked twice, nor
-// by two nodes.
+// request is the CertificateSigningRequest for a key. Its name is a hash of the signer and the content, so that
+// the same request is never created twice, and no two nodes use the same name.
 func (r *Renewer) request(wanted *x509.CertificateRequest,
 	key *ecdsa.PrivateKey) (*certificates.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, wanted, key)
@@ -79,7 +79,7 @@ func (r *Renewer) request(wanted *x509.CertificateRequest,
 	}, nil
 }
 
-// answer makes a request, unless it is there, and waits until it is answered.
+// answer creates a request, unless it exists, and waits until it is answered.
 func (r *Renewer) answer(ctx context.Context, via Requests,
 	request *certificates.CertificateSigningRequest) ([]byte, error) {
 	err := via.Create(ctx, request)
@@ -101,7 +101,7 @@ func (r *Renewer) answer(ctx context.Context, via Requests,
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case there == nil: // as after a day
+	case there == nil: // unanswered requests are removed after a day
 		return nil, fmt.Errorf("certificate signing request %s: it was removed before it was answered", request.Name)
 	case len(there.Status.Certificate) > 0:
 		return there.Status.Certificate, nil
@@ -109,7 +109,7 @@ func (r *Renewer) answer(ctx context.Context, via Requests,
 	return nil, &refusal{request.Name, refused(there)}
 }
 
-// await waits until a request is answered or gone.
+// await waits until a request is answered or deleted. It returns nil for a deleted one.
 func await(ctx context.Context, via Requests, name string) (answered *certificates.CertificateSigningRequest) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -122,7 +122,7 @@ func await(ctx context.Context, via Requests, name string) (answered *certificat
 	return answered
 }
 
-// refused is why a request gets no certificate, empty if it still may.
+// refused is why a request was denied or failed; empty if it may still be answered.
 func refused(r *certificates.CertificateSigningRequest) string {
 	for _, c := range r.Status.Conditions {
 		if c.Status == v1.ConditionTrue &&

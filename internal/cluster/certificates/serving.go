@@ -13,13 +13,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ServingConfig says how the node shows who it is to those who ask it.
+// ServingConfig configures the certificate that the HTTPS server presents to clients.
 type ServingConfig struct {
 	// Node is the node's name.
 	Node string
 	// Dir is the directory of certificates (--cert-dir).
 	Dir string
-	// Addresses are those that the API server has of the node. Who approves requests compares them.
+	// Addresses are those of the node's object. The approver of requests compares them.
 	Addresses func() []v1.NodeAddress
 	Requests  Requests
 	// Changed receives when the addresses have changed.
@@ -37,7 +37,7 @@ type Serving struct {
 	shown atomic.Pointer[tls.Certificate]
 }
 
-// NewServing returns what keeps the certificate valid.
+// NewServing returns a Serving. It does nothing before Run.
 func NewServing(c ServingConfig) *Serving {
 	s := &Serving{conf: c}
 	s.Renewer = New(Config{
@@ -49,7 +49,7 @@ func NewServing(c ServingConfig) *Serving {
 	return s
 }
 
-// Certificate is what clients are shown, nil if there is none yet.
+// Certificate is the certificate to present to clients; nil if there is none yet.
 func (s *Serving) Certificate() *tls.Certificate { return s.shown.Load() }
 
 func (s *Serving) current() (*tls.Certificate, error) {
@@ -60,7 +60,7 @@ func (s *Serving) current() (*tls.Certificate, error) {
 	return cert, err
 }
 
-// wanted has the names and addresses of the node; it is nil as long as none are known.
+// wanted requests the names and addresses of the node; it is nil while the node has none.
 func (s *Serving) wanted() *x509.CertificateRequest {
 	r := &x509.CertificateRequest{Subject: subject(s.conf.Node)}
 	for _, a := range s.conf.Addresses() {

@@ -10,10 +10,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
-// NodesOf are the node objects of the API server that a client talks to.
+// NodesOf returns the node objects at the client's API server.
 func NodesOf(c *apiclient.Client) Nodes { return nodes{c} }
 
-// LeasesOf are the leases of nodes there. Their calls wait for no others.
+// LeasesOf returns the node leases at the client's API server. Their calls don't wait for other calls.
 func LeasesOf(c *apiclient.Client) Leases { return leases{c} }
 
 type nodes struct{ client *apiclient.Client }
@@ -64,7 +64,7 @@ func (l leases) Update(ctx context.Context, lease *coordination.Lease) (*coordin
 	return result(&o, l.client.Update(ctx, apiclient.Heartbeat, apiclient.Leases, v1.NamespaceNodeLease, lease, &o))
 }
 
-// result is the object, or no object and the error.
+// result returns the object, or nil and the error.
 func result[T any](o *T, err error) (*T, error) {
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// told are the events of a status that was sent: the object was like that, and has become this.
+// told returns the events of a status update: was is the object before it, now the object after it.
 func told(was, now *v1.Node) []pod.Event {
 	var list []pod.Event
 	if before, boot := was.Status.NodeInfo.BootID, now.Status.NodeInfo.BootID; before != "" && boot != before {
@@ -26,8 +26,8 @@ func told(was, now *v1.Node) []pod.Event {
 	return append(list, statusIsNow(now, reason))
 }
 
-// cordoned is the event of an object that was like that, or unknown, and is this now; nil for none. A node is
-// schedulable unless it says otherwise.
+// cordoned returns the event of a change of spec.unschedulable; happened is false if it hasn't changed. A node
+// that was unknown (nil) counts as schedulable.
 func cordoned(was, now *v1.Node) (e pod.Event, happened bool) {
 	before := was != nil && was.Spec.Unschedulable
 	switch {

@@ -26,7 +26,7 @@ type Leases interface {
 	Update(ctx context.Context, l *coordination.Lease) (*coordination.Lease, error)
 }
 
-// LeaseConfig says what a Lease works with.
+// LeaseConfig configures a Lease.
 type LeaseConfig struct {
 	Name string
 	// Duration is how long the node counts as alive after a renewal (nodeLeaseDurationSeconds).
@@ -36,10 +36,11 @@ type LeaseConfig struct {
 	Log      logr.Logger
 }
 
-// Lease is this node's: its renewals say that the agent is alive. It waits for nothing but the API server.
+// Lease maintains this node's lease: its renewals say that the agent is alive. They depend on nothing but the API
+// server.
 type Lease struct {
 	conf LeaseConfig
-	// known is the lease as the server had it last; nil if that has to be asked for.
+	// known is the lease as the server returned it last; nil if it has to be read.
 	known *coordination.Lease
 }
 
@@ -47,16 +48,16 @@ type Lease struct {
 func NewLease(c LeaseConfig) *Lease { return &Lease{conf: c} }
 
 const (
-	// renewals is how often a lease is renewed in its duration.
+	// renewals is how many times a lease is renewed within its duration.
 	renewals = 4
-	// firstLeaseRetry is how soon a renewal that failed is tried again; the wait doubles up to lastLeaseRetry: it is by
-	// the lease that all others find out that the server has recovered.
+	// firstLeaseRetry is the delay before a failed renewal is tried again. It doubles up to lastLeaseRetry. It is
+	// short because all other calls resume when a renewal shows that the server has recovered.
 	firstLeaseRetry = 200 * time.Millisecond
 	lastLeaseRetry  = 4 * time.Second
 	leaseJitter     = 0.04
 )
 
-// Run renews the lease until ctx ends. A lease is made once the node's object is there, which owns it.
+// Run renews the lease until ctx ends. It creates the lease once the node's object exists, which owns the lease.
 func (l *Lease) Run(ctx context.Context) error {
 	registered, stop := l.conf.Facts.Watch(nodefacts.UID)
 	defer stop()
@@ -93,12 +94,12 @@ func (l *Lease) Run(ctx context.Context) error {
 	}
 }
 
-// renew renews the lease, or makes it. It takes at most that long.
+// renew renews the lease, or creates it, within the limit.
 func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var err, last error
-	for range 3 { // asked for, changed by somebody meanwhile, asked for once more
+	for range 3 { // read, update, read again after a conflict
 		if l.known == nil {
 			l.known, err = l.conf.API.Get(ctx, l.conf.Name)
 		}
@@ -108,7 +109,7 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 		case err == nil:
 			now, err = l.conf.API.Update(ctx, l.renewed(l.known, uid))
 		case errors.IsNotFound(err) && uid == "":
-			return nil // the node isn't registered yet: that wakes
+			return nil // Run is woken once the node is registered
 		case errors.IsNotFound(err):
 			now, err = l.conf.API.Create(ctx,
 				l.renewed(&coordination.Lease{
@@ -118,7 +119,7 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 			l.known = now
 			return nil
 		}
-		l.known, last = nil, err // whatever it is, it may be another one by now
+		l.known, last = nil, err // it may have been replaced: read it again
 		if !errors.IsNotFound(err) && !errors.IsConflict(err) && !errors.IsAlreadyExists(err) {
 			break
 		}
@@ -131,7 +132,7 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	return fmt.Errorf("renew lease %s: %w", l.conf.Name, err)
 }
 
-// renewed is the lease as of now. uid is that of the node's object, empty while it isn't known.
+// renewed is the lease with the current time. uid is that of the node's object; empty if it hasn't been read.
 func (l *Lease) renewed(was *coordination.Lease, uid types.UID) *coordination.Lease {
 	n := was.DeepCopy()
 	n.Spec.HolderIdentity = ptr.To(l.conf.Name)

@@ -30,36 +30,36 @@ type Nodes interface {
 	// Patch applies a strategic merge patch to the object, PatchStatus to its status.
 	Patch(ctx context.Context, name string, body []byte) (*v1.Node, error)
 	PatchStatus(ctx context.Context, name string, body []byte) (*v1.Node, error)
-	// Watch tells each state of one object, nil when it isn't there. It returns when ctx ends.
+	// Watch calls tell with each state of one object, nil when it doesn't exist. It returns when ctx ends.
 	Watch(ctx context.Context, name string, tell func(*v1.Node))
 }
 
-// Known keeps what of a node's object says where its pods may run, and where they are.
+// Known stores the parts of the node's object that decide where its pods may run and which addresses they have.
 type Known interface {
-	// Node returns what was kept last; nil for nothing.
+	// Node returns the stored object; nil for none.
 	Node() *v1.Node
 	SetNode(*v1.Node)
 }
 
-// Config says what a Node works with.
+// Config configures a Node.
 type Config struct {
 	Identity Identity
-	// Register is registerNode; without it somebody else has to make the object.
+	// Register is registerNode; without it somebody else has to create the object.
 	Register bool
 	API      Nodes
-	// Status computes the status at the moment, without times of heartbeats; Changed says that it may differ.
+	// Status computes the current status, without heartbeat times. Changed receives when it may have changed.
 	Status  func() v1.NodeStatus
 	Changed <-chan struct{}
-	// Every is after how long a status is sent that says nothing new (nodeStatusReportFrequency).
+	// Every is the interval at which an unchanged status is sent (nodeStatusReportFrequency).
 	Every time.Duration
-	// Facts writes Fields and, where a controller of the cloud tells them, the host's addresses.
+	// Facts writes Fields and, if a cloud controller sets the host's addresses, those.
 	Facts *nodefacts.Writer
-	// Known keeps the object for when the API server is away.
+	// Known stores the object for times when the API server is unreachable.
 	Known Known
-	// Reached is received from when the API server has recovered: what failed by its fault is tried soon
+	// Reached receives when the API server has recovered: calls that failed because of it are retried soon
 	// (apiclient.Client.Recovered).
 	Reached <-chan struct{}
-	// Event takes in what happens to the node.
+	// Event records an event of the node.
 	Event func(pod.Event)
 	Log   logr.Logger
 }
@@ -67,34 +67,35 @@ type Config struct {
 // Fields are the facts that a Node always writes.
 const Fields = nodefacts.Addresses | nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL | nodefacts.Advertised
 
-// Node keeps the object of this node.
+// Node maintains the object of this node.
 type Node struct {
 	conf Config
-	// seen is what the watch told last; its Node is nil when there is no object.
+	// seen is the watch's newest state that isn't processed yet. Its node is nil if there is no object.
 	seen  atomic.Pointer[state]
 	woken wake.Slot
 
-	// The rest is Run's. object is the newest state; nil while there is none.
+	// The rest belongs to Run. object is the newest state; nil while there is none.
 	object *v1.Node
-	// reconciled says that the object is what this agent registers.
+	// reconciled says that the object agrees with Identity.
 	reconciled bool
 	status     v1.NodeStatus
 	sent       time.Time
-	// hurried says that it was sent soon after the one before, and not as readiness had changed.
+	// hurried says that status was sent soon after its predecessor, and not because readiness had changed.
 	hurried bool
-	// kept is what the server made of the status that was sent; nil if that isn't known. It may not know each field.
+	// kept is the server's version of the status that was sent, which may be missing fields that the server
+	// doesn't have; nil if there is none.
 	kept *v1.NodeStatus
-	// gone says that the server had no object for the last status.
+	// gone says that the server answered the last status with NotFound.
 	gone bool
 	// every is Every with its jitter.
 	every time.Duration
-	// began is when Run did.
+	// began is when Run began.
 	began time.Time
 }
 
 type state struct{ node *v1.Node }
 
-// New returns what keeps a node's object.
+// New returns a Node. It does nothing before Run.
 func New(c Config) *Node {
 	c.Every = min(c.Every, longest) // so that no jitter overflows
 	return &Node{conf: c, woken: wake.NewSlot()}
@@ -103,16 +104,17 @@ func New(c Config) *Node {
 const (
 	// callLimit bounds one call.
 	callLimit = 10 * time.Second
-	// jitter is how much later than Every a status may be sent that says nothing new.
+	// jitter is the largest fraction of Every by which an unchanged status is delayed.
 	jitter = 0.5
-	// firstLook is how long a node that was ready is believed to be so while a new agent finds out: the runtime runs on
-	// between two agents, and readiness that flaps has traffic and pods moved.
+	// firstLook is how long a new agent leaves a node ready that was ready, while it finds out: the runtime keeps
+	// running between two agents, and readiness that flaps moves traffic and pods.
 	firstLook = 5 * time.Second
-	// longest bounds Every.
+	// longest is the upper bound of Every.
 	longest = 365 * 24 * time.Hour
 )
 
-// Run registers the node and sends its status until ctx ends. An object that somebody removes is made again at once.
+// Run registers the node and sends its status until ctx ends. If somebody deletes the object, Run creates it
+// again at once.
 func (n *Node) Run(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -153,7 +155,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// retry waits until what failed is to be tried again. It is false when ctx ended.
+// retry waits until the failed call may be tried again. It returns false when ctx ended.
 func (n *Node) retry(ctx context.Context, failing *apiclient.Backoff) bool {
 	timer := time.NewTimer(time.Until(failing.Due()))
 	defer timer.Stop()
@@ -170,7 +172,8 @@ func (n *Node) retry(ctx context.Context, failing *apiclient.Backoff) bool {
 	}
 }
 
-// await waits until something has to be looked at. It is false when ctx ended.
+// await waits until there may be something to do, at most until next (zero for no limit). It returns false when
+// ctx ended.
 func (n *Node) await(ctx context.Context, next time.Time) bool {
 	var due <-chan time.Time
 	if !next.IsZero() {
@@ -189,7 +192,7 @@ func (n *Node) await(ctx context.Context, next time.Time) bool {
 	return true
 }
 
-// step does what is due, and returns when something is due next; zero for never.
+// step makes the calls that are due, and returns when the next one is due; zero for never.
 func (n *Node) step(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -198,7 +201,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	}
 	status := n.conf.Status()
 	if n.conf.Identity.ExternalCloud && n.object != nil && len(n.object.Status.Addresses) > 0 {
-		status.Addresses = nil // the cloud's controller knows better
+		status.Addresses = nil // the cloud controller writes them
 	}
 	if n.object == nil || !n.reconciled {
 		if err := n.register(ctx, status); err != nil || n.object == nil {
@@ -214,7 +217,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	next := due(&n.status, &status, n.sent, n.hurried, n.every)
 	written := n.kept == nil || changed(&n.object.Status, n.kept)
 	if soon := n.sent.Add(minGap); written && changed(&n.object.Status, &target.Status) && next.After(soon) {
-		next = soon // somebody else has written what is ours
+		next = soon // somebody else has changed our fields
 	}
 	now := time.Now()
 	if now.Before(next) {
@@ -245,7 +248,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	return n.sent.Add(n.every), nil
 }
 
-// register makes the object, or makes an existing one what it has to be.
+// register creates the object, or reconciles an existing one.
 func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 	name := n.conf.Identity.Name
 	if n.object == nil && n.conf.Register {
@@ -265,7 +268,7 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 	if n.object == nil {
 		object, err := n.conf.API.Get(ctx, name)
 		if errors.IsNotFound(err) && !n.conf.Register {
-			return nil // the watch tells when it is there
+			return nil // the watch reports when it exists
 		}
 		if err != nil {
 			return fmt.Errorf("get node %s: %w", name, err)
@@ -293,7 +296,7 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 	return nil
 }
 
-// take takes in the object's newest state.
+// take processes the object's newest state; nil if there is no object.
 func (n *Node) take(object *v1.Node) {
 	if object == nil || n.object != nil && n.object.UID != object.UID {
 		n.reconciled, n.status, n.sent, n.kept = false, v1.NodeStatus{}, time.Time{}, nil
@@ -315,15 +318,15 @@ func (n *Node) take(object *v1.Node) {
 	}
 }
 
-// Restore has the facts be what was known last, until the API server says what they are. Which object is the node's
-// isn't among them.
+// Restore sets the facts from the stored object, until the API server returns the current one. It doesn't set the
+// object's UID.
 func (n *Node) Restore() {
 	if object := n.conf.Known.Node(); object != nil {
 		n.conf.Facts.Set(func(f *nodefacts.Facts) { learn(f, object) })
 	}
 }
 
-// learn takes what an object says of the node.
+// learn copies the facts that the object determines.
 func learn(f *nodefacts.Facts, object *v1.Node) {
 	f.Addresses, f.Labels, f.Taints, f.PodCIDRs, f.ObjectTTL = object.Status.Addresses, object.Labels,
 		object.Spec.Taints, object.Spec.PodCIDRs, objectTTL(object)
@@ -334,7 +337,7 @@ func learn(f *nodefacts.Facts, object *v1.Node) {
 	}
 }
 
-// hostIPs are the addresses that pods in the host's network have: one, or one of each family. Internal ones go before
+// hostIPs are the addresses of pods in the host's network: one, or one of each family. Internal ones precede
 // external ones.
 func hostIPs(n *v1.Node) []string {
 	var list []string
@@ -349,7 +352,7 @@ func hostIPs(n *v1.Node) []string {
 	return list
 }
 
-// heartbeat dates the conditions.
+// heartbeat sets the times of the conditions.
 func heartbeat(s *v1.NodeStatus, now time.Time) {
 	for i := range s.Conditions {
 		c := &s.Conditions[i]
@@ -357,8 +360,8 @@ func heartbeat(s *v1.NodeStatus, now time.Time) {
 	}
 }
 
-// objectTTL is for how many seconds a controller lets the node take ConfigMaps and Secrets for current that it has
-// read.
+// objectTTL is for how many seconds ConfigMaps and Secrets that were read count as current. A controller sets it
+// as an annotation; without it, it is a minute.
 func objectTTL(object *v1.Node) int {
 	seconds, err := strconv.Atoi(object.Annotations[v1.ObjectTTLAnnotationKey])
 	if err != nil || seconds < 0 {

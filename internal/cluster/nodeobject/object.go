@@ -1,5 +1,5 @@
-// Package nodeobject keeps this node's object at an API server: how it is registered, what an existing one is
-// given, when and with what its status is patched, and its lease.
+// Package nodeobject maintains this node's object at an API server: its registration, the reconciliation of an
+// existing object, when and how its status is patched, and its lease.
 package nodeobject
 
 import (
@@ -12,33 +12,33 @@ import (
 	kubelet "k8s.io/kubelet/pkg/apis"
 )
 
-// attachAnnotation says that volumes are attached to the node by a controller (enableControllerAttachDetach).
+// attachAnnotation says that a controller attaches the node's volumes (enableControllerAttachDetach).
 const attachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
 
-// providedIPs tells the cloud's controller the addresses to begin with.
+// providedIPs lists the node's initial addresses for the cloud controller.
 const providedIPs = "alpha.kubernetes.io/provided-node-ip"
 
-// uninitialized is what keeps pods off a node until its cloud's controller has looked at it.
+// uninitialized taints a node until its cloud controller has initialized it.
 const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// Identity is what the configuration and the machine say of the node, and no status does.
+// Identity is the part of the node's object, except its status, that configuration and machine determine.
 type Identity struct {
 	Name string
-	// Labels are those of --node-labels, Arch is as Go names it. The operating system is Linux.
+	// Labels are those of --node-labels. Arch is Go's name of it. The operating system is Linux.
 	Labels map[string]string
 	Arch   string
 	// Taints are registerWithTaints.
 	Taints     []v1.Taint
 	ProviderID string
-	// ExternalCloud says that the node's cloud is looked after by a controller (--cloud-provider=external), and
-	// ProvidedIPs with which addresses of the node that is to begin (--node-ip).
+	// ExternalCloud says that a cloud controller manages the node (--cloud-provider=external). ProvidedIPs are
+	// the addresses that it starts with (--node-ip).
 	ExternalCloud bool
 	ProvidedIPs   string
 	// ControllerAttaches is enableControllerAttachDetach.
 	ControllerAttaches bool
 }
 
-// defaultLabels are those that every node has and its agent keeps.
+// defaultLabels are the labels that every node has and its agent maintains.
 func (i *Identity) defaultLabels() map[string]string {
 	return map[string]string{
 		v1.LabelHostname: i.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: i.Arch,
@@ -46,7 +46,7 @@ func (i *Identity) defaultLabels() map[string]string {
 	}
 }
 
-// annotate makes the agent's own annotations what they have to be.
+// annotate sets the agent's own annotations, and removes those that don't apply any more.
 func annotate(n *v1.Node, i *Identity) {
 	own := map[string]string{}
 	if i.ControllerAttaches {
@@ -63,7 +63,7 @@ func annotate(n *v1.Node, i *Identity) {
 	}
 }
 
-// registration is the object with which the node is created.
+// registration is the object that registers the node.
 func registration(i *Identity, status v1.NodeStatus) *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: i.Name, Labels: i.defaultLabels()}, Status: status}
 	maps.Copy(n.Labels, i.Labels)
@@ -77,8 +77,8 @@ func registration(i *Identity, status v1.NodeStatus) *v1.Node {
 	return n
 }
 
-// reconciled is what an existing object has to be when its agent has restarted. Taints and the labels of others stay:
-// they may be anybody's by now.
+// reconciled is an existing object as an agent that has started needs it. Taints and labels that others may have
+// set stay.
 func reconciled(existing *v1.Node, i *Identity) *v1.Node {
 	n := existing.DeepCopy()
 	if n.Labels == nil {
@@ -92,9 +92,10 @@ func reconciled(existing *v1.Node, i *Identity) *v1.Node {
 	return n
 }
 
-// resources are those that the node has now. Of what only the object says, huge pages are gone with their kernel. What
-// isn't the node's own, somebody may have written there; to a fresh agent it is what plugins gave that aren't back yet:
-// none.
+// resources are those of now, and extended resources that only the object has: somebody may have written them
+// there. If fresh, the agent hasn't sent a status yet, and the amount of these is 0: they may be those of device
+// plugins that haven't registered again. Others that only the object has, such as huge pages of an earlier
+// kernel, are dropped.
 func resources(object, now v1.ResourceList, fresh bool) v1.ResourceList {
 	list := maps.Clone(now)
 	for name, amount := range object {
@@ -112,7 +113,7 @@ func resources(object, now v1.ResourceList, fresh bool) v1.ResourceList {
 	return list
 }
 
-// extended reports whether a resource is one that plugins give.
+// extended reports whether a resource is an extended resource, such as those of device plugins.
 func extended(name v1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
-// withStatus is the object with this status: only what is the agent's own is replaced, and conditions of
-// others stay. fresh says that none was sent by this agent yet. The time of a condition's transition moves if its
-// status has changed, and only then.
+// withStatus is the object with this status. It replaces only fields that the agent owns, and keeps conditions of
+// other writers. fresh says that this agent hasn't sent a status yet. A condition's transition time changes only
+// with its status.
 func withStatus(object *v1.Node, now *v1.NodeStatus, fresh bool) *v1.Node {
 	n := object.DeepCopy()
 	s := &n.Status
 	s.DaemonEndpoints, s.NodeInfo, s.Images = now.DaemonEndpoints, now.NodeInfo, now.Images
-	if now.Addresses != nil { // else somebody else writes them
+	if now.Addresses != nil { // nil if somebody else writes them
 		s.Addresses = now.Addresses
 	}
 	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = now.RuntimeHandlers, now.Features, now.DeclaredFeatures
@@ -48,8 +48,8 @@ func condition(s *v1.NodeStatus, kind v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// patch is the strategic merge patch that makes one object the other; nil if nothing differs. Lists that are merged are
-// two.
+// patch is the strategic merge patch from was to now; nil if they are equal. It handles both lists that the API
+// server merges.
 func patch(was, now *v1.Node) ([]byte, error) {
 	p, err := apiclient.Difference(was, now)
 	if err != nil {
@@ -68,7 +68,7 @@ func patch(was, now *v1.Node) ([]byte, error) {
 			}
 			status["conditions"] = list
 		}
-		if _, ok := status["addresses"]; ok { // merged by type, of which a node may have two: they are replaced as a whole
+		if _, ok := status["addresses"]; ok { // merged by type, but a node may have two of a type: replace the list
 			list := []any{map[string]string{"$patch": "replace"}}
 			for _, a := range now.Status.Addresses {
 				list = append(list, a)
@@ -79,16 +79,17 @@ func patch(was, now *v1.Node) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// minGap is how far patches are apart unless readiness has changed, amountsGap if there is more or less for pods:
-// schedulers wait for that. What comes and goes, as a device plugin that crashes again and again, has every other patch
-// only that soon.
+// minGap is the shortest time between patches, unless readiness has changed. amountsGap is that for changes of
+// allocatable resources: schedulers wait for them. Only every other patch may follow after amountsGap: a device
+// plugin that keeps crashing makes resources come and go.
 const (
 	minGap     = time.Second
 	amountsGap = 100 * time.Millisecond
 )
 
-// due is when the status has to be sent that was sent last at that time: at once if readiness has changed, soon if
-// anything else has, else after every. hurried says that the last one was sent sooner than minGap after the one before.
+// due is when to send status now, if was was sent at that time: at once if readiness has changed, soon if
+// anything else has, otherwise after every. hurried says that was was sent sooner than minGap after its
+// predecessor.
 func due(was, now *v1.NodeStatus, sent time.Time, hurried bool, every time.Duration) time.Time {
 	switch {
 	case readiness(was) != readiness(now):
@@ -108,7 +109,7 @@ func readiness(s *v1.NodeStatus) v1.ConditionStatus {
 	return ""
 }
 
-// changed reports whether a status says something else, other than when.
+// changed reports whether two statuses differ in anything but times.
 func changed(was, now *v1.NodeStatus) bool {
 	return !equality.Semantic.DeepEqual(withoutTimes(was), withoutTimes(now))
 }

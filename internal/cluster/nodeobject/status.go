@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Reasons of the node's conditions, by the names that dashboards know them by. They belong to package pod, and so to
-// the reference, once nodes are registered.
+// Reasons of the node's conditions. Dashboards depend on these names. They belong to package pod, and so to the
+// reference, once nodes are registered.
 const (
 	reasonReady            = "KubeletReady"
 	reasonNotReady         = "KubeletNotReady"
@@ -18,23 +18,23 @@ const (
 	reasonSufficientPID    = "KubeletHasSufficientPID"
 )
 
-// Report is what a node's status is computed from.
+// Report is the input from which a node's status is computed.
 type Report struct {
 	Hostname string
-	// HostIPs are none where a controller of the cloud writes the addresses.
+	// HostIPs are empty if a cloud controller writes the addresses.
 	HostIPs               []string
 	Info                  v1.NodeSystemInfo
 	Capacity, Allocatable v1.ResourceList
-	// Port is that of the authenticated API; 0 for none.
+	// Port is the port of the authenticated API; 0 for none.
 	Port             int32
 	RuntimeHandlers  []v1.NodeRuntimeHandler
 	Features         *v1.NodeFeatures
 	DeclaredFeatures []string
 	Images           []v1.ContainerImage
-	// MaxImages is how many of them are told, negative for all (nodeStatusMaxImages).
+	// MaxImages limits the images in the status; negative for no limit (nodeStatusMaxImages).
 	MaxImages int
-	// NotReady is what keeps the node from being ready, such as what the container runtime says of itself. A runtime
-	// that hasn't said anything yet isn't ready.
+	// NotReady lists why the node isn't ready, such as the container runtime's own reasons. A runtime that hasn't
+	// reported its status yet isn't ready.
 	NotReady []string
 }
 
@@ -45,7 +45,7 @@ func (r *Report) Status() v1.NodeStatus {
 		Features:         r.Features,
 		DeclaredFeatures: r.DeclaredFeatures, Images: imagesOf(r.Images, r.MaxImages),
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: r.Port}},
-		// Ready is the last, as people are used to it.
+		// Ready is the last one, as people expect.
 		Conditions: []v1.NodeCondition{
 			{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: reasonSufficientMemory,
 				Message: "kubelet has sufficient memory available"},
@@ -71,10 +71,10 @@ func (r *Report) Status() v1.NodeStatus {
 	return s
 }
 
-// maxImageNames is how many names of one image are told.
+// maxImageNames limits the names of an image in the status.
 const maxImageNames = 5
 
-// imagesOf are at most so many images, the largest first.
+// imagesOf returns the largest images, the largest first: at most that many, all if most is negative.
 func imagesOf(all []v1.ContainerImage, most int) []v1.ContainerImage {
 	list := slices.Clone(all)
 	slices.SortStableFunc(list, func(a, b v1.ContainerImage) int {

@@ -1,5 +1,5 @@
-// Package nodeobjecttest says what a node's agent relies on of an API server's node objects and leases. The real
-// server's, and those that tests stand in its place, are held to it.
+// Package nodeobjecttest tests what the agent relies on of an API server's node objects and leases. It runs
+// against a real server and against the fakes that other tests use.
 package nodeobjecttest
 
 import (
@@ -30,8 +30,8 @@ type (
 	}
 )
 
-// Run tries what nodeobject relies on, with a node of that name, which isn't there. remove has somebody else remove its
-// object.
+// Run tests what nodeobject relies on, with the name of a node that doesn't exist. remove deletes its object, as
+// another client would.
 func Run(t *testing.T, name string, nodes Nodes, leases Leases, remove func()) {
 	ctx := t.Context()
 	watching, stop := context.WithCancel(ctx)
@@ -40,7 +40,7 @@ func Run(t *testing.T, name string, nodes Nodes, leases Leases, remove func()) {
 	defer func() { stop(); <-done }()
 	tells := func(what string, is func(*v1.Node) bool) {
 		t.Helper()
-		for n := range told { // the test's own time limit ends a wait in vain
+		for n := range told { // the test's timeout ends a futile wait
 			if is(n) {
 				return
 			}
