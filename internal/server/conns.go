@@ -14,45 +14,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a peer may have had its connection wait, while it is served, before that has to make room for
-// another one. It is short, because those that wait are let in one after the other: of peers that come again as soon as
-// they are cut, there may be thousands before a probe. A probe on a busy host needs a few milliseconds, though.
+// patience is how long a connection may keep the server waiting for its peer before it may be closed for a new one.
+// It is short, because waiting connections are accepted one by one: thousands from peers that reconnect as soon as
+// they are cut may be ahead of a probe. A probe on a busy host needs a few milliseconds, though.
 const patience = 10 * time.Millisecond
 
-// lookedAt is how long this process may take at most to look at a request that has come as a whole. A peer can make it
-// look as if one had.
+// lookedAt is how long a request that seems complete protects its connection until its handler starts. It is bounded
+// because a peer can send bytes that only look like the end of a request.
 const lookedAt = 10 * patience
 
-// sendBuffer bounds what the kernel holds of answers that nobody reads, which it otherwise lets grow to megabytes each.
+// sendBuffer bounds the unread part of an answer in the kernel, which otherwise grows to megabytes per connection.
 const sendBuffer = 64 << 10
 
-// streamBuffer is that of streams: what is sent through less stops again and again until the peer says that it has
-// come.
+// streamBuffer is the send buffer of streams. With a smaller one, a stream often stops until the peer acknowledges
+// data.
 const streamBuffer = 512 << 10
 
-// acceptWithData has the kernel hand out a connection only when something has come on it, or after readHeaderTimeout:
-// peers that say nothing take nobody's place, however often they come. Where it can't, they are cut instead.
+// acceptWithData sets TCP_DEFER_ACCEPT: the kernel returns a connection from accept only after data has arrived, or
+// after readHeaderTimeout, so that silent peers take no slot. If the option fails, those connections are cut later.
 func acceptWithData(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, int(readHeaderTimeout/time.Second))
 	})
 }
 
-// listener hands out at most maxConns connections at once. Whoever may connect can hold connections open, and must
-// not keep others from being answered by that: where there is no room for a new connection, one is closed
-// that is idle, whose request hasn't arrived, or whose peer is slow to read the answer: the one that has got the least
-// out of the time it had others wait. What is being worked on is left alone: only then a new connection waits.
+// listener keeps at most maxConns connections open at once, so that peers that hold connections open can't keep
+// others from being served. When all slots are taken, a new connection replaces an idle one, one without a complete
+// request, or one with a peer that is slow to read the answer: the one that received the fewest bytes for the time it
+// waited. Connections that only wait for this process are spared; if there are no others, the new connection waits.
 type listener struct {
 	net.Listener
-	// encrypted says that what is read here is none of HTTP: peers choose how it looks.
+	// encrypted is set where Read sees TLS records, so that the end of a request can't be recognized.
 	encrypted bool
 	closed    chan struct{}
-	// freed is told that there may be room.
+	// freed receives a value when a slot may be free.
 	freed chan struct{}
 
 	mu   sync.Mutex
 	open map[*conn]struct{}
-	// closeBy is when connections have to be closed, once the listener is or is about to be.
+	// closeBy is the deadline for all connections, set when the listener is closed or about to be closed.
 	closeBy time.Time
 }
 
@@ -68,7 +68,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if tcp, ok := accepted.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(sendBuffer) // without it, it is served all the same
+		_ = tcp.SetWriteBuffer(sendBuffer) // an error leaves the default size
 	}
 	c := &conn{Conn: accepted, listener: l}
 	for !l.add(c) {
@@ -90,7 +90,7 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// closing says that the listener is about to be closed: streams end even before it is.
+// closing sets closeBy. Streams call it when the stop begins, before the listener is closed.
 func (l *listener) closing() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +99,7 @@ func (l *listener) closing() {
 	}
 }
 
-// add takes in c, if there is or can be made room for it.
+// add registers c if a slot is free or can be freed.
 func (l *listener) add(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,8 @@ func (l *listener) add(c *conn) bool {
 			if held < patience || o.arrived() {
 				continue
 			}
-			// A request that is being read is left alone as long as others can go: it may be this process that is slow.
+			// A request that is being read is spared as long as there is another candidate: this process may be the
+			// slow one.
 			if worst == nil || o.asking() == worst.asking() && o.perKiB(held) > most || worst.asking() && !o.asking() {
 				worst, most = o, o.perKiB(held)
 			}
@@ -123,33 +124,32 @@ func (l *listener) add(c *conn) bool {
 		delete(l.open, worst)
 		worst.cut()
 	}
-	c.since = now // the time until there was room for it isn't its peer's
+	c.since = now // the time until a slot was free doesn't count against this peer
 	l.open[c] = struct{}{}
 	return true
 }
 
-// conn is an accepted connection. What it knows of itself is guarded by its listener's mutex.
+// conn is an accepted connection. Its fields are guarded by its listener's mutex.
 type conn struct {
 	net.Conn
 	listener *listener
-	// since says when it began to do what it does: to wait for a request, to work on one, or to write.
+	// since is when the current phase began: waiting for a request, running handlers, or writing.
 	since time.Time
-	// working is how many handlers run, blocked how many of them have written what its peer has to read before they go
-	// on: or, where none runs, whether what one has written still has to be. HTTP/2 has many at once.
+	// working is the number of running handlers, blocked the number of them that wait for the peer to read. Without a
+	// running handler, blocked is 1 while the rest of an answer is written. HTTP/2 runs many handlers at once.
 	working, blocked int
 	http2            bool
-	// heard says that something of the request that it waits for was read, whole that what was read last ends as one
-	// does.
+	// heard is set once a part of the awaited request was read; whole if the last read ended like a request.
 	heard, whole bool
-	// waited is how long its peer had writing wait in this request, and sent how many bytes it took meanwhile.
+	// waited is how long writes of this request have waited for the peer; sent is how many bytes they wrote.
 	waited time.Duration
 	sent   int
-	// streams is how many streams it serves (see Stream), gone says that it was closed.
+	// streams is the number of streams that use the connection (see Stream); gone is set once it is closed.
 	streams int
 	gone    bool
 }
 
-// held is how long the connection has been waiting for its peer in this request, or for one.
+// held is how long the connection has waited for its peer during this request, or for the next request.
 func (c *conn) held(now time.Time) time.Duration {
 	if c.working > c.blocked {
 		return c.waited
@@ -157,8 +157,8 @@ func (c *conn) held(now time.Time) time.Duration {
 	return c.waited + now.Sub(c.since)
 }
 
-// arrived reports whether a request has come that nobody has had the time to look at: its peer isn't slow, this process
-// is.
+// arrived reports whether a request has arrived that this process hasn't handled yet: then this process is slow, not
+// the peer.
 func (c *conn) arrived() (there bool) {
 	if c.whole && time.Since(c.since) < lookedAt { // no handler runs yet
 		return true
@@ -169,7 +169,7 @@ func (c *conn) arrived() (there bool) {
 	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {
-		return false // it is closed
+		return false // the connection is closed
 	}
 	_ = raw.Control(func(fd uintptr) {
 		n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
@@ -178,18 +178,18 @@ func (c *conn) arrived() (there bool) {
 	return there
 }
 
-// asking reports whether a part of a request was read, or all of it, and no handler runs yet.
+// asking reports whether a request was read, at least in part, and no handler runs yet.
 func (c *conn) asking() bool { return c.heard && c.working == 0 }
 
-// perKiB is what each KiB of the answer has cost of this time: most by far where there is none.
+// perKiB is the time held per KiB of the answer that was written. It is by far the highest if nothing was written.
 func (c *conn) perKiB(held time.Duration) time.Duration {
 	return held / time.Duration(1+c.sent>>10)
 }
 
-// cut closes the connection at once: what its peer didn't read is dropped.
+// cut resets the connection; unread data is dropped.
 func (c *conn) cut() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // or it is closed in order
+		_ = tcp.SetLinger(0) // an error means an orderly close instead of a reset
 	}
 	c.Conn.Close()
 }
@@ -216,7 +216,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.block(func() (int, error) { return c.Conn.Write(b) })
 }
 
-// block has a handler wait for the peer, as long as write takes.
+// block counts a handler as waiting for the peer while write runs.
 func (c *conn) block(write func() (int, error)) (n int, err error) {
 	c.now(func() { c.blocked++ })
 	defer func() {
@@ -230,8 +230,9 @@ func (c *conn) block(write func() (int, error)) (n int, err error) {
 	return write()
 }
 
-// SetWriteDeadline implements net.Conn. Once the listener is closed, all its connections have one deadline: net/http
-// closes them one after the other, and TLS gives each peer that doesn't read 5 seconds to hear of it.
+// SetWriteDeadline implements net.Conn. Once the listener is closing, all its connections share one deadline:
+// net/http closes them one by one, and crypto/tls would wait up to 5 seconds for each peer that doesn't read the
+// close_notify alert.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.listener.mu.Lock()
 	if by := c.listener.closeBy; !by.IsZero() && t.After(by) {
@@ -251,15 +252,15 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// stream says that the connection serves one more stream now, or one less: where there is any, it makes room for
-// nobody, and takes none.
+// stream adds a stream to the connection, or removes one. A connection with streams is never closed for a new one and
+// doesn't count towards maxConns.
 func (c *conn) stream(now bool) {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		size := sendBuffer
 		if now {
 			size = streamBuffer
 		}
-		_ = tcp.SetWriteBuffer(size) // without it, it is slower
+		_ = tcp.SetWriteBuffer(size) // an error only makes the stream slower
 	}
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
@@ -280,7 +281,7 @@ func (l *listener) free() {
 	}
 }
 
-// now has the connection do something else from now on.
+// now changes the connection's state and starts the next phase.
 func (c *conn) now(change func()) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
@@ -288,9 +289,9 @@ func (c *conn) now(change func()) {
 	c.since = time.Now()
 }
 
-// state takes in what the HTTP server says of the connection.
+// state handles a change of the connection's state (http.Server.ConnState).
 func (c *conn) state(s http.ConnState) {
-	if s == http.StateIdle || s == http.StateActive { // each request counts for itself
+	if s == http.StateIdle || s == http.StateActive { // waited and sent are per request
 		c.now(func() { c.waited, c.sent = 0, 0 })
 	}
 	if s == http.StateIdle {
@@ -306,7 +307,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, under(c))
 }
 
-// under is the connection that its listener handed out, which TLS may run over.
+// under returns the listener's connection, without TLS.
 func under(c net.Conn) *conn {
 	if over, ok := c.(*tls.Conn); ok {
 		c = over.NetConn()
@@ -314,13 +315,13 @@ func under(c net.Conn) *conn {
 	return c.(*conn)
 }
 
-// atWork serves requests with h, and says so to their connections. No request has anything in its body that is wanted
-// here: none is waited for.
+// atWork counts the requests that h serves for their connections. No handler needs a request body, so it doesn't wait
+// for one.
 func atWork(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			w.Header().Set("Connection", "close")
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // it can't fail on a connection of ours
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // can't fail on a *conn
 		}
 		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
 			c.now(func() { c.working, c.whole, c.http2 = c.working+1, false, r.ProtoMajor == 2 })
@@ -340,10 +341,10 @@ func atWork(h http.Handler) http.Handler {
 	})
 }
 
-// maxSharing is how many requests one connection of HTTP/2 may have under way.
+// maxSharing is the limit of concurrent requests of an HTTP/2 connection.
 const maxSharing = 32
 
-// headerSize is about how many bytes a request has before its body.
+// headerSize is the approximate size of a request before its body, in bytes.
 func headerSize(r *http.Request) int {
 	size := len(r.RequestURI)
 	for name, values := range r.Header {
@@ -354,17 +355,17 @@ func headerSize(r *http.Request) int {
 	return size
 }
 
-// forget drops what was asked for once it is answered: a peer of HTTP/2 may let the answers of many requests wait.
+// forget drops a request's header and URL once it is answered: HTTP/2 peers may leave many answers unread.
 func forget(r *http.Request) { r.Header, r.URL, r.RequestURI = http.Header{}, &url.URL{}, "" }
 
-// sharingWriter writes the answer to one of several requests on a connection. It waits until the peer wants more of
-// that, which nobody sees on the connection.
+// sharingWriter writes the answer to one of several requests on an HTTP/2 connection. It waits for HTTP/2 flow
+// control, which isn't visible on the connection.
 type sharingWriter struct {
 	http.ResponseWriter
 	conn *conn
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (s *sharingWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // Write implements http.ResponseWriter.
@@ -372,7 +373,7 @@ func (s *sharingWriter) Write(b []byte) (int, error) {
 	return s.conn.block(func() (int, error) { return s.ResponseWriter.Write(b) })
 }
 
-// FlushError is for http.ResponseController.
+// FlushError supports http.ResponseController.
 func (s *sharingWriter) FlushError() error {
 	_, err := s.conn.block(func() (int, error) { return 0, http.NewResponseController(s.ResponseWriter).Flush() })
 	return err

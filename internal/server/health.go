@@ -13,18 +13,17 @@ import (
 // checkTimeout bounds all checks of one request.
 const checkTimeout = 5 * time.Second
 
-// Check is one thing that has to be well for the agent to be healthy.
+// Check is one condition of the agent's health.
 type Check struct {
 	// Name is the last part of the path /healthz/NAME.
 	Name string
-	// Func returns nil, or why it isn't well. It must return when its context
-	// ends, and may be called by many goroutines.
+	// Func returns nil if the check passes, or the reason why it fails. It must return when its context ends, and may
+	// be called concurrently.
 	Func func(context.Context) error
 }
 
-// Health serves /healthz and /healthz/NAME: "ok" while every check (or the one
-// named) is well, otherwise status 500 with all checks and the reasons of those
-// that failed. With ?verbose all checks are listed in either case.
+// Health serves /healthz and /healthz/NAME: "ok" if all checks (or the named one) pass, otherwise status 500 with all
+// checks and the reasons of the failed ones. With ?verbose all checks are listed in either case.
 func Health(checks ...Check) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {

@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// sameHost serves requests for this machine only. Whoever can have a browser here load a page can have its scripts ask
-// ports of this machine as another host, whose name resolves to it since then (DNS rebinding). The browser then names
-// that host; programs name an address, or this node. names are the node's, in any case.
+// sameHost serves only requests whose Host header names this machine, as a defence against DNS rebinding: a page's
+// scripts in a browser may send requests to a host name that now resolves to this machine. The browser sends that
+// foreign name as Host; programs send an address, or a name of this node. names returns the node's names, in any
+// case.
 func sameHost(names func() []string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOwn(r, names) {
@@ -26,20 +27,19 @@ func sameHost(names func() []string, h http.Handler) http.Handler {
 func isOwn(r *http.Request, names func() []string) bool {
 	host := hostOf(r.Host)
 	if _, err := netip.ParseAddr(host); err == nil {
-		// no name, so none that was pointed here: balancers and machines behind NAT are asked for by addresses of their
-		// own
+		// DNS rebinding needs a name. Load balancers, and NAT in front of this machine, have addresses of their own.
 		return true
 	}
 	switch {
-	case host == "", host == "localhost", strings.HasSuffix(host, ".localhost"): // RFC 6761: no name service is asked
+	case host == "", host == "localhost", strings.HasSuffix(host, ".localhost"): // RFC 6761: never resolved by DNS
 		return true
-	case host == "localhost.localdomain", host == "ip6-localhost", host == "ip6-loopback": // what /etc/hosts has
+	case host == "localhost.localdomain", host == "ip6-localhost", host == "ip6-loopback": // usual in /etc/hosts
 		return true
 	}
 	return slices.ContainsFunc(names(), func(name string) bool { return strings.EqualFold(name, host) })
 }
 
-// hostOf is a Host header's host, in lower case and without the dot that ends a full name.
+// hostOf returns a Host header's host, in lower case and without the dot that ends a fully qualified name.
 func hostOf(header string) string {
 	host := header
 	if h, _, err := net.SplitHostPort(header); err == nil {

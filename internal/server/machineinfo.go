@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
 )
 
-// MachineInfo is the part of cAdvisor's MachineInfo (github.com/google/cadvisor/info/v1)
-// that can be read without cost; the kubelet serves it at /spec/. Sizes are in bytes.
+// MachineInfo is the part of cAdvisor's MachineInfo (github.com/google/cadvisor/info/v1) that is cheap to read. The
+// kubelet serves it at /spec/. Sizes are in bytes.
 type MachineInfo struct {
 	Timestamp        time.Time   `json:"timestamp"`
 	CPUVendorID      string      `json:"vendor_id"`
@@ -28,30 +28,29 @@ type MachineInfo struct {
 	MachineID        string      `json:"machine_id"`
 	SystemUUID       string      `json:"system_uuid"`
 	BootID           string      `json:"boot_id"`
-	// The agent knows no cloud; the values are cAdvisor's for that.
+	// cAdvisor's values for a machine without a cloud provider: the agent detects none.
 	CloudProvider string `json:"cloud_provider"`
 	InstanceType  string `json:"instance_type"`
 	InstanceID    string `json:"instance_id"`
 }
 
-// HugePages are the preallocated huge pages of one size.
+// HugePages describes the preallocated huge pages of one size.
 type HugePages struct {
 	// PageSize is in KiB.
 	PageSize uint64 `json:"page_size"`
 	NumPages uint64 `json:"num_pages"`
 }
 
-// MachineReader reads a host's MachineInfo. It may be used by many goroutines.
+// MachineReader reads a host's MachineInfo. It may be used concurrently.
 type MachineReader struct {
 	root string
 }
 
-// NewMachineReader makes a reader of the host whose file system is at root: "/".
+// NewMachineReader returns a reader of the host whose file system is at root: "/".
 func NewMachineReader(root string) *MachineReader { return &MachineReader{root: root} }
 
-// Info reads the host's state again. Only processors and memory must be there to
-// be read; what else is missing (a container or a small device has no DMI
-// tables, say) stays empty.
+// Info reads the host's current state. Only processors and memory are required; other fields stay empty if they can't
+// be read (containers and small devices have no DMI tables, for example).
 func (r *MachineReader) Info() (*MachineInfo, error) {
 	info := &MachineInfo{
 		Timestamp:     time.Now(),
@@ -74,8 +73,7 @@ func (r *MachineReader) Info() (*MachineInfo, error) {
 	return info, nil
 }
 
-// processors reads /proc/cpuinfo: "key : value" lines, a block for each
-// processor that is online.
+// processors reads /proc/cpuinfo: "key : value" lines, with a block for each processor that is online.
 func (r *MachineReader) processors(info *MachineInfo) error {
 	text, err := os.ReadFile(filepath.Join(r.root, "proc/cpuinfo"))
 	if err != nil {
@@ -97,7 +95,7 @@ func (r *MachineReader) processors(info *MachineInfo) error {
 		case "core id":
 			cores[socket+"/"+value] = true
 		case "cpu MHz":
-			f, _ := strconv.ParseFloat(value, 64) // unreadable: not known
+			f, _ := strconv.ParseFloat(value, 64) // 0 if unreadable
 			megahertz = max(megahertz, f)
 		}
 	}
@@ -116,7 +114,7 @@ func (r *MachineReader) processors(info *MachineInfo) error {
 	return nil
 }
 
-// hugePages is empty where the kernel has none or doesn't list them.
+// hugePages returns the host's huge pages; none if the kernel doesn't support or list them.
 func (r *MachineReader) hugePages() []HugePages {
 	sizes, _ := capacity.ReadHugePages(filepath.Join(r.root, capacity.HugePagesDir))
 	out := make([]HugePages, len(sizes))
@@ -126,7 +124,7 @@ func (r *MachineReader) hugePages() []HugePages {
 	return out
 }
 
-// firstLine is the text of the first of these files that has any.
+// firstLine returns the trimmed text of the first of these files that isn't empty.
 func (r *MachineReader) firstLine(paths ...string) string {
 	for _, p := range paths {
 		text, err := os.ReadFile(filepath.Join(r.root, p))

@@ -10,14 +10,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The parts of a v1.PodList around its items.
+// The parts of a v1.PodList before and after its items.
 const (
 	listHead = `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`
 	listTail = "]}\n"
 )
 
-// writeList writes pods as a v1.PodList, one by one, so that no more than one
-// pod's text is held.
+// writeList writes pods as a v1.PodList, one by one, so that only one pod's JSON is in memory.
 func writeList(w io.Writer, pods []*v1.Pod) error {
 	var e encoder
 	return writeItems(w, pods, e.encode)
@@ -45,12 +44,12 @@ func writeItems(w io.Writer, pods []*v1.Pod, text func(*v1.Pod) ([]byte, error))
 	return err
 }
 
-// encoder turns pods into JSON in a buffer it uses again and again.
+// encoder encodes pods as JSON in a reused buffer.
 type encoder struct {
 	buf bytes.Buffer
 }
 
-// encode returns text that is good until the next call.
+// encode returns JSON that is valid until the next call.
 func (e *encoder) encode(p *v1.Pod) ([]byte, error) {
 	e.buf.Reset()
 	if err := json.NewEncoder(&e.buf).Encode(p); err != nil {
@@ -59,14 +58,12 @@ func (e *encoder) encode(p *v1.Pod) ([]byte, error) {
 	return bytes.TrimSuffix(e.buf.Bytes(), []byte("\n")), nil
 }
 
-// podCache remembers the JSON of pods that were written, because those who poll
-// /pods ask for thousands of pods of which few have changed. Pods are immutable,
-// so a pointer stands for a text.
+// podCache caches the JSON of pods: clients that poll /pods get thousands of pods of which few have changed. Pods are
+// immutable, so the pointer is the key.
 //
-// What is remembered lies in a sync.Pool: when nobody asks any more, the garbage
-// collector takes it, and an idle agent holds nothing. There is no more than one:
-// of requests at the same time, all but the first do without, so that many slow
-// clients can't have the texts of all pods held once for each of them.
+// The cache is in a sync.Pool: the garbage collector frees it when no client polls any more. There is only one: a
+// request that comes while another uses the cache is served without it. Otherwise many slow clients would hold a copy
+// of all pods each.
 type podCache struct {
 	pool sync.Pool // of *podTexts
 	// busy is held by the request that uses the pool.
@@ -87,7 +84,7 @@ func (c *podCache) write(w io.Writer, pods []*v1.Pod) error {
 	return err
 }
 
-// podTexts holds the JSON of the pods of the last list written.
+// podTexts caches the JSON of the pods of the last list.
 type podTexts struct {
 	encoder
 	texts map[*v1.Pod]podText
@@ -96,7 +93,7 @@ type podTexts struct {
 
 type podText struct {
 	json []byte
-	// round is the list the pod was last in.
+	// round is the number of the last list that had the pod.
 	round uint64
 }
 

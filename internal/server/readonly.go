@@ -14,14 +14,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Pods lists the pods the agent works on, with their current status.
+// Pods lists the agent's pods with their current status.
 type Pods interface {
-	// Pods returns immutable pods. One that has changed is another pointer; one
-	// that hasn't should be the same, which saves writing it out again.
+	// Pods returns immutable pods. A changed pod has a new pointer; an unchanged one should keep its pointer, which
+	// avoids encoding it again.
 	Pods() []*v1.Pod
 }
 
-// Running lists what the container runtime has.
+// Running lists the pods of the container runtime.
 type Running interface {
 	Running(context.Context) ([]*pod.Observed, error)
 }
@@ -31,29 +31,29 @@ type Machine interface {
 	Info() (*MachineInfo, error)
 }
 
-// Sources is where the read-only API gets what it serves.
+// Sources provides the data of the read-only API.
 type Sources struct {
 	Pods    Pods
 	Running Running
 	Machine Machine
 	// Health and Metrics serve /healthz and /metrics.
 	Health, Metrics http.Handler
-	// Stats are what pods and the node use, by path: /stats/summary, and what is below /metrics.
+	// Stats serves usage of pods and the node, by path: /stats/summary and the paths below /metrics.
 	Stats map[string]http.Handler
-	// Pages are what else is served, by path: those of Configz, Flagz and Statusz.
+	// Pages serves the other paths: those of Configz, Flagz and Statusz.
 	Pages map[string]http.Handler
-	// InCluster has the read-only API serve no more than a kubelet's: what else there is takes a right in a cluster.
+	// InCluster restricts the read-only API to the kubelet's paths: in a cluster, the others need authorization.
 	InCluster bool
 }
 
-// Paths are the paths of the read-only API without its Pages, sorted.
+// Paths returns the paths of the read-only API without its Pages, sorted.
 func Paths() []string {
 	return []string{"/healthz", "/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource",
 		"/metrics/slis", "/pods", "/runningpods/", "/spec/", "/stats/summary"}
 }
 
-// NewReadOnly makes the handler of the read-only API: /pods, /healthz, /metrics and Stats, as on the kubelet's
-// read-only port, and where no cluster has its say /runningpods/, /spec/ and its Pages, too.
+// NewReadOnly returns the handler of the read-only API: /pods, /healthz, /metrics and Stats, as on the kubelet's
+// read-only port, and outside a cluster also /runningpods/, /spec/ and Pages.
 func NewReadOnly(log logr.Logger, s Sources) *http.ServeMux {
 	a := &readOnly{PodLists: NewPodLists(log, s.Pods, s.Running), machine: s.Machine}
 	mux := http.NewServeMux()
@@ -86,7 +86,7 @@ type PodLists struct {
 	cache   podCache
 }
 
-// NewPodLists makes what serves the pods that the agent works on, and those that the container runtime has.
+// NewPodLists returns handlers for the agent's pods and for those of the container runtime.
 func NewPodLists(log logr.Logger, pods Pods, running Running) *PodLists {
 	return &PodLists{log: log, pods: pods, running: running}
 }
@@ -134,17 +134,15 @@ func (a *PodLists) fail(w http.ResponseWriter, path, what string, err error) {
 	http.Error(w, what+": "+err.Error(), http.StatusInternalServerError)
 }
 
-// logFailure logs an answer that didn't get through. The status has been sent by
-// then, and mostly it is the client that has left.
+// logFailure logs an error of writing an answer. The status has been sent by then, and usually the client is gone.
 func (a *PodLists) logFailure(path string, err error) {
 	if err != nil {
 		a.log.V(4).Info("Answer not delivered", "path", path, "err", err)
 	}
 }
 
-// runningPods are the pods with a ready sandbox or a running container, with
-// what the runtime knows of them: as in the kubelet, that is identity and
-// running containers, no more.
+// runningPods returns the pods with a ready sandbox or a running container. Like the kubelet's, they have only their
+// identity and their running containers.
 func runningPods(observed []*pod.Observed) []*v1.Pod {
 	out := make([]*v1.Pod, 0, len(observed))
 	for _, o := range observed {

@@ -1,9 +1,9 @@
-// Package server serves the agent's plain HTTP endpoints, with the kubelet's paths and shapes:
-// health, metrics, a read-only API (/pods, /runningpods/, /spec/), and pages for diagnosis
-// (/configz, /flagz and /statusz, KEP-4827 and KEP-4828).
+// Package server serves the agent's plain HTTP endpoints, with the kubelet's paths and formats: health, metrics, a
+// read-only API (/pods, /runningpods/, /spec/), and pages for diagnosis (/configz, /flagz and /statusz, KEP-4827 and
+// KEP-4828).
 //
-// Health and NewReadOnly make the handlers; a Server listens and serves them. What is shown is
-// passed in: the package asks no other for it.
+// Health and NewReadOnly make the handlers; a Server listens and serves them. Callers pass in the data: the package
+// reads none from other packages.
 package server
 
 import (
@@ -24,37 +24,37 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// Limits of a connection. Whoever may connect is on this host or in its
-// network, but a slow or stuck client must not hold memory for long.
+// Limits of a connection. Clients are on this host or in its network, but a slow or stuck one must not hold memory
+// for long.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 16 << 10
-	// maxConns is how many connections one listener serves at once: see listener.
-	// Any user of the host may connect, and each costs memory and a descriptor.
+	// maxConns is how many connections one listener serves at once (see listener). Any user of the host may connect,
+	// and each connection costs memory and a file descriptor.
 	maxConns = 128
 )
 
-// shutdownTimeout is how long requests under way may take when the server stops.
+// shutdownTimeout is how long requests in flight may take when the server stops.
 const shutdownTimeout = 2 * time.Second
 
-// Listener is one address and what is served there.
+// Listener is one address and its handler.
 type Listener struct {
-	// Name identifies listeners, in logs and errors: "healthz".
+	// Name identifies the listener in logs and errors: "healthz".
 	Name string
 	// Addr is the address; with port 0 the system picks a port.
 	Addr netip.AddrPort
-	// Setting is what a person has to change for another address.
+	// Setting is the name of the setting that changes the address.
 	Setting string
 	Handler http.Handler
-	// Names are the node's names and addresses, which requests have to be for; nil where clients say who they are, so
-	// that no script of a browser's gets in.
+	// Names returns the node's names and addresses, which the Host header has to match. It is nil where clients
+	// authenticate, because a browser's script can't.
 	Names func() []string
-	// MaxHeader is how many bytes a request may have before its body; 0 for as many as a probe needs.
+	// MaxHeader limits a request before its body, in bytes; 0 is the limit for probes (maxHeaderBytes).
 	MaxHeader int
-	// TLS, if set, has it served over HTTPS. Load is called before anybody can connect, and may be nil.
+	// TLS, if set, enables HTTPS. Load, which may be nil, is called before clients can connect.
 	TLS  *tls.Config
 	Load func()
 }
@@ -67,7 +67,7 @@ type Server struct {
 	addrs     map[string]netip.AddrPort // written before ready is closed
 }
 
-// New makes a server for the listeners. It doesn't listen yet.
+// New returns a server for the listeners. It doesn't listen yet.
 func New(log logr.Logger, listeners ...Listener) *Server {
 	return &Server{log: log, listeners: listeners, ready: make(chan struct{}), addrs: map[string]netip.AddrPort{}}
 }
@@ -75,26 +75,25 @@ func New(log logr.Logger, listeners ...Listener) *Server {
 // Ready is closed when all listeners accept connections.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Addr is where the listener of this name is served, once Ready is closed.
+// Addr returns the address of a listener. It waits until Ready is closed.
 func (s *Server) Addr(name string) netip.AddrPort {
 	<-s.ready
 	return s.addrs[name]
 }
 
-// Run listens on all addresses, or on none and fails, and serves until ctx ends.
-// Then it stops the listeners in reverse order, lets requests under way end
-// for at most two seconds, cuts off the rest and waits for every handler. It
-// may be called once.
+// Run listens on all addresses, or fails and listens on none, and serves until ctx ends. Then it stops the listeners
+// in reverse order, gives requests in flight at most shutdownTimeout, closes the remaining connections and waits for
+// all handlers. It may be called once.
 func (s *Server) Run(ctx context.Context) error {
 	opened, err := s.listen(ctx)
 	if err != nil {
 		return err
 	}
-	// Requests outlive ctx by the time they get to end.
+	// Requests outlive ctx by the time of the graceful shutdown.
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 
-	// Streams end when the stop begins.
+	// Streams end when the shutdown begins.
 	requests = context.WithValue(requests, stoppingKey{}, ctx)
 
 	var serving, conns, handlers sync.WaitGroup
@@ -112,7 +111,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if l.MaxHeader > 0 {
 			servers[i].MaxHeaderBytes = l.MaxHeader
 		}
-		if l.TLS != nil { // whoever connects may have each handshake fail
+		if l.TLS != nil { // any client can cause failed handshakes: log them at debug level
 			servers[i].ErrorLog = slog.NewLogLogger(logr.ToSlogHandler(s.log), slog.LevelDebug)
 		}
 		serving.Go(func() {
@@ -129,11 +128,10 @@ func (s *Server) Run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	shutdown(servers, cancel)
-	// Connections are counted before Serve returns, so that after it the count
-	// only falls.
+	// All connections are counted before Serve returns; afterwards the counter only falls.
 	serving.Wait()
 	conns.Wait()
-	// One that took over its connection is counted before that is uncounted.
+	// A handler that hijacked its connection is counted before that connection is uncounted.
 	handlers.Wait()
 	return err
 }
@@ -146,8 +144,8 @@ func counted(h http.Handler, handlers *sync.WaitGroup) http.Handler {
 	})
 }
 
-// telling logs what goes wrong in h, for a server whose own log is for details. The connection is cut then: what was
-// sent of the answer must not look like all of it.
+// telling logs panics of h, for a server whose own log has debug level. Then it aborts the connection: the part of
+// the answer that was sent must not look complete.
 func (s *Server) telling(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -191,7 +189,7 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 	return opened, nil
 }
 
-// listenError says what to do about the failures that have a common cause.
+// listenError adds a hint to errors that have a common cause.
 func listenError(l Listener, err error) error {
 	hint := "change " + l.Setting
 	switch {
@@ -227,8 +225,8 @@ func (s *Server) httpServer(ctx context.Context, h http.Handler, conns *sync.Wai
 	}
 }
 
-// shutdown stops the servers, last first, within shutdownTimeout in all. The
-// handlers still running then are cancelled, and their connections closed.
+// shutdown stops the servers, last first, within shutdownTimeout in total. Then it cancels the handlers that still
+// run, and closes their connections.
 func shutdown(servers []*http.Server, cancel context.CancelFunc) {
 	ctx, stop := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer stop()
@@ -240,6 +238,6 @@ func shutdown(servers []*http.Server, cancel context.CancelFunc) {
 	}
 	cancel()
 	for _, srv := range late {
-		srv.Close() // its errors are those of connections that are gone
+		srv.Close() // returns only errors of connections that are gone
 	}
 }

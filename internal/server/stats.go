@@ -12,15 +12,15 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Summaries makes what /stats/summary serves.
+// Summaries provides the data of /stats/summary.
 type Summaries interface {
 	Summary(ctx context.Context, onlyCPUAndMemory bool, maxAge time.Duration) (*statsapi.Summary, error)
 }
 
-// summaryAge is how old a summary may be: those who ask within it share one.
+// summaryAge is how old a summary may be: requests within it share one.
 const summaryAge = time.Second
 
-// Summary serves /stats/summary: what pods and the node use. With the parameter only_cpu_and_memory no more than that.
+// Summary serves /stats/summary: resource usage of pods and the node, or only CPU and memory (only_cpu_and_memory).
 func Summary(log logr.Logger, from Summaries) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		only := false

@@ -12,10 +12,9 @@ import (
 
 type stoppingKey struct{}
 
-// Stream has h served as long as it takes: without the limits of time that other requests have, on a connection that
-// isn't one of those that make room for others. The request's context ends when the server begins to stop; a connection
-// that h has taken over (http.Hijacker) is closed then, and the server waits until h has returned. Whoever serves
-// streams bounds their number.
+// Stream serves h without time limits, on a connection that isn't closed to make room for others. The request's
+// context ends when the server begins to stop. A connection that h has hijacked (http.Hijacker) is closed then, and
+// the server waits until h has returned. The caller has to limit the number of streams.
 func Stream(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, end := context.WithCancel(r.Context())
@@ -34,7 +33,7 @@ func Stream(h http.Handler) http.Handler {
 			defer c.stream(false)
 		}
 		limits := http.NewResponseController(w)
-		_ = limits.SetWriteDeadline(time.Time{}) // it can't fail on a connection of ours
+		_ = limits.SetWriteDeadline(time.Time{}) // can't fail on a *conn
 		if r.ContentLength == 0 {
 			_ = limits.SetReadDeadline(time.Time{})
 		}
@@ -45,12 +44,12 @@ func Stream(h http.Handler) http.Handler {
 	})
 }
 
-// streamWriter knows the connection that was taken over.
+// streamWriter remembers the hijacked connection.
 type streamWriter struct {
 	http.ResponseWriter
 	mu    sync.Mutex
 	taken net.Conn
-	// over says that the stream is to end, left that its handler has returned: the writer is no more then.
+	// over is set when the stream has to end; left once its handler has returned, when the writer is no longer valid.
 	over, left bool
 }
 
@@ -60,7 +59,7 @@ func (s *streamWriter) returned() {
 	s.left = true
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (s *streamWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // Hijack implements http.Hijacker.
@@ -77,8 +76,8 @@ func (s *streamWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, b, nil
 }
 
-// cut closes what was taken over, and has nothing written any more, at once: a peer that reads no more can't hold it
-// up.
+// cut ends the stream at once, even if the peer no longer reads: it closes a hijacked connection, or makes writes
+// fail.
 func (s *streamWriter) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +87,7 @@ func (s *streamWriter) cut() {
 	case s.taken != nil:
 		cut(s.taken)
 	default:
-		// it can't fail on a connection of ours
+		// can't fail on a *conn
 		_ = http.NewResponseController(s.ResponseWriter).SetWriteDeadline(time.Now())
 	}
 }

@@ -10,25 +10,24 @@ import (
 	"time"
 )
 
-// group is the API group of the structured answers.
+// group is the API group of the JSON answers.
 const group = "config.k8s.io"
 
-// notice heads the pages meant for people.
+// notice is the head of the text pages.
 const notice = "This page is for people who look for a fault: its format may change with any version.\n"
 
-// AgentStatus is what /statusz shows.
+// AgentStatus is the content of /statusz.
 type AgentStatus struct {
-	// Name is the component's: "kubelet".
+	// Name is the component's name: "kubelet".
 	Name    string
 	Started time.Time
-	// Binary is the Kubernetes version that is stood in for: "1.36.3". Build is
-	// deckhand's own.
+	// Binary is the Kubernetes version that the agent implements: "1.36.3". Build is deckhand's own version.
 	Binary, Build string
-	// Paths are what else is served, sorted.
+	// Paths are the other paths of this server, sorted.
 	Paths []string
 }
 
-// Flag is one flag with its effective value, nothing of which is secret.
+// Flag is a flag with its effective value, which must not be secret.
 type Flag struct{ Name, Value string }
 
 type typeMeta struct {
@@ -45,7 +44,7 @@ func newTypeMeta(kind, version, name string) typeMeta {
 	return t
 }
 
-// Statusz serves /statusz: text, or JSON where that is asked for as documented
+// Statusz serves /statusz as text, or as JSON if the client accepts the documented type
 // (application/json;v=v1beta1;g=config.k8s.io;as=Statusz). now is time.Now.
 func Statusz(status func() AgentStatus, now func() time.Time) http.Handler {
 	return page("Statusz", func() string {
@@ -71,19 +70,19 @@ func Statusz(status func() AgentStatus, now func() time.Time) http.Handler {
 	})
 }
 
-// minor is a version without its patch number.
+// minor returns a version without its patch number.
 func minor(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// Flagz serves /flagz: name=value lines, or JSON where that is asked for.
+// Flagz serves /flagz as name=value lines, or as JSON like Statusz.
 func Flagz(name string, flags []Flag) http.Handler {
 	return page("Flagz", func() string {
 		var text strings.Builder
 		fmt.Fprintf(&text, "\n%s flagz\n%s\n", name, notice)
 		for _, f := range flags {
-			// A value on several lines could pass for other flags.
+			// A line break in a value could forge other flags.
 			fmt.Fprintf(&text, "%s=%s\n", f.Name, strings.NewReplacer("\n", `\n`, "\r", `\r`).Replace(f.Value))
 		}
 		return text.String()
@@ -99,8 +98,8 @@ func Flagz(name string, flags []Flag) http.Handler {
 	})
 }
 
-// Configz serves /configz: the effective configuration below "kubeletconfig", as
-// the kubelet does. current returns it as a value for JSON, nothing of which is secret.
+// Configz serves /configz: the effective configuration below "kubeletconfig", as the kubelet does. current returns
+// the configuration to encode as JSON, without secrets.
 func Configz(current func() any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, map[string]any{"kubeletconfig": current()})
@@ -116,7 +115,7 @@ func page(kind string, text func() string, structured func(version string) any) 
 		case plain:
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			_, _ = w.Write([]byte(text())) // the client has left
+			_, _ = w.Write([]byte(text())) // an error means that the client is gone
 		default:
 			http.Error(w, fmt.Sprintf("this page is served as text/plain, or as application/json;v=v1beta1;g=%s;as=%s",
 				group, kind), http.StatusNotAcceptable)
@@ -124,7 +123,7 @@ func page(kind string, text func() string, structured func(version string) any) 
 	})
 }
 
-// wanted reads what a client accepts: the version of the structured answer, or text.
+// wanted parses the Accept headers: it returns the version of the JSON answer, or that text is accepted.
 func wanted(accept []string, kind string) (version string, plain bool) {
 	if len(accept) == 0 {
 		return "", true
@@ -145,5 +144,5 @@ func wanted(accept []string, kind string) (version string, plain bool) {
 
 func answer(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value) // the client has left
+	_ = json.NewEncoder(w).Encode(value) // an error means that the client is gone
 }

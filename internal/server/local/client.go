@@ -21,10 +21,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 )
 
-// ErrStopped is what ends a stream when the agent stops.
+// ErrStopped ends a stream when the agent stops.
 var ErrStopped = errors.New("the agent stopped")
 
-// NoAgentError says that no agent answers at a socket.
+// NoAgentError means that no agent answers at a socket.
 type NoAgentError struct {
 	Path string
 	Err  error
@@ -35,11 +35,11 @@ func (e *NoAgentError) Error() string {
 		"DIRECTORY`; for another root directory use --root-dir", e.Path, e.Err)
 }
 
-// Unwrap returns why it can't be reached.
+// Unwrap returns the cause.
 func (e *NoAgentError) Unwrap() error { return e.Err }
 
-// Client talks to the agent. Its methods may be called concurrently; each uses a
-// connection of its own, which is closed when it is done.
+// Client calls the agent's API. Its methods may be called concurrently; each call has a connection of its own, which
+// it closes at its end.
 type Client struct {
 	path string
 	http *http.Client
@@ -52,54 +52,52 @@ func NewClient(path string) *Client {
 	return c
 }
 
-// Path returns where the client expects the agent's socket.
+// Path returns the path of the agent's socket.
 func (c *Client) Path() string { return c.path }
 
-// Snapshot returns the agent's present state.
+// Snapshot returns the agent's current state.
 func (c *Client) Snapshot(ctx context.Context) (Snapshot, error) {
 	return get[Snapshot](ctx, c, "/v1/snapshot", nil)
 }
 
-// Node returns what is known of the node, and what its pods hold.
+// Node returns the state of the node and the resources of its pods.
 func (c *Client) Node(ctx context.Context) (Node, error) {
 	return get[Node](ctx, c, "/v1/node", nil)
 }
 
-// Summary returns what the node and its pods use.
+// Summary returns the resource usage of the node and its pods.
 func (c *Client) Summary(ctx context.Context) (statsapi.Summary, error) {
 	return get[statsapi.Summary](ctx, c, "/stats/summary", nil)
 }
 
-// Configuration returns the configuration in force.
+// Configuration returns the configuration in effect.
 func (c *Client) Configuration(ctx context.Context) (Configuration, error) {
 	return get[Configuration](ctx, c, "/v1/config", nil)
 }
 
-// Events returns what happened lately, the newest last.
+// Events returns recent events, the newest last.
 func (c *Client) Events(ctx context.Context) ([]Event, error) {
 	return get[[]Event](ctx, c, "/v1/events", nil)
 }
 
-// WatchEvents yields what happened lately, and then what is new or has happened
-// again since, until ctx ends, the loop is left or an error was yielded. It is
-// ErrStopped when the agent ended it.
+// WatchEvents yields the recent events, and then events that are new or have recurred, until ctx ends, the loop is
+// left or an error was yielded. The error is ErrStopped when the agent stops.
 func (c *Client) WatchEvents(ctx context.Context) iter.Seq2[[]Event, error] {
 	return stream[[]Event](func() (*http.Response, error) {
 		return c.do(ctx, http.MethodGet, "/v1/events/watch", nil, nil)
 	})
 }
 
-// Watch yields a snapshot now and after changes, until ctx ends, the loop is left
-// or an error was yielded. It is ErrStopped when the agent ended it.
+// Watch yields a snapshot at once and after changes, until ctx ends, the loop is left or an error was yielded. The
+// error is ErrStopped when the agent stops.
 func (c *Client) Watch(ctx context.Context) iter.Seq2[Snapshot, error] {
 	return stream[Snapshot](func() (*http.Response, error) {
 		return c.do(ctx, http.MethodGet, "/v1/watch", nil, nil)
 	})
 }
 
-// Run has the agent run the pods of a manifest for as long as the loop over the
-// result goes on: when it is left, or ctx ends, they are stopped. It yields as
-// Watch does.
+// Run runs the pods of a manifest for as long as the loop over the result goes on: when it is left, or ctx ends, the
+// agent stops them. It yields updates like Watch.
 func (c *Client) Run(ctx context.Context, origin string, manifest []byte) iter.Seq2[RunUpdate, error] {
 	updates := stream[RunUpdate](func() (*http.Response, error) {
 		return c.do(ctx, http.MethodPost, "/v1/run", url.Values{"origin": {origin}}, bytes.NewReader(manifest))
@@ -116,8 +114,8 @@ func (c *Client) Run(ctx context.Context, origin string, manifest []byte) iter.S
 	}
 }
 
-// Logs returns a container's log as text. The caller closes it. Its Read returns
-// an error, not io.EOF, when the log could not be sent to its end.
+// Logs returns a container's log. The caller closes it. Its Read returns an error other than io.EOF if the agent
+// couldn't send all of the log.
 func (c *Client) Logs(ctx context.Context, request LogRequest) (io.ReadCloser, error) {
 	response, err := c.do(ctx, http.MethodGet, "/v1/logs", request.query(), nil)
 	if err != nil {
@@ -126,7 +124,7 @@ func (c *Client) Logs(ctx context.Context, request LogRequest) (io.ReadCloser, e
 	return &trailedBody{response}, nil
 }
 
-// trailedBody is a body; at its end it returns the error in the trailer, if there is one.
+// trailedBody is a body that ends with the error in the trailer, if there is one.
 type trailedBody struct{ response *http.Response }
 
 func (b *trailedBody) Read(p []byte) (int, error) {
@@ -144,13 +142,13 @@ func (b *trailedBody) Read(p []byte) (int, error) {
 
 func (b *trailedBody) Close() error { return b.response.Body.Close() }
 
-// Why returns what may explain why a pod is as it is.
+// Why returns the explanation of a pod's state.
 func (c *Client) Why(ctx context.Context, namespace, pod string) (Explanation, error) {
 	return get[Explanation](ctx, c, "/v1/why", url.Values{"namespace": {namespace}, "pod": {pod}})
 }
 
-// Journal returns the transcript of what was decided about a pod lately: by this
-// agent or, if previous is set, by the one before. The caller closes it.
+// Journal returns the transcript of recent decisions about a pod, by this agent or, if previous is set, by the one
+// before. The caller closes it.
 func (c *Client) Journal(ctx context.Context, namespace, pod string, previous bool) (io.ReadCloser, error) {
 	query := url.Values{"namespace": {namespace}, "pod": {pod}, "previous": {strconv.FormatBool(previous)}}
 	response, err := c.do(ctx, http.MethodGet, "/v1/journal", query, nil)

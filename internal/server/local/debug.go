@@ -12,11 +12,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxContainer is how large the description of a container may be.
+// maxContainer is the maximum size of a container's JSON in bytes.
 const maxContainer = 1 << 20
 
-// AddContainer has an ephemeral container run beside those of a pod, which has this UID if one is given. It returns
-// before that is started.
+// AddContainer adds an ephemeral container to a pod, which must have this UID unless that is empty. It doesn't wait
+// until the container is started.
 func (c *Client) AddContainer(ctx context.Context, pod types.NamespacedName, uid types.UID,
 	container v1.EphemeralContainer) error {
 	text, err := json.Marshal(container)

@@ -13,50 +13,49 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
-// keptEvents is how many events about a pod an Explanation has at most.
+// keptEvents is the maximum number of events in an Explanation.
 const keptEvents = 20
 
-// Details is what the agent knows of a pod beyond its PodView.
+// Details are details of a pod that its PodView doesn't have.
 type Details struct {
-	// Waits say what the pod waits for, Wake when it is looked at again at the
-	// latest; zero if only something that happens calls for that.
+	// Waits are the reasons why the pod waits. Wake is the latest time of its next sync; zero if only an event causes
+	// one.
 	Waits []Wait    `json:"waits,omitempty"`
 	Wake  time.Time `json:"wake,omitzero"`
-	// Stopping says why the pod has to end; empty while it need not.
+	// Stopping is the reason why the pod has to stop; empty if it doesn't.
 	Stopping string `json:"stopping,omitempty"`
-	// Probes are what its probes have come to.
+	// Probes are the results of its probes.
 	Probes []pod.ProbeResult `json:"probes,omitempty"`
-	// Failures are how those of them fail that do.
+	// Failures describes the probes that fail.
 	Failures []pod.ProbeFailures `json:"probeFailures,omitempty"`
 }
 
-// Explanation is all there is that may explain why a pod is as it is.
+// Explanation has everything that may explain a pod's state.
 type Explanation struct {
-	// Pod carries the current status.
+	// Pod has the current status.
 	Pod *v1.Pod `json:"pod"`
-	// Source and Origin say who wants it; Origin is a path or a URL.
+	// Source and Origin are the pod's source; Origin is a path or a URL.
 	Source pod.Source `json:"source,omitempty"`
 	Origin string     `json:"origin,omitempty"`
-	// Stale says why an older, good version of the manifest is kept; mostly empty.
+	// Stale says why an older, valid version of the manifest is in effect; usually empty.
 	Stale string `json:"stale,omitempty"`
 	Details
-	// Successor says why a newer pod of this name hasn't begun; mostly there is none.
+	// Successor says why a newer pod of this name hasn't started; usually there is none.
 	Successor []Wait `json:"successor,omitempty"`
 	// Runtime says why the runtime isn't ready; empty if it is.
 	Runtime string `json:"runtime,omitempty"`
 	// Problems are those of the pod's manifest.
 	Problems []pod.Problem `json:"problems,omitempty"`
-	// Events are the last ones about the pod, the newest last, without what probes printed.
+	// Events are the latest about the pod, the newest last, without the output of probes.
 	Events []Event `json:"events,omitempty"`
 }
 
-// Explain puts together what a snapshot, the pod's details and the agent's events
-// say of the i-th pod of the snapshot.
+// Explain combines the i-th pod of a snapshot with its details and with the agent's events about it.
 func Explain(s *Snapshot, i int, d Details, list []Event) Explanation {
 	v := &s.Pods[i]
 	e := Explanation{Pod: v.Pod, Source: v.Source, Origin: v.Origin, Stale: v.Stale, Details: d}
 	if len(e.Waits) == 0 {
-		e.Waits = v.Waits // a pod that hasn't begun has no details
+		e.Waits = v.Waits // a pod that hasn't started has no details
 	}
 	for j := range s.Pods {
 		if other := &s.Pods[j]; j != i && other.Pod.Namespace == v.Pod.Namespace && other.Pod.Name == v.Pod.Name {
@@ -82,14 +81,14 @@ func Explain(s *Snapshot, i int, d Details, list []Event) Explanation {
 	return e
 }
 
-// withoutOutput leaves out what a probe printed: an explanation is for showing around.
+// withoutOutput removes the output of a probe, because explanations are shared.
 func withoutOutput(e Event) Event {
 	e.Message = events.WithoutOutput(pod.Reason(e.Reason), e.Message)
 	return e
 }
 
-// isAbout reports whether a problem is one of the pod's manifest. The name there
-// is without the node's.
+// isAbout reports whether a problem is one of the pod's manifest. The problem's pod name doesn't end with the node's
+// name.
 func isAbout(p *pod.Problem, v *PodView, node string) bool {
 	if p.Pod == "" {
 		return p.Origin == v.Origin || strings.HasPrefix(p.Origin, v.Origin+", ")

@@ -14,24 +14,23 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 )
 
-// Images is what the server needs to know of the node's images. All methods may be
-// called concurrently. Their errors wrap those of packages image and image/gc whose kind
-// clients need to know.
+// Images is the node's image service. All methods may be called concurrently. Errors wrap those of packages image and
+// image/gc that clients distinguish.
 type Images interface {
 	// List lists the runtime's images.
 	List(ctx context.Context) ([]image.Image, error)
-	// Pull fetches an image, or finds that the newest is there. It calls progress, from
-	// one goroutine at a time, when there is something new to report.
+	// Pull pulls an image, unless the newest is present. It calls progress when there is something new to report,
+	// never concurrently.
 	Pull(ctx context.Context, name string, progress func(image.PullProgress)) (image.Image, error)
-	// Import takes in the images of an archive and returns their names.
+	// Import imports the images of an archive and returns their names.
 	Import(ctx context.Context, archive io.Reader) ([]string, error)
-	// Save writes an archive with images, each given by name, digest or ID.
+	// Save writes an archive of images, each given by name, digest or ID.
 	Save(ctx context.Context, images []string, archive io.Writer) error
-	// Tag gives the image source a further name.
+	// Tag adds the name target to the image source.
 	Tag(ctx context.Context, source, target string) (image.TaggedImage, error)
 	// Remove removes an image by name, digest or ID.
 	Remove(ctx context.Context, name string) (image.RemovedImage, error)
-	// Prune removes the images that nothing uses, or says what it would do.
+	// Prune removes unused images, or only lists them if dryRun is set.
 	Prune(ctx context.Context, dryRun bool) ([]image.RemovedImage, error)
 }
 
@@ -42,7 +41,7 @@ type PullUpdate struct {
 	Error    string              `json:"error,omitempty"`
 }
 
-// answerImages sends what came of a request about images.
+// answerImages answers with the result of an image request.
 func answerImages[T any](w http.ResponseWriter, value T, err error) error {
 	if err != nil {
 		return imagesError(err)
@@ -50,7 +49,7 @@ func answerImages[T any](w http.ResponseWriter, value T, err error) error {
 	return answer(w, value)
 }
 
-// imagesError is an error about images with the HTTP status that gives a client its kind.
+// imagesError adds an HTTP status to an error about images, by its kind.
 func imagesError(err error) error {
 	var code int
 	switch {
@@ -77,7 +76,7 @@ func (s *Server) listImages(w http.ResponseWriter, r *http.Request) error {
 	return answerImages(w, images, err)
 }
 
-// pullImage streams the progress of a pull. It goes on for as long as the client stays.
+// pullImage streams the progress of a pull. It is cancelled when the client leaves.
 func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 	name := r.URL.Query().Get("name")
 	if name == "" {
@@ -89,7 +88,7 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 	send := func(u PullUpdate) {
 		mu.Lock()
 		defer mu.Unlock()
-		// A client that has gone ends the request, and with it the pull.
+		// If the client leaves, the request's context ends, and with it the pull.
 		if encoder.Encode(u) == nil {
 			_ = flusher.Flush()
 		}
@@ -111,7 +110,7 @@ func (s *Server) importImages(w http.ResponseWriter, r *http.Request) error {
 	return answerImages(w, names, err)
 }
 
-// saveImages sends an archive. What goes wrong after its first byte is in the trailer.
+// saveImages sends an archive. An error after its first byte is sent in the trailer.
 func (s *Server) saveImages(w http.ResponseWriter, r *http.Request) error {
 	names := r.URL.Query()["name"]
 	if len(names) == 0 {
@@ -120,7 +119,7 @@ func (s *Server) saveImages(w http.ResponseWriter, r *http.Request) error {
 	archive := &archiveWriter{w: w}
 	err := s.images.Save(r.Context(), names, archive)
 	if err != nil && r.Context().Err() != nil {
-		// or the client has gone, and doesn't receive this
+		// or the client is gone, and doesn't receive this
 		err = errors.New("the agent is stopping; the archive isn't whole")
 	}
 	if err != nil && archive.begun {
@@ -133,7 +132,7 @@ func (s *Server) saveImages(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// archiveWriter begins the answer with the first byte of an archive.
+// archiveWriter sends the header with the first byte of an archive.
 type archiveWriter struct {
 	w     http.ResponseWriter
 	begun bool

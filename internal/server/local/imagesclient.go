@@ -17,9 +17,8 @@ func (c *Client) Images(ctx context.Context) ([]image.Image, error) {
 	return get[[]image.Image](ctx, c, "/v1/images", nil)
 }
 
-// PullImage has the agent pull an image and yields how far it is, for as long as the
-// loop over the result goes on: when it is left, or ctx ends, the pull is given up. The
-// last update holds the image. An error that was yielded is the last.
+// PullImage pulls an image and yields its progress for as long as the loop over the result goes on: when it is left,
+// or ctx ends, the pull is cancelled. The last update has the image. An error that was yielded is the last.
 func (c *Client) PullImage(ctx context.Context, name string) iter.Seq2[PullUpdate, error] {
 	updates := stream[PullUpdate](func() (*http.Response, error) {
 		return c.do(ctx, http.MethodPost, "/v1/images/pull", url.Values{"name": {name}}, nil)
@@ -36,13 +35,13 @@ func (c *Client) PullImage(ctx context.Context, name string) iter.Seq2[PullUpdat
 	}
 }
 
-// ImportImages has the agent take in the images of an archive, and returns their names.
+// ImportImages imports the images of an archive, and returns their names.
 func (c *Client) ImportImages(ctx context.Context, archive io.Reader) ([]string, error) {
 	return ask[[]string](ctx, c, http.MethodPost, "/v1/images/import", nil, archive)
 }
 
-// SaveImages returns an archive with images, each given by name, digest or ID. The caller closes it. Its Read returns
-// an error, not io.EOF, when the archive could not be sent to its end.
+// SaveImages returns an archive of images, each given by name, digest or ID. The caller closes it. Its Read returns
+// an error other than io.EOF if the agent couldn't send all of the archive.
 func (c *Client) SaveImages(ctx context.Context, images []string) (io.ReadCloser, error) {
 	response, err := c.do(ctx, http.MethodGet, "/v1/images/save", url.Values{"name": images}, nil)
 	if err != nil {
@@ -51,7 +50,7 @@ func (c *Client) SaveImages(ctx context.Context, images []string) (io.ReadCloser
 	return &trailedBody{response}, nil
 }
 
-// TagImage gives the image source the name target, too.
+// TagImage adds the name target to the image source.
 func (c *Client) TagImage(ctx context.Context, source, target string) (image.TaggedImage, error) {
 	query := url.Values{"source": {source}, "target": {target}}
 	return ask[image.TaggedImage](ctx, c, http.MethodPost, "/v1/images/tag", query, nil)
@@ -62,7 +61,7 @@ func (c *Client) RemoveImage(ctx context.Context, name string) (image.RemovedIma
 	return ask[image.RemovedImage](ctx, c, http.MethodPost, "/v1/images/remove", url.Values{"name": {name}}, nil)
 }
 
-// PruneImages removes the images that nothing uses, or says what that would do.
+// PruneImages removes unused images, or only lists them if dryRun is set.
 func (c *Client) PruneImages(ctx context.Context, dryRun bool) ([]image.RemovedImage, error) {
 	return ask[[]image.RemovedImage](ctx, c, http.MethodPost,
 		"/v1/images/prune", url.Values{"dryRun": {strconv.FormatBool(dryRun)}}, nil)

@@ -9,23 +9,23 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 )
 
-// LogRequest asks for a container's log.
+// LogRequest selects a container's log.
 type LogRequest struct {
 	Namespace string
 	Pod       string
 	Container string
-	// Previous asks for the instance before the present one.
+	// Previous selects the instance before the current one.
 	Previous bool
-	// AllInstances begins with the oldest instance that has a log and goes on with
-	// its successors; kubectl knows no such thing, `deckhand run` needs it.
+	// AllInstances starts with the oldest instance that has a log and continues with its successors. kubectl has no
+	// such option; `deckhand run` needs it.
 	AllInstances bool
-	// AtLeast, unless 0, is the number of the instance to begin with, or to wait for: that
-	// one or, if it has no log, the next that has.
+	// AtLeast, unless 0, is the number of the first instance, which may have to be waited for. If it has no log, the
+	// next one that has is the first.
 	AtLeast int
 	logs.Options
 }
 
-// query is the request as URL parameters; most are named as in v1.PodLogOptions.
+// query encodes the request as URL parameters; most have the names of v1.PodLogOptions.
 func (r LogRequest) query() url.Values {
 	q := url.Values{"namespace": {r.Namespace}, "pod": {r.Pod}, "container": {r.Container}}
 	for name, on := range map[string]bool{"previous": r.Previous, "all": r.AllInstances, "follow": r.Follow,
@@ -95,7 +95,7 @@ func (r LogRequest) validate() error {
 	case r.Stream != "" && r.Stream != logs.Both && r.Stream != logs.Stdout && r.Stream != logs.Stderr:
 		return fmt.Errorf("stream must be one of All, Stdout and Stderr, not %q", r.Stream)
 	case r.Tail >= 0 && (r.Stream == logs.Stdout || r.Stream == logs.Stderr):
-		// As the API has it (TailLines in v1.PodLogOptions).
+		// As in v1.PodLogOptions (TailLines).
 		return fmt.Errorf("tail can't be combined with stream %s", r.Stream)
 	}
 	return nil

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// errorTrailer is the HTTP trailer with an error that occurred after text was sent.
+	// errorTrailer is the HTTP trailer with an error that occurred after log lines were sent.
 	errorTrailer = "Deckhand-Error"
-	// nextTrailer says, after a followed instance has ended, what LogRequest.AtLeast
-	// has to be to go on with the next one. There is none if none is to come.
+	// nextTrailer is the HTTP trailer with the LogRequest.AtLeast of the next instance, after a followed instance has
+	// ended. It is missing if there won't be another instance.
 	nextTrailer = "Deckhand-Next-Instance"
-	// instanceHeader says which instance's log follows.
+	// instanceHeader is the HTTP header with the number of the instance.
 	instanceHeader = "Deckhand-Instance"
 )
 
@@ -65,7 +65,7 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	err = s.logs.Copy(r.Context(), text, copied, followed)
 	if r.Context().Err() != nil {
-		err = errors.New("the agent stopped") // or the client went, and doesn't hear this
+		err = errors.New("the agent stopped") // or the client is gone, and doesn't receive this
 		text.begin()
 	}
 	if err == nil {
@@ -86,7 +86,7 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// chooseAttempt says with which instance to begin. The restart count is the newest instance's number.
+// chooseAttempt returns the number of the first instance. The restart count is the newest instance's number.
 func chooseAttempt(request LogRequest, status *v1.ContainerStatus, attempts []int) (int, error) {
 	switch {
 	case request.AtLeast > 0:
@@ -104,7 +104,7 @@ func chooseAttempt(request LogRequest, status *v1.ContainerStatus, attempts []in
 	return attempt, nil
 }
 
-// logWriter sends every batch of lines at once.
+// logWriter flushes every batch of lines.
 type logWriter struct {
 	w       http.ResponseWriter
 	flusher *http.ResponseController
@@ -122,14 +122,14 @@ func (l *logWriter) begin() {
 	l.w.Header().Set("Trailer", errorTrailer+", "+nextTrailer)
 }
 
-// instance sends at once, before there is any text, which instance it is going to be of.
+// instance sends the header with the instance's number at once, before there is any line.
 func (l *logWriter) instance(n int) {
 	if l.begun {
 		return
 	}
 	l.w.Header().Set(instanceHeader, strconv.Itoa(n))
 	l.begin()
-	// If the client has gone, writing to it fails too.
+	// If the client is gone, Write fails too.
 	_ = l.flusher.Flush()
 }
 

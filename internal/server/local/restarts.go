@@ -8,24 +8,23 @@ import (
 	"strconv"
 )
 
-// FollowLogs copies a container's log to out as it grows. When the container has ended and
-// is going to be started again, it goes on with the next instance, unless the first was
-// a previous one: until no instance is to come, ctx ends, or LimitBytes were copied. Before
-// the log of each instance but the first, restarted is called with its number, which is the
-// restart count.
+// FollowLogs copies a container's log to out as it grows. When the container restarts, it continues with the next
+// instance (but not after a previous one), until there won't be another instance, ctx ends, or LimitBytes were
+// copied. It calls restarted before the log of each instance but the first, with its number, which is the restart
+// count.
 func (c *Client) FollowLogs(ctx context.Context, request LogRequest, out io.Writer,
 	restarted func(instance int)) error {
 	request.Follow = true
 	for {
 		response, err := c.do(ctx, http.MethodGet, "/v1/logs", request.query(), nil)
 		if request.AtLeast > 0 && IsNotFound(err) {
-			return nil // the pod was removed meanwhile, or ended before it was started again
+			return nil // the pod was removed meanwhile, or ended before its restart
 		}
 		if err != nil {
 			return err
 		}
 		if request.AtLeast > 0 {
-			// Without a number, it is the one that was asked for.
+			// Without the header, it is the requested instance.
 			if n, err := strconv.Atoi(response.Header.Get(instanceHeader)); err == nil {
 				request.AtLeast = n
 			}
@@ -54,7 +53,7 @@ func (c *Client) FollowLogs(ctx context.Context, request LogRequest, out io.Writ
 	}
 }
 
-// lastByte knows whether what was written ends with a line.
+// lastByte remembers the last byte that was written.
 type lastByte struct {
 	w       io.Writer
 	written int64

@@ -8,10 +8,10 @@ import (
 	"net/http"
 )
 
-// maxManifest is the largest manifest taken, as for files.
+// maxManifest is the maximum size of a manifest in bytes, the same as for files.
 const maxManifest = 10 << 20
 
-// run keeps the pods of a manifest for as long as the client stays.
+// run runs the pods of a manifest until the client leaves.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 	manifest, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxManifest))
 	if err != nil {

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// headerTimeout bounds how long a client may take to ask.
+	// headerTimeout is how long a client may take to send a request's header.
 	headerTimeout = 10 * time.Second
 	idleTimeout   = time.Minute
-	// shutdownTime is what streams get to end in, once they are asked to.
+	// shutdownTime is how long streams may take to end when the server stops.
 	shutdownTime = time.Second
 )
 
-// MaxHeader, of the commands' socket and of the HTTPS server, leaves room for a command in the URL that is as long as
-// Linux lets one argument be, each byte of it escaped.
+// MaxHeader is the limit of the local API and of the HTTPS server in bytes. It has room for a command in the URL that
+// is as long as Linux permits for one argument, with each byte escaped.
 const MaxHeader = 3*128<<10 + 16<<10
 
-// Server answers the local API.
+// Server serves the local API.
 type Server struct {
 	agent    Agent
 	images   Images
@@ -38,21 +38,20 @@ type Server struct {
 	sessions http.Handler
 	pages    map[string]http.Handler
 	log      logr.Logger
-	// ownUID may use the API beside root.
+	// ownUID is the agent's own user, which may use the API like root.
 	ownUID uint32
 }
 
-// NewServer returns a server for agent and its images that reads container logs through
-// logs. It also serves sessions in pods (exec, attach, portForward), whose paths are the kubelet's, and pages,
-// by path: those of the web server.
+// NewServer returns a server for agent and its images; it reads container logs through logs. It also serves sessions
+// in pods (exec, attach, portForward), at the kubelet's paths, and the web server's pages by path.
 func NewServer(agent Agent, images Images, logs *logs.Reader, sessions http.Handler, pages map[string]http.Handler,
 	log logr.Logger) *Server {
 	return &Server{agent: agent, images: images, logs: logs, sessions: sessions, pages: pages, log: log,
 		ownUID: uint32(os.Geteuid())}
 }
 
-// Serve answers on a listener from [Listen] until ctx ends, and then waits for
-// every request to end. It closes the listener and returns nil after ctx's end.
+// Serve serves a listener from [Listen] until ctx ends, and then waits for every request to end. It closes the
+// listener, and returns nil after ctx has ended.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	var requests sync.WaitGroup
 	requestCtx, cancel := context.WithCancel(ctx)
@@ -78,7 +77,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		grace, done := context.WithTimeout(context.WithoutCancel(requestCtx), shutdownTime)
 		defer done()
 		if server.Shutdown(grace) != nil {
-			_ = server.Close() // a client that doesn't read
+			_ = server.Close() // a client doesn't read its answer
 		}
 	}()
 	err := server.Serve(listener)
@@ -131,7 +130,7 @@ func (s *Server) handler() http.Handler {
 	return s.authorize(mux)
 }
 
-// peerKey is the context key of the peer's uid, or of why it isn't known.
+// peerKey is the context key of the peer's uid, or of the error of determining it.
 type peerKey struct{}
 
 func withPeer(ctx context.Context, c net.Conn) context.Context {
@@ -142,11 +141,11 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, uid)
 }
 
-// UserOf says which user of this machine asks, in the context of a request that is served.
+// UserOf returns the client's user on this machine, from the context of a request.
 func UserOf(ctx context.Context) string { return fmt.Sprintf("uid %v", ctx.Value(peerKey{})) }
 
-// authorize lets root and the agent's own user through. The socket's mode keeps
-// others out already; this holds even if somebody changes it.
+// authorize admits root and the agent's own user. The socket's mode excludes others already; this check holds even if
+// the mode is changed.
 func (s *Server) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch peer := r.Context().Value(peerKey{}).(type) {
@@ -163,7 +162,7 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 	})
 }
 
-// fail answers with an error. It is for requests that nothing was answered to yet.
+// fail answers with an error. Nothing may have been written to w before.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	code := http.StatusInternalServerError
 	var status *StatusError
@@ -177,7 +176,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	// A client that has gone misses nothing.
+	// An error means that the client is gone.
 	_ = json.NewEncoder(w).Encode(errorBody{Message: err.Error()})
 }
 

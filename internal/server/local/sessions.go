@@ -15,33 +15,32 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// The paths of sessions in pods are the kubelet's, below which the pod is named.
+// The paths of sessions in pods are the kubelet's; the names of the pod and container follow them.
 const (
 	execPath        = "/exec"
 	attachPath      = "/attach"
 	portForwardPath = "/portForward"
 )
 
-// Exec begins a session with a command in a container, which ends with ctx. The query says which command, and which
-// streams it is to have (v1.ExecCommandParam, ...); what is spoken on the connection is the protocol. The caller closes
-// it.
+// Exec starts a command in a container, in a session that ends with ctx. The query has the command and its streams
+// (v1.ExecCommandParam, ...); protocol is the subprotocol of the connection. The caller closes the connection.
 func (c *Client) Exec(ctx context.Context, namespace, pod, container string, query url.Values,
 	protocol string) (httpstream.Connection, error) {
 	return c.session(ctx, query, protocol, execPath, namespace, pod, container)
 }
 
-// Attach begins a session with the main process of a container, as Exec does.
+// Attach attaches to the main process of a container, with a session as Exec's.
 func (c *Client) Attach(ctx context.Context, namespace, pod, container string, query url.Values,
 	protocol string) (httpstream.Connection, error) {
 	return c.session(ctx, query, protocol, attachPath, namespace, pod, container)
 }
 
-// PortForward begins a session that carries connections to a pod's ports, as Exec does. It ends with the pod.
+// PortForward starts a session that forwards connections to a pod's ports, as Exec does. It ends with the pod.
 func (c *Client) PortForward(ctx context.Context, namespace, pod, protocol string) (httpstream.Connection, error) {
 	return c.session(ctx, nil, protocol, portForwardPath, namespace, pod)
 }
 
-// maxRefusal is how much of the reason for a refusal is read.
+// maxRefusal is how much of an error's text is read, in bytes.
 const maxRefusal = 64 << 10
 
 func (c *Client) session(ctx context.Context, query url.Values, protocol, path string,
@@ -73,7 +72,8 @@ func (c *Client) session(ctx context.Context, query url.Values, protocol, path s
 	return nil, &StatusError{Code: response.StatusCode, Err: errors.New(reason)}
 }
 
-// closable may be closed more than once: SPDY's goroutines wait for a second for somebody to hear of an error.
+// closable may be closed more than once. Otherwise SPDY's goroutines wait a second for a reader of the second Close's
+// error.
 type closable struct{ net.Conn }
 
 func (c *closable) Close() error {
@@ -83,8 +83,8 @@ func (c *closable) Close() error {
 	return nil
 }
 
-// upgrade asks for SPDY on a connection. After an answer that admits to it, nobody says anything before the client
-// does.
+// upgrade requests SPDY on a connection. After an answer that accepts it, the server sends nothing before the client
+// does, so nothing is lost in the reader's buffer.
 func upgrade(ctx context.Context, conn net.Conn, query url.Values, protocol, path string,
 	names []string) (*http.Response, error) {
 	for _, name := range names {

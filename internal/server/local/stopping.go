@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// StopPods stops pods and keeps them stopped, or has them started again where restart is set. It returns when they are
-// gone, or started; when ctx ends before, that goes on.
+// StopPods stops pods and keeps them stopped, or restarts them if restart is set. It returns when they are gone, or
+// started. If ctx ends before, the operation continues.
 func (c *Client) StopPods(ctx context.Context, restart bool, names ...types.NamespacedName) error {
 	query := namesQuery(names)
 	query.Set("restart", strconv.FormatBool(restart))
@@ -20,13 +20,13 @@ func (c *Client) StopPods(ctx context.Context, restart bool, names ...types.Name
 	return err
 }
 
-// StartPods has pods run again that were stopped.
+// StartPods starts stopped pods.
 func (c *Client) StartPods(ctx context.Context, names ...types.NamespacedName) error {
 	_, err := ask[struct{}](ctx, c, http.MethodPost, "/v1/pods/start", namesQuery(names), nil)
 	return err
 }
 
-// StopAll has the agent stop all pods, and end when they are gone. It returns at once.
+// StopAll stops all pods, and then the agent. It returns at once.
 func (c *Client) StopAll(ctx context.Context) error {
 	_, err := ask[struct{}](ctx, c, http.MethodPost, "/v1/down", nil, nil)
 	return err

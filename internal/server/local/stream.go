@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// minPause is the least time between two updates of a stream, and dutyCycle
-	// how many times longer than the making of an update the pause after it is:
-	// with very many pods a watcher takes no more than a tenth of a processor.
+	// minPause is the least time between two updates of a stream. dutyCycle is the ratio of a pause to the time that
+	// the update before it took: a watcher of very many pods uses at most a tenth of a CPU.
 	minPause  = 50 * time.Millisecond
 	dutyCycle = 9
 	ndjson    = "application/x-ndjson"
@@ -50,9 +49,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// stream calls write now and after every wake-up, until the client goes or the
-// agent stops. Changes that come during a pause, or while a slow client takes in
-// the last update, become one update.
+// stream calls write at once and after every wake-up, until the client leaves or the agent stops. Changes during a
+// pause, or while a slow client reads the last update, are merged into one update.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, wake <-chan struct{}, write func() error) error {
 	ctx := r.Context()
 	flusher := http.NewResponseController(w)
@@ -97,7 +95,7 @@ func (s *Server) events(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, s.agent.Events())
 }
 
-// watchEvents sends a list of all events, and then lists of those that are new.
+// watchEvents sends a list of all events, and then lists of new ones.
 func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) error {
 	wake, cancel := s.agent.EventsChanged()
 	defer cancel()
@@ -114,17 +112,17 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// encodeSnapshot writes a snapshot as one line of JSON, pod by pod: with
-// thousands of pods the whole would be many megabytes.
+// encodeSnapshot writes a snapshot as one line of JSON, pod by pod: with thousands of pods the JSON has many
+// megabytes.
 func encodeSnapshot(w io.Writer, snapshot Snapshot) error {
 	pods := snapshot.Pods
-	snapshot.Pods = nil // last in the struct, and left out when empty
+	snapshot.Pods = nil // the last field, omitted if empty
 	head, err := json.Marshal(snapshot)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriterSize(w, 16<<10)
-	// bufio keeps the first error for Flush.
+	// bufio returns the first error from Flush.
 	_, _ = out.Write(head[:len(head)-1])
 	_, _ = out.WriteString(`,"pods":[`)
 	for i := range pods {
@@ -143,8 +141,7 @@ func encodeSnapshot(w io.Writer, snapshot Snapshot) error {
 	return out.Flush()
 }
 
-// ignoreGone drops the error of writing to a client that went away: there is
-// nobody to report it to.
+// ignoreGone ignores errors of writing to a client that is gone.
 func ignoreGone(err error) error {
 	var badValue *json.MarshalerError
 	var badType *json.UnsupportedTypeError

@@ -1,6 +1,5 @@
-// Package local is the API that `deckhand` commands use to talk to the agent on
-// their own machine: HTTP/1.1 over a unix socket in the agent's root directory.
-// Only root and the agent's own user may use it.
+// Package local is the API between the `deckhand` commands and the agent on the same machine: HTTP/1.1 over a unix
+// socket in the agent's root directory. Only root and the agent's own user may use it.
 package local
 
 import (
@@ -18,25 +17,25 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// SocketPath is where the agent with this root directory listens.
+// SocketPath returns the path of the socket of the agent with this root directory.
 func SocketPath(rootDir string) string { return filepath.Join(rootDir, "deckhand.sock") }
 
-// PodView is what the agent knows of one pod.
+// PodView is the state of one pod.
 type PodView struct {
-	// Pod carries the current status.
+	// Pod has the current status.
 	Pod *v1.Pod `json:"pod"`
-	// Source and Origin say who wants it; Origin is a path or a URL.
+	// Source and Origin are the pod's source; Origin is a path or a URL.
 	Source pod.Source `json:"source,omitempty"`
 	Origin string     `json:"origin,omitempty"`
-	// Stale says why an older, good version of the manifest is kept; mostly empty.
+	// Stale says why an older, valid version of the manifest is in effect; usually empty.
 	Stale string `json:"stale,omitempty"`
-	// Stopped says that a person has stopped the pod, and that nothing of it runs.
+	// Stopped means that a user has stopped the pod, and that none of its containers runs.
 	Stopped bool `json:"stopped,omitempty"`
-	// Waits say why the pod isn't ready; empty if it is.
+	// Waits are the reasons why the pod isn't ready; empty if it is.
 	Waits []Wait `json:"waits,omitempty"`
 }
 
-// Word is what is most worth knowing of the pod in a word.
+// Word summarizes the pod's state in one word.
 func (v *PodView) Word() string {
 	if v.Stopped {
 		return "Stopped"
@@ -44,16 +43,16 @@ func (v *PodView) Word() string {
 	return podstatus.Word(v.Pod)
 }
 
-// Done reports whether the pod is as it should be: ready, ended well, or stopped by a person.
+// Done reports whether the pod is ready, has succeeded, or was stopped by a user.
 func (v *PodView) Done() bool { return v.Stopped || podstatus.Done(v.Pod) }
 
-// Over reports whether nothing of the pod is going to run.
+// Over reports whether no container of the pod will run again.
 func (v *PodView) Over() bool { return v.Stopped || podstatus.Over(v.Pod) }
 
-// OfRun reports whether the pod may be one of `deckhand run`, and not another source's of that name.
+// OfRun reports whether the pod may be one of `deckhand run`, not a pod of that name of another source.
 func (v *PodView) OfRun() bool { return v.Source == "" || v.Source == pod.SourceRun }
 
-// Reason says in words why the pod isn't as it should be: what it waits for, or why it failed.
+// Reason says why the pod isn't ready or has failed: the reasons why it waits, or its failure.
 func (v *PodView) Reason() string {
 	if v.Pod.Status.Phase != v1.PodFailed || v.Stopped {
 		return v.Waiting()
@@ -63,7 +62,7 @@ func (v *PodView) Reason() string {
 		failure = podstatus.Failure(v.Pod)
 	}
 	if len(v.Waits) == 1 && v.Waits[0].Code == pod.WaitRejected && failure != "" {
-		return "rejected by the node: " + failure // nothing is waited for
+		return "rejected by the node: " + failure // it isn't waiting
 	}
 	waits := v.Waiting()
 	if failure != "" && waits != "" {
@@ -72,21 +71,21 @@ func (v *PodView) Reason() string {
 	return failure + waits
 }
 
-// Waiting says in words what the pod waits for.
+// Waiting describes why the pod waits.
 func (v *PodView) Waiting() string { return joined(v.Waits) }
 
-// Wait is one thing that a pod waits for: codes, data and times for programs, words for people.
+// Wait is one reason why a pod waits: codes, data and times for programs, text for people.
 type Wait struct {
 	pod.Wait `json:",inline"`
-	// Text says it without the container's name and without times.
+	// Text describes it without the container's name and without times.
 	Text string `json:"text"`
-	// Because are the causes that the node knows beyond that: which pod has the host port, which label is missing.
+	// Because has causes that only the node can find: the pod that has the host port, the label that is missing.
 	Because []string `json:"because,omitempty"`
-	// Advice is what a person could do about it; empty if nothing needs to be done.
+	// Advice says what the user can do about it; empty if nothing needs to be done.
 	Advice string `json:"advice,omitempty"`
 }
 
-// Named is the text with the container's name before it, where it has one.
+// Named returns the text, prefixed with the container's name if there is one.
 func (w *Wait) Named() string {
 	if w.Container == "" {
 		return w.Text
@@ -94,7 +93,7 @@ func (w *Wait) Named() string {
 	return "container " + w.Container + ": " + w.Text
 }
 
-// WaitsOf puts words to what a pod waits for, as its source has them.
+// WaitsOf adds texts and advice to the reasons why a pod waits. The advice depends on the pod's source.
 func WaitsOf(p *v1.Pod, list []pod.Wait) []Wait {
 	var waits []Wait
 	for i := range list {
@@ -111,14 +110,14 @@ func joined(waits []Wait) string {
 	return strings.Join(texts, "; ")
 }
 
-// Snapshot is the agent's state at one moment. Pods are sorted by namespace and
-// name, and include those that are being stopped.
+// Snapshot is the agent's state at one moment. Pods are sorted by namespace and name, and include those that are
+// being stopped.
 type Snapshot struct {
 	Node     string        `json:"node"`
 	Agent    AgentInfo     `json:"agent"`
 	Problems []pod.Problem `json:"problems,omitempty"`
-	// Exposures are settings that open the node to clients without credentials or rights, and say so. Nothing is wrong
-	// with them.
+	// Exposures are intended settings that open the node to clients without authentication or authorization. They
+	// aren't problems.
 	Exposures []string  `json:"exposures,omitempty"`
 	Pods      []PodView `json:"pods,omitempty"`
 }
@@ -128,10 +127,9 @@ type AgentInfo struct {
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	// Cluster says that the agent is a node of a cluster.
+	// Cluster is set if the agent is a node of a cluster.
 	Cluster bool `json:"cluster,omitempty"`
-	// Synced is whether every source of pods has been read at least once: before
-	// that, pods may be missing from a Snapshot.
+	// Synced is set once every source of pods has been read: before that, pods may be missing from a Snapshot.
 	Synced         bool   `json:"synced"`
 	RuntimeName    string `json:"runtimeName,omitempty"`
 	RuntimeVersion string `json:"runtimeVersion,omitempty"`
@@ -140,22 +138,22 @@ type AgentInfo struct {
 	RuntimeMessage string `json:"runtimeMessage,omitempty"`
 }
 
-// Event is something that happened Count times, from First to Time.
+// Event is something that happened Count times, between First and Time.
 type Event struct {
-	// Seq orders events by when they were last reported.
+	// Seq orders events by their last occurrence.
 	Seq    uint64        `json:"seq"`
 	Time   time.Time     `json:"time"`
 	First  time.Time     `json:"first,omitzero"`
 	Type   pod.EventType `json:"type"`
 	Reason string        `json:"reason"`
-	// Namespace is empty for what isn't in one.
+	// Namespace is empty for objects without a namespace.
 	Namespace string `json:"namespace,omitempty"`
-	// Object is such as "pod/web-node1", or a manifest's path or URL.
+	// Object is a kind and a name, such as "pod/web-node1", or a manifest's path or URL.
 	Object string `json:"object"`
-	// UID is the object's, Part the part of it that is meant, such as "spec.containers{web}".
+	// UID is the object's; Part is the part of the object that the event is about, such as "spec.containers{web}".
 	UID  types.UID `json:"uid,omitempty"`
 	Part string    `json:"part,omitempty"`
-	// Component is who reports it.
+	// Component is the component that reported the event.
 	Component string `json:"component,omitempty"`
 	Message   string `json:"message"`
 	Count     int    `json:"count,omitempty"`
@@ -171,13 +169,13 @@ func (e *Event) PodName() (string, bool) {
 type RunUpdate struct {
 	// Pods are the pods of the run.
 	Pods []types.NamespacedName `json:"pods"`
-	// Views are those of them that the agent knows at the moment.
+	// Views are the states of the pods that the agent has at the moment.
 	Views []PodView `json:"views,omitempty"`
-	// Error says why they can't be run after all; it is the last update.
+	// Error is why the pods can't run any longer; it is in the last update.
 	Error string `json:"error,omitempty"`
 }
 
-// Node is what the node has, what of it is for pods, and what they hold.
+// Node is the state of the node, its resources and their allocation to pods.
 type Node struct {
 	Name    string            `json:"name"`
 	HostIPs []string          `json:"hostIPs,omitempty"`
@@ -186,35 +184,35 @@ type Node struct {
 	// Conditions have no times.
 	Conditions []v1.NodeCondition `json:"conditions,omitempty"`
 	Capacity   v1.ResourceList    `json:"capacity,omitempty"`
-	// Reserved is why Allocatable is less than Capacity; of memory what is set aside as huge pages isn't for pods,
-	// either.
+	// Reserved is the difference between Capacity and Allocatable. Memory that is preallocated as huge pages isn't
+	// allocatable, either.
 	Reserved    capacity.Reserved `json:"reserved"`
 	Allocatable v1.ResourceList   `json:"allocatable,omitempty"`
 	// Problems are those of manifests.
 	Problems []pod.Problem `json:"problems,omitempty"`
-	// Pods are those that hold something, by namespace and name.
+	// Pods are those with allocated resources, by namespace and name.
 	Pods []NodePod `json:"pods,omitempty"`
 }
 
-// NodePod is what one pod holds of the node.
+// NodePod is the resources of the node that are allocated to one pod.
 type NodePod struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Name is empty for a pod that no source has any more, or not yet.
 	Name     string         `json:"name,omitempty"`
 	UID      types.UID      `json:"uid"`
 	QOSClass v1.PodQOSClass `json:"qosClass,omitempty"`
-	// Requests are what others can't have, as admission counts it; Limits are those of the pod as a whole.
+	// Requests are the resources that admission reserves for the pod; Limits are those of the pod as a whole.
 	Requests v1.ResourceList `json:"requests,omitempty"`
 	Limits   v1.ResourceList `json:"limits,omitempty"`
-	// Devices are those of device plugins that each container has, and how they are.
+	// Devices are each container's devices from device plugins, with their health.
 	Devices map[string][]v1.ResourceStatus `json:"devices,omitempty"`
 }
 
-// Configuration is the configuration in force. Nothing of it is secret.
+// Configuration is the configuration in effect, without secrets.
 type Configuration struct {
 	// Kubelet is complete: file, drop-ins, flags and defaults.
 	Kubelet v1beta1.KubeletConfiguration `json:"kubelet"`
-	// Origins says of each setting that isn't a default, by its path, where it comes
-	// from: "/etc/deckhand/config.yaml:12", "--max-pods".
+	// Origins has the origin of each setting that isn't a default, by its path: "/etc/deckhand/config.yaml:12",
+	// "--max-pods".
 	Origins map[string]string `json:"origins,omitempty"`
 }

@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// checkpoint has the runtime write all that a container is, its memory above all, into an archive that only root can
-// read (KEP-2008, https://kubernetes.io/docs/reference/node/kubelet-checkpoint-api/).
+// checkpoint lets the runtime write a container's state, with its memory, to an archive that only root can read
+// (KEP-2008, https://kubernetes.io/docs/reference/node/kubelet-checkpoint-api/).
 func (a *api) checkpoint(w http.ResponseWriter, r *http.Request) {
 	var seconds int64
 	if text := r.URL.Query().Get("timeout"); text != "" {
@@ -41,5 +41,5 @@ func (a *api) checkpoint(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string][]string{"items": {path}}) // the client has left
+	_ = json.NewEncoder(w).Encode(map[string][]string{"items": {path}}) // an error means that the client is gone
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// hostLogs serves the files of the host's directory of logs. Pods may be able to write there: no link leads out of it,
-// and nothing but files and directories is opened.
+// hostLogs serves the files of the host's log directory. Pods may be able to write there, so links can't lead out of
+// it, and only regular files and directories are opened.
 func (a *api) hostLogs(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("path") == "" && r.URL.Query().Has("query") {
-		if !a.SystemLogQuery { // what is there besides would be no answer to that
+		if !a.SystemLogQuery { // a directory listing would be a misleading answer to a query
 			http.Error(w, noLogQuery, http.StatusMethodNotAllowed)
 			return
 		}
@@ -24,7 +24,7 @@ func (a *api) hostLogs(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/logs", http.FileServerFS(below(a.HostLogs))).ServeHTTP(w, r)
 }
 
-// below is a directory that is never left.
+// below is a directory as an fs.FS whose links can't lead out of it.
 type below string
 
 // Open implements fs.FS.

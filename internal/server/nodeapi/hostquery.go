@@ -22,18 +22,19 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/subprocess"
 )
 
-// Bounds of queries for logs of the host: who may ask them isn't to keep the host busy.
+// Limits of queries for host logs, so that clients can't overload the host.
 const (
-	// maxQueries is how many are answered at once: each may run a program.
+	// maxQueries is the number of concurrent queries: each may run a program.
 	maxQueries = 8
-	// maxServices is how many services one may name, maxPattern how long its pattern may be, and maxTail of how many
-	// lines its answer is, if it says.
+	// maxServices is the maximum number of services in a query, maxPattern the maximum length of its pattern in
+	// bytes, and maxTail the maximum of tailLines.
 	maxServices, maxPattern, maxTail = 16, 1 << 10, 100_000
-	// maxLine is how much of a line a pattern is looked for in, and maxKept how many bytes are kept of the last lines.
+	// maxLine is how many bytes of a line a pattern is matched with; maxKept limits the size of the last lines in
+	// memory, in bytes.
 	maxLine, maxKept = 64 << 10, 16 << 20
 )
 
-// hostQuery is a query for logs of the host (KEP-2258): of services, or of one file below the directory of logs.
+// hostQuery is a query for host logs (KEP-2258): those of services, or one file below the log directory.
 type hostQuery struct {
 	services     []string
 	file         string
@@ -43,8 +44,8 @@ type hostQuery struct {
 	pattern      *regexp.Regexp
 }
 
-// unit matches names of services: those that systemd gives units, without its wildcards. None is an option of a
-// program, or leaves a directory.
+// unit matches names of services: the characters of systemd unit names without wildcards. A match can't be an option
+// of a program or lead out of a directory.
 var unit = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9:_.@\\-]{0,254}$`)
 
 func parseHostQuery(q url.Values) (h hostQuery, err error) {
@@ -106,7 +107,7 @@ func parseHostQuery(q url.Values) (h hostQuery, err error) {
 	return h, nil
 }
 
-// journal are the arguments of journalctl for logs of these services: a fixed table, in which each value is a part of
+// journal returns the arguments of journalctl for the logs of these services. Each value from the query is a part of
 // one argument.
 func (h hostQuery) journal(services []string) []string {
 	args := []string{"--utc", "--no-pager", "--quiet", "--output=short-precise"}
@@ -120,7 +121,7 @@ func (h hostQuery) journal(services []string) []string {
 	if !h.until.IsZero() {
 		args = append(args, "--until="+stamp(h.until))
 	}
-	if h.tail >= 0 && h.pattern == nil { // the pattern is none of journalctl's: Perl's may take for ever
+	if h.tail >= 0 && h.pattern == nil { // journalctl's --grep takes Perl regular expressions, which may run forever
 		args = append(args, fmt.Sprintf("--lines=%d", h.tail))
 	}
 	for _, s := range services {
@@ -129,8 +130,8 @@ func (h hostQuery) journal(services []string) []string {
 	return args
 }
 
-// hostQuery answers a query for logs of the host: of services from the journal, and of those it has nothing of from a
-// file that has their name.
+// hostQuery serves a query for host logs: those of services from the journal, or from a file with the service's name
+// if the journal has no lines of it.
 func (a *api) hostQuery(w http.ResponseWriter, r *http.Request) {
 	h, err := parseHostQuery(r.URL.Query())
 	if err != nil {
@@ -158,7 +159,7 @@ func (a *api) hostQuery(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		text.begin()
-	case text.begun: // the reader must not take it for the end
+	case text.begun: // a regular end of the answer would look complete
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, fs.ErrNotExist):
 		http.Error(w, err.Error(), http.StatusNotFound)
@@ -169,7 +170,7 @@ func (a *api) hostQuery(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// copyServices writes logs of services: first the journal's, in the order in which they were written, then those in
+// copyServices writes the logs of services: first those in the journal, merged in the order of time, then those in
 // files.
 func (a *api) copyServices(ctx context.Context, to io.Writer, h hostQuery) error {
 	program, errProgram := exec.LookPath(cmp.Or(a.Journalctl, "journalctl"))
@@ -211,7 +212,7 @@ func (a *api) copyServices(ctx context.Context, to io.Writer, h hostQuery) error
 	return nil
 }
 
-// copyJournal writes what journalctl prints. It ends with the context.
+// copyJournal writes the output of journalctl. It returns when ctx ends.
 func (a *api) copyJournal(ctx context.Context, to io.Writer, program string, args []string) error {
 	complaint := &subprocess.Tail{}
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -226,7 +227,7 @@ func (a *api) copyJournal(ctx context.Context, to io.Writer, program string, arg
 		return err
 	}
 	if _, err = io.Copy(to, out); err != nil {
-		_ = cmd.Process.Kill() // nobody reads it any more
+		_ = cmd.Process.Kill() // its output is no longer read
 	}
 	if ended := cmd.Wait(); err == nil && ended != nil {
 		err = fmt.Errorf("journalctl: %w: %s", ended, complaint.Shown(""))
@@ -236,7 +237,7 @@ func (a *api) copyJournal(ctx context.Context, to io.Writer, program string, arg
 
 var errDirectory = errors.New("it is a directory")
 
-// copyFile writes a file below the directory of logs, as it is by now.
+// copyFile writes a file below the log directory, up to its present size.
 func (a *api) copyFile(ctx context.Context, to io.Writer, name string) error {
 	f, err := below(a.HostLogs).Open(name)
 	if err != nil {
@@ -264,12 +265,12 @@ func (a *api) copyFile(ctx context.Context, to io.Writer, name string) error {
 	}
 }
 
-// lineFilter writes lines that match a pattern, or the last of them only.
+// lineFilter writes the lines that match a pattern, or only the last of them.
 type lineFilter struct {
 	out     *bufio.Writer
 	pattern *regexp.Regexp // nil for all
 	tail    int            // -1 for all
-	// rest is the beginning of a line, kept are the last lines, of kept bytes in all.
+	// rest is the beginning of a line; kept are the last lines, with a total size of bytes.
 	rest  []byte
 	kept  [][]byte
 	bytes int
@@ -287,14 +288,14 @@ func (l *lineFilter) Write(b []byte) (n int, err error) {
 		}
 		l.rest = append(l.rest, b[:end]...)
 		b = b[end:]
-		if whole := l.rest[len(l.rest)-1] == '\n'; whole || len(l.rest) >= maxLine { // a line that is too long counts as several
+		if whole := l.rest[len(l.rest)-1] == '\n'; whole || len(l.rest) >= maxLine { // a longer line counts as several
 			err = l.line()
 		}
 	}
 	return n, err
 }
 
-// line takes in the line that is complete.
+// line handles the line in rest.
 func (l *lineFilter) line() error {
 	line := l.rest
 	l.rest = l.rest[:0]
@@ -314,7 +315,7 @@ func (l *lineFilter) line() error {
 	return nil
 }
 
-// end writes what is left once all has come.
+// end writes the remaining lines after all input.
 func (l *lineFilter) end() error {
 	if err := l.line(); err != nil {
 		return err

@@ -15,16 +15,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 )
 
-// logQuery is what a request for a container's log asks for.
+// logQuery holds the parameters of a request for a container's log.
 type logQuery struct {
 	logs.Options
 	previous bool
 }
 
-// errOptions says that a query can be read, and makes no sense.
+// errOptions means that the parameters are well-formed but invalid, such as contradictory ones.
 var errOptions = errors.New("invalid log options")
 
-// parseLogQuery reads v1.PodLogOptions as the API server has them in a URL.
+// parseLogQuery parses v1.PodLogOptions as the API server encodes them in a URL.
 func parseLogQuery(q url.Values, now time.Time) (logQuery, error) {
 	l := logQuery{Options: logs.Options{Tail: -1}}
 	for name, field := range map[string]*bool{"follow": &l.Follow, "previous": &l.previous,
@@ -76,7 +76,7 @@ func parseLogQuery(q url.Values, now time.Time) (logQuery, error) {
 	return l, nil
 }
 
-// longest bounds how far back a log is asked for, so that it can be computed with.
+// longest limits sinceSeconds, so that the duration doesn't overflow.
 const longest = 100 * 365 * 24 * time.Hour
 
 func (a *api) containerLogs(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +93,7 @@ func (a *api) containerLogs(w http.ResponseWriter, r *http.Request) {
 	if status == nil {
 		return
 	}
-	// Changes from here on are seen.
+	// Watch before reading, so that no change is missed.
 	wake, cancel := a.Statuses.Watch()
 	defer cancel()
 	log := logs.Log{Namespace: p.Namespace, Pod: p.Name, UID: p.UID, Container: status.Name}
@@ -119,7 +119,7 @@ func (a *api) containerLogs(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		text.begin()
-	case text.begun: // the reader must not take it for the end
+	case text.begun: // a regular end of the answer would look complete
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, fs.ErrNotExist):
 		http.Error(w, fmt.Sprintf("the log of container %q in pod %q is gone", status.Name, p.Name),
@@ -129,7 +129,7 @@ func (a *api) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// logWriter sends every batch of lines at once, and that there is a log before there is any line.
+// logWriter flushes every batch of lines. It sends the header as soon as the log is open, before the first line.
 type logWriter struct {
 	w       http.ResponseWriter
 	flusher *http.ResponseController
@@ -142,7 +142,7 @@ func (l *logWriter) begin() {
 	}
 	l.begun = true
 	l.w.Header().Set("Content-Type", "text/plain")
-	_ = l.flusher.Flush() // if the client has gone, writing fails too
+	_ = l.flusher.Flush() // if the client is gone, Write fails too
 }
 
 func (l *logWriter) Write(b []byte) (int, error) {

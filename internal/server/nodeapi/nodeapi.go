@@ -1,4 +1,4 @@
-// Package nodeapi is what a node serves to those who have a right to it, over HTTPS: the kubelet's API.
+// Package nodeapi implements the kubelet's API, which a node serves to authorized clients over HTTPS.
 package nodeapi
 
 import (
@@ -25,34 +25,34 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
-// Config says what is served, and whom its handlers ask.
+// Config configures the API and provides its data.
 type Config struct {
 	server.Sources
-	// Statuses has the pods as they are, Observed what the runtime has of them.
+	// Statuses has the pods with their current status; Observed has their state in the runtime.
 	Statuses *podstatus.Store
 	Observed interface {
 		Get(types.UID) *pod.Observed
 	}
-	// Synced reports whether it is known which pods there are.
+	// Synced reports whether the list of pods is complete.
 	Synced  func() bool
 	Logs    *logs.Reader
 	Runtime Runtime
-	// SetVerbosity changes how much is logged, until the configuration is read again.
+	// SetVerbosity changes the log verbosity, until the configuration is read again.
 	SetVerbosity func(uint32) error
-	// HostLogs is the host's directory of logs: /var/log.
+	// HostLogs is the host's log directory: /var/log.
 	HostLogs string
-	// Journalctl is the program that reads the journal; empty for that in the PATH.
+	// Journalctl is the path of journalctl; empty for the one in PATH.
 	Journalctl string
-	// Checkpoints is where archives of containers are written to; empty for nowhere, and no /checkpoint
-	// (ContainerCheckpoint).
+	// Checkpoints is the directory of container checkpoints. If it is empty, /checkpoint isn't served (feature gate
+	// ContainerCheckpoint).
 	Checkpoints string
-	// Debugging, SystemLogs, SystemLogQuery, Profiling and DebugFlags are enableDebuggingHandlers,
+	// Debugging, SystemLogs, SystemLogQuery, Profiling and DebugFlags are the fields enableDebuggingHandlers,
 	// enableSystemLogHandler, enableSystemLogQuery, enableProfilingHandler and enableDebugFlagsHandler.
 	Debugging, SystemLogs, SystemLogQuery, Profiling, DebugFlags bool
 	Log                                                          logr.Logger
 }
 
-// Runtime runs commands in containers, and has streams to them.
+// Runtime runs commands in containers and prepares streams to them.
 type Runtime interface {
 	ExecSync(ctx context.Context, container string, command []string, timeout time.Duration) (cri.ExecResult, error)
 	Exec(context.Context, *runtimeapi.ExecRequest) (url string, err error)
@@ -67,10 +67,10 @@ type api struct {
 	queries chan struct{}
 }
 
-// maxVerbosity is how large the body with a verbosity may be.
+// maxVerbosity limits the body of a request that sets the verbosity, in bytes.
 const maxVerbosity = 64
 
-// What is answered where a handler is switched off.
+// Answers of handlers that are disabled.
 const (
 	noDebugging  = "Debug endpoints are disabled: set enableDebuggingHandlers"
 	noSystemLogs = "The host's logs are disabled: set enableSystemLogHandler"
@@ -79,7 +79,7 @@ const (
 	noDebugFlags = "Changing flags is disabled: set enableDebugFlagsHandler"
 )
 
-// Routes is the table of all that is served. Rights to subresources are as in
+// Routes returns the table of all paths. Its subresources for authorization are those of
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/.
 func Routes(c Config) []secure.Route {
 	a := &api{c, toRuntime(), make(chan struct{}, maxQueries)}
@@ -100,14 +100,14 @@ func Routes(c Config) []secure.Route {
 		return func(r *secure.Route) { r.Stream = when }
 	}
 	debugging := unless(c.Debugging, noDebugging)
-	// What has a switch of its own needs that of all, too.
+	// own combines a handler's own switch with enableDebuggingHandlers: it needs both.
 	own := func(on bool, off string) string { return cmp.Or(debugging, unless(on, off)) }
 	systemLogs, profiling, debugFlags := own(c.SystemLogs, noSystemLogs), own(c.Profiling, noProfiling),
 		own(c.DebugFlags, noDebugFlags)
 
 	add("", "GET", "/healthz /healthz/", "healthz proxy", c.Health)
 	add("", "GET", "/metrics", "metrics", c.Metrics)
-	for path, h := range c.Stats { // rights are by the first part of the path: stats, metrics
+	for path, h := range c.Stats { // the subresource is the first part of the path: stats or metrics
 		subresource, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 		add("", "GET", path, subresource, h)
 	}
@@ -147,7 +147,8 @@ func unless(on bool, off string) string {
 	return off
 }
 
-// find returns the pod that a path names, and the status of its container. It answers with an error if there is none.
+// find returns the pod in the request's path and the status of its container. It answers with an error if either
+// doesn't exist.
 func (a *api) find(w http.ResponseWriter, r *http.Request) (*v1.Pod, *v1.ContainerStatus) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	p := a.pod(namespace, name)
@@ -175,7 +176,7 @@ func (a *api) find(w http.ResponseWriter, r *http.Request) (*v1.Pod, *v1.Contain
 	return p, status
 }
 
-// pod is the one of this name: rather one that isn't on its way out, should there be two.
+// pod returns the pod of this name. If there are two, it prefers one that isn't being deleted.
 func (a *api) pod(namespace, name string) *v1.Pod {
 	var found *v1.Pod
 	for _, e := range a.Statuses.List() {
@@ -186,8 +187,8 @@ func (a *api) pod(namespace, name string) *v1.Pod {
 	return found
 }
 
-// running is the ID of the container's instance that runs, which the runtime tells before the status does. It answers
-// with an error if there is none.
+// running returns the ID of the container's running instance. It reads the observed state of the runtime, which is
+// newer than the status. It answers with an error if the container doesn't run.
 func (a *api) running(w http.ResponseWriter, p *v1.Pod, container string) (id string, ok bool) {
 	if o := a.Observed.Get(p.UID); o != nil {
 		for i := range o.Containers {
@@ -200,7 +201,7 @@ func (a *api) running(w http.ResponseWriter, p *v1.Pod, container string) (id st
 	return "", false
 }
 
-// run runs a command in a container, and answers with what it printed.
+// run runs a command in a container and answers with its output.
 func (a *api) run(w http.ResponseWriter, r *http.Request) {
 	p, status := a.find(w, r)
 	if status == nil {
@@ -224,10 +225,10 @@ func (a *api) run(w http.ResponseWriter, r *http.Request) {
 	if result.ExitCode != 0 {
 		w.WriteHeader(http.StatusInternalServerError)
 	}
-	_, _ = w.Write(append(result.Stdout, result.Stderr...)) // the client has left
+	_, _ = w.Write(append(result.Stdout, result.Stderr...)) // an error means that the client is gone
 }
 
-// verbosity changes how much is logged.
+// verbosity sets the log verbosity.
 func (a *api) verbosity(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -243,5 +244,5 @@ func (a *api) verbosity(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.Log.Info("A user has changed how much is logged", "user", secure.UserOf(r.Context()), "limit", level)
-	_, _ = fmt.Fprintf(w, "successfully set klog.logging.verbosity to %d", level) // the client has left
+	_, _ = fmt.Fprintf(w, "successfully set klog.logging.verbosity to %d", level) // the client may be gone
 }

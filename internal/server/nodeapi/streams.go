@@ -29,11 +29,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
-// dialLimit is how long a connection to the runtime, which is on this machine, may take to come about.
+// dialLimit is the timeout of a connection to the runtime, which is on this machine.
 const dialLimit = 10 * time.Second
 
-// toRuntime makes connections to the runtime's stream server, wherever it says that is: on this machine, and nowhere
-// else.
+// toRuntime returns a transport to the runtime's stream server. It connects only to loopback addresses, whatever URL
+// the runtime returns.
 func toRuntime() *http.Transport {
 	dialer := net.Dialer{Timeout: dialLimit, Control: func(_, address string, _ syscall.RawConn) error {
 		if to, err := netip.ParseAddrPort(address); err != nil || !to.Addr().Unmap().IsLoopback() {
@@ -47,13 +47,14 @@ func toRuntime() *http.Transport {
 		if err != nil {
 			return nil, err
 		}
-		// A runtime that never answers holds up neither a client that leaves nor the end of the agent.
+		// Closing the connection with ctx frees a client that leaves, and the agent's shutdown, from a runtime that
+		// hangs.
 		context.AfterFunc(ctx, func() { c.Close() })
 		return c, nil
 	}}
 }
 
-// streamOptions are those that a request for streams has in its URL.
+// streamOptions are the stream parameters in a request's URL.
 type streamOptions struct{ stdin, stdout, stderr, tty bool }
 
 func parseStreams(q url.Values) (streamOptions, error) {
@@ -61,7 +62,7 @@ func parseStreams(q url.Values) (streamOptions, error) {
 	o := streamOptions{stdin: on(v1.ExecStdinParam), stdout: on(v1.ExecStdoutParam), stderr: on(v1.ExecStderrParam),
 		tty: on(v1.ExecTTYParam)}
 	if o.tty {
-		o.stderr = false // a terminal has one output
+		o.stderr = false // a terminal has only one output
 	}
 	if !o.stdin && !o.stdout && !o.stderr {
 		return o, errors.New("you must specify at least 1 of stdin, stdout, stderr")
@@ -69,9 +70,9 @@ func parseStreams(q url.Values) (streamOptions, error) {
 	return o, nil
 }
 
-// A way into a pod is by streams.
+// way is a stream endpoint into a pod.
 type way struct {
-	// paths are those of the kubelet's API.
+	// paths are patterns of the kubelet's API.
 	paths string
 	serve http.HandlerFunc
 }
@@ -84,8 +85,8 @@ func (a *api) waysIn() []way {
 	}
 }
 
-// Sessions are those of the routes that reach into pods by streams, for the commands on this machine: the local API has
-// let in who asks.
+// Sessions serves exec, attach and port-forward for commands on this machine. The local API has authenticated the
+// client.
 func Sessions(c Config) http.Handler {
 	a := &api{Config: c, streams: toRuntime()}
 	var table []secure.Route
@@ -98,7 +99,7 @@ func Sessions(c Config) http.Handler {
 	return secure.Admitted(table, local.UserOf, c.Log)
 }
 
-// exec streams to and from a command that is run in a container.
+// exec runs a command in a container, with streams to and from it.
 func (a *api) exec(w http.ResponseWriter, r *http.Request) {
 	command := r.URL.Query()[v1.ExecCommandParam]
 	if len(command) == 0 {
@@ -112,7 +113,7 @@ func (a *api) exec(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// attach streams to and from the main process of a container.
+// attach serves streams to and from the main process of a container.
 func (a *api) attach(w http.ResponseWriter, r *http.Request) {
 	a.toContainer(w, r, "attach", func(id string, o streamOptions) (string, error) {
 		return a.Runtime.Attach(r.Context(),
@@ -144,7 +145,7 @@ func (a *api) toContainer(w http.ResponseWriter, r *http.Request, action string,
 	}
 }
 
-// portForward carries connections to ports of a pod.
+// portForward forwards connections to ports of a pod.
 func (a *api) portForward(w http.ResponseWriter, r *http.Request) {
 	ports, err := parsePorts(r.URL.Query()["port"])
 	if err != nil {
@@ -176,7 +177,7 @@ func (a *api) portForward(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sandbox is the ID of the one that a pod has; empty if it has none that is ready.
+// sandbox returns the ID of a pod's sandbox, or "" if it isn't ready.
 func (a *api) sandbox(uid types.UID) string {
 	if o := a.Observed.Get(uid); o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
 		return o.Sandboxes[0].ID
@@ -184,8 +185,8 @@ func (a *api) sandbox(uid types.UID) string {
 	return ""
 }
 
-// whileReady is a context that ends when the pod has that sandbox no more: nobody tells a client of connections to it.
-// The caller ends it.
+// whileReady returns a context that ends when the pod no longer has that ready sandbox: the connections of a
+// port-forward don't end by themselves then. The caller has to call end.
 func (a *api) whileReady(ctx context.Context, uid types.UID, sandbox string) (ready context.Context, end func()) {
 	changed, unwatch := a.Statuses.Watch()
 	ctx, cancel := context.WithCancel(ctx)
@@ -207,7 +208,8 @@ func (a *api) whileReady(ctx context.Context, uid types.UID, sandbox string) (re
 	}
 }
 
-// parsePorts reads the ports that a client of WebSockets has in the URL; others name them with each connection.
+// parsePorts parses the ports in a URL, as WebSocket clients send them. Other clients send a port with each
+// connection.
 func parsePorts(texts []string) ([]int32, error) {
 	var ports []int32
 	for _, text := range texts {
@@ -220,7 +222,8 @@ func parsePorts(texts []string) ([]int32, error) {
 	return ports, nil
 }
 
-// prepared is where the runtime has the streams that it was asked for. It answers with an error if there are none.
+// prepared returns the URL of the streams that prepare requested from the runtime. It answers with an error and
+// returns nil if that fails.
 func (a *api) prepared(w http.ResponseWriter, prepare func() (string, error)) *url.URL {
 	at, err := prepare()
 	if cri.IsUnimplemented(err) {
@@ -241,16 +244,16 @@ func (a *api) prepared(w http.ResponseWriter, prepare func() (string, error)) *u
 	return location
 }
 
-// pass connects the client with the runtime's streams, as long as both want it and the agent runs. What is spoken on
-// them is between these two.
+// pass proxies the client's connection to the runtime's streams until either end closes it or the agent stops. It
+// doesn't interpret the protocol.
 func (a *api) pass(w http.ResponseWriter, r *http.Request, at *url.URL) {
 	h := proxy.NewUpgradeAwareHandler(at, a.streams, false, true, refusal{})
 	h.UseLocationHost = true
-	// The errors that it would log are the client's.
+	// The proxy would log errors that the client causes.
 	h.ServeHTTP(w, r.WithContext(klog.NewContext(r.Context(), logr.Discard())))
 }
 
-// refusal tells a client why there are no streams.
+// refusal answers a client with the error of the streams.
 type refusal struct{}
 
 // Error implements proxy.ErrorResponder.
@@ -263,8 +266,8 @@ func (refusal) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// audit records who reaches into a container as that begins; what came of it is recorded at its end, by secure, and an
-// agent that is killed doesn't see that. What for isn't told: it may be secret.
+// audit logs the user when an action in a pod begins. The end is logged by package secure, but not if the agent is
+// killed before. The command isn't logged: it may contain secrets.
 func (a *api) audit(r *http.Request, action string, p *v1.Pod, container string) {
 	a.Log.Info("A user reaches into a pod", "user", secure.UserOf(r.Context()), "action", action, "pod", klog.KObj(p),
 		"containerName", container, "address", r.RemoteAddr)

@@ -22,55 +22,55 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// What runtimes speak over SPDY, and over WebSocket up to version 4, goes through as it is. The newest of what is
-// spoken over WebSocket, they don't: version 5 of exec and attach (KEP-4006), and port-forward, which is SPDY in
-// messages of a WebSocket. It is translated into SPDY here.
+// SPDY, and WebSocket up to version 4, are passed through to the runtime. Runtimes don't support the newer WebSocket
+// protocols: version 5 of exec and attach (KEP-4006), and port-forward, which tunnels SPDY in WebSocket messages.
+// Both are translated to SPDY here.
 
-// tunnelProtocol carries SPDY in messages.
+// tunnelProtocol tunnels SPDY in WebSocket messages.
 const tunnelProtocol = portforward.WebsocketsSPDYTunnelingPrefix + portforward.PortForwardV1Name
 
 const (
-	// frameSize is how much a message carries at most that is sent here.
+	// frameSize is the maximum payload of the messages that are sent, in bytes.
 	frameSize = 16 << 10
-	// farewell is how long a client may take to read what is left for it.
+	// farewell is how long a client may take to read the last messages.
 	farewell = 5 * time.Second
-	// maxRefusal is how much is read of what the runtime says when it refuses.
+	// maxRefusal is how much of the runtime's error message is read, in bytes.
 	maxRefusal = 4 << 10
 )
 
-// offers reports whether a client asks for a WebSocket on which this protocol is spoken.
+// offers reports whether a client requests a WebSocket with this subprotocol.
 func offers(r *http.Request, protocol string) bool {
 	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), protocol)
 }
 
-// upgrade makes a WebSocket of a request. If it can't, the client has been told.
+// upgrade upgrades a request to a WebSocket. If that fails, it has answered with the error.
 func upgrade(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
 	return (&websocket.Upgrader{
 		Subprotocols: []string{protocol}, ReadBufferSize: frameSize, WriteBufferSize: frameSize + 16,
-		// The client has shown who it is. API servers pass on the pages that their clients come from.
+		// The client is authenticated. API servers pass on the Origin header of their clients.
 		CheckOrigin: func(*http.Request) bool { return true },
 	}).Upgrade(w, r, nil)
 }
 
-// say sends a client the last message, after which it closes the connection.
+// say sends the close message; the client closes the connection after it.
 func say(client *websocket.Conn, code int) {
 	until := time.Now().Add(farewell)
-	// who has left isn't told
+	// an error means that the client is gone
 	_ = client.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), until)
 	_ = client.SetReadDeadline(until)
 }
 
-// channels are those of version 5 by their number, as streams of SPDY are called.
+// channels maps the channels of version 5 to the stream types of SPDY.
 var channels = [...]string{
 	remotecommand.StreamStdIn: v1.StreamTypeStdin, remotecommand.StreamStdOut: v1.StreamTypeStdout,
 	remotecommand.StreamStdErr: v1.StreamTypeStderr,
 	remotecommand.StreamErr:    v1.StreamTypeError, remotecommand.StreamResize: v1.StreamTypeResize,
 }
 
-// endOfChannel is, in the place of a channel's number, that the one which follows has come to its end.
+// endOfChannel comes before a channel's number in a message that closes this channel.
 const endOfChannel = 255
 
-// translate connects the channels of a WebSocket with the runtime's streams, which are the same one for one.
+// translate connects each channel of a WebSocket with the corresponding SPDY stream of the runtime.
 func (a *api) translate(w http.ResponseWriter, r *http.Request, at *url.URL, o streamOptions) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel() // closes the connection to the runtime
@@ -79,7 +79,7 @@ func (a *api) translate(w http.ResponseWriter, r *http.Request, at *url.URL, o s
 		refusal{}.Error(w, r, err)
 		return
 	}
-	// An end in order would have to be read by the runtime, which may never do that.
+	// cancel runs before Close: an orderly close needs the runtime to read, which it may never do.
 	defer runtime.Close()
 	defer cancel()
 	client, err := upgrade(w, r, remotecommand.StreamProtocolV5Name)
@@ -94,7 +94,7 @@ func (a *api) translate(w http.ResponseWriter, r *http.Request, at *url.URL, o s
 		if !is {
 			continue
 		}
-		// The runtime begins when all are there.
+		// The runtime starts the command when all streams exist.
 		if s.streams[n], err = runtime.CreateStream(http.Header{v1.StreamType: {channels[n]}}); err != nil {
 			s.fail(fmt.Errorf("the container runtime has no stream for %s: %w", channels[n], err))
 			say(client, websocket.CloseNormalClosure)
@@ -104,7 +104,7 @@ func (a *api) translate(w http.ResponseWriter, r *http.Request, at *url.URL, o s
 	s.run(cancel)
 }
 
-// overSPDY asks for the runtime's streams.
+// overSPDY opens a SPDY connection to the runtime's streams.
 func (a *api) overSPDY(ctx context.Context, at *url.URL) (httpstream.Connection, error) {
 	dialer, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: a.streams})
 	if err != nil {
@@ -130,21 +130,21 @@ func (a *api) overSPDY(ctx context.Context, at *url.URL) (httpstream.Connection,
 	return runtime, nil
 }
 
-// session is one client's exec or attach.
+// session is an exec or attach of one client.
 type session struct {
 	client  *websocket.Conn
 	streams [len(channels)]httpstream.Stream
-	// writing is held by who sends a message.
+	// writing is held while a message is sent.
 	writing sync.Mutex
 }
 
-// run carries what is said both ways until the runtime has said all, or the client has left. hangUp closes the
-// connection to the runtime.
+// run copies data both ways until the runtime's streams end or the client leaves. hangUp closes the connection to the
+// runtime.
 func (s *session) run(hangUp func()) {
 	var in, out sync.WaitGroup
 	in.Go(func() {
 		defer hangUp()
-		defer s.client.Close() // nor does a client that has left hold up what is written
+		defer s.client.Close() // unblocks writes to a client that is gone
 		s.fromClient()
 	})
 	for _, n := range []int{remotecommand.StreamStdOut, remotecommand.StreamStdErr} {
@@ -153,7 +153,7 @@ func (s *session) run(hangUp func()) {
 		}
 	}
 	first := slices.IndexFunc(s.streams[1:], func(stream httpstream.Stream) bool { return stream != nil })
-	_ = s.send([]byte{byte(1 + first)}) // that all is there; whether the client is, is found by who reads
+	_ = s.send([]byte{byte(1 + first)}) // signals that all streams exist; fromClient notices if the client is gone
 	out.Go(func() {
 		if !s.toClient(remotecommand.StreamErr, hangUp) {
 			s.fail(errors.New("the streams ended before the container runtime said what came of the command"))
@@ -165,7 +165,7 @@ func (s *session) run(hangUp func()) {
 	in.Wait()
 }
 
-// toClient sends what comes on a stream, and reports whether anything did. It hangs up if the client has left.
+// toClient sends a stream's data, and reports whether there was any. It hangs up if the client is gone.
 func (s *session) toClient(n int, hangUp func()) (some bool) {
 	message := make([]byte, 1+frameSize)
 	message[0] = byte(n)
@@ -175,8 +175,8 @@ func (s *session) toClient(n int, hangUp func()) (some bool) {
 			some = true
 			if s.send(message[:1+length]) != nil {
 				s.client.Close()
-				hangUp()                                 // who reads from the client may wait for the runtime
-				_, _ = io.Copy(io.Discard, s.streams[n]) // or other streams would wait for this one
+				hangUp()                                 // fromClient may be waiting for the runtime
+				_, _ = io.Copy(io.Discard, s.streams[n]) // otherwise this stream would block the others
 				return some
 			}
 		}
@@ -192,15 +192,15 @@ func (s *session) send(message []byte) error {
 	return s.client.WriteMessage(websocket.BinaryMessage, message)
 }
 
-// fail tells the client that there will be no result.
+// fail sends the client an error instead of the command's result.
 func (s *session) fail(err error) {
 	status, marshalling := json.Marshal(apierrors.NewInternalError(err).Status())
 	if marshalling == nil {
-		_ = s.send(append([]byte{remotecommand.StreamErr}, status...)) // who has left isn't told
+		_ = s.send(append([]byte{remotecommand.StreamErr}, status...)) // an error means that the client is gone
 	}
 }
 
-// fromClient hands on what the client says, until it leaves.
+// fromClient copies the client's messages to the streams until the client leaves.
 func (s *session) fromClient() {
 	buffer := make([]byte, frameSize)
 	for {
@@ -210,7 +210,7 @@ func (s *session) fromClient() {
 		}
 		head := buffer[:1]
 		if _, err := io.ReadFull(message, head); err != nil {
-			continue // an empty one; that the client has left is found next
+			continue // an empty message; if the client is gone, NextReader fails next
 		}
 		over := head[0] == endOfChannel
 		if over {
@@ -223,16 +223,16 @@ func (s *session) fromClient() {
 			stream = s.streams[n]
 		}
 		switch {
-		case stream == nil: // nobody reads it
+		case stream == nil: // the runtime doesn't read this channel
 		case over:
-			_ = stream.Close() // the runtime may have gone
+			_ = stream.Close() // the runtime may be gone
 		default:
 			_, _ = io.CopyBuffer(stream, message, buffer) // a command may end before its input does
 		}
 	}
 }
 
-// tunnel carries the SPDY of a port-forward in messages.
+// tunnel forwards the SPDY of a port-forward in WebSocket messages.
 func (a *api) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL) {
 	request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, at.String(), nil)
 	if err != nil {
@@ -251,7 +251,7 @@ func (a *api) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL) {
 	defer response.Body.Close()
 	runtime, ok := response.Body.(io.ReadWriteCloser)
 	if got := response.Header.Get(httpstream.HeaderUpgrade); !ok || !strings.EqualFold(got, spdy.HeaderSpdy31) {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusal)) // what there is of it
+		text, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusal)) // as much as can be read
 		refusal{}.Error(w, r, fmt.Errorf("the container runtime refuses to forward ports: %s: %s", response.Status,
 			text))
 		return
@@ -261,7 +261,7 @@ func (a *api) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL) {
 		return
 	}
 	defer client.Close()
-	// The request's context doesn't end connections that have been taken over, and either end may have stopped to read.
+	// The request's context doesn't close hijacked connections, and either end may have stopped reading.
 	defer context.AfterFunc(r.Context(), func() {
 		runtime.Close()
 		client.Close()
@@ -275,16 +275,16 @@ func (a *api) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL) {
 			if err != nil {
 				return
 			}
-			_, _ = io.Copy(runtime, message) // that the runtime has gone is found by who reads of it
+			_, _ = io.Copy(runtime, message) // if the runtime is gone, reading from it ends
 		}
 	})
-	_, _ = io.Copy(messages{client}, runtime) // either has left
-	runtime.Close()                           // it may not read what the client says
+	_, _ = io.Copy(messages{client}, runtime) // one end is gone
+	runtime.Close()                           // the runtime may no longer read the client's data
 	say(client, websocket.CloseNormalClosure)
 	in.Wait()
 }
 
-// messages writes each piece as one.
+// messages writes each chunk as one message.
 type messages struct{ client *websocket.Conn }
 
 // Write implements io.Writer.

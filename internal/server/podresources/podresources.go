@@ -1,7 +1,7 @@
-// Package podresources answers what pods have of the node, to monitoring of devices and the like, over a socket that
-// only root can use: the kubelet's pod resources API (KEP-606,
-// https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/). No container is assigned
-// CPUs or memory of its own in this build, so it tells which pods and containers there are, and their devices.
+// Package podresources serves the kubelet's pod resources API (KEP-606,
+// https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/) to monitoring agents,
+// over a socket that only root can use. It reports pods, their containers and devices, but no exclusive CPUs or
+// memory: this build assigns none.
 package podresources
 
 import (
@@ -25,54 +25,54 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// errTooMany is the error that a kubelet answers with, which clients compare with theirs.
+// errTooMany is the kubelet's error, which clients compare with theirs.
 var errTooMany = status.Error(codes.ResourceExhausted, "rejected by rate limit")
 
-// Limits, as documented.
+// Limits as documented.
 const (
 	perSecond, burst = 100, 10
 	maxAnswer        = 16 << 20
 )
 
-// Config says what a Server tells, and where.
+// Config configures a Server.
 type Config struct {
-	// Dir is the directory of the socket, which nobody but root can enter or change.
+	// Dir is the directory of the socket. Only root can enter or change it.
 	Dir      string
 	Statuses *podstatus.Store
 	Devices  Devices
-	// Ready is closed once it is known what runs: nobody is answered before.
+	// Ready is closed once the agent has the list of running pods. The socket is created after that.
 	Ready <-chan struct{}
 	Meter Meter
 	Log   logr.Logger
 }
 
-// Devices knows the devices of containers. What it returns isn't changed.
+// Devices provides the devices of containers. Callers must not change the results.
 type Devices interface {
-	// Has is what each container of a pod has.
+	// Has returns the devices of each container of a pod.
 	Has(types.UID) map[string][]*api.ContainerDevices
-	// Healthy are those that containers can have.
+	// Healthy returns the devices that can be allocated to containers.
 	Healthy() []*api.ContainerDevices
 }
 
-// Meter counts calls of a version of the API: List, Get or GetAllocatableResources.
+// Meter counts calls, by version of the API and by call: List, Get or GetAllocatableResources.
 type Meter interface {
 	Asked(version, call string, err error)
 }
 
-// Socket is the path of the socket in a directory.
+// Socket returns the path of the socket in a directory.
 func Socket(dir string) string { return filepath.Join(dir, "kubelet.sock") }
 
 // Server serves the API.
 type Server struct{ conf Config }
 
-// New returns a server that Run runs.
+// New returns a server; Run runs it.
 func New(c Config) *Server { return &Server{c} }
 
-// again is how long after an attempt the socket is tried again.
+// again is the delay between attempts to create the socket.
 const again = 10 * time.Second
 
-// Run makes the socket in place of an earlier agent's, and serves it until ctx ends. While there is no space for it,
-// pods run all the same.
+// Run replaces the socket of an earlier agent, and serves it until ctx ends. If the socket can't be created, it
+// retries; pods run meanwhile.
 func (s *Server) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -109,14 +109,14 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	v1alpha1.RegisterPodResourcesListerServer(server, oldLister{Server: s})
 	defer context.AfterFunc(ctx, server.Stop)() // no call takes long
 	err := server.Serve(listener)
-	server.Stop() // waits for calls under way
+	server.Stop() // waits for calls in flight
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// containers are the names of those of a pod that go on running: no init containers but sidecars.
+// containers returns the names of a pod's long-running containers: the app containers and the sidecars.
 func containers(p *v1.Pod) (names []string) {
 	for i := range p.Spec.InitContainers {
 		if c := &p.Spec.InitContainers[i]; ptr.Deref(c.RestartPolicy, "") == v1.ContainerRestartPolicyAlways {
@@ -129,7 +129,7 @@ func containers(p *v1.Pod) (names []string) {
 	return names
 }
 
-// active are the pods that haven't ended.
+// active returns the pods that haven't ended.
 func (s *Server) active() (pods []*v1.Pod) {
 	for _, e := range s.conf.Statuses.List() {
 		if phase := e.Pod.Status.Phase; phase != v1.PodSucceeded && phase != v1.PodFailed {
@@ -139,7 +139,7 @@ func (s *Server) active() (pods []*v1.Pod) {
 	return pods
 }
 
-// lister is version v1.
+// lister implements version v1.
 type lister struct {
 	api.UnsafePodResourcesListerServer
 	*Server
@@ -179,15 +179,15 @@ func (l lister) Get(_ context.Context, r *api.GetPodResourcesRequest) (answer *a
 	return &api.GetPodResourcesResponse{PodResources: l.resources(found)}, nil
 }
 
-// GetAllocatableResources implements api.PodResourcesListerServer: of what is assigned to containers one by one there
-// are devices.
+// GetAllocatableResources implements api.PodResourcesListerServer. Devices are the only resources that are assigned
+// to individual containers.
 func (l lister) GetAllocatableResources(context.Context,
 	*api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	l.conf.Meter.Asked("v1", "GetAllocatableResources", nil)
 	return &api.AllocatableResourcesResponse{Devices: l.conf.Devices.Healthy()}, nil
 }
 
-// oldLister is version v1alpha1, which only lists.
+// oldLister implements version v1alpha1, which has only List.
 type oldLister struct {
 	v1alpha1.UnsafePodResourcesListerServer
 	*Server

@@ -19,60 +19,59 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// Users and groups that nobody gives names to
-// (https://kubernetes.io/docs/reference/access-authn-authz/authentication/).
+// Predefined users and groups (https://kubernetes.io/docs/reference/access-authn-authz/authentication/).
 const (
 	anonymous       = "system:anonymous"
 	unauthenticated = "system:unauthenticated"
 	authenticated   = "system:authenticated"
 )
 
-// unknownFor is how long a token counts as nobody's at most: an API server may not know a new one at once.
+// unknownFor limits how long a rejected token is cached: an API server may not accept a new token at once.
 const unknownFor = 5 * time.Second
 
-// Reviewer asks an API server about users. What it is given has a spec, and gets its status.
+// Reviewer sends reviews to an API server. It reads the review's spec and sets its status.
 type Reviewer interface {
 	ReviewToken(context.Context, *authentication.TokenReview) error
 	ReviewAccess(context.Context, *authorization.SubjectAccessReview) error
 }
 
-// AccessConfig says who may use the HTTPS server.
+// AccessConfig configures authentication and authorization of the HTTPS server.
 type AccessConfig struct {
 	// Node is the node's name.
 	Node string
-	// ClientCAFile has the authorities that sign client certificates; empty for none.
+	// ClientCAFile has the CA certificates of client certificates; empty for none.
 	ClientCAFile string
-	// Anonymous takes in requests that don't say who they are from.
+	// Anonymous accepts requests without credentials.
 	Anonymous bool
-	// Tokens has the reviewer asked whose a bearer token is. TokensFor is how long an answer counts.
+	// Tokens enables bearer tokens, with TokenReviews. TokensFor is how long a result is cached.
 	Tokens    bool
 	TokensFor time.Duration
-	// AlwaysAllow lets everybody who is taken in do everything; without it the reviewer is asked. AllowedFor and
-	// RefusedFor say how long its answers count.
+	// AlwaysAllow authorizes all requests of accepted users; without it, SubjectAccessReviews decide. AllowedFor and
+	// RefusedFor are how long their results are cached.
 	AlwaysAllow            bool
 	AllowedFor, RefusedFor time.Duration
-	// Reviewer is nil where there is no API server: nobody has a token then, and nobody may do what isn't always
-	// allowed.
+	// Reviewer is nil without an API server. Then no token is accepted, and without AlwaysAllow nothing is
+	// authorized.
 	Reviewer Reviewer
 	Log      logr.Logger
 }
 
-// authorities sign client certificates. The version differs from that of all that were read before.
+// authorities is the pool of CA certificates of client certificates. Each version of it is unique.
 type authorities struct {
 	pool    *x509.CertPool
 	version int
 }
 
-// Access decides who may use the HTTPS server.
+// Access authenticates and authorizes requests to the HTTPS server.
 type Access struct {
 	conf   AccessConfig
 	roots  *followed[authorities]
-	certs  *answers[struct{}] // those that are accepted
+	certs  *answers[struct{}] // certificates that were accepted
 	tokens *answers[authentication.TokenReviewStatus]
 	rights *answers[bool]
 }
 
-// NewAccess returns who may use the server. Load reads the authorities first.
+// NewAccess returns an Access; call Load before the first request.
 func NewAccess(c AccessConfig) *Access {
 	a := &Access{conf: c, certs: newAnswers[struct{}](maxVerified, strangerWait),
 		tokens: newAnswers[authentication.TokenReviewStatus](maxStrangers, strangerWait),
@@ -91,7 +90,7 @@ func NewAccess(c AccessConfig) *Access {
 	return a
 }
 
-// Load reads the authorities that sign client certificates. The error names the file and the setting.
+// Load reads the CA certificates of client certificates. The error names the file and the setting.
 func (a *Access) Load() error {
 	if a.roots == nil {
 		return nil
@@ -100,8 +99,8 @@ func (a *Access) Load() error {
 	return err
 }
 
-// ReadAuthorities reads the certificates of those who sign client certificates, as they are in the file of
-// authentication.x509.clientCAFile. Errors name the file.
+// ReadAuthorities reads the CA certificates of client certificates from the file of authentication.x509.clientCAFile.
+// Errors name the file.
 func ReadAuthorities(path string) (*x509.CertPool, error) {
 	text, err := safeopen.ReadRegular(path, maxFile)
 	if err != nil {
@@ -114,10 +113,10 @@ func ReadAuthorities(path string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// user returns who a request is from, and false if that isn't to be believed: by its certificate, or else by its token.
-// Who shows one that isn't good is nobody, not an anonymous user. A kind of credentials that isn't checked here,
-// because the configuration has no clientCAFile or no webhook, says nothing, as with the kubelet: clients show tokens
-// to servers that let everybody in.
+// user returns the user of a request, by client certificate or else by token. It returns false if authentication
+// failed: a request with invalid credentials isn't anonymous. Credentials whose check isn't configured (no
+// clientCAFile or no webhook) are ignored, as in the kubelet: clients send tokens to servers that allow everything,
+// too.
 func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
 	certified := a.roots != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 	inProtocols, shown := takeProtocolToken(r.Header)
@@ -142,15 +141,15 @@ func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
 }
 
 const (
-	// protocols has the subprotocols that a client of WebSockets can speak. A browser, which can't set Authorization,
-	// has its token among them, in base64url without padding and after tokenProtocol, as API servers take it. No server
-	// speaks that: it is beside others.
+	// protocols is the header with the subprotocols that a WebSocket client offers. A browser can't set
+	// Authorization: it offers its token as a subprotocol, in base64url without padding after tokenProtocol, as API
+	// servers accept it. No server selects that one, so the client has to offer others, too.
 	protocols     = "Sec-Websocket-Protocol"
 	tokenProtocol = "base64url.bearer.authorization.k8s.io."
 )
 
-// takeProtocolToken takes the token out of what a client can speak: no runtime sees it. It is empty if it can't be
-// read, or isn't the only one.
+// takeProtocolToken removes the token from the offered subprotocols, so that no runtime sees it. The token is empty
+// if it is malformed or not the only one.
 func takeProtocolToken(h http.Header) (token string, shown bool) {
 	var rest []string
 	number := 0
@@ -187,7 +186,7 @@ func (a *Access) byCertificate(r *http.Request) (u authentication.UserInfo, ok b
 	chain := r.TLS.PeerCertificates
 	question := binary.AppendUvarint(nil, uint64(roots.version))
 	for _, c := range chain {
-		question = append(question, c.Raw...) // which says itself how long it is
+		question = append(question, c.Raw...) // DER encodes its own length, so concatenation is unambiguous
 	}
 	if _, err := a.certs.get(r.Context(), question, func(context.Context) (struct{}, time.Duration, error) {
 		until, err := verify(roots.pool, chain)
@@ -201,7 +200,8 @@ func (a *Access) byCertificate(r *http.Request) (u authentication.UserInfo, ok b
 		who.CommonName != ""
 }
 
-// verify reports until when the first certificate is a client's, by the others and the authorities.
+// verify verifies a client certificate, the first of chain, with the others as intermediates. It returns until when
+// the chain is valid.
 func verify(roots *x509.CertPool, chain []*x509.Certificate) (until time.Time, err error) {
 	if len(chain) > maxChain {
 		return until, fmt.Errorf("it comes with %d others: at most %d are looked at", len(chain)-1, maxChain-1)
@@ -255,7 +255,7 @@ func (a *Access) byToken(ctx context.Context, token string) (u authentication.Us
 	return u, true
 }
 
-// may reports whether a user may do something to a subresource of the node.
+// may reports whether a user is authorized for a verb on a subresource of the node.
 func (a *Access) may(ctx context.Context, u *authentication.UserInfo, verb, subresource string) (bool, error) {
 	if a.conf.AlwaysAllow {
 		return true, nil
@@ -272,7 +272,7 @@ func (a *Access) may(ctx context.Context, u *authentication.UserInfo, verb, subr
 			spec.Extra[key] = authorization.ExtraValue(values)
 		}
 	}
-	key, err := spec.Marshal() // sorts what has no order
+	key, err := spec.Marshal() // Marshal sorts map keys
 	if err != nil {
 		return false, err
 	}
@@ -288,7 +288,7 @@ func (a *Access) may(ctx context.Context, u *authentication.UserInfo, verb, subr
 	})
 }
 
-// verb is what the API calls what a request does to a resource.
+// verb returns the API verb of an HTTP method.
 func verb(method string) string {
 	switch method {
 	case http.MethodPost:
@@ -303,7 +303,7 @@ func verb(method string) string {
 	return "get"
 }
 
-// guard lets in only those who may do what they ask for to one of the subresources of the node, which are looked at in
+// guard serves a request if its user is authorized for one of these subresources of the node. They are checked in
 // this order (https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/).
 func (a *Access) guard(subresources []string,
 	h func(http.ResponseWriter, *http.Request, *authentication.UserInfo)) http.Handler {
@@ -314,7 +314,7 @@ func (a *Access) guard(subresources []string,
 			return
 		}
 		for _, credential := range []string{"Authorization", "Proxy-Authorization", "Cookie"} {
-			r.Header.Del(credential) // it is for nobody else
+			r.Header.Del(credential) // later handlers must not see or forward it
 		}
 		does := verb(r.Method)
 		asked := fmt.Sprintf("(user=%s, verb=%s, resource=nodes, subresource(s)=%v)", u.Username, does, subresources)

@@ -12,40 +12,41 @@ import (
 )
 
 const (
-	// maxAnswers is how many answers are remembered: those used last.
+	// maxAnswers is the size of the LRU cache.
 	maxAnswers = 4096
-	// maxReviews is how many questions of what a user may do are under way at once: each holds memory. maxStrangers is
-	// how many are of who somebody is: anybody may have that asked, with as many connections as the server has, so
-	// these are few and don't wait for their turn for long. Who shows a certificate needs none.
+	// maxReviews is the number of concurrent SubjectAccessReviews: each holds memory. maxStrangers is that of
+	// TokenReviews: any client can cause them, with all connections of the server, so there are few, and they wait
+	// for a slot only for a short time. Client certificates need none.
 	maxReviews, maxStrangers = 64, 16
-	// maxVerified is how many certificates are verified at once, maxChain of how many, the client's and those between
-	// it and an authority: a client that comes for the first time chooses keys and signatures, and how much work these
-	// are. One that was accepted is remembered.
+	// maxVerified is the number of certificate chains that are verified at once. maxChain is the maximum length of a
+	// chain without its root. A new client chooses the keys and signatures, and so the cost of verifying them.
+	// Accepted certificates are cached.
 	maxVerified, maxChain = 1, 4
-	// reviewLimit is how long one may take, strangerWait how long one of a stranger waits for its turn.
+	// reviewLimit is the timeout of a review; strangerWait is how long a TokenReview or a new certificate waits for a
+	// slot.
 	reviewLimit  = 10 * time.Second
 	strangerWait = time.Second
 )
 
-// answers are those of the API server, or of other work, for as long as they count. Who asks the same at the same time
-// is answered together.
+// answers caches results of the API server, or of other work, while they are valid. Concurrent requests for the same
+// result share one call.
 type answers[T any] struct {
 	salt  [32]byte
 	known *cache.LRUExpireCache
 	once  singleflight.Group
 	slots chan struct{}
-	// wait is how long a question waits for a slot.
+	// wait is how long a call waits for a slot.
 	wait time.Duration
 }
 
 func newAnswers[T any](slots int, wait time.Duration) *answers[T] {
 	a := &answers[T]{known: cache.NewLRUExpireCache(maxAnswers), slots: make(chan struct{}, slots), wait: wait}
-	_, _ = rand.Read(a.salt[:]) // it never fails
+	_, _ = rand.Read(a.salt[:]) // never fails
 	return a
 }
 
-// get is the answer to a question: a known one, or that of ask, with how long that counts. Questions aren't kept, for
-// they may be secrets.
+// get returns the cached answer to a question, or that of ask, which also returns how long it is valid. Only a salted
+// hash of the question is stored, because it may be secret.
 func (a *answers[T]) get(ctx context.Context, question []byte,
 	ask func(context.Context) (T, time.Duration, error)) (T, error) {
 	sum := sha256.New()
@@ -81,7 +82,7 @@ func (a *answers[T]) get(ctx context.Context, question []byte,
 		if err == nil {
 			return got.(T), nil
 		}
-		if ctx.Err() != nil || !errors.Is(err, context.Canceled) { // that of whose question it was may have been cancelled
+		if ctx.Err() != nil || !errors.Is(err, context.Canceled) { // the caller that ran it was cancelled
 			var none T
 			return none, err
 		}

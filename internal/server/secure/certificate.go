@@ -22,43 +22,43 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// What a certificate that the agent makes itself is called in the directory of certificates, as the kubelet has it.
+// File names of the agent's self-signed certificate in the certificate directory, the same as the kubelet's.
 const (
 	ownCert = "kubelet.crt"
 	ownKey  = "kubelet.key"
 )
 
-// ownLifetime is how long a certificate that the agent makes itself is valid. It is made again at a start in its last
-// month.
+// ownLifetime is how long a self-signed certificate is valid. The agent renews it at a start in its last month
+// (ownRenewal).
 const (
 	ownLifetime = 365 * 24 * time.Hour
-	// ownBackdated is how long before it is made it is valid, for clients whose clocks are slow.
+	// ownBackdated is how long before its creation a certificate is valid, for clients whose clocks are slow.
 	ownBackdated = time.Hour
 	ownRenewal   = 30 * 24 * time.Hour
 )
 
-// CertConfig says which certificate the server has.
+// CertConfig configures the server's certificate.
 type CertConfig struct {
-	// CertFile and KeyFile are tlsCertFile and tlsPrivateKeyFile; empty for a pair in Dir.
+	// CertFile and KeyFile are tlsCertFile and tlsPrivateKeyFile; empty for a self-signed pair in Dir.
 	CertFile, KeyFile string
-	// Dir is where the agent keeps the one that it makes itself (--cert-dir). Nobody else may write there.
+	// Dir is the directory of the self-signed certificate (--cert-dir). Only root may write there.
 	Dir string
-	// Issued is the certificate that the cluster has issued (serverTLSBootstrap); nil before. It is nil itself where
-	// the cluster isn't asked. Until there is one, CertFile is used if it is given.
+	// Issued returns the certificate that the cluster has issued (serverTLSBootstrap), or nil before it has. Issued
+	// is nil if serverTLSBootstrap is off. Until a certificate is issued, CertFile is used, if set.
 	Issued func() *tls.Certificate
-	// Name and IPs are the node's.
+	// Name and IPs are the node's name and addresses.
 	Name string
 	IPs  []net.IP
 	Log  logr.Logger
 }
 
-// Certificate is the server's certificate. It follows the files: what clients are shown is never older than they are.
+// Certificate is the server's certificate. It reloads changed files at the next handshake.
 type Certificate struct {
 	conf CertConfig
 	pair *followed[*tls.Certificate]
 }
 
-// NewCertificate returns the server's certificate, which is first read by Load.
+// NewCertificate returns the server's certificate; call Load before the first handshake.
 func NewCertificate(c CertConfig) *Certificate {
 	own := c.CertFile == ""
 	if own {
@@ -76,11 +76,11 @@ func NewCertificate(c CertConfig) *Certificate {
 	}}
 }
 
-// maxFile is more than a certificate with its chain, its key, or all authorities of a distribution take, in bytes.
+// maxFile is the maximum size of a file in bytes: more than a certificate with its chain, a key, or all CA
+// certificates of a distribution need.
 const maxFile = 4 << 20
 
-// ReadPair reads a certificate and its key, as they are in the files of tlsCertFile and tlsPrivateKeyFile. Errors name
-// the file.
+// ReadPair reads a certificate and its key from the files of tlsCertFile and tlsPrivateKeyFile. Errors name the file.
 func ReadPair(certFile, keyFile string) (*tls.Certificate, error) {
 	cert, err := safeopen.ReadRegular(certFile, maxFile)
 	if err != nil {
@@ -100,7 +100,7 @@ func ReadPair(certFile, keyFile string) (*tls.Certificate, error) {
 
 var errNotIssued = errors.New("the cluster hasn't issued the HTTPS server's certificate yet (serverTLSBootstrap)")
 
-// current is what clients are shown.
+// current returns the certificate for a handshake.
 func (c *Certificate) current() (*tls.Certificate, error) {
 	if c.conf.Issued == nil {
 		return c.pair.current()
@@ -114,12 +114,12 @@ func (c *Certificate) current() (*tls.Certificate, error) {
 	return c.pair.current()
 }
 
-// Load reads the certificate. Where none was given, it makes one unless there is one that is good for a while, and
-// isn't an authority that an older version made; an administrator's own stays as it is. The error names the file and
-// the setting.
+// Load reads the certificate. Without CertFile, it creates a self-signed one, unless there is one that doesn't expire
+// soon and isn't a CA certificate of an older version; it doesn't replace an administrator's. The error names the
+// file and the setting.
 func (c *Certificate) Load() error {
 	if c.conf.Issued != nil && c.conf.Dir != "" {
-		return nil // it comes when it comes
+		return nil // the cluster issues it later
 	}
 	pair, err := c.pair.current()
 	if c.conf.Dir == "" || err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal && !madeAsAuthority(pair.Leaf) {
@@ -136,7 +136,7 @@ func (c *Certificate) Load() error {
 	return err
 }
 
-// madeAsAuthority reports whether a certificate is one that versions before 2026-12 made: as makeOwn does, and a CA.
+// madeAsAuthority reports whether a certificate was made by a version before 2026-12: like makeOwn's, but a CA.
 func madeAsAuthority(c *x509.Certificate) bool {
 	return c.IsCA && c.KeyUsage == x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign &&
 		slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) &&
@@ -144,7 +144,7 @@ func madeAsAuthority(c *x509.Certificate) bool {
 		slices.Equal(c.DNSNames, []string{c.Subject.CommonName})
 }
 
-// makeOwn makes a key and a certificate that nobody but itself has signed.
+// makeOwn creates a key and a self-signed certificate.
 func (c *Certificate) makeOwn() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *Certificate) makeOwn() error {
 		SerialNumber: serial, Subject: pkix.Name{CommonName: c.conf.Name}, DNSNames: []string{c.conf.Name},
 		IPAddresses: c.conf.IPs,
 		NotBefore:   now.Add(-ownBackdated), NotAfter: now.Add(ownLifetime), KeyUsage: x509.KeyUsageDigitalSignature,
-		// No authority: who trusts this node trusts it for nothing else.
+		// Not a CA: clients that trust this certificate must not trust others that are signed with its key.
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)

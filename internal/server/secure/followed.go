@@ -9,23 +9,23 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// followed is what files hold: it is read again once they have changed. While they can't be used, what they held last
-// counts.
+// followed caches the content of files and reads them again when they change. While they are unusable, the last
+// usable content stays in effect.
 type followed[T any] struct {
-	// what is in the files, with their names or settings: for errors.
+	// what describes the files for errors, with their names or settings.
 	what  string
 	paths []string
 	read  func() (T, error)
 	log   logr.Logger
 
 	mu   sync.Mutex
-	seen []fs.FileInfo // nil until they were read
+	seen []fs.FileInfo // nil before the first successful read
 	last T
-	// told says that it was logged that they can't be used.
+	// told is set once an error of the files was logged.
 	told bool
 }
 
-// current is what the files hold. There is no error once they could be used.
+// current returns the content of the files. After the first success it returns no error.
 func (f *followed[T]) current() (T, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,40 +17,40 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server"
 )
 
-// Route is one thing that can be asked of the server. What isn't in its table isn't served.
+// Route is an entry of the server's table. Other paths aren't served.
 type Route struct {
-	// Methods are those of HTTP; HEAD is part of GET.
+	// Methods are HTTP methods; GET includes HEAD.
 	Methods []string
 	// Path is a pattern of http.ServeMux.
 	Path string
-	// Subresources are those of the node that whoever asks needs a right to: to one of them.
+	// Subresources are subresources of the node; a user needs a permission for one of them.
 	Subresources []string
-	// Off says why it isn't served, if it isn't.
+	// Off is the error if the route is disabled; otherwise empty.
 	Off string
-	// Stream reports whether an answer takes as long as it takes (server.Stream); nil for never.
+	// Stream reports whether a request is a stream, without time limits (server.Stream); nil means never.
 	Stream func(*http.Request) bool
-	// Body is how large the body of a request may be. Where it is 0, none is read.
+	// Body is the maximum size of a request's body in bytes. If it is 0, no body is read.
 	Body    int64
 	Handler http.Handler
 }
 
-// Always is a Route.Stream.
+// Always is a Route.Stream that returns true.
 func Always(*http.Request) bool { return true }
 
 const (
-	// maxStreams is how many streams there are at once, maxStreamsOfOne how many of them are one user's: of API
-	// servers, who speak for everybody, most come. So that none of those they speak for takes all, no more than these
-	// are to the pods of one namespace, and to one pod.
+	// maxStreams limits the concurrent streams, maxStreamsOfOne those of one user. Most come from API servers on
+	// behalf of their users. So that none of those users takes all streams, they are limited per namespace and per
+	// pod, too.
 	maxStreams            = 1024
 	maxStreamsOfOne       = 960
 	maxStreamsOfNamespace = 640
 	maxStreamsOfPod       = 320
 )
 
-// nowhere is what isn't in the table.
+// nowhere is the route of requests that match no other route.
 var nowhere = Route{Subresources: []string{"proxy"}, Handler: http.NotFoundHandler()}
 
-// serve is the one way to a handler: every request is matched with the table, and nobody comes by the guard.
+// serve is the only way to a handler: it matches every request with the table and applies the guard.
 func serve(c Config) http.Handler {
 	routes := map[string]*Route{}
 	mux, streams := http.NewServeMux(), &streams{of: map[string]int{}}
@@ -59,7 +59,7 @@ func serve(c Config) http.Handler {
 		for _, m := range route.Methods {
 			pattern := m + " " + route.Path
 			routes[pattern] = route
-			// The handler of the mux finds the values in the path, and is told who asks.
+			// The handler runs in the mux, which sets the path values. The context has the user.
 			mux.Handle(pattern, traced(c.Tracer, pattern,
 				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.audited(w, r, streams, c.Log) })))
 		}
@@ -78,7 +78,7 @@ func serve(c Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := mux.Handler(r)
 		route := routes[pattern]
-		if route == nil { // the mux may have an answer to that, such as the path that is meant
+		if route == nil { // the mux may answer it, such as with a redirect to the clean path
 			defer c.Meter.Begin(r.Method, "", false)()
 			elsewhere.ServeHTTP(w, r)
 			return
@@ -88,7 +88,7 @@ func serve(c Config) http.Handler {
 	})
 }
 
-// traced has the requests of a pattern be traced. Whoever asks has been let in: others can't have traces made.
+// traced starts a span per request, after authorization: other clients must not create traces.
 func traced(tracer trace.TracerProvider, pattern string, next http.Handler) http.Handler {
 	if tracer == nil {
 		return next
@@ -102,8 +102,8 @@ func traced(tracer trace.TracerProvider, pattern string, next http.Handler) http
 	})
 }
 
-// Admitted serves a table to clients whom somebody else has let in: as who is what user says. Their streams are counted
-// by themselves, and so keep nobody from the HTTPS server's, and are kept by nobody there from theirs.
+// Admitted serves routes to clients that the caller has authenticated; user returns the user's name. Their streams
+// are counted separately from the HTTPS server's, so that neither server's clients use up the other's limits.
 func Admitted(table []Route, user func(context.Context) string, log logr.Logger) http.Handler {
 	mux, streams := http.NewServeMux(), &streams{of: map[string]int{}}
 	for i := range table {
@@ -123,7 +123,7 @@ func withUser(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, userKey{}, name)
 }
 
-// UserOf is the name of who asks, in the context of a request that is served.
+// UserOf returns the name of the user, from the context of a request.
 func UserOf(ctx context.Context) string {
 	name, _ := ctx.Value(userKey{}).(string)
 	return name
@@ -131,8 +131,8 @@ func UserOf(ctx context.Context) string {
 
 func (route *Route) streams(r *http.Request) bool { return route.Stream != nil && route.Stream(r) }
 
-// audited serves a request, and records it if it is for a stream or changes something: who did it from where, and what
-// came of it. What for isn't told: that may be secret.
+// audited serves a request, and logs it if it is a stream or changes something: with user, address and status. The
+// query and the body aren't logged: they may be secret.
 func (route *Route) audited(w http.ResponseWriter, r *http.Request, s *streams, log logr.Logger) {
 	if !route.streams(r) && verb(r.Method) == "get" {
 		route.serve(w, r, s)
@@ -150,16 +150,16 @@ func (route *Route) audited(w http.ResponseWriter, r *http.Request, s *streams, 
 	route.serve(answer, r, s)
 }
 
-// maxAudited is how much of a path is recorded.
+// maxAudited is how much of a path is logged, in bytes.
 const maxAudited = 512
 
-// answerWriter knows the status of an answer; 0 for none.
+// answerWriter records the status of an answer; 0 for none.
 type answerWriter struct {
 	http.ResponseWriter
 	status int
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (a *answerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
@@ -176,7 +176,7 @@ func (a *answerWriter) Write(b []byte) (int, error) {
 	return a.ResponseWriter.Write(b)
 }
 
-// Hijack implements http.Hijacker: streams are what is taken over for.
+// Hijack implements http.Hijacker. Connections are hijacked for upgrades to streams.
 func (a *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, b, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil {
@@ -199,7 +199,7 @@ func (route *Route) serve(w http.ResponseWriter, r *http.Request, s *streams) {
 		defer end()
 		server.Stream(route.Handler).ServeHTTP(w, r)
 	case route.Body > 0:
-		// it can't fail on a connection of ours
+		// can't fail on a *conn of package server
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		r.Body = http.MaxBytesReader(w, r.Body, route.Body)
 		route.Handler.ServeHTTP(w, r)
@@ -208,14 +208,14 @@ func (route *Route) serve(w http.ResponseWriter, r *http.Request, s *streams) {
 	}
 }
 
-// streams counts those that are served.
+// streams counts the concurrent streams.
 type streams struct {
 	mu  sync.Mutex
 	all int
 	of  map[string]int
 }
 
-// begin takes the request in as a stream, which end says the end of, unless there are too many.
+// begin counts a stream, which end releases. It fails if there are too many.
 func (s *streams) begin(r *http.Request) (end func(), err error) {
 	namespace, pod := r.PathValue("namespace"), r.PathValue("pod")
 	type bound struct {

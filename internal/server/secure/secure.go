@@ -1,4 +1,4 @@
-// Package secure is the agent's HTTPS server: its certificate, who may use it, and the table of what it serves.
+// Package secure is the agent's HTTPS server: its certificate, authentication, authorization and table of routes.
 package secure
 
 import (
@@ -17,29 +17,29 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// Config says what the server is.
+// Config configures the server.
 type Config struct {
 	Addr        netip.AddrPort
 	Certificate *Certificate
 	Access      *Access
-	// CipherSuites, Curves and MinVersion are the configuration's, which has checked them.
+	// CipherSuites, Curves and MinVersion are fields of the configuration, which has validated them.
 	CipherSuites []string
 	Curves       []int32
 	MinVersion   string
 	Routes       []Route
 	// Meter counts the requests.
 	Meter Meter
-	// Tracer has a span begun for each request, as part of the trace that the request says it belongs to; nil for none.
+	// Tracer traces each request, as part of the trace in the request's headers; nil for no tracing.
 	Tracer trace.TracerProvider
 	Log    logr.Logger
 }
 
-// Meter counts requests: by their method, path and whether they may take long.
+// Meter counts requests by method, path and whether they are streams.
 type Meter interface {
 	Begin(method, path string, stream bool) (done func())
 }
 
-// Listener is where it is all served.
+// Listener returns the listener of the HTTPS server.
 func Listener(c Config) (server.Listener, error) {
 	suites, errSuites := cliflag.TLSCipherSuites(c.CipherSuites)
 	curves, errCurves := cliflag.TLSCurvePreferences(c.Curves)
@@ -47,7 +47,7 @@ func Listener(c Config) (server.Listener, error) {
 	if err := errors.Join(errSuites, errCurves, errVersion); err != nil {
 		return server.Listener{}, err
 	}
-	if len(suites) == 0 && oldest >= tls.VersionTLS12 { // who allows older versions wants their suites, too
+	if len(suites) == 0 && oldest >= tls.VersionTLS12 { // older versions need their own suites
 		suites = defaultSuites()
 	}
 	return server.Listener{
@@ -55,13 +55,13 @@ func Listener(c Config) (server.Listener, error) {
 		MaxHeader: local.MaxHeader,
 		TLS: &tls.Config{
 			MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
-			NextProtos: []string{"h2", "http/1.1"}, // streams of exec, attach and port-forward take the latter
-			// Whose certificate isn't accepted is told so in an answer.
+			NextProtos: []string{"h2", "http/1.1"}, // exec, attach and port-forward need HTTP/1.1
+			// A client certificate is verified later, so that a rejected client gets an HTTP answer.
 			ClientAuth:     tls.RequestClientCert,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Certificate.current() },
 		},
 		Load: func() {
-			// No pod is kept from running for what can't be read. Both are read again when somebody asks.
+			// An error must not keep pods from running. Both are read again with the next connection.
 			if err := c.Certificate.Load(); err != nil {
 				c.Log.Error(err, "Nobody can connect to the HTTPS server until that is corrected")
 			}
@@ -72,8 +72,8 @@ func Listener(c Config) (server.Listener, error) {
 	}, nil
 }
 
-// defaultSuites are those of TLS 1.2 with forward secrecy and authenticated encryption: Go's own defaults have CBC with
-// SHA-1 as well, which no client of a kubelet needs. TLS 1.3 has no others.
+// defaultSuites returns the suites of TLS 1.2 with forward secrecy and authenticated encryption. Go's defaults also
+// have CBC with SHA-1, which no client of a kubelet needs. All suites of TLS 1.3 qualify.
 func defaultSuites() []uint16 {
 	var suites []uint16
 	for _, s := range tls.CipherSuites() {
@@ -85,5 +85,5 @@ func defaultSuites() []uint16 {
 	return suites
 }
 
-// bodyTimeout is how long the body of a request may take, where one is wanted.
+// bodyTimeout is how long reading the body of a request may take, where a route reads it.
 const bodyTimeout = 5 * time.Second

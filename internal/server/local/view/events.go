@@ -7,10 +7,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// Events returns what happened lately, the newest last.
+// Events returns recent events, the newest last.
 func (v View) Events() []local.Event { return eventViews(v.conf.Events.List()) }
 
-// EventsSince returns the events after that of this Seq.
+// EventsSince returns the events after the one with this Seq.
 func (v View) EventsSince(seq uint64) []local.Event { return eventViews(v.conf.Events.Since(seq)) }
 
 // EventsChanged returns a channel that gets a value when EventsSince has more to return.

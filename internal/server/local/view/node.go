@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// Node returns what is known of the node, and what its pods hold.
+// Node returns the state of the node and the resources of its pods.
 func (v View) Node() (local.Node, error) {
 	reserved, err := v.conf.Capacity.Reserved(&v.conf.Current().Kubelet)
 	if err != nil {
@@ -34,7 +34,7 @@ func (v View) Node() (local.Node, error) {
 			Requests: h.Requests.List(), Limits: helpers.PodLimits(p, helpers.PodResourcesOptions{}),
 			Devices: v.conf.Devices(p.UID)})
 	}
-	// Those whose workers haven't begun yet: of pods that nobody wants any more there is no spec.
+	// The remaining pods have no worker yet. Pods that are no longer desired have no spec, either.
 	for uid, h := range holdings {
 		p := local.NodePod{UID: uid, Requests: h.Requests.List(), Devices: v.conf.Devices(uid)}
 		if d := v.conf.Desired.Current().Get(uid); d != nil {

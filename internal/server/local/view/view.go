@@ -1,4 +1,4 @@
-// Package view is what the local API shows of the agent and its pods (local.Agent).
+// Package view implements local.Agent: the state of the agent and its pods for the local API.
 package view
 
 import (
@@ -37,78 +37,78 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// pullPeriod is how often those who watch pods learn how far pulls are.
+// pullPeriod is the period of progress updates of pulls.
 const pullPeriod = time.Second
 
-// Probes knows what probes have come to.
+// Probes has the results of probes.
 type Probes interface {
 	Results(types.UID) []pod.ProbeResult
 	Failures(types.UID) []pod.ProbeFailures
 }
 
-// Journal has what was decided about pods.
+// Journal has the transcripts of decisions about pods.
 type Journal interface {
 	Text(types.UID) ([]byte, bool)
 	Previous(types.UID) ([]byte, bool)
 }
 
-// Cluster is the node's part in a cluster.
+// Cluster is the node's membership in a cluster.
 type Cluster interface {
-	// Problems are what is wrong with it.
+	// Problems are those of the membership, such as a failing connection.
 	Problems() []pod.Problem
 	// Conditions are the node's, with an API server and without.
 	Conditions() []v1.NodeCondition
 	ProblemsChanged() (changed <-chan struct{}, stop func())
 }
 
-// Config is what a View looks at. Every field is needed.
+// Config has the parts of the agent that a View reads. Every field is required, except Reload.
 type Config struct {
-	// Node is the node's name, Started when the agent began.
+	// Node is the node's name, Started the agent's start.
 	Node    string
 	Started time.Time
 	Desired *desired.Merger
-	// Runs takes in the pods of `deckhand run`.
+	// Runs is the source of the pods of `deckhand run`.
 	Runs *runsource.Source
-	// Stops says which pods are stopped, Stopper stops them.
+	// Stops lists the pods that are stopped; Stopper stops pods.
 	Stops   *desired.Stops
 	Stopper *worker.Stopper
-	// Additions has containers that were added to pods.
+	// Additions has the ephemeral containers that were added to pods.
 	Additions *desired.Additions
 	Observed  *observed.Store
 	Runtime   *health.State
-	// RuntimeProblems returns what is wrong with the embedded runtime.
+	// RuntimeProblems returns the problems of the embedded runtime.
 	RuntimeProblems func() []pod.Problem
-	// Reload returns what is wrong with a configuration that isn't in force because of that; nil if it can't be
-	// reloaded.
+	// Reload returns the problems of a configuration that therefore isn't in effect; nil if the configuration can't
+	// be reloaded.
 	Reload   func() []pod.Problem
 	Cluster  Cluster
 	Statuses *podstatus.Store
 	Events   *events.History
 	Probes   Probes
 	Journal  Journal
-	// Facts are what is known of the node, Capacity what it has in all, Holdings what its pods hold of that, Devices
-	// which devices a pod's containers have.
+	// Facts describes the node, Capacity its capacity, Holdings the resources allocated to its pods, and Devices the
+	// devices of a pod's containers.
 	Facts    func() *nodefacts.Facts
 	Capacity capacity.Node
 	Holdings func() map[types.UID]allocation.Holding
 	Devices  func(types.UID) map[string][]v1.ResourceStatus
-	// MissingPullSecrets are names of pull secrets of a pod that aren't there.
+	// MissingPullSecrets returns the names of a pod's pull secrets that don't exist.
 	MissingPullSecrets func(context.Context, *pod.Desired) []string
-	// Pulls says what pulls under way are doing.
+	// Pulls returns the pulls in progress.
 	Pulls func(context.Context) image.Underway
-	// Exposures says who beside root decides what runs, by files.
+	// Exposures lists users other than root that can change, through files, which pods run.
 	Exposures func() []string
-	// Current is the configuration in force.
+	// Current returns the configuration in effect.
 	Current func() *config.Config
 }
 
-// View looks at the parts of the agent. Its methods may be called concurrently.
+// View combines the state of these parts. Its methods may be called concurrently.
 type View struct{ conf Config }
 
 // New returns a view of these parts.
 func New(c Config) View { return View{c} }
 
-// Snapshot returns the present state of the agent and its pods.
+// Snapshot returns the current state of the agent and its pods.
 func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 	pulling := v.conf.Pulls(ctx)
 	set := v.conf.Desired.Current()
@@ -150,8 +150,7 @@ func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 	return s, nil
 }
 
-// whyNotBegun says why a wanted pod has no worker that has reported it, as those in
-// list have.
+// whyNotBegun returns why a desired pod isn't in list, which has the pods that workers have reported.
 func (v View) whyNotBegun(d *pod.Desired, list []*podstatus.Entry, message string) pod.Wait {
 	if !v.conf.Observed.Listed() {
 		return pod.Wait{Code: pod.WaitRuntime, Message: message}
@@ -162,8 +161,8 @@ func (v View) whyNotBegun(d *pod.Desired, list []*podstatus.Entry, message strin
 	return pod.Wait{Code: pod.WaitDecision}
 }
 
-// named returns the pods of this name in a list of podstatus.Store: mostly one, but two
-// while one takes another's place.
+// named returns the pods of this name in a list of podstatus.Store: usually one, but two while one replaces the
+// other.
 func named(list []*podstatus.Entry, namespace, name string) []*podstatus.Entry {
 	before := func(p *v1.Pod) int {
 		return cmp.Or(strings.Compare(p.Namespace, namespace), strings.Compare(p.Name, name))
@@ -176,7 +175,7 @@ func named(list []*podstatus.Entry, namespace, name string) []*podstatus.Entry {
 	return list[begin:end]
 }
 
-// viewOf is how a pod looks that waits for these things: its own, or those with more to say.
+// viewOf returns the view of a pod, with waits instead of the entry's own.
 func viewOf(e *podstatus.Entry, waits []pod.Wait) local.PodView {
 	v := local.PodView{Pod: e.Pod, Waits: local.WaitsOf(e.Pod, waits)}
 	if d := e.Report.Desired; d != nil {
@@ -185,8 +184,8 @@ func viewOf(e *podstatus.Entry, waits []pod.Wait) local.PodView {
 	return v
 }
 
-// failing returns what a pod waits for, in which those who wait for a probe say how it failed last, and how often:
-// workers only learn of what changes its result.
+// failing returns waits, in which those for a probe have its last failure and their number. Workers only receive
+// changes of a probe's result.
 func (v View) failing(uid types.UID, waits []pod.Wait) []pod.Wait {
 	ofProbe := func(w pod.Wait) bool { return w.Code == pod.WaitProbe || w.Code == pod.WaitProbeFailed }
 	if !slices.ContainsFunc(waits, ofProbe) {
@@ -211,13 +210,13 @@ func (v View) problems(list []pod.Problem) []pod.Problem {
 	return slices.Concat(list, v.conf.RuntimeProblems(), v.conf.Cluster.Problems())
 }
 
-// stoppedView is how a pod looks that a person has stopped.
+// stoppedView returns the view of a pod that a user has stopped.
 func stoppedView(d *pod.Desired) local.PodView {
 	return local.PodView{Pod: d.Pod, Source: d.Source, Origin: d.Origin, Stale: d.Stale, Stopped: true,
 		Waits: local.WaitsOf(d.Pod, []pod.Wait{{Code: pod.WaitStopped}})}
 }
 
-// Pod returns one pod, without what pulls are doing.
+// Pod returns one pod, without the progress of pulls.
 func (v View) Pod(namespace, name string) (local.PodView, bool) {
 	if found := named(v.conf.Statuses.List(), namespace, name); len(found) > 0 {
 		return viewOf(found[0], found[0].Report.Waits), true
@@ -230,7 +229,7 @@ func (v View) Pod(namespace, name string) (local.PodView, bool) {
 	return local.PodView{}, false
 }
 
-// StopPods stops pods, and starts them again if restart is set.
+// StopPods stops pods, and restarts them if restart is set.
 func (v View) StopPods(ctx context.Context, restart bool, names ...types.NamespacedName) error {
 	set := v.conf.Desired.Current()
 	for _, n := range names {
@@ -250,7 +249,7 @@ func (v View) StopPods(ctx context.Context, restart bool, names ...types.Namespa
 	return v.conf.Stopper.Stop(ctx, restart, names...)
 }
 
-// StartPods has pods run again that were stopped.
+// StartPods starts stopped pods.
 func (v View) StartPods(names ...types.NamespacedName) error {
 	set, held := v.conf.Desired.Current(), v.conf.Stops.List()
 	for _, n := range names {
@@ -308,7 +307,7 @@ func (v View) AddContainer(name types.NamespacedName, uid types.UID, c v1.Epheme
 	return err
 }
 
-// StopAll has all pods stopped, and the agent end when they are gone.
+// StopAll stops all pods, and then the agent.
 func (v View) StopAll() { v.conf.Stopper.StopAll() }
 
 func find(name types.NamespacedName, lists ...[]*pod.Desired) *pod.Desired {
@@ -332,7 +331,7 @@ func (v View) unknown(name types.NamespacedName) error {
 	return &local.StatusError{Code: http.StatusNotFound, Err: fmt.Errorf("pod %s %s", name, where)}
 }
 
-// Details returns what is known of a pod beyond that.
+// Details returns details of a pod that its PodView doesn't have.
 func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 	d := local.Details{Probes: v.conf.Probes.Results(uid), Failures: v.conf.Probes.Failures(uid)}
 	if e := v.conf.Statuses.Get(uid); e != nil {
@@ -345,7 +344,7 @@ func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 	return d
 }
 
-// causes are what this node knows of why a pod waits, beyond what the wait says.
+// causes returns causes of a wait that only the node can find, beyond the wait's own data.
 func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []string {
 	switch {
 	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodeAffinity:
@@ -370,7 +369,7 @@ func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []str
 	return nil
 }
 
-// Journal returns what was decided about a pod lately.
+// Journal returns the transcript of recent decisions about a pod.
 func (v View) Journal(uid types.UID, previous bool) ([]byte, bool) {
 	if previous {
 		return v.conf.Journal.Previous(uid)
@@ -378,7 +377,7 @@ func (v View) Journal(uid types.UID, previous bool) ([]byte, bool) {
 	return v.conf.Journal.Text(uid)
 }
 
-// Changed returns a channel that gets a value when a pod, what is wanted or what is wrong has changed, and
+// Changed returns a channel that gets a value when a pod's status, the desired pods or a cluster problem changes, and
 // every second while a pod waits for an image.
 func (v View) Changed() (<-chan struct{}, func()) {
 	ch := wake.NewSlot()
@@ -395,8 +394,8 @@ func (v View) Changed() (<-chan struct{}, func()) {
 	}
 }
 
-// passOn reports changes until done is closed. The timer only goes on while there is a pull
-// to report: a second after the last change, it looks whether there is.
+// passOn forwards changes until done is closed. The timer runs only while pods wait for images: a second after the
+// last change, passOn checks whether any does.
 func (v View) passOn(changed wake.Slot, done, statuses, sets, problems <-chan struct{}) {
 	timer := time.NewTimer(pullPeriod)
 	defer timer.Stop()
@@ -424,13 +423,13 @@ func (v View) anyAwaitsImage() bool {
 	})
 }
 
-// Configuration returns the configuration in force.
+// Configuration returns the configuration in effect.
 func (v View) Configuration() local.Configuration {
 	c := v.conf.Current()
 	return local.Configuration{Kubelet: *paths.Masked(&c.Kubelet), Origins: c.Origins()}
 }
 
-// Run has the pods of a manifest run until the returned value is closed.
+// Run runs the pods of a manifest until the returned value is closed.
 func (v View) Run(_ context.Context, origin string, manifest []byte) (local.Run, error) {
 	add, err := v.conf.Runs.Add(origin, manifest)
 	if err != nil {
