@@ -1,10 +1,3 @@
-// Package config makes one validated, immutable Config out of configuration files,
-// the command line and what the host says of itself, and takes in changed ones while the agent
-// runs (Reloader).
-//
-// The order is the kubelet's, where the later go before the earlier: documented
-// defaults, the file (--config), the drop-ins (--config-dir) in the order of their names, the
-// flags that were given.
 package config
 
 import (

@@ -1,10 +1,3 @@
-// Package desired is the set of pods that should run on this node, and of the objects
-// that they refer to by name.
-//
-// Each source (a directory, a URL, a person's command; one package each) reports
-// its whole state to a Merger whenever it changes. The Merger makes one immutable
-// Set of the reports and wakes whoever subscribed; the wake-up carries no data.
-// What to do about a new set is the difference between two sets: see Diff.
 package desired
 
 import (

@@ -1,13 +1,3 @@
-// Package lifecycle decides what to do for one pod. It is a pure function: the
-// desired pod, what the runtime has of it, evictions, the results of earlier actions
-// and the time go in; actions, the API status, what the pod waits for and the next
-// wake-up time come out. It does no I/O, reads no clock, takes no lock and knows no
-// client (a test in internal/archtest enforces that), so that every race is
-// a test and every decision can be replayed and explained.
-//
-// What must outlive the agent is on the containers themselves (attempt, back-off,
-// resources) or in pod.Checkpoint, which the core has written to disk; the rest of
-// Memory may be forgotten at a restart.
 package lifecycle
 
 import (

@@ -1,9 +1,3 @@
-// Package pod holds the types that every other package shares: the pod that should run, the runtime's state of it, the
-// actions on it and their results. It also has functions that read a pod's spec and metadata, including the downward
-// API's values. It is pure, and imports API types only.
-//
-// Everything here is a value that is passed from one owner to another. Pointers inside (such as Desired.Pod) are
-// read-only once passed on: to change a value, make a copy.
 package pod
 
 import (

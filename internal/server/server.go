@@ -1,9 +1,3 @@
-// Package server serves the agent's plain HTTP endpoints, with the kubelet's paths and formats: health, metrics, a
-// read-only API (/pods, /runningpods/, /spec/), and pages for diagnosis (/configz, /flagz and /statusz, KEP-4827 and
-// KEP-4828).
-//
-// Health and NewReadOnly make the handlers; a Server listens and serves them. Callers pass in the data: the package
-// reads none from other packages.
 package server
 
 import (

@@ -1,6 +1,3 @@
-// Package volume holds the nouns of volumes: what one is made from, what a plugin
-// is asked and what it answers. Each kind of volume is a plugin in a directory of its own;
-// package manager decides which of them are needed and has them made.
 package volume
 
 import (
