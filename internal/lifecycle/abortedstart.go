@@ -7,16 +7,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// abortedStart reports whether an instance never ran because the agent died, or the
-// connection broke, while it was being started: containerd then ends it with
-// this reason and message. Its container didn't fail, so this is no restart.
+// abortedStart reports whether an instance never ran because the agent died, or the connection broke, during its
+// start: containerd then ends it with this reason and message. The container didn't fail, so this doesn't count as a
+// restart.
 func abortedStart(c *pod.Container) bool {
 	return c.State == pod.ContainerExited && c.StartedAt.IsZero() && c.Reason == pod.ReasonStartError &&
 		strings.Contains(c.Message, "context canceled")
 }
 
-// noteAbortedStarts removes the instances whose start was aborted from the observed state
-// of a pod that goes on: nothing but their removal depends on them.
+// noteAbortedStarts removes instances with an aborted start from the observed state, unless the pod is being removed:
+// they matter only until they are removed.
 func (d *decider) noteAbortedStarts() {
 	o := d.in.Observed
 	if o == nil || d.in.Stop != nil ||
@@ -35,8 +35,8 @@ func (d *decider) noteAbortedStarts() {
 	d.in.Observed = &rest
 }
 
-// clearAbortedStart removes the instances of a container whose start was aborted. It reports
-// whether there are any: until they are removed, the runtime holds their name.
+// clearAbortedStart removes a container's instances with an aborted start. It reports whether there are any: until
+// they are removed, they occupy their name in the runtime.
 func (d *decider) clearAbortedStart(name string) bool {
 	found := false
 	for i := range d.abortedStarts {

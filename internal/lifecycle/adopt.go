@@ -11,8 +11,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// adoptStatus has a new agent go on from the status that the pod's source knows, if a node has reported one: from its
-// transition times and restart counts, and where the node's own checkpoint is lost, from what was started and ready.
+// adoptStatus makes a new agent continue from the status in the pod's source, if a node has reported one: its
+// transition times and restart counts, and if the node's checkpoint is lost, also which containers were started and
+// ready.
 func (d *decider) adoptStatus() {
 	st := &d.in.Pod.Status
 	if d.mem.Status != nil || st.StartTime == nil {
@@ -37,8 +38,9 @@ func (d *decider) adoptStatus() {
 	}
 }
 
-// terminal is the phase in which the pod has ended for good, by its source or by the checkpoint; empty for none. An API
-// server's says so of a pod that somebody else has failed, or that an earlier agent reported whose disk is lost.
+// terminal is the phase in which the pod has ended for good, according to its source or the checkpoint; empty if it
+// hasn't. An API server has it for a pod that another client has failed, or that an earlier agent reported before it
+// lost its disk.
 func (d *decider) terminal() v1.PodPhase {
 	return cmp.Or(pod.Terminal(d.in.Pod.Status.Phase), d.checkpoint().Terminal)
 }

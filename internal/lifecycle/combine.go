@@ -2,9 +2,9 @@ package lifecycle
 
 import "github.com/deckhand-node/deckhand/internal/pod"
 
-// Combine makes one of several terminations of a pod; nil for none. The earliest gives the
-// reason, and the nearest end counts. One without a grace leaves the pod's own. The phase follows from how the
-// containers end only if all say so.
+// Combine merges several terminations of a pod; nil if there are none. The earliest one gives the reason, and the
+// nearest end counts. A termination without a grace period leaves the pod's own. ByExit holds only if all of them
+// have it.
 func Combine(terminations ...*pod.PodTermination) *pod.PodTermination {
 	var first, nearest *pod.PodTermination
 	byExit := true

@@ -13,14 +13,14 @@ import (
 // killReason is why one container of a running pod is killed.
 type killReason struct {
 	cause pod.StopCause
-	probe pod.ProbeResult // that failed
-	grace *int64          // seconds, instead of the pod's
-	// renew says that the container is started again whatever the restart policy says, as its image or resources were
-	// edited: the edit decides, also of one that has to end for a failure.
+	probe pod.ProbeResult // the failed one
+	grace *int64          // seconds; nil for the pod's grace period
+	// renew says that the container is restarted whatever the restart policy is, because its image or resources were
+	// edited. An edit takes precedence also over a failure.
 	renew bool
 }
 
-// killReasonOf returns why a running container has to be killed, and whether it has to.
+// killReasonOf returns why a running container has to be killed, and whether it has to be.
 func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	if !m.Runs() || !m.LongRunning() {
 		return killReason{}, false
@@ -45,9 +45,9 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	return recorded, known
 }
 
-// recordedKill returns why a container has to be killed that was to be, by the checkpoint on disk: an earlier agent may
-// have signalled it. If it were left alone and ended with code 0, it would count as having ended by itself. A kill that
-// this agent began is completed by cancelKill.
+// recordedKill returns the kill that the checkpoint on disk records for a container. An earlier agent may have sent
+// the signal already: if this agent ignored that and the container exited with code 0, it would count as having
+// exited by itself. Kills that this agent began are completed by cancelKill.
 func (d *decider) recordedKill(m *container.Container) (killReason, bool) {
 	id := m.Current.ID
 	if d.draft.Disk == nil || d.terminator.Asked(id) {
@@ -75,7 +75,7 @@ func (d *decider) hookFailed(inst *pod.Container) (string, bool) {
 	return f.Message, f.Cause == pod.StopPostStartHook
 }
 
-// fail records the failure for which an instance has to end: the first one counts.
+// fail records the failure for which an instance has to end; the first one counts.
 func (d *decider) fail(id string, f pod.Failed) {
 	if _, known := d.checkpoint().Failed[id]; known {
 		return
@@ -88,8 +88,8 @@ func (d *decider) fail(id string, f pod.Failed) {
 	})
 }
 
-// nothingLeft reports whether a main container failed its startup or liveness probe and no other is to be kept or
-// started again: each has ended, or has to, for good.
+// nothingLeft reports whether a main container failed its startup or liveness probe and no other main container will
+// be kept or restarted: each has ended for good or has to.
 func (d *decider) nothingLeft() bool {
 	any := false
 	for i := range d.containers {
@@ -110,7 +110,7 @@ func (d *decider) nothingLeft() bool {
 	return any
 }
 
-// renewed reports whether a main container is started again, or is to be, as it was edited.
+// renewed reports whether a main container was edited and therefore is restarted or will be.
 func (d *decider) renewed() bool {
 	return slices.ContainsFunc(d.containers, func(m container.Container) bool {
 		return m.Role == container.Main && (m.Runs() && otherImage(&m, m.Current) ||
@@ -118,9 +118,8 @@ func (d *decider) renewed() bool {
 	})
 }
 
-// cancelKill handles a container that need not be killed (any more): a kill that was begun is
-// completed, as the container may be half stopped; one that wasn't begun, as that of a sidecar whose turn hadn't come,
-// is forgotten.
+// cancelKill handles a container that needn't be killed (any more). A kill that was begun is completed, because the
+// container may be half stopped. One that wasn't begun, such as that of a sidecar waiting for its turn, is dropped.
 func (d *decider) cancelKill(m *container.Container) {
 	if !m.Runs() {
 		return
@@ -133,7 +132,7 @@ func (d *decider) cancelKill(m *container.Container) {
 		d.terminator.Stop(m.Current, termination.Term{By: k.By, Why: k.Why})
 		return
 	}
-	// What isn't on disk yet was no reason to signal it.
+	// A record that isn't on disk yet can't have led to a signal.
 	_, failed := d.checkpoint().Failed[id]
 	if failed || slices.Contains(d.checkpoint().Renew, id) {
 		d.draft.Change(func(k *pod.Checkpoint) {
@@ -143,14 +142,13 @@ func (d *decider) cancelKill(m *container.Container) {
 	}
 }
 
-// otherImage reports whether an instance was created from another image than the
-// spec has now.
+// otherImage reports whether an instance was created from another image than the spec has now.
 func otherImage(m *container.Container, inst *pod.Container) bool {
 	return inst.Image != "" && inst.Image != m.Spec.Image
 }
 
-// mayEndWell reports whether a container that has to end for a failure would count as having succeeded if it ended with
-// code 0, were that failure forgotten.
+// mayEndWell reports whether the recorded failure makes a difference if the container exits with code 0: without the
+// record, that would count as success.
 func (d *decider) mayEndWell(m *container.Container) bool {
 	after := func(failed bool) restart.Answer { return restart.OnExit(d.in.Pod, m.Spec, m.Role, 0, failed) }
 	return after(true) != after(false)
@@ -176,7 +174,7 @@ func (d *decider) killContainers() {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe.Kind,
 			Message: why})
 		if (kill.renew || d.mayEndWell(m)) && !d.durable() {
-			continue // if this were lost, the container might never be started again
+			continue // if this record were lost, the container might never be restarted
 		}
 		grace := d.terminator.Grace()
 		if kill.grace != nil {

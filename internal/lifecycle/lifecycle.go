@@ -11,35 +11,35 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Input is everything a decision may depend on.
+// Input is everything that a decision depends on.
 type Input struct {
 	// Now is the time of the decision.
 	Now time.Time
-	// Pod is the desired pod; nil for one that runs but that no source has.
+	// Pod is the desired pod; nil for a pod that runs but isn't in any source.
 	Pod *v1.Pod
-	// Base is Desired.Base where the manifest gives the pod's UID; empty otherwise.
+	// Base is Desired.Base if the manifest sets the pod's UID; empty otherwise.
 	Base string
-	// RequiresTerminalPhase is that of Desired.
+	// RequiresTerminalPhase is Desired.RequiresTerminalPhase.
 	RequiresTerminalPhase bool
-	// Stop is set once the pod has to be removed, and from then on never nil again.
+	// Stop is set once the pod has to be removed, and is never nil again after that.
 	Stop *Stop
-	// Termination says that the pod has to end though a source has it (eviction, preemption); nil if it hasn't.
+	// Termination says why the pod has to end although its source still has it (eviction, preemption); nil if it
+	// doesn't have to.
 	Termination *pod.PodTermination
-	// Observed is the runtime's side; nil if it has nothing.
+	// Observed is the pod's state in the runtime; nil if the runtime has nothing of it.
 	Observed *pod.Observed
 	// Probes are the current results of the probes that the last decision asked for.
 	Probes []pod.ProbeResult
 	// Allocation holds the resources allocated to the pod; nil before AdmitPod.
 	Allocation *pod.Allocation
-	// ExcessContainers holds the IDs of ended instances that are to be removed, whatever
-	// Node.ContainerGC says.
+	// ExcessContainers holds the IDs of ended instances to remove, regardless of Node.ContainerGC.
 	ExcessContainers []string
 	// InFlight lists the actions under way.
 	InFlight []pod.Action
 	// Results lists the actions that ended since the last decision, oldest first.
 	Results []pod.Result
-	// Memory is what the last decision returned; at first its zero value, but with
-	// Checkpoint and OnDisk as read from disk and Attempts as found from the logs on disk.
+	// Memory is the Memory of the last decision. For the first one it is zero, except for Checkpoint and OnDisk as
+	// read from disk and Attempts as derived from the logs on disk.
 	Memory Memory
 	// Node holds the facts and settings of this node.
 	Node Node
@@ -47,48 +47,46 @@ type Input struct {
 
 // Stop says that a pod has to be removed.
 type Stop struct {
-	// At is when this agent first knew that; the grace counts from here.
+	// At is when this agent first saw that the pod has to be removed; the grace period starts then.
 	At time.Time
-	// Grace overrides the pod's own termination grace; nil leaves it. It is 1 s at least, and SIGKILL comes 2 s after
-	// the stop signal at the earliest.
+	// Grace overrides the pod's own termination grace period; nil keeps that. It is at least 1 s, and SIGKILL comes
+	// at least 2 s after the stop signal.
 	Grace *time.Duration
-	// Why is the reason as people read it.
+	// Why is the reason, for users.
 	Why string
 }
 
-// Node is what the core has to know of the node.
+// Node holds the facts and settings of the node that decisions depend on.
 type Node struct {
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
-	// RuntimeName prefixes container IDs in the status ("containerd").
+	// RuntimeName is the prefix of container IDs in the status ("containerd").
 	RuntimeName string
-	// ImagesAt is when images were last added to the node by other means than a
-	// pull: a pull that failed before that is retried at once.
+	// ImagesAt is when images were last added to the node by other means than a pull: pulls that failed before are
+	// retried at once.
 	ImagesAt time.Time
-	// ResourcesFreedAt is when resources were last freed on the node: a resize
-	// that was deferred before that, or an admission that waits, is retried at once.
+	// ResourcesFreedAt is when resources were last freed on the node: deferred resizes and waiting admissions from
+	// before are retried at once.
 	ResourcesFreedAt time.Time
-	// ObjectsAt is when an object that pods refer to (ConfigMaps, Secrets, ...) was last
-	// added, changed or removed: an action that waits for one is retried at once.
+	// ObjectsAt is when an object that pods refer to (ConfigMaps, Secrets, ...) was last added, changed or removed:
+	// actions that wait for an object are retried at once.
 	ObjectsAt time.Time
-	// ContainerGC says which ended instances are kept; nil is the default.
+	// ContainerGC says which ended instances are kept; nil for the default.
 	ContainerGC *ContainerGC
-	// FirstBackoff is what the crash-loop back-off begins with, after a first restart at once
-	// (KEP-4603); 0 means 10 s.
+	// FirstBackoff is the first delay of the crash-loop back-off, after a first restart without delay (KEP-4603); 0
+	// means 10 s.
 	FirstBackoff time.Duration
-	// MaxBackoff caps the crash-loop back-off
-	// (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); 0 means 300 s.
+	// MaxBackoff caps the crash-loop back-off (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); 0
+	// means 300 s.
 	MaxBackoff time.Duration
 }
 
-// ContainerGC says how many ended instances are kept beside each container's newest
-// (the kubelet's flags --maximum-dead-containers-per-container and
-// --minimum-container-ttl-duration).
+// ContainerGC says how many ended instances are kept in addition to each container's newest instance (the kubelet's
+// flags --maximum-dead-containers-per-container and --minimum-container-ttl-duration).
 type ContainerGC struct {
-	// PerContainer is how many; negative for all. The default is one: for
-	// `logs --previous` and lastState.
+	// PerContainer is the number to keep; negative for all. The default is one, for `logs --previous` and lastState.
 	PerContainer int
-	// MinAge is how long each is kept at least after it ended; 0 by default.
+	// MinAge is the minimum time that an instance is kept after its end; 0 by default.
 	MinAge time.Duration
 }
 
@@ -96,32 +94,32 @@ func (n *Node) retryTriggers() plan.RetryTriggers {
 	return plan.RetryTriggers{Images: n.ImagesAt, Room: n.ResourcesFreedAt, Objects: n.ObjectsAt}
 }
 
-// Decision is what follows from an Input.
+// Decision is the output for an Input.
 type Decision struct {
-	// Actions are to be begun now, each in parallel with whatever is under way.
+	// Actions start now, in parallel with the actions under way.
 	Actions []pod.Action
-	// Cancel names targets whose actions under way are to be cancelled.
+	// Cancel names the targets whose actions under way are cancelled.
 	Cancel []string
-	// Probes are to run from now on, and no others.
+	// Probes are all probes that run from now on.
 	Probes []pod.Probe
 	// Status is the pod's API status; nil for a pod without a spec.
 	Status *v1.PodStatus
 	// Wake is when to decide again if nothing happens before; zero for never.
 	Wake time.Time
-	// Waits say what the pod is waiting for.
+	// Waits say why the pod isn't where it should be.
 	Waits []pod.Wait
-	// Events are to be recorded; each is returned once.
+	// Events are to be recorded; each is returned only once.
 	Events []pod.Event
 	// Memory goes into the next Input.
 	Memory Memory
-	// Gone says that a pod has ended whose object is still there: Status is final, and only records and logs of its
-	// containers are left.
+	// Gone says that the pod has ended and its object still exists: Status is final, and only container records and
+	// logs are left.
 	Gone bool
-	// Done says that nothing is left of the pod and nothing to do.
+	// Done says that nothing of the pod is left and nothing remains to be done.
 	Done bool
 }
 
-// Decide is the core. It never changes what Input points to.
+// Decide makes one decision. It never changes the data that Input points to.
 func Decide(in Input) Decision {
 	d := newDecider(in)
 	d.applyResults(in.Results)
@@ -135,7 +133,7 @@ func Decide(in Input) Decision {
 	switch {
 	case in.Stop != nil:
 		d.stop()
-	case in.Pod != nil: // without a spec nothing says what to do
+	case in.Pod != nil: // without a spec only a stop is possible
 		d.proceed()
 	}
 	out := Decision{Gone: d.gone, Done: d.done}
@@ -152,7 +150,7 @@ func Decide(in Input) Decision {
 	return out
 }
 
-// proceed decides for a pod that is wanted.
+// proceed decides for a pod that isn't being removed.
 func (d *decider) proceed() {
 	d.recordOutcome()
 	if d.finished = d.terminal() != ""; d.finished {
@@ -175,19 +173,20 @@ type decider struct {
 	draft container.Draft
 	// terminator stops containers.
 	terminator termination.Terminator
-	// sandbox is the one that counts: the newest, if it is ready.
+	// sandbox is the newest sandbox if it is ready, else nil.
 	sandbox *pod.Sandbox
-	// containers are those of the spec; none for a pod without one.
+	// containers are the containers of the spec; empty without a spec.
 	containers container.List
 	// abortedStarts are instances whose start was aborted.
 	abortedStarts []pod.Container
 	// started is when this node first saw the pod.
 	started time.Time
-	// finished says that no container will be started again: the pod has succeeded or failed.
+	// finished says that no container will be restarted: the pod has succeeded or failed.
 	finished bool
-	// resizing says what a resize still has to do.
+	// resizing is the remaining work of a resize.
 	resizing resizing.State
-	// stopped says that nothing of a pod runs any more whose object is being deleted, gone that it may go.
+	// stopped says that nothing runs any more of a pod with an object that is being deleted; gone says that the
+	// object may be removed.
 	stopped, gone bool
 	done          bool
 }
@@ -208,7 +207,7 @@ func newDecider(in Input) *decider {
 	d.terminator = termination.Terminator{Plan: d.plan, Kills: d.mem.Kills, Pod: in.Pod, Containers: d.containers,
 		Instances: d.instances(), AllBy: d.mem.AllBy}
 	if !d.anyRuns() {
-		d.terminator.AllBy = time.Time{} // nothing that was stopped so is left
+		d.terminator.AllBy = time.Time{} // nothing that StopAll stopped is left
 	}
 	return d
 }

@@ -11,62 +11,61 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Memory is what one decision leaves to the next. It is plain data and never
-// shared. An agent restart loses all of it but OnDisk.
+// Memory is the state that one decision leaves to the next. It is plain data and never shared. A restart of the agent
+// loses all of it but OnDisk.
 type Memory struct {
-	// Checkpoint is what has to outlive the agent, OnDisk what of it is on disk: the same
-	// pointer once it is written. Both are nil for a pod that needs no checkpoint.
+	// Checkpoint is the state that has to survive the agent, OnDisk its last saved version: both are the same pointer
+	// once it is saved, and nil for a pod that needs no checkpoint.
 	Checkpoint, OnDisk *pod.Checkpoint
 	// Admitted says that AdmitPod has succeeded since the agent started.
 	Admitted bool
-	// Prepared says that PreparePod has succeeded since the agent started, and that
-	// ReleaseVolumes wasn't begun since.
+	// Prepared says that PreparePod has succeeded since the agent started, and that ReleaseVolumes wasn't begun
+	// since.
 	Prepared bool
 	// Released says that ReleaseVolumes has succeeded since the agent started.
 	Released bool
 	// Cleaned says that CleanPod has succeeded.
 	Cleaned bool
-	// Generation is that of the spec which the last decision was about.
+	// Generation is the generation of the spec in the last decision.
 	Generation int64
 	// Overhead is the pod's overhead when PreparePod was last begun.
 	Overhead v1.ResourceList
-	// Images holds, by container, the resolved image that the next instance is created from.
+	// Images holds, by container, the resolved image for the next instance.
 	Images map[string]string
-	// Retries holds the failed actions, and when to retry them, by kind and target.
+	// Retries holds the failed actions and their retry times, by kind and target.
 	Retries plan.Retries
-	// Initialized is the ID of the sandbox in which all init containers have succeeded and all sidecars started; empty
-	// for none.
+	// Initialized is the ID of the sandbox in which all init containers have succeeded and all sidecars have started;
+	// empty if there is none.
 	Initialized string
-	// Ending is since when the pod is ended as a whole, as none of its main containers is to be kept or started again;
-	// zero if it isn't.
+	// Ending is since when the pod is being ended as a whole because none of its main containers will be kept or
+	// restarted; zero if it isn't.
 	Ending time.Time
-	// AllBy is that of the Terminator.
+	// AllBy is Terminator.AllBy.
 	AllBy time.Time
-	// Stopped holds the IDs of sandboxes and instances that were stopped, as the runtime
-	// may not know their state.
+	// Stopped holds the IDs of sandboxes and instances that were stopped, because the runtime may report their state
+	// as unknown.
 	Stopped map[string]bool
-	// Attempts is the least attempt of the next instance by container, known from
-	// logs on disk and from what ran: restart counts go on when the runtime has lost
-	// its records.
+	// Attempts is, by container, the lowest attempt number of the next instance, from logs on disk and earlier
+	// instances: restart counts continue even if the runtime has lost its records.
 	Attempts map[string]int
-	// Kills holds, by instance ID, the termination of those that have to end.
+	// Kills holds, by instance ID, the terminations of instances that have to end.
 	Kills map[string]termination.Kill
-	// Allocated is the allocation that the pod's cgroup was given since the agent started; nil if it wasn't.
+	// Allocated is the allocation that was set on the pod's cgroup since the agent started; nil if none was.
 	Allocated *pod.Allocation
-	// ResizingPod says that ResizePod was begun and hasn't succeeded since: whether the pod's cgroup allows
-	// Allocated or what it was to get isn't known.
+	// ResizingPod says that ResizePod was begun and hasn't succeeded since: it is unclear whether the pod's cgroup
+	// allows Allocated or the requested resources.
 	ResizingPod bool
-	// Asked holds the node's retry triggers as of when each action was begun last.
+	// Asked holds, by action, the node's retry triggers when the action was last begun.
 	Asked map[string]plan.RetryTriggers
-	// Resizing says that the event of a resize's start was recorded, and that of its end not yet.
+	// Resizing says that the event for the start of a resize was recorded, and the one for its end wasn't yet.
 	Resizing bool
-	// Status is the last one reported: transition times go on from it, and it keeps the final
-	// state of a stopping pod's containers once they are removed.
+	// Status is the last reported status: transition times continue from it, and it keeps the final state of a
+	// stopping pod's containers after their removal.
 	Status *v1.PodStatus
 	// FinalTold says that Status is Checkpoint.Final.
 	FinalTold bool
-	// BackoffTold holds, by container, which back-off the last event reported: after
-	// which instance, or which failed pull.
+	// BackoffTold identifies, by container, the back-off that the last event reported: the instance or the failed
+	// pull before it.
 	BackoffTold map[string]string
 	// Since holds when each wait began, by pod.Wait.Key.
 	Since map[string]time.Time
@@ -90,14 +89,13 @@ func cloneMap[K comparable, V any](m map[K]V) map[K]V {
 	return maps.Clone(m)
 }
 
-// durable reports whether the checkpoint is on disk, or can't be written: a full disk must
-// not keep a pod down.
+// durable reports whether the checkpoint is on disk or can't be written: a full disk must not keep a pod down.
 func (d *decider) durable() bool {
 	_, failing := d.plan.Retrying(pod.Action{Kind: pod.SaveCheckpoint})
 	return failing || d.draft.Saved()
 }
 
-// save has the checkpoint written, unless the pod is being removed and no source has it.
+// save requests that the checkpoint be written, unless the pod is being removed and has no object that still exists.
 func (d *decider) save() {
 	if d.draft.Saved() || d.in.Stop != nil && !d.in.RequiresTerminalPhase {
 		return

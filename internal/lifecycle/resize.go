@@ -15,13 +15,14 @@ import (
 // measure compares the resources that are requested, allocated and in force.
 func (d *decider) measure() {
 	if d.mem.Prepared && d.mem.Allocated == nil {
-		d.mem.Allocated = d.in.Allocation // PreparePod was the first to set them
+		d.mem.Allocated = d.in.Allocation // PreparePod set them first
 	}
 	d.resizing = resizing.Measure(d.in.Pod, d.containers, d.in.Allocation, d.mem.Allocated, d.mem.ResizingPod,
 		d.checkpoint())
 }
 
-// allocatedTo is what a container's next instance is created with, if that isn't what the spec says.
+// allocatedTo returns the resources for a container's next instance if they differ from the spec's; nil if they
+// don't.
 func (d *decider) allocatedTo(m *container.Container) *v1.ResourceRequirements {
 	if d.in.Allocation == nil {
 		return nil
@@ -33,8 +34,8 @@ func (d *decider) allocatedTo(m *container.Container) *v1.ResourceRequirements {
 	return &granted
 }
 
-// resize works towards what the spec asks for: it has it allocated, raises the
-// pod's cgroup, resizes the containers, and lowers the pod's cgroup.
+// resize works towards the resources of the spec: it requests an allocation, raises the pod's cgroup, resizes the
+// containers, and lowers the pod's cgroup.
 func (d *decider) resize() {
 	r := &d.resizing
 	if r.Wanted {
@@ -59,7 +60,7 @@ func (d *decider) resize() {
 		return
 	}
 	for _, m := range r.InPlace {
-		// Were the answer lost, or the agent killed, nobody would know what it has.
+		// If the answer were lost or the agent killed, the container's resources would be unknown.
 		if id := m.Current.ID; !slices.Contains(d.checkpoint().Resizing, id) {
 			d.draft.Change(func(k *pod.Checkpoint) { k.Resizing = append(k.Resizing, id) })
 		}
@@ -70,7 +71,7 @@ func (d *decider) resize() {
 		a := pod.Action{Kind: pod.ResizeContainer, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt,
 			Resources: &granted, Why: "the spec asks for other resources"}
 		if d.in.Allocation.Pod != nil || d.in.Pod.Spec.Resources != nil {
-			// What the spec says may not be allocated yet.
+			// The pod-level resources of the spec may not be allocated yet.
 			a.PodResources = &pod.Allocation{Pod: d.in.Allocation.Pod}
 		}
 		d.plan.AddRetryWait(m.Spec.Name, a)
@@ -81,7 +82,7 @@ func (d *decider) resize() {
 	}
 }
 
-// tellResize records the events of a resize's start and end.
+// tellResize records the events for the start and the end of a resize.
 func (d *decider) tellResize() {
 	switch on := d.resizing.UnderWay(); {
 	case on && !d.mem.Resizing:

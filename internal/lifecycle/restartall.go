@@ -11,10 +11,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// restartAll kills and removes every container but the ephemeral ones after one of them
-// exited with a code that asks for that (KEP-5532), keeping the sandbox: they are stopped
-// without preStop hooks or grace, then removed, so that the pod starts again from its init
-// containers. It reports whether that is under way.
+// restartAll kills and removes every container but the ephemeral ones after a container exited with a code that
+// requires it (KEP-5532). The sandbox stays. Containers are stopped without preStop hooks or a grace period, then
+// removed, so that the pod starts again with its init containers. It reports whether that is under way.
 func (d *decider) restartAll() bool {
 	d.recordRestartAll()
 	r := d.checkpoint().RestartAll
@@ -30,9 +29,9 @@ func (d *decider) restartAll() bool {
 	return d.closeRestartAll()
 }
 
-// closeRestartAll waits until the checkpoint says on disk that all containers are gone, and reports
-// whether it has to: otherwise the next agent would remove the new ones again. Where it couldn't be written, and there
-// are new ones, it is too late for that, and they are looked after while it is tried once more.
+// closeRestartAll reports whether the pod has to wait until the checkpoint on disk no longer records the restart:
+// otherwise the next agent would remove the new containers again. If the checkpoint can't be written, or new
+// containers exist already, the pod continues and the write is retried.
 func (d *decider) closeRestartAll() bool {
 	if disk := d.draft.Disk; disk == nil || disk.RestartAll == nil || d.durable() {
 		return false
@@ -55,11 +54,11 @@ func (d *decider) clearForRestart(r *pod.RestartAll, why string) bool {
 	if _, making := d.making(); making {
 		return false
 	}
-	// What isn't on disk would be lost with the containers.
+	// Removing the containers would lose state that isn't on disk.
 	return d.carry() && !d.removeAll(r, why)
 }
 
-// recordRestartAll puts into the checkpoint which container asks for all to be restarted: the first one that does.
+// recordRestartAll records in the checkpoint the first container that requires a restart of all.
 func (d *decider) recordRestartAll() {
 	if d.checkpoint().RestartAll != nil {
 		return
@@ -78,7 +77,7 @@ func (d *decider) recordRestartAll() {
 	}
 }
 
-// killAll stops what runs, and reports whether there was anything.
+// killAll stops the running instances, and reports whether there were any.
 func (d *decider) killAll(why string) bool {
 	any := false
 	for i := range d.instances() {
@@ -90,9 +89,8 @@ func (d *decider) killAll(why string) bool {
 	return any
 }
 
-// removeAll removes the instances that have to go, and reports whether there were any. The
-// container that asked for the restart goes last: while it is there, an agent that lost
-// the checkpoint finds out again.
+// removeAll removes the instances that have to go, and reports whether there were any. The container that required
+// the restart is removed last: as long as it exists, an agent that lost the checkpoint finds the cause again.
 func (d *decider) removeAll(r *pod.RestartAll, why string) bool {
 	var last []*pod.Container
 	others := false
@@ -120,14 +118,15 @@ func (d *decider) removeKeepingLog(c *pod.Container, why string) {
 		Why: why})
 }
 
-// goesAtRestart reports whether an instance has to be removed before all containers start again.
+// goesAtRestart reports whether an instance has to be removed before all containers are restarted.
 func (d *decider) goesAtRestart(c *pod.Container) bool {
 	m := d.containers.Named(c.Name)
 	return m == nil || m.Role != container.Ephemeral
 }
 
-// carry puts into the checkpoint what the next instances go on from: restart counts, back-off as it was (this restart
-// is none that waits, or counts), how the last ones ended. It reports whether that is on disk.
+// carry records in the checkpoint the state that the next instances continue from: restart counts, back-off and how
+// the last instances ended. The back-off stays as it is: this restart isn't delayed and doesn't count for it. carry
+// reports whether that is on disk.
 func (d *decider) carry() bool {
 	var next map[string]pod.Carried
 	for i := range d.containers {

@@ -9,7 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// applyResults takes in the results of earlier actions.
+// applyResults applies the results of earlier actions.
 func (d *decider) applyResults(results []pod.Result) {
 	for _, r := range results {
 		d.terminator.CollectResult(r)
@@ -73,20 +73,20 @@ func (d *decider) failed(r pod.Result) {
 	a := r.Action
 	switch a.Kind {
 	case pod.PreStop:
-		return // the terminator has told it
+		return // the terminator has recorded the event
 	case pod.PostStart:
 		d.fail(a.ID, pod.Failed{Cause: pod.StopPostStartHook, Message: r.Failure.Message})
 		d.plan.TellPostStartFailed(a.Container, r.Failure.Message)
 		return
 	case pod.CreateContainer:
 		if r.Failure.Awaits == (pod.Object{}) {
-			// The image may have been the cause: look for it again.
+			// The image may have been the cause: resolve it again.
 			delete(d.mem.Images, a.Container)
 		}
 	}
 	if r.Failure.Rejected && d.checkpoint().Termination == nil && d.in.Pod != nil {
 		if d.in.Pod.Generation != d.mem.Generation {
-			return // it was edited meanwhile, and is judged again
+			return // the edited pod is judged again
 		}
 		d.draft.Change(func(k *pod.Checkpoint) {
 			k.Termination, k.RestartAll = &pod.PodTermination{At: d.in.Now, Reason: r.Failure.Reason,
@@ -97,13 +97,13 @@ func (d *decider) failed(r pod.Result) {
 	}
 	record := d.mem.Retries.Fail(a, r.At, *r.Failure)
 	if r.Failure.Wait != "" || a.Kind == pod.Allocate && record.Count > 1 {
-		return // a wait is no failure, and a resize gets one event
+		return // waiting isn't a failure, and a resize gets only one event
 	}
 	d.plan.TellFailure(r)
 }
 
-// forget drops what observation has made moot: an action may have worked though it
-// reported a failure, or its object is gone.
+// forget drops records that the observed state shows to be obsolete: an action worked although it reported a failure,
+// or its object is gone.
 func (d *decider) forget() {
 	if d.sandbox != nil {
 		d.mem.Retries.Forget(pod.Action{Kind: pod.CreateSandbox})
@@ -124,12 +124,12 @@ func (d *decider) forget() {
 		}
 		next := c.Attempt + 1
 		if c.State == pod.ContainerCreated {
-			next = c.Attempt // it never ran, and may have to be made again
+			next = c.Attempt // it never ran, and may be created again
 		}
 		d.mem.Attempts[c.Name] = max(d.mem.Attempts[c.Name], next)
 	}
 	for i := range d.abortedStarts {
-		// It left a log, but never ran.
+		// An aborted start leaves a log, but the instance never ran.
 		c := &d.abortedStarts[i]
 		known[c.ID] = true
 		if d.mem.Attempts[c.Name] == c.Attempt+1 {
@@ -167,8 +167,8 @@ func prune[V any](m map[string]V, known map[string]bool) {
 	}
 }
 
-// takeOverhead has the pod prepared again when its overhead isn't the one that it was
-// prepared with, as its cgroup has to allow that: its RuntimeClass was defined late, or edited.
+// takeOverhead prepares the pod again if its overhead differs from the one it was prepared with, because its cgroup
+// depends on it. The overhead changes when its RuntimeClass is defined late or edited.
 func (d *decider) takeOverhead() {
 	p := d.in.Pod
 	if p == nil || !d.mem.Prepared || allocated.SameList(p.Spec.Overhead, d.mem.Overhead) {
@@ -178,7 +178,7 @@ func (d *decider) takeOverhead() {
 	d.forgetSpec()
 }
 
-// forgetSpec drops the records of failures that the spec may have been the cause of.
+// forgetSpec drops the records of failures that the spec may have caused.
 func (d *decider) forgetSpec() {
 	images := make([]pod.Action, len(d.containers))
 	for i := range d.containers {
@@ -187,7 +187,7 @@ func (d *decider) forgetSpec() {
 	d.mem.Retries.ForgetSpec(images)
 }
 
-// takeSpec forgets what was about an earlier version of the spec: failures, images.
+// takeSpec drops state of an earlier version of the spec: failures and images.
 func (d *decider) takeSpec() {
 	p := d.in.Pod
 	if p == nil || p.Generation == d.mem.Generation {

@@ -12,13 +12,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// run decides for a pod that should be there.
+// run decides for a pod that should run.
 func (d *decider) run() {
 	if d.restartAll() || d.endWhole() {
 		return
 	}
 	if !d.admitted() {
-		// What is allocated to it is on disk from then on.
+		// From AdmitPod on, the pod's allocation is on disk.
 		if d.identify() {
 			d.admit()
 		}
@@ -27,8 +27,8 @@ func (d *decider) run() {
 	d.measure()
 	up := d.allUp()
 	if !d.mem.Prepared {
-		// A pod that is found running is prepared again as well: what it has stays,
-		// what is missing is made, and the packages that prepare it learn of it.
+		// A pod that already runs is prepared again, too: existing parts stay, missing ones are created, and the
+		// packages that prepare it learn about the pod.
 		d.prepare(up)
 		if !up {
 			return
@@ -56,7 +56,7 @@ func (d *decider) run() {
 	d.tidy()
 }
 
-// recordOutcome puts the terminal phase of a pod into the checkpoint.
+// recordOutcome records the terminal phase of the pod in the checkpoint.
 func (d *decider) recordOutcome() {
 	if k := d.checkpoint(); d.terminal() != "" || k.RestartAll != nil || k.Termination != nil {
 		return
@@ -69,8 +69,7 @@ func (d *decider) recordOutcome() {
 	}
 }
 
-// outcome is the terminal phase that follows from how the pod's containers ended;
-// empty if the pod goes on.
+// outcome is the terminal phase that follows from how the pod's containers ended; empty if the pod continues.
 func (d *decider) outcome() v1.PodPhase {
 	phase := v1.PodSucceeded
 	for i := range d.containers {
@@ -101,9 +100,9 @@ func (d *decider) outcome() v1.PodPhase {
 	return phase
 }
 
-// neverBegins reports whether a main container wasn't begun and won't be: with restartPolicy Never a pod isn't begun
-// again in another sandbox after its sandbox was lost (kubernetes/kubernetes#35309), unless none of its containers had
-// begun (#79451).
+// neverBegins reports whether a main container hasn't run and never will: with restartPolicy Never a pod isn't
+// started again in another sandbox after its sandbox was lost (kubernetes/kubernetes#35309), unless none of its
+// containers had run (#79451).
 func (d *decider) neverBegins(m container.Container) bool {
 	return d.sandbox == nil && d.in.Pod.Spec.RestartPolicy == v1.RestartPolicyNever && m.Role == container.Main &&
 		(m.Newest == nil || m.Newest.State == pod.ContainerCreated) && restart.Never(d.in.Pod, m.Spec) &&
@@ -112,14 +111,14 @@ func (d *decider) neverBegins(m container.Container) bool {
 		})
 }
 
-// onExit returns what follows from the end of a container's newest instance.
+// onExit returns the consequence of the end of a container's newest instance.
 func (d *decider) onExit(m *container.Container) restart.Answer {
 	_, failed := d.checkpoint().Failed[m.Newest.ID]
 	return restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest), failed)
 }
 
-// unexpected reports whether the exit code of a container that is started again says, to those who don't know why it
-// had to end, that it has ended for good.
+// unexpected reports whether a container that is restarted has an exit code that, without knowledge of the cause,
+// means that it has ended for good.
 func (d *decider) unexpected(m *container.Container) bool {
 	return m.LongRunning() &&
 		restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest), false) == restart.Stay
@@ -133,8 +132,8 @@ func (d *decider) again(m *container.Container) bool {
 	return d.onExit(m) != restart.Stay
 }
 
-// allUp is the common case: every container that should run runs in the live
-// sandbox, and none is left to be begun.
+// allUp reports the common case: every container that should run runs in the live sandbox, and none is left to be
+// started.
 func (d *decider) allUp() bool {
 	if d.sandbox == nil {
 		return false
@@ -155,7 +154,8 @@ func (d *decider) allUp() bool {
 	return true
 }
 
-// addReadinessWaits adds a wait for each running container that isn't started or ready.
+// addReadinessWaits adds a wait for each container that isn't started or ready or has ended for good, and for each
+// closed readiness gate.
 func (d *decider) addReadinessWaits() {
 	for i := range d.containers {
 		m := &d.containers[i]
@@ -174,9 +174,9 @@ func (d *decider) addReadinessWaits() {
 	}
 }
 
-// identify puts into the checkpoint which pod of its UID this is, where the manifest gives the
-// UID, and reports whether that is on disk. Until then nothing is made that might be taken for
-// another pod's after a restart of the agent.
+// identify records in the checkpoint which pod of its UID this is, if the manifest sets the UID, and reports whether
+// that is on disk. Until then nothing is created, because after a restart of the agent it might be attributed to
+// another pod.
 func (d *decider) identify() bool {
 	if d.checkpoint().Base != d.in.Base {
 		d.draft.Change(func(k *pod.Checkpoint) { k.Base = d.in.Base })
@@ -188,13 +188,13 @@ func (d *decider) identify() bool {
 	return false
 }
 
-// admitted reports whether the node lets the pod run. A pod of which an earlier agent made
-// something, or to which it allocated resources, stays admitted, whatever the node is like by now.
+// admitted reports whether the node has admitted the pod. A pod that an earlier agent has started to create, or has
+// allocated resources to, stays admitted, even if the node has changed since.
 func (d *decider) admitted() bool {
 	return d.mem.Admitted || d.mem.Prepared || d.in.Allocation != nil || !d.in.Observed.Empty()
 }
 
-// admit has the node decide whether it lets the pod run, before anything is made of it.
+// admit requests the node's decision whether the pod may run, before anything of it is created.
 func (d *decider) admit() {
 	a := pod.Action{Kind: pod.AdmitPod, Why: "the node has to have what it asks for before anything is made"}
 	switch r, failed := d.plan.Retrying(a); {
@@ -229,8 +229,8 @@ func (d *decider) ensureSandbox() bool {
 		old := &d.sandboxes()[i]
 		attempt = max(attempt, old.Attempt+1)
 	}
-	// Whatever still runs in a dead sandbox ends before its successor starts:
-	// never two instances of one container.
+	// Containers that still run in a dead sandbox end before its successor starts: a container never has two running
+	// instances.
 	if len(d.sandboxes()) > 0 {
 		if !d.terminator.StopAll(d.terminator.Term(d.in.Now, nil, "its sandbox is gone")) {
 			d.plan.AddWait(pod.Wait{Code: pod.WaitSandboxGone})
@@ -259,11 +259,10 @@ func (d *decider) ensureSandbox() bool {
 	return false
 }
 
-// shortLived is how soon after its creation the end of a sandbox counts as a failure.
+// shortLived is the lifetime below which a sandbox counts as failed.
 const shortLived = 30 * time.Second
 
-// sandboxDue is when the next sandbox may be created: at once, unless the last one was
-// created just before.
+// sandboxDue is the earliest time for creating the next sandbox: now, unless the last one was created just before.
 func (d *decider) sandboxDue() time.Time {
 	list := d.sandboxes()
 	if len(list) == 0 {
@@ -276,8 +275,8 @@ func (d *decider) sandboxDue() time.Time {
 	return last.CreatedAt.Add(min(time.Second<<min(last.Attempt, 5), shortLived))
 }
 
-// clearElsewhere stops what runs outside the live sandbox, and reports whether nothing
-// does: a container's successor must not start beside it.
+// clearElsewhere stops instances outside the live sandbox, and reports whether none runs: a container's next instance
+// must not start before the old one has ended.
 func (d *decider) clearElsewhere() bool {
 	free := true
 	list := d.instances()
@@ -291,15 +290,15 @@ func (d *decider) clearElsewhere() bool {
 	return free
 }
 
-// initialize works through the init containers and sidecars and reports whether
-// the main containers may start. Init containers run again in a new sandbox. Each
-// waits until the one before it has succeeded, or for a sidecar: has started.
+// initialize works through the init containers and sidecars and reports whether the main containers may start. Init
+// containers run again in a new sandbox. Each waits until the one before it has succeeded, or has started if that is
+// a sidecar.
 func (d *decider) initialize() bool {
 	for i := range d.containers {
 		m, over := &d.containers[i], d.turnOver(i)
 		switch m.Role {
 		case container.Sidecar:
-			// One that is down doesn't hold up what came after it already.
+			// A sidecar that is down doesn't block later containers that were started already.
 			if (d.start(m) || !m.Runs() || !m.Started) && !over {
 				return false
 			}
@@ -318,15 +317,15 @@ func (d *decider) initialize() bool {
 	return true
 }
 
-// noteInitialized remembers that the pod's initialization is over in its sandbox.
+// noteInitialized records that the pod's initialization is complete in its sandbox.
 func (d *decider) noteInitialized() {
 	if d.sandbox != nil && d.checkpoint().RestartAll == nil && d.initDone() {
 		d.mem.Initialized = d.sandbox.ID
 	}
 }
 
-// initDone reports whether every init container has succeeded, and every sidecar is started or was before what
-// came after it was created.
+// initDone reports whether every init container has succeeded and every sidecar has started; a sidecar may have
+// stopped since, after a later container was created.
 func (d *decider) initDone() bool {
 	for i := range d.containers {
 		m := &d.containers[i]
@@ -337,8 +336,8 @@ func (d *decider) initDone() bool {
 	return true
 }
 
-// turnOver reports whether the init container or sidecar of this index has had its turn in this sandbox: the
-// initialization is over, or one that comes after it was created. Its own record may be removed since.
+// turnOver reports whether the init container or sidecar with this index has had its turn in this sandbox: the
+// initialization is complete, or a later container was created. Its own record may have been removed since.
 func (d *decider) turnOver(i int) bool {
 	if d.sandbox != nil && d.mem.Initialized == d.sandbox.ID {
 		return true

@@ -10,8 +10,8 @@ import (
 )
 
 // NodeShutdown is the termination of a pod whose node began to shut down at that time. periods are
-// shutdownGracePeriodByPodPriority: the pod has that of the highest priority that isn't above its own, and the
-// one of the lowest priority if all are; its own grace if that is shorter (KEP-2000, KEP-2712).
+// shutdownGracePeriodByPodPriority: the pod gets the period with the highest priority that isn't above its own, or
+// else the one with the lowest priority. The pod's own grace period applies if it is shorter (KEP-2000, KEP-2712).
 func NodeShutdown(p *v1.Pod, at time.Time, periods []v1beta1.ShutdownGracePeriodByPodPriority) *pod.PodTermination {
 	t := &pod.PodTermination{At: at, Reason: pod.ReasonTerminated,
 		Message: "Pod was terminated in response to imminent node shutdown.", Disruption: true}

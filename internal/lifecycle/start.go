@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// startMains starts the main containers in their order: one begins when those
-// before it have started (with their postStart hooks), failed or wait for another try.
+// startMains starts the main containers in order: each starts after the ones before it have started (including
+// postStart hooks), failed or are in back-off.
 func (d *decider) startMains() {
 	for i := range d.containers {
 		if m := &d.containers[i]; m.Role == container.Main && d.start(m) {
@@ -24,8 +24,7 @@ func (d *decider) startMains() {
 	}
 }
 
-// startEphemeral starts ephemeral containers, whatever the others do: they are
-// there to find out what is wrong with them (KEP-277).
+// startEphemeral starts ephemeral containers regardless of the other containers: they exist to debug those (KEP-277).
 func (d *decider) startEphemeral() {
 	for i := range d.containers {
 		m := &d.containers[i]
@@ -48,8 +47,8 @@ func (d *decider) mayStart(m *container.Container) bool {
 	return m.Newest.State == pod.ContainerCreated
 }
 
-// start brings one container nearer to running. It reports whether that is under
-// way, so that the next one has to wait.
+// start brings one container nearer to running. It reports whether the start is in progress, so that the next
+// container has to wait.
 func (d *decider) start(m *container.Container) bool {
 	name := m.Spec.Name
 	if kind, ok := d.plan.Busy("container/" + name); ok {
@@ -80,12 +79,12 @@ func (d *decider) start(m *container.Container) bool {
 		return false
 	}
 	if m.Newest != nil && !d.mayFollow(m) {
-		return false // ended for good
+		return false // it has ended for good
 	}
 	return d.startNew(m)
 }
 
-// backoffWait says that a container is started again when it is due, and why it ended.
+// backoffWait is the wait for a container's restart, with the cause of its exit.
 func (d *decider) backoffWait(m *container.Container, due time.Time) pod.Wait {
 	w := pod.Wait{Code: pod.WaitBackOff, Container: m.Spec.Name, Next: due, ExitCode: container.ExitCode(m.Newest)}
 	failed, known := d.checkpoint().Failed[m.Newest.ID]
@@ -100,9 +99,8 @@ func (d *decider) backoffWait(m *container.Container, due time.Time) pod.Wait {
 	return w
 }
 
-// clearNewest removes what is in the way of a container's next instance: one that was
-// created and never ran (its number is used again), or one of which the runtime doesn't know
-// whether it still runs. It reports whether there is one.
+// clearNewest removes or stops an instance that blocks a container's next one: it was created and never ran (then its
+// number is used again), or the runtime reports its state as unknown. It reports whether there is one.
 func (d *decider) clearNewest(m *container.Container) bool {
 	inst := m.Newest
 	if inst == nil {
@@ -125,15 +123,15 @@ func (d *decider) clearNewest(m *container.Container) bool {
 	return true
 }
 
-// mayFollow reports whether another instance follows a container's newest, which has
-// ended. Init containers run again in a new sandbox.
+// mayFollow reports whether a container's newest instance, which isn't running any more, will be followed by another
+// one. Init containers run again in a new sandbox.
 func (d *decider) mayFollow(m *container.Container) bool {
 	return d.again(m) || m.Role == container.Init && m.Current == nil
 }
 
-// backoff is when a container's next instance may be started, and how long that is after the
-// last one ended. It is at once for one that never ran, one that was removed for all to be started again, one that was
-// killed to be renewed or edited since, and an init container that has succeeded and runs again in a new sandbox.
+// backoff returns when a container's next instance may start, and the delay after the end of the last one. There is
+// no delay if the container never ran, was removed for a restart of all, was killed because of an edit, was edited
+// since, or is a succeeded init container that runs again in a new sandbox.
 func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Duration) {
 	inst := m.Newest
 	if inst == nil || slices.Contains(d.checkpoint().Renew, inst.ID) || !d.again(m) || d.edited(m) ||
@@ -144,8 +142,8 @@ func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Dur
 	return restart.After(inst.FinishedAt, delay, d.in.Now), delay
 }
 
-// edited reports whether a container's newest instance was created from another image or with other
-// resources than its next one: how often it failed says nothing of that.
+// edited reports whether a container's newest instance was created from another image or with other resources than
+// the next one will be: then its failures say nothing about the next one.
 func (d *decider) edited(m *container.Container) bool {
 	if otherImage(m, m.Newest) {
 		return true
@@ -157,8 +155,8 @@ func (d *decider) edited(m *container.Container) bool {
 	return with != nil && with.Resources != nil && !allocated.Same(*with.Resources, next)
 }
 
-// hook runs the postStart hook of a running container unless that is done. It
-// reports whether the container has to wait for it.
+// hook runs the postStart hook of a running container unless it has completed. It reports whether the container has
+// to wait for it.
 func (d *decider) hook(m *container.Container) bool {
 	if m.PostStartDone {
 		return false
@@ -193,27 +191,27 @@ func (d *decider) startNew(m *container.Container) bool {
 	return d.bring(m, a)
 }
 
-// ensureImage is the action that gets a container its image.
+// ensureImage is the action that makes a container's image available.
 func ensureImage(m *container.Container) pod.Action {
 	return pod.Action{Kind: pod.EnsureImage, Container: m.Spec.Name, Image: m.Spec.Image,
 		Why: "its image has to be present"}
 }
 
-// nextAttempt is the number of a container's next instance.
+// nextAttempt is the attempt number of a container's next instance.
 func (d *decider) nextAttempt(m *container.Container) int {
 	n := d.mem.Attempts[m.Spec.Name]
 	switch {
 	case m.Newest == nil:
 		return n
 	case m.Newest.State == pod.ContainerCreated:
-		// It never ran: the one that takes its place has its number.
+		// It never ran: its replacement gets the same number.
 		return max(n, m.Newest.Attempt)
 	}
 	return max(n, m.Newest.Attempt+1)
 }
 
-// nextBackoff is recorded on a container's next instance. One that was killed to be
-// renewed hasn't failed, and one that was edited since begins again.
+// nextBackoff is the back-off to record on a container's next instance. An instance that was killed because of an
+// edit hasn't failed; one that was edited since resets the back-off.
 func (d *decider) nextBackoff(m *container.Container) time.Duration {
 	if m.Newest == nil {
 		return d.checkpoint().Carried[m.Spec.Name].Backoff
@@ -224,7 +222,7 @@ func (d *decider) nextBackoff(m *container.Container) time.Duration {
 	return restart.Next(m.Newest, d.in.Node.FirstBackoff, d.in.Node.MaxBackoff)
 }
 
-// bring begins an action on a container, or adds the wait for its back-off.
+// bring requests an action on a container, or adds the wait for its back-off.
 func (d *decider) bring(m *container.Container, a pod.Action) bool {
 	if r, ok := d.plan.Waits(a); ok {
 		d.plan.WakeAt(r.At)
@@ -236,7 +234,7 @@ func (d *decider) bring(m *container.Container, a pod.Action) bool {
 	return d.plan.Do(a)
 }
 
-// tellPullBackoff records the BackOff event of an image, once for each failed pull.
+// tellPullBackoff records the BackOff event of an image, once per failed pull.
 func (d *decider) tellPullBackoff(m *container.Container, a pod.Action, r plan.Retry) {
 	told := fmt.Sprintf("pull %d", r.Count)
 	if a.Kind != pod.EnsureImage || r.Failure.Reason != pod.ReasonErrImagePull ||
@@ -256,7 +254,7 @@ func (d *decider) addActionWait(m *container.Container, kind pod.ActionKind) {
 	d.plan.AddWait(w)
 }
 
-// tellBackoff records the BackOff event, once for each instance that ended.
+// tellBackoff records the BackOff event, once per ended instance.
 func (d *decider) tellBackoff(name, instance string) {
 	if d.mem.BackoffTold[name] == instance {
 		return

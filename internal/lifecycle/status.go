@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// buildStatus builds the pod's API status from this decision, and remembers it. The final one of a pod whose object is
-// being deleted is made once.
+// buildStatus builds the pod's API status from this decision and stores it in Memory. The final status of a pod with
+// an object that is being deleted is built only once.
 func (d *decider) buildStatus() *v1.PodStatus {
 	if d.stopped && d.checkpoint().Final == nil {
 		final := d.statusOf(true)
@@ -34,7 +34,7 @@ func (d *decider) buildStatus() *v1.PodStatus {
 	return st
 }
 
-// statusOf is what the node says of the pod; ended says that it may tell that the pod has ended.
+// statusOf builds the node's part of the status; ended says that it may report the end of the pod.
 func (d *decider) statusOf(ended bool) *v1.PodStatus {
 	f := &apistatus.Facts{
 		Now: d.in.Now, Pod: d.in.Pod, HostIPs: d.in.Node.HostIPs, Runtime: d.in.Node.RuntimeName,
@@ -58,7 +58,7 @@ func (d *decider) statusOf(ended bool) *v1.PodStatus {
 	return apistatus.Build(f)
 }
 
-// hasEnded reports whether nothing of the pod runs or is being made.
+// hasEnded reports whether nothing of the pod runs or is being created.
 func (d *decider) hasEnded() bool {
 	_, making := d.making()
 	return !making && !d.anyRuns()
@@ -69,18 +69,18 @@ func (d *decider) anyRuns() bool {
 	return slices.ContainsFunc(d.instances(), func(c pod.Container) bool { return c.State == pod.ContainerRunning })
 }
 
-// terminalIsDurable reports whether the source has the terminal phase, or the disk unless it can't be written: what is
-// nowhere the next agent might report otherwise.
+// terminalIsDurable reports whether the source or the disk has the terminal phase, or the disk can't be written.
+// Otherwise the next agent might report another phase.
 func (d *decider) terminalIsDurable() bool {
 	return d.draft.Disk != nil && d.draft.Disk.Terminal != "" || d.durable() ||
 		pod.Terminal(d.in.Pod.Status.Phase) != ""
 }
 
-// facts are what the status says of one container.
+// facts returns one container's facts for the status.
 func (d *decider) facts(m *container.Container, initialized bool) apistatus.Container {
 	newest := m
 	m = d.shown(m)
-	// An instance that another one follows runs again, whatever is still recorded of why.
+	// An instance that has a successor runs again, whatever the checkpoint still records for it.
 	followed := m != newest && m.Newest != nil && d.in.Stop == nil && !d.finished
 	c := apistatus.Container{Container: m, Restarts: max(d.mem.Attempts[m.Spec.Name]-1, 0), RunsAgain: followed ||
 		d.runsAgain(m, initialized)}
@@ -105,8 +105,8 @@ func (d *decider) facts(m *container.Container, initialized bool) apistatus.Cont
 	return c
 }
 
-// shown is the container by the instance that the status tells of: while the newest is being started, the
-// one before it, if there is one; none if the newest has vanished, and left older ones.
+// shown is the container with the instance that the status describes: the newest one, or its ended predecessor while
+// the newest is being started. It has no instance if the newest one has vanished and only older ones are left.
 func (d *decider) shown(m *container.Container) *container.Container {
 	other := *m
 	other.Newest, other.Previous, other.Current = nil, nil, nil
@@ -119,14 +119,14 @@ func (d *decider) shown(m *container.Container) *container.Container {
 		return m
 	}
 	if _, failed := d.hookFailed(m.Newest); failed {
-		return m // it won't be started, and says so
+		return m // it won't be started; the status shows that
 	}
 	other.Newest = m.Previous
 	return &other
 }
 
-// dateStart finds out when this node first saw the pod (API: PodStatus.startTime).
-// A static pod has that in an annotation; for others it is in the checkpoint, or in what the source knows.
+// dateStart determines when this node first saw the pod (API: PodStatus.startTime). A static pod has the time in an
+// annotation; for others it is in the checkpoint or in the source's status.
 func (d *decider) dateStart() {
 	if d.started = d.checkpoint().StartTime; !d.started.IsZero() {
 		return
@@ -150,8 +150,8 @@ func (d *decider) dateStart() {
 	d.draft.Change(func(k *pod.Checkpoint) { k.StartTime = d.started })
 }
 
-// initialized reports whether every init container has succeeded (in this
-// sandbox, or for good) and every sidecar before the main containers started.
+// initialized reports whether every init container has succeeded (in this sandbox, or for good) and every sidecar had
+// started before the main containers started.
 func (d *decider) initialized() bool {
 	if d.terminal() == v1.PodSucceeded {
 		return true
@@ -166,8 +166,8 @@ func (d *decider) initialized() bool {
 	return d.initDone()
 }
 
-// passed reports whether an init container has succeeded by what came after it, whatever is left of it: one
-// that follows it was made in the live sandbox, or ran in a pod that has ended.
+// passed reports whether later containers show that an init container has succeeded, even if its record is gone: one
+// of them was created in the live sandbox, or ran in a pod that has ended.
 func (d *decider) passed(i int) bool {
 	inst := d.containers[i].Newest
 	if d.containers[i].Role != container.Init {
@@ -180,10 +180,10 @@ func (d *decider) passed(i int) bool {
 	})
 }
 
-// waitingOf says why a container doesn't run; nil for one that runs, and for one that has ended and
-// tells how until its back-off or its start is told. What the exit code says has ended for good is never told so if it
-// is started again, for an edit or after a failed probe: API servers refuse every status in which such a container runs
-// again ("may not be transitioned to non-terminated state").
+// waitingOf returns why a container doesn't run. It is nil for a running container, and for one that has ended, until
+// its back-off or restart is reported. A container that is restarted after an edit or a failed probe is reported as
+// waiting if its exit code alone means that it has ended for good: API servers reject every later status in which
+// such a container runs again ("may not be transitioned to non-terminated state").
 func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.ContainerStateWaiting {
 	inst := m.Newest
 	switch {
@@ -198,7 +198,7 @@ func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.Containe
 	}
 	failure := d.waitingFailure(m)
 	due, delay := d.backoff(m)
-	// What is being started after its back-off tells that until it has started.
+	// A container that is being started after its back-off keeps this state until it has started.
 	if _, starting := d.plan.Busy("container/" + m.Spec.Name); d.in.Now.Before(due) || delay > 0 && starting &&
 		failure == nil {
 		return apistatus.CrashLoop(d.in.Pod, m.Spec.Name, delay)
@@ -229,7 +229,7 @@ func (d *decider) runsAgain(m *container.Container, initialized bool) bool {
 	return d.again(m)
 }
 
-// waiting says why a container isn't running (again) yet.
+// waiting returns why a container isn't running (again) yet.
 func (d *decider) waiting(m *container.Container) *v1.ContainerStateWaiting {
 	if d.checkpoint().RestartAll != nil && m.Role != container.Ephemeral {
 		return apistatus.RestartingAll()
@@ -238,14 +238,14 @@ func (d *decider) waiting(m *container.Container) *v1.ContainerStateWaiting {
 		return w
 	}
 	if len(d.in.Pod.Spec.InitContainers) > 0 && m.Role != container.Ephemeral {
-		// The kubelet says so of every container of such a pod, also later.
+		// The kubelet reports this for every container of such a pod, also after initialization.
 		return apistatus.Waiting(pod.ReasonPodInitializing, "")
 	}
 	return apistatus.Waiting(pod.ReasonContainerCreating, "")
 }
 
-// waitingFailure is the state of a container whose postStart hook failed, or an action that will be retried; nil if
-// none did.
+// waitingFailure is the waiting state of a container with a failed postStart hook or with an action that will be
+// retried; nil if there is neither.
 func (d *decider) waitingFailure(m *container.Container) *v1.ContainerStateWaiting {
 	name := m.Spec.Name
 	if m.Newest != nil {
@@ -266,8 +266,7 @@ func (d *decider) waitingFailure(m *container.Container) *v1.ContainerStateWaiti
 	return apistatus.Waiting(r.Failure.Reason, r.Failure.Message)
 }
 
-// addResize adds the resources of the pod, and the conditions of a resize that waits or is under
-// way (KEP-1287).
+// addResize adds the pod-level resources, and the conditions of a resize that waits or is under way (KEP-1287).
 func (d *decider) addResize(f *apistatus.Facts) {
 	a := d.in.Allocation
 	if a == nil {
@@ -285,7 +284,7 @@ func (d *decider) addResize(f *apistatus.Facts) {
 			Reason: string(r.Failure.Reason), Message: r.Failure.Message}
 	}
 	if d.resizing.UnderWay() {
-		// What is pending is of the newest spec, what is under way of the one that resources were allocated for
+		// A pending resize is for the newest spec, one under way for the spec that resources were allocated for
 		// (KEP-5067; kubernetes/kubernetes#131157).
 		f.ResizeInProgress = &v1.PodCondition{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue,
 			ObservedGeneration: a.Generation}

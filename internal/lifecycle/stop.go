@@ -12,12 +12,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// stop removes the pod: containers, sandboxes, then everything that was
-// prepared for it. Once begun, it is always completed.
+// stop removes the pod: containers, sandboxes, then everything that was prepared for it. Once begun, it is always
+// completed.
 func (d *decider) stop() {
 	s := d.in.Stop
 	if !d.in.RequiresTerminalPhase {
-		d.giveUp(func(k pod.ActionKind) bool { return k == pod.ReleaseVolumes }) // CleanPod does that as well
+		d.giveUp(func(k pod.ActionKind) bool { return k == pod.ReleaseVolumes }) // CleanPod releases volumes as well
 	}
 	grace := s.Grace
 	if grace != nil {
@@ -48,7 +48,7 @@ func (d *decider) stop() {
 		}
 	}
 	if !gone {
-		// One that came late may have brought back what was cleaned.
+		// A sandbox that appeared late may have created files that were cleaned already.
 		d.mem.Cleaned = false
 		d.plan.AddActionWait("", pod.RemoveSandbox)
 		return
@@ -73,9 +73,9 @@ func (d *decider) stop() {
 	d.done = true
 }
 
-// end ends a pod whose object is still there, and of which no container runs: its final status is on disk before it is
-// told, so that the next agent tells the same, and told before its volumes and its cgroup go. Its containers, for
-// their logs, stay until its object is gone.
+// end ends a pod with an object that still exists and without running containers. Its final status is on disk before
+// it is reported, so that the next agent reports the same, and is reported before the pod's volumes and cgroup are
+// released. The container records and logs stay until the object is gone.
 func (d *decider) end(why string) {
 	d.stopped = true
 	for i := range d.sandboxes() {
@@ -94,18 +94,18 @@ func (d *decider) end(why string) {
 	}
 }
 
-// tellsFinal reports whether there is a final status that may be told, as the next agent will tell it: it is on disk,
-// or can't be written.
+// tellsFinal reports whether there is a final status that may be reported: it is on disk, so that the next agent
+// reports the same, or it can't be written.
 func (d *decider) tellsFinal() bool {
 	final := d.checkpoint().Final
 	return final != nil && (d.draft.Disk != nil && d.draft.Disk.Final != nil || d.durable() || d.mem.FinalTold)
 }
 
-// minStopGrace is what a pod gets at least that has to be removed with a grace of its own, so that preStop hooks run.
+// minStopGrace is the minimum grace period of a pod that is removed with a Stop.Grace, so that preStop hooks run.
 const minStopGrace = time.Second
 
-// bringForward has the containers of a pod that has to end be killed at the nearest end that it was ever given, by
-// verdicts and by an earlier agent too; with keep it is on disk for the next one.
+// bringForward moves t to the earliest end that the pod was ever given, also by terminations and by an earlier agent;
+// with keep it records the end in the checkpoint for the next agent.
 func (d *decider) bringForward(t *termination.Term, keep bool) {
 	for _, v := range [...]*pod.PodTermination{d.checkpoint().Termination, d.in.Termination} {
 		if v == nil || v.Grace == nil {
@@ -124,15 +124,14 @@ func (d *decider) bringForward(t *termination.Term, keep bool) {
 	}
 }
 
-// tearDown stops what the pod runs and cancels what is being made. It reports
-// whether that is done.
+// tearDown stops the pod's containers and cancels actions that create something. It reports whether that is complete.
 func (d *decider) tearDown(t termination.Term) bool {
 	d.giveUpMaking()
 	if !d.terminator.StopAll(t) {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitPodStop, Message: t.Why, Next: d.terminator.Last()})
 		return false
 	}
-	// Something that is being made now has to be known before it can be removed.
+	// An object that is being created has to be observed before it can be removed.
 	if kind, making := d.making(); making {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitPodStop, Message: t.Why, Action: kind})
 		return false
@@ -140,12 +139,12 @@ func (d *decider) tearDown(t termination.Term) bool {
 	return true
 }
 
-// giveUpMaking cancels what is being made for a pod that ends, or starts again.
+// giveUpMaking cancels the actions that create something for a pod that ends or restarts.
 func (d *decider) giveUpMaking() {
 	d.giveUp(func(k pod.ActionKind) bool { return k == pod.EnsureImage || makes(k) })
 }
 
-// giveUp cancels what is under way of these kinds.
+// giveUp cancels the actions under way of these kinds.
 func (d *decider) giveUp(of func(pod.ActionKind) bool) {
 	for _, a := range d.plan.InFlight() {
 		if of(a.Kind) {
@@ -154,7 +153,7 @@ func (d *decider) giveUp(of func(pod.ActionKind) bool) {
 	}
 }
 
-// making returns an action under way that makes something.
+// making returns an action under way that creates something.
 func (d *decider) making() (pod.ActionKind, bool) {
 	for _, a := range d.plan.InFlight() {
 		if makes(a.Kind) {
@@ -164,8 +163,7 @@ func (d *decider) making() (pod.ActionKind, bool) {
 	return "", false
 }
 
-// makes reports whether an action makes something that has to be removed, or
-// given back, later.
+// makes reports whether an action creates something that has to be removed or released later.
 func makes(kind pod.ActionKind) bool {
 	switch kind {
 	case pod.AdmitPod, pod.PreparePod, pod.CreateSandbox, pod.CreateContainer, pod.StartContainer, pod.PostStart,
@@ -175,8 +173,8 @@ func makes(kind pod.ActionKind) bool {
 	return false
 }
 
-// recordTermination puts into the checkpoint why the pod has to end though a source has it: it is
-// evicted or preempted, or its deadline has passed. It isn't started again then.
+// recordTermination records in the checkpoint why the pod has to end although its source still has it: it is evicted
+// or preempted, or its deadline has passed. It isn't started again after that.
 func (d *decider) recordTermination() {
 	if d.checkpoint().Termination == nil && d.in.Termination != nil {
 		e := *d.in.Termination
@@ -184,7 +182,7 @@ func (d *decider) recordTermination() {
 		d.draft.Change(func(k *pod.Checkpoint) { k.Termination, k.RestartAll = &e, nil })
 	}
 	if e := d.checkpoint().Termination; e != nil && e.ByExit && d.in.Termination != nil && !d.in.Termination.ByExit {
-		failed := *e // another termination has come, after which it is failed however its containers end
+		failed := *e // after this second termination the pod is Failed however its containers end
 		failed.ByExit = false
 		d.draft.Change(func(k *pod.Checkpoint) { k.Termination = &failed })
 	}
@@ -201,7 +199,8 @@ func (d *decider) recordTermination() {
 	}
 }
 
-// terminate stops a pod that has to end; it stays as failed, unless how its containers ended says otherwise.
+// terminate stops a pod that has to end. Its phase becomes Failed, or Succeeded if the termination leaves that to the
+// exit codes.
 func (d *decider) terminate() {
 	e := d.checkpoint().Termination
 	t := d.terminator.Term(e.At, nil, string(e.Reason))
@@ -224,10 +223,10 @@ func (d *decider) allSucceeded() bool {
 	})
 }
 
-// endWhole ends a pod of which no main container is to be kept or started again, as the last one failed a probe: with
-// the pod's grace, and without starting its sidecars again meanwhile. It reports whether that is under way. What
-// becomes of the pod follows from how its containers end. It goes on after all if the image of one that still runs is
-// edited.
+// endWhole ends a pod in which no main container will be kept or restarted, because the last one failed a probe. It
+// uses the pod's grace period and doesn't restart sidecars meanwhile. It reports whether that is under way. The pod's
+// phase follows from how its containers end. If the image of a container that still runs is edited, the pod continues
+// after all.
 func (d *decider) endWhole() bool {
 	if d.renewed() {
 		d.mem.Ending, d.terminator.AllBy = time.Time{}, time.Time{}
@@ -239,7 +238,7 @@ func (d *decider) endWhole() bool {
 		d.mem.Ending = d.in.Now
 	}
 	if d.tearDown(d.terminator.Term(d.mem.Ending, nil, "none of its main containers is kept or started again")) {
-		// The record of a container that had ended is gone, else its outcome would be known.
+		// recordOutcome found no outcome: the record of a container that had ended is gone.
 		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = v1.PodFailed })
 		d.finished = true
 		d.finish()
@@ -247,8 +246,8 @@ func (d *decider) endWhole() bool {
 	return true
 }
 
-// finish stops what a finished pod still has: sidecars, then the sandbox, then its
-// mounts. Its containers stay, for their logs and exit codes.
+// finish stops the rest of a finished pod: sidecars, then the sandbox, then its mounts. Its containers stay, for
+// their logs and exit codes.
 func (d *decider) finish() {
 	const why = "the pod has run to its end"
 	since := d.in.Now
@@ -278,9 +277,8 @@ func (d *decider) finish() {
 	}
 }
 
-// releaseOnce gives back what a finished pod has, once no container can use it: its volumes, its cgroup, and what it
-// refers to, which is followed for it until then. Containers that the runtime lost sight of have ended with their
-// sandbox.
+// releaseOnce releases the resources of a finished pod once no container can use them: its volumes, its cgroup and
+// the objects that were watched for it. Containers that the runtime lost track of have ended with their sandbox.
 func (d *decider) releaseOnce(why string) {
 	if !d.mem.Released {
 		d.release(why)

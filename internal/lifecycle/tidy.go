@@ -9,14 +9,13 @@ import (
 
 // retention says whether an instance is kept.
 type retention struct {
-	// why says why it isn't kept; empty for one that is.
+	// why is the reason for the removal; empty if the instance is kept.
 	why string
-	// until is when one that is kept for its age alone is looked at again.
+	// until is when an instance that is kept only for its age is checked again.
 	until time.Time
 }
 
-// eachInstance calls yield for each instance with its retention. The newest of each
-// container is always kept.
+// eachInstance calls yield for each instance with its retention. The newest of each container is always kept.
 func (d *decider) eachInstance(yield func(c *pod.Container, r retention)) {
 	gc := d.in.Node.ContainerGC
 	if gc == nil {
@@ -43,8 +42,7 @@ func (d *decider) eachInstance(yield func(c *pod.Container, r retention)) {
 	}
 }
 
-// tidy removes what a running pod no longer needs: older instances, and sandboxes
-// that hold none of those kept.
+// tidy removes instances that a running pod no longer needs, and sandboxes without instances that are kept.
 func (d *decider) tidy() {
 	d.eachInstance(func(c *pod.Container, r retention) {
 		switch {
@@ -61,7 +59,7 @@ func (d *decider) tidy() {
 	d.tidySandboxes()
 }
 
-// tidySandboxes removes all sandboxes but the newest that hold nothing that is kept.
+// tidySandboxes removes all sandboxes but the newest one, unless they hold instances that are kept.
 func (d *decider) tidySandboxes() {
 	const why = "a newer sandbox has taken its place"
 	boxes := d.sandboxes()
@@ -79,7 +77,7 @@ func (d *decider) tidySandboxes() {
 	}
 }
 
-// sandboxesInUse are those that hold instances that are kept or run, or get one now.
+// sandboxesInUse are the sandboxes with instances that are kept, run or are being created.
 func (d *decider) sandboxesInUse() map[string]bool {
 	inUse := map[string]bool{}
 	d.eachInstance(func(c *pod.Container, r retention) {

@@ -37,9 +37,9 @@ type Node struct {
 	// AwaitsPlugin holds the resources whose device plugin has yet to register (again). Without an API server, an
 	// extended resource that the node doesn't have at all may get a plugin, too.
 	AwaitsPlugin map[v1.ResourceName]bool
-	// InCluster says that there is a scheduler: extended resources that the node doesn't have at all are
-	// cluster-level ones, which the scheduler has counted
-	// (https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#cluster-level-extended-resources).
+	// InCluster says that there is a scheduler. It has then counted extended resources that the node doesn't have at
+	// all, which are cluster-level ones: see
+	// https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#cluster-level-extended-resources
 	InCluster bool
 	// Version is the kubelet version that the agent stands in for; DeclaredFeatures are the features that such a node
 	// declares (KEP-5328).

@@ -136,8 +136,8 @@ func (f *Facts) setAddresses(st *v1.PodStatus) {
 	}
 }
 
-// final is the terminal phase of the pod; empty before it has ended. A reported terminal phase never changes, whether
-// this agent or another client reported it.
+// final is the terminal phase of the pod; empty until it ends. Once reported, by this agent or another client, a
+// terminal phase never changes.
 func (f *Facts) final() v1.PodPhase {
 	told := pod.Terminal(f.Pod.Status.Phase)
 	if f.Last != nil {

@@ -20,7 +20,7 @@ const (
 	unknownExitCode = 137
 )
 
-// passedMessage is the message of an init container that has succeeded and whose record is gone.
+// passedMessage is the message of an init container that has succeeded and has no record in the runtime any more.
 const passedMessage = "Unable to get init container status from container runtime and pod has been initialized, " +
 	"treat it as exited normally"
 
@@ -89,8 +89,8 @@ func (f *Facts) newest(c *Container) v1.ContainerStatus {
 	return s
 }
 
-// passed is the status of an init container that has succeeded and whose successful instance the runtime doesn't have
-// any more: the last reported one, or else Completed.
+// passed is the status of an init container that has succeeded, when the runtime has no record of its success any
+// more: the last reported status, or else Completed.
 func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 	if last := f.last(c); last != nil && last.State.Terminated != nil && last.State.Terminated.ExitCode == 0 {
 		s = *last

@@ -10,13 +10,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// The events that the core records, each once. Reasons and messages are the kubelet's.
+// The events that the core records, each once. Reasons and messages are those of the kubelet.
 
 func (p *Plan) event(typ pod.EventType, reason pod.Reason, container, message string) {
 	p.Events = append(p.Events, pod.Event{Type: typ, Reason: reason, Container: container, Message: message})
 }
 
-// TellTermination records that the pod has to end though a source has it.
+// TellTermination records that the pod has to end although its source still has it.
 func (p *Plan) TellTermination(typ pod.EventType, e *pod.PodTermination) {
 	p.event(typ, e.Reason, "", e.Message)
 }
@@ -26,23 +26,23 @@ func (p *Plan) TellRejection(f *pod.Failure) {
 	p.event(v1.EventTypeWarning, f.Reason, "", f.Message)
 }
 
-// messages are those of events whose message never varies.
+// messages holds the message of each event with a fixed message.
 var messages = map[pod.Reason]string{
 	pod.ReasonResizeCompleted: "Pod resize completed",
 	pod.ReasonResizeStarted:   "Pod resize started",
 	pod.ReasonSandboxChanged:  "Pod sandbox changed, it will be killed and re-created.",
 }
 
-// TellNeverBegins records that containers of the pod are never begun, as its sandbox was lost.
+// TellNeverBegins records that containers of the pod are never started because its sandbox was lost.
 func (p *Plan) TellNeverBegins() {
 	p.event(v1.EventTypeWarning, pod.ReasonSandboxChanged, "",
 		"The pod's sandbox is gone. With restartPolicy Never its containers aren't started again, and the pod fails.")
 }
 
-// Tell records an event whose message follows from its reason.
+// Tell records an event with a fixed message.
 func (p *Plan) Tell(reason pod.Reason) { p.event(v1.EventTypeNormal, reason, "", messages[reason]) }
 
-// TellPullBackOff records that the pull of an image waits after a failure.
+// TellPullBackOff records that the pull of an image is in back-off.
 func (p *Plan) TellPullBackOff(container, image string) {
 	p.event(v1.EventTypeNormal, pod.ReasonBackOff, container, fmt.Sprintf("Back-off pulling image %q", image))
 	p.tellError(container, string(pod.ReasonImagePullBackOff))
@@ -53,15 +53,15 @@ func (p *Plan) tellError(container, why string) {
 	p.event(v1.EventTypeWarning, pod.ReasonFailed, container, "Error: "+why)
 }
 
-// TellCrashBackOff records that a container waits to be started again. How long isn't in it, so
-// that the event of the next time is the same.
+// TellCrashBackOff records that a container is in restart back-off. The message leaves out the delay, so that events
+// of later restarts are identical.
 func (p *Plan) TellCrashBackOff(of *v1.Pod, container string) {
 	p.event(v1.EventTypeWarning, pod.ReasonBackOff, container,
 		fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)",
 			container, of.Name, of.Namespace, of.UID))
 }
 
-// TellKilling records that a container is being stopped. Without a message it is the usual one.
+// TellKilling records that a container is being stopped. An empty message stands for the kubelet's usual one.
 func (p *Plan) TellKilling(container, message string) {
 	if message == "" {
 		message = "Stopping container " + container
@@ -69,8 +69,8 @@ func (p *Plan) TellKilling(container, message string) {
 	p.event(v1.EventTypeNormal, pod.ReasonKilling, container, message)
 }
 
-// StopMessage is the message of the event Killing for one container of a running pod.
-// last says that no other instance follows, whatever its exit code.
+// StopMessage is the message of the event Killing when one container of a running pod is stopped. last says that no
+// other instance follows, whatever its exit code.
 func StopMessage(container string, cause pod.StopCause, probe pod.ProbeKind, last bool) string {
 	switch cause {
 	case pod.StopPostStartHook:
@@ -87,7 +87,7 @@ func StopMessage(container string, cause pod.StopCause, probe pod.ProbeKind, las
 	}
 }
 
-// TellPreStopFailed records that a preStop hook failed, or ran for too long.
+// TellPreStopFailed records that a preStop hook failed or timed out.
 func (p *Plan) TellPreStopFailed(container, why string) {
 	p.event(v1.EventTypeWarning, pod.ReasonFailedPreStopHook, container, "PreStopHook failed: "+why)
 }
@@ -97,7 +97,7 @@ func (p *Plan) TellPostStartFailed(container, why string) {
 	p.event(v1.EventTypeWarning, pod.ReasonFailedPostStartHook, container, "PostStartHook failed: "+why)
 }
 
-// TellSuccess records the event of an action that succeeded, if it has one.
+// TellSuccess records the event of an action that succeeded, if the action has one.
 func (p *Plan) TellSuccess(r pod.Result) {
 	c := r.Action.Container
 	switch r.Action.Kind {
@@ -125,7 +125,7 @@ func (p *Plan) TellFailure(r pod.Result) {
 	}
 	reason, message := failedReason(r), f.Error()
 	if reason == f.Reason {
-		message = f.Message // the event's reason says the rest
+		message = f.Message // the event's reason completes the message
 	}
 	switch reason {
 	case pod.ReasonFailedCreatePodSandBox:
@@ -136,8 +136,8 @@ func (p *Plan) TellFailure(r pod.Result) {
 	p.event(v1.EventTypeWarning, reason, c, message)
 }
 
-// tellImageFailure records the two events of an image that a container can't have: what went
-// wrong, and the reason why the container waits.
+// tellImageFailure records the two events for an image that a container can't get: the error, and the container's
+// reason for waiting.
 func (p *Plan) tellImageFailure(r pod.Result) {
 	f, c, image := r.Failure, r.Action.Container, cmp.Or(r.Failure.Image, r.Action.Image)
 	if f.Reason == pod.ReasonImagePullBackOff {
@@ -158,7 +158,7 @@ func (p *Plan) tellImageFailure(r pod.Result) {
 	p.tellError(c, string(f.Reason))
 }
 
-// failedReason names the event of a failure as the kubelet does.
+// failedReason is the event reason of a failure, as the kubelet names it.
 func failedReason(r pod.Result) pod.Reason {
 	switch r.Action.Kind {
 	case pod.CreateSandbox:

@@ -1,6 +1,5 @@
-// Package plan collects what a decision asks for: actions, events, what the
-// pod waits for and the time of the next decision. It knows which actions are under way and which
-// are in back-off, so that every decision may ask for the same action.
+// Package plan collects the output of a decision: actions, events, waits and the time of the next decision. It knows
+// which actions are under way and which are in back-off, so that every decision may ask for the same action again.
 package plan
 
 import (
@@ -13,16 +12,15 @@ import (
 type Plan struct {
 	// Now is the time of the decision.
 	Now time.Time
-	// Actions, Cancel, Events, Waiting and Wake are what was asked for so far (see lifecycle.Decision).
+	// Actions, Cancel, Events, Waiting and Wake are the requests so far (see lifecycle.Decision).
 	Actions []pod.Action
 	Cancel  []string
 	Events  []pod.Event
 	Waiting []pod.Wait
 	Wake    time.Time
-	// Retries holds what failed; the plan changes it.
+	// Retries holds the failed actions; Plan changes it.
 	Retries Retries
-	// Asked holds the retry triggers, by retryKey, as of when an action was begun last; the
-	// plan changes it.
+	// Asked holds, by retryKey, the retry triggers of the time when the action was last started; Plan changes it.
 	Asked map[string]RetryTriggers
 
 	triggers RetryTriggers
@@ -30,8 +28,8 @@ type Plan struct {
 	busy     map[string]pod.ActionKind
 }
 
-// RetryTriggers holds when something last happened that makes a failed action worth a retry
-// before its back-off ends. Each time moves strictly forward.
+// RetryTriggers holds times of events that make it worthwhile to retry a failed action before its back-off ends. Each
+// time only moves forward.
 type RetryTriggers struct {
 	// Images is when images were added to the node by other means than a pull.
 	Images time.Time
@@ -41,7 +39,7 @@ type RetryTriggers struct {
 	Objects time.Time
 }
 
-// New returns an empty plan beside the actions under way. What the maps hold is changed.
+// New returns an empty plan on top of the actions under way. The plan changes the maps retries and asked.
 func New(now time.Time, inFlight []pod.Action, retries Retries, asked map[string]RetryTriggers,
 	triggers RetryTriggers) *Plan {
 	p := &Plan{Now: now, Retries: retries, Asked: asked, triggers: triggers, inFlight: inFlight,
@@ -55,14 +53,14 @@ func New(now time.Time, inFlight []pod.Action, retries Retries, asked map[string
 // InFlight lists the actions that were under way before this decision.
 func (p *Plan) InFlight() []pod.Action { return p.inFlight }
 
-// Busy returns what is under way on a target, or is begun with this decision.
+// Busy returns the kind of action that is under way on a target, or starts with this decision.
 func (p *Plan) Busy(target string) (pod.ActionKind, bool) {
 	kind, ok := p.busy[target]
 	return kind, ok
 }
 
-// Do asks for an action, unless its target is busy or it has to wait after a
-// failure. It reports whether the action is begun with this decision.
+// Do requests an action, unless its target is busy or the action is in back-off. It reports whether the action starts
+// with this decision.
 func (p *Plan) Do(a pod.Action) bool {
 	t := a.Target()
 	if _, ok := p.busy[t]; ok {
@@ -90,7 +88,7 @@ func (p *Plan) GiveUp(target string) {
 	p.Cancel = append(p.Cancel, target)
 }
 
-// WakeAt has the next decision made at t at the latest.
+// WakeAt schedules the next decision for t at the latest.
 func (p *Plan) WakeAt(t time.Time) {
 	if p.Wake.IsZero() || t.Before(p.Wake) {
 		p.Wake = t

@@ -8,15 +8,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Retry is one failing action's record.
+// Retry is the record of a failing action.
 type Retry struct {
-	// Count is how often it failed in a row.
+	// Count is the number of failures in a row.
 	Count int
-	// Failed is when it failed last, At when it may be tried again.
+	// Failed is the time of the last failure, At the earliest time of the next try.
 	Failed, At time.Time
-	// ID is the sandbox or instance that it failed on, if any.
+	// ID is the sandbox or instance that the action failed on, if any.
 	ID string
-	// Image is the container's image that couldn't be made present, if it is about one.
+	// Image is the container image that couldn't be pulled or found, for EnsureImage.
 	Image   string
 	Failure pod.Failure
 }
@@ -24,10 +24,9 @@ type Retry struct {
 // Retries holds the records of failed actions, by retryKey.
 type Retries map[string]Retry
 
-// Back-off of failing actions. A pull follows the kubelet's documented image
-// back-off (10 s doubling to 300 s); the rest is local and retried sooner. An action that
-// waits for resources is retried when some are freed, one that waits for an object
-// when that appears; the timer is a safety net.
+// Back-off of failing actions. A pull follows the kubelet's documented image back-off (10 s doubling to 300 s). Other
+// actions are local and retried sooner. An action that waits for resources is retried when some are freed, and one
+// that waits for an object when that appears; for these the timer is only a safety net.
 const (
 	pullBackoff       = 10 * time.Second
 	maxPullBackoff    = 300 * time.Second
@@ -55,7 +54,7 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 		f.Wait == pod.WaitForPlugin:
 		base, top = triggerBackoff, maxTriggerBackoff
 	case a.Kind == pod.EnsureImage && f.Reason != pod.ReasonImageInspectError:
-		// The runtime didn't answer: a long wait would spare no registry.
+		// ImageInspectError means that the runtime didn't answer: no registry is involved, so the wait can be short.
 		base, top = pullBackoff, maxPullBackoff
 	}
 	key := retryKey(a)
@@ -75,7 +74,7 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 // Forget drops the record of an action.
 func (rs Retries) Forget(a pod.Action) { delete(rs, retryKey(a)) }
 
-// Awaiting returns the objects for which actions failed, each once, in order.
+// Awaiting returns the objects that failed actions wait for, sorted and without duplicates.
 func (rs Retries) Awaiting() []pod.Object {
 	var list []pod.Object
 	for _, r := range rs {
@@ -87,7 +86,7 @@ func (rs Retries) Awaiting() []pod.Object {
 	return slices.Compact(list)
 }
 
-// Prune drops the records about sandboxes and instances that aren't known any more.
+// Prune drops the records about sandboxes and instances that don't exist any more.
 func (rs Retries) Prune(known map[string]bool) {
 	for key, r := range rs {
 		if r.ID != "" && !known[r.ID] {
@@ -96,9 +95,9 @@ func (rs Retries) Prune(known map[string]bool) {
 	}
 }
 
-// ForgetSpec drops the records of what depends on nothing but the spec: new instances,
-// resources, and images but for those that the spec still has its containers get by these actions: they
-// aren't there any sooner for what else was edited.
+// ForgetSpec drops the failure records of actions that depend only on the spec: new instances, resources, and images.
+// It keeps the records of images that the edited spec still uses (ensureImages): other edits don't make these
+// available any sooner.
 func (rs Retries) ForgetSpec(ensureImages []pod.Action) {
 	images := map[string]string{}
 	for _, a := range ensureImages {
@@ -117,13 +116,13 @@ func (p *Plan) Succeeded(a pod.Action) {
 	delete(p.Asked, retryKey(a))
 }
 
-// Retrying returns the record of a failed action that is to be tried again.
+// Retrying returns the record of a failed action that will be retried.
 func (p *Plan) Retrying(a pod.Action) (Retry, bool) {
 	r, ok := p.Retries[retryKey(a)]
 	return r, ok
 }
 
-// Waits returns the record of a failed action that may not be tried again yet.
+// Waits returns the record of a failed action whose back-off isn't over.
 func (p *Plan) Waits(a pod.Action) (Retry, bool) {
 	r, ok := p.Retrying(a)
 	if !ok || !p.Now.Before(r.At) || p.sooner(a, r) {
@@ -132,8 +131,8 @@ func (p *Plan) Waits(a pod.Action) (Retry, bool) {
 	return r, true
 }
 
-// sooner reports whether something has happened since the action that failed was begun
-// that is worth another try before its time.
+// sooner reports whether a trigger since the last start of the failed action justifies a retry before the end of its
+// back-off.
 func (p *Plan) sooner(a pod.Action, r Retry) bool {
 	asked := p.Asked[retryKey(a)]
 	switch {

@@ -6,7 +6,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// AddWait adds something that the pod waits for.
+// AddWait adds a wait of the pod.
 func (p *Plan) AddWait(w pod.Wait) { p.Waiting = append(p.Waiting, w) }
 
 // AddActionWait adds the wait for an action under way on a container, or on the pod as a whole.
@@ -14,7 +14,7 @@ func (p *Plan) AddActionWait(container string, kind pod.ActionKind) {
 	p.AddWait(pod.Wait{Code: pod.WaitAction, Container: container, Action: kind})
 }
 
-// AddRetryWait adds the wait for the retry of an action, if that failed. It reports whether it did.
+// AddRetryWait adds the wait for the retry of an action if that has failed. It reports whether it has.
 func (p *Plan) AddRetryWait(container string, a pod.Action) bool {
 	r, ok := p.Retrying(a)
 	if ok {
@@ -25,8 +25,7 @@ func (p *Plan) AddRetryWait(container string, a pod.Action) bool {
 	return ok
 }
 
-// Date sets since when the pod has waited for each thing, from what Date returned at the
-// decision before.
+// Date sets the start time of each wait. before is the result of Date in the previous decision.
 func (p *Plan) Date(before map[string]time.Time) map[string]time.Time {
 	if len(p.Waiting) == 0 {
 		return nil

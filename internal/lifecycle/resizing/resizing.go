@@ -1,5 +1,4 @@
-// Package resizing compares the resources that a pod asks for, those that it was allocated and
-// those that are in force (KEP-1287).
+// Package resizing compares the resources that a pod requests, those allocated to it and those in force (KEP-1287).
 package resizing
 
 import (
@@ -12,35 +11,33 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// State is what is still to be done until a pod has the resources that its spec
-// asks for.
+// State is the work that remains until a pod has the resources of its spec.
 type State struct {
 	// Wanted says that the allocation is for an earlier version of the spec.
 	Wanted bool
-	// InPlace are running containers to be resized to their allocation, Restart those that
-	// have to be restarted for it, by their resizePolicy.
+	// InPlace are running containers to be resized to their allocation; Restart are those that have to be restarted
+	// for it because of their resizePolicy.
 	InPlace, Restart []*container.Container
-	// Pod says that the pod's cgroup allows something else than is allocated, or may do so.
+	// Pod says that the pod's cgroup allows other resources than allocated, or may do so.
 	Pod bool
 
-	// unmoved are running containers that aren't resized and have other limits of the
-	// pod as a whole than are allocated now: init and ephemeral ones.
+	// unmoved are running init and ephemeral containers: they aren't resized, and run under other pod-level limits
+	// than are allocated now.
 	unmoved             []*container.Container
 	allocation, allowed *pod.Allocation
 	unsure              bool
 	checkpoint          *pod.Checkpoint
 }
 
-// Measure finds out the state. a is the allocation, nil for none yet; allowed
-// what the pod's cgroup allows, nil if that isn't known; unsure says that it was asked to
-// allow something else since, which it may or may not have done.
+// Measure computes the state. a is the allocation, nil if there is none yet. allowed is the allocation that the pod's
+// cgroup allows, nil if unknown. unsure says that a change of the cgroup was requested since, which may or may not
+// have happened.
 func Measure(p *v1.Pod, containers container.List, a, allowed *pod.Allocation, unsure bool, k *pod.Checkpoint) State {
 	s := State{allocation: a, allowed: allowed, unsure: unsure, checkpoint: k}
 	if a == nil {
 		return s
 	}
-	// This holds also for a spec that asks for what is allocated already: an earlier
-	// resize may still be deferred.
+	// Wanted also if the spec requests the allocated resources: an earlier resize may still be deferred.
 	s.Wanted = a.Generation != p.Generation
 	for i := range containers {
 		m := &containers[i]
@@ -71,18 +68,16 @@ func Measure(p *v1.Pod, containers container.List, a, allowed *pod.Allocation, u
 // UnderWay reports whether the allocation isn't in force yet.
 func (s *State) UnderWay() bool { return len(s.InPlace) > 0 || len(s.Restart) > 0 || s.Pod }
 
-// Raised reports whether the pod's cgroup allows what is allocated: it is
-// raised before its containers and lowered after them, so that limits never cross.
+// Raised reports whether the pod's cgroup allows the allocated resources. It is raised before its containers and
+// lowered after them, so that no container exceeds the pod.
 func (s *State) Raised() bool {
 	return s.allowed != nil && !s.unsure && allocated.Equal(s.Meanwhile(), s.allowed)
 }
 
-// Meanwhile is what the pod's cgroup allows while its containers are being resized
-// to what is allocated.
+// Meanwhile is the allocation that the pod's cgroup allows while its containers are being resized.
 func (s *State) Meanwhile() *pod.Allocation { return allocated.Most(s.allowed, s.allocation) }
 
-// Restarts reports whether a container has to be restarted to be resized, and may
-// be by now.
+// Restarts reports whether a container has to be restarted to be resized, and may be restarted now.
 func (s *State) Restarts(m *container.Container) bool {
 	for _, r := range s.Restart {
 		if r == m {
@@ -92,8 +87,8 @@ func (s *State) Restarts(m *container.Container) bool {
 	return false
 }
 
-// AtFirst is what the cgroup of a pod has to allow when the pod is prepared:
-// what is allocated, and what its running containers still have.
+// AtFirst is the allocation that the pod's cgroup has to allow when the pod is prepared: it covers the allocated
+// resources and those that running containers still have.
 func (s *State) AtFirst() *pod.Allocation {
 	others := slices.Concat(s.InPlace, s.Restart, s.unmoved)
 	if len(others) == 0 {
@@ -111,13 +106,13 @@ func (s *State) AtFirst() *pod.Allocation {
 	return allocated.Most(actual, s.allocation)
 }
 
-// inForce are resources with the limits that hold in a pod with these as a whole.
+// inForce are a container's resources, with limits bounded by the pod-level limits in whole.
 func inForce(r v1.ResourceRequirements, whole v1.ResourceList) v1.ResourceRequirements {
 	r.Limits = allocated.LimitsUnder(whole, r.Limits)
 	return r
 }
 
-// under are the pod-level limits that an instance was created or resized under.
+// under are the pod-level limits under which an instance was created or last resized.
 func under(inst *pod.Container, k *pod.Checkpoint) v1.ResourceList {
 	if _, resized := k.Resized[inst.ID]; resized {
 		return k.ResizedUnder[inst.ID]
@@ -128,8 +123,7 @@ func under(inst *pod.Container, k *pod.Checkpoint) v1.ResourceList {
 	return inst.CreatedWith.PodLimits
 }
 
-// Actual are the resources that an instance has: those it was created with, or was
-// resized to later; nil if unknown.
+// Actual are the resources that an instance was created with or last resized to; nil if unknown.
 func Actual(inst *pod.Container, k *pod.Checkpoint) *v1.ResourceRequirements {
 	if r, ok := k.Resized[inst.ID]; ok {
 		return &r

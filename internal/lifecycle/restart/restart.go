@@ -1,5 +1,5 @@
-// Package restart decides whether a container that ended is started again, by its restart rules
-// and policies, and how long its back-off is.
+// Package restart decides whether a container that exited is restarted, by its restart rules and policies, and after
+// which back-off.
 package restart
 
 import (
@@ -13,26 +13,26 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Answer is what follows from a container's end.
+// Answer is the consequence of a container's exit.
 type Answer int
 
 const (
-	// Stay: it has ended for good.
+	// Stay: the container has ended for good.
 	Stay Answer = iota
-	// Again: another instance follows.
+	// Again: the container is restarted.
 	Again
-	// All: every container of the pod is started again (KEP-5532).
+	// All: every container of the pod is restarted (KEP-5532).
 	All
 )
 
-// OnExit returns what follows from a container's exit code by its restartPolicyRules (KEP-5307),
-// the first that fits; then by its own restartPolicy, then by the pod's. failed says that a probe or its postStart hook
-// failed and it had to end for that: to restartPolicy OnFailure this is a failure, also if it ended with code 0
-// (Pod lifecycle, "Types of probe": "the kubelet kills the container, and the container is subjected to its restart
+// OnExit returns the consequence of a container's exit code: by the first of its restartPolicyRules that matches
+// (KEP-5307), else by its own restartPolicy, else by the pod's. failed says that the container had to end because a
+// probe or its postStart hook failed: for restartPolicy OnFailure that is a failure even with exit code 0 (Pod
+// lifecycle, "Types of probe": "the kubelet kills the container, and the container is subjected to its restart
 // policy").
 func OnExit(p *v1.Pod, c *v1.Container, r container.Role, code int32, failed bool) Answer {
 	if r == container.Ephemeral {
-		return Stay // API: they aren't restarted
+		return Stay // API: ephemeral containers aren't restarted
 	}
 	for i := range c.RestartPolicyRules {
 		rule := &c.RestartPolicyRules[i]
@@ -44,7 +44,7 @@ func OnExit(p *v1.Pod, c *v1.Container, r container.Role, code int32, failed boo
 			return All
 		case v1.ContainerRestartRuleActionRestart:
 			if r == container.Init && code == 0 {
-				return Stay // an init container has only to succeed once
+				return Stay // an init container has to succeed only once
 			}
 			return Again
 		}
@@ -60,12 +60,12 @@ func OnExit(p *v1.Pod, c *v1.Container, r container.Role, code int32, failed boo
 	return Stay
 }
 
-// Never reports whether a container isn't started again whatever its exit code.
+// Never reports whether a container isn't restarted whatever its exit code is.
 func Never(p *v1.Pod, c *v1.Container) bool {
 	return len(c.RestartPolicyRules) == 0 && policyOf(p, c) == v1.RestartPolicyNever
 }
 
-// policyOf is the container's own restartPolicy, or the pod's.
+// policyOf is the container's own restartPolicy, or the pod's if it has none.
 func policyOf(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
 	if c.RestartPolicy != nil {
 		return v1.RestartPolicy(*c.RestartPolicy)
@@ -87,21 +87,20 @@ func fits(codes *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
 	return false
 }
 
-// Crash-loop back-off as documented (Pod lifecycle, "Container restarts"): the
-// first restart is immediate, then 10 s doubling to a cap of 300 s; a container
-// that ran for 10 minutes starts again.
+// Crash-loop back-off as documented (Pod lifecycle, "Container restarts"): the first restart is immediate, then 10 s
+// doubling to a cap of 300 s. A run of 10 minutes resets it.
 const (
-	// First is the first wait where nothing else is given.
+	// First is the default of the first delay.
 	First = 10 * time.Second
-	// Top is the cap where the configuration gives none.
+	// Top is the default of the cap.
 	Top   = 300 * time.Second
 	reset = 10 * time.Minute
-	// slack is how far an end may lie ahead of the time of a decision: it may have
-	// come in just after that was taken.
+	// slack is how far an exit may lie after the time of a decision: it may have been observed just after the
+	// decision read the clock.
 	slack = time.Minute
 )
 
-// Delay is how long a restart waits after this instance ended.
+// Delay is the delay of the restart after this instance.
 func Delay(inst *pod.Container) time.Duration {
 	if !inst.StartedAt.IsZero() && inst.FinishedAt.Sub(inst.StartedAt) >= reset {
 		return 0
@@ -109,8 +108,8 @@ func Delay(inst *pod.Container) time.Duration {
 	return inst.Backoff
 }
 
-// After is when something may follow that ended at a time and is waited after. An end in
-// the future means that the clock was set back: nobody can say then how long ago it was.
+// After is the earliest time of a restart after the delay. An exit in the future means that the clock was set back,
+// so that the time since the exit is unknown; then it is now.
 func After(ended time.Time, delay time.Duration, now time.Time) time.Time {
 	if ended.Sub(now) > slack {
 		return now
@@ -118,8 +117,8 @@ func After(ended time.Time, delay time.Duration, now time.Time) time.Time {
 	return ended.Add(delay)
 }
 
-// Next is the back-off recorded on the instance that replaces inst (nil for
-// none); it begins with first, 0 for First, and top caps it, 0 means Top.
+// Next is the back-off to record on the instance that replaces inst; inst is nil if there was none. first is the
+// first delay, 0 for First; top is the cap, 0 for Top.
 func Next(inst *pod.Container, first, top time.Duration) time.Duration {
 	if inst == nil {
 		return 0
@@ -130,8 +129,8 @@ func Next(inst *pod.Container, first, top time.Duration) time.Duration {
 	return Capped(cmp.Or(first, First), top)
 }
 
-// Capped is a wait that is no longer than top, 0 for Top: a recorded one may be from a time
-// when the configuration allowed longer ones.
+// Capped limits a delay to top, 0 for Top: the recorded delay may be from a time when the configuration allowed
+// longer ones.
 func Capped(wait, top time.Duration) time.Duration {
 	if top == 0 {
 		top = Top

@@ -1,6 +1,5 @@
-// Package termination stops containers: their preStop hooks, stop signals and the time by which
-// they are killed, in the order that Kubernetes documents (Pod lifecycle, "Termination of
-// Pods"; KEP-753 for sidecars).
+// Package termination stops containers: preStop hooks, stop signals and the times of SIGKILL, in the order that
+// Kubernetes documents (Pod lifecycle, "Termination of Pods"; KEP-753 for sidecars).
 package termination
 
 import (
@@ -15,35 +14,35 @@ import (
 
 // Kill is the termination of one instance.
 type Kill struct {
-	// By is when it is killed if it hasn't ended before. It only ever comes nearer.
+	// By is when the instance is killed if it hasn't ended before. It only moves to earlier times.
 	By time.Time
-	// Asked is the time by which a StopContainer under way would kill it; zero if none is.
+	// Asked is the time at which a StopContainer under way would kill the instance; zero if none is under way.
 	Asked time.Time
-	// PreStopDone says that its preStop hook has run, or isn't waited for any more.
+	// PreStopDone says that the preStop hook has run, or isn't waited for any more.
 	PreStopDone bool
-	// Begun says that it was asked to stop: from then on it doesn't wait for its turn.
+	// Begun says that a stop of the instance was requested: from then on it doesn't wait for its turn.
 	Begun bool
-	// Why is the first reason why it has to stop.
+	// Why is the first reason for the stop.
 	Why string
 }
 
 // Terminator stops the containers of one pod, as part of one decision.
 type Terminator struct {
 	Plan *plan.Plan
-	// Kills holds, by instance ID, the termination of those that have to stop;
-	// Terminator changes it.
+	// Kills holds, by instance ID, the terminations of instances that have to stop; Terminator changes it.
 	Kills map[string]Kill
-	// Pod is nil for one whose spec is gone; then Containers is empty.
+	// Pod is nil if the spec is gone; then Containers is empty.
 	Pod        *v1.Pod
 	Containers container.List
-	// Instances are all that the runtime has of the pod.
+	// Instances are all instances of the pod in the runtime.
 	Instances []pod.Container
-	// AllBy is when all of them are killed that StopAll stops, from its first call on: it only ever comes nearer. It is
-	// zero while nothing is stopped so; Terminator changes it.
+	// AllBy is when StopAll kills the instances, from its first call on. It only moves to earlier times, and is zero
+	// while StopAll stops nothing; Terminator changes it.
 	AllBy time.Time
 }
 
-// CollectResult takes in the result of an action that stops an instance, whatever it is.
+// CollectResult applies the result of an action on an instance; other results than those of PreStop and StopContainer
+// change nothing.
 func (e *Terminator) CollectResult(r pod.Result) {
 	k, ok := e.Kills[r.Action.ID]
 	if !ok {
@@ -61,7 +60,7 @@ func (e *Terminator) CollectResult(r pod.Result) {
 	e.Kills[r.Action.ID] = k
 }
 
-// Last is when the last instance that has to stop is killed; zero if that is due.
+// Last is when the last of the stopping instances is killed; zero if all those times have passed.
 func (e *Terminator) Last() (at time.Time) {
 	for _, k := range e.Kills {
 		if k.By.After(at) && k.By.After(e.Plan.Now) {
@@ -71,19 +70,19 @@ func (e *Terminator) Last() (at time.Time) {
 	return at
 }
 
-// MinGrace is what a container gets at least between its stop signal and SIGKILL: also one whose preStop hook
-// used up the grace, a sidecar whose turn came too late (Pod lifecycle, "Termination of Pods"; KEP-753), and one
-// whose grace is shorter.
+// MinGrace is the minimum time between a container's stop signal and SIGKILL. It applies when the preStop hook used
+// up the grace period, when a sidecar's turn came too late (Pod lifecycle, "Termination of Pods"; KEP-753), and when
+// the grace period is shorter.
 const MinGrace = 2 * time.Second
 
 const (
-	// defaultGrace is the API's default of terminationGracePeriodSeconds, for pods whose spec is unknown.
+	// defaultGrace is the API's default of terminationGracePeriodSeconds, for pods without a spec.
 	defaultGrace = 30 * time.Second
-	// precision is that of the grace in actions; the CRI knows whole seconds.
+	// precision is the precision of Grace in actions; the CRI has seconds only.
 	precision = time.Millisecond
 )
 
-// Grace is the pod's termination grace: the spec's, or what its containers were created with.
+// Grace is the pod's termination grace period: from the spec, or else the one that its containers were created with.
 func (e *Terminator) Grace() time.Duration {
 	if p := e.Pod; p != nil {
 		if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -99,17 +98,17 @@ func (e *Terminator) Grace() time.Duration {
 	return defaultGrace
 }
 
-// Term says how containers have to stop.
+// Term says when and why containers have to stop.
 type Term struct {
 	// By is when they are killed.
 	By time.Time
-	// Why is the reason as people read it.
+	// Why is the reason, for users.
 	Why string
-	// Message is that of the event Killing, if it isn't the usual one.
+	// Message is the message of the event Killing; empty for the usual one.
 	Message string
 }
 
-// Term is that of containers whose grace counts from at, with an override of the pod's grace.
+// Term returns the term of containers whose grace period starts at at. override replaces the pod's grace period.
 func (e *Terminator) Term(at time.Time, override *time.Duration, why string) Term {
 	grace := e.Grace()
 	if override != nil {
@@ -118,10 +117,10 @@ func (e *Terminator) Term(at time.Time, override *time.Duration, why string) Ter
 	return Term{By: at.Add(grace), Why: why}
 }
 
-// StopAll stops every running instance: init, main and ephemeral containers
-// at once, then the sidecars one by one from the last, whose preStop hooks run
-// from the beginning (KEP-753). Their grace is one for all, whoever used it up: once it is over, no container waits for
-// its turn, and what is left has the same MinGrace. It reports whether nothing runs any more.
+// StopAll stops every running instance: init, main and ephemeral containers at once, then the sidecars one by one
+// from the last one. The preStop hooks of sidecars run from the beginning (KEP-753). All share one grace period: once
+// it is over, no container waits for its turn, and each remaining one has MinGrace. StopAll reports whether nothing
+// runs any more.
 func (e *Terminator) StopAll(t Term) bool {
 	none, others, last := true, false, ""
 	list := e.Instances
@@ -176,7 +175,7 @@ func (e *Terminator) anyRuns(name string) bool {
 	return false
 }
 
-// Asked reports whether an instance was told that it has to stop: by its preStop hook, or its stop signal.
+// Asked reports whether an instance was notified that it has to stop, by its preStop hook or its stop signal.
 func (e *Terminator) Asked(id string) bool {
 	k := e.Kills[id]
 	_, hook := e.Plan.Busy("hook/" + id)
@@ -186,9 +185,8 @@ func (e *Terminator) Asked(id string) bool {
 // Stop stops one running instance.
 func (e *Terminator) Stop(c *pod.Container, t Term) { e.kill(c, t, false) }
 
-// kill stops one running instance, step by step: its preStop hook, then the
-// stop signal, and SIGKILL at the end of its term, which only ever comes nearer. With held
-// it runs only the hook: the instance's turn to stop hasn't come.
+// kill stops one running instance step by step: its preStop hook, then the stop signal, and SIGKILL at the end of its
+// term, which only moves to earlier times. With held it runs only the hook: it isn't the instance's turn to stop.
 func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	k, known := e.Kills[c.ID]
 	if !known {
@@ -202,7 +200,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	target := "instance/" + c.ID
 	if kind, _ := e.Plan.Busy(target); kind == pod.StopContainer {
 		if e.end(k).Before(k.Asked) {
-			e.Plan.GiveUp(target) // and asked again with the shorter grace
+			e.Plan.GiveUp(target) // the next decision stops it with the shorter grace period
 		}
 		return
 	}
@@ -212,7 +210,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 		e.Plan.WakeAt(k.By)
 		return
 	}
-	if _, runs := e.Plan.Busy("hook/" + c.ID); runs && !k.PreStopDone { // it runs on until the container is killed
+	if _, runs := e.Plan.Busy("hook/" + c.ID); runs && !k.PreStopDone { // it continues until the container is killed
 		k.PreStopDone = true
 		e.Plan.TellPreStopFailed(c.Name, "it ran past the grace period")
 	}
@@ -228,7 +226,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	}
 }
 
-// end is when an instance is killed that is asked to stop now.
+// end is when an instance is killed if its stop is requested now.
 func (e *Terminator) end(k Kill) time.Time {
 	if least := e.Plan.Now.Add(MinGrace); k.By.Before(least) {
 		return least
@@ -236,12 +234,12 @@ func (e *Terminator) end(k Kill) time.Time {
 	return k.By
 }
 
-// until is how long it is until then. Clocks of one machine differ by less than what it is rounded to, so that
-// a replay, which goes by another one, comes to the same.
+// until is the time from now until at. It is rounded to more than clocks of one machine differ by, so that a replay,
+// which uses another clock, gets the same result.
 func (e *Terminator) until(at time.Time) time.Duration { return at.Sub(e.Plan.Now).Round(precision) }
 
-// hasPreStop reports whether an instance has a preStop hook: by the spec, or by
-// its own record where the spec is gone.
+// hasPreStop reports whether an instance has a preStop hook: from the spec, or from its own record if the spec is
+// gone.
 func (e *Terminator) hasPreStop(c *pod.Container) bool {
 	if m := e.Containers.Named(c.Name); m != nil {
 		return m.LongRunning() && m.Spec.Lifecycle != nil && m.Spec.Lifecycle.PreStop != nil

@@ -15,15 +15,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/explain"
 )
 
-// Describe writes a decision as a transcript does that begins with it.
+// Describe writes a decision as the first one of a transcript, without a predecessor.
 func Describe(in lifecycle.Input, d lifecycle.Decision) string {
 	text, _ := appendDecision(nil, &turn{in: in, d: d}, &turn{}, in.Now)
 	return string(text)
 }
 
-// appendDecision appends the lines of a decision. prev is the one before it: of
-// the status and of probes the changes are written. It reports whether there is
-// anything in it that the one before didn't say.
+// appendDecision appends the lines of a decision. prev is the decision before it: of the status and of other fields
+// only the changes since prev are written. It reports whether the decision differs from prev.
 func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, differs bool) {
 	d := &t.d
 	for _, target := range d.Cancel {
@@ -59,7 +58,7 @@ func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, dif
 	return dst, differs
 }
 
-// appendRest writes what else a decision holds, such as the probes that should run.
+// appendRest writes the other fields of a decision, such as the probes that should run.
 func appendRest(dst []byte, d, prev *lifecycle.Decision, base time.Time) []byte {
 	v, p := words.At(d), words.At(prev)
 	for _, f := range formats().decision.Fields() {
@@ -72,15 +71,15 @@ func appendRest(dst []byte, d, prev *lifecycle.Decision, base time.Time) []byte 
 	return dst
 }
 
-// sameWait compares as a transcript does: of times only the instant counts.
+// sameWait compares two waits as a transcript shows them: times are equal if they are the same instant.
 func sameWait(a, b pod.Wait) bool {
 	same := a.Since.Equal(b.Since) && a.Next.Equal(b.Next)
 	a.Since, a.Next, b.Since, b.Next = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	return same && a == b
 }
 
-// appendEvent appends `event Normal Killing: Stopping container web`, and in
-// brackets what the message doesn't say.
+// appendEvent appends `event Normal Killing: Stopping container web`, followed in brackets by fields that the message
+// doesn't contain.
 func appendEvent(dst []byte, e *pod.Event, base time.Time) []byte {
 	rest := *e
 	rest.Type, rest.Reason, rest.Message = "", "", ""
@@ -93,21 +92,21 @@ func appendEvent(dst []byte, e *pod.Event, base time.Time) []byte {
 	return append(appendBrackets(dst, formats().event, words.At(&rest), base), '\n')
 }
 
-// waitRest is what a wait says in brackets.
+// waitRest holds the fields of a wait that are written in brackets.
 type waitRest struct {
 	Since, Next time.Time
 	Advice      string
 }
 
-// appendWait appends `because container web: is being created`, and in brackets
-// since when, what comes next and what to do about it.
+// appendWait appends `because container web: is being created`, followed in brackets by the start of the wait, the
+// next step and advice.
 func appendWait(dst []byte, w *pod.Wait, p *v1.Pod, base time.Time) []byte {
 	rest := waitRest{Since: w.Since, Next: w.Next, Advice: explain.Advice(w, p)}
 	dst = appendText(append(dst, decisionLead+becauseWord...), explain.Named(w))
 	return append(appendBrackets(dst, formats().wait, words.At(&rest), base), '\n')
 }
 
-// appendBrackets appends ` [key=value key=value]`, or nothing if all is zero.
+// appendBrackets appends ` [key=value key=value]`, or nothing if all fields are zero.
 func appendBrackets(dst []byte, t *words.Type, v words.Value, base time.Time) []byte {
 	if t.Zero(v) {
 		return dst
@@ -118,8 +117,8 @@ func appendBrackets(dst []byte, t *words.Type, v words.Value, base time.Time) []
 	return append(dst, ']')
 }
 
-// appendText appends text as it is, escaped if it would end the line or steer the
-// terminal that it is shown on.
+// appendText appends a string. It escapes the string if that would end the line or control the terminal that shows
+// it.
 func appendText(dst []byte, s string) []byte {
 	if terminal.Is(s) {
 		return append(dst, s...)
@@ -128,7 +127,7 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, quoted[1:len(quoted)-1]...)
 }
 
-// appendStatusChanges writes, line by line, what a status says that the one before didn't.
+// appendStatusChanges writes, line by line, the differences of a status from the previous one.
 func appendStatusChanges(dst []byte, st, prev *v1.PodStatus, base time.Time) []byte {
 	if st == prev || st == nil {
 		return dst

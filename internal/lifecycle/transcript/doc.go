@@ -1,10 +1,9 @@
-// Package transcript is the flight recorder of a pod's decisions: what each was
-// made from, what came out of it and why, as text that a person can read, that
-// can be checked in as a test, and that the core can be run through again. It is
-// pure: no I/O, no clock, no goroutine.
+// Package transcript is the flight recorder of a pod's decisions: the inputs of each decision, its output and its
+// reasons, as text. People can read it, tests can use it as a golden file, and the core can replay it. The package is
+// pure: it does no I/O, reads no clock and starts no goroutine.
 //
-// A file is a txtar archive: a comment, the pod (pod.yaml, and pod-2.yaml and so
-// on for its later versions) and the section transcript, which is made of steps:
+// A file is a txtar archive: a comment, the pod (pod.yaml, and pod-2.yaml and so on for its later versions) and the
+// section transcript, which consists of steps:
 //
 //	# a comment, which belongs to the step below
 //	> at 2026-01-01T00:00:00Z
@@ -20,19 +19,16 @@
 //	> result CreateContainer web id=web2 at=+1.2s
 //	  ...
 //
-// Lines with > are inputs. The first of a step is the time: with `at` a segment
-// begins, which says everything there is to know; otherwise it is the distance
-// from the segment's begin, as are all other times, and the step says what has
-// become other since the step before: of a sandbox, a container, a probe and of
-// everything else the fields that changed, and `> gone container web2` of what
-// isn't there any more. A result names the action that it is of; one that failed
-// says `failed REASON "message"`. What is under way follows from the `do` lines
-// and the results, and what is remembered from the decisions; where that isn't so
-// (the agent was restarted, a segment begins), `> inflight` lines and a `> memory`
-// line say so. `> incomplete "why"` begins a segment that can only be read.
+// Lines with > are inputs. The first line of a step is its time. A time with `at` begins a segment, which contains
+// all inputs; any other time is an offset from the segment's begin, as are all other times in the segment. A step
+// within a segment contains the changes since the previous step: for a sandbox, a container, a probe and all other
+// inputs the fields that changed, and `> gone container web2` for one that is gone. A result names its action; a
+// failed one has `failed REASON "message"`. The actions under way follow from the `do` lines and the results, and the
+// memory follows from the decisions. Where they don't (the agent was restarted, or a segment begins), `> inflight`
+// lines and a `> memory` line contain them. `> incomplete "why"` begins a segment that can be read but not replayed.
 //
-// Indented lines are the decision: cancel, do, event, because, status, wake in,
-// done. Of the status there is a summary, and indented further what differs from
-// the status before; likewise of the probes. How values look is in package words. Nothing
-// in a file steers the terminal that it is shown on: such characters are escaped.
+// Indented lines are the decision: cancel, do, event, because, status, wake in, done. The status is a summary; the
+// lines below it, indented further, are its differences from the previous status. Probes are also written as
+// differences. Package words defines the syntax of values. No character in a file controls the terminal that shows
+// it: such characters are escaped.
 package transcript

@@ -12,12 +12,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// section holds the steps in a file; the others are versions of the pod.
+// section is the file section that holds the steps; the other sections are versions of the pod.
 const section = "transcript"
 
-// Bytes returns the whole as a file, a txtar archive, with nothing in it that would
-// steer a terminal. What isn't needed to decide
-// and may be secret is hidden in it: values of environment variables and of HTTP headers.
+// Bytes returns the transcript as a file, a txtar archive that contains no terminal control characters. It hides
+// values that decisions don't need and that may be secret: those of environment variables and of HTTP headers.
 func (r *Recorder) Bytes() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,7 +47,7 @@ func (r *Recorder) about() string {
 	return b.String()
 }
 
-// file returns a version as YAML; one that was cut as comments that hold what there is of it.
+// file returns a version as YAML, or a truncated version as comments with its remaining text.
 func (v *version) file() []byte {
 	if v.whole > 0 {
 		return fmt.Appendf(nil, "%s the pod takes %d bytes, of which these %d are kept\n# %s\n", cutMark, v.whole,
@@ -58,7 +57,7 @@ func (v *version) file() []byte {
 	if err == nil && terminal.IsBlock(string(text)) {
 		return text
 	}
-	// JSON is YAML as well, and all in it that would steer a terminal is escaped.
+	// JSON is valid YAML, and its strings escape terminal control characters.
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, v.json, "", "  "); err != nil {
 		indented.Write(v.json)
@@ -67,5 +66,5 @@ func (v *version) file() []byte {
 	return indented.Bytes()
 }
 
-// cutMark begins a section whose pod isn't whole.
+// cutMark begins a section with a truncated pod.
 const cutMark = "# cut:"

@@ -8,7 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// appendChanges appends what the inputs written by the rule have become since prev.
+// appendChanges appends the changes since prev of the inputs that have no special format.
 func appendChanges(dst []byte, t *words.Type, v, prev words.Value, base time.Time) []byte {
 	for _, f := range t.Fields() {
 		if !special(f) {
@@ -18,7 +18,7 @@ func appendChanges(dst []byte, t *words.Type, v, prev words.Value, base time.Tim
 	return dst
 }
 
-// writable reports whether the inputs can be written: things in a list need names of their own.
+// writable reports whether the inputs can be written: the elements of each list need distinct names.
 func writable(t *words.Type, v words.Value) bool {
 	for _, f := range t.Fields() {
 		if !special(f) && !f.Unique(f.Of(v)) {
@@ -28,8 +28,8 @@ func writable(t *words.Type, v words.Value) bool {
 	return true
 }
 
-// appendInFlight writes which actions are under way, where that doesn't follow
-// from those begun and those that ended.
+// appendInFlight writes the actions under way unless they are the expected ones, which follow from earlier actions
+// and results.
 func appendInFlight(dst []byte, actions, expected []pod.Action, base time.Time) []byte {
 	if sameActions(actions, expected) {
 		return dst
@@ -44,7 +44,7 @@ func appendInFlight(dst []byte, actions, expected []pod.Action, base time.Time) 
 	return dst
 }
 
-// appendMemory writes what is remembered, where that isn't what the decision before left.
+// appendMemory writes the memory unless it is the one that the previous decision left.
 func appendMemory(dst []byte, mem, expected *lifecycle.Memory, base time.Time) []byte {
 	t := formats().memory
 	v, e := words.At(mem), words.At(expected)

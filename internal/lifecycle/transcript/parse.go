@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Transcript is a file that was read.
+// Transcript is a parsed file.
 type Transcript struct {
 	// Comment is the text at the top of the file.
 	Comment string
@@ -25,29 +25,28 @@ type Transcript struct {
 
 // Step is one decision of a transcript.
 type Step struct {
-	// Line is the number of its first line in the file.
+	// Line is the number of the step's first line in the file.
 	Line int
-	// Comments are the lines before it that begin with #, as they are.
+	// Comments are the lines before the step that begin with #, unchanged.
 	Comments []string
-	// First says that a segment begins: changes are relative to it from here on.
+	// First says that a segment begins with this step: times and changes from here on are relative to it.
 	First bool
-	// Incomplete says why the step can't be replayed; empty if it can.
+	// Incomplete is why the step can't be replayed; empty if it can.
 	Incomplete string
-	// Input is what was decided on. Its Memory counts only if Restored is set, and
-	// is what the decision before left otherwise.
+	// Input is the input of the decision. Its Memory counts only if Restored is set; otherwise the previous
+	// decision's Memory is used.
 	Input    lifecycle.Input
 	Restored bool
-	// Decision is what was decided, line by line, without the spaces that begin each.
+	// Decision holds the lines of the decision, without indentation.
 	Decision []string
 
 	base    time.Time
 	actions []pod.Action
-	// inFlightGiven says that the lines so far say what is under way.
+	// inFlightGiven says that lines of the step list the actions under way.
 	inFlightGiven bool
 }
 
-// Parse reads a file that Recorder.Bytes wrote or a person changed. Its errors
-// name the line.
+// Parse reads a file that Recorder.Bytes wrote or a person edited. Its errors name the line.
 func Parse(data []byte) (*Transcript, error) {
 	ar := txtar.Parse(data)
 	p := parser{pods: map[string]*v1.Pod{}, cut: map[string]string{}}
@@ -97,16 +96,16 @@ func lineOfSection(data []byte) int {
 	return bytes.Count(data[:max(at, 0)], []byte("\n")) + 2
 }
 
-// parser is a file being read.
+// parser is the state of parsing a file.
 type parser struct {
 	pods     map[string]*v1.Pod
 	cut      map[string]string
 	steps    []Step
 	comments []string
 	line     int
-	// pending are the actions that results may be of.
+	// pending are the actions that results of the current step can refer to.
 	pending []pod.Action
-	// deciding says that the step's inputs are all read.
+	// deciding says that all inputs of the step are read.
 	deciding bool
 }
 
@@ -184,7 +183,7 @@ func (p *parser) readInput(list []string) error {
 	return nil
 }
 
-// next begins a step that goes on from the one before.
+// next begins a step within a segment.
 func (p *parser) next(word string) error {
 	p.deduceInFlight()
 	last := &p.steps[len(p.steps)-1]
@@ -207,7 +206,7 @@ func (p *parser) start() {
 	p.comments, p.deciding = nil, false
 }
 
-// deduceInFlight finds out what is under way once all inputs of the newest step are read.
+// deduceInFlight sets the actions under way once all inputs of the newest step are read.
 func (p *parser) deduceInFlight() {
 	if len(p.steps) == 0 {
 		return
@@ -218,7 +217,7 @@ func (p *parser) deduceInFlight() {
 	p.deciding = true
 }
 
-// set puts one line into the inputs of a step.
+// set applies one line to the inputs of a step.
 func (p *parser) set(s *Step, list []string) error {
 	word, rest := list[0], list[1:]
 	if word == incompleteWord {
@@ -229,7 +228,7 @@ func (p *parser) set(s *Step, list []string) error {
 		return nil
 	}
 	if s.Incomplete != "" {
-		return nil // what changes go on from isn't known
+		return nil // the base of the changes is missing
 	}
 	f := formats()
 	switch word {
@@ -301,7 +300,7 @@ func (p *parser) readDecision(line string) error {
 	}
 	a, err := parseAction(list, s.base)
 	s.actions = append(s.actions, a)
-	if err == nil { // as it is written today: a journal may have been recorded with older keys
+	if err == nil { // in today's format: older journals have other keys
 		s.Decision[len(s.Decision)-1] = "do" + string(appendAction(nil, &a, s.base))
 	}
 	return err
@@ -313,10 +312,10 @@ func parseAction(list []string, base time.Time) (a pod.Action, err error) {
 	return a, err
 }
 
-// olderSaveCheckpoint is what journals called pod.SaveCheckpoint before.
+// olderSaveCheckpoint is the name of pod.SaveCheckpoint in older journals.
 const olderSaveCheckpoint = "Keep"
 
-// kindOf returns the kind of action that a word of a transcript means.
+// kindOf returns the kind of action for its name in a transcript.
 func kindOf(word string) pod.ActionKind {
 	if word == olderSaveCheckpoint {
 		return pod.SaveCheckpoint

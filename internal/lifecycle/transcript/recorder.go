@@ -13,39 +13,38 @@ import (
 	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript/words"
 )
 
-// Recorder is the flight recorder of one pod: a ring of segments of text, each
-// of which can be read without those before it. Its methods may be called
-// concurrently; Record in the order of the decisions.
+// Recorder is the flight recorder of one pod: a ring of text segments, each of which can be read without the earlier
+// ones. Its methods are safe for concurrent use; Record has to be called in the order of the decisions.
 type Recorder struct {
 	limit int
 
 	mu       sync.Mutex
 	segments []segment
 	versions versions
-	// last is the newest step, and version that of the pod in it; 0 for none.
+	// last is the newest step, version the number of its pod version; 0 for none.
 	last     *turn
 	version  int
 	comments []string
 	dropped  bool
 }
 
-// segment is a stretch of steps that begins with everything there is to know.
+// segment is a run of steps that begins with a complete list of inputs.
 type segment struct {
 	text []byte
-	// base is what times in it are relative to.
+	// base is the time that times in the segment are relative to.
 	base time.Time
-	// version is the oldest version of the pod that it speaks of; 0 for none.
+	// version is the oldest version of the pod that the segment refers to; 0 for none.
 	version int
-	// whole is how long its first step is, which says everything.
+	// whole is the length of its first step, which has all inputs.
 	whole int
 }
 
-// NewRecorder returns a recorder that holds at most limit bytes of text, specs
-// included; of 0 or less none at all.
+// NewRecorder returns a recorder that keeps at most limit bytes of text, including specs. With a limit of 0 or less
+// it records nothing.
 func NewRecorder(limit int) *Recorder { return &Recorder{limit: limit} }
 
-// Comment has a line written before the next step, which is then recorded
-// whether anything has changed or not. A # is put before a line that doesn't begin with one.
+// Comment writes a line before the next step, which is then recorded even if nothing has changed. Comment prefixes
+// the line with # if it doesn't begin with one.
 func (r *Recorder) Comment(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,8 +58,8 @@ func (r *Recorder) Comment(line string) {
 	r.comments = append(r.comments, strings.Join(list, "\n# "))
 }
 
-// Record takes in a decision and what it was made from, neither of which may be
-// changed afterwards. One that brings nothing new but the time isn't kept.
+// Record records a decision and its inputs, neither of which may be changed afterwards. A decision without changes
+// but the time isn't recorded.
 func (r *Recorder) Record(in lifecycle.Input, d lifecycle.Decision) {
 	if r.limit <= 0 {
 		return
@@ -75,16 +74,16 @@ func (r *Recorder) Record(in lifecycle.Input, d lifecycle.Decision) {
 	r.version = version
 	r.comments = nil
 	r.trim()
-	// What is only needed once isn't held on to.
+	// Release data that only this step needed.
 	t.in.Memory, t.in.Results, t.d.Events, t.d.Cancel = lifecycle.Memory{}, nil, nil, nil
 	r.last = t
 }
 
 func (r *Recorder) current() *segment { return &r.segments[len(r.segments)-1] }
 
-// room is how much text there may be beside the specs that the text from this
-// version on speaks of. A segment takes at most 7/8 of it: 3/8 and 1/4 for the
-// first step, after which there may be 1/8 and another 1/8 for the last step.
+// room is the space for text that remains after the specs that the text refers to, which are those from this version
+// on. A segment takes at most 7/8 of it: 3/8 for the inputs and 1/4 for the decision of its first step, 1/8 for
+// further steps, and another 1/8 for the last step.
 func (r *Recorder) room(version int) int { return r.limit - r.versions.since(version) }
 
 // full reports whether a step with this version of the pod has to begin a segment.
@@ -93,13 +92,13 @@ func (r *Recorder) full(version int) bool {
 		return true
 	}
 	s, room := r.current(), r.room(r.current().version)
-	// a new version may have taken its room
+	// a new version may have used its room
 	return len(s.text) >= max(room/4, s.whole+room/8) || len(s.text) > room*7/8 ||
 		version != r.version && (r.versions.cut(version) != "" || room < r.limit/2)
 }
 
-// step adds a step to the current segment. It reports false if the step can't be
-// written as what has changed, or is so long that it had better begin a segment.
+// step adds a step to the current segment. It returns false if the step can't be written as changes, or is so long
+// that it should begin a segment.
 func (r *Recorder) step(t *turn, version int) bool {
 	s := r.current()
 	mark := len(s.text)
@@ -129,11 +128,11 @@ func (r *Recorder) step(t *turn, version int) bool {
 	return true
 }
 
-// begin starts a segment, with a step that says everything there is to know. If
-// that is too much, it says why and only what was decided.
+// begin starts a segment with a step that has all inputs. If these take too much space, the step has only the reason
+// for their absence and the decision.
 func (r *Recorder) begin(t *turn, version int) {
 	if len(r.segments) > 0 {
-		r.current().text = slices.Clone(r.current().text) // without room to grow
+		r.current().text = slices.Clone(r.current().text) // without spare capacity
 	}
 	base, room := t.in.Now.Round(0), r.room(version)
 	text := make([]byte, 0, min(room/8, 3<<10))
@@ -159,7 +158,7 @@ func (r *Recorder) begin(t *turn, version int) {
 	r.segments = append(r.segments, segment{text: text, base: base, version: version, whole: len(text)})
 }
 
-// incomplete returns a first step that says why it has no inputs.
+// incomplete returns a first step without inputs, with the reason for their absence.
 func incomplete(head []byte, why string, decision []byte, most int) []byte {
 	if len(decision) > most {
 		decision = []byte(decisionLead + "(too long to be kept)\n")
@@ -176,7 +175,7 @@ func (r *Recorder) appendComments(dst []byte) []byte {
 	return dst
 }
 
-// appendInputs writes the inputs of a step by what they have become since the one before.
+// appendInputs writes the inputs of a step as changes since the previous step.
 func appendInputs(dst []byte, t, last *turn, podFile string, base time.Time) []byte {
 	switch {
 	case t.in.Pod == nil && last.in.Pod != nil:
@@ -194,12 +193,12 @@ func appendInputs(dst []byte, t, last *turn, podFile string, base time.Time) []b
 	return appendMemory(dst, &t.in.Memory, &last.d.Memory, base)
 }
 
-// sameMemory reports whether a decision left the memory as it was.
+// sameMemory reports whether a decision left the memory unchanged.
 func sameMemory(t *turn) bool {
 	return formats().memory.Equal(words.At(&t.in.Memory), words.At(&t.d.Memory))
 }
 
-// trim drops the oldest segments until the rest fits, and of a single one the room to grow.
+// trim drops the oldest segments until the rest fits. Of a single segment it drops the spare capacity.
 func (r *Recorder) trim() {
 	for len(r.segments) > 1 && r.size() > r.limit {
 		r.segments = slices.Delete(r.segments, 0, 1)
@@ -211,7 +210,7 @@ func (r *Recorder) trim() {
 	}
 }
 
-// oldest returns the oldest version of the pod that a segment speaks of; 0 if none does.
+// oldest returns the oldest version of the pod that a segment refers to; 0 if none does.
 func (r *Recorder) oldest() int {
 	oldest := 0
 	for i := range r.segments {

@@ -11,20 +11,19 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Difference is a step that would be decided otherwise today.
+// Difference is a step for which today's decision is another than the recorded one.
 type Difference struct {
 	// Step counts from 0; Line is where the step begins in the file.
 	Step, Line int
 	Time       time.Time
-	// Recorded are the lines of the decision that are only in the transcript, Now
-	// those that are only in today's decision; all lines if only their order differs.
-	// What is waited for, and why an action is taken, is written in words, which any version may
-	// correct: where they alone differ, the decision is the same.
+	// Recorded are the lines of the decision that are only in the transcript, Now those that are only in today's
+	// decision; all lines if only their order differs. The wording of waits and of reasons for actions may change
+	// between versions: decisions that differ only in these count as equal.
 	Recorded, Now []string
 }
 
-// Replay decides every step again that can be, each on the recorded inputs, the
-// memory being what today's decisions leave, and returns where that differs.
+// Replay repeats every decision that isn't incomplete, with the recorded inputs and the memory that today's decisions
+// leave. It returns the steps that differ.
 func Replay(t *Transcript) []Difference {
 	var out []Difference
 	var r replayer
@@ -43,10 +42,10 @@ func Replay(t *Transcript) []Difference {
 	return out
 }
 
-// replayer decides one step after the other.
+// replayer repeats one step after the other.
 type replayer struct {
 	last turn
-	// begun are today's actions that have not ended by the record.
+	// begun are today's actions that haven't ended according to the transcript.
 	begun []pod.Action
 }
 
@@ -73,8 +72,7 @@ func (r *replayer) step(s *Step) []string {
 	return lines(string(text))
 }
 
-// keep forgets actions that are neither under way nor over by the record: an agent
-// that died took them along.
+// keep drops actions that the transcript has neither under way nor ended: the agent died while they ran.
 func (r *replayer) keep(in lifecycle.Input) {
 	r.begun = slices.DeleteFunc(r.begun, func(a pod.Action) bool {
 		return find(in.InFlight, &a) < 0 &&
@@ -84,9 +82,9 @@ func (r *replayer) keep(in lifecycle.Input) {
 	})
 }
 
-// own replaces a recorded action by today's, where that is the same: the core may
-// know by its pointer what it has put in. Of one begun before the first step only
-// the memory can say that it writes what is kept now.
+// own replaces a recorded action with today's equal action, because the core compares checkpoints by pointer. An
+// action that began before the first step isn't in begun; if it writes the checkpoint that is in the memory, its
+// pointer is set to that one.
 func (r *replayer) own(a *pod.Action, kept *pod.Checkpoint) {
 	if at := find(r.begun, a); at >= 0 {
 		*a = r.begun[at]
@@ -102,7 +100,7 @@ func lines(text string) (out []string) {
 	return out
 }
 
-// wordless returns the lines of a decision without the words that nothing is decided by.
+// wordless returns the lines of a decision without wording that doesn't affect decisions.
 func wordless(lines []string) (out []string) {
 	for _, line := range lines {
 		if strings.HasPrefix(line, becauseWord) {
@@ -117,7 +115,7 @@ func wordless(lines []string) (out []string) {
 	return out
 }
 
-// differ returns the lines that only one of two lists has.
+// differ returns the lines that are in only one of the two lists.
 func differ(a, b []string) (onlyA, onlyB []string) {
 	if slices.Equal(a, b) {
 		return nil, nil

@@ -11,13 +11,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// appendResult writes what came of an action: of one that is pending only which,
-// of any other all of it. Its time is written if it isn't now.
+// appendResult writes the result of an action. A pending action is written as a reference, any other one with all its
+// fields. The result's time is written if it isn't now.
 func appendResult(dst []byte, r *pod.Result, pending []pod.Action, now, base time.Time) []byte {
 	f := formats()
 	dst = append(dst, inputLead+resultWord...)
 	known := *r
-	// A container may go by the name of a word here: then its action is written in full as well.
+	// A container may have the name of a keyword; then its action is written in full, too.
 	if at := findOf(pending, r.Action.Kind, r.Action.Container, r.Action.ID); at >= 0 &&
 		!meansResult(r.Action.Container) && find(pending[at:at+1], &r.Action) == 0 {
 		dst = f.action.AppendHead(dst, words.At(&known.Action), base)
@@ -46,10 +46,10 @@ func appendResult(dst []byte, r *pod.Result, pending []pod.Action, now, base tim
 	return append(f.result.AppendFields(dst, words.At(&known), words.Value{}, base), '\n')
 }
 
-// meansResult reports whether a word says something of a result.
+// meansResult reports whether a word is a keyword or flag of a result.
 func meansResult(word string) bool { return word == failedWord || formats().result.IsFlag(word) }
 
-// parseResult reads what follows the word result.
+// parseResult parses the words after the keyword result.
 func parseResult(list []string, pending []pod.Action, now, base time.Time) (pod.Result, error) {
 	r := pod.Result{At: now}
 	failure, list, err := takeFailure(list)
@@ -79,7 +79,7 @@ func parseResult(list []string, pending []pod.Action, now, base time.Time) (pod.
 	return r, nil
 }
 
-// takeFailure takes `failed REASON "message"` out of the words.
+// takeFailure removes `failed REASON "message"` from the words.
 func takeFailure(list []string) (*pod.Failure, []string, error) {
 	for i, word := range list {
 		if word != failedWord {
@@ -99,8 +99,7 @@ func takeFailure(list []string) (*pod.Failure, []string, error) {
 	return nil, list, nil
 }
 
-// takeAction takes KIND, CONTAINER and of=ID, as far as they are there, off the
-// beginning of the words.
+// takeAction removes KIND, CONTAINER and of=ID, each if present, from the beginning of the words.
 func takeAction(list []string) (kind, container, id string, rest []string, err error) {
 	for _, to := range []*string{&kind, &container} {
 		if len(list) == 0 || list[0][0] != '"' && (strings.Contains(list[0], "=") || meansResult(list[0])) {

@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// formats says how each type looks in a transcript. It is made when it is first
-// needed, which takes about a millisecond, and never changes.
+// formats returns the formats of the types in a transcript. They are built on first use, which takes about a
+// millisecond, and never change.
 var formats = sync.OnceValue(func() *types {
 	ts := words.NewTypes(shapes(), reflect.TypeFor[lifecycle.Input](), reflect.TypeFor[lifecycle.Decision](),
 		reflect.TypeFor[waitRest]())
@@ -36,9 +36,8 @@ type types struct {
 	input, decision, memory, action, result, failure, wait, event, pod, status *words.Type
 }
 
-// shapes says what differs from the rule of package words. What isn't named here needs no line
-// here: a new field of any of these types is written and read as it is. Journals recorded with
-// older keys are still read.
+// shapes lists the exceptions from the rules of package words. Other fields, also new ones, are written by the rules
+// and need no entry. Journals with older keys can still be read.
 func shapes() map[reflect.Type]words.Shape {
 	return map[reflect.Type]words.Shape{
 		reflect.TypeFor[lifecycle.Input](): {
@@ -65,7 +64,7 @@ func shapes() map[reflect.Type]words.Shape {
 			Always: map[string]func(any) bool{"Attempt": isKind(pod.CreateSandbox, pod.CreateContainer),
 				"Grace": isKind(pod.StopContainer)}},
 
-		// The phase is in the summary.
+		// The summary has the phase.
 		reflect.TypeFor[v1.PodStatus](): {
 			Head: []string{"Phase"},
 			Lists: map[string]string{"Conditions": "condition", "InitContainerStatuses": "init",
@@ -74,10 +73,10 @@ func shapes() map[reflect.Type]words.Shape {
 			Head: []string{"Type"}, Names: map[string]string{"LastTransitionTime": "since"}},
 		reflect.TypeFor[v1.ContainerStatus](): {Head: []string{"Name"}},
 
-		// Values may be secrets, and nothing is decided by them.
+		// Values may be secrets, and decisions don't depend on them.
 		reflect.TypeFor[v1.EnvVar]():     {Hidden: []string{"Value"}},
 		reflect.TypeFor[v1.HTTPHeader](): {Hidden: []string{"Value"}},
-		// The whole manifest once more, with all its values.
+		// These contain the whole manifest again, with all its values.
 		reflect.TypeFor[metav1.ObjectMeta](): {
 			Drop: []string{"ManagedFields"}, DropKey: map[string]string{"Annotations": v1.LastAppliedConfigAnnotation}},
 	}

@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// appendSummary appends a status in a few words: phase, what is true of the pod,
-// and each container's state with its restarts. A running container is started
-// and ready and any other neither, unless that is said.
+// appendSummary appends a short summary of a status: the phase, the conditions that are true, and each container's
+// state with its restart count. A running container counts as started and ready and any other one as neither;
+// deviations are written.
 func appendSummary(dst []byte, st *v1.PodStatus) []byte {
 	dst = appendText(dst, string(st.Phase))
 	for i := range st.Conditions {
@@ -33,7 +33,7 @@ func appendSummary(dst []byte, st *v1.PodStatus) []byte {
 	return dst
 }
 
-// usual are conditions that the rest of the summary speaks for.
+// usual are conditions that follow from the rest of the summary.
 func usual(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodScheduled, v1.PodReadyToStartContainers, v1.PodInitialized, v1.ContainersReady:
@@ -61,7 +61,7 @@ func appendContainer(dst []byte, c *v1.ContainerStatus) []byte {
 	return appendUnless(dst, "ready", c.Ready, running)
 }
 
-// appendUnless writes a flag that isn't what is expected.
+// appendUnless writes a flag if it differs from its expected value.
 func appendUnless(dst []byte, name string, is, expected bool) []byte {
 	if is == expected {
 		return dst

@@ -8,14 +8,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// What begins each kind of line.
+// Prefixes of the kinds of lines.
 const (
 	inputLead    = "> "
 	decisionLead = "  "
 	detailLead   = "    "
 )
 
-// Words that begin lines of inputs which aren't written by the rule.
+// Keywords of input lines with a special format.
 const (
 	atWord         = "at"
 	podWord        = "pod"
@@ -28,14 +28,14 @@ const (
 	noneWord       = "none"
 )
 
-// becauseWord begins lines of what a pod waits for, doWord those of actions.
+// becauseWord begins the lines of a pod's waits, doWord those of actions.
 const (
 	becauseWord = "because "
 	doWord      = "do"
 )
 
-// special are the fields of an Input with lines of their own making; the rest is
-// written as what differs from the step before.
+// special reports whether a field of Input has a special format; the others are written as changes since the previous
+// step.
 func special(f *words.Field) bool {
 	switch f.GoName {
 	case "Now", "Pod", "InFlight", "Results", "Memory":
@@ -44,13 +44,13 @@ func special(f *words.Field) bool {
 	return false
 }
 
-// turn is one decision with what it was made from.
+// turn is one decision with its inputs.
 type turn struct {
 	in lifecycle.Input
 	d  lifecycle.Decision
 }
 
-// pending returns the actions under way when the next step's results come in.
+// pending returns the actions that are under way until the next step, which has their results.
 func (t *turn) pending() []pod.Action {
 	if len(t.d.Actions) == 0 {
 		return t.in.InFlight
@@ -58,8 +58,8 @@ func (t *turn) pending() []pod.Action {
 	return append(t.in.InFlight[:len(t.in.InFlight):len(t.in.InFlight)], t.d.Actions...)
 }
 
-// remaining returns the actions that go on after the results: each result takes the
-// first action that it is of, as in the worker.
+// remaining returns the actions that are still under way after the results. As in the worker, each result ends the
+// first action that matches it.
 func remaining(pending []pod.Action, results []pod.Result) []pod.Action {
 	if len(pending) == 0 || len(results) == 0 {
 		return pending
@@ -73,7 +73,7 @@ func remaining(pending []pod.Action, results []pod.Result) []pod.Action {
 	return rest
 }
 
-// find returns the index of the action, whatever the words for why it is taken, or -1.
+// find returns the index of the action, ignoring the reason (Why), or -1.
 func find(list []pod.Action, a *pod.Action) int {
 	t := formats().action
 	for i := range list {
@@ -89,7 +89,7 @@ func find(list []pod.Action, a *pod.Action) int {
 	return -1
 }
 
-// findOf returns the index of the first action that `result KIND CONTAINER of=ID` means, or -1.
+// findOf returns the index of the first action that `result KIND CONTAINER of=ID` refers to, or -1.
 func findOf(list []pod.Action, kind pod.ActionKind, container, id string) int {
 	for i := range list {
 		if list[i].Kind == kind && list[i].Container == container && list[i].ID == id {
@@ -99,7 +99,7 @@ func findOf(list []pod.Action, kind pod.ActionKind, container, id string) int {
 	return -1
 }
 
-// sameActions reports whether two lists hold the same, in the same order.
+// sameActions reports whether two lists hold the same actions in the same order.
 func sameActions(a, b []pod.Action) bool {
 	if len(a) != len(b) {
 		return false

@@ -11,10 +11,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript/words"
 )
 
-// versions holds the specs that the segments speak of, oldest first, as JSON.
+// versions holds the specs that the segments refer to, oldest first, as JSON.
 type versions struct {
 	list []version
-	// from is the pod that the newest was made from: none is looked at twice.
+	// from is the pod of the newest version: the same pointer is encoded only once.
 	from *v1.Pod
 }
 
@@ -22,12 +22,12 @@ type versions struct {
 type version struct {
 	number int
 	json   []byte
-	// whole is how long the JSON was before it was cut; 0 if it wasn't.
+	// whole is the length of the JSON before it was truncated; 0 if it wasn't.
 	whole int
 }
 
-// of returns the number of the pod's version, a new one if it differs from the
-// newest; 0 for no pod. One that is longer than limit is cut to a quarter of it.
+// of returns the number of the pod's version, a new one if the pod differs from the newest version; 0 for no pod.
+// JSON longer than limit is truncated to a quarter of it.
 func (vs *versions) of(p *v1.Pod, limit int) int {
 	if p == nil {
 		return 0
@@ -53,7 +53,7 @@ func (vs *versions) of(p *v1.Pod, limit int) int {
 	return next.number
 }
 
-// since returns how many bytes the versions from this one on take.
+// since returns the size in bytes of the versions from this one on.
 func (vs *versions) since(oldest int) (n int) {
 	for i := range vs.list {
 		if vs.list[i].number >= oldest {
@@ -70,7 +70,7 @@ func (vs *versions) forget(oldest int) {
 	}
 }
 
-// name returns the section that holds a version; empty for none.
+// name returns the name of the section that holds a version; empty for version 0.
 func (vs *versions) name(number int) string {
 	switch number {
 	case 0:
@@ -81,7 +81,7 @@ func (vs *versions) name(number int) string {
 	return "pod-" + strconv.Itoa(number) + ".yaml"
 }
 
-// cut says why nothing can be replayed with a version; empty if it can.
+// cut returns why steps with a version can't be replayed; empty if they can.
 func (vs *versions) cut(number int) string {
 	for i := range vs.list {
 		if v := &vs.list[i]; v.number == number && v.whole > 0 {

@@ -8,10 +8,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// far is from when on a time is written as it is and not by its distance from the base.
+// far is the distance from the base above which a time is written as an absolute time.
 const far = 10 * 365 * 24 * time.Hour
 
-// key is a dotted key, spelled from its end.
+// key is a dotted key, linked from its last element to its first.
 type key struct {
 	up   *key
 	name string
@@ -24,7 +24,7 @@ func (k *key) append(dst []byte) []byte {
 	return append(dst, k.name...)
 }
 
-// AppendHead appends the head fields, each after a space. Empty ones at the end are left out.
+// AppendHead appends the head fields, each after a space. Trailing zero fields are left out.
 func (t *Type) AppendHead(dst []byte, v Value, base time.Time) []byte {
 	n := len(t.head)
 	for n > 0 && t.head[n-1].Type.Zero(t.head[n-1].Of(v)) {
@@ -41,7 +41,7 @@ func (t *Type) AppendHead(dst []byte, v Value, base time.Time) []byte {
 	return dst
 }
 
-// IsFlag reports whether a word alone would be taken for a bool field.
+// IsFlag reports whether a single word would be parsed as a bool field.
 func (t *Type) IsFlag(word string) bool {
 	name, rest, inner := strings.Cut(word, ".")
 	f := t.byName[name]
@@ -55,7 +55,7 @@ func (t *Type) IsFlag(word string) bool {
 	return n != nil && n.isFlagInside(rest)
 }
 
-// isFlagInside is IsFlag for a struct that is spelled out with dotted keys: there no field is apart.
+// isFlagInside is IsFlag for a struct that is written with dotted keys, where no field is apart.
 func (t *Type) isFlagInside(word string) bool {
 	name, rest, inner := strings.Cut(word, ".")
 	f := t.byName[name]
@@ -66,8 +66,8 @@ func (t *Type) isFlagInside(word string) bool {
 	return n != nil && n.isFlagInside(rest)
 }
 
-// AppendFields appends what isn't in the head: ` key=value` for fields that
-// differ from those of prev, which is the zero Value for a value that is new.
+// AppendFields appends the fields that aren't in the head as ` key=value`, if they differ from those of prev. prev is
+// the zero Value for a new value.
 func (t *Type) AppendFields(dst []byte, v, prev Value, base time.Time) []byte {
 	for _, f := range t.fields {
 		if f.apart {
@@ -92,7 +92,7 @@ func (t *Type) AppendFields(dst []byte, v, prev Value, base time.Time) []byte {
 	return dst
 }
 
-// aliasOf returns the field before f that points to the same struct, if any.
+// aliasOf returns an earlier field that points to the same struct as f; nil if there is none.
 func (t *Type) aliasOf(f *Field, v Value) *Field {
 	if f.Type.kind != pointer || f.Type.elem.kind != structure {
 		return nil
@@ -189,7 +189,7 @@ func (t *Type) AppendWord(dst []byte, v Value, base time.Time) []byte {
 	return t.AppendJSON(dst, v)
 }
 
-// appendPointed differs from AppendWord in that a zero time isn't unset: there is one.
+// appendPointed is AppendWord for the target of a pointer, where a zero time differs from none.
 func (t *Type) appendPointed(dst []byte, v Value, base time.Time) []byte {
 	if (t.kind == instant || t.kind == metaTime) && v.time().IsZero() {
 		return append(dst, "0001-01-01T00:00:00Z"...)
@@ -197,12 +197,12 @@ func (t *Type) appendPointed(dst []byte, v Value, base time.Time) []byte {
 	return t.AppendWord(dst, v, base)
 }
 
-// AppendTime appends a time relative to base, or as it is if that is far off; `-` for none.
+// AppendTime appends a time relative to base, or as an absolute time if it is far from base; `-` for a zero time.
 func AppendTime(dst []byte, t, base time.Time) []byte {
 	if t.IsZero() {
 		return append(dst, '-')
 	}
-	// Round strips the monotonic reading: what counts is what a clock would show.
+	// Round strips the monotonic reading: only the wall clock matters.
 	d := t.Round(0).Sub(base.Round(0))
 	if d > far || d < -far {
 		return t.UTC().AppendFormat(dst, time.RFC3339Nano)
@@ -221,7 +221,7 @@ func AppendString(dst []byte, s string) []byte {
 	return strconv.AppendQuote(dst, s)
 }
 
-// plain reports whether a string can't be taken for anything else.
+// plain reports whether an unquoted string can't be mistaken for other syntax.
 func plain(s string) bool {
 	if s == "" || s == "-" {
 		return false

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Apply changes a struct as a line of AppendChanges, taken apart and without lead,
-// says. What the struct pointed to before isn't changed but replaced.
+// Apply applies a line of AppendChanges, split into words and without lead, to a struct. Targets of pointers aren't
+// changed but replaced.
 func (t *Type) Apply(at Value, line []string, base time.Time) error {
 	v := t.reflected(at)
 	if len(line) == 0 {
@@ -48,7 +48,7 @@ func (t *Type) hasLine(what string) bool {
 	return slices.ContainsFunc(t.fields, func(f *Field) bool { return f.Line == what })
 }
 
-// renew has a pointer point to a copy of what it pointed to, or to a new value.
+// renew replaces a pointer's target with a copy of it, or with a new value.
 func (f *Field) renew(v reflect.Value) {
 	p := reflect.New(f.Type.elem.rt)
 	if !v.IsNil() {

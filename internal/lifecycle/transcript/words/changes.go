@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// gone begins the line of what isn't there any more.
+// gone begins the line of a value that is no longer there.
 const gone = "gone"
 
-// placeKey is for where in its list an element is put that isn't the last.
+// placeKey is the key for the index of a new list element that isn't the last.
 const placeKey = "place="
 
-// AppendChanges appends lines, each after lead, about one field of a struct: what
-// its value is, as far as that differs from prev. A list gets a line per element
-// that is new or changed; a struct, or pointer to one, a line for itself and then
-// those of its lists.
+// AppendChanges appends lines, each after lead, with the changes of one field of a struct since prev. A list gets a
+// line per new or changed element. A struct, or a pointer to one, gets a line for itself, followed by those of its
+// lists.
 func (f *Field) AppendChanges(dst []byte, lead string, v, prev Value, base time.Time) []byte {
 	t := f.Type
 	n := t.nested()
@@ -63,8 +62,8 @@ func (t *Type) appendStructChanges(dst []byte, lead, name string, v, prev Value,
 	return dst
 }
 
-// appendList writes how a list became another: elements are known by their heads.
-// What was there before keeps its order; where that isn't so, all are written again.
+// appendList writes the changes of a list. Elements are identified by their heads. Common elements keep their order;
+// if they don't, all elements are removed and written again.
 func (f *Field) appendList(dst []byte, lead string, v, prev Value, base time.Time) []byte {
 	if v.len() == prev.len() && (v.len() == 0 || v.first() == prev.first()) {
 		return dst
@@ -112,7 +111,7 @@ func (f *Field) appendList(dst []byte, lead string, v, prev Value, base time.Tim
 	return dst
 }
 
-// aligned reports whether two lists are of the same things in the same order.
+// aligned reports whether two lists have elements with the same heads in the same order.
 func (t *Type) aligned(a, b Value) bool {
 	if a.len() != b.len() {
 		return false
@@ -131,7 +130,7 @@ func (f *Field) appendGone(dst []byte, lead string, v Value, base time.Time) []b
 	return append(f.Type.elem.AppendHead(dst, v, base), '\n')
 }
 
-// sameHead reports whether two structs are known by the same words.
+// sameHead reports whether two structs have equal head fields.
 func (t *Type) sameHead(a, b Value) bool {
 	for _, f := range t.head {
 		if !f.Type.Equal(f.Of(a), f.Of(b)) {
@@ -141,7 +140,7 @@ func (t *Type) sameHead(a, b Value) bool {
 	return true
 }
 
-// indexOf returns where in a list of t the element is that v is known by, or -1.
+// indexOf returns the index of the element with the same head as v in a list of t, or -1.
 func (t *Type) indexOf(list, v Value) int {
 	for i := range list.len() {
 		if t.elem.sameHead(t.item(list, i), v) {
@@ -151,7 +150,7 @@ func (t *Type) indexOf(list, v Value) int {
 	return -1
 }
 
-// ordered reports whether the elements that both lists have come in the same order.
+// ordered reports whether the elements that both lists have are in the same order.
 func (t *Type) ordered(a, b Value) bool {
 	last := -1
 	for i := range a.len() {
@@ -166,9 +165,8 @@ func (t *Type) ordered(a, b Value) bool {
 	return true
 }
 
-// Unique reports whether every element of the field, if it is a list of lines, is
-// known by words of its own; of fields of a struct inside likewise. Other values
-// can't be written by AppendChanges.
+// Unique reports whether all elements of the field, if it is a list written as lines, have different heads; for a
+// struct it checks the lists inside. AppendChanges can't write other values.
 func (f *Field) Unique(v Value) bool {
 	if f.Line != "" {
 		for i := range v.len() {

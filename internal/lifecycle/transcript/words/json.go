@@ -13,9 +13,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// AppendJSON appends a value as JSON on one line that encoding/json reads back,
-// without what is zero and with times to the nanosecond (the API's own encoding
-// stops at seconds) and what would steer a terminal escaped. What a Shape hides or drops is hidden or missing.
+// AppendJSON appends a value as one line of JSON that encoding/json can decode. It omits zero fields, writes times
+// with nanoseconds (the API's own encoding has seconds only) and escapes terminal control characters. Fields that a
+// Shape hides or drops are hidden or omitted.
 func (t *Type) AppendJSON(dst []byte, v Value) []byte {
 	switch t.kind {
 	case boolean:
@@ -101,8 +101,7 @@ func (t *Type) appendMap(dst []byte, v Value, without string) []byte {
 	return append(dst, '}')
 }
 
-// appendOther leaves a value to its own encoding. What can't be encoded, which
-// the API's types don't have, is null.
+// appendOther uses a value's own encoding. A value that can't be encoded, which API types don't have, becomes null.
 func appendOther(dst []byte, pointer any) []byte {
 	if q, ok := pointer.(*resource.Quantity); ok {
 		return appendQuantity(dst, *q)
@@ -114,7 +113,7 @@ func appendOther(dst []byte, pointer any) []byte {
 	return append(dst, terminal.JSON(data)...)
 }
 
-// appendQuantity works on a copy: String writes to its receiver.
+// appendQuantity takes a copy because String writes to its receiver.
 func appendQuantity(dst []byte, q resource.Quantity) []byte {
 	return append(append(append(dst, '"'), q.String()...), '"')
 }

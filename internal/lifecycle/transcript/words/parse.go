@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Split takes a line apart at its spaces, except inside quotes, brackets and the
-// parentheses at its end.
+// Split splits a line at its spaces, except inside quotes, brackets and the parentheses at its end.
 func Split(line string) ([]string, error) {
 	var out []string
 	begin, depth, quoted := -1, 0, false
@@ -57,7 +56,7 @@ func Split(line string) ([]string, error) {
 	return out, nil
 }
 
-// Unquote returns what a word of a string says.
+// Unquote returns the string that a word stands for.
 func Unquote(word string) (string, error) {
 	if strings.HasPrefix(word, `"`) {
 		s, err := strconv.Unquote(word)
@@ -69,7 +68,7 @@ func Unquote(word string) (string, error) {
 	return word, nil
 }
 
-// ParseTime reads what AppendTime wrote.
+// ParseTime parses the output of AppendTime.
 func ParseTime(word string, base time.Time) (time.Time, error) {
 	if word == "-" {
 		return time.Time{}, nil
@@ -88,8 +87,7 @@ func ParseTime(word string, base time.Time) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// Set puts the words of AppendHead and AppendFields into a struct. A field that
-// is named is set again, others stay.
+// Set parses words of AppendHead and AppendFields into a struct. Fields that the words don't name keep their values.
 func (t *Type) Set(v Value, list []string, base time.Time) error {
 	return t.setWords(t.reflected(v), list, base)
 }
@@ -128,7 +126,7 @@ func (t *Type) setKey(v reflect.Value, name, value string, base time.Time, begun
 		return fmt.Errorf("there is no field %s", name)
 	}
 	w := f.set(v)
-	// A struct that is spelled out is made by its first key. Inside it nothing was set before.
+	// The first key of a nested struct resets it, so that fields without a key are zero.
 	if inner && begun != nil && !begun[name] {
 		begun[name] = true
 		w.SetZero()
@@ -154,7 +152,7 @@ func (t *Type) setKey(v reflect.Value, name, value string, base time.Time, begun
 	return n.setKey(w, rest, value, base, nil)
 }
 
-// parse reads what AppendWord wrote.
+// parse parses the output of AppendWord.
 func (t *Type) parse(v reflect.Value, word string, base time.Time) error {
 	switch t.kind {
 	case text:

@@ -1,13 +1,11 @@
-// Package words writes Go values as words on a line and reads them back. A struct
-// becomes `key=value` for each field that isn't zero, or that differs from an
-// earlier value; lists of things that have a name become a line each. It works by
-// reflection, over plans made once: a new field needs no code here.
+// Package words writes Go values as words on a line and reads them back. A struct becomes `key=value` for each field
+// that isn't zero, or that differs from an earlier value; lists of named elements become a line per element. It uses
+// reflection with plans that are built once: a new field needs no code here.
 //
-// The values: a true bool is its name alone; strings are bare or quoted as in Go;
-// times are relative to a base (`+1.5s`) or absolute; durations as Go prints them;
-// lists of simple values `[a,b]`; structs inside are spelled out with dotted keys;
-// everything else is JSON. `key=-` unsets, `key=@other` points to what other does. Times are kept to the nanosecond and
-// as instants: locations and monotonic readings are not kept, and an empty list or map comes back as nil.
+// Values: a true bool is only its name; strings are bare or quoted as in Go; times are relative to a base (`+1.5s`)
+// or absolute; durations as Go prints them; lists of simple values `[a,b]`; nested structs use dotted keys;
+// everything else is JSON. `key=-` unsets, `key=@other` copies the pointer of the field other. Times keep nanoseconds
+// but not locations or monotonic readings, and an empty list or map is read back as nil.
 package words
 
 import (
@@ -21,28 +19,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Shape says how a struct type departs from the rule. Fields go by their Go
-// names; names of fields that don't exist are without effect.
+// Shape lists the exceptions of a struct type from the rules. Fields are given by their Go names; names of fields
+// that don't exist have no effect.
 type Shape struct {
-	// Head fields come first and without a key; for an element of a list they are what it is known by.
+	// Head fields come first and without a key. They identify an element of a list.
 	Head []string
 	// Tail comes last, in parentheses.
 	Tail string
-	// Names replaces keys. Older are keys that were written before and are still read; so is the
-	// field's name in JSON.
+	// Names overrides keys. Older are keys of earlier formats, which can still be read; so can the field's name in
+	// JSON.
 	Names, Older map[string]string
-	// Lists are fields with a line per element; the value is what such a line begins with.
+	// Lists are fields that are written as a line per element; the map's value is the keyword that begins such a
+	// line.
 	Lists map[string]string
-	// Always says when a field is written though it is zero, given a pointer to the struct.
+	// Always reports, given a pointer to the struct, when a field is written even if it is zero.
 	Always map[string]func(pointer any) bool
-	// Hidden are string fields whose content is nobody's business.
+	// Hidden are string fields with a content that must not be shown.
 	Hidden []string
 	// Drop are fields that aren't written at all; DropKey drops one key of a map.
 	Drop    []string
 	DropKey map[string]string
 }
 
-// hidden is written for a hidden field that isn't empty.
+// hidden replaces the value of a hidden field that isn't empty.
 const hidden = "(hidden)"
 
 type kind uint8
@@ -78,12 +77,12 @@ type Type struct {
 type Field struct {
 	// Name is the key, GoName the name in Go.
 	Name, GoName string
-	// Type is the plan for its values.
+	// Type is the plan for the field's values.
 	Type *Type
-	// Line is what the lines of its elements begin with; empty unless it is written as a list.
+	// Line is the keyword of the lines of its elements; empty if the field isn't written as a list of lines.
 	Line string
 	json string
-	// older is a key that was written before, empty for none.
+	// older is the key of an earlier format; empty for none.
 	older   string
 	index   []int
 	offset  uintptr
@@ -93,7 +92,7 @@ type Field struct {
 	always  func(any) bool
 }
 
-// set returns the field of a struct for setting it.
+// set returns the settable field of a struct.
 func (f *Field) set(v reflect.Value) reflect.Value {
 	if len(f.index) == 1 {
 		return v.Field(f.index[0])
@@ -101,17 +100,16 @@ func (f *Field) set(v reflect.Value) reflect.Value {
 	return v.FieldByIndex(f.index)
 }
 
-// Fields returns the fields in the order of the struct, embedded ones among them.
+// Fields returns the fields in the order of the struct, including those of embedded structs.
 func (t *Type) Fields() []*Field { return t.fields }
 
-// Types holds the plans of types and of all that they are made of. It is
-// immutable and may be used concurrently.
+// Types holds the plans of types and of all types that these contain. It is immutable and safe for concurrent use.
 type Types struct {
 	shapes map[reflect.Type]Shape
 	types  map[reflect.Type]*Type
 }
 
-// NewTypes makes the plans for the types and what they are made of.
+// NewTypes builds the plans for the types and for all types that these contain.
 func NewTypes(shapes map[reflect.Type]Shape, types ...reflect.Type) *Types {
 	ts := &Types{shapes: shapes, types: map[reflect.Type]*Type{}}
 	for _, t := range types {
@@ -120,7 +118,7 @@ func NewTypes(shapes map[reflect.Type]Shape, types ...reflect.Type) *Types {
 	return ts
 }
 
-// Type returns the plan for a type that it was made for or that is part of one; nil for others.
+// Type returns the plan for one of these types; nil for any other type.
 func (ts *Types) Type(rt reflect.Type) *Type { return ts.types[rt] }
 
 func (ts *Types) plan(rt reflect.Type) *Type {
@@ -199,7 +197,7 @@ func (ts *Types) addFields(t *Type, rt reflect.Type, at []int, offset uintptr) {
 	}
 }
 
-// shape applies the departures from the rule and indexes the fields.
+// shape applies the exceptions and indexes the fields.
 func (ts *Types) shape(t *Type, s Shape) {
 	byGoName := map[string]*Field{}
 	kept := t.fields[:0]
@@ -255,7 +253,7 @@ func (t *Type) flat() bool {
 	return false
 }
 
-// nested returns the struct that a value is, or points to; nil for others.
+// nested returns the struct type of a value or of a pointer's target; nil for other types.
 func (t *Type) nested() *Type {
 	if t.kind == pointer {
 		t = t.elem

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Value is where a value of a type lies. This file alone goes by addresses, which
-// costs a tenth of reflection: every decision of every pod is compared with the
-// one before it. The zero Value stands for a zero value.
+// Value is the address of a value. Only this file uses unsafe pointers. They cost a tenth of reflection, which
+// matters because every decision of every pod is compared with the previous one. The zero Value stands for a zero
+// value.
 type Value struct{ p unsafe.Pointer }
 
-// At returns the value that a pointer points to; the Type it is used with has to be T's.
+// At returns the Value of a pointer's target. It has to be used with the Type of T.
 func At[T any](p *T) Value { return Value{unsafe.Pointer(p)} }
 
 // Of returns the field of a struct.
@@ -29,7 +29,7 @@ func (v Value) str() string           { return *(*string)(v.p) }
 func (v Value) bool() bool            { return *(*bool)(v.p) }
 func (v Value) time() time.Time       { return *(*time.Time)(v.p) }
 func (v Value) target() Value         { return Value{*(*unsafe.Pointer)(v.p)} }
-func (v Value) header() []byte        { return *(*[]byte)(v.p) } // of any slice: only its address and length count
+func (v Value) header() []byte        { return *(*[]byte)(v.p) } // of any slice: only address and length are used
 func (v Value) first() Value          { return Value{unsafe.Pointer(unsafe.SliceData(v.header()))} }
 func (v Value) bits(n uintptr) []byte { return unsafe.Slice((*byte)(v.p), n) }
 
@@ -46,7 +46,7 @@ func (t *Type) item(v Value, i int) Value {
 	return Value{unsafe.Add(v.first().p, uintptr(i)*t.elem.size)}
 }
 
-// reflected returns the value for what only reflection can do.
+// reflected returns the value for operations that need reflection.
 func (t *Type) reflected(v Value) reflect.Value {
 	if v.p == nil {
 		return reflect.New(t.rt).Elem()
@@ -54,7 +54,7 @@ func (t *Type) reflected(v Value) reflect.Value {
 	return reflect.NewAt(t.rt, v.p).Elem()
 }
 
-// located is the way back, by a copy if need be.
+// located converts a reflect.Value to a Value, copying it if it isn't addressable.
 func located(v reflect.Value) Value {
 	if !v.CanAddr() {
 		c := reflect.New(v.Type()).Elem()
@@ -88,7 +88,7 @@ func (t *Type) uint(v Value) uint64 {
 	return *(*uint64)(v.p)
 }
 
-// Zero reports whether a value isn't worth writing: zero, or an empty list or map.
+// Zero reports whether a value is zero, or an empty list or map, and needn't be written.
 func (t *Type) Zero(v Value) bool {
 	if v.p == nil {
 		return true
@@ -121,8 +121,8 @@ func (t *Type) Zero(v Value) bool {
 	return t.reflected(v).IsZero()
 }
 
-// Equal compares two values by meaning: times as instants, quantities by amount,
-// an empty list or map like none.
+// Equal compares two values by meaning: times as instants, quantities by amount, an empty list or map as equal to
+// nil.
 func (t *Type) Equal(a, b Value) bool {
 	if a.p == b.p {
 		return true
