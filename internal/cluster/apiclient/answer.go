@@ -18,23 +18,23 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Bounds of answers in bytes, after decompression. An API server takes requests of at most 3 MiB, and etcd has objects
-// of at most 1.5 MiB unless it is told otherwise; JSON makes them larger.
+// Bounds of answers in bytes, after decompression. An API server accepts requests of at most 3 MiB, and by default
+// etcd stores objects of at most 1.5 MiB; JSON makes them larger.
 const (
-	// maxSmall bounds answers to heartbeats, events and reviews, and those that are errors.
+	// maxSmall bounds answers to heartbeats, events and reviews, and errors.
 	maxSmall = 1 << 20
 	// maxObject bounds an object, and an event of a watch.
 	maxObject = 16 << 20
-	// maxList bounds a list: of some hundred pods that are far larger than usual.
+	// maxList bounds a list: it has room for some hundred pods that are far larger than usual.
 	maxList = 64 << 20
-	// maxServices bounds the list of Services, which are those of the whole cluster: 10,000 of them, with what wrote
-	// which field and with annotations, have more than 64 MiB.
+	// maxServices bounds the list of Services, which are those of the whole cluster: 10,000 of them, with
+	// managedFields and annotations, exceed 64 MiB.
 	maxServices = 256 << 20
 	// maxHeader bounds an answer's header.
 	maxHeader = 256 << 10
 )
 
-// maxListOf bounds a list of the resource, in bytes.
+// maxListOf is the bound of a list of the resource, in bytes.
 func maxListOf(r Resource) int64 {
 	if r == Services {
 		return maxServices
@@ -42,7 +42,7 @@ func maxListOf(r Resource) int64 {
 	return maxList
 }
 
-// tooLarge is an answer, or a part of one, of which no more is read.
+// tooLarge says that an answer, or a part of one, exceeds its bound.
 type tooLarge struct {
 	what string
 	most int64
@@ -52,19 +52,19 @@ func (e *tooLarge) Error() string {
 	return fmt.Sprintf("%s is larger than %d MiB, and isn't read", e.what, e.most>>20)
 }
 
-// limited is an answer's body, of which at most so much is read.
+// limited is an answer's body that is read up to a bound.
 type limited struct {
 	io.ReadCloser
 	what       string
 	most, read int64
-	// lost takes in what reading failed with, other than the body's end.
+	// lost receives the error of a failed read, except io.EOF.
 	lost *error
 }
 
 // Read implements io.Reader.
 func (l *limited) Read(b []byte) (int, error) {
 	if left := l.most - l.read; int64(len(b)) > left {
-		b = b[:left+1] // one more tells an end from an excess
+		b = b[:left+1] // read one byte more than allowed, to detect an excess
 	}
 	n, err := l.ReadCloser.Read(b)
 	if l.read += int64(n); l.read > l.most {
@@ -76,19 +76,19 @@ func (l *limited) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// List is all chosen objects as they are at a version.
+// List is all chosen objects at a resource version.
 type List struct {
 	Objects []kruntime.Object
-	// Malformed are those that can't be decoded.
+	// Malformed are the objects that can't be decoded.
 	Malformed []Malformed
 	Version   string
 }
 
-// Malformed is an object of the server that can't be decoded: it says nothing new, and others are as good as without
-// it.
+// Malformed is an object of the server that can't be decoded. Unless it was deleted, its previous state stays in use.
+// Other objects aren't affected.
 type Malformed struct {
 	Resource Resource
-	// Name, Namespace and UID are empty as far as they can't be decoded either.
+	// Namespace, Name and UID are empty if they can't be decoded either.
 	Namespace, Name string
 	UID             types.UID
 	// Deleted says that the object was deleted.
@@ -109,10 +109,10 @@ func (m Malformed) Error() string {
 		text[:min(len(text), maxReason)])
 }
 
-// Identified reports whether it is known which object it is.
+// Identified reports whether the name or the UID could be decoded.
 func (m Malformed) Identified() bool { return m.UID != "" || m.Name != "" }
 
-// maxReason is how much is said of why an object can't be decoded, in bytes: what is wrong may be in it.
+// maxReason bounds the decoder's error in messages, in bytes: it may quote the object.
 const maxReason = 300
 
 // decodeList decodes a list, each object on its own.
@@ -175,7 +175,7 @@ func splitJSON(body []byte) (kind, version string, items [][]byte, err error) {
 // protobufMagic begins each object in Protobuf.
 var protobufMagic = []byte("k8s\x00")
 
-// Fields of a list in Protobuf: those of all kinds.
+// Fields of a list in Protobuf, the same for all kinds.
 const (
 	listMetadata = 1
 	listItems    = 2
@@ -226,7 +226,7 @@ func unmarshal(b []byte, o kruntime.Object) error {
 	return m.Unmarshal(b)
 }
 
-// identifyJSON finds out which object it is that can't be decoded.
+// identifyJSON extracts the identity of an object that can't be decoded.
 func identifyJSON(b []byte) Malformed {
 	var o struct {
 		Metadata struct{ Namespace, Name, UID, ResourceVersion any }
@@ -241,7 +241,7 @@ func identifyJSON(b []byte) Malformed {
 }
 
 func identifyProtobuf(b []byte) Malformed {
-	var o metav1.PartialObjectMetadata // of all kinds, the first field is the metadata
+	var o metav1.PartialObjectMetadata // the first field of every kind is its metadata
 	if o.Unmarshal(b) != nil {
 		return Malformed{}
 	}
@@ -256,7 +256,7 @@ type stream struct {
 	objects  kruntime.Decoder
 }
 
-// newStream reads an answer of this type as a watch of a resource.
+// newStream decodes the answer to a watch of a resource, by its content type.
 func (c *Client) newStream(r Resource, contentType string, body io.ReadCloser, lost *error) (*stream, error) {
 	media, params, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -271,18 +271,18 @@ func (c *Client) newStream(r Resource, contentType string, body io.ReadCloser, l
 	return &stream{r, l, streaming.NewDecoder(framer.NewFrameReader(l), event), objects}, nil
 }
 
-// told is an event of a watch: an object as it is then, or one that can't be decoded.
+// told is an event of a watch: an object in its new state, or one that can't be decoded.
 type told struct {
 	kind      watch.EventType
 	object    kruntime.Object
 	malformed *Malformed
-	// err is what the stream ended with; no event comes after it.
+	// err is why the stream ended; no event comes after it.
 	err error
 }
 
 // next reads one event.
 func (s *stream) next() told {
-	// What the decoder has read ahead isn't counted, which is as much as the largest event at most.
+	// Bytes that the decoder has read ahead aren't counted: at most as many as the largest event has.
 	s.body.read = 0
 	var e metav1.WatchEvent
 	if _, _, err := s.events.Decode(nil, &e); err != nil {
@@ -290,7 +290,7 @@ func (s *stream) next() told {
 		case errors.Is(err, streaming.ErrObjectTooLarge):
 			err = &tooLarge{s.body.what, s.body.most}
 		case *s.body.lost != nil, errors.Is(err, io.ErrUnexpectedEOF):
-			err = io.EOF // it was cut; who goes on finds out why
+			err = io.EOF // the connection broke; the next call finds out why
 		}
 		return told{err: err}
 	}
@@ -317,7 +317,7 @@ func (s *stream) next() told {
 	return t
 }
 
-// identify finds out which object it is that can't be decoded.
+// identify extracts the identity of an object that can't be decoded.
 func identify(b []byte) Malformed {
 	rest, binary := bytes.CutPrefix(b, protobufMagic)
 	if !binary {

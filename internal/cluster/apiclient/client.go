@@ -1,6 +1,6 @@
-// Package apiclient is the one client of the API server. It reads a kubeconfig, and reads it again when it changes; it
-// calls and watches, each class of calls at its own rate and on its own connection; it says why a call failed and when
-// it is worth trying again; and it knows since when the server answers or doesn't.
+// Package apiclient is the agent's only client of the API server. It reads a kubeconfig, again whenever it changes.
+// It makes calls and watches; each class of calls has its own rate limit and its own connections. It explains why a
+// call failed and when to try again, and it tracks since when the server answers or doesn't.
 package apiclient
 
 import (
@@ -24,56 +24,56 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// Class is what a call is for.
+// Class is the purpose of a call.
 type Class int
 
 const (
-	// Heartbeat is for leases. It waits for no other call, and has a quarter of the lease's duration.
+	// Heartbeat is for leases. Such a call waits for no other, and times out after a quarter of the lease's duration.
 	Heartbeat Class = iota
-	// Calls is for all else but events and reviews.
+	// Calls is for all calls that no other class is for.
 	Calls
 	Events
-	// Reviews is for questions about who somebody is and may do: however many strangers have them asked, no other call
-	// waits.
+	// Reviews is for TokenReviews and SubjectAccessReviews. However many strangers send requests to the node, no call
+	// of another class waits for reviews.
 	Reviews
 	classes
 )
 
-// Rate is how often calls of a class are made. The zero Rate is no limit.
+// Rate limits the calls of a class. The zero Rate is no limit.
 type Rate struct {
-	// PerSecond is the number in the long run, Burst how many may come at once.
+	// PerSecond is the rate in the long run, Burst how many calls may be made at once.
 	PerSecond float64
 	Burst     int
 }
 
-// Config says what a Client works with.
+// Config configures a Client.
 type Config struct {
-	// Kubeconfig is a path.
+	// Kubeconfig is the path of the kubeconfig.
 	Kubeconfig string
-	// Rotated is a file with a client certificate and its key, or none yet: of this and the kubeconfig's the newer one
-	// is used. Empty where certificates aren't rotated.
+	// Rotated is a file with a client certificate and its key. It need not exist yet. The client uses the newer one
+	// of this and the kubeconfig's certificate. Empty if certificates aren't rotated.
 	Rotated string
-	// Awaited says that somebody writes the kubeconfig: it is no trouble if there is none yet.
+	// Awaited says that the kubeconfig is still to be written: a missing file isn't logged.
 	Awaited bool
-	// ContentType is the one that objects are sent with, and asked for (contentType).
+	// ContentType is the media type in which objects are sent and requested (contentType).
 	ContentType string
-	// UserAgent is what the server knows the client by.
+	// UserAgent is the User-Agent header.
 	UserAgent string
 	// LeaseDuration is that of the node's lease (nodeLeaseDurationSeconds).
 	LeaseDuration time.Duration
-	// Calls is the rate of reviews, too, which are counted apart.
+	// Calls is also the rate of reviews, which are counted separately.
 	Calls, Events Rate
-	// Dial makes connections; nil for the network's.
+	// Dial opens connections; nil for a net.Dialer.
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	Meter Meter
 	Log   logr.Logger
 }
 
-// Meter counts. Its methods may be called concurrently.
+// Meter counts calls. Its methods may be called concurrently.
 type Meter interface {
 	// Requested counts a request by the status of its answer, "<error>" if there was none.
 	Requested(code, method, host string)
-	// Took is how long a call took, and how large its bodies were; Waited is how long it waited for its turn before.
+	// Took records how long a call took and how large its bodies were, Waited how long the rate limit delayed it.
 	Took(verb, host string, d time.Duration, sent, received int)
 	Waited(verb, host string, d time.Duration)
 	// Retried counts a watch that is tried again after that status.
@@ -84,47 +84,47 @@ type Meter interface {
 	TransportMade()
 }
 
-// UserAgent is how a client of this version calls itself: in the kubelet's form.
+// UserAgent is the User-Agent of a client of this version, in the kubelet's form.
 func UserAgent(version, commit string) string {
 	return fmt.Sprintf("kubelet/%s (%s/%s) kubernetes/%s", version, runtime.GOOS, runtime.GOARCH,
 		commit[:min(len(commit), 7)])
 }
 
 const (
-	// callLimit bounds a call whose context doesn't.
+	// callLimit is the timeout of calls, except heartbeats.
 	callLimit = 30 * time.Second
-	// drainLimit is how long calls with an earlier kubeconfig may take.
+	// drainLimit is how long calls with an earlier kubeconfig may continue.
 	drainLimit = 10 * time.Second
-	// missedLimit is after how many heartbeats in a row without an answer all connections are closed.
+	// missedLimit is the number of heartbeats in a row without an answer after which all connections are closed.
 	missedLimit = 2
 )
 
-// Client talks to one API server with one identity. Its methods may be called concurrently. Calls made before the
-// kubeconfig was read for the first time wait for that.
+// Client talks to one API server with one identity. Its methods may be called concurrently. Calls wait until the
+// kubeconfig was read for the first time.
 type Client struct {
 	conf   Config
 	codecs serializer.CodecFactory
 	reach  *reach
 	store  *store
 	limits [classes]*rate.Limiter
-	// stale has the kubeconfig read again.
+	// stale triggers a reading of the kubeconfig.
 	stale wake.Slot
-	// read is closed when it was read once.
+	// read is closed after the first reading.
 	read     chan struct{}
 	readOnce sync.Once
 	draining sync.WaitGroup
-	// said is what was logged of the kubeconfig last. Only Run uses it.
+	// said is the last error or warning that was logged about the kubeconfig. Only Run uses it.
 	said string
 
 	mu  sync.Mutex
 	now *session
-	// sessions counts how many there were.
+	// sessions counts the sessions so far.
 	sessions int
 	// problem is why there is no session.
 	problem error
 }
 
-// New returns a client. It doesn't do anything before Run.
+// New returns a client. It does nothing before Run.
 func New(c Config) (*Client, error) {
 	codecs, err := newCodecs()
 	if err != nil {
@@ -145,7 +145,7 @@ func (r Rate) limit() rate.Limit {
 	return rate.Limit(r.PerSecond)
 }
 
-// SetRates changes how often calls are made, from the next one on.
+// SetRates changes the rate limits, from the next call on.
 func (c *Client) SetRates(calls, events Rate) {
 	for class, r := range map[Class]Rate{Calls: calls, Events: events, Reviews: calls} {
 		c.limits[class].SetLimit(r.limit())
@@ -153,26 +153,26 @@ func (c *Client) SetRates(calls, events Rate) {
 	}
 }
 
-// Reached says since when the server answers, or since when and why it doesn't.
+// Reached reports whether the server answers, since when, and why it doesn't.
 func (c *Client) Reached() (ok bool, since time.Time, err error) { return c.reach.now() }
 
 // Subscribe returns a channel that receives after Reached changed. stop ends the subscription.
 func (c *Client) Subscribe() (woken <-chan struct{}, stop func()) { return c.reach.changed.Subscribe() }
 
-// Recovered returns a channel that receives after a call succeeded when others had failed as the server was away, or
-// had answered that it fails or has too much to do, and after the kubeconfig has changed. stop ends the subscription.
+// Recovered returns a channel that receives after a call succeeded when earlier ones had failed because the server
+// was unreachable, failing or overloaded, and after the kubeconfig has changed. stop ends the subscription.
 func (c *Client) Recovered() (woken <-chan struct{}, stop func()) {
 	return c.reach.recovered.Subscribe()
 }
 
-// Get gets an object. Namespaces are empty for resources that have none.
+// Get reads an object. The namespace is empty for cluster-scoped resources.
 func (c *Client) Get(ctx context.Context, class Class, r Resource, namespace, name string, into kruntime.Object) error {
 	return c.call(ctx, class, r, "GET", into, func(q *rest.Request) *rest.Request {
 		return q.NamespaceIfScoped(namespace, namespace != "").Resource(r.String()).Name(name)
 	})
 }
 
-// List gets all chosen objects as they are now.
+// List reads all chosen objects.
 func (c *Client) List(ctx context.Context, r Resource, namespace string, chosen Selectors) (List, error) {
 	var all List
 	err := c.do(ctx, Calls, r, "GET", maxListOf(r), func(q *rest.Request) *rest.Request {
@@ -190,7 +190,7 @@ func (c *Client) List(ctx context.Context, r Resource, namespace string, chosen 
 	return all, err
 }
 
-// Create makes an object, or a subresource of the one that it names, such as "token".
+// Create creates an object, or a subresource, such as "token", of the object that obj names.
 func (c *Client) Create(ctx context.Context, class Class, r Resource, namespace string, obj, into kruntime.Object,
 	sub ...string) error {
 	return c.call(ctx, class, r, "POST", into, func(q *rest.Request) *rest.Request {
@@ -234,7 +234,7 @@ func nameOf(obj kruntime.Object) string {
 	return ""
 }
 
-// call makes one request, whose answer is an object.
+// call makes one request and decodes the answer into an object; nil discards it.
 func (c *Client) call(ctx context.Context, class Class, r Resource, verb string, into kruntime.Object,
 	build func(*rest.Request) *rest.Request) error {
 	most := int64(maxObject)
@@ -255,12 +255,12 @@ func (c *Client) call(ctx context.Context, class Class, r Resource, verb string,
 
 type sentKey struct{}
 
-// whenSent has a function called when a call has had its turn, and is about to be sent.
+// whenSent returns a context that calls sent right before a call is sent, after its rate limit.
 func whenSent(ctx context.Context, sent func()) context.Context {
 	return context.WithValue(ctx, sentKey{}, sent)
 }
 
-// do makes one request, whose answer is read and has at most so many bytes.
+// do makes one request. read decodes the answer, which has at most that many bytes.
 func (c *Client) do(ctx context.Context, class Class, r Resource, verb string, most int64,
 	build func(*rest.Request) *rest.Request, read func(rest.Result) error) error {
 	limit := callLimit
@@ -280,7 +280,7 @@ func (c *Client) do(ctx context.Context, class Class, r Resource, verb string, m
 	if sent, ok := ctx.Value(sentKey{}).(func()); ok {
 		sent()
 	}
-	// client-go writes bodies to the context's logger.
+	// client-go logs bodies with the context's logger.
 	quietly, o := withOutcome(klog.NewContext(ctx, logr.Discard()), most)
 	// The caller decides about retries.
 	result := build(rest.NewRequest(s.classes[class].rest[r]).Verb(verb)).MaxRetries(0).Do(quietly)
@@ -290,7 +290,7 @@ func (c *Client) do(ctx context.Context, class Class, r Resource, verb string, m
 	return c.judge(ctx, class, s, o, read(result))
 }
 
-// session is the one now, in use until its calls are Done.
+// session returns the current session. The caller has to call Done of its calls.
 func (c *Client) session(ctx context.Context) (*session, error) {
 	select {
 	case <-c.read:
@@ -312,7 +312,7 @@ func (c *Client) sessionCount() int {
 	return c.sessions
 }
 
-// host is the server's, for metrics.
+// host is the server's host, for metrics.
 func (c *Client) host() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,7 +322,7 @@ func (c *Client) host() string {
 	return c.now.id.server.Host
 }
 
-// wait waits for a call's turn.
+// wait delays a call until the rate limit admits it.
 func (c *Client) wait(ctx context.Context, class Class, verb string, s *session) error {
 	l := c.limits[class]
 	if l.Limit() == rate.Inf {
@@ -336,7 +336,7 @@ func (c *Client) wait(ctx context.Context, class Class, verb string, s *session)
 	return nil
 }
 
-// judge records what a call's result says of the server, and explains an error.
+// judge updates the server's state by the result of a call, and explains an error.
 func (c *Client) judge(ctx context.Context, class Class, s *session, o *outcome, err error) error {
 	if err == nil {
 		s.missed.Store(0)
@@ -345,14 +345,14 @@ func (c *Client) judge(ctx context.Context, class Class, s *session, o *outcome,
 		return nil
 	}
 	if errors.Is(context.Cause(ctx), context.Canceled) {
-		return err // who asked doesn't want to know
+		return err // the caller has cancelled the call
 	}
 	if errors.Is(context.Cause(ctx), errSilent) {
 		o.err, err = errSilent, errSilent
 	}
 	e := diagnose(err, o, s.id)
 	if o.code == 0 && class == Heartbeat && s.missed.Add(1) >= missedLimit {
-		// Connections that nothing comes back on look alive for minutes.
+		// A connection whose other end is gone looks alive for minutes.
 		s.missed.Store(0)
 		s.reconnect()
 	}
@@ -368,7 +368,7 @@ func (c *Client) judge(ctx context.Context, class Class, s *session, o *outcome,
 	default:
 		c.reach.failed(e)
 		if e.trouble == badCredentials || e.trouble == clientRefused || e.trouble == wrongCA {
-			c.stale.Wake() // the files may say something else by now
+			c.stale.Wake() // the files may have changed
 		}
 	}
 	return e

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ClientCertificate is the one that is shown to the API server of a kubeconfig, nil if that has another kind of
-// credentials. rotated is Config's.
+// ClientCertificate is the client certificate for the API server of a kubeconfig; nil for a kubeconfig with other
+// credentials. rotated is Config.Rotated.
 func ClientCertificate(kubeconfig, rotated string) (*tls.Certificate, error) {
 	id, _, err := readKubeconfig(kubeconfig, rotated, time.Now())
 	if err != nil {
@@ -19,9 +19,9 @@ func ClientCertificate(kubeconfig, rotated string) (*tls.Certificate, error) {
 	return id.cert, nil
 }
 
-// CheckKubeconfig reads a kubeconfig, and the files that it names, as a client does: the error is why a client can't
-// use it, or why the API server won't know who it is by it. The warning is what a person should know otherwise; empty
-// for nothing. rotated is Config's.
+// CheckKubeconfig reads a kubeconfig, and the files that it names, as a client does. The error says why a client
+// can't use it, or why the API server won't accept its credentials. The warning is any lesser problem; empty for
+// none. rotated is Config.Rotated.
 func CheckKubeconfig(path, rotated string, now time.Time) (warning string, err error) {
 	id, _, err := readKubeconfig(path, rotated, now)
 	switch {
@@ -38,8 +38,8 @@ func CheckKubeconfig(path, rotated string, now time.Time) (warning string, err e
 	return "", nil
 }
 
-// IssuedKubeconfig is a kubeconfig for the API server of another one, with the client certificate and its key that are
-// in a file. Its names are those that a kubelet gives them.
+// IssuedKubeconfig returns a kubeconfig for the API server of bootstrap, with the client certificate and its key in a
+// file. The names in it are the kubelet's.
 func IssuedKubeconfig(bootstrap, certificate string) ([]byte, error) {
 	r := &reading{id: &identity{path: bootstrap}}
 	if r.read(time.Now()); r.err != nil {

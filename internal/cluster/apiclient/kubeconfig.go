@@ -21,9 +21,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// document is what is read of a kubeconfig
-// (https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/). Data is text, so that what is wrong with it can
-// be said of its field.
+// document has the fields of a kubeconfig that are used
+// (https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/). Data is a string, so that an error can name its
+// field.
 type document struct {
 	Kind           string `json:"kind"`
 	APIVersion     string `json:"apiVersion"`
@@ -72,14 +72,14 @@ type user struct {
 	AuthProvider    json.RawMessage `json:"auth-provider"`
 }
 
-// identity is a kubeconfig as it was read, with all the files that it names: a server, and who this node is to it.
+// identity is a kubeconfig with the contents of all files that it names: a server, and this node's credentials there.
 type identity struct {
 	path, clusterName, userName string
 
 	server        *url.URL
 	serverName    string
 	insecure      bool
-	roots         *x509.CertPool // nil for the machine's
+	roots         *x509.CertPool // nil for the machine's CAs
 	proxy         *url.URL
 	noCompression bool
 
@@ -87,15 +87,14 @@ type identity struct {
 	token  string
 	plugin *pluginConfig
 
-	// warning is what a person should know of a kubeconfig that is used nevertheless, such as that its certificate has
-	// expired.
+	// warning is a problem of a kubeconfig that is used nevertheless, such as an expired certificate.
 	warning string
 	expired bool
-	// sum differs if anything else does.
+	// sum is a hash that changes with any other field.
 	sum [sha256.Size]byte
 }
 
-// problem is what is wrong with a kubeconfig.
+// problem is an error in a kubeconfig.
 type problem struct {
 	path, field string
 	why         error
@@ -110,7 +109,7 @@ func (p *problem) Error() string {
 
 func (p *problem) Unwrap() error { return p.why }
 
-// field names a field of the cluster, for a person.
+// field names a field of the cluster in messages.
 func (id *identity) field(name string) string {
 	return fmt.Sprintf("clusters[%s].cluster.%s of %s", id.clusterName, name, id.path)
 }
@@ -129,18 +128,18 @@ func (id *identity) note() string {
 // reading is one reading of a kubeconfig.
 type reading struct {
 	id *identity
-	// files are those that it was made from, whether they could be read or not.
+	// files are the kubeconfig and the files that it names, whether they could be read or not.
 	files []string
 	sum   []byte
 	err   *problem
-	// server is the current context's.
+	// server is the cluster of the current context.
 	server *cluster
 	// rotated is a file that may have a newer certificate.
 	rotated string
 }
 
-// readKubeconfig reads a kubeconfig and the files that it names, which are returned also with an error. rotated is
-// Config's.
+// readKubeconfig reads a kubeconfig and the files that it names. It returns the files' paths even with an error.
+// rotated is Config.Rotated.
 func readKubeconfig(path, rotated string, now time.Time) (*identity, []string, error) {
 	r := &reading{id: &identity{path: path}, files: []string{path}, rotated: rotated}
 	r.read(now)
@@ -151,7 +150,7 @@ func readKubeconfig(path, rotated string, now time.Time) (*identity, []string, e
 	return r.id, r.files, nil
 }
 
-// fail keeps the first thing that is wrong.
+// fail records the first error.
 func (r *reading) fail(field, format string, args ...any) {
 	if r.err == nil {
 		r.err = &problem{r.id.path, field, fmt.Errorf(format, args...)}
@@ -194,7 +193,7 @@ func (r *reading) read(now time.Time) {
 	r.sum = fmt.Appendf(r.sum, "%q %q %t %t %q %q", r.id.server, c.TLSServerName, c.Insecure, c.DisableCompression,
 		c.ProxyURL, r.id.token)
 	if r.id.plugin != nil {
-		text, _ := json.Marshal(r.id.plugin) // it was made of JSON
+		text, _ := json.Marshal(r.id.plugin) // it was decoded from JSON
 		r.sum = append(r.sum, text...)
 	}
 }
@@ -268,7 +267,7 @@ func (r *reading) cluster(c *cluster) {
 	}
 }
 
-// url reads a URL with one of the schemes.
+// url parses a URL with one of the schemes.
 func (r *reading) url(field, text string, schemes ...string) *url.URL {
 	if text == "" {
 		r.fail(field, "it isn't set")
@@ -277,7 +276,7 @@ func (r *reading) url(field, text string, schemes ...string) *url.URL {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme):
-		r.fail(field, "it isn't a URL like %s://HOST:PORT", schemes[0]) // it may have a password
+		r.fail(field, "it isn't a URL like %s://HOST:PORT", schemes[0]) // not quoted: it may have a password
 	case u.Hostname() == "":
 		r.fail(field, "%s has no host", u.Redacted())
 	}
@@ -342,14 +341,14 @@ func (r *reading) certificate(at string, u *user, now time.Time) {
 		leaf, certField = r.id.cert.Leaf, r.rotated
 	}
 	if now.After(leaf.NotAfter) {
-		// The server's clock decides, not this one.
+		// It is used nevertheless: the server's clock decides, not this machine's.
 		r.id.expired, r.id.warning = true,
 			fmt.Sprintf("%s has expired at %s", certField, leaf.NotAfter.Format(time.RFC3339))
 	}
 }
 
-// renewed takes the rotated certificate if it is newer than the kubeconfig's, of the same user, and hasn't expired
-// before that. A signer may have added to the subject, or left something out: the user is its common name.
+// renewed uses the rotated certificate if it is newer than the kubeconfig's, for the same user, and isn't the only
+// one that has expired. A signer may change the subject: users are compared by common name.
 func (r *reading) renewed(u *user, now time.Time) bool {
 	if r.rotated == "" || u.CertificateData == "" && u.Certificate == r.rotated {
 		return false
@@ -389,8 +388,8 @@ func (r *reading) bearer(at string, u *user) {
 	r.id.token = token
 }
 
-// content is what a field has: as data, which comes first, or in a file. The name of the field that has it is empty
-// where neither is set.
+// content returns the value of a field: its data, which takes precedence, or its file's content. from names the field
+// that has the value; it is empty if neither is set.
 func (r *reading) content(field, path, data string) (content []byte, from string) {
 	var err error
 	switch {
@@ -422,7 +421,7 @@ func (r *reading) file(path string) ([]byte, error) {
 	return text, nil
 }
 
-// maxFile is more than any of these files has.
+// maxFile is more than any of these files needs, in bytes.
 const maxFile = 1 << 20
 
 func firstCertificate(text []byte) (*x509.Certificate, error) {

@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// Difference is the merge patch (RFC 7386) between two states of an object, as JSON has them; empty if nothing differs.
-// It becomes a strategic merge patch when the lists in it that the API merges are replaced. The library for those
-// brings the whole of OpenAPI, and a node merges few lists.
+// Difference is the merge patch (RFC 7386) between the JSON of two states of an object; empty if they are equal. It
+// becomes a strategic merge patch when the caller replaces the lists in it that the API merges. The library for those
+// patches depends on all of OpenAPI, and a node patches few such lists.
 func Difference(was, now any) (map[string]any, error) {
 	before, err := asMap(was)
 	if err != nil {
@@ -21,8 +21,8 @@ func Difference(was, now any) (map[string]any, error) {
 	return difference(before, after), nil
 }
 
-// asMap is an object as its JSON is read by those who don't know its type. Integers stay what they are: as
-// floating-point numbers, those beyond 2^53 would be others.
+// asMap decodes an object's JSON without its type. Integers stay integers: floating-point numbers would change those
+// beyond 2^53.
 func asMap(o any) (m map[string]any, err error) {
 	text, err := json.Marshal(o)
 	if err == nil {

@@ -24,11 +24,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/subprocess"
 )
 
-// pluginConfig is a program that gets credentials
+// pluginConfig configures a program that obtains credentials
 // (https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins).
 //
-// client-go's own runs it without a limit of time and on standard input and error: one that hangs would hold up the
-// lease, and the end of the agent.
+// client-go runs it without a time limit, and with the agent's standard input and error: a program that hangs would
+// block the lease's renewals and the agent's exit.
 type pluginConfig struct {
 	APIVersion string   `json:"apiVersion"`
 	Command    string   `json:"command"`
@@ -41,18 +41,18 @@ type pluginConfig struct {
 	ProvideClusterInfo bool   `json:"provideClusterInfo"`
 	InteractiveMode    string `json:"interactiveMode"`
 
-	// Cluster is what the program is told of the cluster; not from the file.
+	// Cluster is the description of the cluster for the program. It isn't from the file.
 	Cluster *clientauthentication.Cluster `json:"-"`
 }
 
 const (
-	// pluginLimit bounds one run of the program.
+	// pluginLimit is the time limit of one run.
 	pluginLimit = time.Minute
-	// execExtension is the cluster's extension that is for the program.
+	// execExtension names the cluster's extension that is meant for the program.
 	execExtension = "client.authentication.k8s.io/exec"
 )
 
-// prepare completes what is in the file, or says what is wrong with which field.
+// prepare completes the configuration, or returns the invalid field and the reason.
 func (p *pluginConfig) prepare(dir string, c *cluster, server *url.URL) (field, why string) {
 	switch p.APIVersion {
 	case "client.authentication.k8s.io/v1":
@@ -88,7 +88,7 @@ func (p *pluginConfig) prepare(dir string, c *cluster, server *url.URL) (field, 
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
-		// it was read before, and is said to be bad
+		// It was read before, which has reported any error.
 		p.Cluster.CertificateAuthorityData, _ = safeopen.ReadRegular(path, maxFile)
 	}
 	for _, e := range c.Extensions {
@@ -99,7 +99,7 @@ func (p *pluginConfig) prepare(dir string, c *cluster, server *url.URL) (field, 
 	return "", ""
 }
 
-// pluginError is why a program got no credentials.
+// pluginError says why a program returned no credentials.
 type pluginError struct {
 	command string
 	err     error
@@ -110,14 +110,14 @@ func (p *pluginError) Error() string { return "credential plugin " + p.command +
 
 func (p *pluginError) Unwrap() error { return p.err }
 
-// gotten are credentials that a program got.
+// gotten are the credentials that a program returned.
 type gotten struct {
 	token string
 	cert  *tls.Certificate
 	until time.Time
 }
 
-// leaf is the certificate; nil if there is none.
+// leaf is the certificate (DER); nil if there is none.
 func (g *gotten) leaf() []byte {
 	if g.cert == nil {
 		return nil
@@ -125,13 +125,13 @@ func (g *gotten) leaf() []byte {
 	return g.cert.Certificate[0]
 }
 
-// plugin runs the program when there are no credentials that are still good.
+// plugin runs the program if its last credentials aren't valid any more.
 type plugin struct {
 	conf  *pluginConfig
 	meter Meter
-	// renewed is called when there is another certificate than before.
+	// renewed is called when the certificate has changed.
 	renewed func()
-	// turn is held by who may run the program.
+	// turn is held while the program runs, so that it runs once at a time.
 	turn chan struct{}
 	now  atomic.Pointer[gotten]
 }
@@ -140,7 +140,7 @@ func newPlugin(c *pluginConfig, m Meter, renewed func()) *plugin {
 	return &plugin{conf: c, meter: m, renewed: renewed, turn: make(chan struct{}, 1)}
 }
 
-// get returns credentials. Those that the server didn't accept are renewed.
+// get returns credentials. It renews expired ones, and those that the server refused.
 func (p *plugin) get(ctx context.Context, refused *gotten) (*gotten, error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -191,7 +191,7 @@ func (p *plugin) run(ctx context.Context) (*gotten, error) {
 	return p.read(out)
 }
 
-// read reads what the program printed, which is secret.
+// read decodes the program's output, which is secret: errors must not quote it.
 func (p *plugin) read(text []byte) (*gotten, error) {
 	var told clientauthentication.ExecCredential
 	switch err := json.Unmarshal(text, &told); {
@@ -217,7 +217,7 @@ func (p *plugin) read(text []byte) (*gotten, error) {
 	return g, nil
 }
 
-// pluginCall is how client-go counts a run: by exit code and kind.
+// pluginCall is the exit code and status by which client-go counts a run.
 func pluginCall(err error) (code int, status string) {
 	var exit *exec.ExitError
 	switch {

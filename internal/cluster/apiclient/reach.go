@@ -10,29 +10,28 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// errNotAsked is why nothing is known of the server at first.
+// errNotAsked is the error before the first call.
 var errNotAsked = errors.New("the API server wasn't asked yet")
 
-// repeatAfter is how long the same trouble isn't logged again, when the server answers now and then.
+// repeatAfter is the shortest time between two logs of the same trouble, if the server answers in between.
 const repeatAfter = time.Minute
 
-// reach is what is known of the way to the server.
+// reach tracks whether the server can be used.
 type reach struct {
 	log logr.Logger
-	// changed wakes when ok has changed or there is another trouble, recovered when a call succeeds after others have
-	// failed.
+	// changed wakes when ok or trouble has changed, recovered when a call succeeds after others have failed.
 	changed, recovered wake.Group
 
 	mu sync.Mutex
-	// faulty says that the last call failed by the server's fault.
+	// faulty says that the last call failed because of the server.
 	faulty bool
 	ok     bool
 	since  time.Time
 	err    error
-	// trouble is the kind of the failure now, logged that of the last one that was logged, at loggedAt.
+	// trouble is the kind of the current failure, logged that of the last failure that was logged, at loggedAt.
 	trouble, logged trouble
 	loggedAt        time.Time
-	// told says that the failure now was logged.
+	// told says that the current failure was logged.
 	told bool
 }
 
@@ -44,7 +43,7 @@ func (r *reach) now() (bool, time.Time, error) {
 	return r.ok, r.since, r.err
 }
 
-// answered records that the server answers: well, or that it fails.
+// answered records an answer of the server: a good one, or one that says that the server fails.
 func (r *reach) answered(server string, well bool) {
 	r.mu.Lock()
 	recovered := well && r.faulty
@@ -68,7 +67,7 @@ func (r *reach) answered(server string, well bool) {
 	r.changed.Wake()
 }
 
-// failed records that it doesn't. Each kind of trouble is logged when it begins, not for each call.
+// failed records that the server can't be used. Each kind of trouble is logged when it begins, not for each call.
 func (r *reach) failed(e *Error) {
 	r.mu.Lock()
 	changed := r.trouble != e.trouble
@@ -77,7 +76,7 @@ func (r *reach) failed(e *Error) {
 		if r.ok || r.since.IsZero() {
 			r.since = now
 		}
-		if e.trouble != badKubeconfig && // who reads the kubeconfig says so
+		if e.trouble != badKubeconfig && // load logs those
 			(r.logged != e.trouble || now.Sub(r.loggedAt) >= repeatAfter) {
 			r.log.Error(e.Err, "The API server can't be used; what runs goes on", "url", e.Server, "advice", e.Advice)
 			r.logged, r.loggedAt, r.told = e.trouble, now, true

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// Resource is a kind of objects that a node works with.
+// Resource is a kind of object that the agent uses.
 type Resource int
 
 const (
@@ -35,7 +35,7 @@ const (
 	resources
 )
 
-// described is how the API server knows a resource.
+// described is a resource in the API server's terms.
 type described struct {
 	version schema.GroupVersion
 	path    string
@@ -75,7 +75,7 @@ func (r Resource) described() described {
 			"leases", func() runtime.Object { return &coordination.Lease{} }}
 	case EventRecords:
 		return core("events", func() runtime.Object { return &v1.Event{} })
-	case TokenReviews: // can't be listed, nor can the next
+	case TokenReviews: // can't be listed, nor can SubjectAccessReviews
 		return described{authentication.SchemeGroupVersion, "/apis/authentication.k8s.io/v1",
 			"tokenreviews", func() runtime.Object { return &authentication.TokenReview{} }}
 	case SubjectAccessReviews:
@@ -86,11 +86,11 @@ func (r Resource) described() described {
 	}
 }
 
-// String is the name that the API has for it.
+// String is the resource's plural name in the API.
 func (r Resource) String() string { return r.described().plural }
 
-// newCodecs makes what reads and writes the objects of the resources. A generated clientset would do so for all of
-// Kubernetes' groups, and hold twice the memory.
+// newCodecs returns codecs for the objects of the resources. A generated clientset would have those of all groups of
+// Kubernetes, and use twice the memory.
 func newCodecs() (serializer.CodecFactory, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, nodev1.AddToScheme, coordination.AddToScheme,

@@ -14,14 +14,14 @@ import (
 
 const (
 	firstDelay = 500 * time.Millisecond
-	// lastDelay bounds how long is waited, but for a server that asks for more; that is bounded, too.
+	// lastDelay bounds a delay, unless the server requests a longer one, which mostRequested bounds.
 	lastDelay     = time.Minute
 	mostRequested = 5 * time.Minute
 )
 
-// Retry says whether a call that failed may succeed when it is made again as it was, and how long to wait before
-// anything like it is asked for again. failures is how many calls failed in a row before this one. No two nodes wait
-// equally long, so that they don't come back all at once.
+// Retry reports whether the same call may succeed later, and how long to wait before the next one of its kind.
+// failures is the number of failures in a row before this one. Delays are random, so that nodes don't return all at
+// once.
 func Retry(err error, failures int) (again bool, after time.Duration) {
 	if err == nil {
 		return false, 0
@@ -29,7 +29,7 @@ func Retry(err error, failures int) (again bool, after time.Duration) {
 	after = backoff(firstDelay, failures)
 	if d := requestedDelay(err); d > 0 {
 		d = min(d, mostRequested)
-		after = max(after, d+rand.N(d/5+1)) // never before the time that the server asked for
+		after = max(after, d+rand.N(d/5+1)) // not before the time that the server requested
 	}
 	return worthwhile(err), after
 }
@@ -41,16 +41,16 @@ func worthwhile(err error) bool {
 	}
 	switch code := codeOf(err); code {
 	case http.StatusUnauthorized, // credentials are renewed
-		http.StatusForbidden, // the authorizer's view of what this node needs may lag
+		http.StatusForbidden, // the authorizer may not have seen this node's new pods yet
 		http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return true
 	default:
-		// 404, 409, 410, 422 and the like are answers: what was asked for has to change.
+		// After 404, 409, 410, 422 and the like, the request has to change.
 		return code < 400 || code >= 500
 	}
 }
 
-// backoff is how long to wait after so many failures before: from half of first*2^failures to all of it.
+// backoff is the delay after that many earlier failures: from half of first*2^failures to all of it.
 func backoff(first time.Duration, failures int) time.Duration {
 	d := min(first<<min(failures, 16), lastDelay)
 	return d/2 + rand.N(d/2)
@@ -59,7 +59,7 @@ func backoff(first time.Duration, failures int) time.Duration {
 // failing reports whether a status says that the server, and not this call alone, may be in trouble.
 func failing(code int) bool { return code >= 500 || code == http.StatusTooManyRequests }
 
-// passing reports whether a call failed for a reason that may have gone when the server recovers.
+// passing reports whether a call may have failed for a reason that is gone once the server recovers.
 func passing(err error) bool {
 	var e *Error
 	if code := codeOf(err); code != 0 && !Unusable(err) {
@@ -68,26 +68,26 @@ func passing(err error) bool {
 	return !errors.As(err, &e) || e.trouble > own || isTimeout(err)
 }
 
-// Backoff says when something is tried again that has failed: less and less often, each on its own, and soon after the
-// server has recovered where that may help. The zero Backoff is due.
+// Backoff schedules the retries of one call: at growing intervals, and soon after the server has recovered if that
+// may help. The zero Backoff is due.
 type Backoff struct {
 	failures, recoveries int
 	due                  time.Time
-	// earliest is the time that the server asked for.
+	// earliest bounds due from below: the server requested it, or Wait did.
 	earliest time.Time
 	passing  bool
 }
 
-// Failures is how many tries in a row have failed.
+// Failures is the number of failures in a row.
 func (b *Backoff) Failures() int { return b.failures }
 
 // Due is when the next try may be made.
 func (b *Backoff) Due() time.Time { return b.due }
 
-// Succeeded takes in that a try didn't fail.
+// Succeeded records a success.
 func (b *Backoff) Succeeded() { *b = Backoff{} }
 
-// Failed takes in why a try failed, and reports whether the same one may succeed later.
+// Failed records a failure, and reports whether the same call may succeed later.
 func (b *Backoff) Failed(err error) (again bool) {
 	again, after := Retry(err, b.failures)
 	now := time.Now()
@@ -99,14 +99,14 @@ func (b *Backoff) Failed(err error) (again bool) {
 	return again
 }
 
-// Wait has the next try wait that long at least, whatever the server recovers from.
+// Wait delays the next try by at least d, even if the server recovers.
 func (b *Backoff) Wait(d time.Duration) {
 	b.earliest = time.Now().Add(d)
 	b.due = later(b.due, b.earliest)
 }
 
-// Recovered takes in that the server has recovered. What fails though it did so before isn't tried at once each time:
-// it may be what fails alone.
+// Recovered moves the next try forward, as the server has recovered. The delay grows with each recovery: the call may
+// be failing for a reason of its own.
 func (b *Backoff) Recovered() {
 	if !b.passing {
 		return
@@ -125,7 +125,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// codeOf is the HTTP status that an error stands for; 0 if there was no answer.
+// codeOf is the HTTP status of an error; 0 if there was no answer.
 func codeOf(err error) int {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

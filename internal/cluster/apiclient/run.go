@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// firstRead is how soon a kubeconfig that can't be used is read again, though nothing of it changed.
+	// firstRead is the first delay before an unusable kubeconfig is read again, though no file has changed.
 	firstRead = time.Second
-	// readGap is between readings that failing calls ask for.
+	// readGap is the shortest time between readings that failing calls trigger.
 	readGap = 5 * time.Second
 )
 
 var errEnded = errors.New("the client of the API server has ended")
 
-// Run reads the kubeconfig and the files that it names, again when they change, until ctx ends. A kubeconfig that can't
-// be used is no error: what was made with an earlier one stays.
+// Run reads the kubeconfig and the files that it names, again whenever they change, until ctx ends. A kubeconfig that
+// can't be used isn't an error: the session of an earlier one stays.
 func (c *Client) Run(ctx context.Context) error {
 	files := &files{client: c}
 	defer c.end()
@@ -50,7 +50,7 @@ func (c *Client) Run(ctx context.Context) error {
 }
 
 // await waits until the kubeconfig has to be read again: files have changed, the wait is over (never if it is
-// negative), or calls fail as if the files weren't those that the server wants. ok is false when ctx ended.
+// negative), or calls fail as if the files were out of date. ok is false when ctx ended.
 func (c *Client) await(ctx context.Context, f *files, wait time.Duration, began time.Time) (changed, ok bool) {
 	var due <-chan time.Time
 	if wait >= 0 {
@@ -78,7 +78,7 @@ func (c *Client) await(ctx context.Context, f *files, wait time.Duration, began 
 	}
 }
 
-// load reads the kubeconfig, and begins a session if there is something new in it. It returns the files that were read.
+// load reads the kubeconfig, and starts a session if it has changed. It returns the files that were read.
 func (c *Client) load() ([]string, error) {
 	id, named, err := readKubeconfig(c.conf.Kubeconfig, c.conf.Rotated, time.Now())
 	c.mu.Lock()
@@ -99,7 +99,7 @@ func (c *Client) load() ([]string, error) {
 	switch {
 	case err != nil && was == nil:
 		c.reach.failed(&Error{Err: err, trouble: badKubeconfig})
-		if text := err.Error(); text != c.said && !(c.conf.Awaited && missing(c.conf.Kubeconfig)) { // another mistake is another message
+		if text := err.Error(); text != c.said && !(c.conf.Awaited && missing(c.conf.Kubeconfig)) {
 			c.said = text
 			c.conf.Log.Error(err, "The kubeconfig can't be used; the node isn't part of a cluster until it is corrected")
 		}
@@ -133,7 +133,7 @@ func missing(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// end closes all connections, and waits for what is under way.
+// end closes all connections, and waits for calls in progress.
 func (c *Client) end() {
 	c.mu.Lock()
 	was := c.now
@@ -145,7 +145,7 @@ func (c *Client) end() {
 	c.draining.Wait()
 }
 
-// files watches those that a kubeconfig was made from.
+// files watches the kubeconfig and the files that it names.
 type files struct {
 	client  *Client
 	named   []string
@@ -154,7 +154,7 @@ type files struct {
 	running sync.WaitGroup
 }
 
-// watch watches these files from now on.
+// watch watches these files instead of the previous ones.
 func (f *files) watch(ctx context.Context, named []string) {
 	if slices.Equal(f.named, named) {
 		return

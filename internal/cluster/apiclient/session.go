@@ -24,19 +24,19 @@ import (
 const (
 	dialLimit      = 10 * time.Second
 	handshakeLimit = 10 * time.Second
-	// An HTTP/2 connection on which nothing comes is asked for an answer after quiet, and closed without one after
-	// another pong: one whose other end has vanished is found within 30 s.
+	// An HTTP/2 connection on which nothing arrives gets a ping after quiet, and is closed if no answer arrives
+	// within pong: a vanished peer is detected within 30 s.
 	quiet = 20 * time.Second
 	pong  = 10 * time.Second
 )
 
-// errReplaced is why a watch ends that another session goes on with.
+// errReplaced ends a watch that continues in another session.
 var errReplaced = errors.New("the kubeconfig has changed")
 
-// session is the connections to one server with one identity. Calls of a session that another has replaced may end.
+// session is the connections to one server with one identity. Its calls may finish after another has replaced it.
 type session struct {
 	id *identity
-	// replaced ends with the session's time.
+	// replaced ends when another session replaces this one.
 	replaced context.Context
 	replace  context.CancelCauseFunc
 	calls    sync.WaitGroup
@@ -46,9 +46,9 @@ type session struct {
 		pool atomic.Pointer[pool]
 		rest [resources]*rest.RESTClient
 	}
-	// missed counts heartbeats in a row that no answer came to.
+	// missed counts heartbeats in a row without an answer.
 	missed atomic.Int32
-	// heard is when an API server's answer came last; nil for never.
+	// heard is the time of the last answer of an API server; nil for never.
 	heard atomic.Pointer[time.Time]
 }
 
@@ -76,7 +76,7 @@ func newSession(id *identity, c *Config, codecs serializer.CodecFactory) (*sessi
 	return s, nil
 }
 
-// accepted are the types that answers may have.
+// accepted are the content types that answers may have.
 func accepted(contentType string) string {
 	if contentType == runtime.ContentTypeJSON {
 		return contentType
@@ -90,7 +90,7 @@ type pool struct {
 	conns *connrotation.ConnectionTracker
 }
 
-// close closes those that are idle and those that aren't.
+// close closes all connections, idle or not.
 func (p *pool) close() {
 	p.CloseIdleConnections()
 	p.conns.CloseAll()
@@ -100,7 +100,7 @@ func (s *session) newPool() *pool {
 	dial := s.conf.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialLimit, KeepAliveConfig: net.KeepAliveConfig{
-			Enable: true, Idle: quiet, Interval: pong / 2, Count: 2, // the same without HTTP/2
+			Enable: true, Idle: quiet, Interval: pong / 2, Count: 2, // the same for HTTP/1
 		}}).DialContext
 	}
 	proxy := http.ProxyFromEnvironment
@@ -126,12 +126,12 @@ func (s *session) tls() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: s.id.serverName, RootCAs: s.id.roots,
 		InsecureSkipVerify: s.id.insecure,
-		// It is sent whatever authorities the server names.
+		// The certificate is sent whatever authorities the server names.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			if s.id.cert != nil {
 				return s.id.cert, nil
 			}
-			if s.plugin != nil { // asked before each request, and so before each connection
+			if s.plugin != nil { // run before each request, and so before each connection
 				if got := s.plugin.now.Load(); got != nil && got.cert != nil {
 					return got.cert, nil
 				}
@@ -141,7 +141,7 @@ func (s *session) tls() *tls.Config {
 	}
 }
 
-// drain ends the session once its calls have ended, which get so long: watches end at once.
+// drain closes the session once its calls have ended, at the latest after limit. Watches end at once.
 func (s *session) drain(limit time.Duration) {
 	s.replace(errReplaced)
 	ended := make(chan struct{})
@@ -156,37 +156,37 @@ func (s *session) drain(limit time.Duration) {
 	case <-timer.C:
 	}
 	s.close()
-	<-ended // without connections they fail
+	<-ended // without connections, the remaining calls fail
 }
 
-// close closes all connections. New calls would make others.
+// close closes all connections. New calls would open others.
 func (s *session) close() {
 	for i := range s.classes {
 		s.classes[i].pool.Load().close()
 	}
 }
 
-// reconnect closes all connections, and has new ones made: none that is about to end is used.
+// reconnect replaces all connections before it closes them, so that no call uses one that is closing.
 func (s *session) reconnect() {
 	for i := range s.classes {
 		s.classes[i].pool.Swap(s.newPool()).close()
 	}
 }
 
-// outcome is what became of a request on the wire, for who made it.
+// outcome reports to a caller how its request went on the wire.
 type outcome struct {
 	err        error
 	code       int
 	retryAfter time.Duration
-	// sent is how large the request's body was.
+	// sent is the size of the request's body.
 	sent int
-	// structured says that the answer had a type that an API server's have: contentType.
+	// structured says that contentType, the answer's, is one that API servers use.
 	structured  bool
 	contentType string
-	// asked says that the request went as far as the wire; lost is what reading the answer failed with.
+	// asked says that the request reached the wire. lost is the error of reading the answer.
 	asked bool
 	lost  error
-	// most bounds the answer; 0 for the answer to a watch, which is bounded by its events.
+	// most bounds the answer; 0 for a watch, which has a bound for each event.
 	most int64
 	// began is when the call began.
 	began time.Time
@@ -199,7 +199,7 @@ func withOutcome(ctx context.Context, most int64) (context.Context, *outcome) {
 	return context.WithValue(ctx, outcomeKey{}, o), o
 }
 
-// wire sends requests with credentials, and looks at what comes back. client-go's own wrappers log what they send.
+// wire sends requests with credentials, and checks the answers. client-go's own wrappers log requests.
 type wire struct {
 	session *session
 	class   Class
@@ -239,7 +239,7 @@ func (w *wire) send(r *http.Request) (*http.Response, error) {
 	got, err := s.plugin.get(r.Context(), nil)
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // as RoundTrippers have to
+			_ = r.Body.Close() // http.RoundTripper requires it
 		}
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func authorize(r *http.Request, token string) {
 	}
 }
 
-// look sees whether an answer is an API server's.
+// look checks whether an answer comes from an API server.
 func look(a *http.Response, o *outcome) error {
 	o.code = a.StatusCode
 	kind := a.Header.Get("Content-Type")
@@ -278,7 +278,7 @@ func look(a *http.Response, o *outcome) error {
 		err = &foreign{why: fmt.Sprintf("it answers with %s and %q, which an API server doesn't", a.Status, kind),
 			ofRequest: true}
 	case a.StatusCode >= 300:
-		a.Body = struct { // what there is of the reason
+		a.Body = struct { // the reason, up to a bound
 			io.Reader
 			io.Closer
 		}{io.LimitReader(a.Body, maxSmall), a.Body}
@@ -291,7 +291,7 @@ func look(a *http.Response, o *outcome) error {
 	return err
 }
 
-// strange reports whether a status says something of the request that only an API server can know.
+// strange reports whether a status judges the request in a way that only an API server can.
 func strange(code int) bool {
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,

@@ -13,21 +13,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// errOtherStore is why a watch ends whose version says nothing to the server any more.
+// errOtherStore ends a watch whose version means nothing to the server any more.
 var errOtherStore = errors.New("the API server's data isn't that of before")
 
-// store notices that what the server has doesn't go on from what it had: it was restored from a backup, it was lost, or
-// it is another cluster's. A watch that goes on from an old version would hear nothing of that, as long as the versions
-// there are lower, and what came before its own version never (kubernetes/kubernetes#131115). The sign is the node's
-// lease, which is written every few seconds: its version, comparable with others of the same resource (KEP-5504), has
-// gone back, or it isn't the same object.
+// store detects that the server's data doesn't continue its earlier data: it was restored from a backup, was lost, or
+// is another cluster's. A watch from an old version would get no changes as long as versions there are lower, and
+// never those up to its own version (kubernetes/kubernetes#131115). The sign is the node's lease, which is written
+// every few seconds: its version, comparable within a resource (KEP-5504), has decreased, or its UID has changed.
 type store struct {
 	log logr.Logger
 
 	mu      sync.Mutex
 	lease   types.UID
 	version string
-	// same ends when that is noticed, by other; then there is a new one.
+	// same ends, by other, when this is detected. A new one replaces it.
 	same  context.Context
 	other context.CancelFunc
 }
@@ -38,14 +37,14 @@ func newStore(log logr.Logger) *store {
 	return s
 }
 
-// now ends when what the server has is known not to go on from what it has now.
+// now returns a context that ends when the server's data doesn't continue the present data.
 func (s *store) now() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.same
 }
 
-// beat takes in the lease as a heartbeat was answered it. Heartbeats are made one after the other.
+// beat checks the lease that a heartbeat has returned. There is one heartbeat at a time.
 func (s *store) beat(lease kruntime.Object) {
 	l, err := meta.Accessor(lease)
 	if err != nil {

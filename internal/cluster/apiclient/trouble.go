@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// Error says why a call of the API server failed, and what can be done about it. It wraps what the server answered
-// (k8s.io/apimachinery/pkg/api/errors) or why it didn't.
+// Error says why a call of the API server failed, and how to remedy that. It wraps the server's answer
+// (k8s.io/apimachinery/pkg/api/errors), or the reason why there is none.
 type Error struct {
-	// Server is its URL; empty where no kubeconfig could be read.
+	// Server is its URL; empty if no kubeconfig could be read.
 	Server string
 	Err    error
-	// Advice is what a person can do; empty if that is the caller's to say.
+	// Advice is the suggested remedy; empty if the caller has to give one.
 	Advice string
 
 	trouble    trouble
@@ -39,11 +39,11 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap returns what the error wraps.
+// Unwrap returns the wrapped error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Unusable reports whether a call failed because the server can't be used at all. The client logs that, once for all
-// who ask.
+// Unusable reports whether a call failed because the server can't be used at all. The client logs that once, for all
+// callers.
 func Unusable(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.trouble > own
@@ -55,13 +55,13 @@ func Refused(err error) bool {
 	return errors.As(err, &e) && e.trouble == badCredentials
 }
 
-// trouble is a kind of failure. Those after own aren't the call's, but would meet all others, too.
+// trouble is a kind of failure. Kinds after own affect all calls, not only this one.
 type trouble int
 
 const (
 	// noTrouble is an answer of an API server.
 	noTrouble trouble = iota
-	// own says nothing of the server.
+	// own is a failure that says nothing about the server.
 	own
 	badKubeconfig
 	badCredentials
@@ -80,7 +80,7 @@ const (
 	broken
 )
 
-// lost reports whether a call failed as the server, or the way to it, was away.
+// lost reports whether a call failed because the server, or the network to it, was down.
 func lost(err error) bool {
 	var e *Error
 	return errors.As(err, &e) &&
@@ -90,20 +90,20 @@ func lost(err error) bool {
 // foreign is an answer that doesn't come from an API server.
 type foreign struct {
 	why string
-	// ofRequest says that what answers, as a proxy, may dislike this one request.
+	// ofRequest says that the sender, such as a proxy, may refuse only this request.
 	ofRequest bool
 }
 
 func (f *foreign) Error() string { return f.why }
 
-// errSilent is the cause when a server accepted a request and doesn't answer it in time.
+// errSilent is the cause when a server accepts a request, but doesn't answer in time.
 var errSilent = errors.New("it accepts connections and doesn't answer")
 
-// diagnose makes an Error of what went wrong with a call to a server.
+// diagnose explains the failure of a call to a server.
 func diagnose(err error, o *outcome, id *identity) *Error {
 	e := &Error{Server: id.server.String(), Err: err, retryAfter: o.retryAfter}
 	if o.err != nil {
-		err = o.err // as the wire has it, not reworded
+		err = o.err // as the transport returned it
 	}
 	said := func(kind trouble, why error, advice string) *Error {
 		e.trouble, e.Advice = kind, advice
@@ -178,7 +178,7 @@ func isTimeout(err error) bool {
 	return errors.Is(err, errSilent) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
 }
 
-// cause is an error of net or crypto/tls without the request around it.
+// cause strips the request from an error of net or crypto/tls.
 func cause(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -197,7 +197,8 @@ func apiType(contentType string) bool {
 	return false
 }
 
-// ofCall reports whether a failure is of one call only: of those that could be the server's, too, others tell.
+// ofCall reports whether a failure affects only one call: another one was answered since it began, or a proxy may
+// have refused the request itself.
 func (s *session) ofCall(class Class, o *outcome, e *Error) bool {
 	heard := s.heard.Load()
 	var other *foreign
@@ -205,7 +206,7 @@ func (s *session) ofCall(class Class, o *outcome, e *Error) bool {
 	case heard == nil:
 		return false
 	case errors.As(e.Err, &other):
-		return other.ofRequest && class != Heartbeat // a heartbeat never changes
+		return other.ofRequest && class != Heartbeat // heartbeats are all alike
 	}
 	return (e.trouble == silent || e.trouble == broken) && heard.After(o.began)
 }

@@ -28,22 +28,22 @@ import (
 // Selectors choose objects, in the API's syntax; empty ones choose all.
 type Selectors struct{ Fields, Labels string }
 
-// Sight is told what the server has. Its methods are called one after the other.
+// Sight receives the results of a watch. Its methods are called one after the other.
 type Sight interface {
-	// Listed says that these are all chosen objects. It comes first, and again when changes may have been missed: what
-	// isn't in it is gone.
+	// Listed passes all chosen objects. It is called first, and again when changes may have been missed: any other
+	// object is gone.
 	Listed(List)
-	// Changed tells an object that was added, modified or deleted since.
+	// Changed passes an object that was added, modified or deleted since.
 	Changed(kind watch.EventType, object kruntime.Object)
-	// Malformed tells of a change that can't be decoded.
+	// Malformed passes a changed object that can't be decoded.
 	Malformed(Malformed)
-	// Away says that changes aren't seen any more, and why; nil that they are again, those of the time between
-	// included. It is called when the reason changes, not for each try.
+	// Away says that changes aren't received any more, and why; nil that they are again, including those in between.
+	// It is called when the reason changes, not for each try.
 	Away(err error)
 }
 
-// Single tells the states of a watch that chooses one object: the object as it is, or the zero T if there is none.
-// While changes aren't seen it tells nothing: what is known stays.
+// Single is a Sight of one object. It is called with each state of the object, or the zero T if there is none. It
+// isn't called while changes aren't received.
 type Single[T kruntime.Object] func(T)
 
 // Listed implements Sight.
@@ -79,22 +79,22 @@ func (s Single[T]) Malformed(m Malformed) {
 func (s Single[T]) Away(error) {}
 
 const (
-	// answerLimit bounds how long a watch waits until the server begins to answer, watchTime how long one lasts, in
-	// seconds; up to twice that.
+	// answerLimit is how long a watch waits for the server to begin to answer. watchTime is how long a watch lasts,
+	// in seconds; at most twice that.
 	answerLimit = 30 * time.Second
-	// recoveredLimit is how long it waits when the server has recovered since.
+	// recoveredLimit replaces answerLimit once the server has recovered since the call.
 	recoveredLimit = 3 * time.Second
 	watchTime      = 300
-	// overdue is after how much more than that a watch is ended here that the server leaves open: a proxy, or a server
-	// whose watch is stuck, may do so for ever, and answer all else.
+	// overdue is how long after that time the client ends a watch that the server leaves open. A proxy, or a server
+	// whose watch is stuck, may leave it open forever, and answer all other calls.
 	overdue = 30 * time.Second
-	// bookmarkGap is how long nothing may come where bookmarks came before, of which an API server sends one a minute:
-	// the API promises none.
+	// bookmarkGap is how long a watch may be silent if the server sends bookmarks. An API server sends one a minute,
+	// but the API promises none.
 	bookmarkGap = 3 * time.Minute
-	// shortWatch is how long a watch lasts at least, unless something is wrong.
+	// shortWatch is the shortest duration of a watch that works.
 	shortWatch = time.Second
-	// listAgain is after how long all is listed again when a watch ends, up to twice that: should something have been
-	// missed all the same, it is missed for that long.
+	// listAgain is the age of a list at which the end of a watch causes a new one; at most twice that. It bounds how
+	// long a change stays missed.
 	listAgain = time.Hour
 )
 
@@ -104,8 +104,8 @@ var (
 	errMute       = errors.New("the watch tells nothing any more, not even bookmarks")
 )
 
-// Watch tells what objects there are and how they change, until ctx ends. The way back to a server that was away is
-// found as soon as any call finds it.
+// Watch passes the objects that exist, and their changes, until ctx ends. After an outage it resumes as soon as any
+// call succeeds.
 func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen Selectors, to Sight) {
 	woken, stop := c.Recovered()
 	defer stop()
@@ -133,9 +133,10 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen
 			w.version = ""
 		case err != nil:
 			if lost(err) || unread(err) {
-				// The server that answers next may have a store that was restored from a backup. Of a version that is
-				// still to come there it would tell nothing, for a while or ever (kubernetes/kubernetes#131115), so all
-				// is listed again; and what a watch couldn't tell.
+				// The server that answers next may have a store that was restored from a backup. If it hasn't reached
+				// this version yet, a watch would miss changes, for a while or forever
+				// (kubernetes/kubernetes#131115). So all is listed again, including objects that the watch couldn't
+				// pass.
 				w.version = ""
 			}
 			w.away(err)
@@ -151,15 +152,15 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen
 	}
 }
 
-// unread reports whether a watch told something that it would tell again from the same version on, or nothing where it
-// should have.
+// unread reports whether a watch received an event that it would receive again from the same version on, or may have
+// missed events.
 func unread(err error) bool {
 	var large *tooLarge
 	var garbled *garbledError
 	return errors.As(err, &large) || errors.As(err, &garbled) || errors.Is(err, errOverdue)
 }
 
-// garbledError is an event that can't be decoded, not even as far as to say of which object it is.
+// garbledError is an event that can't be decoded, not even the identity of its object.
 type garbledError struct{ error }
 
 func (e *garbledError) Unwrap() error { return e.error }
@@ -171,28 +172,29 @@ type watcher struct {
 	chosen    Selectors
 	to        Sight
 	woken     <-chan struct{}
-	// version is up to which everything was told; empty if all has to be listed.
+	// version is the one up to which all changes were passed; empty if a list is needed.
 	version string
-	// again is when all is to be listed again, unless store ends before.
+	// again is when to list again. If store ends before, that is the time.
 	again time.Time
 	store context.Context
-	// absent is what Away was told last.
+	// absent is the reason that Away received last.
 	absent string
-	// backoff is that of lists and watches.
+	// backoff schedules lists and watches.
 	backoff Backoff
-	// hurried says that the server recovered while the last call wasn't answered.
+	// hurried says that the server recovered while the last call waited for its answer.
 	hurried bool
-	// patient says that calls get their whole time though the server recovers: one was ended for that, and no watch was
-	// answered since. A server that recovers again and again may have too much to do for a shorter time.
+	// patient says that calls get their full time although the server has recovered: one was ended early, and no
+	// watch was answered since. A server that recovers again and again may be too busy to answer within a shorter
+	// time.
 	patient bool
 	// bookmarked says that the server sends bookmarks.
 	bookmarked bool
-	// refused has what was logged of malformed objects, by their names.
+	// refused are the logged errors of malformed objects, by the objects' names.
 	refused map[string]string
 }
 
-// once lists if that is needed, and watches until the watch ends. lasted says that the server kept it open for more
-// than a moment.
+// once lists if necessary, and watches until the watch ends. lasted says that the server kept it open for shortWatch
+// at least.
 func (w *watcher) once(ctx context.Context) (lasted bool, err error) {
 	w.hurried = false
 	if w.version == "" || time.Now().After(w.again) || w.store.Err() != nil {
@@ -208,7 +210,7 @@ func (w *watcher) once(ctx context.Context) (lasted bool, err error) {
 	return lasted, err
 }
 
-// request asks for the chosen objects.
+// request adds the resource and the selectors to a request.
 func (chosen Selectors) request(q *rest.Request, r Resource, namespace string) *rest.Request {
 	q = q.NamespaceIfScoped(namespace, namespace != "").Resource(r.String())
 	if chosen.Fields != "" {
@@ -220,9 +222,9 @@ func (chosen Selectors) request(q *rest.Request, r Resource, namespace string) *
 	return q
 }
 
-// list asks for all objects as they are now: what a cache of the server has may be older than what was told.
+// list lists all objects as they are now: the server's cache may be older than the changes that were passed.
 func (w *watcher) list(ctx context.Context) error {
-	store := w.client.store.now() // before it is asked
+	store := w.client.store.now() // before the call
 	calling, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answered := func() {}
@@ -244,8 +246,7 @@ func (w *watcher) list(ctx context.Context) error {
 	return nil
 }
 
-// follow watches from the version on, and returns how many events there were, and when the server had answered; zero
-// for never.
+// follow watches from the version on. It returns the number of events, and when the server answered; zero for never.
 func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err error) {
 	c := w.client
 	s, err := c.session(ctx)
@@ -306,11 +307,11 @@ func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err
 		&outcome{asked: true, structured: true, code: cmp.Or(codeOf(err), http.StatusOK)}, s.id)
 }
 
-// hurry ends a call that isn't answered though the server has recovered since it was sent, after a time. answered has
-// to be called when the call has ended, or was answered.
+// hurry ends a call that isn't answered within recoveredLimit after the server has recovered. The caller has to call
+// answered when the call has ended, or was answered.
 func (w *watcher) hurry(cancel context.CancelCauseFunc) (answered func()) {
 	select {
-	case <-w.woken: // before
+	case <-w.woken: // drop a recovery before the call
 	default:
 	}
 	over := make(chan struct{})
@@ -340,12 +341,12 @@ func (w *watcher) hurry(cancel context.CancelCauseFunc) (answered func()) {
 	}
 }
 
-// hear tells what a watch tells, until it ends or is mute.
+// hear passes the events of a watch, until it ends or is silent for too long.
 func (w *watcher) hear(ctx context.Context, in *stream, cancel context.CancelCauseFunc) (events int, err error) {
 	read := make(chan told)
 	var reading sync.WaitGroup
 	defer reading.Wait()
-	defer in.body.Close() // what is being read fails
+	defer in.body.Close() // ends a pending read
 	heard, stop := context.WithCancel(ctx)
 	defer stop()
 	reading.Go(func() {
@@ -419,7 +420,7 @@ func (w *watcher) take(t told) error {
 	return nil
 }
 
-// refuse logs an object that can't be decoded, once for each that is wrong with it: were has what was logged.
+// refuse logs an object that can't be decoded, once for each error. were are the errors that were logged before.
 func (w *watcher) refuse(m Malformed, were map[string]string) {
 	key, text := m.Namespace+"/"+m.Name, m.Error()
 	if were[key] != text {
@@ -433,10 +434,10 @@ func (w *watcher) refuse(m Malformed, were map[string]string) {
 	w.refused[key] = text
 }
 
-// maxRefused is of how many malformed objects it is remembered that they were logged.
+// maxRefused bounds the memory of logged errors.
 const maxRefused = 1000
 
-// away tells a reason that differs from the last.
+// away passes a reason that differs from the last one.
 func (w *watcher) away(err error) {
 	text := ""
 	if err != nil {
@@ -453,13 +454,13 @@ func (w *watcher) away(err error) {
 	}
 }
 
-// pause waits until the next try is due, or until there is another session than the one that failed.
+// pause waits until the next try is due, or until another session has replaced the one that failed.
 func (w *watcher) pause(ctx context.Context, sessions int) {
 	timer := time.NewTimer(time.Until(w.backoff.Due()))
 	defer timer.Stop()
 	soon := func() { timer.Reset(min(time.Until(w.backoff.Due()), backoff(firstDelay, 0))) }
 	woken := w.woken
-	if w.client.sessionCount() != sessions { // as of which the call that failed may have been woken
+	if w.client.sessionCount() != sessions { // the failed call may have used up the wakeup
 		woken = nil
 		soon()
 	}
