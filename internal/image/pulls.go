@@ -10,20 +10,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// patience is how long the runtime may take to say how far pulls are: nobody who looks at
-// pods should have to wait for it.
+// patience limits how long the runtime may take to report the progress of pulls: listing pods shouldn't have to wait
+// longer.
 const patience = 500 * time.Millisecond
 
-// puller knows the pulls under way.
+// puller reports the progress of the active pulls.
 type puller interface {
 	Progress(ctx context.Context) []pull.Progress
 }
 
-// Underway returns how far each pull under way is, by the image's name.
+// Underway returns the progress of each active pull, by image name.
 type Underway func() map[string]pod.Pull
 
-// pullsUnderWay are the pulls under way. They are looked at once, when that is first needed. It may
-// be used by many goroutines.
+// pullsUnderWay returns an Underway that reads the progress once, on the first call. The Underway is safe for
+// concurrent use.
 func pullsUnderWay(ctx context.Context, m puller) Underway {
 	return sync.OnceValue(func() map[string]pod.Pull {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -31,7 +31,7 @@ func pullsUnderWay(ctx context.Context, m puller) Underway {
 		list := m.Progress(ctx)
 		pulls := make(map[string]pod.Pull, len(list))
 		for i := range list {
-			// Pulls of one image with other credentials may still have to wait.
+			// Of several pulls of one image, with different credentials, a running one counts, not a queued one.
 			if p := &list[i]; !pulls[p.Image].Begun {
 				pulls[p.Image] = pullOf(p)
 			}
@@ -48,8 +48,8 @@ func pullOf(p *pull.Progress) pod.Pull {
 	return pull
 }
 
-// Add returns what a pod waits for, in which those who wait for an image say how far its
-// pull is. Pulls are only looked at where there are such.
+// Add returns waits with the pull's progress added to those that wait for an image. It reads the progress only if
+// there are any.
 func (u Underway) Add(waits []pod.Wait) []pod.Wait {
 	if !Awaited(waits) {
 		return waits
@@ -63,7 +63,7 @@ func (u Underway) Add(waits []pod.Wait) []pod.Wait {
 	return out
 }
 
-// Awaited reports whether an image is waited for.
+// Awaited reports whether any of the waits is for an image.
 func Awaited(waits []pod.Wait) bool {
 	return slices.ContainsFunc(waits, func(w pod.Wait) bool { return awaitsImage(&w) })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/access"
 )
 
-// Records keeps in order who may use which image, by what the runtime has (gc.Listener).
+// Records updates the access records to match the runtime's images. It implements gc.Listener.
 type Records struct {
 	Access  *access.Records
 	Runtime Runtime
@@ -23,7 +23,7 @@ func (r *Records) load() {
 	}
 }
 
-// Present is called with the images there are.
+// Present resolves pull intents and prunes records; ids are the images that the runtime had at since or later.
 func (r *Records) Present(ctx context.Context, ids []string, since time.Time) {
 	if err := errors.Join(r.Access.ResolveIntents(ctx, r.refOf), r.Access.Prune(ids, since)); err != nil &&
 		ctx.Err() == nil {
@@ -31,7 +31,7 @@ func (r *Records) Present(ctx context.Context, ids []string, since time.Time) {
 	}
 }
 
-// imported records that an image came by other means than a pull.
+// imported records that an image arrived without a pull.
 func (r *Records) imported(ctx context.Context, name string) {
 	ref, err := r.refOf(ctx, name)
 	if err == nil && ref != "" {
@@ -42,7 +42,7 @@ func (r *Records) imported(ctx context.Context, name string) {
 	}
 }
 
-// refOf is what the runtime has under a name; empty for nothing.
+// refOf returns the runtime's reference of the named image, or "" if there is no such image.
 func (r *Records) refOf(ctx context.Context, name string) (string, error) {
 	stored, err := r.Runtime.ImageStatus(ctx, name)
 	return stored.Ref, err

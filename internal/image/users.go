@@ -10,19 +10,18 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Pods knows the pods of this node.
+// Pods lists the pods of this node.
 type Pods interface {
-	// Wanted lists the pods that should run here. all says that every source has reported.
+	// Wanted lists the pods that should run here. all reports whether every pod source has reported.
 	Wanted() (list []*pod.Desired, all bool)
-	// Observed lists what the runtime has of every pod. all says that it has been listed
-	// as a whole.
+	// Observed lists the pods in the runtime. all reports whether the list is complete.
 	Observed() (list []*pod.Observed, all bool)
 }
 
-// Users knows who needs which image (gc.Users).
+// Users implements gc.Users: it lists the images that pods use.
 type Users struct{ Pods Pods }
 
-// InUse lists who needs which image: what the runtime has, and what should run.
+// InUse lists the uses of images by the runtime's containers and by the specs of pods that should run.
 func (u Users) InUse(context.Context) (uses []gc.Use, err error) {
 	wanted, all := u.Pods.Wanted()
 	if !all {
@@ -48,7 +47,7 @@ func (u Users) InUse(context.Context) (uses []gc.Use, err error) {
 	return uses, err
 }
 
-// wantedImages lists the images that a pod's spec names.
+// wantedImages lists the images in a pod's spec.
 func wantedImages(p *v1.Pod) []gc.Use {
 	var uses []gc.Use
 	name := p.Namespace + "/" + p.Name

@@ -21,18 +21,18 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// The kubelet's layout, below the root directory.
+// The kubelet's layout, relative to the root directory.
 const (
 	directory = "image_manager"
 	pulling   = "pulling"
 	pulled    = "pulled"
 
-	// keyFile and imported, which has records as pulled has, aren't the kubelet's.
+	// keyFile and imported are deckhand's own. imported contains records like those in pulled.
 	keyFile  = "deckhand.key"
 	imported = "imported"
 
 	prefix = "sha256-"
-	// largest is more than any record takes that holds maxEntries of each kind.
+	// largest exceeds the size of any record with maxEntries entries of each kind.
 	largest = 1 << 20
 
 	// shortestKey is the length of rand.Text.
@@ -42,10 +42,10 @@ const (
 	kindRecord = "ImagePulledRecord"
 )
 
-// versions of the kubelet's format that are known. They have the same fields.
+// versions are the supported versions of the kubelet's format. All have the same fields.
 var versions = []string{"v1alpha1", v1beta1.SchemeGroupVersion.Version}
 
-// fileName is where something is kept about an image or a reference.
+// fileName returns the file name for an image (intents) or an image reference (records).
 func fileName(of string) string {
 	sum := sha256.Sum256([]byte(of))
 	return prefix + hex.EncodeToString(sum[:])
@@ -56,8 +56,8 @@ type files struct{ dir string }
 
 func (f files) make() error { return os.MkdirAll(f.dir, 0o700) }
 
-// loadKey reads the key of the hashes, or makes one: then no credential is known by its
-// hash any more, only by where it comes from.
+// loadKey reads the key of the credential hashes, or creates one. With a new key, recorded hashes no longer match;
+// only the origins of credentials do.
 func loadKey(path string) ([]byte, error) {
 	key, err := os.ReadFile(path)
 	if err == nil && len(key) >= shortestKey {
@@ -70,8 +70,7 @@ func loadKey(path string) ([]byte, error) {
 	return key, atomicfile.Write(path, key, 0o600)
 }
 
-// names are the files of the directory. What a write left behind that was cut short is
-// removed.
+// names lists the record files in the directory. It removes temporary files of interrupted writes.
 func (f files) names() ([]string, error) {
 	entries, err := os.ReadDir(f.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,13 +85,13 @@ func (f files) names() ([]string, error) {
 		case strings.HasPrefix(e.Name(), prefix) && e.Type().IsRegular():
 			names = append(names, e.Name())
 		case strings.HasPrefix(e.Name(), "."+prefix):
-			_ = os.Remove(filepath.Join(f.dir, e.Name())) // at worst it stays, and does no harm
+			_ = os.Remove(filepath.Join(f.dir, e.Name())) // best effort: a leftover is harmless
 		}
 	}
 	return names, nil
 }
 
-// read fills v, whose kind has to be the file's.
+// read decodes a file into v. The file's kind has to be kind.
 func (f files) read(name, kind string, v any) error {
 	file, err := os.Open(filepath.Join(f.dir, name))
 	if err != nil {
@@ -117,7 +116,7 @@ func (f files) read(name, kind string, v any) error {
 	return json.Unmarshal(text, v)
 }
 
-// write puts v on disk for good.
+// write stores v durably.
 func (f files) write(name string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -126,7 +125,7 @@ func (f files) write(name string, v any) error {
 	return atomicfile.Write(filepath.Join(f.dir, name), text, 0o600)
 }
 
-// remove removes a file, which may be gone.
+// remove removes a file; it is no error if there is none.
 func (f files) remove(name string) error {
 	if err := os.Remove(filepath.Join(f.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

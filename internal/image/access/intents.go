@@ -9,10 +9,9 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// ResolveIntents finds out what became of the pulls whose end this agent or the one before
-// didn't see: ref returns what the runtime has under a name, empty for nothing. An
-// image that is there is recorded as pulled with credentials nobody has shown.
-// To be called when the runtime has come up, and with each Prune.
+// ResolveIntents resolves the intents of pulls whose result is unknown, as after a restart of the agent. ref returns
+// the runtime's reference for a name, or "" if there is no image. An image that is present is recorded as pulled with
+// unknown credentials. Call it when the runtime has come up, and with each Prune.
 func (r *Records) ResolveIntents(ctx context.Context,
 	ref func(ctx context.Context, image string) (string, error)) error {
 	var errs []error
@@ -28,8 +27,8 @@ func (r *Records) ResolveIntents(ctx context.Context,
 	return errors.Join(errs...)
 }
 
-// unresolved are the images of pulls that nobody waits for, by file name. One that can't
-// be read has no name to ask for: it stays until its image is pulled again.
+// unresolved returns the images of intents without an active pull, by file name. An intent whose file can't be read
+// has no image name: it stays until its image is pulled again.
 func (r *Records) unresolved() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,9 +56,8 @@ func (r *Records) resolve(name, image, ref string) error {
 	return nil
 }
 
-// Imported says that somebody who may put images on the node has put this one there,
-// known to the runtime as ref: however it was or will be pulled, and under whatever names, it is
-// like any other image that wasn't pulled here, until it is gone.
+// Imported records that an image, with the runtime's reference ref, was imported by someone with access to the node.
+// However else it was or will be pulled, under any name, it then counts as preloaded, until it is removed.
 func (r *Records) Imported(image, ref string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,20 +8,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
 
-// maxEntries bounds what is kept of one image, for nodes where namespaces come and go (KEP-2535).
+// maxEntries limits the credentials recorded per image, for nodes with many short-lived namespaces (KEP-2535).
 const maxEntries = 100
 
-// proof is what a credential amounts to here. The zero proof, and that of the node's own
-// credentials, is that of a pull without.
+// proof identifies a credential in records. The node's own credentials have an empty proof apart from the kind, and a
+// pull without credentials has the zero proof: both make an image accessible to all pods.
 type proof struct {
 	kind    credentials.Kind
 	secret  v1beta1.ImagePullSecret
 	account v1beta1.ImagePullServiceAccount
 }
 
-// proofOf is the proof by a credential, nil for none. The format of records names SHA-256
-// but not what goes into it, so that a hash of the kubelet's doesn't match; where the
-// secret comes from does then, and the hash is replaced.
+// proofOf returns the proof of a credential; c is nil for a pull without credentials. The record format specifies
+// SHA-256, but not its input, so the kubelet's hashes don't match ours. The secret's UID, namespace and name then
+// match instead, and the hash is replaced.
 func proofOf(c *credentials.Credential, key []byte) proof {
 	if c == nil {
 		return proof{}
@@ -38,9 +38,9 @@ func proofOf(c *credentials.Credential, key []byte) proof {
 	return p
 }
 
-// shown reports whether one of the credentials is known to open the image, by what it
-// contains or by the secret or service account it comes from (which may have been given
-// another password since). learned is what is worth keeping instead of known.
+// shown reports whether one of the credentials is recorded as giving access to the image, either by its hash or by
+// the secret or service account that it comes from (whose password may have changed since). learned replaces known in
+// the record.
 func shown(known v1beta1.ImagePullCredentials, list []proof) (learned v1beta1.ImagePullCredentials, ok bool) {
 	if known.NodePodsAccessible {
 		return known, true
@@ -48,7 +48,7 @@ func shown(known v1beta1.ImagePullCredentials, list []proof) (learned v1beta1.Im
 	for _, p := range list {
 		switch p.kind {
 		case credentials.FromServiceAccount:
-			// Without a UID nothing tells an account from an earlier one of that name.
+			// Without a UID, a recreated account with the same name looks the same.
 			if p.account.UID != "" && slices.Contains(known.KubernetesServiceAccounts, p.account) {
 				return known, true
 			}
@@ -67,7 +67,7 @@ func secretShown(known v1beta1.ImagePullCredentials,
 		return known, true
 	}
 	here := slices.IndexFunc(known.KubernetesSecrets, func(k v1beta1.ImagePullSecret) bool { return samePlace(k, s) })
-	// Without a UID nothing tells a changed secret from another one of that name.
+	// Without a UID, a changed secret looks the same as another secret with its name.
 	if here >= 0 && s.UID != "" {
 		return withSecret(known, s), true
 	}
@@ -82,7 +82,7 @@ func secretShown(known v1beta1.ImagePullCredentials,
 	return withSecret(known, s), true
 }
 
-// with adds the proof by which the image was pulled.
+// with adds the proof that the image was pulled with.
 func with(known v1beta1.ImagePullCredentials, p proof) v1beta1.ImagePullCredentials {
 	switch {
 	case known.NodePodsAccessible:
@@ -100,7 +100,7 @@ func with(known v1beta1.ImagePullCredentials, p proof) v1beta1.ImagePullCredenti
 	return known
 }
 
-// withSecret puts the secret in, in place of what was known of it before.
+// withSecret adds the secret, and removes its previous entry.
 func withSecret(known v1beta1.ImagePullCredentials, s v1beta1.ImagePullSecret) v1beta1.ImagePullCredentials {
 	secrets := slices.DeleteFunc(slices.Clone(known.KubernetesSecrets), func(k v1beta1.ImagePullSecret) bool {
 		return samePlace(k, s)
@@ -109,7 +109,7 @@ func withSecret(known v1beta1.ImagePullCredentials, s v1beta1.ImagePullSecret) v
 	return known
 }
 
-// newest drops the oldest, if there are too many,.
+// newest drops the oldest entries to make room for one more.
 func newest[T any](list []T) []T { return list[max(0, len(list)-(maxEntries-1)):] }
 
 func samePlace(a, b v1beta1.ImagePullSecret) bool {

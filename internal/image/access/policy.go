@@ -1,6 +1,5 @@
-// Package access decides who may use an image that is on the node already: whoever
-// has shown, by a pull that succeeded, that its registry lets them. What has been
-// shown is kept on disk, in the kubelet's place and format.
+// Package access decides which pods may use an image that is already on the node: those whose credentials have pulled
+// it successfully. It records these credentials on disk, at the kubelet's paths and in its format.
 // (https://kubernetes.io/docs/concepts/containers/images/#ensureimagepullcredentialverification, KEP-2535)
 package access
 
@@ -13,16 +12,16 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// Policy says which images need to be shown credentials for. Make it with NewPolicy.
+// Policy decides which images require credentials. Create it with NewPolicy.
 type Policy struct {
 	name v1beta1.ImagePullCredentialsVerificationPolicy
-	// images and prefixes are the allowlist, in full ("docker.io/library/nginx", "ghcr.io/org/").
+	// images and prefixes are the allowlist, fully qualified ("docker.io/library/nginx", "ghcr.io/org/").
 	images, prefixes []string
 }
 
-// NewPolicy makes a policy of KubeletConfiguration's imagePullCredentialsVerificationPolicy
-// (empty for the default) and preloadedImagesVerificationAllowlist: images without tag
-// or digest, or a registry or path with "/*" at its end.
+// NewPolicy creates a policy from KubeletConfiguration's imagePullCredentialsVerificationPolicy (empty for the
+// default) and preloadedImagesVerificationAllowlist: images without tag or digest, or a registry or path that ends in
+// "/*".
 func NewPolicy(name v1beta1.ImagePullCredentialsVerificationPolicy, allowlist []string) (Policy, error) {
 	p := Policy{name: name}
 	switch name {
@@ -46,7 +45,7 @@ func NewPolicy(name v1beta1.ImagePullCredentialsVerificationPolicy, allowlist []
 func (p *Policy) allow(pattern string) error {
 	stem, wild := strings.CutSuffix(pattern, "/*")
 	if wild {
-		// Any image below it tells how the stem reads in full.
+		// An image name is appended to let the reference package normalize the stem.
 		stem += "/x"
 	}
 	named, err := reference.ParseNormalizedNamed(stem)
@@ -64,8 +63,8 @@ func (p *Policy) allow(pattern string) error {
 	return nil
 }
 
-// verifies reports whether credentials are to be shown for an image on the node; ours
-// says that it was pulled by this node's agent, so that they once were.
+// verifies reports whether a pod needs credentials for an image on the node. ours means that this node's agent pulled
+// the image.
 func (p *Policy) verifies(image string, ours bool) bool {
 	switch p.name {
 	case v1beta1.NeverVerify:
@@ -88,8 +87,7 @@ func (p *Policy) allows(image string) bool {
 		slices.ContainsFunc(p.prefixes, func(prefix string) bool { return strings.HasPrefix(named.Name(), prefix) })
 }
 
-// withoutTag is the image as it was written, but for its tag and digest: what records
-// name it by.
+// withoutTag returns the image as written, without tag and digest: the key in records.
 func withoutTag(image string) string {
 	name, _, _ := strings.Cut(image, "@")
 	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {

@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
 
-// Result is what came of a question (MayUse), under the kubelet's names.
+// Result is the result of MayUse, with the kubelet's label values.
 type Result string
 
 // The results.
@@ -28,51 +28,50 @@ const (
 	Failed           Result = "error"
 )
 
-// Meter counts questions (kubelet_imagemanager_image_mustpull_checks_total).
+// Meter counts results of MayUse (kubelet_imagemanager_image_mustpull_checks_total).
 type Meter interface {
 	Checked(Result)
 }
 
-// Config is what Records are built from.
+// Config configures Records.
 type Config struct {
-	// RootDir is the agent's root directory; the records are in image_manager below it.
+	// RootDir is the agent's root directory. The records are in its subdirectory image_manager.
 	RootDir string
 	Policy  Policy
 	Meter   Meter
 	Log     logr.Logger
 }
 
-// intent is an image that is, or may have been, pulled without a record of it.
+// intent is an image that is being pulled, or may have been pulled without a record of it.
 type intent struct {
-	// image is empty if its file can't be read.
+	// image is empty if the file can't be read.
 	image string
-	// running counts pulls under way.
+	// running counts the active pulls.
 	running int
-	// open says that what came of an earlier pull isn't known.
+	// open means that the result of an earlier pull is unknown.
 	open bool
 }
 
-// Records knows which images were pulled here, and with what. It keeps everything in
-// memory and on disk; memory only changes once the disk has. It is safe for
-// concurrent use.
+// Records records which images were pulled on this node, and with which credentials, in memory and on disk. The
+// memory is updated after the disk. It is safe for concurrent use.
 //
-// It fails safe: what can't be read counts as pulled with credentials nobody has shown.
+// It fails closed: an image whose record can't be read counts as pulled with unknown credentials.
 type Records struct {
 	cfg                     Config
 	pulling, pulled, byHand files
 
 	mu sync.Mutex
-	// key goes into the hashes of credentials: who gets to see a record can't try passwords.
+	// key is the HMAC key of the credential hashes: without it, a reader of the records can't guess passwords.
 	key []byte
-	// blind until the directories were listed: any image may have been pulled.
+	// blind is set until the directories have been listed: any image may have been pulled.
 	blind   bool
-	intents map[string]*intent                   // by file name
-	records map[string]v1beta1.ImagePulledRecord // by file name; an empty one can't be read
-	// imported are the images that somebody has put on the node, by file name; an empty one can't be read.
+	intents map[string]*intent // by file name
+	records map[string]v1beta1.ImagePulledRecord // by file name; empty if the file can't be read
+	// imported are the images that were imported on the node, by file name; empty if the file can't be read.
 	imported map[string]v1beta1.ImagePulledRecord
 }
 
-// New makes records that know nothing until they are loaded.
+// New returns Records without data. Call Load to read the files.
 func New(cfg Config) *Records {
 	dir := filepath.Join(cfg.RootDir, directory)
 	return &Records{
@@ -83,8 +82,8 @@ func New(cfg Config) *Records {
 	}
 }
 
-// Load makes the directories and reads what an earlier agent left. After an error
-// everything may be used all the same; then every image counts as pulled here.
+// Load creates the directories and reads the existing records. After an error, Records is usable, and every image
+// counts as pulled by this agent.
 func (r *Records) Load() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +119,7 @@ func (r *Records) Load() error {
 	return nil
 }
 
-// readRecords reads all records of a directory, by file name. What can't be read is empty.
+// readRecords reads all records of a directory, by file name. A record that can't be read is empty.
 func (r *Records) readRecords(f files) (map[string]v1beta1.ImagePulledRecord, error) {
 	names, err := f.names()
 	if err != nil {
@@ -146,14 +145,14 @@ func (r *Records) damaged(f files, name string, err error) {
 		"path", filepath.Join(f.dir, name))
 }
 
-// MayUse reports whether whoever has these credentials may use the image, which the
-// runtime has under ref, without asking its registry. The credentials are only asked
-// for where they count; an error is theirs.
+// MayUse reports whether a pod with these credentials may use the image without asking the registry. ref is the
+// image's reference in the runtime. It calls have only if the result depends on the credentials, and returns its
+// error.
 func (r *Records) MayUse(image, ref string, have func() ([]credentials.Credential, error)) (bool, error) {
 	r.mu.Lock()
 	rec, known := r.records[fileName(ref)]
 	_, begun := r.intents[fileName(image)]
-	// What somebody put here is here for all, whatever else it was pulled as.
+	// An imported image is available to all pods, even if it was also pulled.
 	verify := r.cfg.Policy.verifies(image, (r.blind || known || begun) && r.imported[fileName(ref)].ImageRef == "")
 	open := openToAll(rec)
 	r.mu.Unlock()
@@ -178,8 +177,8 @@ func (r *Records) MayUse(image, ref string, have func() ([]credentials.Credentia
 	return true, nil
 }
 
-// openToAll reports whether the image was pulled, under any of its names, with nothing that
-// not every pod of the node has: then it is no secret under another name either.
+// openToAll reports whether the image was pulled, under any of its names, without credentials or with the node's. It
+// is then public under its other names too.
 func openToAll(rec v1beta1.ImagePulledRecord) bool {
 	for _, known := range rec.CredentialMapping {
 		if known.NodePodsAccessible {
@@ -199,7 +198,7 @@ func (r *Records) compare(image, ref string, list []credentials.Credential) bool
 	}
 	learned, ok := shown(known, proofs)
 	if ok && !equal(learned, known) {
-		// Only saves asking the registry the next time.
+		// After a failure the registry is asked again next time.
 		if err := r.writeRecord(image, ref, &learned); err != nil {
 			r.cfg.Log.Error(err, "Can't record who may use an image", "image", image)
 		}
@@ -207,8 +206,8 @@ func (r *Records) compare(image, ref string, list []credentials.Credential) bool
 	return ok
 }
 
-// Intend records that the image is going to be pulled. After an error it must not be.
-// Each call is to be followed by one of Pulled or NotPulled.
+// Intend records that the image is going to be pulled. After an error the image must not be pulled. Each successful
+// call has to be followed by Pulled or NotPulled.
 func (r *Records) Intend(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,9 +227,8 @@ func (r *Records) Intend(image string) error {
 	return nil
 }
 
-// Pulled records that the image was pulled, is now known to the runtime as ref, and
-// what opened it; nil is for nothing. After an error the image counts as pulled with
-// credentials that nobody has shown.
+// Pulled records that the image was pulled with credential c, nil for none, and that its reference in the runtime is
+// ref. After an error the image counts as pulled with unknown credentials.
 func (r *Records) Pulled(image, ref string, c *credentials.Credential) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,15 +244,15 @@ func (r *Records) Pulled(image, ref string, c *credentials.Credential) error {
 	return nil
 }
 
-// NotPulled says that a pull failed. known is false if the runtime may have pulled the
-// image all the same: then it counts as pulled until ResolveIntents finds out.
+// NotPulled records that a pull failed. known is false if the runtime may have pulled the image all the same: it then
+// counts as pulled until ResolveIntents finds out.
 func (r *Records) NotPulled(image string, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.end(image, known)
 }
 
-// end ends one pull of the image; the caller holds the lock.
+// end ends one pull of the image. The caller holds the lock.
 func (r *Records) end(image string, known bool) {
 	name := fileName(image)
 	i := r.intents[name]
@@ -268,10 +266,10 @@ func (r *Records) end(image string, known bool) {
 	}
 }
 
-// drop removes an intent; the caller holds the lock.
+// drop removes an intent. The caller holds the lock.
 func (r *Records) drop(name, image string) {
 	if err := r.pulling.remove(name); err != nil {
-		// It stays known, as it will be after a restart.
+		// The intent stays, as it will after a restart.
 		r.cfg.Log.Error(err, "Can't remove the record of an image pull", "image", image)
 		r.intents[name].open = true
 		return
@@ -279,8 +277,8 @@ func (r *Records) drop(name, image string) {
 	delete(r.intents, name)
 }
 
-// writeRecord writes a record with what is known of the image, nil for nothing; the caller
-// holds the lock.
+// writeRecord writes the record of ref with the image's credentials; known is nil to leave these unchanged. The
+// caller holds the lock.
 func (r *Records) writeRecord(image, ref string, known *v1beta1.ImagePullCredentials) error {
 	name := fileName(ref)
 	rec := r.records[name]
@@ -300,8 +298,7 @@ func (r *Records) writeRecord(image, ref string, known *v1beta1.ImagePullCredent
 	return nil
 }
 
-// Prune removes the records of images that are gone: of those whose reference isn't in
-// present, a list asked for after the time since.
+// Prune removes the records of images that aren't in present, a list that was read after since.
 func (r *Records) Prune(present []string, since time.Time) error {
 	names := make(map[string]bool, len(present))
 	for _, ref := range present {
@@ -328,8 +325,8 @@ func (r *Records) Prune(present []string, since time.Time) error {
 	return errors.Join(errs...)
 }
 
-// Counts returns how many intents and records are on disk
-// (kubelet_imagemanager_ondisk_pullintents, kubelet_imagemanager_ondisk_pulledrecords).
+// Counts returns the numbers of intents and records on disk (kubelet_imagemanager_ondisk_pullintents,
+// kubelet_imagemanager_ondisk_pulledrecords).
 func (r *Records) Counts() (intents, records int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

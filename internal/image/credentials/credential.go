@@ -1,6 +1,5 @@
-// Package credentials knows who may pull which image: what docker configuration
-// files, pull secrets and credential providers say, and which of their entries
-// concern an image. Rules: https://kubernetes.io/docs/concepts/containers/images/#config-json.
+// Package credentials collects the credentials for an image's registry from Docker configuration files, pull secrets
+// and credential providers. Rules: https://kubernetes.io/docs/concepts/containers/images/#config-json.
 package credentials
 
 import (
@@ -12,41 +11,39 @@ import (
 	"fmt"
 )
 
-// Credential is one way to log in at a registry. It holds secrets: it prints as where
-// it comes from, and nothing else.
+// Credential is a login for a registry. It contains secrets: when printed, it shows only its origin.
 type Credential struct {
-	// Username and Password, or one of the tokens; all empty for none (anonymous).
+	// Username and Password, or one of the tokens; all are empty for anonymous access.
 	Username, Password, IdentityToken, RegistryToken string
-	// ServerAddress is the registry that the entry was written for, as written there, to
-	// be shown. It isn't for the CRI's field of this name: containerd wants an URL of the
-	// host that it asks in the end, which may be another (index.docker.io), and drops the
-	// credential if it isn't that.
+	// ServerAddress is the registry as written in the configuration, for display. It must not be passed in the CRI's
+	// field of this name: containerd ignores the credential if the field differs from the URL of the host that it
+	// finally connects to, which may be another (index.docker.io).
 	ServerAddress string
-	// Origin says where it comes from.
+	// Origin is where the credential comes from.
 	Origin Origin
 }
 
-// Kind is the kind of thing a credential comes from.
+// Kind is the kind of a credential's origin.
 type Kind string
 
 const (
-	// FromNode is the node's own docker configuration or a credential provider that
-	// doesn't look at the pod: every pod of the node may use what it pulled.
+	// FromNode is the node's Docker configuration, or a credential provider that doesn't depend on the pod: every pod
+	// of the node may use the images pulled with it.
 	FromNode Kind = "node"
 	// FromSecret is a pull secret.
 	FromSecret Kind = "secret"
-	// FromServiceAccount is a credential provider that was given a token of the pod's service account.
+	// FromServiceAccount is a credential provider that received a token of the pod's service account.
 	FromServiceAccount Kind = "serviceaccount"
 )
 
-// Origin identifies where a credential comes from. Namespace, Name and UID are the
-// secret's or the service account's; empty for the node.
+// Origin identifies where a credential comes from. Namespace, Name and UID are those of the secret or service
+// account; they are empty for the node.
 type Origin struct {
 	Kind                 Kind
 	Namespace, Name, UID string
 }
 
-// String says where the credential comes from, for messages.
+// String describes the origin for messages.
 func (o Origin) String() string {
 	if o.Kind == FromNode || o.Kind == "" {
 		return "the node's configuration"
@@ -57,21 +54,19 @@ func (o Origin) String() string {
 // String keeps secrets out of logs.
 func (c Credential) String() string { return "credential of " + c.Origin.String() }
 
-// GoString keeps them out of %#v as well.
+// GoString keeps secrets out of %#v.
 func (c Credential) GoString() string { return c.String() }
 
-// MarshalJSON keeps them out of whatever writes JSON, such as a log or a transcript.
+// MarshalJSON keeps secrets out of JSON, for example in logs.
 func (c Credential) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
 
-// Hash is a fingerprint of what is secret in the credential, for records of who
-// pulled an image (KEP-2535): equal for equal secrets, wherever they come from.
-// Nobody can find the secret from it without the key, which should be random and
-// as well kept as the records; a plain hash would tell a weak password to whoever
-// reads a record and tries. 64 hexadecimal digits.
+// Hash returns a keyed hash (HMAC-SHA-256) of the credential's secrets, as 64 hexadecimal digits, for records of
+// pulled images (KEP-2535). Equal secrets have equal hashes, whatever their origin. The key should be random, and as
+// well protected as the records: with a plain hash, a reader of the records could guess weak passwords.
 func (c Credential) Hash(key []byte) string {
 	h := hmac.New(sha256.New, key)
 	for _, field := range []string{c.Username, c.Password, c.IdentityToken, c.RegistryToken} {
-		// With its length, so that no two credentials are the same text.
+		// The length is included so that different credentials never hash the same bytes.
 		var length [8]byte
 		binary.BigEndian.PutUint64(length[:], uint64(len(field)))
 		h.Write(length[:])
@@ -80,7 +75,7 @@ func (c Credential) Hash(key []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sameSecret reports whether both log in as the same with the same.
+// sameSecret reports whether both have the same user name and secrets.
 func (c Credential) sameSecret(o Credential) bool {
 	return c.Username == o.Username && c.Password == o.Password && c.IdentityToken == o.IdentityToken &&
 		c.RegistryToken == o.RegistryToken

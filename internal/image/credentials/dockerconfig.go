@@ -9,14 +9,13 @@ import (
 	"strings"
 )
 
-// maxConfig bounds a docker configuration, in bytes: as much as a Secret may hold.
+// maxConfig limits the size of a Docker configuration, in bytes. It is the maximum size of a Secret.
 const maxConfig = 1 << 20
 
-// DockerConfig is what one docker configuration says.
+// DockerConfig is a parsed Docker configuration.
 type DockerConfig struct {
 	Entries []Entry
-	// Problems tell a person what in it can't be used and why, one line each; never
-	// anything secret. What can be used is in Entries all the same.
+	// Problems describe the entries that can't be used, one line each, without secrets. Entries contains the others.
 	Problems []string
 }
 
@@ -24,8 +23,8 @@ func (c *DockerConfig) problem(format string, args ...any) {
 	c.Problems = append(c.Problems, fmt.Sprintf(format, args...))
 }
 
-// ParseDockerConfig reads the format of ~/.docker/config.json and of secrets of
-// type kubernetes.io/dockerconfigjson. The error says that nothing could be read.
+// ParseDockerConfig parses the format of ~/.docker/config.json and of secrets of type kubernetes.io/dockerconfigjson.
+// It returns an error only if nothing can be used.
 func ParseDockerConfig(data []byte, from Origin) (DockerConfig, error) {
 	var file struct {
 		Auths       json.RawMessage `json:"auths"`
@@ -49,8 +48,8 @@ func ParseDockerConfig(data []byte, from Origin) (DockerConfig, error) {
 	return config, nil
 }
 
-// ParseLegacyDockerConfig reads the format of ~/.dockercfg and of secrets of type
-// kubernetes.io/dockercfg: what auths holds in the newer one.
+// ParseLegacyDockerConfig parses the format of ~/.dockercfg and of secrets of type kubernetes.io/dockercfg: the
+// content of auths in the newer format.
 func ParseLegacyDockerConfig(data []byte, from Origin) (DockerConfig, error) {
 	var any json.RawMessage
 	if err := whole(data, &any); err != nil {
@@ -63,8 +62,7 @@ func ParseLegacyDockerConfig(data []byte, from Origin) (DockerConfig, error) {
 	return config, nil
 }
 
-// whole decodes the only JSON value in data. Its errors are in words of its own:
-// those of the decoder may quote the text.
+// whole decodes the only JSON value in data. It replaces the decoder's errors because they may quote the input.
 func whole(data []byte, into any) error {
 	if len(data) > maxConfig {
 		return fmt.Errorf("it has %d bytes; at most %d are read", len(data), maxConfig)
@@ -85,7 +83,7 @@ func whole(data []byte, into any) error {
 	}
 }
 
-// given tells a value that says something from one that is there but empty.
+// given reports whether a JSON value is present and not empty.
 func given(raw json.RawMessage) bool {
 	switch string(raw) {
 	case "", "null", `""`, "{}":
@@ -94,8 +92,7 @@ func given(raw json.RawMessage) bool {
 	return true
 }
 
-// read adds the entries of an object of registries. Whatever is wrong with one of them
-// is a problem, and the others count.
+// read adds the entries of an object of registries. An invalid entry becomes a problem and doesn't affect the others.
 func (c *DockerConfig) read(object json.RawMessage, from Origin) error {
 	dec := json.NewDecoder(bytes.NewReader(object))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -138,8 +135,8 @@ func (c *DockerConfig) entry(n int, key string, value json.RawMessage, from Orig
 	}
 }
 
-// parseAuth reads what stands beside a registry; nil without an error if that says
-// nothing, as docker writes it where a credsStore has the password.
+// parseAuth parses the value of a registry's entry. It returns nil without an error if the value has no credentials:
+// Docker writes such entries if a credsStore has the password.
 func parseAuth(raw json.RawMessage) (*Credential, error) {
 	var in struct {
 		Auth, Username, Password, IdentityToken, RegistryToken string
@@ -160,8 +157,8 @@ func parseAuth(raw json.RawMessage) (*Credential, error) {
 		}
 	}
 	if c.IdentityToken != "" || c.RegistryToken != "" {
-		// Beside a token docker writes a name that stands for nobody ("<token>"). A runtime
-		// that is given a name logs in with that instead of the token.
+		// Beside a token, Docker writes a placeholder user name ("<token>"). Runtimes that receive a user name log in
+		// with it instead of the token.
 		c.Username, c.Password = "", ""
 	}
 	if c.sameSecret(Credential{}) {
@@ -170,12 +167,12 @@ func parseAuth(raw json.RawMessage) (*Credential, error) {
 	return c, nil
 }
 
-// decodeAuth takes "user:password" out of base64.
+// decodeAuth decodes the base64 of "user:password".
 func decodeAuth(auth string) (user, password string, err error) {
 	auth = strings.TrimSpace(auth)
 	encoding := base64.StdEncoding
 	if !strings.HasSuffix(auth, "=") {
-		encoding = base64.RawStdEncoding // some tools leave the padding out; without it, both say the same
+		encoding = base64.RawStdEncoding // some tools omit the padding
 	}
 	text, err := encoding.DecodeString(auth)
 	if err != nil {
@@ -185,5 +182,5 @@ func decodeAuth(auth string) (user, password string, err error) {
 	if !ok {
 		return "", "", errors.New("auth isn't the base64 of user:password: there is no colon in it")
 	}
-	return user, strings.Trim(password, "\x00"), nil // docker once padded it
+	return user, strings.Trim(password, "\x00"), nil // Docker once padded passwords with NULs
 }

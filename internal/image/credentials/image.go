@@ -7,14 +7,13 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Image is an image's name without tag and digest, in full: that of "busybox" is
-// "docker.io/library/busybox".
+// Image is a fully qualified image name without tag and digest: "docker.io/library/busybox" for "busybox".
 type Image struct {
 	name, registry string
 	place          place
 }
 
-// ParseImage reads an image reference as a container spec has it.
+// ParseImage parses an image reference of a container spec.
 func ParseImage(ref string) (Image, error) {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
@@ -32,8 +31,8 @@ func ParseImage(ref string) (Image, error) {
 	}, nil
 }
 
-// Name is the registry with its port, if the reference has one, and the path.
+// Name returns the registry, with its port if the reference has one, and the path.
 func (i Image) Name() string { return i.name }
 
-// Registry is the registry with its port, if the reference has one.
+// Registry returns the registry, with its port if the reference has one.
 func (i Image) Registry() string { return i.registry }

@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Objects is as much of a pod's object.View as is needed for its pulls.
+// Objects is the part of a pod's object.View that pulls need.
 type Objects interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
@@ -29,17 +29,17 @@ type Node interface {
 
 // Providers are the credential provider plugins: *provider.Plugins.
 type Providers interface {
-	// Credentials returns what the plugins have for an image, in the order in which it is
-	// to be tried. The pod may be nil. The error reports plugins that failed, beside what the others said.
+	// Credentials returns the plugins' credentials for an image, in the order to try them. The pod may be nil. The
+	// error reports the plugins that failed; the result has the credentials of the others.
 	Credentials(ctx context.Context, p *v1.Pod, objects Objects, image Image) ([]Credential, error)
 }
 
-// Recorder takes events about pods.
+// Recorder records events about pods.
 type Recorder interface {
 	Event(p *v1.Pod, e pod.Event)
 }
 
-// Options are what a Keyring looks into.
+// Options configures a Keyring.
 type Options struct {
 	Node      Node
 	Providers Providers
@@ -47,21 +47,20 @@ type Options struct {
 	Log       logr.Logger
 }
 
-// Keyring knows which credentials a pod may use for an image. It keeps none itself,
-// and may be used by many goroutines.
+// Keyring finds the credentials that a pod may use for an image. It caches none itself, and is safe for concurrent
+// use.
 type Keyring struct{ o Options }
 
-// NewKeyring makes a Keyring.
+// NewKeyring returns a Keyring.
 func NewKeyring(o Options) *Keyring { return &Keyring{o: o} }
 
-// For returns the credentials to try for an image, in this order: those of the
-// pod's pull secrets, those of the node's docker configuration, those of credential
-// providers; within each as Match has them. None means that the image is to be pulled
-// anonymously. p and what it may see are nil for a pull that a person asked for: then only the node's count.
+// For returns the credentials to try for an image, in this order: those of the pod's pull secrets, of the node's
+// Docker configuration, and of credential providers; within each, in the order of Match. If there are none, the image
+// is pulled anonymously. p and objects are nil for a pull by a command: it uses only the node's credentials.
 //
-// A source that fails doesn't keep the others from being tried: the pod's event tells
-// of it. The only errors are an invalid image name, the context's, and an *object.Unknown for what may
-// be there, as a pull secret: a pull without it could fail, and count.
+// A source that fails is reported in an event of the pod, and the others are used. The only errors are an invalid
+// image name, the context's error, and an *object.Unknown if a pull secret can't be read yet: a pull without it could
+// fail and start the backoff.
 func (k *Keyring) For(ctx context.Context, p *v1.Pod, objects Objects, image string) ([]Credential, error) {
 	name, err := ParseImage(image)
 	if err != nil {
@@ -91,8 +90,7 @@ func (k *Keyring) For(ctx context.Context, p *v1.Pod, objects Objects, image str
 	return append(list, provided...), nil
 }
 
-// pullSecrets are the entries of the pod's pull secrets, all together, in the order
-// in which the pod lists the secrets.
+// pullSecrets returns the entries of all the pod's pull secrets, in the order of the pod's list.
 func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod, objects Objects) ([]Entry, error) {
 	var entries []Entry
 	var missing []string
@@ -129,7 +127,7 @@ func (k *Keyring) pullSecrets(ctx context.Context, p *v1.Pod, objects Objects) (
 	return entries, nil
 }
 
-// MissingSecrets are the pod's pull secrets that aren't there, by name.
+// MissingSecrets returns the names of the pod's pull secrets that don't exist.
 func (k *Keyring) MissingSecrets(ctx context.Context, p *v1.Pod, objects Objects) []string {
 	var missing []string
 	for _, name := range k.secretNames(ctx, p, objects) {
@@ -140,8 +138,8 @@ func (k *Keyring) MissingSecrets(ctx context.Context, p *v1.Pod, objects Objects
 	return missing
 }
 
-// secretNames are those that the pod lists, or else its service account, as the
-// admission plugin ServiceAccount would have copied them, and has where there is one
+// secretNames returns the names of the pod's pull secrets. If the pod lists none, they are those of its service
+// account, which the admission plugin ServiceAccount copies for pods of the API server
 // (https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/).
 func (k *Keyring) secretNames(ctx context.Context, p *v1.Pod, objects Objects) []string {
 	refs := p.Spec.ImagePullSecrets
@@ -161,7 +159,7 @@ func (k *Keyring) secretNames(ctx context.Context, p *v1.Pod, objects Objects) [
 	}
 	var names []string
 	for _, ref := range refs {
-		if ref.Name != "" { // the API allows it, and it means nothing
+		if ref.Name != "" { // the API permits empty names
 			names = append(names, ref.Name)
 		}
 	}

@@ -16,9 +16,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// NodeFiles is the node's own docker configuration, which every pod may use. It is
-// looked for whenever it is needed, and read when it has changed; there is no watch
-// and no timer. It may be used by many goroutines.
+// NodeFiles is the node's own Docker configuration, which every pod may use. Its files are checked on each use, and
+// read again after a change; there is no watch and no timer. It is safe for concurrent use.
 type NodeFiles struct {
 	paths []string
 	log   logr.Logger
@@ -27,26 +26,26 @@ type NodeFiles struct {
 	read map[string]nodeFile
 }
 
-// nodeFile is a file as it was when it was read.
+// nodeFile is the result of reading a file.
 type nodeFile struct {
 	version version
 	config  DockerConfig
-	// err says why it can't be used at all.
+	// err is why the file can't be used at all.
 	err error
 }
 
-// version tells a file's contents from others at the same path.
+// version identifies the content of a file at one path.
 type version struct {
 	device, inode    uint64
 	size             int64
 	modified, change time.Time
 }
 
-// NewNodeFiles looks where the kubelet does
+// NewNodeFiles searches the kubelet's paths
 // (https://kubernetes.io/docs/concepts/containers/images/#configuring-nodes-to-authenticate-to-a-private-registry):
-// config.json in the agent's root directory, its working directory, .docker in the home
-// directory and /.docker, and then .dockercfg in the root, working and home directory and in /.
-// The first file that can be read counts alone. Empty directories are left out.
+// config.json in the agent's root directory, its working directory, .docker in the home directory and /.docker, and
+// then .dockercfg in the root, working and home directories and in /. Only the first usable file counts. Empty
+// directory names are skipped.
 func NewNodeFiles(rootDir, workDir, home string, log logr.Logger) *NodeFiles {
 	f := &NodeFiles{log: log, read: map[string]nodeFile{}}
 	add := func(dir string, path ...string) {
@@ -67,8 +66,7 @@ func NewNodeFiles(rootDir, workDir, home string, log logr.Logger) *NodeFiles {
 
 const legacyName = ".dockercfg"
 
-// Entries are what the configuration says now; none if there is none. What is wrong
-// with it is logged, once for each version of a file.
+// Entries returns the current entries. Problems are logged once for each version of a file.
 func (f *NodeFiles) Entries() []Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +78,7 @@ func (f *NodeFiles) Entries() []Entry {
 	return nil
 }
 
-// entries are those of one file; false if there is none that can be used.
+// entries returns the entries of one file; false if there is no usable file.
 func (f *NodeFiles) entries(path string) ([]Entry, bool) {
 	info, err := os.Stat(path)
 	known, isKnown := f.read[path]
@@ -93,7 +91,7 @@ func (f *NodeFiles) entries(path string) ([]Entry, bool) {
 	}
 	now := readNodeFile(path)
 	f.read[path] = now
-	// A file that can't even be looked at has no version: it is reported when the reason changes.
+	// A file that can't be opened has no version: the error is logged when it changes.
 	if now.err != nil && (known.err == nil || known.err.Error() != now.err.Error() || known.version != now.version) {
 		f.log.Error(now.err, "A docker configuration of this node can't be used", "path", path)
 	}
@@ -104,7 +102,7 @@ func (f *NodeFiles) entries(path string) ([]Entry, bool) {
 }
 
 func readNodeFile(path string) nodeFile {
-	// Not to wait for a writer, should it be a pipe.
+	// O_NONBLOCK avoids waiting for a writer if the file is a pipe.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nodeFile{err: err}

@@ -17,29 +17,26 @@ var (
 	errBadPort    = errors.New("its port isn't a number from 1 to 65535; globs (*) are for the host")
 )
 
-// place is where an image is, or may be: the parts of a host between dots, a port
-// and a path. A port is empty if none is given, a path begins with a slash or is empty.
+// place is an image's location, or a pattern for one: the host's labels, a port and a path. The port is empty if none
+// is given. The path is empty or starts with a slash.
 type place struct {
 	host       []string
 	port, path string
 }
 
-// Pattern says which images a credential is for, as the keys of docker
-// configuration files and matchImages of credential providers do: a host in which
-// each part between dots may have globs, a port, and the beginning of a path.
+// Pattern selects images that a credential is for, as the keys of Docker configuration files and matchImages of
+// credential providers do: a host in which each label may have globs, a port, and a path prefix.
 //
-// The rules are those of k8s.io/kubelet/config/v1 CredentialProvider.MatchImages.
-// What they leave open, a pattern without a port and an image with one, is no
-// match: another port is another server, and must not be shown a password that
-// isn't for it.
+// The rules are those of k8s.io/kubelet/config/v1 CredentialProvider.MatchImages. These don't specify whether a
+// pattern without a port matches an image with one. Here it doesn't: another port is another server, which must not
+// receive the password.
 type Pattern struct {
 	text  string
 	place place
 }
 
-// ParsePattern reads "registry.io", "*.registry.io:5000/path" and the like. A
-// scheme (http, https) and what docker adds for the API ("/v1/", "/v2/") are left out.
-// The errors don't repeat the text: what is no pattern might be anything.
+// ParsePattern parses "registry.io", "*.registry.io:5000/path" and the like. The scheme (http, https) and Docker's
+// API version ("/v1/", "/v2/") are dropped. Errors don't quote the text: an invalid pattern might be a secret.
 func ParsePattern(text string) (Pattern, error) {
 	rest := text
 	scheme, after, isURL := strings.Cut(text, "://")
@@ -58,7 +55,7 @@ func ParsePattern(text string) (Pattern, error) {
 	}
 	hostport = strings.ToLower(hostport)
 	if hostport == "index.docker.io" {
-		hostport = "docker.io" // two names of one registry; image names have this one
+		hostport = "docker.io" // two names of one registry; image names have docker.io
 	}
 	host, port, err := splitHost(hostport)
 	if err != nil {
@@ -67,8 +64,8 @@ func ParsePattern(text string) (Pattern, error) {
 	return Pattern{text: hostport + route, place: place{host: host, port: port, path: route}}, nil
 }
 
-// withoutAPI takes docker's API version off the front of a path. Where the key is
-// no URL, "registry.io/v1/project" is taken for what it says: a repository.
+// withoutAPI removes Docker's API version from the start of a path. If the key isn't a URL, "/v1/project" is a
+// repository and stays.
 func withoutAPI(route string, isURL bool) string {
 	for _, api := range []string{"/v1", "/v2"} {
 		if rest, ok := strings.CutPrefix(route, api); ok && (rest == "" || rest == "/" || isURL && rest[0] == '/') {
@@ -82,7 +79,7 @@ func withoutAPI(route string, isURL bool) string {
 	return route
 }
 
-// splitHost takes "host:port" apart; the port may be missing.
+// splitHost splits "host:port"; the port may be missing.
 func splitHost(text string) (host []string, port string, err error) {
 	var rest string
 	if strings.HasPrefix(text, "[") {
@@ -120,15 +117,15 @@ func badPart(part string) bool {
 	})
 }
 
-// isLetter reports ASCII letters and digits.
+// isLetter reports whether r is an ASCII letter or digit.
 func isLetter(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 }
 
-// String is the pattern without scheme and API version.
+// String returns the pattern without scheme and API version.
 func (p Pattern) String() string { return p.text }
 
-// Matches reports whether the pattern is for this image.
+// Matches reports whether the pattern matches the image.
 func (p Pattern) Matches(i Image) bool {
 	if p.place.port != i.place.port || len(p.place.host) != len(i.place.host) ||
 		!strings.HasPrefix(i.place.path, p.place.path) {
@@ -142,9 +139,8 @@ func (p Pattern) Matches(i Image) bool {
 	return true
 }
 
-// matchPart matches one part of a host. A part has no slash, and * is the only
-// character in it that path.Match takes for more than itself, but for the brackets
-// of IPv6 addresses, which have no globs.
+// matchPart matches one label of a host. Labels have no slashes, so path.Match treats only * as special. The brackets
+// of IPv6 addresses would be special too, but these have no globs.
 func matchPart(pattern, part string) bool {
 	if !strings.Contains(pattern, "*") {
 		return pattern == part
@@ -153,17 +149,15 @@ func matchPart(pattern, part string) bool {
 	return ok && err == nil
 }
 
-// Entry is one line of who may log in where.
+// Entry is a credential with the images that it is for.
 type Entry struct {
 	Pattern    Pattern
 	Credential Credential
 }
 
-// Match returns the credentials of the entries for this image, in the order in
-// which they are to be tried. That is the reverse order of their patterns, as
-// documented for CredentialProviderResponse.Auth: of two that begin alike the longer
-// one is first, and * comes last. Those of equal patterns stay as they are, and the
-// same secret isn't tried twice.
+// Match returns the credentials of the entries for this image, in the order to try them: the reverse order of their
+// patterns, as documented for CredentialProviderResponse.Auth. Of two patterns with a common prefix the longer one is
+// first, and * comes last. Entries with equal patterns keep their order, and duplicates are removed.
 func Match(entries []Entry, image Image) []Credential {
 	var matching []Entry
 	for _, e := range entries {

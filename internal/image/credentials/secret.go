@@ -6,9 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ParseSecret reads a pull secret, of type kubernetes.io/dockerconfigjson or
-// kubernetes.io/dockercfg. The error says that nothing in it can be used, and never
-// anything secret.
+// ParseSecret parses a pull secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg. It returns an
+// error if nothing in it can be used. Errors never contain secrets.
 func ParseSecret(s *v1.Secret) (DockerConfig, error) {
 	var key string
 	parse := ParseDockerConfig

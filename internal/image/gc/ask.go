@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// List lists all images on the node, in the order of their names. Before all users are
-// known, it lists those that are.
+// List lists all images on the node by name. Until all users have been listed, the images' Users are incomplete.
 func (c *Collector) List(ctx context.Context) ([]Image, error) {
 	images, err := c.look(ctx)
 	if err != nil && !errors.Is(err, ErrUsesUnknown) {
@@ -22,16 +21,16 @@ func (c *Collector) List(ctx context.Context) ([]Image, error) {
 	return images, nil
 }
 
-// Prune removes all images that are neither in use nor pinned, however young, for a person. With
-// dryRun it only says which those are.
+// Prune removes all images that are neither in use nor pinned, of any age, at a user's request. With dryRun it only
+// reports them.
 func (c *Collector) Prune(ctx context.Context, dryRun bool) (Report, error) {
 	return c.run(ctx, byHandRun, !dryRun)
 }
 
-// Remove removes one image for a person, who may give any name of it or the beginning of its ID. With other
-// names left it is only untagged: then it stays, without the names that are returned. It refuses an image, or a
-// name, that is in use or pinned. It returns which image was meant, also with an error that wraps
-// ErrKept; with ErrUnknown there is none.
+// Remove removes one image at a user's request, by any of its names or a prefix of its ID. If the image has other
+// names, it is only untagged; the returned names are those removed. It refuses to remove an image or name that is in
+// use or pinned: the error wraps ErrKept. It returns the image also with this error, but not if the error wraps
+// ErrUnknown.
 func (c *Collector) Remove(ctx context.Context, name string) (Image, []string, error) {
 	if err := c.take(ctx); err != nil {
 		return Image{}, nil, err
@@ -66,8 +65,7 @@ func (c *Collector) Remove(ctx context.Context, name string) (Image, []string, e
 	return image, nil, nil
 }
 
-// Find returns the image that a person means by any name of it or the beginning of its ID; the error wraps ErrUnknown
-// if there is none, or several.
+// Find returns the image with this name or prefix of its ID. The error wraps ErrUnknown if no image or several match.
 func (c *Collector) Find(ctx context.Context, name string) (Image, error) {
 	images, err := c.List(ctx)
 	if err != nil {
@@ -76,9 +74,9 @@ func (c *Collector) Find(ctx context.Context, name string) (Image, error) {
 	return choose(images, name)
 }
 
-// Tag gives the image that a person means by source the name target, in full, by calling tag, while nothing is
-// removed. It returns the image, and the ID of the one that had the name before; empty if none had. A name by which
-// an image is kept stays its own: the error wraps ErrKept then.
+// Tag adds the name target, fully qualified, to the image that source refers to, by calling tag; no image is removed
+// meanwhile. It returns the image, and the ID of the image that had the name before, or "". If that image is pinned
+// by this name (Keep), the error wraps ErrKept.
 func (c *Collector) Tag(
 	ctx context.Context, source, target string, tag func(context.Context, Image) error,
 ) (image Image, before string, err error) {
@@ -113,7 +111,7 @@ func (c *Collector) Tag(
 	return image, before, nil
 }
 
-// choose returns the one image that a person means.
+// choose returns the one image that name refers to.
 func choose(images []Image, name string) (Image, error) {
 	at := find(images, name)
 	switch {
@@ -126,10 +124,10 @@ func choose(images []Image, name string) (Image, error) {
 	return images[at[0]], nil
 }
 
-// untag removes some of an image's names, unless somebody needs it by one of them.
+// untag removes some of an image's names, unless one of them is in use.
 func (c *Collector) untag(ctx context.Context, i *Image, names []string) error {
 	known := keys("", names, nil)[1:]
-	// By a digest of another repository the image can be had all the same.
+	// Users by a digest in another repository aren't affected.
 	is := func(by string) bool {
 		return slices.ContainsFunc(names, func(n string) bool {
 			return key(n) == key(by) && repositoryOf(n) == repositoryOf(by)

@@ -8,81 +8,80 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Reason is why an image is removed. Space and Age are values of the label reason of
+// Reason is the reason for which an image is removed. Space and Age are values of the label reason of
 // kubelet_image_garbage_collected_total.
 type Reason string
 
 const (
 	// Space: the disk is too full.
 	Space Reason = "space"
-	// Age: it wasn't used for longer than imageMaximumGCAge.
+	// Age: the image wasn't used for longer than imageMaximumGCAge.
 	Age Reason = "age"
-	// Asked: a person asked for it.
+	// Asked: a user requested it.
 	Asked Reason = "asked"
 )
 
-// extent is how far a decision goes.
+// extent selects the images that a run may remove.
 type extent int
 
 const (
-	// regularRun removes what the policy says: by thresholds and by age.
+	// regularRun applies the policy's thresholds and maximum age.
 	regularRun extent = iota
-	// pressureRun removes every unused image that isn't younger than MinAge: the node is out
-	// of disk space ("Node-pressure Eviction", reclaiming node level resources).
+	// pressureRun removes every unused image that isn't younger than MinAge: the node is out of disk space
+	// ("Node-pressure Eviction", reclaiming node level resources).
 	pressureRun
-	// byHandRun removes every unused image, for a person who asks for that.
+	// byHandRun removes every unused image, at a user's request.
 	byHandRun
 )
 
-// facts is all that a decision depends on.
+// facts is the input of decide.
 type facts struct {
 	Now time.Time
-	// Began is when the collector began to look; zero for long ago.
+	// Began is when the collector started; zero for long ago.
 	Began  time.Time
 	Extent extent
 	Policy Policy
 	Images []Image
-	// Disks are the file systems that hold images (CRI ImageFsInfo.image_filesystems). Those
-	// that only hold what containers write (KEP-4191) aren't among them: no removal of
-	// images frees space there.
+	// Disks are the file systems that contain images (CRI ImageFsInfo.image_filesystems). File systems with only
+	// containers' writable layers (KEP-4191) are excluded: removing images frees no space there.
 	Disks []Disk
 }
 
-// Removal is an image that is to be removed.
+// Removal is an image to remove.
 type Removal struct {
 	Image
 	Reason Reason
-	// Why is for a person.
+	// Why is a message for users.
 	Why string
 }
 
-// Kept is an image that stays.
+// Kept is an image that isn't removed.
 type Kept struct {
 	Image
-	// Why is for a person.
+	// Why is a message for users.
 	Why string
 }
 
-// plan is what follows from facts.
+// plan is the result of decide.
 type plan struct {
-	// Removals are in the order in which they are to be carried out.
+	// Removals are in the order of removal.
 	Removals []Removal
-	// Fallback are removed next, in order, where Removals free less than Missing: an image may
-	// turn out to be in use, or a removal fail.
+	// Fallback are removed next, in order, if Removals free less than Missing: an image may turn out to be in use, or
+	// its removal may fail.
 	Fallback []Removal
 	// Kept are the other images, least recently used first.
 	Kept []Kept
-	// Missing is how many bytes the thresholds ask for; 0 while no disk is too full.
+	// Missing is how many bytes have to be freed to reach the low threshold; 0 if no disk is too full.
 	Missing uint64
-	// Freed is what Removals give, as the runtime counts.
+	// Freed is the total size of Removals, as the runtime counts it.
 	Freed uint64
 }
 
-// decide chooses. It doesn't change what facts points to.
+// decide chooses the images to remove. It doesn't modify its input.
 //
-// Order and limits are those of "Garbage Collection: Container image lifecycle": the least
-// recently used go first, then those detected first. Sizes are only an estimate of
-// what a removal gives: whoever carries the plan out should look at the disk in between.
+// Order and limits are those of "Garbage Collection: Container image lifecycle": the least recently used images go
+// first, then those detected first. Sizes only estimate the space that a removal frees: measure the disk between
+// removals.
 func decide(f facts) plan {
 	var p plan
 	var free []Image
@@ -105,7 +104,7 @@ func decide(f facts) plan {
 	return p
 }
 
-// reasonToKeep says why an image stays however full the disk is; empty if it needn't.
+// reasonToKeep returns why an image must stay however full the disk is, or "" if it may be removed.
 func (f *facts) reasonToKeep(i *Image) string {
 	switch {
 	case len(i.Users) > 0:
@@ -119,7 +118,7 @@ func (f *facts) reasonToKeep(i *Image) string {
 	return ""
 }
 
-// since is never negative: the clock may have been set back.
+// since returns the time since t, at least 0: the clock may have been set back.
 func (f *facts) since(t time.Time) time.Duration { return max(f.Now.Sub(t), 0) }
 
 func (p *plan) removeAll(images []Image, r Reason, why string) {
@@ -133,13 +132,13 @@ func (p *plan) remove(i *Image, r Reason, why string) {
 	p.Freed += i.Size
 }
 
-// settling is for how long after its start the collector removes no image for its age; MaxAge, if that is shorter. Ages
-// survive restarts, unlike the kubelet's ("If the kubelet is restarted, the tracked image age is reset", Kubernetes'
-// page on garbage collection); but a node that was off for long gets the pods that use its images a little after its
-// start.
+// settling is how long after its start the collector removes no images for their age (MaxAge, if that is shorter).
+// Ages survive restarts, unlike the kubelet's ("If the kubelet is restarted, the tracked image age is reset",
+// Kubernetes' page on garbage collection), and a node that was off for long receives the pods that use its images
+// only some time after its start.
 const settling = time.Hour
 
-// regular removes what is too old, then what the disk needs.
+// regular removes images that are too old, then those that have to go for space.
 func (p *plan) regular(f facts, free []Image) {
 	var rest []Image
 	settled := f.Policy.MaxAge > 0 && f.since(f.Began) >= min(settling, f.Policy.MaxAge)

@@ -15,23 +15,21 @@ type Failure struct {
 	Err error
 }
 
-// Report says what came of a run.
+// Report is the result of a run.
 type Report struct {
-	// Removed are the images that are gone, or would be.
+	// Removed are the removed images; in a dry run, those that would be removed.
 	Removed []Removal
-	// Failed are those that couldn't be removed.
+	// Failed are the images that couldn't be removed.
 	Failed []Failure
-	// Kept are the others, with why; also those that came into use meanwhile.
+	// Kept are the other images with the reasons, including those that came into use meanwhile.
 	Kept []Kept
-	// Freed is what was removed, as the runtime counts it: with images that share
-	// layers, that is more than the disk gains.
+	// Freed is the size of the removed images, as the runtime counts it. The disk gains less if images share layers.
 	Freed uint64
-	// Missing is how many bytes are still needed to come down to
-	// imageGCLowThresholdPercent, after a run that was to bring that about.
+	// Missing is how many bytes are still missing to reach imageGCLowThresholdPercent, if a disk was too full.
 	Missing uint64
 }
 
-// collect is one regular run, and reports what it did.
+// collect does one regular run and logs its failures.
 func (c *Collector) collect(ctx context.Context) {
 	_, err := c.run(ctx, regularRun, true)
 	switch {
@@ -43,7 +41,7 @@ func (c *Collector) collect(ctx context.Context) {
 	}
 }
 
-// run decides and carries it out, if it is to act. The report counts also with an error.
+// run decides and, if act is set, removes images. The report is valid also with an error.
 func (c *Collector) run(ctx context.Context, extent extent, act bool) (Report, error) {
 	if act {
 		if err := c.take(ctx); err != nil {
@@ -76,7 +74,7 @@ func (c *Collector) attempt(ctx context.Context, extent extent, act bool) (Repor
 	c.mu.Unlock()
 	var errs []error
 	if extent == regularRun && facts.Policy.High < 100 {
-		// What is too old goes even if nobody knows how full the disk is.
+		// Age-based removal works even if the disk can't be measured.
 		disks, err := c.disks(ctx)
 		facts.Disks, errs = disks, append(errs, err)
 	}
@@ -92,7 +90,7 @@ func (c *Collector) attempt(ctx context.Context, extent extent, act bool) (Repor
 	return r, errors.Join(append(errs, ctx.Err())...)
 }
 
-// carryOut removes what was planned, one by one, for as long as that is needed.
+// carryOut removes the planned images one by one, until enough space is free.
 func (c *Collector) carryOut(ctx context.Context, f facts, p plan, r *Report) {
 	for n, removal := range slices.Concat(p.Removals, p.Fallback) {
 		fallback := n >= len(p.Removals)
@@ -100,7 +98,7 @@ func (c *Collector) carryOut(ctx context.Context, f facts, p plan, r *Report) {
 		case ctx.Err() != nil:
 			return
 		case fallback && r.Freed >= p.Missing,
-			// Images are often far larger on disk than the runtime says: the disk has the last word.
+			// Images are often far larger on disk than the runtime reports, so the disk is measured again.
 			p.Missing > 0 && removal.Reason == Space && c.missing(f) == 0:
 			r.Kept = append(r.Kept, Kept{Image: removal.Image, Why: "unused, but the disk has space for it again"})
 		default:
@@ -132,8 +130,8 @@ func (c *Collector) carryOutOne(ctx context.Context, removal Removal, r *Report)
 	}
 }
 
-// missing is how much the disk that was full still needs; what can't be measured
-// any more counts as it was.
+// missing returns how many bytes the full disks still need. If a disk can't be measured, its previous measurement
+// counts.
 func (c *Collector) missing(f facts) uint64 {
 	var most uint64
 	for _, was := range f.Disks {
@@ -149,8 +147,8 @@ func (c *Collector) missing(f facts) uint64 {
 	return most
 }
 
-// remove removes an image, unless somebody needs it by now: then it says who. It looks for
-// them when nobody can begin to look for the image any more.
+// remove removes an image, unless it has come into use: then it returns why it stays. It reads the users after begin,
+// from when on no new hold of the image can start.
 func (c *Collector) remove(ctx context.Context, i Image) (stays string, err error) {
 	under, holders := c.cfg.Guard.begin(keys(i.ID, i.Tags, i.Digests))
 	if under == nil {
@@ -173,7 +171,7 @@ func (c *Collector) remove(ctx context.Context, i Image) (stays string, err erro
 	return "", c.cfg.Runtime.RemoveImage(ctx, spec)
 }
 
-// whyStays says why an image that was to be collected must not be any more; empty if it may.
+// whyStays returns why an image mustn't be removed, or "".
 func (c *Collector) whyStays(ctx context.Context, i *runtimeapi.Image) (string, error) {
 	if i.GetPinned() {
 		return pinnedByRuntime, nil
@@ -197,7 +195,7 @@ func usersOf(i *runtimeapi.Image, uses []Use) []User {
 	return users
 }
 
-// inUseBy is empty for no users.
+// inUseBy returns "" if there are no users.
 func inUseBy(users []User) string {
 	if len(users) == 0 {
 		return ""

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// reasonError is an error with the reason of the event that reports it.
+// reasonError is an error with the reason of its event.
 type reasonError struct {
 	reason pod.Reason
 	err    error
@@ -19,7 +19,7 @@ type reasonError struct {
 func (e *reasonError) Error() string { return e.err.Error() }
 func (e *reasonError) Unwrap() error { return e.err }
 
-// recordEvent reports a run in one event, the gravest failure first.
+// recordEvent reports a run in one event, the most important failure first.
 func (c *Collector) recordEvent(r Report, err error) {
 	if err == nil && len(r.Failed) == 0 {
 		if len(r.Removed) > 0 {
@@ -63,7 +63,7 @@ func shortage(r Report, p Policy) error {
 		sizeText(r.Missing), p.Low, what(r), inUse, len(r.Kept)-inUse)}
 }
 
-// what sums up what was removed.
+// what summarizes r.Removed.
 func what(r Report) string {
 	switch len(r.Removed) {
 	case 0:
@@ -74,7 +74,7 @@ func what(r Report) string {
 	return fmt.Sprintf("%d images (%s)", len(r.Removed), sizeText(r.Freed))
 }
 
-// why gives an example of each reason.
+// why gives one example for each reason.
 func why(r Report) string {
 	var texts []string
 	seen := map[Reason]bool{}

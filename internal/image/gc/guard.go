@@ -8,39 +8,38 @@ import (
 	"time"
 )
 
-// Guard keeps removals and pulls out of each other's way: whoever makes sure that an
-// image is present holds it meanwhile, and what is held isn't removed. A pull never
-// keeps other images from being removed, however long it takes. It may be used
-// by many goroutines.
+// Guard coordinates removals and pulls: a caller that makes an image present holds it meanwhile, and held images
+// aren't removed. A pull never delays the removal of other images, however long it takes. It is safe for concurrent
+// use.
 type Guard struct {
 	mu    sync.Mutex
 	holds map[*Hold]struct{}
-	// removing are the removals under way.
+	// removing are the active removals.
 	removing map[*removal]struct{}
-	// removed has the number of each image's last removal, while there are holds.
+	// removed is the number of each key's last removal, recorded while there are holds.
 	removed map[string]uint64
 	count   uint64
-	// found is when images were found present for somebody, since the last look.
+	// found is when images were found present by a hold, since the last takeFound.
 	found map[string]time.Time
 }
 
-// removal is one under way, of an image and all its names.
+// removal is the active removal of an image and all its names.
 type removal struct {
 	keys []string
 	done chan struct{}
 }
 
-// Hold keeps one image from being removed. It is for one goroutine at a time.
+// Hold protects one image from removal. It isn't safe for concurrent use.
 type Hold struct {
 	guard *Guard
 	by    User
-	// name is what was asked for, id the image it turned out to be; keys.
+	// name is the key of the requested name, id that of the image that it turned out to be.
 	name, id string
-	// after is how many removals there had been.
+	// after is the number of removals before.
 	after uint64
 }
 
-// NewGuard makes a guard.
+// NewGuard returns a Guard without holds.
 func NewGuard() *Guard {
 	return &Guard{
 		holds: map[*Hold]struct{}{}, removing: map[*removal]struct{}{},
@@ -48,9 +47,8 @@ func NewGuard() *Guard {
 	}
 }
 
-// Hold keeps images of this name from being removed until Release, and waits for one
-// that is being removed now. It fails only if ctx ends before. by says for whom, for
-// those who ask why an image stays.
+// Hold protects images with this name from removal until Release. If one is being removed, it waits; it fails only if
+// ctx ends first. by is reported as the user that the image stays for.
 func (g *Guard) Hold(ctx context.Context, name string, by User) (*Hold, error) {
 	h := &Hold{guard: g, name: key(name), by: by}
 	err := g.afterRemoval(ctx, h.name, func() {
@@ -63,9 +61,9 @@ func (g *Guard) Hold(ctx context.Context, name string, by User) (*Hold, error) {
 	return h, nil
 }
 
-// Found says which image the name has turned out to be: its ID, or the runtime's
-// reference. From now on that is held, under whatever name. If gone is true it was removed
-// after the hold began, under another name: then it has to be looked for again.
+// Found sets the image that the name refers to, by its ID or the runtime's reference. From then on, the hold protects
+// this image under all its names. If gone is true, it was removed under another name after the hold began: the caller
+// has to check again whether it is present.
 func (h *Hold) Found(ctx context.Context, id string) (gone bool, err error) {
 	k, g := key(id), h.guard
 	err = g.afterRemoval(ctx, k, func() {
@@ -80,7 +78,7 @@ func (h *Hold) Found(ctx context.Context, id string) (gone bool, err error) {
 	return gone, nil
 }
 
-// Release ends the hold. Doing so again is harmless.
+// Release ends the hold. It may be called repeatedly.
 func (h *Hold) Release() {
 	g := h.guard
 	g.mu.Lock()
@@ -91,7 +89,7 @@ func (h *Hold) Release() {
 	}
 }
 
-// afterRemoval calls f, locked, once no removal of what has this key is under way.
+// afterRemoval waits until no removal with this key is active, and calls f with the lock held.
 func (g *Guard) afterRemoval(ctx context.Context, key string, f func()) error {
 	for {
 		g.mu.Lock()
@@ -119,8 +117,7 @@ func (g *Guard) underWay(key string) *removal {
 	return nil
 }
 
-// begin begins the removal of an image with these keys, the ID's first, unless
-// somebody holds it: then it returns nil and who does.
+// begin starts the removal of an image with these keys. If there are holds on it, it returns nil and their users.
 func (g *Guard) begin(keys []string) (*removal, []User) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -138,8 +135,7 @@ func (g *Guard) begin(keys []string) (*removal, []User) {
 	return r, nil
 }
 
-// end ends a removal. It counts as one, if it was tried: how much of a failed one was
-// done isn't known.
+// end ends a removal. tried means that the image may have been removed, at least partly.
 func (g *Guard) end(r *removal, tried bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -153,7 +149,7 @@ func (g *Guard) end(r *removal, tried bool) {
 	close(r.done)
 }
 
-// uses lists what is held, by key.
+// uses lists the held images by key.
 func (g *Guard) uses() []Use {
 	g.mu.Lock()
 	defer g.mu.Unlock()

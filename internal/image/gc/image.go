@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// Image is what there is to know of one image on the node. It is immutable.
+// Image describes one image on the node. It is immutable.
 type Image struct {
-	// ID is the runtime's: what it removes an image by, with all its names.
+	// ID is the runtime's ID. RemoveImage with the ID removes the image with all its names.
 	ID string
-	// Tags and Digests are the names it has, in full ("docker.io/library/nginx:1").
+	// Tags and Digests are its names, fully qualified ("docker.io/library/nginx:1").
 	Tags, Digests []string
-	// Size is in bytes, as the runtime counts it: layers that images share count for each.
+	// Size is in bytes, as the runtime counts it: shared layers count for each image.
 	Size uint64
-	// Pinned says why it is never collected, whether in use or not; empty for most.
+	// Pinned is the reason why the image is never collected, in use or not; empty for most images.
 	Pinned string
-	// Users are who needs it.
+	// Users are the image's users.
 	Users []User
-	// Detected is when this node first saw it, Used when it was last seen in use: zero
-	// for one that never was.
+	// Detected is when the agent first saw the image, Used when it last saw it in use; zero if never.
 	Detected, Used time.Time
 }
 
-// User is who needs an image.
+// User is a user of an image.
 type User struct {
-	// Pod is "namespace/name"; empty for a person.
+	// Pod is "namespace/name"; empty for a command.
 	Pod string
-	// Container is the container's name in it; empty for the pod as a whole.
+	// Container is the name of the pod's container; empty for the pod as a whole.
 	Container string
-	// How adds what should be known of it: "ended", "being pulled", "image volume", ...; it may be empty.
+	// How describes the use: "ended", "being pulled", "image volume", ...; it may be empty.
 	How string
 }
 
@@ -49,7 +48,7 @@ func (u User) String() string {
 	return text
 }
 
-// Name is what a person knows the image by: a tag, else a digest, else its ID.
+// Name returns the name to show to users: a tag, else a digest, else the ID.
 func (i *Image) Name() string {
 	switch {
 	case len(i.Tags) > 0:
@@ -60,7 +59,7 @@ func (i *Image) Name() string {
 	return i.ID
 }
 
-// unusedSince is when it was last in use; of one that never was, when it was detected.
+// unusedSince returns when the image was last in use, or when it was detected if that is later.
 func (i *Image) unusedSince() time.Time {
 	if i.Used.After(i.Detected) {
 		return i.Used
@@ -68,13 +67,12 @@ func (i *Image) unusedSince() time.Time {
 	return i.Detected
 }
 
-// byUse orders images: the one not used for longest first, never used ones before all
-// others, then the one detected first.
+// byUse orders images: never used ones first, then the least recently used, then those detected first.
 func byUse(a, b Image) int {
 	return cmp.Or(a.Used.Compare(b.Used), a.Detected.Compare(b.Detected), cmp.Compare(a.ID, b.ID))
 }
 
-// listUsers names users for a person; the first few of many.
+// listUsers formats the first few users.
 func listUsers(users []User) string {
 	const most = 3
 	names := make([]string, 0, most)

@@ -24,8 +24,8 @@ func Statfs(path string) (Disk, error) {
 	return Disk{Path: path, Capacity: st.Blocks * block, Available: st.Bavail * block}, nil
 }
 
-// look finds out about all images, and records that. With ErrUsesUnknown it returns what is
-// known, and takes nothing down: an image without users may have some.
+// look lists all images with their users and records which are in use. With ErrUsesUnknown it returns the known users
+// and records nothing: images without users may have some.
 func (c *Collector) look(ctx context.Context) ([]Image, error) {
 	listed, err := c.cfg.Runtime.ListImages(ctx, nil)
 	if err != nil {
@@ -74,7 +74,7 @@ func describe(i *runtimeapi.Image) Image {
 	return out
 }
 
-// uses are all needs of images: those that pods have, and those of the moment.
+// uses returns all uses of images: those of pods and those of holds.
 func (c *Collector) uses(ctx context.Context) ([]Use, error) {
 	uses, err := c.cfg.Users.InUse(ctx)
 	if err != nil && !errors.Is(err, ErrUsesUnknown) {
@@ -83,7 +83,7 @@ func (c *Collector) uses(ctx context.Context) ([]Use, error) {
 	return append(slices.Clip(uses), c.cfg.Guard.uses()...), err
 }
 
-// remember records which images there are and which are in use, and fills in since when.
+// remember records which images exist and which are in use, and sets their times.
 func (c *Collector) remember(images []Image, at index) {
 	now := time.Now()
 	seen := make([]sighting, len(images))
@@ -105,7 +105,7 @@ func (c *Collector) remember(images []Image, at index) {
 	c.save(now, false)
 }
 
-// fillTimes fills in since when images are known and when they were used.
+// fillTimes sets when the images were detected and last used.
 func (c *Collector) fillTimes(images []Image, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,14 +116,14 @@ func (c *Collector) fillTimes(images []Image, now time.Time) {
 	}
 }
 
-// load reads the records if that wasn't done yet; the caller holds the lock.
+// load reads the records on the first call. The caller holds the lock.
 func (c *Collector) load(now time.Time) {
 	if err := c.records.load(now); err != nil {
 		c.cfg.Log.Error(err, "Images may seem to be in use for less long than they are")
 	}
 }
 
-// save writes the records if that is due; at the end also what may wait otherwise.
+// save writes the records if that is due. With last it also writes them if images are still in use.
 func (c *Collector) save(now time.Time, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,8 +135,8 @@ func (c *Collector) save(now time.Time, last bool) {
 	}
 }
 
-// disks measures the file systems that hold images. The one that holds only what
-// containers write isn't looked at: removing images wouldn't help it (KEP-4191).
+// disks measures the file systems that contain images. A file system with only containers' writable layers is
+// skipped: removing images frees no space there (KEP-4191).
 func (c *Collector) disks(ctx context.Context) ([]Disk, error) {
 	info, err := c.cfg.Runtime.ImageFsInfo(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *Collector) disks(ctx context.Context) ([]Disk, error) {
 	return disks, errors.Join(errs...)
 }
 
-// find returns the images that a person means by a name or the beginning of an ID.
+// find returns the images with this name or, if there are none, with this prefix of the ID.
 func find(images []Image, name string) []int {
 	if named := newIndex(images)[key(name)]; len(named) > 0 {
 		return named

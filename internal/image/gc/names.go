@@ -7,9 +7,8 @@ import (
 	"github.com/distribution/reference"
 )
 
-// key is the same for all ways to write what an image can be known by: an ID, with or
-// without "sha256:"; a name with a digest, whatever else it has; a name with a tag, which
-// is latest where there is none.
+// key normalizes references to an image: an ID to its digest, with or without "sha256:"; a name with a digest to the
+// digest; another name to its full form with a tag, latest by default.
 func key(ref string) string {
 	parsed, err := reference.ParseAnyReference(ref)
 	if err != nil {
@@ -24,8 +23,7 @@ func key(ref string) string {
 	return parsed.String()
 }
 
-// reading remembers the keys of names as long as many are read: to read one takes a while,
-// and thousands of pods use few images.
+// reading caches keys: parsing a name is slow, and thousands of pods use few images.
 type reading map[string]string
 
 func (r reading) key(ref string) string {
@@ -37,7 +35,7 @@ func (r reading) key(ref string) string {
 	return k
 }
 
-// keys are all that an image is known by, the ID's first.
+// keys returns all keys of an image, that of the ID first.
 func keys(id string, tags, digests []string) []string {
 	out := make([]string, 0, 1+len(tags)+len(digests))
 	out = append(out, key(id))
@@ -50,9 +48,9 @@ func keys(id string, tags, digests []string) []string {
 	return out
 }
 
-// meant are the names of the image that a person means by one of them, if it has others: a tag, with the repository's
-// digest if that has no other tag; or a digest with its repository's tags. It is empty where the image is meant as a
-// whole.
+// meant returns the names to remove if a user removes name: a tag, with the repository's digests if it has no other
+// tag; or a digest with its repository's tags. It is nil if the image has no others, or name is an ID: the whole
+// image is removed.
 func (i *Image) meant(name string) []string {
 	k, repository := key(name), repositoryOf(name)
 	same := func(n string) bool { return repositoryOf(n) == repository }
@@ -74,8 +72,7 @@ func (i *Image) meant(name string) []string {
 	return names
 }
 
-// Named are the names with tags that a person means by one of the image's: that tag, or all of them if it is an ID or
-// a digest.
+// Named returns the tags that name selects: that tag, or all tags if it is an ID or a digest.
 func (i *Image) Named(name string) []string {
 	k := key(name)
 	if at := slices.IndexFunc(i.Tags, func(n string) bool { return key(n) == k }); at >= 0 {
@@ -88,7 +85,7 @@ func filter(names []string, by func(string) bool) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !by(n) })
 }
 
-// repositoryOf is empty for an ID.
+// repositoryOf returns "" for an ID.
 func repositoryOf(ref string) string {
 	parsed, err := reference.ParseAnyReference(ref)
 	if err != nil {
@@ -100,8 +97,7 @@ func repositoryOf(ref string) string {
 	return ""
 }
 
-// index finds images by what they are known by. Several may be: those with one digest
-// in common, say.
+// index finds images by key. Several images may have the same key, for example one digest.
 type index map[string][]int
 
 func newIndex(images []Image) index {
@@ -116,10 +112,10 @@ func newIndex(images []Image) index {
 	return x
 }
 
-// shortest is how many digits of an ID a person has to give at least.
+// shortest is the minimum length of an ID's prefix.
 const shortest = 6
 
-// idPrefix reports whether text begins this ID, in hexadecimal, as people shorten them.
+// idPrefix reports whether text is a prefix of the ID in hexadecimal, with or without "sha256:".
 func idPrefix(id, text string) bool {
 	text = strings.TrimPrefix(text, "sha256:")
 	return len(text) >= shortest && strings.HasPrefix(strings.TrimPrefix(id, "sha256:"), text)

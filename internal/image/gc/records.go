@@ -11,32 +11,31 @@ import (
 )
 
 const (
-	// recordsVersion is the file's format. A reader refuses newer ones.
+	// recordsVersion is the version of the file's format. Readers refuse newer versions.
 	recordsVersion = 1
-	// saveEvery is how old the file may get while nothing changes but that images are
-	// still in use. It bounds by how much an image seems older after a crash: those that
-	// are still in use then are seen to be at once.
+	// saveEvery is the maximum age of the file while nothing changes but that images are still in use. After a crash,
+	// an image may seem to be unused for that much longer, unless it is still in use.
 	saveEvery = time.Hour
 )
 
-// record is what is remembered of one image.
+// record contains the times of one image.
 type record struct {
 	Detected time.Time `json:"detected"`
 	Used     time.Time `json:"used,omitzero"`
-	// inUse is whether it was, when last looked at.
+	// inUse reports whether it was in use in the last run.
 	inUse bool
 }
 
-// records remember since when images are known and when they were last used, also
-// across restarts (where the kubelet begins again, KEP-4210). Who uses them locks them.
+// records contains when images were detected and last used. Unlike the kubelet's, they survive restarts (KEP-4210).
+// The caller locks them.
 type records struct {
 	path   string
 	byID   map[string]record
 	loaded bool
-	// refused says why the file isn't replaced.
+	// refused is why the file must not be replaced.
 	refused error
-	// changed says that the file is missing more than that an image is still in use; saved
-	// is when it was written or read.
+	// changed means that the file is out of date by more than images still being in use. saved is when it was written
+	// or read.
 	changed bool
 	saved   time.Time
 }
@@ -45,11 +44,11 @@ type records struct {
 type sighting struct {
 	id    string
 	inUse bool
-	// used is when it was in use for a moment since the last look; zero if it wasn't.
+	// used is when the image was last found present by a hold, since the previous run; zero if it wasn't.
 	used time.Time
 }
 
-// see takes in which images there are now; the others are forgotten.
+// see updates the records with the images on the node, and drops those of other images.
 func (r *records) see(now time.Time, seen []sighting) {
 	next := make(map[string]record, len(seen))
 	for _, s := range seen {
@@ -76,8 +75,7 @@ func (r *records) see(now time.Time, seen []sighting) {
 	r.byID = next
 }
 
-// load reads the file, once. The error says for a person what can't be used of it;
-// there are no records then.
+// load reads the file on the first call. The error says what can't be read; there are no records then.
 func (r *records) load(now time.Time) error {
 	if r.loaded {
 		return nil
@@ -129,7 +127,7 @@ func (r *records) anyInUse() bool {
 	return false
 }
 
-// save writes the file. If that fails, the next look tries again.
+// save writes the file. After a failure, the next run tries again.
 func (r *records) save(now time.Time) error {
 	if err := checkpoint.WriteFile(r.path, recordsVersion, r.byID); err != nil {
 		return fmt.Errorf("keep when images were last used: %w", err)

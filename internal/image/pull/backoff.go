@@ -7,27 +7,27 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// The kubelet's terms (https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff
-// names the longest, five minutes).
+// The kubelet's delays. The documentation specifies the longest one, five minutes:
+// https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff.
 const (
 	firstDelay = 10 * time.Second
 	maxDelay   = 300 * time.Second
 )
 
-// backoffKey is what is waited for: an image, pulled with certain credentials.
+// backoffKey is an image with the credentials that it was pulled with.
 type backoffKey struct {
 	Image string
-	// Login tells those credentials from others, without holding them.
+	// Login identifies the credentials without containing them.
 	Login string
 }
 
-// backoffState is what is known of an image that couldn't be pulled.
+// backoffState describes the failed pulls of an image.
 type backoffState struct {
-	// Failures is how often in a row, at least 1.
+	// Failures counts consecutive failures; at least 1.
 	Failures int
-	// Until is when the next try is due.
+	// Until is when the next pull is due.
 	Until time.Time
-	// Last is why the last try failed.
+	// Last is the last failure.
 	Last pod.Failure
 }
 
@@ -37,18 +37,16 @@ type entry struct {
 	delay  time.Duration
 }
 
-// backoff remembers which images couldn't be pulled, and when to try again. It is safe for concurrent use; its zero
-// value is not ready to use.
+// backoff records failed pulls and when to retry them. It is safe for concurrent use. The zero value isn't usable.
 type backoff struct {
 	mu      sync.Mutex
 	entries map[backoffKey]entry
 }
 
-// newBackoff makes an empty ledger.
+// newBackoff returns a backoff without failures.
 func newBackoff() *backoff { return &backoff{entries: map[backoffKey]entry{}} }
 
-// Get returns what is known of an image that failed lately; false if the next pull of
-// it would be as good as the first.
+// Get returns the recent failures of an image; false if there are none.
 func (l *backoff) Get(k backoffKey) (backoffState, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,9 +57,9 @@ func (l *backoff) Get(k backoffKey) (backoffState, bool) {
 	return e.backoffState, true
 }
 
-// Failed takes in that a pull has just failed, and returns when the next one is due:
-// in 10 seconds, twice as long after each further failure, 300 seconds at most. A pull
-// that was begun before the last failure, and only fails now, doesn't count as another.
+// Failed records a failed pull and returns when the next one is due: after 10 seconds, twice as long after each
+// further failure, and at most 300 seconds. A failure before the current delay has ended doesn't count as another
+// one: that pull was started earlier.
 func (l *backoff) Failed(k backoffKey, why pod.Failure) time.Time {
 	now := time.Now()
 	l.mu.Lock()
@@ -82,14 +80,14 @@ func (l *backoff) Failed(k backoffKey, why pod.Failure) time.Time {
 	return e.Until
 }
 
-// Succeeded forgets the failures of one key.
+// Succeeded clears the failures of one key.
 func (l *backoff) Succeeded(k backoffKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.entries, k)
 }
 
-// Forget forgets the failures of an image, with whatever credentials.
+// Forget clears the failures of an image with any credentials.
 func (l *backoff) Forget(image string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,12 +98,12 @@ func (l *backoff) Forget(image string) {
 	}
 }
 
-// Clear forgets everything.
+// Clear clears all failures.
 func (l *backoff) Clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.entries)
 }
 
-// old says that no failure came for twice the longest term: whoever fails then begins again.
+// old reports whether the last failure was longer ago than twice the longest delay: the backoff then starts over.
 func (e entry) old(now time.Time) bool { return now.Sub(e.failed) > 2*maxDelay }

@@ -5,11 +5,10 @@ import (
 	"sync"
 )
 
-// shared lets those who want the same thing at the same time share one call. Its
-// zero value is ready to use.
+// shared deduplicates concurrent calls with the same key. The zero value is ready to use.
 //
-// The call belongs to its waiters together: it goes on while one of them is left
-// and is cancelled when the last one gives up, who then waits until it has ended.
+// A call continues while any of its waiters remains. It is cancelled when the last waiter's context ends; that waiter
+// returns only after the call has ended.
 type shared[K comparable, T any] struct {
 	mu    sync.Mutex
 	calls map[K]*call[T]
@@ -18,14 +17,13 @@ type shared[K comparable, T any] struct {
 type call[T any] struct {
 	cancel  context.CancelFunc
 	waiters int
-	// done is closed when value and err are set.
+	// done is closed when value and err have been set.
 	done  chan struct{}
 	value T
 	err   error
 }
 
-// do returns what f returns for this key, joining a call under way. When ctx ends
-// first, its error is returned.
+// do returns the result of f for this key, and joins a call in progress. If ctx ends first, it returns ctx's error.
 func (s *shared[K, T]) do(ctx context.Context, key K, f func(context.Context) (T, error)) (T, error) {
 	var none T
 	if err := ctx.Err(); err != nil {
@@ -48,7 +46,7 @@ func (s *shared[K, T]) join(ctx context.Context, key K, f func(context.Context) 
 		c.waiters++
 		return c
 	}
-	// The call outlives the one who began it, if others wait for it.
+	// The call outlives its first waiter if there are others.
 	callCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &call[T]{cancel: cancel, waiters: 1, done: make(chan struct{})}
 	if s.calls == nil {
@@ -66,8 +64,7 @@ func (s *shared[K, T]) join(ctx context.Context, key K, f func(context.Context) 
 	return c
 }
 
-// leave gives up waiting. Once a call is cancelled nobody can join it any more:
-// who comes next begins a new one.
+// leave removes a waiter. A cancelled call can't be joined: the next caller starts a new one.
 func (s *shared[K, T]) leave(key K, c *call[T]) {
 	s.mu.Lock()
 	c.waiters--

@@ -18,9 +18,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// withTag checks the reference and adds the default tag where it has neither tag
-// nor digest. Everything else is left as written: which registry a short name
-// means is the runtime's to know.
+// withTag validates the reference and adds the default tag if it has neither tag nor digest. It changes nothing else:
+// the runtime resolves the registry of short names.
 func withTag(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -37,8 +36,7 @@ func withTag(image string) (string, error) {
 	return image, nil
 }
 
-// Name is the name by which Progress knows an image that a container's spec has: with its
-// tag, which is latest where it has none.
+// Name returns the name that Progress has for an image of a container spec: with its tag, or latest.
 func Name(image string) string {
 	if name, err := withTag(image); err == nil {
 		return name
@@ -46,7 +44,7 @@ func Name(image string) string {
 	return image
 }
 
-// pullFailure explains why a pull failed, with each of the credentials.
+// pullFailure describes why a pull failed with each of the credentials.
 func pullFailure(name string, attempts []attempt) pod.Failure {
 	f := pod.Failure{Reason: pullReason(attempts[0].err)}
 	var said []string
@@ -55,7 +53,7 @@ func pullFailure(name string, attempts []attempt) pod.Failure {
 		if a.login != nil {
 			text = "with " + a.login.Origin.String() + ": " + text
 		}
-		// A registry may also repeat what it was shown in an earlier attempt.
+		// A registry may also repeat the credential of an earlier attempt.
 		for _, other := range attempts {
 			text = withoutSecrets(text, other.login)
 		}
@@ -68,8 +66,8 @@ func pullFailure(name string, attempts []attempt) pod.Failure {
 	return f
 }
 
-// pullReason is the reason for a failed pull. Runtimes name the special ones at
-// the start of the message (k8s.io/cri-api/pkg/errors).
+// pullReason returns the reason of a failed pull. Runtimes put special reasons at the start of the message
+// (k8s.io/cri-api/pkg/errors).
 func pullReason(err error) pod.Reason {
 	message := runtimeMessage(err)
 	for _, special := range []error{crierrors.ErrRegistryUnavailable, crierrors.ErrSignatureValidationFailed} {
@@ -80,7 +78,7 @@ func pullReason(err error) pod.Reason {
 	return pod.ReasonErrImagePull
 }
 
-// runtimeMessage is what the runtime said, without gRPC's wrapping.
+// runtimeMessage returns the runtime's message without gRPC's prefix.
 func runtimeMessage(err error) string {
 	var g interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &g) {
@@ -89,11 +87,11 @@ func runtimeMessage(err error) string {
 	return err.Error()
 }
 
-// shortest is the length from which on a secret is taken out of a text: to take out one
-// that is shorter would leave nothing to read, and betray it.
+// shortest is the minimum length of secrets that are redacted. Redacting shorter ones would make the text unreadable
+// and reveal them.
 const shortest = 4
 
-// withoutSecrets takes out of a registry's or runtime's words what it shouldn't have repeated.
+// withoutSecrets redacts the credential's secrets in a message of the registry or runtime.
 func withoutSecrets(text string, c *credentials.Credential) string {
 	if c == nil {
 		return text
@@ -107,15 +105,15 @@ func withoutSecrets(text string, c *credentials.Credential) string {
 	return text
 }
 
-// unclear reports whether a pull that failed so may go on, or have gone on, in the
-// runtime: its answer, if there was one, didn't get here.
+// unclear reports whether the runtime may have continued or completed a pull that failed with err: its response, if
+// there was one, wasn't received.
 func unclear(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
 		return true
 	case codes.Unknown:
-		// Without a status it may not be the runtime's answer. It often is: cri-client takes
-		// this code off.
+		// Without a gRPC status, the error may not be the runtime's response. It often is one: cri-client removes the
+		// status from errors with this code.
 		var g interface{ GRPCStatus() *status.Status }
 		return !errors.As(err, &g)
 	default:
@@ -159,7 +157,7 @@ func neverFailure(name string, present bool) *pod.Failure {
 	return f
 }
 
-// hint is what to add to a failure where the image is there all the same.
+// hint returns the addition to a failure's message if the image is on the node.
 func hint(policy v1.PullPolicy) string {
 	if policy == v1.PullAlways {
 		return "; the image is on this node, but imagePullPolicy Always asks its registry each time: IfNotPresent or " +
@@ -169,8 +167,7 @@ func hint(policy v1.PullPolicy) string {
 		"its own are checked at the registry"
 }
 
-// failed is a shared failure with something of one's own at its end, and when it is worth
-// another try.
+// failed returns a copy of a shared failure with a suffix and the time of the next retry.
 func failed(f pod.Failure, more string, until time.Time) *pod.Failure {
 	f.Message += more
 	f.NotBefore = until

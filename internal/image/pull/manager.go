@@ -13,46 +13,43 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
 
-// Manager makes images present. It is safe for concurrent use and holds no
-// goroutine while nobody waits for it.
+// Manager makes images present. It is safe for concurrent use. It runs goroutines only while requests wait.
 type Manager struct {
 	cfg      Config
 	slots    slots
 	throttle *throttle
-	// key makes fingerprints of credentials, that stay in memory.
+	// key is the HMAC key for fingerprints of credentials. Neither is written to disk.
 	key      []byte
 	failures *backoff
 	status   shared[string, Stored]
 	pulls    shared[pullKey, pulled]
 
-	// mu guards active, the pulls under way and waiting, in the order they came.
+	// mu guards active: the running and queued pulls in the order of their requests.
 	mu     sync.Mutex
 	active []*activePull
 }
 
-// New makes a manager.
+// New returns a Manager.
 func New(c Config) *Manager {
 	return &Manager{cfg: c, slots: slots{limit: c.MaxParallelPulls}, throttle: newThrottle(c.PullsPerSecond, c.Burst),
 		key: []byte(rand.Text()), failures: newBackoff()}
 }
 
-// SetLimits changes what Config has under these names. Pulls that wait go on at once where
-// the new limits let them, and those under way aren't stopped by lower ones.
+// SetLimits changes the limits of Config. Queued pulls that the new limits permit start at once. Lower limits don't
+// stop running pulls.
 func (m *Manager) SetLimits(maxParallelPulls, pullsPerSecond, burst int) {
 	m.slots.setLimit(maxParallelPulls)
 	m.throttle.set(pullsPerSecond, burst)
 }
 
-// Ensure makes the image present. Requests for one image with the same credentials at
-// the same time share one pull; it goes on while anybody waits for it. An image that is
-// there is used without a pull only by those who may (Access).
+// Ensure makes the image present. Concurrent requests for one image with the same credentials share one pull, which
+// continues while any of them waits. An image that is already on the node is used without a pull only if Access
+// permits it.
 //
-// After a failure an image isn't pulled again for a while: 10 s, then twice as long
-// after each further one, up to 5 minutes. Requests with the same credentials fail at
-// once then, but for those that want it Now.
+// After a failure, the image isn't pulled again for 10 s, and for twice as long after each further failure, up to 5
+// minutes. Meanwhile requests with the same credentials fail at once, unless Now is set.
 //
-// The error is a *pod.Failure with one of the kubelet's waiting reasons, or the
-// context's error if that ended first.
+// The error is a *pod.Failure with one of the kubelet's waiting reasons, or the context's error if that ended first.
 func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	a := asked{policy: policyOf(r.Policy), present: unknown, pull: unknown}
 	img, err := m.ensure(ctx, r, &a)
@@ -60,17 +57,16 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	return img, err
 }
 
-// RetryAll forgets all failures, as when images were imported: what is asked for next is
-// pulled at once.
+// RetryAll clears the backoff of all images, for example after an import: the next requests pull at once.
 func (m *Manager) RetryAll() { m.failures.Clear() }
 
-// asked are the labels of the metric.
+// asked contains the labels of the request metric.
 type asked struct {
 	policy        v1.PullPolicy
 	present, pull string
 }
 
-// The values of its labels.
+// Label values.
 const (
 	unknown = "unknown"
 	yes     = "true"
@@ -84,19 +80,19 @@ func policyOf(p v1.PullPolicy) v1.PullPolicy {
 	return p
 }
 
-// pullKey is what requests have in common that share a pull. One with policy Always has
-// to have seen a pull, others may find the image there when their turn comes.
+// pullKey identifies requests that share a pull. Requests with policy Always need a pull; others may find that the
+// image is present when their turn comes.
 type pullKey struct {
 	image, logins string
 	always        bool
 }
 
-// wish is a request on its way.
+// wish is a request in progress.
 type wish struct {
 	Request
 	// name is the image with its tag.
 	name string
-	// present says that the image was on the node.
+	// present reports whether the image was on the node before.
 	present bool
 
 	logins  []credentials.Credential
@@ -104,7 +100,7 @@ type wish struct {
 	haveKey bool
 }
 
-// credentials asks the keyring, once.
+// credentials queries the keyring on the first call and caches the result.
 func (w *wish) credentials(ctx context.Context, k Keyring) ([]credentials.Credential, error) {
 	if !w.haveKey {
 		w.logins, w.keyErr = k.For(ctx, w.Pod, w.Objects, w.name)
@@ -141,7 +137,7 @@ func (m *Manager) ensure(ctx context.Context, r Request, a *asked) (Image, error
 	return m.fetch(ctx, w)
 }
 
-// look finds out whether the image is there.
+// look reads whether the image is on the node.
 func (m *Manager) look(ctx context.Context, w *wish, a *asked) (Stored, error) {
 	stored, err := m.status.do(ctx, w.name, func(ctx context.Context) (Stored, error) {
 		return m.cfg.Runtime.ImageStatus(ctx, w.name)
@@ -160,7 +156,7 @@ func (m *Manager) look(ctx context.Context, w *wish, a *asked) (Stored, error) {
 	return stored, nil
 }
 
-// mayUse finds out whether the one who asks may use the image that is there.
+// mayUse reports whether the request may use the image on the node.
 func (m *Manager) mayUse(ctx context.Context, w *wish, stored Stored) (bool, error) {
 	usable, err := m.cfg.Access.MayUse(w.name, stored.Ref, func() ([]credentials.Credential, error) {
 		return w.credentials(ctx, m.cfg.Keyring)
@@ -174,7 +170,7 @@ func (m *Manager) mayUse(ctx context.Context, w *wish, stored Stored) (bool, err
 	return usable, nil
 }
 
-// fetch waits for a pull, joining one that is under way with the same credentials.
+// fetch waits for a pull, and joins a pull with the same credentials that is queued or running.
 func (m *Manager) fetch(ctx context.Context, w *wish) (Image, error) {
 	logins, err := w.credentials(ctx, m.cfg.Keyring)
 	if ctx.Err() != nil {
@@ -213,8 +209,7 @@ func (m *Manager) fetch(ctx context.Context, w *wish) (Image, error) {
 	return Image{Stored: p.Stored, Pulled: !p.found, Took: min(p.took, waited), Waited: waited}, nil
 }
 
-// fingerprint tells what is secret in credentials, in their order, from anything else:
-// equal ones open the same doors.
+// fingerprint identifies the secrets of the credentials, in their order. Equal fingerprints give the same access.
 func (m *Manager) fingerprint(logins []credentials.Credential) string {
 	var b strings.Builder
 	for _, login := range logins {
@@ -223,9 +218,8 @@ func (m *Manager) fingerprint(logins []credentials.Credential) string {
 	return b.String()
 }
 
-// names returns under which names failures of these credentials are remembered: those of
-// secrets by what is in them, so that another password is tried at once; others by where
-// they come from, for a provider may make another one each time.
+// names identifies the credentials in the backoff. Credentials from secrets are identified by their content, so a
+// changed password is tried at once; others by their origin, because a provider may issue different ones each time.
 func (m *Manager) names(logins []credentials.Credential) string {
 	var b strings.Builder
 	for _, login := range logins {

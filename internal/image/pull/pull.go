@@ -11,20 +11,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// verifyWithin is how long a pull that failed may still ask what came of it.
+// verifyWithin limits the check of the image's status after a pull.
 const verifyWithin = 5 * time.Second
 
-// pulled is what came of a pull: an image, or a failure and when it is worth another try.
+// pulled is the result of a pull: an image, or a failure and the time of the next retry.
 type pulled struct {
 	Stored
-	// found says that the image had come when the pull's turn came.
+	// found means that the image was already present when the pull's turn came.
 	found   bool
 	took    time.Duration
 	failure *pod.Failure
 	until   time.Time
 }
 
-// pull pulls an image for all who wait for it. The error is the context's: then nobody does.
+// pull pulls an image for all requests that wait for it. It returns an error only if the context has ended: then none
+// waits.
 func (m *Manager) pull(ctx context.Context, key backoffKey, logins []credentials.Credential, always bool,
 	p *v1.Pod) (pulled, error) {
 	active := m.join(key)
@@ -43,7 +44,7 @@ func (m *Manager) pull(ctx context.Context, key backoffKey, logins []credentials
 	if out.Ref != "" {
 		m.failures.Succeeded(key)
 		if openToAll(login) {
-			// Now others may use it, too.
+			// The image is now public, so other credentials can be tried again.
 			m.failures.Forget(key.Image)
 		}
 		m.cfg.Meter.Pulled(out.took, out.Size)
@@ -56,7 +57,7 @@ func (m *Manager) pull(ctx context.Context, key backoffKey, logins []credentials
 	return pulled{failure: &f, until: m.failures.Failed(key, f)}, nil
 }
 
-// seen is what the runtime said that it has under a name.
+// seen is the result of an ImageStatus call.
 type seen struct {
 	Stored
 	err error
@@ -67,7 +68,7 @@ func (m *Manager) glance(ctx context.Context, name string) seen {
 	return seen{stored, err}
 }
 
-// has reports whether an image has come that those with these credentials may use.
+// has reports whether the image is present and these credentials give access to it.
 func (m *Manager) has(s seen, name string, logins []credentials.Credential) bool {
 	if s.err != nil || s.Ref == "" {
 		return false
@@ -76,14 +77,14 @@ func (m *Manager) has(s seen, name string, logins []credentials.Credential) bool
 	return err == nil && usable
 }
 
-// attempt is a pull that failed.
+// attempt is a failed pull.
 type attempt struct {
 	login *credentials.Credential
 	err   error
 }
 
-// try pulls with one of the credentials after the other until one is good, and keeps
-// Access up to date. Where there is no image, attempts say why.
+// try pulls with one credential after the other until one succeeds, and updates Access. If all fail, attempts has the
+// errors.
 func (m *Manager) try(ctx context.Context, name string, logins []credentials.Credential,
 	before seen) (out pulled, login *credentials.Credential, attempts []attempt) {
 	if err := m.cfg.Access.Intend(name); err != nil {
@@ -110,17 +111,16 @@ func (m *Manager) try(ctx context.Context, name string, logins []credentials.Cre
 	return pulled{}, nil, attempts
 }
 
-// recordPull records who pulled an image, and returns that as later looks at it will
-// see it. Where this fails, those who wait for it have shown all the same that they may
-// have it; who comes next has to again.
+// recordPull records who pulled the image, and returns it as later ImageStatus calls will. If that fails, the
+// requests that wait for this pull may still use the image; later ones have to pull it again.
 func (m *Manager) recordPull(ctx context.Context, name, ref string, login *credentials.Credential) Stored {
-	// The image is here whether somebody still waits or not.
+	// The image is present even if no request waits any more.
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), verifyWithin)
 	defer done()
 	s := m.glance(ctx, ref)
 	if s.err != nil || s.Ref == "" {
-		// Under the reference that it was pulled by it may not be found again: a note under
-		// that would leave it open to all.
+		// The image may not be found later by the reference that PullImage returned: a record under that reference
+		// would make it accessible to all.
 		m.cfg.Access.NotPulled(name, false)
 		m.cfg.Log.Error(s.err, "Image pulled, but the runtime doesn't say what it has; others will have to pull it "+
 			"again", "image", name, "ref", ref)
@@ -132,7 +132,7 @@ func (m *Manager) recordPull(ctx context.Context, name, ref string, login *crede
 	return s.Stored
 }
 
-// unchanged reports whether nothing came, and won't come, of a pull whose end wasn't seen.
+// unchanged reports whether a pull with an unknown result didn't and won't change the image.
 func (m *Manager) unchanged(ctx context.Context, name string, before seen) bool {
 	cancelled := ctx.Err() != nil
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), verifyWithin)
@@ -141,12 +141,11 @@ func (m *Manager) unchanged(ctx context.Context, name string, before seen) bool 
 	if before.err != nil || now.err != nil || now.Ref != before.Ref {
 		return false
 	}
-	// A pull that was given up may just be about to end well; one that the runtime itself
-	// gave up is not.
+	// A cancelled pull may be about to succeed; one that the runtime itself aborted isn't.
 	return now.Ref != "" || !cancelled
 }
 
-// choices are the credentials to try; nil is for a pull without.
+// choices returns the credentials to try; nil stands for an anonymous pull.
 func choices(logins []credentials.Credential) []*credentials.Credential {
 	if len(logins) == 0 {
 		return []*credentials.Credential{nil}
@@ -158,7 +157,7 @@ func choices(logins []credentials.Credential) []*credentials.Credential {
 	return out
 }
 
-// openToAll reports whether what was pulled so may be used by every pod of the node.
+// openToAll reports whether an image that was pulled with login may be used by every pod of the node.
 func openToAll(login *credentials.Credential) bool {
 	return login == nil || login.Origin.Kind == credentials.FromNode || login.Origin.Kind == ""
 }

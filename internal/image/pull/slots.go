@@ -6,17 +6,16 @@ import (
 	"sync"
 )
 
-// slots limits how many pulls are under way, in the order in which they come. The limit can
-// be changed at any time.
+// slots limits concurrent pulls, first come, first served. The limit can be changed at any time.
 type slots struct {
 	mu sync.Mutex
-	// limit is 0 for any number. held may be more after it was lowered.
+	// limit is 0 for no limit. held may exceed it after it was lowered.
 	limit, held int
-	// waiting are closed when their turn has come; the first is next.
+	// waiting is the queue: a channel is closed when its turn has come.
 	waiting []chan struct{}
 }
 
-// acquire waits for a slot, which has to be released. An error is the context's; then there is none.
+// acquire waits for a slot, which has to be released. It fails, without a slot, only if ctx ends.
 func (s *slots) acquire(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -35,7 +34,7 @@ func (s *slots) acquire(ctx context.Context) error {
 	}
 }
 
-// giveUp leaves the queue, or the slot if the turn has come in the meantime.
+// giveUp leaves the queue, or releases the slot if the turn has come in the meantime.
 func (s *slots) giveUp(turn chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,8 +53,7 @@ func (s *slots) release() {
 	s.admit()
 }
 
-// setLimit changes the limit: those who wait go on at once if slots are free, and those
-// who hold a slot keep it.
+// setLimit changes the limit. Waiting callers continue at once if slots are free; slots in use stay in use.
 func (s *slots) setLimit(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +61,7 @@ func (s *slots) setLimit(n int) {
 	s.admit()
 }
 
-// admit lets in as many as there are free slots; the caller holds the lock.
+// admit gives free slots to the first waiting callers. The caller holds the lock.
 func (s *slots) admit() {
 	for len(s.waiting) > 0 && (s.limit <= 0 || s.held < s.limit) {
 		close(s.waiting[0])

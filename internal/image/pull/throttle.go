@@ -9,15 +9,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// errThrottled is what the kubelet says.
+// errThrottled has the kubelet's message.
 var errThrottled = errors.New("pull QPS exceeded")
 
-// throttle limits how many pulls are begun in a second. The limit can be changed at any time.
+// throttle limits how many pulls start per second. The limit can be changed at any time.
 type throttle struct {
 	mu               sync.Mutex
 	perSecond, burst int
 	limiter          *rate.Limiter
-	// changed is closed when the limiter isn't in force any more.
+	// changed is closed when the limiter has been replaced.
 	changed chan struct{}
 }
 
@@ -27,7 +27,7 @@ func newThrottle(perSecond, burst int) *throttle {
 	return t
 }
 
-// set changes the limit. A new one begins with a whole burst.
+// set changes the limit. A new limit starts with a full burst.
 func (t *throttle) set(perSecond, burst int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,10 +47,9 @@ func (t *throttle) replace(perSecond, burst int) {
 	}
 }
 
-// wait returns when the next pull may begin, in the order in which it is called. Where
-// a pull that fails would be tried again no later than its turn comes, it fails: until
-// then waiting costs less than failing, which is all that the kubelet does.
-// If the limit changes, those who wait line up again.
+// wait returns when the next pull may start, in the order of the calls. It fails if that takes longer than the first
+// backoff delay: a failed pull is retried sooner. (The kubelet fails without waiting.) If the limit changes, waiting
+// callers queue again.
 func (t *throttle) wait(ctx context.Context) error {
 	for {
 		r, changed := t.reserve()

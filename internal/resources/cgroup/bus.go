@@ -18,20 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long systemd may take for one thing. It answers nobody while it
-// reads its units again, which takes seconds on a large host.
+// patience limits one call to systemd. During a daemon-reload it doesn't respond, for seconds on a large host.
 const patience = 30 * time.Second
 
-// booted is there where systemd is the first process (sd_booted(3)).
+// booted exists if systemd is the first process (sd_booted(3)).
 const booted = "/run/systemd/system"
 
-// systemdBus makes control groups of systemd's, transient slices. Their limits are properties of the
-// unit, so that a daemon-reload sets them again instead of undoing them. It uses one
-// connection to systemd, made when it is first needed and again when it is lost. It is safe for concurrent use.
+// systemdBus manages cgroups as transient slices of systemd. Their limits are properties of the unit, so that a
+// daemon-reload sets them again instead of undoing them. It uses one connection to systemd, which it opens on first
+// use and after a loss. It is safe for concurrent use.
 type systemdBus struct {
 	mu   sync.Mutex
 	conn *systemd.Conn
-	// hangUp ends conn.
+	// hangUp closes conn.
 	hangUp  context.CancelFunc
 	version int
 	closed  bool
@@ -40,7 +39,7 @@ type systemdBus struct {
 // errClosed is returned after Close.
 var errClosed = errors.New("the agent is stopping")
 
-// systemdRunning returns in one line why there is no systemd to talk to, or nil.
+// systemdRunning returns nil if systemd is running, or else the reason in one line.
 func systemdRunning() error {
 	info, err := os.Lstat(booted)
 	if err == nil && !info.IsDir() {
@@ -52,7 +51,7 @@ func systemdRunning() error {
 	return nil
 }
 
-// Close ends the connection. Nothing can be done with b after that.
+// Close closes the connection. b is unusable afterwards.
 func (b *systemdBus) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,8 +59,8 @@ func (b *systemdBus) Close() {
 	b.drop()
 }
 
-// Start starts the slice of this control group with the settings, and those it is in.
-// created is false if systemd knew it already; then it runs with the settings it had.
+// Start starts the slice of this cgroup, and its parents, with the settings. created is false if the unit already
+// existed; it then runs with its previous settings.
 func (b *systemdBus) Start(ctx context.Context, group string, settings []setting) (created bool, err error) {
 	unit := path.Base(group)
 	err = b.do(ctx, "start", unit, func(ctx context.Context, c *systemd.Conn, version int) error {
@@ -71,9 +70,9 @@ func (b *systemdBus) Start(ctx context.Context, group string, settings []setting
 		}
 		props = append(props,
 			property("Description", "Kubernetes pods: "+unit),
-			// As the host goes down, pods are for the agent to stop, in their own time.
+			// At shutdown, the agent terminates pods gracefully, not systemd.
 			property("DefaultDependencies", false),
-			// Systemd gives a slice those controllers only that somebody wants.
+			// Systemd enables only controllers that accounting or limits require.
 			property("CPUAccounting", true), property("MemoryAccounting", true), property("TasksAccounting", true))
 		return await(ctx, func(done chan<- string) error {
 			_, err := c.StartTransientUnitContext(ctx, unit, "replace", props, done)
@@ -83,7 +82,7 @@ func (b *systemdBus) Start(ctx context.Context, group string, settings []setting
 	if !is(err, "UnitExists") {
 		return err == nil, err
 	}
-	// It runs already, or has a file of a person's, or was stopped a moment ago.
+	// The unit is running, has a unit file, or was stopped a moment ago.
 	return false, b.do(ctx, "start", unit, func(ctx context.Context, c *systemd.Conn, _ int) error {
 		return await(ctx, func(done chan<- string) error {
 			_, err := c.StartUnitContext(ctx, unit, "replace", done)
@@ -92,8 +91,7 @@ func (b *systemdBus) Start(ctx context.Context, group string, settings []setting
 	})
 }
 
-// Set has systemd know what the control group's files say. It is forgotten when the
-// slice stops.
+// Set sets the unit's properties to match the cgroup's files, until the slice stops.
 func (b *systemdBus) Set(ctx context.Context, group string, settings []setting) error {
 	unit := path.Base(group)
 	return b.do(ctx, "set limits of", unit, func(ctx context.Context, c *systemd.Conn, version int) error {
@@ -105,8 +103,7 @@ func (b *systemdBus) Set(ctx context.Context, group string, settings []setting) 
 	})
 }
 
-// Stop stops the slice of this control group and every unit in it. One that systemd
-// doesn't know is no error.
+// Stop stops the slice of this cgroup and every unit in it. It is no error if there is no such unit.
 func (b *systemdBus) Stop(ctx context.Context, group string) error {
 	unit := path.Base(group)
 	err := b.do(ctx, "stop", unit, func(ctx context.Context, c *systemd.Conn, _ int) error {
@@ -121,8 +118,7 @@ func (b *systemdBus) Stop(ctx context.Context, group string) error {
 	return err
 }
 
-// do does something with a unit over the connection, and once more over another if
-// that one was lost: everything here may be done twice.
+// do calls f for a unit, and once more on a new connection if the connection was lost: f has to be idempotent.
 func (b *systemdBus) do(ctx context.Context, what, unit string,
 	f func(context.Context, *systemd.Conn, int) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -143,8 +139,8 @@ func (b *systemdBus) do(ctx context.Context, what, unit string,
 	}
 }
 
-// lost says that there was no answer, since the connection has ended: systemd ends
-// those to its own socket when it starts itself again (daemon-reexec).
+// lost reports whether err means that the connection ended without a response. Systemd closes connections to its own
+// socket when it re-executes itself (daemon-reexec).
 func lost(err error) bool {
 	for _, end := range [...]error{dbus.ErrClosed, io.EOF, unix.ECONNRESET, unix.EPIPE} {
 		if errors.Is(err, end) {
@@ -154,8 +150,8 @@ func lost(err error) bool {
 	return false
 }
 
-// connect is over the system's bus, or, where there is none, systemd's own socket.
-// The disadvantage of that socket is that systemd sends all its signals there.
+// connect returns the current connection, or opens one: over the system bus or, if there is none, over systemd's own
+// socket. Over that socket, systemd sends all its signals.
 func (b *systemdBus) connect(ctx context.Context) (*systemd.Conn, int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,7 +162,7 @@ func (b *systemdBus) connect(ctx context.Context) (*systemd.Conn, int, error) {
 		return b.conn, b.version, nil
 	}
 	b.drop()
-	// The connection lasts longer than what it is first needed for.
+	// The connection outlives the call that opens it.
 	lasting, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	enough := context.AfterFunc(ctx, hangUp)
 	conn, version, err := dial(lasting)
@@ -178,7 +174,7 @@ func (b *systemdBus) connect(ctx context.Context) (*systemd.Conn, int, error) {
 	return conn, version, nil
 }
 
-// dial makes a connection that lasts as long as ctx.
+// dial opens a connection that is closed when ctx ends.
 func dial(ctx context.Context) (*systemd.Conn, int, error) {
 	conn, err := systemd.NewWithContext(ctx)
 	if err != nil {
@@ -192,7 +188,7 @@ func dial(ctx context.Context) (*systemd.Conn, int, error) {
 	return conn, parseVersion(version), nil
 }
 
-// lose drops the connection, unless there is another one already.
+// lose drops the connection, unless it was already replaced.
 func (b *systemdBus) lose(conn *systemd.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,7 +205,7 @@ func (b *systemdBus) drop() {
 	}
 }
 
-// await begins a job of systemd's and waits until it has ended.
+// await starts a job of systemd and waits until it has ended.
 func await(ctx context.Context, begin func(done chan<- string) error) error {
 	done := make(chan string, 1)
 	if err := begin(done); err != nil {
@@ -226,13 +222,13 @@ func await(ctx context.Context, begin func(done chan<- string) error) error {
 	}
 }
 
-// is reports whether systemd refused with this error of its own.
+// is reports whether err is this error of systemd.
 func is(err error, name string) bool {
 	var refused dbus.Error
 	return errors.As(err, &refused) && refused.Name == "org.freedesktop.systemd1."+name
 }
 
-// parseVersion reads "252.38-1~deb12u1", in quotes or not, or "v252"; 0 if it can't be read.
+// parseVersion parses "252.38-1~deb12u1", in quotes or not, or "v252"; 0 for another format.
 func parseVersion(text string) int {
 	text = strings.TrimLeft(text, `"v`)
 	if end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {

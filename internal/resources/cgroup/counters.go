@@ -17,7 +17,7 @@ func (r *Reader) cpu(group string, detail Detail, c *CPU) error {
 	if c.Usage, err = r.value("cpuacct", group, "cpuacct.usage"); err != nil || detail < Throttling {
 		return err
 	}
-	// In hundredths of a second, which USER_HZ is on every architecture that Linux runs pods on.
+	// The unit is 1/100 s: USER_HZ is 100 on every architecture that Linux runs pods on.
 	const tick = uint64(time.Second / 100)
 	err = r.keyed("cpuacct", group, "cpuacct.stat", func(key []byte, v uint64) {
 		switch string(key) {
@@ -36,7 +36,7 @@ func (r *Reader) cpu(group string, detail Detail, c *CPU) error {
 	if c.Period, err = r.signed("cpu", group, "cpu.cfs_period_us"); err == nil {
 		c.Quota, err = r.signed("cpu", group, "cpu.cfs_quota_us")
 	}
-	if errors.Is(err, fs.ErrNotExist) { // a kernel without bandwidth control
+	if errors.Is(err, fs.ErrNotExist) { // the kernel has no bandwidth control
 		c.Quota = -1
 		return nil
 	}
@@ -186,7 +186,7 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 		return err
 	}
 	m.Limit, m.SwapLimit = Unlimited, Unlimited
-	if group == "/" { // the root has no figures of its own: the machine's are in /proc
+	if group == "/" { // the root has no counters of its own: the machine's are in /proc
 		var total, free, swap, swapFree uint64
 		info, err := r.ReadFile("/proc/meminfo")
 		if err != nil {
@@ -221,7 +221,7 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 	if m.Swap, err = r.value("memory", group, "memory.swap.current"); err == nil {
 		m.SwapLimit, err = r.limit("memory", group, "memory.swap.max")
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without swap accounting there are none
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without swap accounting, the files don't exist
 		return err
 	}
 	if detail < Throttling {
@@ -250,7 +250,7 @@ func (r *Reader) pids(group string, p *PIDs) error {
 	return err
 }
 
-// io reads what was read from and written to disks. A group that has used none has none.
+// io reads the I/O counters of each block device. Devices that the group hasn't used are missing.
 func (r *Reader) io(group string) ([]DeviceIO, error) {
 	var list []DeviceIO
 	of := func(number string) *DeviceIO {
@@ -271,7 +271,7 @@ func (r *Reader) io(group string) ([]DeviceIO, error) {
 			return nil
 		}
 		text, err := r.file(controller, group, file)
-		if errors.Is(err, fs.ErrNotExist) { // a kernel without throttling, or a group that isn't in this hierarchy
+		if errors.Is(err, fs.ErrNotExist) { // no blk-throttle, or group not in this hierarchy
 			return nil
 		}
 		for l := range strings.Lines(string(text)) {
@@ -312,7 +312,7 @@ func (r *Reader) io(group string) ([]DeviceIO, error) {
 			split(func(d *DeviceIO) *uint64 { return &d.Reads }, func(d *DeviceIO) *uint64 { return &d.Writes })))
 }
 
-// device is the file of a block device with this number, as 8:0; the number if there is none.
+// device returns the path of the block device with this number, such as 8:0, or the number if there is none.
 func (r *Reader) device(number string) string {
 	if name := r.devices[number]; name != "" {
 		return name
@@ -328,7 +328,7 @@ func (r *Reader) device(number string) string {
 	return name
 }
 
-// stalls reads the pressure of a group; nil if it isn't there, as it may be switched off for a group.
+// stalls reads a group's pressure; nil if it is unavailable: it can be turned off per group.
 func (r *Reader) stalls(group, kind string) *Pressure {
 	var text []byte
 	var err error
@@ -379,7 +379,7 @@ func parsePressure(text string) *Pressure {
 	return &p
 }
 
-// sharesOf is the number of cgroup v1's CPU shares for a weight of v2 (KEP-2254).
+// sharesOf converts a weight of cgroup v2 to CPU shares of cgroup v1 (KEP-2254).
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0

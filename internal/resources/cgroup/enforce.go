@@ -13,27 +13,27 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// Share is what a group may have of the node, all that is in it together. 0, and a size of huge pages that is left out,
-// sets no limit.
+// Share is the resources of the node that a group may use in total. 0, or a missing size of huge pages, is no limit.
 type Share struct {
-	// CPUMilli is for its weight beside other groups, in thousandths of a CPU: it may have more while they are idle.
+	// CPUMilli determines the group's CPU weight, in thousandths of a CPU: it may use more while other groups are
+	// idle.
 	CPUMilli int64
 	// Memory is in bytes, PIDs a number of processes.
 	Memory, PIDs int64
-	// HugePages are bytes of each size, as control groups name it: "2MB".
+	// HugePages are bytes by page size, as in names of cgroup files: "2MB".
 	HugePages map[string]int64
 }
 
-// Reserved is a group of the host's own that is held to what is reserved for it.
+// Reserved is a cgroup of the host on which its reservation is enforced.
 type Reserved struct {
-	// Setting is the one that names the group, for errors; Name is absolute.
+	// Setting is the configuration field that names the group, for errors. Name is an absolute path.
 	Setting, Name string
 	Share         Share
-	// Incompressible says that it is held to more than its part of the CPUs.
+	// Incompressible enforces memory and PIDs in addition to the CPU weight.
 	Incompressible bool
 }
 
-// share are the values of a group that is held to its share.
+// share returns the values that limit a group to its share.
 func (r rules) share(s Share) []setting {
 	list := []setting{r.Shares(allocated.Shares(s.CPUMilli)), r.memory(s.Memory), rules{PIDs: s.PIDs}.pids()}
 	for _, size := range r.HugePages {
@@ -46,8 +46,8 @@ func (r rules) share(s Share) []setting {
 	return list
 }
 
-// reserved are the values of one of the host's groups: of what nothing is reserved the host decides itself, and lifted
-// lifts what was before.
+// reserved returns the values for one of the host's groups. It omits resources without a reservation: the host
+// decides about them, and lifted removes earlier limits.
 func (r rules) reserved(g Reserved) []setting {
 	var list []setting
 	if s := g.Share; s.CPUMilli > 0 {
@@ -62,8 +62,8 @@ func (r rules) reserved(g Reserved) []setting {
 	return list
 }
 
-// lifted are the values that lift the limits of one of the host's groups that aren't reserved any more. Its weight
-// isn't one, and stays.
+// lifted returns the values that remove limits of the host's groups that aren't reserved any more. The CPU weight
+// isn't a limit, and stays.
 func (r rules) lifted(was, now Reserved) []setting {
 	var list []setting
 	if was.Incompressible && was.Share.Memory > 0 && now.Share.Memory == 0 {
@@ -75,8 +75,9 @@ func (r rules) lifted(was, now Reserved) []setting {
 	return list
 }
 
-// EnforceReserved holds the host's own groups to their shares, and has Limit do so from now on. They have to be there:
-// which processes are in them is up to the host. A group that uses more memory than its share keeps what it had.
+// EnforceReserved limits the host's own groups to their shares; from now on, Limit does so, too. The groups have to
+// exist: the host decides which processes are in them. A group that uses more memory than its share keeps its
+// previous limit.
 func (m *Manager) EnforceReserved(ctx context.Context) error {
 	l, err := m.usable(ctx)
 	if err != nil {
@@ -94,7 +95,7 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 					"enforceNodeAllocatable", g.Setting, dir)
 			}
 		}
-		// Not by the maker: systemd has the group, if it is a slice, from a unit that says what it may have.
+		// Not by the maker: if the group is a slice, systemd has its limits in a unit file.
 		if g.Incompressible {
 			err = l.usesMore(g.Name, g.Share.Memory)
 		}
@@ -113,8 +114,8 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 	return nil
 }
 
-// Limit holds all pods together, those of lower QoS classes, and the host's own groups to what c says of them from now
-// on; before EnforceReserved was called, which does that then, it changes no group. The rest of c has to be as it was.
+// Limit applies changed limits of c: those of all pods together, of lower QoS classes and of the host's own groups.
+// Before the first EnforceReserved, which then applies them, it changes no group. Other fields of c must not differ.
 func (m *Manager) Limit(ctx context.Context, c Config) error {
 	m.mu.Lock()
 	was := m.conf.Reserved
@@ -125,7 +126,7 @@ func (m *Manager) Limit(ctx context.Context, c Config) error {
 	enforces := m.enforces
 	m.mu.Unlock()
 	if !enforces {
-		return nil // the runtime may have another driver
+		return nil // the runtime may use another driver
 	}
 	l, err := m.usable(ctx)
 	if err != nil {
@@ -140,7 +141,7 @@ func (m *Manager) Limit(ctx context.Context, c Config) error {
 	if made {
 		err = errors.Join(err, m.updateQoS(ctx, l, func() {}))
 	}
-	for i, g := range c.Reserved { // the same groups: only their shares change
+	for i, g := range c.Reserved { // the same groups with other shares
 		if lifting := write(l, g.Name, m.rules(l).lifted(was[i], g)); lifting != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", g.Setting, lifting))
 		}
@@ -148,22 +149,22 @@ func (m *Manager) Limit(ctx context.Context, c Config) error {
 	return errors.Join(err, m.EnforceReserved(ctx))
 }
 
-// enforce holds all pods together to their share. While they use more memory than that it can't be done, and is tried
-// again for each new pod: the one above all keeps what it had.
+// enforce limits all pods together to their share. If they use more memory than that, the group kubepods keeps its
+// previous limit, and each new pod tries again. The caller holds the lock.
 func (m *Manager) enforce(ctx context.Context, l layout) error {
 	if m.enforced {
 		return nil
 	}
 	name, share := m.qosCgroup(v1.PodQOSGuaranteed), m.conf.Pods
 	if share == nil {
-		// what an earlier agent limited is lifted, and the weight is what a group has by itself
+		// Remove the limits of an earlier agent. The CPU weight is the kernel's default.
 		share = &Share{CPUMilli: 1000}
 	}
 	if _, ok := l.mounts["pids"]; !ok {
 		without := *share
 		without.PIDs, share = 0, &without
 	}
-	// Pods' own groups are made in this hierarchy only where each of them is limited.
+	// On cgroup v1, pods' own groups in this hierarchy are created only if each pod is limited.
 	if dir, ok := l.mounts["pids"]; ok && share.PIDs > 0 && !l.v2 && !slices.Contains(l.used, "pids") {
 		if err := l.makeWithParents(dir, name); err != nil {
 			return err
@@ -185,8 +186,8 @@ func (m *Manager) enforce(ctx context.Context, l layout) error {
 	return err
 }
 
-// usesMore is an error (unix.EBUSY) if the group uses more memory than that, in bytes. Cgroup v2 would take such a
-// limit, and kill what is in the group.
+// usesMore returns an error (unix.EBUSY) if the group uses more memory than limit, in bytes. Cgroup v2 would accept
+// such a limit and kill processes of the group.
 func (l layout) usesMore(name string, limit int64) error {
 	if limit == 0 {
 		return nil
@@ -199,5 +200,5 @@ func (l layout) usesMore(name string, limit int64) error {
 	return err
 }
 
-// unlimited is what cgroup v1 shows of a limit that there isn't, or nearly.
+// unlimited is the smallest value that cgroup v1 shows for a missing limit.
 const unlimited = 1 << 62

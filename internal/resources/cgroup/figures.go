@@ -20,59 +20,58 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// Figures are what the kernel counted of one group and those in it. A part that couldn't be read is nil.
+// Figures are the kernel's counters of a group and its children. A part that couldn't be read is nil.
 type Figures struct {
 	// At is when they were read.
 	At     time.Time
 	CPU    *CPU
 	Memory *Memory
-	// PIDs is how many threads there are, and may be at most; nil without the controller.
+	// PIDs is the number of threads and its limit; nil without the controller.
 	PIDs *PIDs
-	// IO is what was read from and written to disks, by device; none without the controller.
+	// IO is disk I/O by device; empty without the controller.
 	IO []DeviceIO
-	// CPUPressure, MemoryPressure and IOPressure are nil where the kernel has none (PSI; cgroup v2 only).
+	// CPUPressure, MemoryPressure and IOPressure are nil if the kernel has no PSI (cgroup v2 only).
 	CPUPressure, MemoryPressure, IOPressure *Pressure
 }
 
-// CPU is the time that a group has used since it was made. In nanoseconds.
+// CPU is the CPU time since the group was created, in nanoseconds.
 type CPU struct {
 	Usage uint64
-	// The rest is read with Throttling only.
+	// The other fields are read only with Throttling.
 	User, System              uint64
 	Periods, ThrottledPeriods uint64
 	Throttled                 uint64
 	Shares                    uint64
-	Quota, Period             int64 // microseconds; a quota below 0 is none
+	Quota, Period             int64 // microseconds; a negative quota is no limit
 }
 
-// Memory is what is charged to a group, in bytes, as far as nothing else is said.
+// Memory is a group's memory, in bytes unless noted otherwise.
 type Memory struct {
-	// Usage is all of it, WorkingSet what can't be given back easily: all but the files in the page cache that weren't
-	// used lately.
+	// Usage is the total. WorkingSet is Usage without inactive page cache, which is easy to reclaim.
 	Usage, WorkingSet uint64
-	// RSS is anonymous memory, Cache that of files, with shared memory; Mapped is what processes have mapped of those.
+	// RSS is anonymous memory, Cache the page cache with shared memory, Mapped the part of it mapped by processes.
 	RSS, Cache, Mapped       uint64
 	ActiveFile, InactiveFile uint64
-	// PageFaults and MajorPageFaults count since the group was made, with those in groups below it.
+	// PageFaults and MajorPageFaults count since the group was created, including its children.
 	PageFaults, MajorPageFaults uint64
-	// OwnPageFaults and OwnMajorPageFaults are those of the group's own processes. On cgroup v2, which doesn't count
-	// them, they are the same as all.
+	// OwnPageFaults and OwnMajorPageFaults count the group's own processes. Cgroup v2 doesn't count these separately:
+	// both include the children.
 	OwnPageFaults, OwnMajorPageFaults uint64
-	// Limit is the group's own; Unlimited for none.
+	// Limit is the group's own limit, or Unlimited.
 	Limit uint64
-	// Swap is what is swapped out, SwapLimit how much may be; Unlimited for no limit.
+	// Swap is the swap in use, SwapLimit its limit, or Unlimited.
 	Swap, SwapLimit uint64
-	// The rest is read with Throttling only: the most that was used, how often a limit was hit, what the kernel itself
-	// has, how often a process was killed for want of memory, how much is reserved.
+	// The other fields are read only with Throttling: peak usage, how often a limit was hit, kernel memory, number of
+	// OOM kills, and reserved memory.
 	Max, Failures, Kernel, OOMKills, Reservation uint64
 }
 
 // PIDs counts the threads of a group.
 type PIDs struct{ Current, Limit uint64 }
 
-// DeviceIO is what a group has done with one disk.
+// DeviceIO counts a group's I/O on one disk.
 type DeviceIO struct {
-	// Device is its file, as /dev/vda, and Number what the kernel calls it, as 8:0.
+	// Device is the path, such as /dev/vda; Number is the device number, such as 8:0.
 	Device, Number                         string
 	Reads, ReadBytes, Writes, WrittenBytes uint64
 }
@@ -80,16 +79,16 @@ type DeviceIO struct {
 // Pressure is how long tasks stalled (Documentation/accounting/psi.rst).
 type Pressure struct{ Some, Full Stalls }
 
-// Stalls are shares of time in percent, and all of it in microseconds.
+// Stalls are shares of time in percent, and the total in microseconds.
 type Stalls struct {
 	Avg10, Avg60, Avg300 float64
 	Total                uint64
 }
 
-// Unlimited stands for no limit.
+// Unlimited means no limit.
 const Unlimited = math.MaxUint64
 
-// Detail is how much of a group is read.
+// Detail selects the counters to read.
 type Detail int
 
 const (
@@ -97,24 +96,25 @@ const (
 	JustCPU Detail = iota
 	// Plain is also memory and pressure.
 	Plain
-	// Throttling is also what limits there are, and how often they were hit.
+	// Throttling is also the limits and how often they were hit.
 	Throttling
 )
 
-// Reader reads figures. One reader is for one goroutine.
+// Reader reads cgroups' counters. It isn't safe for concurrent use.
 type Reader struct {
 	layout   layout
 	buf      []byte
 	pressure bool
-	// dir is the directory of a group, if isOpen, and dirOf says of which: its hierarchy's, and its name.
+	// dir is the open directory of a group if isOpen is set. dirOf are its hierarchy's mount point and the group's
+	// name.
 	dir    int
 	isOpen bool
 	dirOf  [2]string
-	// devices are the files of block devices, by their numbers.
+	// devices are the paths of block devices by number.
 	devices map[string]string
 }
 
-// Reader returns one for this host's groups.
+// Reader returns a Reader of this host's cgroups.
 func (m *Manager) Reader(ctx context.Context) (*Reader, error) {
 	l, err := m.usable(ctx)
 	if err != nil {
@@ -125,15 +125,15 @@ func (m *Manager) Reader(ctx context.Context) (*Reader, error) {
 
 func newReader(l layout) *Reader {
 	r := &Reader{layout: l, buf: make([]byte, 16<<10), devices: map[string]string{}}
-	// A kernel has it for all groups or for none. The root's are those of the machine, in /proc.
+	// PSI is available for all groups or none. The root's pressure is the machine's, in /proc.
 	r.pressure = l.v2 && unix.Access("/proc/pressure/cpu", unix.R_OK) == nil
 	return r
 }
 
-// PodsGroup is the name of the group that all pods are in.
+// PodsGroup returns the name of the group that contains all pods.
 func (m *Manager) PodsGroup() string { return m.qosCgroup(classes[0]) }
 
-// PodGroup is the name of the pod's group. The error is fs.ErrNotExist where it has none.
+// PodGroup returns the name of the pod's group. The error is fs.ErrNotExist if there is none.
 func (m *Manager) PodGroup(ctx context.Context, uid types.UID) (string, error) {
 	if err := safeopen.Check("pod UID", string(uid)); err != nil {
 		return "", err
@@ -151,9 +151,9 @@ func (m *Manager) PodGroup(ctx context.Context, uid types.UID) (string, error) {
 	return "", &fs.PathError{Op: "look for the cgroup of pod", Path: string(uid), Err: fs.ErrNotExist}
 }
 
-// ContainerGroups are the names of the groups in a pod's that runtimes make for its sandbox and containers: by the
-// driver, a directory called ID or PREFIX-ID, or a scope PREFIX-ID.scope. What a runtime needs for itself beside a
-// container (conmon) isn't the container's.
+// ContainerGroups returns the names of the groups in a pod's group, by ID, that runtimes create for its sandbox and
+// containers: depending on the driver, a directory ID or PREFIX-ID, or a scope PREFIX-ID.scope. It skips groups of
+// the runtime's own processes (conmon).
 func (r *Reader) ContainerGroups(pod string) (map[string]string, error) {
 	entries, err := os.ReadDir(filepath.Join(r.layout.mounts["memory"], pod))
 	if err != nil {
@@ -171,7 +171,7 @@ func (r *Reader) ContainerGroups(pod string) (map[string]string, error) {
 	return names, nil
 }
 
-// Made is when the group was made, or its figures were last reset; zero if that isn't known.
+// Made returns when the group was created, or its counters were last reset; zero if that can't be read.
 func (r *Reader) Made(group string) time.Time {
 	info, err := os.Stat(filepath.Join(r.layout.mounts["memory"], group))
 	if err != nil {
@@ -180,15 +180,15 @@ func (r *Reader) Made(group string) time.Time {
 	return info.ModTime()
 }
 
-// Processes are those of the group, and of groups in it: a container may have made some of its own. The group's own
-// come first.
+// Processes returns the processes of the group and of its children: a container may have created some. The group's
+// own come first.
 func (r *Reader) Processes(group string) ([]int, error) {
 	list, err := r.ownProcesses(group)
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(r.layout.mounts["memory"], group)
-	// A directory of the kernel's has two links and one of each directory in it; most have none, but dozens of files.
+	// A cgroup directory has two links and one for each child. Most have no child, but dozens of files.
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil {
 		return list, &fs.PathError{Op: "stat", Path: dir, Err: err}
@@ -227,8 +227,8 @@ func (r *Reader) ownProcesses(group string) ([]int, error) {
 	return list, nil
 }
 
-// Read reads a group's figures. The error says what couldn't be read; the rest is there. Where there is no such group,
-// it is fs.ErrNotExist.
+// Read reads a group's counters. The error reports the counters that couldn't be read; the others are valid. It is
+// fs.ErrNotExist if there is no such group.
 func (r *Reader) Read(group string, detail Detail) (Figures, error) {
 	defer r.leave()
 	f := Figures{At: time.Now()}
@@ -265,8 +265,8 @@ func (r *Reader) Read(group string, detail Detail) (Figures, error) {
 	return f, errors.Join(errs...)
 }
 
-// Own is the name of the group that this process is in; empty where it has none of its own: it is in the root's, or in
-// different ones.
+// Own returns the name of the group that this process is in. It is empty if that is the root, or differs between
+// hierarchies.
 func Own() string {
 	groups, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
 	if err != nil {

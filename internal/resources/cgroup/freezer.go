@@ -14,24 +14,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The files of the freezers of both versions. Each has the state that was asked for; state and events also say whether
-// a group is frozen with one above it.
+// The files of both versions' freezers. freezer.state and cgroup.freeze contain the requested state. freezer.state
+// and cgroup.events also report a group as frozen if an ancestor is.
 const (
 	freezerState = "freezer.state"
 	freezeFile   = "cgroup.freeze"
 	eventsFile   = "cgroup.events"
 )
 
-// Frozen reports whether the processes of a pod's container don't run, since its group or one above it is frozen. Of a
-// container without a group, and where the kernel has no freezer, none is.
+// Frozen reports whether the processes of a pod's container are frozen, because its group or an ancestor is. It
+// returns false if the container has no group, or the kernel no freezer.
 func (m *Manager) Frozen(ctx context.Context, uid types.UID, container string) bool {
 	pod, groups, err := m.freezable(ctx, uid, container)
 	return err == nil && (frozen(pod) || slices.ContainsFunc(groups, frozen))
 }
 
-// Thaw lets the processes of a pod's container run that are frozen with its group, a group in it or the pod's, and of
-// all the pod's containers if container is empty: what is to end has to run for that. A frozen process acts on no
-// signal, on cgroup v1 not on SIGKILL either. Nothing to thaw is no error.
+// Thaw thaws the processes of a pod's container, or of all its containers if container is empty: its group, the
+// groups in it, and the pod's group. Processes that are to be terminated have to run: a frozen process handles no
+// signals, on cgroup v1 not even SIGKILL. It is no error if none is frozen.
 func (m *Manager) Thaw(ctx context.Context, uid types.UID, container string) error {
 	pod, groups, err := m.freezable(ctx, uid, container)
 	if err != nil {
@@ -60,8 +60,8 @@ func (m *Manager) Thaw(ctx context.Context, uid types.UID, container string) err
 	return nil
 }
 
-// freezable returns the directory of the pod's group where its freezer is, and those of a container, or all containers
-// if it is empty. There are none where the kernel has no freezer or the pod no group.
+// freezable returns the directories, in the freezer's hierarchy, of the pod's group and of one container's group, or
+// all containers' groups if container is empty. They are empty if the kernel has no freezer or the pod no group.
 func (m *Manager) freezable(ctx context.Context, uid types.UID,
 	container string) (pod string, containers []string, err error) {
 	l, err := m.usable(ctx)
@@ -91,25 +91,25 @@ func (m *Manager) freezable(ctx context.Context, uid types.UID,
 	return filepath.Join(mount, name), containers, nil
 }
 
-// frozen reports whether a group is frozen, by itself or with one above it, or is about to be.
+// frozen reports whether a group is frozen or freezing, by itself or by an ancestor.
 func frozen(dir string) bool {
 	if state, err := os.ReadFile(filepath.Join(dir, freezerState)); err == nil {
 		return !bytes.Equal(bytes.TrimSpace(state), []byte("THAWED"))
 	}
 	asked, err := os.ReadFile(filepath.Join(dir, freezeFile))
 	if err != nil {
-		return false // neither: it is gone
+		return false // neither file exists: the group is gone
 	}
 	events, err := os.ReadFile(filepath.Join(dir, eventsFile))
 	return bytes.Equal(bytes.TrimSpace(asked), []byte("1")) || err == nil && bytes.Contains(events, []byte("frozen 1"))
 }
 
-// thaw thaws one group. It stays frozen with one above it that is.
+// thaw thaws one group. It stays frozen while an ancestor is.
 func thaw(dir string) error {
 	for file, value := range map[string]string{freezerState: "THAWED", freezeFile: "0"} {
 		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it is the other version's, or gone
+			continue // the other version's file, or the group is gone
 		}
 		if err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// value reads a file that holds one number.
+// value reads a file that contains one number.
 func (r *Reader) value(controller, group, name string) (uint64, error) {
 	text, err := r.file(controller, group, name)
 	if err != nil {
@@ -34,7 +34,7 @@ func (r *Reader) signed(controller, group, name string) (int64, error) {
 	return n, r.bad(controller, group, name, err)
 }
 
-// limit reads a file with a limit.
+// limit reads a file that contains a limit.
 func (r *Reader) limit(controller, group, name string) (uint64, error) {
 	text, err := r.file(controller, group, name)
 	if err != nil {
@@ -122,7 +122,7 @@ func (r *Reader) file(controller, group, name string) ([]byte, error) {
 	return nil, r.bad(controller, group, name, err)
 }
 
-// enter opens the directory of a group: its files are mostly read one after the other.
+// enter opens a group's directory, and keeps it open: usually several of its files are read in a row.
 func (r *Reader) enter(controller, group string) (err error) {
 	dir := r.layout.mounts[controller]
 	if r.isOpen && r.dirOf == [2]string{dir, group} {
@@ -135,7 +135,7 @@ func (r *Reader) enter(controller, group string) (err error) {
 	return err
 }
 
-// leave closes it: there may be another one of this name when the reader is next asked.
+// leave closes the directory: by the next call, another group may have the same name.
 func (r *Reader) leave() {
 	if r.isOpen {
 		_ = unix.Close(r.dir)
@@ -150,7 +150,7 @@ func open(dir int, name string, flags int) (fd int, err error) {
 	return fd, err
 }
 
-// ReadFile reads a whole file of the kernel into the reader's buffer, which the next call overwrites.
+// ReadFile reads a kernel file into the reader's buffer, which the next call overwrites.
 func (r *Reader) ReadFile(file string) ([]byte, error) {
 	text, err := r.read(unix.AT_FDCWD, file)
 	if err != nil {

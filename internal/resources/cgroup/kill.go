@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killIn kills the processes of one group. What it can't do shows when the group
-// can't be removed.
+// killIn kills the processes of one group. If it fails, the removal of the group fails, too.
 func (m *Manager) killIn(dir string) {
 	if frozen(dir) {
-		_ = thaw(dir) // on cgroup v1 nothing dies in it before
+		_ = thaw(dir) // on cgroup v1, frozen processes don't die
 	}
 	killed := 0
 	for _, pid := range processes(dir) {
@@ -30,8 +29,8 @@ func (m *Manager) killIn(dir string) {
 	}
 }
 
-// kill makes sure that the number still means a process of this group before it
-// kills it: the descriptor keeps the number from being given to another meanwhile.
+// kill kills a process of this group. The pidfd makes sure that the signal doesn't reach another process that has got
+// the PID meanwhile; the group is checked after the pidfd was opened.
 func kill(dir string, pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -41,8 +40,8 @@ func kill(dir string, pid int) bool {
 	return slices.Contains(processes(dir), pid) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
-// processes lists the group's processes as this PID namespace numbers them;
-// those it can't see have number 0 and are left out.
+// processes lists the group's processes by their PIDs in this PID namespace. Processes of other PID namespaces are
+// reported as 0, and omitted.
 func processes(dir string) []int {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {

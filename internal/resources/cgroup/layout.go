@@ -13,25 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupfs is where the OCI runtimes look for control groups, too.
+// cgroupfs is the mount point that OCI runtimes use, too.
 const cgroupfs = "/sys/fs/cgroup"
 
-// needed are the controllers that pods' limits are made of.
+// needed are the controllers for pods' limits.
 var needed = [...]string{"cpu", "memory"}
 
-// layout is how this host's control groups are mounted.
+// layout describes this host's cgroup mounts.
 type layout struct {
 	v2 bool
-	// mounts has the directory of each controller.
+	// mounts maps each controller to its mount point.
 	mounts map[string]string
-	// all has every hierarchy's directory once: pods' groups are made in all of them.
+	// all contains each hierarchy's mount point once: pods have groups in all of them.
 	all []string
-	// used are the controllers that this agent sets values of.
+	// used are the controllers of the files that this agent writes.
 	used []string
 }
 
-// find reads the mount table, once and for all that this manager does: it can't
-// change while pods run.
+// find reads the mount table. It is called once: the layout can't change while pods run.
 func (m *Manager) find() (layout, error) {
 	l, err := findLayout()
 	if err != nil {
@@ -41,7 +40,7 @@ func (m *Manager) find() (layout, error) {
 	m.mu.Lock()
 	pods := m.conf.Pods
 	m.mu.Unlock()
-	// On cgroup v2 all pods are limited where each of them is.
+	// On cgroup v2, a limit of all pods uses the controllers that are enabled for each pod.
 	if _, ok := l.mounts["pids"]; ok && (m.conf.PIDsLimit > 0 || l.v2 && pods != nil && pods.PIDs > 0) {
 		l.used = append(l.used[:len(l.used):len(l.used)], "pids")
 	}
@@ -76,7 +75,7 @@ func findLayout() (layout, error) {
 	return l, nil
 }
 
-// unified is the layout of a host with cgroup v2 only.
+// unified returns the layout of a host with cgroup v2 only.
 func unified() (layout, error) {
 	l := layout{v2: true, mounts: map[string]string{}, all: []string{cgroupfs}}
 	list, err := os.ReadFile(filepath.Join(cgroupfs, "cgroup.controllers"))
@@ -89,7 +88,7 @@ func unified() (layout, error) {
 	return l, nil
 }
 
-// check returns in one line what is missing.
+// check returns the first problem in one line, or nil.
 func (l layout) check() error {
 	if len(l.all) == 0 {
 		return fmt.Errorf("no cgroups are mounted at %s: boot with an init that mounts them, or run: mount -t "+
@@ -109,7 +108,7 @@ func (l layout) check() error {
 	return nil
 }
 
-// limited has the directories of the hierarchies that limits are written in, each once.
+// limited returns the mount points of the hierarchies that limits are written to, each once.
 func (l layout) limited() []string {
 	if l.v2 {
 		return l.all
@@ -123,7 +122,7 @@ func (l layout) limited() []string {
 	return dirs
 }
 
-// makeGroup makes a group; made says that it wasn't there.
+// makeGroup creates a group; made is false if it already exists.
 func makeGroup(dir string) (made bool, err error) {
 	if err := unix.Mkdir(dir, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
 		return false, &fs.PathError{Op: "make cgroup", Path: dir, Err: err}

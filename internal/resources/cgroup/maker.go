@@ -12,19 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maker makes groups the way a driver does. A group's name is its path below where
-// a hierarchy is mounted.
+// maker creates groups in a driver's way. A group's name is its path relative to the hierarchy's mount point.
 type maker interface {
-	// check returns in one line why the driver doesn't work here, or nil.
+	// check returns nil if the driver works here, or else the reason in one line.
 	check() error
-	// qosCgroup makes a group that holds pods' groups, and its parents.
+	// qosCgroup creates a group that contains pods' groups, and its parents.
 	qosCgroup(ctx context.Context, l layout, name string) error
-	// pod makes a pod's group in a QoS cgroup. The error is fs.ErrNotExist if that isn't there.
-	// made says that the group is new, and the settings are in force.
+	// pod creates a pod's group in a QoS cgroup. The error is fs.ErrNotExist if that doesn't exist. made means that
+	// the group is new and the settings are in force.
 	pod(ctx context.Context, l layout, name string, s []setting) (made bool, err error)
-	// set sets values in a group.
+	// set writes values of a group.
 	set(ctx context.Context, l layout, name string, s []setting) error
-	// stop ends what there is of a group besides its directories; there must be no process in it.
+	// stop stops a group's systemd unit, if it has one, and leaves the directories. The group must have no processes.
 	stop(ctx context.Context, name string) error
 	close()
 }
@@ -36,7 +35,7 @@ func makerOf(d Driver) maker {
 	return cgroupDirs{}
 }
 
-// cgroupDirs makes groups as directories of the cgroup file system.
+// cgroupDirs creates groups as directories of the cgroup file system.
 type cgroupDirs struct{}
 
 func (cgroupDirs) check() error { return nil }
@@ -58,7 +57,8 @@ func (cgroupDirs) pod(_ context.Context, l layout, name string, s []setting) (bo
 	return true, write(l, name, slices.DeleteFunc(s, func(v setting) bool { return v.Initial }))
 }
 
-// makeAll makes the group in the hierarchies that limits are written in. made says that it was in none of them.
+// makeAll creates the group in the hierarchies that limits are written to. made means that it existed in none of
+// them.
 func (l layout) makeAll(name string) (made bool, err error) {
 	made = true
 	for _, mount := range l.limited() {
@@ -79,7 +79,7 @@ func (cgroupDirs) stop(context.Context, string) error { return nil }
 
 func (cgroupDirs) close() {}
 
-// systemdManager is what keeps groups as slices. Its methods are those of systemdBus.
+// systemdManager manages slices: *systemdBus.
 type systemdManager interface {
 	Start(ctx context.Context, group string, s []setting) (made bool, err error)
 	Set(ctx context.Context, group string, s []setting) error
@@ -87,8 +87,8 @@ type systemdManager interface {
 	Close()
 }
 
-// systemdSlices has systemd make groups. Their files are written here as well: systemd
-// doesn't know all of them, and doesn't report when the kernel refuses a value.
+// systemdSlices creates groups as slices of systemd. It also writes their files itself: systemd doesn't support all
+// of them, and doesn't report values that the kernel refuses.
 type systemdSlices struct {
 	cgroupDirs
 	systemd systemdManager
@@ -104,7 +104,7 @@ func (u systemdSlices) qosCgroup(ctx context.Context, l layout, name string) err
 }
 
 func (u systemdSlices) pod(ctx context.Context, l layout, name string, s []setting) (bool, error) {
-	// Systemd would make a missing QoS cgroup, too, but one without a weight.
+	// Systemd would create a missing QoS cgroup, but without a CPU weight.
 	for _, mount := range l.limited() {
 		if _, err := os.Lstat(filepath.Join(mount, path.Dir(name))); err != nil {
 			return false, err
@@ -120,7 +120,7 @@ func (u systemdSlices) pod(ctx context.Context, l layout, name string, s []setti
 	return true, write(l, name, s)
 }
 
-// set calls systemd last: it has to know what is in force, not what the kernel refused.
+// set calls systemd last, so that systemd doesn't get values that the kernel refuses.
 func (u systemdSlices) set(ctx context.Context, l layout, name string, s []setting) error {
 	if err := write(l, name, s); err != nil {
 		return err
@@ -132,8 +132,8 @@ func (u systemdSlices) stop(ctx context.Context, name string) error { return u.s
 
 func (u systemdSlices) close() { u.systemd.Close() }
 
-// makeWithParents makes the group and its parents. On cgroup v2 it also enables the
-// used controllers for the children, so that their files appear there.
+// makeWithParents creates the group and its parents. On cgroup v2 it also enables the used controllers for the
+// children, so that their files appear there.
 func (l layout) makeWithParents(mount, name string) error {
 	dir := mount
 	for element := range strings.SplitSeq(strings.Trim(name, "/"), "/") {
@@ -153,7 +153,7 @@ func (l layout) makeWithParents(mount, name string) error {
 	return nil
 }
 
-// dirs are the group's directories in all hierarchies, as far as they are there.
+// dirs returns the group's existing directories in all hierarchies.
 func (l layout) dirs(name string) ([]string, error) {
 	var dirs []string
 	for _, mount := range l.all {

@@ -1,13 +1,12 @@
-// Package cgroup makes the tree of cgroups for pods, and the limits of each pod
-// as a whole. The tree is the kubelet's (Kubernetes design proposal "pod-resource-management"),
-// as directories or as systemd's transient slices:
+// Package cgroup manages the tree of cgroups for pods, and the limits of each pod as a whole. The tree is the
+// kubelet's (Kubernetes design proposal "pod-resource-management"), as directories or as transient slices of systemd:
 //
 //	kubepods/pod<UID>             Guaranteed pods
 //	kubepods/burstable/pod<UID>
 //	kubepods/besteffort/pod<UID>
 //	kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<UID>.slice
 //
-// The runtime makes the groups of containers below a pod's.
+// The runtime creates the groups of containers in the pod's.
 package cgroup
 
 import (
@@ -28,42 +27,42 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
-// Config says where and how pod groups are made.
+// Config specifies where and how pods' groups are created.
 type Config struct {
-	// Driver is how groups are named and made; empty counts as cgroupfs.
+	// Driver determines how groups are named and created; empty means cgroupfs.
 	Driver Driver
-	// CgroupRoot is the group that kubepods is in; empty counts as "/". It is made if missing.
+	// CgroupRoot is the parent of kubepods; empty means "/". It is created if missing.
 	CgroupRoot string
-	// NoCPUQuota leaves CPU limits unenforced on pods (KubeletConfiguration cpuCFSQuota: false).
+	// NoCPUQuota disables CPU limits of pods (KubeletConfiguration cpuCFSQuota: false).
 	NoCPUQuota bool
-	// CPUPeriod is the CFS period (KubeletConfiguration cpuCFSQuotaPeriod); 0 counts as 100 ms.
+	// CPUPeriod is the CFS period (KubeletConfiguration cpuCFSQuotaPeriod); 0 means 100 ms.
 	CPUPeriod time.Duration
-	// PIDsLimit is how many processes a pod may have (KubeletConfiguration
-	// podPidsLimit); any number if it isn't above 0. No pod gets more than the node has.
+	// PIDsLimit limits the processes of a pod (KubeletConfiguration podPidsLimit); 0 and less is no limit. The node's
+	// maximum always applies.
 	PIDsLimit int64
-	// Swap is how much swap pods may share (memorySwap.swapBehavior LimitedSwap), in
-	// bytes; 0 is for NoSwap. Without cgroup v2 it counts as 0 (KEP-2400).
+	// Swap is the swap that pods may use in total (memorySwap.swapBehavior LimitedSwap), in bytes; 0 is for NoSwap.
+	// On cgroup v1 it is always 0 (KEP-2400).
 	Swap int64
-	// Memory is what the node has of it, in bytes: pods get Swap in proportion.
+	// Memory is the node's memory in bytes: pods get Swap in proportion to their part of it.
 	Memory int64
-	// ReserveMemory protects what pods request from reclaim (memoryReservationPolicy
-	// TieredReservation, with the feature gate MemoryQoS; KEP-2570). It needs cgroup v2.
-	// With a CgroupRoot the groups around kubepods have to protect as much themselves.
+	// ReserveMemory protects the memory that pods request from reclaim (memoryReservationPolicy TieredReservation,
+	// with the feature gate MemoryQoS; KEP-2570). It needs cgroup v2. The ancestors of kubepods in CgroupRoot have to
+	// protect as much themselves.
 	ReserveMemory bool
-	// QOSReserve keeps memory from pods of lower QoS classes (qosReserved, with the feature gate QOSReserved); nil
-	// keeps none.
+	// QOSReserve reserves memory for pods of higher QoS classes (qosReserved, with the feature gate QOSReserved); nil
+	// for none.
 	QOSReserve *QOSReserve
-	// Own and System are the groups that the agent and the host's other processes belong in (kubeletCgroups,
-	// systemCgroups); empty leaves them where they are.
+	// Own and System are the groups for the agent and for the host's other processes (kubeletCgroups, systemCgroups).
+	// Empty leaves the processes where they are.
 	Own, System string
-	// Pods is what all pods may have together (enforceNodeAllocatable pods); nil is no limit.
+	// Pods limits all pods together (enforceNodeAllocatable pods); nil is no limit.
 	Pods *Share
-	// Reserved are the host's own groups that are held to a share (system-reserved, kube-reserved).
+	// Reserved are the host's own groups on which reservations are enforced (system-reserved, kube-reserved).
 	Reserved []Reserved
 }
 
-// Manager makes and removes pods' groups. It is safe for concurrent use, for one
-// pod by one caller at a time.
+// Manager manages pods' groups. It is safe for concurrent use, but only one caller at a time may use it for the same
+// pod.
 type Manager struct {
 	conf   Config
 	log    logr.Logger
@@ -72,20 +71,20 @@ type Manager struct {
 	kernel func() kernel
 
 	mu sync.Mutex
-	// made says that the QoS cgroups have been made, enforced that all pods are held to their share; unenforced is why
-	// they weren't, as it was logged.
+	// made means that the QoS cgroups have been created, enforced that the limit of all pods is in force. unenforced
+	// is the last logged reason why it isn't.
 	made, enforced bool
-	// enforces says that the driver is known, and the host's own groups are held to their shares.
+	// enforces means that the driver has been determined, and reservations are enforced on the host's own groups.
 	enforces   bool
 	unenforced string
-	// requested is what pods request that the QoS cgroups have to have: they get the sums.
+	// requested are the pods' requests that the QoS cgroups have to satisfy in total.
 	requested map[types.UID]sums
-	written   sums // the QoS cgroups' as last written
-	// limits are the memory that the QoS cgroups may use, by their names, as last written.
+	written   sums // the QoS cgroups' values as last written
+	// limits are the QoS cgroups' memory limits as last written, by name.
 	limits map[string]int64
 }
 
-// New makes a manager. It looks at nothing before it is used.
+// New returns a Manager. It doesn't read the host's cgroups yet.
 func New(c Config, log logr.Logger) *Manager {
 	if c.Driver == "" {
 		c.Driver = DriverCgroupfs
@@ -101,8 +100,8 @@ func New(c Config, log logr.Logger) *Manager {
 	return m
 }
 
-// UseDriver has groups made by this driver, whatever the configuration says: the
-// runtime's driver takes precedence (KEP-4033). It has to be called before all but Limit.
+// UseDriver overrides the configured driver: the runtime's driver takes precedence (KEP-4033). It has to be called
+// before all methods but Limit.
 func (m *Manager) UseDriver(d Driver) {
 	if d == m.conf.Driver {
 		return
@@ -124,33 +123,29 @@ func (m *Manager) Check() error {
 	return l.check()
 }
 
-// Close ends the connection to systemd, if there is one: nothing can be made or
-// changed after that.
+// Close closes the connection to systemd, if there is one. Groups can't be created or changed afterwards.
 func (m *Manager) Close() { m.maker.close() }
 
-// CgroupParent is the pod's group, for the runtime to make the sandbox's and the
-// containers' groups in, in the form of the driver (CRI
-// LinuxPodSandboxConfig.cgroup_parent): a path, or the last slice's name.
+// CgroupParent returns the pod's group in the driver's form, a path or the name of the last slice, for CRI
+// LinuxPodSandboxConfig.cgroup_parent: the runtime creates the groups of the sandbox and containers in it.
 func (m *Manager) CgroupParent(p *v1.Pod) string {
 	return m.conf.Driver.forRuntime(m.group(p))
 }
 
-// group is the name of the pod's group.
+// group returns the name of the pod's group.
 func (m *Manager) group(p *v1.Pod) string { return m.name(spec.QOSClass(p), p.UID) }
 
-// Ensure makes the pod's group and has it allow what l says. It may be called
-// again, and then is Resize.
+// Ensure creates the pod's group with limits l. If the group exists, it is the same as Resize.
 //
-// It does no more than it must: only the cpu and memory groups are made here,
-// the other cgroup v1 controllers' come into being with the first container.
+// It creates the group only in the hierarchies of the used controllers; in cgroup v1's other hierarchies, the first
+// container does.
 func (m *Manager) Ensure(ctx context.Context, p *v1.Pod, l allocated.Limits) error {
 	return named(p, m.ensure(ctx, p, l))
 }
 
-// Resize has the pod's group, which has to be there, allow what l says (KEP-1287).
-// Limits of the pod's containers must never be above the pod's, which cgroup v1
-// refuses for CPU: raise the pod first, and lower it last. A memory limit below
-// what the pod uses is refused (unix.EBUSY), whatever else l says.
+// Resize changes the limits of the pod's existing group to l (KEP-1287). Limits of containers must never exceed the
+// pod's, which cgroup v1 refuses for CPU: raise the pod's limit first, and lower it last. A memory limit below the
+// pod's usage fails (unix.EBUSY), without regard to the rest of l.
 func (m *Manager) Resize(ctx context.Context, p *v1.Pod, l allocated.Limits) error {
 	return named(p, m.resize(ctx, p, l))
 }
@@ -175,7 +170,7 @@ func (m *Manager) ensure(ctx context.Context, p *v1.Pod, lim allocated.Limits) e
 	}
 	err = m.makePod(ctx, l, p, lim)
 	if errors.Is(err, unix.ENOENT) {
-		// The QoS cgroups were removed: make them again, once.
+		// The QoS cgroups were removed: create them again, once.
 		m.forgetQoSCgroups()
 		if err = m.ensureQoSCgroups(ctx, l); err == nil {
 			err = m.makePod(ctx, l, p, lim)
@@ -195,7 +190,7 @@ func (m *Manager) resize(ctx context.Context, p *v1.Pod, lim allocated.Limits) e
 	return m.allow(ctx, l, p, lim)
 }
 
-// usable is what every operation needs first.
+// usable returns the layout, unless ctx has ended. Every operation starts with it.
 func (m *Manager) usable(ctx context.Context) (layout, error) {
 	if err := ctx.Err(); err != nil {
 		return layout{}, err
@@ -215,7 +210,7 @@ func (m *Manager) makePod(ctx context.Context, l layout, p *v1.Pod, lim allocate
 	return m.allow(ctx, l, p, lim)
 }
 
-// allow sets the limits of the pod's group, and its part of its QoS cgroup's weight.
+// allow sets the limits of the pod's group, and adds its requests to its QoS cgroup.
 func (m *Manager) allow(ctx context.Context, l layout, p *v1.Pod, lim allocated.Limits) error {
 	name := m.group(p)
 	if err := l.refuseBelowUsage(name, lim.MemoryLimit); err != nil {

@@ -8,23 +8,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Driver says how control groups are made (KubeletConfiguration cgroupDriver).
+// Driver is how cgroups are created (KubeletConfiguration cgroupDriver).
 type Driver string
 
 const (
-	// DriverCgroupfs makes them as directories of the cgroup file system.
+	// DriverCgroupfs creates directories of the cgroup file system.
 	DriverCgroupfs Driver = "cgroupfs"
-	// DriverSystemd asks systemd for slices.
+	// DriverSystemd creates slices of systemd.
 	DriverSystemd Driver = "systemd"
 )
 
-// podPrefix begins the name of a pod's group; the UID follows.
+// podPrefix precedes the UID in the name of a pod's group.
 const podPrefix = "pod"
 
-// classes are all QoS classes: a pod whose spec is gone may be in any of their QoS cgroups.
+// classes are all QoS classes: a pod without a spec may be in any of their cgroups.
 var classes = [...]v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 
-// root are the parts of CgroupRoot's name.
+// root returns the elements of CgroupRoot's name.
 func (m *Manager) root() []string {
 	if m.conf.Driver == DriverSystemd {
 		return sliceRoot(m.conf.CgroupRoot)
@@ -32,7 +32,7 @@ func (m *Manager) root() []string {
 	return strings.FieldsFunc(m.conf.CgroupRoot, func(r rune) bool { return r == '/' })
 }
 
-// elements are the parts of a QoS cgroup's name, from the root down.
+// elements returns the elements of a QoS cgroup's name, from the root down.
 func (m *Manager) elements(class v1.PodQOSClass) []string {
 	parts := append(m.root(), "kubepods")
 	if class != v1.PodQOSGuaranteed {
@@ -41,12 +41,12 @@ func (m *Manager) elements(class v1.PodQOSClass) []string {
 	return parts
 }
 
-// qosCgroup is the name of the group that holds the class's pods.
+// qosCgroup returns the name of the group that contains the class's pods.
 func (m *Manager) qosCgroup(class v1.PodQOSClass) string {
 	return m.conf.Driver.path(m.elements(class))
 }
 
-// name is the name of the pod's group if it is of this class.
+// name returns the name of the pod's group if the pod is of this class.
 func (m *Manager) name(class v1.PodQOSClass, uid types.UID) string {
 	element := podPrefix + string(uid)
 	if m.conf.Driver == DriverSystemd {
@@ -55,7 +55,8 @@ func (m *Manager) name(class v1.PodQOSClass, uid types.UID) string {
 	return m.conf.Driver.path(append(m.elements(class), element))
 }
 
-// uid is the UID of the pod whose group has this name in the class's QoS cgroup, if it is a pod's.
+// uid returns the UID of the pod whose group has this name in the class's QoS cgroup; false if it isn't a pod's
+// group.
 func (m *Manager) uid(class v1.PodQOSClass, entry string) (types.UID, bool) {
 	ok := true
 	if m.conf.Driver == DriverSystemd {
@@ -65,7 +66,7 @@ func (m *Manager) uid(class v1.PodQOSClass, entry string) (types.UID, bool) {
 	return types.UID(uid), ok && isPod && uid != ""
 }
 
-// path is the name of the group with these parts.
+// path returns the name of the group with these elements.
 func (d Driver) path(elements []string) string {
 	if d == DriverSystemd {
 		return slicePath(elements)
@@ -73,7 +74,7 @@ func (d Driver) path(elements []string) string {
 	return "/" + strings.Join(elements, "/")
 }
 
-// forRuntime writes a group's name as the CRI wants it.
+// forRuntime converts a group's name to the CRI's form.
 func (d Driver) forRuntime(name string) string {
 	if d == DriverSystemd {
 		return path.Base(name)

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostRounds is how often processes that were started meanwhile are looked for.
+// mostRounds limits how often new processes are searched for.
 const mostRounds = 10
 
-// MoveProcesses moves the agent into the group that it is to have (kubeletCgroups), and those that are in no group,
-// which is to say in the uppermost one, into that of the system (systemCgroups): neither the kernel's nor the first
-// process. Groups that aren't there are made. What the agent starts from now on is in its group.
+// MoveProcesses moves the agent into its own group (kubeletCgroups), and the processes in the root group, except for
+// kernel threads and PID 1, into the system's group (systemCgroups). It creates missing groups. The agent's child
+// processes will start in its group.
 func (m *Manager) MoveProcesses() error {
 	if name := m.conf.Own; name != "" {
 		if err := Move(name, os.Getpid()); err != nil {
@@ -35,7 +35,7 @@ func (m *Manager) MoveProcesses() error {
 	return nil
 }
 
-// Move moves a process into a group of the host's, which is made if it isn't there.
+// Move moves a process into a group of the host, which is created if it is missing.
 func Move(name string, pid int) error {
 	name = path.Clean("/" + name)
 	l, err := findLayout()
@@ -62,12 +62,12 @@ func (m *Manager) moveSystem(name string) error {
 	if err != nil {
 		return err
 	}
-	stays := map[int]bool{} // by their numbers, whether processes couldn't be moved
+	stays := map[int]bool{} // by PID, whether the move failed
 	for _, mount := range l.ofProcesses() {
 		if err := l.makeForProcesses(mount, name); err != nil {
 			return err
 		}
-		// What a process starts before it is moved is in the root, too.
+		// Children that a process starts before it is moved are in the root, too.
 		for range mostRounds {
 			pids := slices.DeleteFunc(processes(mount), func(pid int) bool {
 				return pid == 1 || stays[pid] || ofKernel(pid)
@@ -77,7 +77,7 @@ func (m *Manager) moveSystem(name string) error {
 			}
 			for _, pid := range pids {
 				err := move(filepath.Join(mount, name), pid)
-				if err != nil { // as one with real-time priority, which a group may have none for
+				if err != nil { // for example a real-time process, for which a group may have no budget
 					m.log.Error(err, "A process of the host stays where it is", "setting", "systemCgroups")
 				}
 				stays[pid] = err != nil
@@ -89,7 +89,7 @@ func (m *Manager) moveSystem(name string) error {
 	return nil
 }
 
-// ofProcesses has the directories of the hierarchies by which processes are measured and limited, each once.
+// ofProcesses returns the mount points of the hierarchies that account for processes and limit them, each once.
 func (l layout) ofProcesses() []string {
 	if l.v2 {
 		return l.all
@@ -103,7 +103,8 @@ func (l layout) ofProcesses() []string {
 	return dirs
 }
 
-// makeForProcesses makes a group that processes can be in: on cgroup v2 it has controllers, and gives none to others.
+// makeForProcesses creates a group that can contain processes: on cgroup v2, it has controllers, but doesn't enable
+// any for children.
 func (l layout) makeForProcesses(mount, name string) error {
 	if exists(filepath.Join(mount, name)) {
 		return nil
@@ -115,7 +116,7 @@ func (l layout) makeForProcesses(mount, name string) error {
 	return err
 }
 
-// move moves a process with all its threads; one that has ended needs no group.
+// move moves a process with all its threads. It is no error if the process has ended.
 func move(dir string, pid int) error {
 	err := writeFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
 	switch {
@@ -128,7 +129,7 @@ func move(dir string, pid int) error {
 	return fmt.Errorf("move process %d into %s: %w", pid, dir, err)
 }
 
-// ofKernel reports whether a process is one of the kernel's, which have no program, or has ended.
+// ofKernel reports whether a process is a kernel thread, which has no executable, or has ended.
 func ofKernel(pid int) bool {
 	_, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
 	return errors.Is(err, fs.ErrNotExist)

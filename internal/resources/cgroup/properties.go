@@ -10,15 +10,15 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// periodSince is the first version of systemd with CPUQuotaPeriodSec=. Those before
-// know the usual period of 100 ms only.
+// periodSince is the first version of systemd with CPUQuotaPeriodSec=. Earlier ones support only the default period
+// of 100 ms.
 const periodSince = 242
 
-// infinite is systemd's word for no bound.
+// infinite is systemd's value for no limit.
 const infinite = uint64(math.MaxUint64)
 
-// numbers are the properties (systemd.resource-control(5)) that have the value of a
-// control group's file as it is: of cgroup v1, of either, and of v2.
+// numbers are the properties (systemd.resource-control(5)) whose value is that of a cgroup file: of cgroup v1, of
+// both versions, and of v2.
 var numbers = map[string]string{
 	"cpu.shares":    "CPUShares",
 	memoryLimitFile: "MemoryLimit",
@@ -32,12 +32,12 @@ var numbers = map[string]string{
 	"memory.swap.max": "MemorySwapMax",
 }
 
-// properties are what systemd has to know of the settings, for it to set them again
-// instead of its own. Others (huge pages) it knows nothing of, and leaves alone.
+// properties converts settings to properties of systemd, so that systemd doesn't overwrite them with its own values.
+// Systemd has no properties for others (huge pages), and doesn't change these.
 func properties(settings []setting, version int) ([]systemd.Property, error) {
 	props := make([]systemd.Property, 0, len(settings)+1)
 	add := func(name string, value uint64) { props = append(props, property(name, value)) }
-	period := "100000" // where cgroup v1 leaves it as it is, and it is no matter
+	period := "100000" // for cgroup v1 if it isn't set; without a quota it has no effect
 	for _, s := range settings {
 		quota := s.Value
 		switch s.File {
@@ -70,8 +70,8 @@ func properties(settings []setting, version int) ([]systemd.Property, error) {
 	return props, nil
 }
 
-// perSecond is the quota (microseconds in each period) in microseconds of each
-// second, the whole percents that it was made of (rules.WholePercents).
+// perSecond converts the quota (microseconds per period) to microseconds per second, rounded up to the whole percents
+// that it was made from (rules.WholePercents).
 func perSecond(quota, period uint64) uint64 {
 	if quota == infinite {
 		return infinite
@@ -80,7 +80,7 @@ func perSecond(quota, period uint64) uint64 {
 	return (quota*1_000_000/period + percent - 1) / percent * percent
 }
 
-// parseNumber reads the value of a control group's file.
+// parseNumber parses the value of a cgroup file.
 func parseNumber(text string) (uint64, error) {
 	if text == "max" || text == "-1" {
 		return infinite, nil

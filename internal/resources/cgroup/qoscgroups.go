@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// ensureQoSCgroups makes the QoS cgroups once, and counts the pods in them.
+// ensureQoSCgroups creates the QoS cgroups once, and counts the requests of the pods in them.
 func (m *Manager) ensureQoSCgroups(ctx context.Context, l layout) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -29,13 +29,14 @@ func (m *Manager) ensureQoSCgroups(ctx context.Context, l layout) error {
 			return err
 		}
 	}
-	// Best-effort pods get what nobody else wants.
+	// Best-effort pods get the CPU time that no other pod uses.
 	least := m.rules(l).Shares(allocated.MinShares)
 	if err := m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBestEffort), []setting{least}); err != nil {
 		return err
 	}
 	if !m.conf.ReserveMemory {
-		// An earlier agent may have: what is protected below counts only as far as here.
+		// An earlier agent may have set protection. It is effective in pods only as far as the QoS cgroups have it,
+		// too.
 		if err := m.protect(ctx, l, 0, 0); err != nil {
 			return err
 		}
@@ -81,9 +82,8 @@ func (l layout) enableControllers(dir string) error {
 	return nil
 }
 
-// RemoveQoSCgroups removes the QoS cgroups up to CgroupRoot and its parents, as far as
-// they are empty: for a reset, when no pods are left.
-// It removes no pod's group.
+// RemoveQoSCgroups removes the empty QoS cgroups up to CgroupRoot and its parents: for a reset, when no pods are
+// left. It removes no pod's group.
 func (m *Manager) RemoveQoSCgroups(ctx context.Context) error {
 	l, err := m.usable(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func (m *Manager) RemoveQoSCgroups(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeIfEmpty removes a group in which there is nothing.
+// removeIfEmpty removes a group that has neither processes nor children.
 func (m *Manager) removeIfEmpty(ctx context.Context, l layout, name string) error {
 	dirs, err := l.dirs(name)
 	if err != nil || len(dirs) == 0 {
@@ -117,6 +117,6 @@ func (m *Manager) removeIfEmpty(ctx context.Context, l layout, name string) erro
 			return fmt.Errorf("remove cgroup %s: %w", dir, err)
 		}
 	}
-	// Only now: it would stop whatever is in it.
+	// Only now: it would stop the processes in it.
 	return m.maker.stop(ctx, name)
 }

@@ -9,27 +9,26 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// QOSReserve keeps a part of the memory that pods request from pods of lower QoS classes: what Guaranteed pods request
-// from all others, and what Burstable pods request from BestEffort ones (Kubernetes design proposal
+// QOSReserve reserves a part of the memory requests of pods against pods of lower QoS classes: that of Guaranteed
+// pods against all others, and that of Burstable pods against BestEffort ones (Kubernetes design proposal
 // "pod-resource-management", "QoS level cgroups").
 type QOSReserve struct {
-	// Percent is how much of it is kept, Memory what all pods may have together, in bytes.
+	// Percent is the reserved part of requests. Memory is what all pods may use in total, in bytes.
 	Percent, Memory int64
 }
 
-// limits are the bytes of memory that Burstable and BestEffort pods may use.
+// limits returns how many bytes of memory Burstable and BestEffort pods may use.
 func (r *QOSReserve) limits(all sums) (burstable, bestEffort int64) {
 	kept := func(requested int64) int64 { return int64(float64(requested) * float64(r.Percent) / 100) }
 	burstable = max(r.Memory-kept(all.guaranteedMemory), leastMemory)
 	return burstable, max(r.Memory-kept(all.guaranteedMemory+all.burstableMemory), leastMemory)
 }
 
-// leastMemory is the least limit there is, in bytes: 0 would be none.
+// leastMemory is the smallest limit, in bytes: 0 would be no limit.
 const leastMemory = 4096
 
-// limitQoS sets how much memory the QoS cgroups may use. One that uses more keeps the limit it had: that is tried again
-// when what pods request changes next. After a restart of the agent requests are counted again as it comes to one pod
-// after the other.
+// limitQoS sets the memory limits of the QoS cgroups. A group that uses more keeps its previous limit until the next
+// change of requests. After a restart of the agent, requests are counted again as the pods are synced.
 func (m *Manager) limitQoS(ctx context.Context, l layout, all sums) error {
 	if m.conf.QOSReserve == nil {
 		return nil
@@ -57,7 +56,7 @@ func (m *Manager) limitQoS(ctx context.Context, l layout, all sums) error {
 	return nil
 }
 
-// liftQoSLimits lifts what an earlier agent limited.
+// liftQoSLimits removes the limits of an earlier agent.
 func (m *Manager) liftQoSLimits(ctx context.Context, l layout) error {
 	if m.conf.QOSReserve != nil {
 		return nil

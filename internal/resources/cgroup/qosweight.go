@@ -11,19 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// sums is what a pod, or all of them, request that concerns the QoS cgroups.
+// sums are the requests of one pod, or of all, that affect the QoS cgroups.
 type sums struct {
-	// burstableCPU is what Burstable pods request, in thousandths of a CPU; as
-	// written it is the QoS cgroup's CPU shares.
+	// burstableCPU is the CPU request of Burstable pods, in thousandths of a CPU; in Manager.written it is the QoS
+	// cgroup's CPU shares.
 	burstableCPU int64
-	// guaranteed and burstable are the bytes of memory that pods of the class have protected.
+	// guaranteed and burstable are the bytes of memory to protect from reclaim for pods of the class.
 	guaranteed, burstable int64
-	// guaranteedMemory and burstableMemory are the bytes of memory that pods of the class request, which others can't
-	// use.
+	// guaranteedMemory and burstableMemory are the bytes of memory that pods of the class request, for QOSReserve.
 	guaranteedMemory, burstableMemory int64
 }
 
-// count adds what the pod requests to the QoS cgroups.
+// count adds the pod's requests to the QoS cgroups.
 func (m *Manager) count(ctx context.Context, l layout, uid types.UID, class v1.PodQOSClass,
 	lim allocated.Limits) error {
 	var request sums
@@ -49,7 +48,7 @@ func (m *Manager) count(ctx context.Context, l layout, uid types.UID, class v1.P
 	return m.updateQoS(ctx, l, func() { m.requested[uid] = request })
 }
 
-// discount subtracts what a removed pod requested from the QoS cgroups.
+// discount subtracts a removed pod's requests from the QoS cgroups.
 func (m *Manager) discount(ctx context.Context, l layout, uid types.UID) error {
 	m.mu.Lock()
 	_, counted := m.requested[uid]
@@ -64,7 +63,7 @@ func (m *Manager) discount(ctx context.Context, l layout, uid types.UID) error {
 	return err
 }
 
-// updateQoS changes what pods request, and sets the values of the QoS cgroups to match.
+// updateQoS changes the pods' requests, and updates the QoS cgroups to match.
 func (m *Manager) updateQoS(ctx context.Context, l layout, change func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,7 +79,7 @@ func (m *Manager) updateQoS(ctx context.Context, l layout, change func()) error 
 	if err := m.limitQoS(ctx, l, all); err != nil {
 		return err
 	}
-	// Done, or to be tried again whatever changes next.
+	// limitQoS has its own record of written values, and retries on the next change.
 	all.guaranteedMemory, all.burstableMemory = 0, 0
 	all.burstableCPU = allocated.Shares(all.burstableCPU)
 	if shares := all.burstableCPU; shares != m.written.burstableCPU {
@@ -100,7 +99,7 @@ func (m *Manager) updateQoS(ctx context.Context, l layout, change func()) error 
 	return nil
 }
 
-// protect sets how many bytes the QoS cgroups protect for pods of each class.
+// protect sets how many bytes of memory the QoS cgroups protect for pods of each class.
 func (m *Manager) protect(ctx context.Context, l layout, guaranteed, burstable int64) error {
 	root, qos := m.rules(l).Protected(guaranteed, burstable)
 	if err := errors.Join(m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSGuaranteed), root),

@@ -16,16 +16,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// A group stays busy for a moment after its last process was killed. Nothing tells
-// on cgroup v1 when that ends, so removal is tried again, for about 1.3 s in all.
+// A group stays busy for a moment after its last process was killed. Cgroup v1 has no notification for the end of
+// this, so the removal is retried, for about 1.3 s in total.
 const (
 	firstPause = 5 * time.Millisecond
 	removals   = 9
 )
 
-// Remove removes the pod's groups from every QoS cgroup and hierarchy. Processes that are
-// still in them are killed: the runtime has said that it has nothing left of the
-// pod. Nothing to remove is no error.
+// Remove removes the pod's groups from every QoS cgroup and hierarchy. It kills processes that are still in them: the
+// runtime has reported that it has nothing left of the pod. It is no error if there are no groups.
 func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
 	if err := m.remove(ctx, uid); err != nil {
 		return fmt.Errorf("remove cgroup of pod %q: %w", uid, err)
@@ -67,15 +66,15 @@ func (m *Manager) removeOnce(ctx context.Context, l layout, uid types.UID) error
 	return errors.Join(errs...)
 }
 
-// removeFrom removes the pod's group of this name. The directories go last: as long as
-// there is one, the group is found again.
+// removeFrom removes the pod's group with this name. It removes the directories last: while one exists, the group is
+// found again after a failure.
 func (m *Manager) removeFrom(ctx context.Context, l layout, name string) error {
 	dirs, err := l.dirs(name)
 	if err != nil || len(dirs) == 0 {
 		return err
 	}
 	if m.conf.Driver == DriverSystemd {
-		// Systemd would ask processes to end, and wait.
+		// Systemd would send SIGTERM first, and wait.
 		for _, dir := range dirs {
 			if err := m.killBelow(dir); err != nil {
 				return err
@@ -101,7 +100,7 @@ func (m *Manager) killBelow(dir string) error {
 	return err
 }
 
-// removeGroup removes a group and its children, or kills the processes that prevent it.
+// removeGroup removes a group and its children. It kills processes only if they prevent the removal.
 func (m *Manager) removeGroup(dir string) error {
 	switch err := unix.Rmdir(dir); err {
 	case nil, unix.ENOENT:
@@ -123,12 +122,12 @@ func (m *Manager) removeGroup(dir string) error {
 	return err
 }
 
-// groupsBelow lists the group and all those in it, each before its children.
+// groupsBelow lists the group and all its descendants, parents first.
 func groupsBelow(dir string) ([]string, error) {
 	var groups []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone meanwhile
+			return nil // removed meanwhile
 		}
 		if err == nil && d.IsDir() {
 			groups = append(groups, p)

@@ -11,11 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// restore counts the pods that an earlier agent left, by the values of their groups.
-// Otherwise the QoS cgroups would lose the pods' part, and get it back only
-// as this agent comes to one pod after the other.
+// restore counts the requests of pods that an earlier agent has left, from the values of their groups. Otherwise the
+// QoS cgroups would lose the pods' part until this agent syncs each pod.
 //
-// A value that can't be read counts for nothing until the agent comes to its pod.
+// A value that can't be read counts as 0 until the agent syncs the pod.
 func (m *Manager) restore(l layout) {
 	for _, class := range [...]v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable} {
 		entries, err := os.ReadDir(filepath.Join(l.mounts["cpu"], m.qosCgroup(class)))
@@ -34,7 +33,7 @@ func (m *Manager) restore(l layout) {
 	}
 }
 
-// inForce is what a pod requested of the QoS cgroups, by the values of its group.
+// inForce returns a pod's requests, as far as the values of its group show them.
 func (m *Manager) inForce(l layout, class v1.PodQOSClass, uid types.UID) sums {
 	rules, name := m.rules(l), m.name(class, uid)
 	var request sums
@@ -51,7 +50,7 @@ func (m *Manager) inForce(l layout, class v1.PodQOSClass, uid types.UID) sums {
 	return request
 }
 
-// readNumber is what the setting's file says now; 0 if that isn't a number.
+// readNumber returns the current value of the setting's file, or 0 if it isn't a number.
 func readNumber(l layout, name string, s setting) int64 {
 	text, err := cgroups.ReadFile(filepath.Join(l.mounts[s.Controller], name), s.File)
 	if err != nil {

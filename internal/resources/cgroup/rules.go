@@ -12,21 +12,21 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 )
 
-// kernel is what this host's kernel can have in all.
+// kernel contains limits and features of this host's kernel.
 type kernel struct {
-	// maxPIDs is how many processes there can be; 0 if that isn't known.
+	// maxPIDs is the maximum number of processes; 0 if it can't be read.
 	maxPIDs int64
-	// pages are the sizes of huge pages, as control groups name them.
+	// pages are the sizes of huge pages, as in names of cgroup files.
 	pages []string
 }
 
-// readKernel reads what doesn't change while the agent runs, unless an administrator changes it.
+// readKernel reads the kernel's values. They change only if an administrator changes them.
 func readKernel() kernel {
 	k := kernel{pages: cgroups.HugePageSizes()}
 	for _, file := range [...]string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // then the kernel's own bound has to do
+			continue // without pid_max or threads-max, the kernel enforces its own limit
 		}
 		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil &&
 			(k.maxPIDs == 0 || n < k.maxPIDs) {
@@ -36,10 +36,10 @@ func readKernel() kernel {
 	return k
 }
 
-// MaxPIDs is how many processes this host's kernel can have in all; 0 if that isn't known.
+// MaxPIDs returns the maximum number of processes of this host's kernel; 0 if it can't be read.
 func MaxPIDs() int64 { return readKernel().maxPIDs }
 
-// rules are what follows from the configuration on this host.
+// rules returns the rules that follow from the configuration and this host.
 func (m *Manager) rules(l layout) rules {
 	k := m.kernel()
 	r := rules{V2: l.v2, WholePercents: m.conf.Driver == DriverSystemd, NoCPUQuota: m.conf.NoCPUQuota,
@@ -59,8 +59,8 @@ func (m *Manager) rules(l layout) rules {
 	return r
 }
 
-// rulesOfNew are the rules for a group that is new: huge pages of a size of which all pods together may use none need
-// no bound of its own.
+// rulesOfNew returns the rules for a new group. If all pods together may use no huge pages of a size, the new group
+// needs no limit of its own for it.
 func (m *Manager) rulesOfNew(l layout) rules {
 	r := m.rules(l)
 	m.mu.Lock()
@@ -74,9 +74,8 @@ func (m *Manager) rulesOfNew(l layout) rules {
 	return r
 }
 
-// hugePages is how many bytes of huge pages of each size, as control groups name
-// it, the pod may use in all: by its own limits, or those of its containers by the
-// rules of KEP-753. It is nil for none.
+// hugePages returns how many bytes of huge pages the pod may use, by page size as in names of cgroup files: by its
+// own limits, or those of its containers by the rules of KEP-753. It is nil if there are none.
 func hugePages(p *v1.Pod) map[string]int64 {
 	if !asksForHugePages(p) {
 		return nil
@@ -110,7 +109,7 @@ func asksForHugePages(p *v1.Pod) bool {
 	return false
 }
 
-// MemoryLimit is how much memory the pod may use by its spec, in bytes; not ok if there is no limit.
+// MemoryLimit returns the pod's memory limit by its spec, in bytes; ok is false if there is none.
 func MemoryLimit(p *v1.Pod) (bytes int64, ok bool) {
 	l := allocated.PodLimits(p, nil)
 	return l.MemoryLimit, l.MemoryLimit > 0

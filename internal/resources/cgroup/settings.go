@@ -13,46 +13,43 @@ import (
 // setting is a value to write to a file of a controller.
 type setting struct {
 	Controller, File, Value string
-	// Optional says that a kernel without the file does without the value: it would
-	// bound nothing, or there is nothing that could be bound.
+	// Optional means that a missing file is no error: the value is no limit, or the kernel doesn't have the resource.
 	Optional bool
-	// Initial says that a new group has that value by itself.
+	// Initial means that new groups have this value by default.
 	Initial bool
 }
 
-// Files that take care, when they are written.
+// Files that need special handling when they are written.
 const (
 	cpuPeriodFile   = "cpu.cfs_period_us" // validated together with the quota
 	cpuQuotaFile    = "cpu.cfs_quota_us"
 	memoryLimitFile = "memory.limit_in_bytes"
 )
 
-// rules are how this node bounds its pods.
+// rules determine the limits of pods on this node.
 type rules struct {
 	// V2 is for cgroup v2.
 	V2 bool
-	// NoCPUQuota leaves CPU limits unenforced.
+	// NoCPUQuota disables CPU limits.
 	NoCPUQuota bool
 	// CPUPeriod is the CFS period.
 	CPUPeriod time.Duration
-	// WholePercents rounds CPU quotas up to hundredths of a CPU, the finest that
-	// systemd has (systemd.resource-control(5), CPUQuota=). The OCI
-	// runtimes round those of containers alike.
+	// WholePercents rounds CPU quotas up to hundredths of a CPU, systemd's resolution (systemd.resource-control(5),
+	// CPUQuota=). OCI runtimes round containers' quotas in the same way.
 	WholePercents bool
-	// PIDs is how many processes a pod may have; 0 for any number.
+	// PIDs limits the processes of a pod; 0 is no limit.
 	PIDs int64
-	// HugePages are the sizes of huge pages that can be bound, as control groups name them: "2MB".
+	// HugePages are the sizes of huge pages that can be limited, as in names of cgroup files: "2MB".
 	HugePages []string
-	// Swap is shared out among pods, in proportion to their part of Memory (both in
-	// bytes); 0 is none for anybody. Only cgroup v2 can.
+	// Swap is divided among pods in proportion to their part of Memory (both in bytes); 0 permits no swap. It needs
+	// cgroup v2.
 	Swap, Memory int64
-	// ReserveMemory protects requested memory from reclaim. Only cgroup v2 can.
+	// ReserveMemory protects requested memory from reclaim. It needs cgroup v2.
 	ReserveMemory bool
 }
 
-// Pod are the values of the group of a pod of the class. What isn't limited is
-// set, too: the group may be there already, with limits of before. pages are the
-// bytes of huge pages of each size that the pod may use.
+// Pod returns the values for a group of a pod of the class. They include resources without a limit: the group may
+// exist with earlier limits. pages are the bytes of huge pages that the pod may use, by size.
 func (r rules) Pod(class v1.PodQOSClass, l allocated.Limits, pages map[string]int64) []setting {
 	s := append(make([]setting, 0, 8), r.Shares(allocated.Shares(l.CPUMilli)))
 	milli := l.CPULimitMilli
@@ -76,14 +73,14 @@ func (r rules) Pod(class v1.PodQOSClass, l allocated.Limits, pages map[string]in
 	return s
 }
 
-// wholePercents is the quota, both in microseconds, of the next whole percent of the period.
+// wholePercents rounds the quota up to a whole percent of the period, both in microseconds.
 func wholePercents(quota, period int64) int64 {
-	const second, percent = 1_000_000, 10_000 // in microseconds of each second
+	const second, percent = 1_000_000, 10_000 // microseconds per second
 	perSecond := (quota*second/period + percent - 1) / percent * percent
 	return perSecond * period / second
 }
 
-// quota bounds the CPU; quota (microseconds in each period) is 0 for no bound.
+// quota limits the CPU; quota (microseconds per period) is 0 for no limit.
 func (r rules) quota(quota, period int64) []setting {
 	const initial = 100_000
 	each := strconv.FormatInt(period, 10)
@@ -102,7 +99,7 @@ func (r rules) quota(quota, period int64) []setting {
 	}
 }
 
-// memory bounds the memory (bytes); 0 is no bound.
+// memory limits the memory in bytes; 0 is no limit.
 func (r rules) memory(limit int64) setting {
 	s := setting{Controller: "memory", File: memoryLimitFile, Value: "-1", Initial: limit <= 0}
 	if r.V2 {
@@ -114,7 +111,7 @@ func (r rules) memory(limit int64) setting {
 	return s
 }
 
-// pids bounds the number of processes. Without a bound there may be no group to lift it in.
+// pids limits the number of processes. No limit is optional, because the group may not exist in this hierarchy.
 func (r rules) pids() setting {
 	if r.PIDs <= 0 {
 		return setting{Controller: "pids", File: "pids.max", Value: "max", Optional: true, Initial: true}
@@ -122,9 +119,8 @@ func (r rules) pids() setting {
 	return setting{Controller: "pids", File: "pids.max", Value: strconv.FormatInt(r.PIDs, 10)}
 }
 
-// swap bounds the pod as a whole: by what its containers may swap together, and
-// so to none in most (KEP-2400). A kernel without the file has no swap, or can't
-// account for it.
+// swap limits the pod's swap to the sum of its containers'; most pods have none (KEP-2400). If the kernel doesn't
+// have the file, there is no swap, or no swap accounting.
 func (r rules) swap(class v1.PodQOSClass, request int64) setting {
 	var share int64
 	if class == v1.PodQOSBurstable {
@@ -133,13 +129,13 @@ func (r rules) swap(class v1.PodQOSClass, request int64) setting {
 	return setting{Controller: "memory", File: "memory.swap.max", Value: strconv.FormatInt(share, 10), Optional: true}
 }
 
-// protection keeps what was requested from reclaim: for good in Guaranteed pods,
-// as far as possible in Burstable ones (KEP-2570, "Mapping Rules").
+// protection protects requested memory from reclaim: strictly in Guaranteed pods, as far as possible in Burstable
+// ones (KEP-2570, "Mapping Rules").
 func (r rules) protection(class v1.PodQOSClass, request int64) []setting {
 	value := strconv.FormatInt(request, 10)
 	switch {
 	case !r.ReserveMemory:
-		return nil // the QoS cgroups have none, so that an earlier value has no effect
+		return nil // the QoS cgroups have none, so an earlier value has no effect
 	case class == v1.PodQOSGuaranteed:
 		return []setting{{Controller: "memory", File: "memory.min", Value: value, Initial: request == 0}}
 	case class == v1.PodQOSBurstable:
@@ -149,9 +145,8 @@ func (r rules) protection(class v1.PodQOSClass, request int64) []setting {
 	}
 }
 
-// hugePages bounds the use of pages of one size, and where the kernel can, already
-// their reservation: a process then gets an error from mmap instead of SIGBUS later. Bytes
-// below 0 are no bound.
+// hugePages limits the use of pages of one size and, if the kernel can, also their reservation: a process then gets
+// an error from mmap instead of SIGBUS later. Negative bytes are no limit.
 func (r rules) hugePages(size string, bytes int64) []setting {
 	suffix, none := ".limit_in_bytes", "-1"
 	if r.V2 {
@@ -167,7 +162,7 @@ func (r rules) hugePages(size string, bytes int64) []setting {
 	}
 }
 
-// Shares sets the weight of a group from cgroup v1's shares.
+// Shares sets the CPU weight of a group, given as shares of cgroup v1.
 func (r rules) Shares(shares int64) setting {
 	s := setting{Controller: "cpu", File: "cpu.shares", Value: strconv.FormatInt(r.weight(shares), 10)}
 	if r.V2 {
@@ -176,8 +171,8 @@ func (r rules) Shares(shares int64) setting {
 	return s
 }
 
-// weight is what stands for the shares on this host. On cgroup v2 it is by the conversion of
-// the OCI runtimes, so that pods and containers have comparable weights.
+// weight converts shares to this host's unit. On cgroup v2, it uses the conversion of the OCI runtimes, so that the
+// weights of pods and containers are comparable.
 func (r rules) weight(shares int64) int64 {
 	if !r.V2 {
 		return shares
@@ -185,17 +180,16 @@ func (r rules) weight(shares int64) int64 {
 	return int64(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares)))
 }
 
-// CPUMilli is the least request, in thousandths of a CPU, that a group of this weight
-// was made for; the most the kernel can tell apart if it is of none.
+// CPUMilli returns the smallest request, in thousandths of a CPU, that results in at least this weight, or the
+// largest request that the kernel can represent.
 func (r rules) CPUMilli(weight int64) int64 {
 	const most = allocated.MaxShares * 1000 / 1024
 	return int64(sort.Search(most, func(milli int) bool { return r.weight(allocated.Shares(int64(milli))) >= weight }))
 }
 
-// Protected is what the QoS cgroups protect, for their pods to be able
-// to: the kernel protects no group more than its parents. guaranteed and
-// burstable are the bytes requested by all pods of the class. Beyond KEP-2570 the
-// uppermost group gets memory.low as well, without which that of the QoS cgroup has no effect.
+// Protected returns the QoS cgroups' memory protection. The kernel protects no group more than its ancestors, so it
+// is the sum of the pods'. guaranteed and burstable are the bytes requested by all pods of the class. Beyond
+// KEP-2570, the group kubepods gets memory.low as well; otherwise, that of the QoS cgroup has no effect.
 func (r rules) Protected(guaranteed, burstable int64) (root, qos []setting) {
 	if !r.V2 {
 		return nil, nil

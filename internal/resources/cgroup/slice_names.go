@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// suffix ends every slice's name.
+// suffix is the suffix of every slice's name.
 const suffix = ".slice"
 
-// slicePath is the control group of the slice whose name has these parts, from the root
-// down. A slice lies in those that its name's dashes spell (systemd.slice(5)):
-// kubepods, burstable are /kubepods.slice/kubepods-burstable.slice.
+// slicePath returns the cgroup of the slice whose name has these parts, from the root down. The dashes in a slice's
+// name determine its parents (systemd.slice(5)): kubepods, burstable becomes
+// /kubepods.slice/kubepods-burstable.slice.
 func slicePath(parts []string) string {
 	var whole, name strings.Builder
 	for i, part := range parts {
@@ -28,9 +28,8 @@ func slicePath(parts []string) string {
 	return whole.String()
 }
 
-// sliceRoot are the parts of the name that a control group's path from a configuration
-// stands for. Both ways to write it are taken, /a/b and /a.slice/a-b.slice. A dash
-// within a part of the former is no boundary, and becomes an underscore.
+// sliceRoot returns the parts of the slice name for a cgroup path from the configuration. It accepts both /a/b and
+// /a.slice/a-b.slice. In the former, a dash within a part isn't a separator, and becomes an underscore.
 func sliceRoot(group string) []string {
 	if name, ok := strings.CutSuffix(path.Base(group), suffix); ok {
 		return strings.FieldsFunc(name, func(r rune) bool { return r == '-' })
@@ -38,8 +37,8 @@ func sliceRoot(group string) []string {
 	return strings.FieldsFunc(strings.ReplaceAll(group, "-", "_"), func(r rune) bool { return r == '/' })
 }
 
-// slicePart writes any text as one part of a name: a dash as an underscore, and what
-// isn't a letter, a digit, a dot or a colon as \xNN.
+// slicePart escapes text as one part of a name: a dash as an underscore, and other bytes than letters, digits, dots
+// and colons as \xNN.
 func slicePart(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
@@ -55,8 +54,7 @@ func slicePart(text string) string {
 	return b.String()
 }
 
-// sliceBelow is the text that slicePart made the last part of the slice's name of, if the
-// parts before it are these.
+// sliceBelow reverses slicePart for the last part of the slice's name, if the parts before it are these.
 func sliceBelow(parts []string, name string) (text string, ok bool) {
 	part, ok := strings.CutSuffix(name, suffix)
 	if !ok {

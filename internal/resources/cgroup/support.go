@@ -14,21 +14,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
 )
 
-// Support is what this host's control groups can do beyond what every pod needs.
+// Support lists optional features of this host's cgroups.
 type Support struct {
-	// V2 is for cgroup v2, where containers may be given values of its files
-	// (CRI's "unified"). On cgroup v1 the OCI runtimes refuse any.
+	// V2 is cgroup v2, where containers may have values for its files (CRI's "unified"). On cgroup v1 the OCI
+	// runtimes refuse them.
 	V2 bool
-	// Swap: swap can be bounded.
+	// Swap: swap can be limited.
 	Swap bool
-	// PIDs: the number of a pod's processes can be bounded.
+	// PIDs: the number of a pod's processes can be limited.
 	PIDs bool
-	// HugePages are the sizes of huge pages whose use can be bounded, as control
-	// groups and the CRI name them: "2MB".
+	// HugePages are the sizes of huge pages whose use can be limited, as in cgroup files and the CRI: "2MB".
 	HugePages []string
 }
 
-// Version is that of the host's cgroups, 1 or 2; 0 if there are none.
+// Version returns the version of the host's cgroups, 1 or 2; 0 if there are none.
 func (m *Manager) Version() int {
 	switch l, err := m.layout(); {
 	case err != nil:
@@ -39,8 +38,7 @@ func (m *Manager) Version() int {
 	return 1
 }
 
-// Support finds out what this host supports. It may make the QoS cgroups,
-// as the first pod would.
+// Support detects this host's features. It may create the QoS cgroups, as the first pod would.
 func (m *Manager) Support() (Support, error) {
 	l, err := m.layout()
 	if err != nil {
@@ -54,8 +52,8 @@ func (m *Manager) Support() (Support, error) {
 	return s, nil
 }
 
-// swapIsBound looks for the file that bounds swap. The root group of cgroup v2 has
-// none, whatever the kernel can do; groups in it do.
+// swapIsBound reports whether the file that limits swap exists. On cgroup v2, the root group never has it, but its
+// children do if the kernel supports it.
 func (m *Manager) swapIsBound(l layout) bool {
 	if !l.v2 {
 		return exists(filepath.Join(l.mounts["memory"], "memory.memsw.limit_in_bytes"))
@@ -64,9 +62,9 @@ func (m *Manager) swapIsBound(l layout) bool {
 	if found, err := filepath.Glob(filepath.Join(cgroupfs, "*", file)); err == nil && len(found) > 0 {
 		return true
 	}
-	// That ends by itself: systemd has its time, and the kernel doesn't wait.
+	// Calls to systemd have a timeout, and the kernel doesn't block.
 	if err := m.ensureQoSCgroups(context.Background(), l); err != nil {
-		return false // the first pod's cgroup will show it
+		return false // the first pod's cgroup will report it
 	}
 	return exists(filepath.Join(cgroupfs, m.qosCgroup(v1.PodQOSGuaranteed), file))
 }
@@ -76,8 +74,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Warnings returns, a line each, the settings that have no effect here. throttle
-// says that the feature gate MemoryQoS is on, which slows containers down by memory.high.
+// Warnings returns the settings that have no effect here, a line each. throttle means that the feature gate MemoryQoS
+// is on, which throttles containers by memory.high.
 func (m *Manager) Warnings(s Support, node capacity.Node, throttle bool) []string {
 	var w []string
 	add := func(is bool, format string, args ...any) {
@@ -125,7 +123,7 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// olderThan compares a kernel's release, "6.1.0-13-amd64"; one that can't be read isn't older.
+// olderThan compares a kernel's release, such as "6.1.0-13-amd64". A release that can't be parsed isn't older.
 func olderThan(release string, major, minor int) bool {
 	first, rest, _ := strings.Cut(release, ".")
 	digits := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })

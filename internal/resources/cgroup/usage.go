@@ -13,9 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// Usage is how much memory the pod uses, in bytes: its working set, which is all
-// that is charged to it but for the files in its page cache that weren't used
-// lately. The error is fs.ErrNotExist where the pod has no group.
+// Usage returns the pod's working set in bytes: the memory charged to it without inactive page cache. The error is
+// fs.ErrNotExist if the pod has no group.
 func (m *Manager) Usage(ctx context.Context, uid types.UID) (memoryBytes int64, err error) {
 	if err := safeopen.Check("pod UID", string(uid)); err != nil {
 		return 0, err
@@ -33,9 +32,8 @@ func (m *Manager) Usage(ctx context.Context, uid types.UID) (memoryBytes int64, 
 	return 0, fmt.Errorf("memory used by pod %q: it has no cgroup: %w", uid, fs.ErrNotExist)
 }
 
-// refuseBelowUsage fails for a memory limit below what the named group uses. cgroup v1's kernel
-// refuses it itself; that of v2 would kill until the limit is kept (KEP-1287,
-// "Memory Limit Decreases"). What is used may have grown by the time the limit is set.
+// refuseBelowUsage fails for a memory limit below the group's usage. On cgroup v1 the kernel refuses it itself; on v2
+// it would kill processes (KEP-1287, "Memory Limit Decreases"). The usage may still grow before the limit is set.
 func (l layout) refuseBelowUsage(name string, limit int64) error {
 	if !l.v2 || limit == 0 {
 		return nil
@@ -47,7 +45,7 @@ func (l layout) refuseBelowUsage(name string, limit int64) error {
 	return tooMuch(strconv.FormatInt(limit, 10), int64(used.WorkingSet), unix.EBUSY)
 }
 
-// memory is how much memory the named group uses, without its limits.
+// memory returns the group's memory usage, without limits.
 func (l layout) memory(name string) (Memory, error) {
 	var m Memory
 	r := newReader(l)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// write sets values in the named group.
+// write writes values in the named group.
 func write(l layout, name string, settings []setting) error {
 	var again []setting
 	for _, s := range settings {
@@ -17,8 +17,8 @@ func write(l layout, name string, settings []setting) error {
 		switch {
 		case s.Optional && errors.Is(err, unix.ENOENT):
 		case s.File == cpuPeriodFile && errors.Is(err, unix.EINVAL):
-			// With the quota of before, the new period would leave the group less than a
-			// group in it has. Then it is the longer one, and comes after the new quota.
+			// With the previous quota, the new period would give the group less than one of its children. The new
+			// period is then longer: write it after the new quota.
 			again = append(again, s)
 		case err != nil:
 			return err
@@ -61,8 +61,8 @@ func tooMuch(limit string, used int64, err error) error {
 		"was until the pod uses less", limit, used, err)
 }
 
-// writeFile writes to a file of the kernel, with no more system calls than that takes: each pod's start waits for some
-// of these.
+// writeFile writes a kernel file with as few system calls as possible: the start of each pod waits for several
+// writes.
 func writeFile(file, value string) error {
 	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_TRUNC|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -70,7 +70,7 @@ func writeFile(file, value string) error {
 	}
 	defer unix.Close(fd)
 	_, err = unix.Write(fd, []byte(value))
-	for err == unix.EINTR { // as a memory limit is that makes the kernel reclaim
+	for err == unix.EINTR { // for example a memory limit that makes the kernel reclaim
 		_, err = unix.Write(fd, []byte(value))
 	}
 	if err != nil {

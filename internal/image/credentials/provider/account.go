@@ -15,22 +15,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// asker is on whose behalf a plugin is asked.
+// asker is the image and pod that a plugin is called for.
 type asker struct {
 	image credentials.Image
-	// scope keeps answers for service accounts apart: each value has its own. Empty
-	// for a plugin that doesn't get them.
+	// scope separates cached responses by service account. It is empty for a plugin that doesn't receive tokens.
 	scope string
-	// pod keeps answers apart that aren't to be kept, if they were made for a pod's token.
+	// pod separates uncached responses that were made with a pod's token.
 	pod string
-	// token gets the token to send; nil for none.
+	// token returns the token to send; nil for none.
 	token       func(context.Context) (string, error)
 	annotations map[string]string
 	origin      credentials.Origin
 }
 
-// newAsker makes the asker for a pod and an image as a plugin's configuration wants it.
-// It is false if the plugin isn't to be asked for this pod.
+// newAsker returns the asker for a pod and an image according to a plugin's configuration. isAsked is false if the
+// plugin isn't called for this pod.
 func newAsker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttributes, p *v1.Pod,
 	objects credentials.Objects, image credentials.Image) (a asker, isAsked bool, err error) {
 	a = asker{image: image, origin: credentials.Origin{Kind: credentials.FromNode}}
@@ -67,7 +66,7 @@ func newAsker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttribute
 		}
 		return t.Value(), nil
 	}
-	// %q keeps the parts apart, and prints a map in the order of its keys.
+	// %q quotes the parts unambiguously, and prints a map in the order of its keys.
 	a.scope = fmt.Sprintf("%q %q", []string{account.Namespace, account.Name, string(account.UID)}, a.annotations)
 	if wants.CacheType == kubeletv1.TokenServiceAccountTokenCacheType {
 		token, err := a.token(ctx)
@@ -80,7 +79,7 @@ func newAsker(ctx context.Context, wants *kubeletv1.ServiceAccountTokenAttribute
 	return a, true, nil
 }
 
-// annotations are those of the account that the plugin asks for.
+// annotations returns the account's annotations that the plugin requires or accepts.
 func annotations(wants *kubeletv1.ServiceAccountTokenAttributes,
 	account *v1.ServiceAccount) (map[string]string, error) {
 	var missing []string

@@ -8,18 +8,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
 
-// maxCached is how many answers of one plugin are kept. A node has about as many
-// images and service accounts at most.
+// maxCached limits the cached responses of one plugin. A node has at most about as many images and service accounts.
 const maxCached = 512
 
-// cacheKey is what an answer is good for: an image, a registry or all of a
-// plugin's images, for one scope.
+// cacheKey identifies the requests that a response is valid for: those for an image, a registry or all of a plugin's
+// images, in one scope.
 type cacheKey struct {
 	kind         pluginv1.PluginCacheKeyType
 	place, scope string
 }
 
-// key is the asker's of this kind.
+// key returns the asker's key of this kind.
 func (a asker) key(kind pluginv1.PluginCacheKeyType) cacheKey {
 	key := cacheKey{kind: kind, scope: a.scope}
 	switch kind {
@@ -31,7 +30,7 @@ func (a asker) key(kind pluginv1.PluginCacheKeyType) cacheKey {
 	return key
 }
 
-// cache keeps answers until they expire. It belongs to a plugin, whose lock it needs.
+// cache caches responses until they expire. The plugin that owns it locks it.
 type cache map[cacheKey]cached
 
 type cached struct {
@@ -39,7 +38,7 @@ type cached struct {
 	expires time.Time
 }
 
-// get returns an answer that is good for the asker.
+// get returns a cached response that is valid for the asker.
 func (c cache) get(a asker) ([]credentials.Entry, bool) {
 	now := time.Now()
 	for _, kind := range []pluginv1.PluginCacheKeyType{pluginv1.ImagePluginCacheKeyType,
@@ -51,8 +50,8 @@ func (c cache) get(a asker) ([]credentials.Entry, bool) {
 	return nil, false
 }
 
-// put keeps an answer, and drops those that have expired. If there are too many, the
-// one goes that would expire first.
+// put caches a response and drops the expired ones. If the cache is full, it drops the response that would expire
+// first.
 func (c cache) put(key cacheKey, entries []credentials.Entry, lasts time.Duration) {
 	now := time.Now()
 	var first cacheKey

@@ -14,25 +14,25 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// Provider is one plugin as it is configured.
+// Provider is the configuration of one plugin.
 type Provider struct {
 	kubeletv1.CredentialProvider
-	// Match is what MatchImages says.
+	// Match are the parsed MatchImages.
 	Match []credentials.Pattern
-	// Program is the plugin's path.
+	// Program is the path of the plugin's executable.
 	Program string
 }
 
-// InvalidError reports what is wrong with a configuration.
+// InvalidError lists the problems of a configuration.
 type InvalidError struct {
-	// Problems are shown to a person, one line each, with file and line.
+	// Problems are messages for users, one line each, with file and line.
 	Problems []string
 
-	// causes are errors of the system behind some of them.
+	// causes are system errors behind some of the problems.
 	causes []error
 }
 
-// Unwrap returns the errors of the system behind the problems, such as fs.ErrPermission.
+// Unwrap returns the system errors behind the problems, such as fs.ErrPermission.
 func (e *InvalidError) Unwrap() []error { return e.causes }
 
 func (e *InvalidError) Error() string {
@@ -43,14 +43,13 @@ func (e *InvalidError) Error() string {
 		strings.Join(e.Problems, "\n  "))
 }
 
-// maxSize bounds a configuration file, in bytes.
+// maxSize limits the size of a configuration file, in bytes.
 const maxSize = 1 << 20
 
-// Load reads the file at path, or in a directory all that end in .json, .yaml and
-// .yml, in the order of their names (--image-credential-provider-config). The plugins' programs
-// have to be in binDir (--image-credential-provider-bin-dir). Both empty means that
-// there are none. What is wrong comes back together, as an *InvalidError; a file
-// that can't be read is the only other error.
+// Load reads the file at path or, if it is a directory, its .json, .yaml and .yml files in the order of their names
+// (--image-credential-provider-config). The plugins' programs have to be in binDir
+// (--image-credential-provider-bin-dir). If both are empty, there are no plugins. All problems are reported together
+// as an *InvalidError; the only other errors are a missing option and a file that can't be read.
 func Load(path, binDir string) ([]Provider, error) {
 	if path == "" && binDir == "" {
 		return nil, nil
@@ -85,7 +84,7 @@ func find(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	found, err := os.ReadDir(path) // by name
+	found, err := os.ReadDir(path) // sorted by name
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +94,7 @@ func find(path string) ([]string, error) {
 		if !slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(f.Name())) {
 			continue
 		}
-		info, err := os.Stat(file) // of what a link leads to
+		info, err := os.Stat(file) // follows symbolic links
 		if err != nil {
 			return nil, err
 		}
@@ -109,11 +108,11 @@ func find(path string) ([]string, error) {
 	return files, nil
 }
 
-// loader carries what the files of one Load have in common.
+// loader collects the results of one Load.
 type loader struct {
 	binDir    string
 	providers []Provider
-	// names is where each name is from.
+	// names maps each provider's name to its file.
 	names    map[string]string
 	problems []string
 	causes   []error

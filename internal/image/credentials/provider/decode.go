@@ -19,7 +19,7 @@ const (
 	kind  = "CredentialProviderConfig"
 )
 
-// versions are those of the configuration; the older ones have no tokenAttributes.
+// versions are the supported API versions of the configuration. The older ones have no tokenAttributes.
 func versions() []string { return []string{group + "/v1", group + "/v1beta1", group + "/v1alpha1"} }
 
 // document is one file.
@@ -28,14 +28,13 @@ type document struct {
 	root   *yaml.Node
 }
 
-// problem reports a field with its line, if the file gives it.
+// problem formats a field's problem, with the line if the file contains the field.
 func (d *document) problem(path, text string) string {
 	return yaml.Error{Line: yaml.LineOf(d.root, path), Path: path, Message: text}.Error()
 }
 
-// decode reads one file strictly. The document is nil if nothing can be said of
-// its fields; otherwise the problems are those of fields that don't exist, are given twice or
-// have to name the format.
+// decode decodes one file strictly. It returns nil if the fields can't be decoded. Otherwise, the problems are
+// unknown and duplicate fields, and invalid values of apiVersion and kind.
 func decode(data []byte) (*document, []string) {
 	nodes, bad := yaml.Parse(data, 1, 2)
 	switch {
@@ -50,7 +49,7 @@ func decode(data []byte) (*document, []string) {
 	}
 	text, err := sigsyaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return nil, []string{strings.Join(strings.Fields(err.Error()), " ")} // given twice, with lines
+		return nil, []string{strings.Join(strings.Fields(err.Error()), " ")} // a duplicate key, with lines
 	}
 	doc := &document{root: nodes[0]}
 	strict, err := kjson.UnmarshalStrict(text, &doc.config)
@@ -70,7 +69,7 @@ func decode(data []byte) (*document, []string) {
 	return doc, append(problems, doc.header()...)
 }
 
-// header checks apiVersion and kind.
+// header checks apiVersion, kind and that there are providers.
 func (d *document) header() []string {
 	var problems []string
 	if !slices.Contains(versions(), d.config.APIVersion) {
@@ -88,7 +87,7 @@ func (d *document) header() []string {
 	return problems
 }
 
-// wrongType words the decoder's error about a value of another type.
+// wrongType formats the decoder's error about a value of the wrong type.
 func wrongType(d *document, err error) string {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {

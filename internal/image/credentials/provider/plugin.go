@@ -14,12 +14,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials/provider/execplugin"
 )
 
-// program is what a plugin runs: *execplugin.Plugin.
+// program runs a plugin: *execplugin.Plugin.
 type program interface {
 	Ask(ctx context.Context, r execplugin.Request) (execplugin.Response, error)
 }
 
-// plugin is one plugin with what it answered lately.
+// plugin is one plugin with its cached responses.
 type plugin struct {
 	config  Provider
 	program program
@@ -30,7 +30,7 @@ type plugin struct {
 	mu    sync.Mutex
 	cache cache
 	calls map[callKey]*call
-	// last is the kind of key of its last answer: most likely that of the next, too.
+	// last is the cache key type of its last response; the next one most likely has the same.
 	last pluginv1.PluginCacheKeyType
 }
 
@@ -43,38 +43,35 @@ func (p *plugin) isFor(image credentials.Image) bool {
 	return slices.ContainsFunc(p.config.Match, func(m credentials.Pattern) bool { return m.Matches(image) })
 }
 
-// callKey is what callers share a call for. The key of the answer isn't known before
-// there is one, so a call is begun under the key that is likely (pod is empty
-// then); those for whom its answer turns out not to be good have one each under
-// that of their image and pod.
+// callKey identifies callers that share a call. The cache key of a response isn't available before the response, so a
+// call starts under the expected key, with an empty pod. Callers that can't use its response make another call, under
+// the key of their image and pod.
 type callKey struct {
 	cacheKey
 	pod string
 }
 
-// call is a call under way. It belongs to its waiters together: it goes on while
-// one of them is left and is cancelled when the last one gives up, who then
-// waits until it has ended.
+// call is a running call. It continues while any of its waiters remains. It is cancelled when the last waiter's
+// context ends; that waiter returns only after the call has ended.
 type call struct {
 	key     callKey
 	asker   asker
 	cancel  context.CancelCauseFunc
 	waiters int
-	// done is closed when entries and err are set.
+	// done is closed when entries and err have been set.
 	done    chan struct{}
 	entries []credentials.Entry
 	err     error
 }
 
-// goodFor reports whether an answer may be used though it isn't kept: that made with
-// the token of a pod is for no other pod.
+// goodFor reports whether the asker may use an uncached response: a response for one pod's token must not be used for
+// another pod.
 func (c *call) goodFor(a asker) bool {
 	return c.asker.image.Name() == a.image.Name() && c.asker.scope == a.scope && c.asker.pod == a.pod
 }
 
-// ask returns the plugin's entries for the asker: kept ones, those of a call under
-// way or those of a new call. It waits for at most one call that turns out to be
-// good for others only.
+// ask returns the plugin's entries for the asker: from the cache, from a running call or from a new call. It waits
+// for at most one call whose response it can't use.
 func (p *plugin) ask(ctx context.Context, a asker) ([]credentials.Entry, error) {
 	entries, c := p.join(ctx, a, true)
 	if c == nil {
@@ -100,7 +97,7 @@ func (p *plugin) await(ctx context.Context, c *call) error {
 	}
 }
 
-// result is what the call came to, for one who waited for it.
+// result returns the call's result, unless waiting for it failed.
 func (c *call) result(waiting error) ([]credentials.Entry, error) {
 	if waiting != nil {
 		return nil, waiting
@@ -108,7 +105,7 @@ func (c *call) result(waiting error) ([]credentials.Entry, error) {
 	return c.entries, c.err
 }
 
-// join returns kept entries, or else a call to wait for.
+// join returns cached entries, or else a call to wait for.
 func (p *plugin) join(ctx context.Context, a asker, shared bool) ([]credentials.Entry, *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +120,7 @@ func (p *plugin) join(ctx context.Context, a asker, shared bool) ([]credentials.
 		c.waiters++
 		return nil, c
 	}
-	// The call outlives the one who began it, if others wait for it.
+	// The call outlives its first waiter if there are others.
 	callCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := &call{key: key, asker: a, cancel: cancel, waiters: 1, done: make(chan struct{})}
 	p.calls[key] = c
@@ -138,7 +135,7 @@ func (p *plugin) join(ctx context.Context, a asker, shared bool) ([]credentials.
 	return nil, c
 }
 
-// leave gives up waiting. Nobody can join a call any more that was cancelled.
+// leave removes a waiter. A cancelled call can't be joined.
 func (p *plugin) leave(c *call) {
 	p.mu.Lock()
 	c.waiters--
@@ -159,7 +156,7 @@ func (p *plugin) forget(c *call) {
 	}
 }
 
-// run calls the plugin and keeps its answer.
+// run calls the plugin and caches its response.
 func (p *plugin) run(ctx context.Context, a asker) ([]credentials.Entry, error) {
 	request := execplugin.Request{Image: a.image, Annotations: a.annotations}
 	if a.token != nil {

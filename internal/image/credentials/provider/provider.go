@@ -1,11 +1,10 @@
-// Package provider gets credentials from credential provider plugins: programs that know
-// passwords for the images they are configured for. It reads their configuration
-// (CredentialProviderConfig of kubelet.config.k8s.io v1, v1beta1 and v1alpha1), asks each
-// plugin only for its images, keeps answers for as long as they say, and asks once for those
-// who want the same at the same time. Package execplugin runs the programs.
+// Package provider gets credentials from credential provider plugins: programs that return credentials for the images
+// that they are configured for. It reads their configuration (CredentialProviderConfig of kubelet.config.k8s.io v1,
+// v1beta1 and v1alpha1), calls each plugin only for its images, caches responses for as long as they specify, and
+// shares calls between concurrent requests. Package execplugin runs the programs.
 //
-// See https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/ and, for
-// service accounts, KEP-4412.
+// See https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/ and, for service accounts,
+// KEP-4412.
 package provider
 
 import (
@@ -24,9 +23,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials/provider/execplugin"
 )
 
-// maxAtOnce is how many plugins run at the same time. Each may take a minute if its
-// cloud doesn't answer, and shouldn't keep all others waiting; but a node that
-// starts shouldn't begin with a hundred processes either.
+// maxAtOnce limits the plugin processes at one time. Each may take a minute if its cloud doesn't respond, and
+// shouldn't block all others; but a starting node shouldn't start a hundred processes either.
 const maxAtOnce = 8
 
 // Metrics counts calls of plugins (kubelet_credential_provider_plugin_duration and
@@ -35,7 +33,7 @@ type Metrics interface {
 	PluginCalled(plugin string, took time.Duration, failed bool)
 }
 
-// Options are what Plugins are made from.
+// Options configures Plugins.
 type Options struct {
 	// Providers come from Load.
 	Providers []Provider
@@ -43,14 +41,14 @@ type Options struct {
 	Log       logr.Logger
 }
 
-// Plugins are the plugins of this node. They may be used by many goroutines, and
-// hold none while nobody waits for an answer.
+// Plugins are the plugins of this node. They are safe for concurrent use, and run goroutines only while a caller
+// waits.
 type Plugins struct {
 	list []*plugin
 	log  logr.Logger
 }
 
-// New makes Plugins. No plugin is called before an image is asked for.
+// New returns Plugins. No plugin is called before the first request.
 func New(o Options) *Plugins {
 	s := &Plugins{log: o.Log}
 	atOnce := semaphore.NewWeighted(maxAtOnce)
@@ -64,10 +62,9 @@ func New(o Options) *Plugins {
 	return s
 }
 
-// Credentials returns what the plugins have for an image, in the order of
-// credentials.Match; of equal keys, that of the provider configured earlier is first.
-// p is nil for a pull that no pod needs. The error reports plugins that failed,
-// beside what the others said; it is in one line and has nothing secret.
+// Credentials returns the plugins' credentials for an image, in the order of credentials.Match; of equal keys, that
+// of the provider configured earlier is first. p is nil for a pull without a pod. The error reports the plugins that
+// failed, in one line without secrets; the result has the credentials of the others.
 func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, objects credentials.Objects,
 	image credentials.Image) ([]credentials.Credential, error) {
 	var asked []*plugin
@@ -88,7 +85,7 @@ func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, objects credential
 	return credentials.Match(slices.Concat(answers...), image), inOneLine(failures)
 }
 
-// ask asks one plugin on behalf of a pod.
+// ask calls one plugin on behalf of a pod.
 func (s *Plugins) ask(ctx context.Context, one *plugin, p *v1.Pod, objects credentials.Objects,
 	image credentials.Image) ([]credentials.Entry, error) {
 	a, isAsked, err := newAsker(ctx, one.config.TokenAttributes, p, objects, image)
@@ -102,7 +99,7 @@ func (s *Plugins) ask(ctx context.Context, one *plugin, p *v1.Pod, objects crede
 	return entries, nil
 }
 
-// inOneLine is what errors.Join does, for an event.
+// inOneLine joins errors like errors.Join, but in one line, for an event.
 func inOneLine(list []error) error {
 	var all error
 	for _, err := range list {
@@ -117,5 +114,5 @@ func inOneLine(list []error) error {
 	return all
 }
 
-// errGone is the cause of a call that nobody waits for any more.
+// errGone is the cancellation cause of a call without waiters.
 var errGone = errors.New("nobody waits for it any more")

@@ -13,8 +13,7 @@ import (
 
 const pluginGroup = "credentialprovider.kubelet.k8s.io"
 
-// PluginVersions are the versions of the protocol between agent and plugin. Only
-// the first of them can carry a service account's token.
+// PluginVersions are the versions of the plugin protocol. Only the first supports service account tokens.
 func PluginVersions() []string {
 	return []string{pluginGroup + "/v1", pluginGroup + "/v1beta1", pluginGroup + "/v1alpha1"}
 }
@@ -71,7 +70,7 @@ func validate(configVersion, at string, p *Provider) field.ErrorList {
 	return errs
 }
 
-// validName reports whether the name is one program in a directory.
+// validName reports whether the name is a plain file name.
 func validName(name string) bool {
 	return name != "" && name != "." && name != ".." &&
 		!strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == 0x7f })
@@ -81,7 +80,7 @@ func validateProcess(path *field.Path, p *Provider) field.ErrorList {
 	var errs field.ErrorList
 	for i, arg := range p.Args {
 		if strings.ContainsRune(arg, 0) {
-			// it may be secret
+			// The value is omitted because it may be secret.
 			errs = append(errs, field.Invalid(path.Child("args").Index(i), "",
 				"no argument of a program can have a NUL"))
 		}
@@ -93,13 +92,13 @@ func validateProcess(path *field.Path, p *Provider) field.ErrorList {
 				"the name of a variable must not be empty, and has neither = nor NUL"))
 		}
 		if strings.ContainsRune(env.Value, 0) {
-			errs = append(errs, field.Invalid(at.Child("value"), "", "no variable can have a NUL")) // so may this
+			errs = append(errs, field.Invalid(at.Child("value"), "", "no variable can have a NUL")) // may be secret
 		}
 	}
 	return errs
 }
 
-// validateToken checks what a provider wants of service accounts (KEP-4412).
+// validateToken checks a provider's tokenAttributes (KEP-4412).
 func validateToken(path *field.Path, t *kubeletv1.ServiceAccountTokenAttributes) field.ErrorList {
 	var errs field.ErrorList
 	if t.ServiceAccountTokenAudience == "" {

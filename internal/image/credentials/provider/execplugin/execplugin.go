@@ -1,5 +1,5 @@
-// Package execplugin asks one credential provider plugin: a program that is told
-// of an image on its standard input and answers on its standard output. See
+// Package execplugin runs one credential provider plugin: a program that reads a request on its standard input and
+// writes a response to its standard output. See
 // https://kubernetes.io/docs/reference/config-api/kubelet-credentialprovider.v1/.
 package execplugin
 
@@ -19,45 +19,42 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/subprocess"
 )
 
-// Timeout is how long a plugin may take.
+// Timeout is how long a plugin may run.
 const Timeout = time.Minute
 
-// Plugin is a program that knows credentials. Its methods may be called by many
-// goroutines; each call is a process of its own.
+// Plugin is a credential provider program. Its methods are safe for concurrent use; each call starts a process.
 type Plugin struct {
-	// Program is the path of the program, Args what follows it. No shell is involved.
+	// Program is the path of the program, Args are its arguments. No shell is involved.
 	Program string
 	Args    []string
-	// Env are variables beside the agent's own, "NAME=value", which they replace.
+	// Env are variables, "NAME=value", that are added to the agent's environment or replace variables in it.
 	Env []string
-	// APIVersion is the protocol's, such as credentialprovider.kubelet.k8s.io/v1.
+	// APIVersion is the protocol's version, such as credentialprovider.kubelet.k8s.io/v1.
 	APIVersion string
 }
 
-// Request is what a plugin is asked.
+// Request is a request to a plugin.
 type Request struct {
 	Image credentials.Image
-	// Token and Annotations are of the pod's service account; empty for a plugin that
-	// doesn't ask for them.
+	// Token and Annotations are of the pod's service account; empty for a plugin without tokenAttributes.
 	Token       string
 	Annotations map[string]string
 }
 
-// Response is what it answers.
+// Response is a plugin's response.
 type Response struct {
-	// Entries are the credentials; their origin is left to the caller.
+	// Entries are the credentials. The caller sets their origin.
 	Entries []credentials.Entry
-	// Key says what the answer is good for, and so under which key it may be kept.
+	// Key is the type of key under which the response may be cached.
 	Key pluginv1.PluginCacheKeyType
-	// Duration says for how long; 0 for this one time. Nil leaves it to the configuration.
+	// Duration is how long the response may be cached, 0 for not at all. If it is nil, the configuration decides.
 	Duration *time.Duration
-	// Problems report entries that can't be used, and nothing secret.
+	// Problems describe the entries that can't be used, without secrets.
 	Problems []string
 }
 
-// Ask runs the plugin once, for at most Timeout. When it returns, no process of the
-// plugin's process group is left. Errors have the end of what the plugin wrote to its
-// standard error, without the token, and never what it wrote to its standard output.
+// Ask runs the plugin once, for at most Timeout. When it returns, no process of the plugin's process group is left.
+// Errors contain the end of the plugin's standard error without the token, and nothing of its standard output.
 func (p *Plugin) Ask(ctx context.Context, r Request) (Response, error) {
 	question, err := json.Marshal(pluginv1.CredentialProviderRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: p.APIVersion, Kind: "CredentialProviderRequest"},
@@ -75,8 +72,8 @@ func (p *Plugin) Ask(ctx context.Context, r Request) (Response, error) {
 	return p.decode(answer)
 }
 
-// decode reads an answer. Its errors don't repeat anything of it. Unknown fields
-// are passed over, as they may be those of a later version.
+// decode decodes a response. Its errors don't quote it. Unknown fields are ignored: they may be those of a later
+// version.
 func (p *Plugin) decode(answer []byte) (Response, error) {
 	var in pluginv1.CredentialProviderResponse
 	if err := json.Unmarshal(answer, &in); err != nil {
