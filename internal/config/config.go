@@ -14,100 +14,93 @@ import (
 )
 
 const (
-	// DefaultRootDir is the kubelet's root directory, since deckhand takes its place on a node.
+	// DefaultRootDir is the kubelet's root directory, because deckhand replaces the kubelet on a node.
 	DefaultRootDir = "/var/lib/kubelet"
-	// DefaultPodCIDR is the embedded runtime's network where podCIDR isn't set.
-	// Docker, Podman, CRI-O, flannel, k3s and the service ranges use others.
+	// DefaultPodCIDR is the embedded runtime's pod network if podCIDR isn't set. Docker, Podman, CRI-O, flannel, k3s
+	// and the usual service ranges use other networks.
 	DefaultPodCIDR = "10.72.0.0/16"
-	// DefaultReadOnlyPort is where a standalone agent is looked at.
+	// DefaultReadOnlyPort is the read-only port of a standalone agent.
 	DefaultReadOnlyPort = 10255
 )
 
-// Config is the whole configuration of the agent. It is complete and valid, and must
-// not be changed: one Config is shared by all.
+// Config is the complete configuration of the agent. It is valid, and must not be changed: one Config is shared.
 type Config struct {
-	// Kubelet holds files, flags and defaults. Its paths are absolute.
+	// Kubelet combines files, flags and defaults. Its paths are absolute.
 	Kubelet v1beta1.KubeletConfiguration
 	// Gates are its feature gates, resolved.
 	Gates gates.Set
-	// Standalone says that no kubeconfig was given: there is no API server. Without one
-	// there is no other way to look at a node than its read-only port, and nobody who
-	// would fix a node that doesn't start: so some defaults are others (column Departs
-	// of config/fields).
+	// Standalone means that there is no kubeconfig, and so no API server. Then the read-only port is the only way to
+	// inspect a node over the network, and nobody may notice a node that doesn't start. Some defaults differ for
+	// these reasons (see fields.Field.Departs).
 	Standalone bool
-	// Watch asks for a reload whenever a file of Sources changes.
+	// Watch enables a reload whenever a file of Sources changes.
 	Watch bool
-	// Sources are the absolute paths of the file and the directory of drop-ins, as far as
-	// they were given.
+	// Sources are the absolute paths of the file and of the directory of drop-ins, if they are set.
 	Sources []string
-	// RootDir is the absolute path under which the agent keeps its state.
+	// RootDir is the absolute path of the directory of the agent's state.
 	RootDir string
 	// CertDir is the absolute path of the directory for certificates.
 	CertDir string
-	// LockFile is the absolute path of a file to be locked while the agent runs; mostly
-	// empty. YieldLock asks it to end when somebody else wants that lock.
+	// LockFile is the absolute path of a file to lock while the agent runs; usually empty. YieldLock makes the agent
+	// exit when another process requests the lock.
 	LockFile  string
 	YieldLock bool
-	// RuntimeCgroups is the control group of the container runtime; empty if that isn't said.
+	// RuntimeCgroups is the cgroup of the container runtime; empty if it isn't set.
 	RuntimeCgroups string
-	// Kubeconfig is the absolute path of the file that says where the API server is, and who this node is to it; empty
-	// if there is none.
+	// Kubeconfig is the absolute path of the kubeconfig, with the API server and the node's credentials; empty for
+	// none.
 	Kubeconfig string
-	// BootstrapKubeconfig is the absolute path of the file with which a client certificate is asked for, and Kubeconfig
-	// written, while that can't be used; empty if there is none.
+	// BootstrapKubeconfig is the absolute path of the kubeconfig for requesting a client certificate while Kubeconfig
+	// is unusable, which is written then; empty for none.
 	BootstrapKubeconfig string
-	// ExternalCloud says that a controller looks after the node's cloud. NodeIPs are none then, unless they were given:
-	// it tells them.
+	// ExternalCloud means that a cloud controller manager manages the node. Then NodeIPs is empty, unless --node-ip
+	// is given: the controller sets the addresses.
 	ExternalCloud bool
-	// KubeletVersion is what the API server is told, and compares: a version of Kubernetes' release.
+	// KubeletVersion is the version in the node's status, a Kubernetes release that API clients can compare.
 	KubeletVersion string
 	// NodeName is the node's name: a lower-case DNS subdomain.
 	NodeName string
 	// NodeIPs are the node's addresses: one, or one of each IP family; none with ExternalCloud.
 	NodeIPs []netip.Addr
-	// NodeLabels are the node's labels: its name, operating system and
-	// architecture, and what --node-labels adds.
+	// NodeLabels are the node's labels: its name, operating system and architecture, and those of --node-labels.
 	NodeLabels map[string]string
-	// Healthz is where /healthz is served; port 0 means nowhere.
+	// Healthz is the address of /healthz; with port 0 it isn't served.
 	Healthz netip.AddrPort
-	// ReadOnly is where the read-only API is served; port 0 means nowhere.
+	// ReadOnly is the address of the read-only API; with port 0 it isn't served.
 	ReadOnly netip.AddrPort
-	// HTTPS is where the API for those who say who they are is served; port 0 means nowhere.
+	// HTTPS is the address of the API with authentication; with port 0 it isn't served.
 	HTTPS netip.AddrPort
-	// OfflineSecretsKey is the file with the key of Secrets and tokens that are kept for when the API server is away;
-	// empty to keep none.
+	// OfflineSecretsKey is the file with the key for Secrets and tokens that are stored for times without the API
+	// server; empty to store none.
 	OfflineSecretsKey string
-	// HoldPodsFor is for how long pods run on that an API server doesn't have any more which seems to have lost its
+	// HoldPodsFor is how long pods keep running that are missing from an API server which seems to have lost its
 	// data.
 	HoldPodsFor time.Duration
-	// AwaitDevicePlugins is how long a pod waits for a device plugin; 0 to reject it at once.
+	// AwaitDevicePlugins is how long a pod waits for a device plugin; with 0 the pod is rejected at once.
 	AwaitDevicePlugins time.Duration
-	// ContainerLogLinksDir is where links to container logs are made for log shippers.
+	// ContainerLogLinksDir is the directory of symlinks to container logs, for log shippers.
 	ContainerLogLinksDir string
-	// JournalBytes is how much is kept of each pod in the flight recorder, in memory
-	// and on disk; -1 if nothing is.
+	// JournalBytes is the size of the decision journal of each pod, in memory and on disk; -1 disables it.
 	JournalBytes int
-	// CredentialProviders are the plugins that know credentials of registries.
+	// CredentialProviders are the plugins for registry credentials.
 	CredentialProviders CredentialProviders
-	// DeadContainers says which containers that have ended are kept.
+	// DeadContainers limits how many ended containers are kept.
 	DeadContainers DeadContainers
-	// Embedded is about the runtime deckhand brings along. It is used only where
-	// UsesEmbeddedRuntime.
+	// Embedded configures the embedded runtime. It has an effect only if UsesEmbeddedRuntime.
 	Embedded Embedded
-	// Flags are all flags with their values, nothing of which is secret.
+	// Flags are all flags with their values, without secrets.
 	Flags []flags.Shown
-	// NotActedOn lists what files and flags set without effect in this build. Deprecated
-	// lists flags and feature gates that were given and will go away, with what to do
-	// instead. The agent logs both at start.
+	// NotActedOn lists settings of files and flags that have no effect in this build. Deprecated lists flags and
+	// feature gates that were given and will be removed, with their replacement. The agent logs both at start.
 	NotActedOn []fields.Notice
 	Deprecated []string
-	// Exposures are what it opens to clients that nobody has authenticated or authorized.
+	// Exposures are the settings that serve clients without authentication or authorization.
 	Exposures []Exposure
 
 	merged *document.Merged
 }
 
-// Origins says of each setting that isn't a default, by its path, where it comes from:
+// Origins returns the origin of each setting that isn't a default, by the setting's path:
 // "/etc/deckhand/config.yaml:12", "--max-pods".
 func (c *Config) Origins() map[string]string {
 	origins := map[string]string{}
@@ -119,37 +112,35 @@ func (c *Config) Origins() map[string]string {
 	return origins
 }
 
-// CredentialProviders says where plugins for credentials are. Both paths are absolute,
-// or both empty.
+// CredentialProviders has the paths of credential provider plugins. Both are absolute, or both are empty.
 type CredentialProviders struct {
-	// Config is a CredentialProviderConfig file, or a directory of such.
+	// Config is a CredentialProviderConfig file, or a directory of such files.
 	Config string
 	// BinDir is the directory of the plugins' programs.
 	BinDir string
 }
 
-// DeadContainers says which containers that have ended are kept.
+// DeadContainers limits how many ended containers are kept.
 type DeadContainers struct {
-	// MinAge is how long each is kept at least after it ended.
+	// MinAge is how long each container is kept at least after it ended.
 	MinAge time.Duration
-	// PerContainer is how many ended instances of each container are kept beside the
-	// newest; negative for all.
+	// PerContainer is how many ended instances of each container are kept besides the newest; negative for all.
 	PerContainer int
-	// Total is how many are kept on the node; negative for no limit.
+	// Total is how many ended containers are kept on the node; negative for no limit.
 	Total int
 }
 
-// Embedded is what about the embedded runtime would collide between two agents
-// on one host. Its sockets and directories lie under RootDir.
+// Embedded has the settings of the embedded runtime that have to differ between two agents on one host. Its sockets
+// and directories are under RootDir.
 type Embedded struct {
-	// Bridge is the name of the network interface all pods are attached to.
+	// Bridge is the name of the network interface that all pods are attached to.
 	Bridge string
-	// PodCIDRs are the networks pods get addresses from: one, or one of each IP family.
+	// PodCIDRs are the pods' networks: one, or one of each IP family.
 	PodCIDRs []netip.Prefix
-	// BinDir is the directory with the runtime's programs; empty for the directory of
-	// the agent's own program, then PATH.
+	// BinDir is the directory of the runtime's programs; empty for the directory of the agent's own program, then
+	// PATH.
 	BinDir string
 }
 
-// UsesEmbeddedRuntime reports whether no runtime endpoint was given.
+// UsesEmbeddedRuntime reports whether no runtime endpoint is set.
 func (c *Config) UsesEmbeddedRuntime() bool { return c.Kubelet.ContainerRuntimeEndpoint == "" }

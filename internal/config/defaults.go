@@ -12,14 +12,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/validation"
 )
 
-// SetDefaults fills every field that isn't set with the default its comment in
-// k8s.io/kubelet/config/v1beta1 documents. Zero counts as not set where the
-// type can't distinguish the two, as documented. Some defaults depend on other fields, but
-// none on feature gates: where the gate of a field is off, its default stands for that.
-// They are set before flags are laid over files; package validation checks the result.
+// SetDefaults sets the defaults of unset fields, as documented in the comments of k8s.io/kubelet/config/v1beta1. Zero
+// means unset where the type can't distinguish the two, as documented. Some defaults depend on other fields, but none
+// on feature gates: the default of a field means unset if the field's gate is off. Defaults are set before flags are
+// applied; package validation checks the result.
 //
-// One default is not the kubelet's: containerRuntimeEndpoint stays empty, which
-// asks for the embedded runtime.
+// One default differs from the kubelet's: containerRuntimeEndpoint stays empty, which selects the embedded runtime.
 func SetDefaults(c *v1beta1.KubeletConfiguration) {
 	defaultSources(c)
 	defaultServing(c)
@@ -34,7 +32,7 @@ func SetDefaults(c *v1beta1.KubeletConfiguration) {
 	defaultHost(c)
 }
 
-// set gives a field its default if it holds its type's zero value.
+// set sets a field to its default if it has its type's zero value.
 func set[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -42,7 +40,7 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// setPtr gives a field its default if it is nil.
+// setPtr sets a field to its default if it is nil.
 func setPtr[T any](field **T, value T) {
 	if *field == nil {
 		*field = ptr.To(value)
@@ -83,7 +81,7 @@ func defaultAuth(c *v1beta1.KubeletConfiguration) {
 func defaultRegistries(c *v1beta1.KubeletConfiguration) {
 	setPtr(&c.RegistryPullQPS, 5)
 	set(&c.RegistryBurst, 10)
-	// Who sets a number of parallel pulls doesn't mean one after the other.
+	// A limit of parallel pulls above 1 implies that pulls aren't serial.
 	setPtr(&c.SerializeImagePulls, c.MaxParallelImagePulls == nil || *c.MaxParallelImagePulls == 1)
 	set(&c.ImagePullCredentialsVerificationPolicy, v1beta1.NeverVerifyPreloadedImages)
 	setDuration(&c.ImageMinimumGCAge, 2*time.Minute)
@@ -93,7 +91,7 @@ func defaultRegistries(c *v1beta1.KubeletConfiguration) {
 
 func defaultNodeStatus(c *v1beta1.KubeletConfiguration) {
 	if c.NodeStatusUpdateFrequency.Duration != 0 {
-		// Documented: an explicit update frequency becomes the report frequency.
+		// Documented: an explicit update frequency is also the default of the report frequency.
 		setDuration(&c.NodeStatusReportFrequency, c.NodeStatusUpdateFrequency.Duration)
 	}
 	setDuration(&c.NodeStatusUpdateFrequency, 10*time.Second)
@@ -158,8 +156,7 @@ func defaultEviction(c *v1beta1.KubeletConfiguration) {
 	setDuration(&c.VolumeStatsAggPeriod, time.Minute)
 }
 
-// defaultEvictionHard are the kubelet's on Linux. The type's comment leaves
-// imagefs.inodesFree out, which
+// defaultEvictionHard returns the kubelet's defaults on Linux. The API type's comment omits imagefs.inodesFree, which
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/ has.
 func defaultEvictionHard() map[string]string {
 	return map[string]string{

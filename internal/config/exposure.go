@@ -9,27 +9,27 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Exposure is a setting by which the agent serves, or obeys, clients that it neither authenticates nor authorizes.
-// It is what somebody asked for, and not an error: the log, `deckhand why` and `deckhand config check` report it.
+// Exposure is a setting that makes the agent serve, or obey, clients without authentication or authorization. It is
+// intended by the user and not an error: the log, `deckhand why` and `deckhand config check` report it.
 type Exposure struct {
-	// Path is the setting.
+	// Path is the path of the setting.
 	Path string
-	// Message says who may do what, and which setting ends that.
+	// Message says what which clients can do, and which setting prevents it.
 	Message string
 }
 
-// String renders the exposure on one line.
+// String formats the exposure on one line.
 func (e Exposure) String() string { return e.Path + ": " + e.Message }
 
-// everyone is what addresses are served on where `address` isn't set in a cluster.
+// everyone is the default of `address` in a cluster.
 const everyone = "0.0.0.0"
 
-// addExposures finds out what the configuration opens. docs/security.md has the same list.
+// addExposures collects the exposures of the configuration. docs/security.md has the same list.
 func (l *loader) addExposures() {
 	c, k := l.config, &l.config.Kubelet
 	alone := c.Standalone && !l.somewhere
 	https, readOnly := c.HTTPS, c.ReadOnly
-	if l.somewhere && c.Standalone { // the same file may be a cluster's, which serves more
+	if l.somewhere && c.Standalone { // if the file is used in a cluster, more is served
 		address := k.Address
 		if !l.given.Given("address") {
 			address = everyone
@@ -81,7 +81,7 @@ func (l *loader) addHTTPSExposures(at netip.AddrPort, alone bool, add func(path,
 	}
 }
 
-// isLoopback reports whether a host of a URL is this machine, whatever its name service says.
+// isLoopback reports whether the host of a URL is this machine, without asking DNS.
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()

@@ -7,9 +7,8 @@ import (
 	"path/filepath"
 )
 
-// readFiles reads the file and the drop-ins, if there are any. The documented defaults
-// come between them, so that a drop-in which names one threshold of eviction changes
-// that one of the defaults ("Kubelet Configuration Directory Merging").
+// readFiles reads the file and the drop-ins, if there are any. The documented defaults are set between the two, so
+// that a drop-in with one eviction threshold changes only that threshold ("Kubelet Configuration Directory Merging").
 func (l *loader) readFiles() error {
 	fileErr := l.readFile()
 	dropIns, dirErr := l.readDropIns()
@@ -60,7 +59,7 @@ func (l *loader) readDropIns() ([]document.DropInFile, error) {
 	return files, nil
 }
 
-// lay lays a file over what is there.
+// lay merges a file into the configuration.
 func (l *loader) lay(kind document.Kind, f document.DropInFile) {
 	l.files = append(l.files, f.Path)
 	doc, errs := document.Decode(f.Data)

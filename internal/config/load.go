@@ -22,21 +22,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// reducedBackOff is the longest wait between restarts with the feature gate
-// ReduceDefaultCrashLoopBackOffDecay (KEP-4603).
+// reducedBackOff is the maximum delay between restarts with the feature gate ReduceDefaultCrashLoopBackOffDecay
+// (KEP-4603).
 const reducedBackOff = time.Minute
 
-// Load reads the configuration files, lays the flags over them, fills in defaults
-// and validates the whole. It asks the host for its name and address where they
-// aren't given, which may take up to two seconds on a host without a default
-// route. What is wrong comes back together, as an *InvalidError; a file that
-// can't be read is the only other error.
+// Load reads the configuration files, applies the flags and defaults, and validates the result. If the host's name
+// and address aren't set it asks the host, which may take up to two seconds on a host without a default route. It
+// returns all errors together, as an *InvalidError, except for files that can't be read.
 func Load(ctx context.Context, s *flags.Set) (*Config, error) {
 	return load(ctx, s, systemHost{})
 }
 
-// Reload is Load for an agent that runs: what it knows of the host, and what flags
-// say that no file can, stays as it is in c.
+// Reload is Load for a running agent: properties of the host, and settings that only flags have, stay as they are in
+// c.
 func (c *Config) Reload(ctx context.Context, s *flags.Set) (*Config, error) {
 	read, err := load(ctx, s, noHost{})
 	if err != nil {
@@ -48,13 +46,13 @@ func (c *Config) Reload(ctx context.Context, s *flags.Set) (*Config, error) {
 	return &next, nil
 }
 
-// Check is Load without a host: it says what is wrong, and in notes what is set
-// without effect, or deprecated. Facts of the host are missing in the configuration.
+// Check is Load without a host. notes has the settings that have no effect or are deprecated, and the exposures. The
+// returned configuration has no properties of the host.
 func Check(ctx context.Context, s *flags.Set) (c *Config, notes []string, err error) {
 	return newLoader(s).check(ctx)
 }
 
-// CheckFile is Check with data, called name, in place of the file of --config.
+// CheckFile is Check with data, called name, instead of the file of --config.
 func CheckFile(ctx context.Context, s *flags.Set, name string, data []byte) (c *Config, notes []string, err error) {
 	l := newLoader(s)
 	l.file = &document.DropInFile{Path: name, Data: data}
@@ -65,22 +63,22 @@ func load(ctx context.Context, s *flags.Set, h host) (*Config, error) {
 	return newLoader(s).load(ctx, h)
 }
 
-// loader carries what the steps of one load have in common.
+// loader is the state of one load.
 type loader struct {
 	set    *flags.Set
 	flags  flags.Values
 	config *Config
-	// file is that of --config, read; nil if there is none, or it is to be read.
+	// file is the content of the file of --config; nil if there is none, or it hasn't been read.
 	file *document.DropInFile
-	// somewhere says that the configuration is checked for another command line than this one: whether that names a
-	// kubeconfig isn't known.
+	// somewhere is set if the configuration is checked for another machine's agent, which may have a kubeconfig even
+	// if this command line has none.
 	somewhere bool
-	// given is what files and flags say, without any default.
+	// given is the content of files and flags, without defaults.
 	given *document.Merged
-	// files are the names of what was read, the weaker first.
+	// files are the paths of the files that were read, from low to high precedence.
 	files    []string
 	problems []Problem
-	// unread are the settings that couldn't be read, so that nothing more is to be said of them.
+	// unread are the settings that couldn't be read. Further errors about them would be useless.
 	unread map[string]bool
 }
 
@@ -126,12 +124,11 @@ func (l *loader) check(ctx context.Context) (c *Config, notes []string, err erro
 	return c, notes, nil
 }
 
-// kubelet completes and checks the KubeletConfiguration.
+// kubelet completes and validates the KubeletConfiguration.
 func (l *loader) kubelet() {
 	merged := l.config.merged
 	c := merged.Config()
-	// Before the flags: a flag that says 0 means it, as in the kubelet. In a file, 0 mostly
-	// stands for the default.
+	// Before the flags, as in the kubelet: a 0 in a flag isn't replaced by the default, but a 0 in a file usually is.
 	SetDefaults(c)
 	for _, m := range []*document.Merged{merged, l.given} {
 		for path, flag := range l.set.Overlay(m.Config()) {
@@ -155,7 +152,7 @@ func (l *loader) kubelet() {
 	l.config.Kubelet = *c
 }
 
-// reduceBackOff sets the default that comes with its feature gate (KEP-4603).
+// reduceBackOff sets the default that depends on a feature gate (KEP-4603).
 func (l *loader) reduceBackOff(c *v1beta1.KubeletConfiguration) {
 	if l.config.Gates.Enabled(gates.ReduceDefaultCrashLoopBackOffDecay) &&
 		!l.given.Given("crashLoopBackOff.maxContainerRestartPeriod") {
@@ -163,7 +160,7 @@ func (l *loader) reduceBackOff(c *v1beta1.KubeletConfiguration) {
 	}
 }
 
-// standalone sets the defaults that differ for a standalone agent. The table of flags names them, too (row.alone).
+// standalone sets the defaults that differ for a standalone agent. The table of flags has them, too (row.alone).
 func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	unset := func(path string) bool { return !l.given.Given(path) }
 	if unset("readOnlyPort") {
@@ -180,8 +177,8 @@ func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	}
 }
 
-// fail notes what is wrong with the setting at path, in the place that a person has to go
-// to: where it was given or, if it wasn't, where the setting was beside which it is wrong.
+// fail adds a problem of the setting at path, with the place to correct it: where path was set or, if it wasn't,
+// where the setting beside was, which path contradicts.
 func (l *loader) fail(path, beside, message string) {
 	if l.isUnread(path) {
 		return
@@ -193,7 +190,8 @@ func (l *loader) fail(path, beside, message string) {
 	l.problems = append(l.problems, p)
 }
 
-// Problem is one of a setting, in the place where that was given: the path of a field, or a flag as it is written.
+// Problem returns a problem of a setting, with the place where it was set. setting is the path of a field, or a flag
+// with its dashes.
 func (c *Config) Problem(setting, message string) Problem {
 	if strings.HasPrefix(setting, "--") {
 		return Problem{Flag: setting, Message: message}
@@ -201,8 +199,8 @@ func (c *Config) Problem(setting, message string) Problem {
 	return c.problem(setting, "", message)
 }
 
-// problem is one of the setting at path, where it was given or, if it wasn't, where the setting was beside which it is
-// wrong.
+// problem returns a problem of the setting at path, with the place where it was set or, if it wasn't, where the
+// setting beside was, which path contradicts.
 func (c *Config) problem(path, beside, message string) Problem {
 	p := Problem{Field: path, Message: message}
 	o := c.merged.Nearest(path)
@@ -214,7 +212,7 @@ func (c *Config) problem(path, beside, message string) Problem {
 	case o.Kind == document.Flag:
 		p.Flag = o.Name
 		if own && !strings.ContainsRune(path, '[') {
-			p.Field = "" // which is what the flag stands for
+			p.Field = "" // the flag names it already
 		}
 	case o.Kind != document.Default:
 		p.File, p.Line = o.Name, o.Line
@@ -222,7 +220,7 @@ func (c *Config) problem(path, beside, message string) Problem {
 	return p
 }
 
-// isUnread reports whether the setting at path, or what it is a part of, couldn't be read.
+// isUnread reports whether the setting at path, or a parent of it, couldn't be read.
 func (l *loader) isUnread(path string) bool {
 	for path != "" && !l.unread[path] {
 		path = path[:max(0, strings.LastIndexAny(path, ".["))]
@@ -234,8 +232,8 @@ func (l *loader) failFlag(name, format string, args ...any) {
 	l.problems = append(l.problems, Problem{Flag: "--" + name, Message: fmt.Sprintf(format, args...)})
 }
 
-// relative makes paths absolute: those in a file count from the file's directory, those
-// in a flag from the working directory, as in the kubelet.
+// relative makes paths absolute: those in a file are relative to the file's directory, those in a flag to the working
+// directory, as in the kubelet.
 func (l *loader) relative(c *v1beta1.KubeletConfiguration) {
 	for path, value := range map[string]*string{
 		"staticPodPath": &c.StaticPodPath, "tlsCertFile": &c.TLSCertFile, "tlsPrivateKeyFile": &c.TLSPrivateKeyFile,
@@ -268,7 +266,7 @@ func absolute(base, path string) (string, error) {
 	return abs, nil
 }
 
-// ofFlags takes over what only flags say, which the set has checked.
+// ofFlags copies the settings that only flags have. Set.Check has validated them.
 func (l *loader) ofFlags() {
 	c, v := l.config, &l.flags
 	path := func(flag, value string) string {
@@ -319,11 +317,11 @@ func (l *loader) ofFlags() {
 	c.Flags = l.set.Shown(c.Standalone)
 }
 
-// loopback is where what asks nobody who they are is served, unless somebody writes another address down.
+// loopback is the default address of APIs without authentication.
 const loopback = "127.0.0.1"
 
-// endpoints decides where health and the read-only API are served. That one authenticates nobody: the default of
-// address, all of them, isn't meant for it.
+// endpoints sets the addresses of the health, read-only and HTTPS servers. The read-only API has no authentication,
+// so it isn't served on all addresses by default, unlike the HTTPS server.
 func (l *loader) endpoints() {
 	c := &l.config.Kubelet
 	l.config.Healthz = addrPort(c.HealthzBindAddress, *c.HealthzPort)
@@ -336,13 +334,13 @@ func (l *loader) endpoints() {
 	}
 }
 
-// judges reports whether it can be said without an API server who may use the HTTPS server.
+// judges reports whether the HTTPS server can authenticate and authorize clients without an API server.
 func judges(c *v1beta1.KubeletConfiguration) bool {
 	return c.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow &&
 		(ptr.Deref(c.Authentication.Anonymous.Enabled, false) || c.Authentication.X509.ClientCAFile != "")
 }
 
-// addrPort is the zero AddrPort for values that Validate has refused.
+// addrPort returns an address; the zero AddrPort for values that Validate has rejected.
 func addrPort(address string, port int32) netip.AddrPort {
 	a, err := netip.ParseAddr(address)
 	if err != nil || port < 0 || port > 65535 {
@@ -351,16 +349,16 @@ func addrPort(address string, port int32) netip.AddrPort {
 	return netip.AddrPortFrom(a, uint16(port))
 }
 
-// embedded derives what only the embedded runtime needs.
+// embedded sets the options of the embedded runtime.
 func (l *loader) embedded() {
 	e := &l.config.Embedded
-	e.PodCIDRs, _ = validation.PodCIDRs(&l.config.Kubelet) // errors came from Validate
+	e.PodCIDRs, _ = validation.PodCIDRs(&l.config.Kubelet) // Validate has returned the error
 	if len(e.PodCIDRs) == 0 {
 		e.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(DefaultPodCIDR)}
 	}
 }
 
-// node finds the node's name and addresses.
+// node sets the node's name and addresses.
 func (l *loader) node(ctx context.Context, h host) {
 	name, err := nodeName(l.flags.HostnameOverride, h)
 	if err != nil {

@@ -16,19 +16,19 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 )
 
-// lookupTimeout bounds asking the name service for the host's own address.
+// lookupTimeout is the timeout of resolving the host's own name.
 const lookupTimeout = 2 * time.Second
 
-// host is what is asked of the machine.
+// host has the properties of the machine that a configuration needs.
 type host interface {
 	Hostname() (string, error)
-	// RouteSource returns the address that packets to the outside leave from.
+	// RouteSource returns the source address of packets to the default route.
 	RouteSource(ctx context.Context, ipv6 bool) (netip.Addr, error)
 	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
 }
 
-// nodeLabels are those that every node has (kubernetes.io/docs/reference/labels-annotations-taints)
-// under those that are given.
+// nodeLabels returns the labels of every node (kubernetes.io/docs/reference/labels-annotations-taints), overridden by
+// those that are given.
 func nodeLabels(name string, given map[string]string) map[string]string {
 	labels := map[string]string{v1.LabelHostname: name, v1.LabelOSStable: runtime.GOOS,
 		v1.LabelArchStable: runtime.GOARCH}
@@ -36,14 +36,13 @@ func nodeLabels(name string, given map[string]string) map[string]string {
 	return labels
 }
 
-// systemHost is the machine the agent runs on.
+// systemHost is the machine that the agent runs on.
 type systemHost struct{}
 
 func (systemHost) Hostname() (string, error) { return os.Hostname() }
 
-// RouteSource connects a UDP socket to an address reserved for documentation
-// (RFC 5737, RFC 3849), which only default routes lead to. The kernel picks the
-// source address then; no packet is sent.
+// RouteSource connects a UDP socket to an address that is reserved for documentation (RFC 5737, RFC 3849), which only
+// default routes match. The kernel selects the source address then; no packet is sent.
 func (systemHost) RouteSource(ctx context.Context, ipv6 bool) (netip.Addr, error) {
 	network, to := "udp4", "192.0.2.1:9"
 	if ipv6 {
@@ -66,8 +65,7 @@ func (systemHost) Lookup(ctx context.Context, name string) ([]netip.Addr, error)
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
-// noHost says nothing of itself: it stands for the machine that a configuration is
-// checked for, which may be another than this one.
+// noHost has no properties: it is for checking a configuration, which may be another machine's.
 type noHost struct{}
 
 func (noHost) Hostname() (string, error) { return "localhost", nil }
@@ -76,7 +74,7 @@ func (noHost) RouteSource(context.Context, bool) (netip.Addr, error) {
 }
 func (noHost) Lookup(context.Context, string) ([]netip.Addr, error) { return nil, nil }
 
-// nodeName is the override or the host name, in lower case.
+// nodeName returns the override or the host name, in lower case.
 func nodeName(override string, h host) (string, error) {
 	name := override
 	if name == "" {
@@ -93,8 +91,8 @@ func nodeName(override string, h host) (string, error) {
 	return name, nil
 }
 
-// parseNodeIPs reads --node-ip: nothing, one address, or one of each family. Loopback is
-// only for a standalone node: nobody else could reach it there.
+// parseNodeIPs parses --node-ip: empty, one address, or one of each family. Only a standalone node may have a
+// loopback address: the API server couldn't reach it there.
 func parseNodeIPs(text string, standalone bool) ([]netip.Addr, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -126,9 +124,8 @@ func parseNodeIPs(text string, standalone bool) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// defaultNodeIP is the address of the default route; without one, what the name
-// service says; and if it says nothing of use, loopback, so that a machine
-// without a network still runs pods.
+// defaultNodeIP returns the address of the default route, otherwise one that the node's name resolves to, and
+// otherwise loopback, so that a machine without a network runs pods, too.
 func defaultNodeIP(ctx context.Context, h host, name string, preferIPv6 bool) netip.Addr {
 	for _, ipv6 := range []bool{preferIPv6, !preferIPv6} {
 		if ip, err := h.RouteSource(ctx, ipv6); err == nil && usable(ip) {
@@ -138,7 +135,7 @@ func defaultNodeIP(ctx context.Context, h host, name string, preferIPv6 bool) ne
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	var second netip.Addr
-	found, _ := h.Lookup(ctx, name) // an error is an empty answer
+	found, _ := h.Lookup(ctx, name) // an error counts as an empty answer
 	for _, ip := range found {
 		ip = ip.Unmap()
 		switch {

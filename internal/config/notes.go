@@ -4,7 +4,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/fields"
 )
 
-// addNotes adds what the agent logs about a valid configuration.
+// addNotes adds the notes that the agent logs about a valid configuration.
 func (l *loader) addNotes() {
 	c := l.config
 	c.NotActedOn = fields.NotActedOn(l.given.Config(), c.Standalone && !l.somewhere, l.given.Given, c.Gates.Enabled)

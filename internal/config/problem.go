@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// Problem is one thing wrong with a configuration, and where: in a File, on the command
-// line (Flag), or else in a Field that a flag should have set.
+// Problem is one error in a configuration, with its place: a File, the command line (Flag), or only a Field that a
+// flag should have set.
 type Problem struct {
-	// File is a configuration file, by its absolute path or the name it was given.
+	// File is the absolute path of a configuration file, or the name it was given.
 	File string `json:"file,omitempty"`
 	// Line is the line in File, from 1; 0 for the file as a whole.
 	Line int `json:"line,omitempty"`
-	// Flag is a flag as it is written: "--max-pods".
+	// Flag is a flag with its dashes: "--max-pods".
 	Flag string `json:"flag,omitempty"`
-	// Field is the path of a setting, such as "logging.verbosity" or
-	// "evictionHard[memory.available]"; empty where it is that of Flag, or there is none.
+	// Field is the path of a setting, such as "logging.verbosity" or "evictionHard[memory.available]"; empty if it is
+	// Flag's, or there is none.
 	Field string `json:"field,omitempty"`
-	// Message says what is wrong and what would be right. It holds no secrets.
+	// Message describes the error and the valid values. It contains no secrets.
 	Message string `json:"message"`
 }
 
-// String renders the problem on one line: "FILE:LINE: field: message", "--flag: message".
+// String formats the problem on one line: "FILE:LINE: field: message", "--flag: message".
 func (p Problem) String() string {
 	var parts []string
 	switch {
@@ -40,13 +40,12 @@ func (p Problem) String() string {
 	return strings.Join(append(parts, p.Message), ": ")
 }
 
-// InvalidError is a configuration that can't be used, with everything that is wrong about
-// it: by file and line, flags last.
+// InvalidError is the error of an invalid configuration, with all of its problems: by file and line, flags last.
 type InvalidError struct {
 	Problems []Problem
 }
 
-// Error renders one problem on one line, and several on a line each below a heading.
+// Error formats a single problem on one line, and several on a line each after a heading.
 func (e *InvalidError) Error() string {
 	if len(e.Problems) == 1 {
 		return "invalid configuration: " + e.Problems[0].String()
@@ -59,10 +58,10 @@ func (e *InvalidError) Error() string {
 	return b.String()
 }
 
-// maxProblems is more than a person fixes at once.
+// maxProblems limits how many problems are reported.
 const maxProblems = 200
 
-// atMost cuts a list of problems short, and says so with the last.
+// atMost cuts a list of problems; the last one is replaced by the number of omitted ones.
 func atMost(most int, problems []Problem) []Problem {
 	if len(problems) <= most {
 		return problems
@@ -72,8 +71,8 @@ func atMost(most int, problems []Problem) []Problem {
 	return append(problems[:most:most], last)
 }
 
-// sortProblems orders problems as a person goes through them: file by file
-// in the order in which they are laid over each other, line by line; then flags.
+// sortProblems sorts problems in the order in which a user corrects them: by file in the order of precedence, by
+// line, then flags.
 func sortProblems(problems []Problem, files []string) {
 	rank := func(p Problem) int {
 		switch {

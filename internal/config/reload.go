@@ -11,34 +11,33 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// ReloadOutcome is what became of a reload.
+// ReloadOutcome is the outcome of a reload.
 type ReloadOutcome string
 
-// The outcomes; they are the values of a metric's label, too.
+// The outcomes, which are also values of a metric's label.
 const (
-	// Applied: the new configuration is in force.
+	// Applied: the new configuration is in effect.
 	Applied ReloadOutcome = "applied"
-	// Unchanged: it says what the one in force says.
+	// Unchanged: no setting differs from the configuration in effect.
 	Unchanged ReloadOutcome = "unchanged"
-	// Refused: it differs in fields that need a restart; nothing has changed.
+	// Refused: it differs in fields that need a restart. Nothing was applied.
 	Refused ReloadOutcome = "refused"
-	// Invalid: it can't be used or not be read; nothing has changed.
+	// Invalid: it is invalid or can't be read. Nothing was applied.
 	Invalid ReloadOutcome = "invalid"
 )
 
-// ReloadResult is what came of one reload.
+// ReloadResult is the result of one reload.
 type ReloadResult struct {
 	Outcome ReloadOutcome
-	// Changed are the paths of all fields that differ, sorted; NeedRestart those of
-	// them that can't change while the agent runs.
+	// Changed are the paths of all fields that differ, sorted; NeedRestart are those of them that need a restart.
 	Changed, NeedRestart []string
-	// Before is what was in force before, Current what is now.
+	// Before is the configuration that was in effect before, Current the one that is now.
 	Before, Current *Config
 	// Err says why the configuration is Invalid.
 	Err error
 }
 
-// Message says in a sentence what came of it, for a person.
+// Message describes the result in a sentence.
 func (r *ReloadResult) Message() string {
 	switch r.Outcome {
 	case Applied:
@@ -57,22 +56,21 @@ func (r *ReloadResult) Message() string {
 	}
 }
 
-// ReloadOptions are what a Reloader is made with.
+// ReloadOptions are the options of a Reloader.
 type ReloadOptions struct {
-	// Load reads the configuration again; old is the one in force. It must not
-	// change anything.
+	// Load reads the configuration again; old is the one in effect. It must have no side effects.
 	Load func(ctx context.Context, old *Config) (*Config, error)
-	// Apply passes the fields that may change to those who act on them. It can't fail,
-	// since the configuration has been validated.
+	// Apply passes the changed fields to the components that use them. It can't fail, because the configuration was
+	// validated.
 	Apply func(*Config)
-	// Begin and End frame each reload, for a service manager and whoever counts.
+	// Begin and End are called around each reload, for the service manager and metrics.
 	Begin func()
 	End   func(ReloadResult)
 }
 
-// Reloader holds the configuration in force, and is the only one who replaces it: by all of
-// a changed one, or by nothing of it. What may change without a restart is said by the table in
-// config/fields; one changed field that may not keeps the others from being taken in too.
+// Reloader holds the configuration in effect, and is the only writer of it. It applies a changed configuration
+// completely or not at all. The table in config/fields has the fields that may change without a restart; if another
+// field changed, nothing is applied.
 type Reloader struct {
 	o       ReloadOptions
 	current atomic.Pointer[Config]
@@ -80,25 +78,23 @@ type Reloader struct {
 	asked, changed wake.Slot
 }
 
-// NewReloader returns a Reloader with the configuration that the agent starts with.
+// NewReloader returns a Reloader with the agent's initial configuration.
 func NewReloader(start *Config, o ReloadOptions) *Reloader {
 	r := &Reloader{o: o, asked: wake.NewSlot(), changed: wake.NewSlot()}
 	r.current.Store(start)
 	return r
 }
 
-// Current returns the configuration in force. It must not be changed.
+// Current returns the configuration in effect. It must not be modified.
 func (r *Reloader) Current() *Config { return r.current.Load() }
 
-// Ask has the configuration read again soon, and the result reported in any case: a
-// person, or a service manager, waits for that.
+// Ask requests a reload whose result is always reported: a user or the service manager waits for it.
 func (r *Reloader) Ask() { r.asked.Wake() }
 
-// Look has it read again soon because its files may have changed. If that changes nothing,
-// nothing is reported.
+// Look requests a reload because files may have changed. If no setting changed, nothing is reported.
 func (r *Reloader) Look() { r.changed.Wake() }
 
-// Run reloads whenever it is asked to, until ctx ends.
+// Run reloads at every request, until ctx ends.
 func (r *Reloader) Run(ctx context.Context) error {
 	for {
 		select {
@@ -125,18 +121,18 @@ func (r *Reloader) reload(ctx context.Context) ReloadResult {
 	result := compare(old, next)
 	switch result.Outcome {
 	case Applied:
-		// From here on nothing can fail. The new one is in force before it is applied:
-		// who is woken by that reads it.
+		// Nothing can fail from here on. The new configuration is stored before Apply, because components that Apply
+		// wakes read it.
 		r.current.Store(next)
 		r.o.Apply(next)
 	case Unchanged:
-		r.current.Store(next) // the same values may come from other lines
+		r.current.Store(next) // the same values may have other origins
 	}
 	result.Current = r.Current()
 	return result
 }
 
-// compare says what to do about the difference of two configurations.
+// compare decides what to do about the difference of two configurations.
 func compare(old, next *Config) ReloadResult {
 	result := ReloadResult{Outcome: Unchanged, Before: old, Changed: paths.Diff(&old.Kubelet, &next.Kubelet)}
 	if len(result.Changed) == 0 {

@@ -10,28 +10,28 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/yaml"
 )
 
-// What bounds the reading of one file.
+// Limits of reading one file.
 const (
-	// maxValues is how many values are read, aliases as often as they are used, so
-	// that a few lines of nested ones can't grow without end.
+	// maxValues is the maximum number of values. Aliases count each time they are used, so that nested ones in a few
+	// lines can't expand without limit.
 	maxValues = 20_000
-	// maxErrors is how many errors are reported.
+	// maxErrors is the maximum number of errors that are reported.
 	maxErrors = 200
-	// maxName is the longest name of a value, in bytes: that of a resource, with
-	// 253 before the slash and 63 behind it.
+	// maxName is the maximum length of a value's name in bytes: that of a resource, with 253 before the slash and 63
+	// after it.
 	maxName = 317
 )
 
-// decoder lays what a document gives over a configuration, and says what is wrong with it.
+// decoder applies a document to a configuration and collects the errors of the document.
 type decoder struct {
 	errs []Error
-	// given takes down what was read, as coming from (a line in) from.
+	// given records the origin of each value that was read; from is the origin without its line.
 	given origins
 	from  Origin
 }
 
-// lay lays the mapping n over into. A null takes back what is there, as in a JSON merge patch (RFC 7386),
-// which is what the kubelet makes of drop-ins: the field is not given.
+// lay applies the mapping n to into. A null removes the previous value, as in a JSON merge patch (RFC 7386), which
+// the kubelet uses for drop-ins: the field is unset then.
 func (d *decoder) lay(n *yaml.Node, into any) {
 	y := yaml.Decoder{Rules: d, Overlay: d, MaxValues: maxValues, AliasBudget: yaml.MaxAliasCost}
 	y.Decode(n, into)

@@ -11,10 +11,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// extension is how the names of drop-ins end.
+// extension is the file name extension of drop-ins.
 const extension = ".conf"
 
-// What bounds the drop-ins: how many there may be, and how large all together, in bytes.
+// Limits of the drop-ins: their number and their total size in bytes.
 const (
 	maxFiles = 1000
 	maxTotal = MaxSize
@@ -26,10 +26,9 @@ type DropInFile struct {
 	Data []byte
 }
 
-// ReadDir reads the files of --config-dir: those in it and in its subdirs whose
-// names end in .conf, in lexical order, directory by directory (the kubelet's --help; see
-// also KEP-3983). Other files are left alone, and so are directories that links lead
-// to. The errors name every file that can't be read; then no file is returned.
+// ReadDir reads the files of --config-dir and its subdirectories whose names end in .conf, in lexical order,
+// directory by directory (the kubelet's --help; see also KEP-3983). It ignores other files, and directories behind
+// symlinks. The error names every file that can't be read; then no file is returned.
 func ReadDir(dir string) ([]DropInFile, error) {
 	r := dirReader{dir: dir}
 	r.fail(fs.WalkDir(os.DirFS(dir), ".", r.visit))
@@ -39,7 +38,7 @@ func ReadDir(dir string) ([]DropInFile, error) {
 	return r.files, nil
 }
 
-// IsDropIn reports whether a file of this name is one that ReadDir reads.
+// IsDropIn reports whether ReadDir reads a file of this name.
 func IsDropIn(name string) bool { return filepath.Ext(name) == extension }
 
 type dirReader struct {
@@ -55,7 +54,7 @@ func (r *dirReader) fail(err error) {
 	}
 }
 
-// visit takes in one file, and goes on if it can't be read.
+// visit reads one file. It collects errors and continues.
 func (r *dirReader) visit(name string, e fs.DirEntry, err error) error {
 	path := filepath.Join(r.dir, name)
 	if err != nil {
@@ -75,8 +74,8 @@ func (r *dirReader) visit(name string, e fs.DirEntry, err error) error {
 	return nil
 }
 
-// ReadFile reads a configuration file: a regular one, or a link to one, of at most
-// MaxSize bytes. It doesn't wait for a pipe's other end.
+// ReadFile reads a configuration file: a regular file or a symlink to one, of at most MaxSize bytes. It doesn't block
+// on a pipe.
 func ReadFile(path string) ([]byte, error) {
 	data, err := safeopen.ReadRegular(path, MaxSize)
 	if err != nil {
@@ -97,7 +96,7 @@ func Read(r io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// reason is err without the path in it, which was named before.
+// reason returns err without its path, which the message has already.
 func reason(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {

@@ -1,11 +1,8 @@
-// Package document reads KubeletConfiguration files (kubelet.config.k8s.io/v1beta1)
-// strictly, and lays several over each other: the file of --config, the drop-ins
-// of --config-dir. It knows of each setting where it comes from, and nothing about
-// what its values mean.
+// Package document reads KubeletConfiguration files (kubelet.config.k8s.io/v1beta1) strictly, and merges the file of
+// --config with the drop-ins of --config-dir. It records the origin of each setting, but doesn't interpret values.
 //
-// See https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/ for
-// the fields and https://kubernetes.io/docs/reference/node/kubelet-config-directory-merging/
-// for the laying over each other.
+// See https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/ for the fields and
+// https://kubernetes.io/docs/reference/node/kubelet-config-directory-merging/ for merging.
 package document
 
 import (
@@ -17,15 +14,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/yaml"
 )
 
-// MaxSize bounds a configuration file, in bytes.
+// MaxSize is the maximum size of a configuration file in bytes.
 const MaxSize = 1 << 20
 
 const kindName = "KubeletConfiguration"
 
-// Error is one thing wrong with a configuration file.
+// Error is one error in a configuration file.
 type Error = yaml.Error
 
-// Document is what a configuration file says, without any defaults.
+// Document is the content of a configuration file, without defaults.
 type Document struct {
 	Config v1beta1.KubeletConfiguration
 
@@ -33,10 +30,9 @@ type Document struct {
 	given origins
 }
 
-// Decode reads one KubeletConfiguration, YAML or JSON; drop-ins are the same kind
-// of document. It is strict: unknown fields, fields given twice and wrong types
-// are errors, and all of them are returned at once. A field that is null counts
-// as not given. A Document with errors holds what could be read.
+// Decode reads one KubeletConfiguration, YAML or JSON; drop-ins are the same kind of document. It is strict: unknown
+// fields, duplicate fields and wrong types are errors, which it returns all at once. A field that is null counts as
+// unset. A Document with errors has the values that could be read.
 func Decode(data []byte) (*Document, []Error) {
 	doc := &Document{given: origins{}}
 	root, err := parse(data)
@@ -47,12 +43,12 @@ func Decode(data []byte) (*Document, []Error) {
 	d := decoder{given: doc.given}
 	d.lay(root, &doc.Config)
 	if kind := doc.Config.Kind; kind != "" && kind != kindName {
-		return doc, checkType(doc) // a document of another kind has other fields
+		return doc, checkType(doc) // another kind has other fields, so their errors are useless
 	}
 	return doc, append(d.errs, checkType(doc)...)
 }
 
-// Given reports whether the file gives the field at path a value, whatever it is.
+// Given reports whether the file sets the field at path, to any value.
 func (d *Document) Given(path string) bool {
 	if d == nil {
 		return false
@@ -61,9 +57,8 @@ func (d *Document) Given(path string) bool {
 	return ok
 }
 
-// LineOf returns the line where the field at path is given, or that of its
-// nearest parent ("logging" for "logging.verbosity"); 0 when the file says
-// nothing about it.
+// LineOf returns the line of the field at path, or that of its nearest parent ("logging" for "logging.verbosity"); 0
+// if the file has neither.
 func (d *Document) LineOf(path string) int {
 	if d == nil {
 		return 0
@@ -72,12 +67,12 @@ func (d *Document) LineOf(path string) int {
 	return at.Line
 }
 
-// parse reads the file's only document, which must be a mapping.
+// parse parses the file's only document, which must be a mapping.
 func parse(data []byte) (*yaml.Node, *Error) {
 	if len(data) > MaxSize {
 		return nil, &Error{Message: fmt.Sprintf("it has %d bytes; at most %d are read", len(data), MaxSize)}
 	}
-	docs, err := yaml.Parse(data, 1, 2) // the second one is an error
+	docs, err := yaml.Parse(data, 1, 2) // a second document is an error
 	if err != nil {
 		clear := yaml.Explain(*err, data)
 		return nil, &clear
@@ -96,7 +91,7 @@ func parse(data []byte) (*yaml.Node, *Error) {
 	return docs[0], nil
 }
 
-// checkType makes sure that the file is of the kind and version it is read as.
+// checkType checks the apiVersion and kind of the file.
 func checkType(d *Document) []Error {
 	var errs []Error
 	for _, f := range []struct{ path, got, want string }{

@@ -5,10 +5,9 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// Merged is a configuration that comes from several layers, each laid over those
-// before. It is for one owner, who may write to Config between the layers too:
-// the kubelet fills in defaults after its file and before the drop-ins, so that a
-// drop-in with one threshold in evictionHard changes that one of the defaults.
+// Merged is a configuration that was merged from several layers in order. It has one owner, which may also write to
+// Config between the layers: the kubelet sets defaults after the file and before the drop-ins, so that a drop-in with
+// one threshold in evictionHard changes only that threshold of the defaults.
 type Merged struct {
 	config v1beta1.KubeletConfiguration
 	given  origins
@@ -24,44 +23,41 @@ func NewMerged() *Merged {
 	}
 }
 
-// Lay puts what d gives over what is there. Structs are laid over field by field
-// and maps key by key; lists and all else are replaced. A null takes back what
-// the layers before gave. Slices and maps of d.Config are not shared, but maps in Config
-// are written to. A nil d gives nothing.
+// Lay merges d into the configuration: structs field by field and maps key by key; lists and other values are
+// replaced. A null removes the value of earlier layers. Slices and maps of d.Config aren't shared, but maps in Config
+// are modified. A nil d changes nothing.
 func (m *Merged) Lay(kind Kind, name string, d *Document) {
 	if d == nil || d.root == nil {
 		return
 	}
-	// Its errors are those that Decode returned.
+	// Decode has returned the errors already.
 	over := decoder{given: m.given, from: Origin{Kind: kind, Name: name}}
 	over.lay(d.root, &m.config)
 }
 
-// Mark records that the setting at path comes from o: a flag was written to
-// Config. Of a path with others below it, all of them count as coming from o.
+// Mark records o as the origin of the setting at path, after a flag was written to Config. If path has settings below
+// it, o is the origin of all of them.
 func (m *Merged) Mark(path string, o Origin) {
 	m.given.forget(path)
 	m.given.setAbove(above(path), o)
 	m.given.set(path, o, true)
 }
 
-// Config returns the configuration itself, for its owner to write flags and
-// defaults into.
+// Config returns the configuration itself, so that its owner can write flags and defaults to it.
 func (m *Merged) Config() *v1beta1.KubeletConfiguration { return &m.config }
 
-// Origin returns where the setting at path comes from, such as
-// "authentication.webhook.enabled", "evictionHard[memory.available]" or
-// "clusterDNS"; for an element of a list ("clusterDNS[1]") that is where the
-// list does, with the line of the element. For a struct or map it is the last
-// layer that gave something in it. What no layer gave is a Default.
+// Origin returns the origin of the setting at path, such as "authentication.webhook.enabled",
+// "evictionHard[memory.available]" or "clusterDNS". The origin of a list's element ("clusterDNS[1]") is the list's,
+// with the line of the element. The origin of a struct or map is the last layer that set something in it. It is
+// Default if no layer set the path.
 func (m *Merged) Origin(path string) Origin { return m.given.origin(path) }
 
-// Nearest is like Origin, but for what no layer gave it returns the origin of what is
-// next above it: where to look when something is missing there.
+// Nearest is like Origin, but if no layer set the path it returns the origin of the nearest parent: the place where a
+// missing setting can be added.
 func (m *Merged) Nearest(path string) Origin {
 	at, _ := m.given.nearest(path)
 	return at.Origin
 }
 
-// Given reports whether a layer gave the setting at path, or something below it.
+// Given reports whether a layer set the setting at path, or one below it.
 func (m *Merged) Given(path string) bool { return m.given.origin(path) != Origin{} }

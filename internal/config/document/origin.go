@@ -2,29 +2,28 @@ package document
 
 import "strconv"
 
-// Kind says what kind of source a setting comes from.
+// Kind is the kind of a setting's source.
 type Kind int
 
-// The sources of settings, the weaker before the stronger.
+// The sources of settings, from low to high precedence.
 const (
-	Default Kind = iota // nobody set it
-	Host                // it was found out about the host
+	Default Kind = iota // the setting isn't set
+	Host                // detected on the host
 	File                // the configuration file
 	DropIn              // a file of the directory of drop-ins
 	Flag                // the command line
 )
 
-// Origin is where a setting comes from.
+// Origin is the source of a setting.
 type Origin struct {
 	Kind Kind
-	// Name is the path of a file, or a flag as it is written ("--max-pods").
+	// Name is the path of a file, or a flag with its dashes ("--max-pods").
 	Name string
-	// Line is the line in a file, from 1; 0 when unknown.
+	// Line is the line in a file, from 1; 0 if unknown.
 	Line int
 }
 
-// String renders the origin for a person: "/var/lib/kubelet/config.yaml:12",
-// "--max-pods", "default".
+// String formats the origin: "/var/lib/kubelet/config.yaml:12", "--max-pods", "default".
 func (o Origin) String() string {
 	switch {
 	case o.Kind == Default:

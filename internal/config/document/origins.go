@@ -2,20 +2,19 @@ package document
 
 import "strings"
 
-// origins records by path where settings come from: each leaf, what lies above
-// it, and the elements of lists.
+// origins records the origins of settings by path: leaves, their parents, and the elements of lists.
 type origins map[string]place
 
 type place struct {
 	Origin
-	// whole says that all below comes from here too: a list is given with all its
-	// elements, but a struct or map says nothing about the fields it doesn't name.
+	// whole is set if everything below has this origin, too: a list sets all of its elements, but a struct or map
+	// says nothing about fields that it doesn't set.
 	whole bool
-	// below are the paths known next below this one; some may be forgotten by now.
+	// below are the recorded paths that are next below this one; some may have been removed since.
 	below []string
 }
 
-// set records path. What is known of paths below it stays.
+// set records path. The records below it stay.
 func (p origins) set(path string, at Origin, whole bool) {
 	old, known := p[path]
 	p[path] = place{Origin: at, whole: whole, below: old.below}
@@ -31,8 +30,8 @@ func (p origins) set(path string, at Origin, whole bool) {
 	}
 }
 
-// setAbove records path, of which a part comes from at, and all above it; but a
-// whole is left as it is.
+// setAbove records at as the origin of path and its parents, because it set a part of them. It doesn't change paths
+// that are whole.
 func (p origins) setAbove(path string, at Origin) {
 	if path != "" && !p[path].whole {
 		p.setAbove(above(path), at)
@@ -40,11 +39,11 @@ func (p origins) setAbove(path string, at Origin) {
 	}
 }
 
-// forget drops path and all below it.
+// forget removes path and everything below it.
 func (p origins) forget(path string) {
 	at, ok := p[path]
 	if !ok {
-		return // then there is nothing below it either
+		return // then there is nothing below it
 	}
 	delete(p, path)
 	for _, below := range at.below {
@@ -52,8 +51,8 @@ func (p origins) forget(path string) {
 	}
 }
 
-// origin is where the setting at path comes from: from where it is given itself,
-// or else a whole that it is part of. The zero Origin stands for nowhere.
+// origin returns the origin of the setting at path: its own, or that of a parent that is whole. The zero Origin means
+// none.
 func (p origins) origin(path string) Origin {
 	at, exact := p.nearest(path)
 	if exact || at.whole {
@@ -62,7 +61,7 @@ func (p origins) origin(path string) Origin {
 	return Origin{}
 }
 
-// nearest finds path or what is next above it.
+// nearest returns the record of path or of its nearest parent.
 func (p origins) nearest(path string) (at place, exact bool) {
 	exact = true
 	for path != "" {
@@ -74,8 +73,8 @@ func (p origins) nearest(path string) (at place, exact bool) {
 	return place{}, false
 }
 
-// above is the path of what path is part of; "" at the top. For a map's key that
-// has a bracket or dot in it, it may take more than one step.
+// above returns the parent of path; "" at the top. For a map's key with a bracket or dot, several steps may be needed
+// to reach the parent.
 func above(path string) string {
 	if strings.HasSuffix(path, "]") {
 		return path[:max(0, strings.LastIndexByte(path, '['))]

@@ -23,7 +23,7 @@ func (d *decoder) Misfit(path string, n *yaml.Node, m yaml.Misfit) string {
 		return shown(path, n) + " " + m.Why
 	case kind == reflect.Interface:
 		return shown(path, n) + " has a YAML tag that isn't supported"
-	case expectedOwn(m.Type) != "": // the type itself checks
+	case expectedOwn(m.Type) != "": // the type reports its own errors
 	case kind == reflect.Struct || kind == reflect.Map:
 		return shown(path, n) + " is not a mapping of names to values"
 	case kind == reflect.Slice:
@@ -36,13 +36,13 @@ func isQuantity(t reflect.Type) bool {
 	return t == reflect.TypeFor[resource.Quantity]() || t == reflect.TypeFor[resource.QuantityValue]()
 }
 
-// secretFields begin the paths of fields with secrets in their values: an
-// Authorization header, a password in a URL.
+// secretFields is the prefix of the paths of fields whose values are secret: an Authorization header, a password in a
+// URL.
 const secretFields = "staticPodURL"
 
 func isSecret(path string) bool { return strings.HasPrefix(path, secretFields) }
 
-// shown is the value at path as a message names it, and nothing of one that is secret.
+// shown formats the value at path for a message, without secrets.
 func shown(path string, n *yaml.Node) string {
 	if isSecret(path) && n.Kind == goyaml.ScalarNode {
 		return "the value"
@@ -50,8 +50,8 @@ func shown(path string, n *yaml.Node) string {
 	return show(n)
 }
 
-// shownPath is a path as a message names it. Of a secret one, what stands in brackets ends
-// where no header's name goes on: a name may have become one with the value.
+// shownPath formats a path for a message. If the field is secret, the text in brackets is cut after the characters of
+// a header name: a typing error may have made the value a part of the name.
 func shownPath(path string) string {
 	if before, name, ok := strings.Cut(path, "["); ok && isSecret(path) {
 		if end := strings.IndexAny(name, ": \t"); end >= 0 {
@@ -61,7 +61,7 @@ func shownPath(path string) string {
 	return terminal.Line(path)
 }
 
-// show is a value as a message names it: short, and on one line.
+// show formats a value for a message: short, and on one line.
 func show(n *yaml.Node) string {
 	switch n.Kind {
 	case goyaml.MappingNode:
@@ -79,7 +79,7 @@ func show(n *yaml.Node) string {
 	return strconv.Quote(n.Value)
 }
 
-// quotes says that n would be a value of type t without the quotes around it.
+// quotes returns a hint if n would be a value of type t without its quotes.
 func quotes(t reflect.Type, n *yaml.Node) string {
 	if n.Kind != goyaml.ScalarNode || n.Style&(goyaml.DoubleQuotedStyle|goyaml.SingleQuotedStyle) == 0 {
 		return ""
@@ -93,7 +93,7 @@ func quotes(t reflect.Type, n *yaml.Node) string {
 	return ""
 }
 
-// expectedOwn says in words what a type with its own JSON form takes; "" for other types.
+// expectedOwn describes the values of a type with its own JSON form; "" for other types.
 func expectedOwn(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[logsapi.TimeOrMetaDuration]():
@@ -106,7 +106,7 @@ func expectedOwn(t reflect.Type) string {
 	return ""
 }
 
-// expected says in words what a field of type t takes, which n isn't.
+// expected describes the values of a field of type t, which n isn't.
 func expected(t reflect.Type, n *yaml.Node) string {
 	if own := expectedOwn(t); own != "" {
 		return own
@@ -120,7 +120,7 @@ func expected(t reflect.Type, n *yaml.Node) string {
 		}
 		return "a string (put it in quotes)"
 	case reflect.Int32:
-		if n.ShortTag() == "!!int" { // it is one, but doesn't fit
+		if n.ShortTag() == "!!int" { // an integer out of range
 			return fmt.Sprintf("an integer from %d to %d", math.MinInt32, math.MaxInt32)
 		}
 		return "an integer"
@@ -135,7 +135,7 @@ func expected(t reflect.Type, n *yaml.Node) string {
 	}
 }
 
-// brackets shows how to make a list of a single value.
+// brackets returns a hint how to make a list of a single value.
 func brackets(path string, n *yaml.Node) string {
 	if n.Kind != goyaml.ScalarNode || n.Value == "" {
 		return ""

@@ -1,8 +1,8 @@
-// Package fields is the table of all fields of v1beta1.KubeletConfiguration: what each means,
-// and what this build does with it. It lists the fields that somebody set in vain, and shows
-// the table as text for a terminal, as Markdown and as JSON.
+// Package fields is the table of all fields of v1beta1.KubeletConfiguration: their meaning, and their effect in this
+// build. It lists the fields that were set without effect, and prints the table as text for a terminal, as Markdown
+// and as JSON.
 //
-// A test compares the table with the API type and with the code that acts on it.
+// A test compares the table with the API type and with the code that reads the fields.
 package fields
 
 import (
@@ -10,50 +10,47 @@ import (
 	"strings"
 )
 
-// Field is what there is to know of one field: a value, a list or a map.
+// Field describes one field: a value, a list or a map.
 type Field struct {
-	// Path is the field by its names in the file: "logging.verbosity".
+	// Path is the field's path in the file: "logging.verbosity".
 	Path string
-	// Doc says in a line or two what it means to a person who sets it: units, and what
-	// is valid.
+	// Doc describes the field in a line or two for a user who sets it: meaning, units and valid values.
 	Doc string
-	// Default says in words what holds where the field isn't set, if that depends on
-	// something else or isn't to be seen in the defaults; mostly empty.
+	// Default describes the default if it depends on something else or isn't in the documented defaults; usually
+	// empty.
 	Default string
-	// Package is the directory of the package under internal/ that acts on it; empty if none does.
+	// Package is the directory of the package under internal/ that reads the field; empty if none does.
 	Package string
-	// Why says why setting it has no effect in this build; empty if something acts on it.
+	// Why says why setting it has no effect in this build; empty if it has one.
 	Why string
-	// Partly says which part of it isn't acted on, beside a Package; mostly empty.
+	// Partly says which part of it has no effect, although there is a Package; usually empty.
 	Partly string
-	// Idle is the value that asks for what this build does anyway, as valueText writes
-	// it: with it nothing is missing, in spite of Why or Partly. Empty if there is none.
+	// Idle is the value that matches this build's behaviour anyway, as valueText formats it: then Why and Partly
+	// don't matter. Empty if there is none.
 	Idle string
-	// Departs says where deckhand's default, or what it does by default, isn't the kubelet's;
-	// mostly empty. It goes on from "unlike the kubelet: ".
+	// Departs says how deckhand's default, or its default behaviour, differs from the kubelet's; usually empty. It
+	// completes "unlike the kubelet: ".
 	Departs string
 	// Gate is the feature gate that it needs, if any.
 	Gate string
-	// Embedded says that only the embedded runtime knows what to do with it: with
-	// containerRuntimeEndpoint it has no effect.
+	// Embedded means that only the embedded runtime uses it: with containerRuntimeEndpoint it has no effect.
 	Embedded bool
-	// Cluster says that it is about what is asked of an API server, or said to it: without --kubeconfig it has no
-	// effect.
+	// Cluster means that it is about requests to an API server: without --kubeconfig it has no effect.
 	Cluster bool
-	// Live says that a reload changes it, without a restart of the agent.
+	// Live means that a reload applies a change, without a restart of the agent.
 	Live bool
 }
 
-// Acts reports whether this build does anything with the field.
+// Acts reports whether the field has an effect in this build.
 func (f *Field) Acts() bool { return f.Why == "" }
 
-// Topic is a group of fields that have to do with each other.
+// Topic is a group of related fields.
 type Topic struct {
 	Name   string
 	Fields []Field
 }
 
-// Topics is the table, in the order in which a person reads it.
+// Topics returns the table, in reading order.
 func Topics() []Topic {
 	return []Topic{
 		{"The file", file()},
@@ -79,7 +76,7 @@ func Topics() []Topic {
 	}
 }
 
-// All is every field of the table, in the order of Topics.
+// All returns all fields of the table, in the order of Topics.
 func All() []Field {
 	var all []Field
 	for _, t := range Topics() {
@@ -88,9 +85,8 @@ func All() []Field {
 	return all
 }
 
-// Of finds the field that path names or is a part of: that of
-// "evictionHard[memory.available]" is evictionHard. What lies above the table's fields
-// ("logging") has none.
+// Of returns the field at path or above it: evictionHard for "evictionHard[memory.available]". It returns false for
+// structs ("logging").
 func Of(path string) (Field, bool) {
 	path = withoutKeys(path)
 	all := All()
@@ -103,8 +99,7 @@ func Of(path string) (Field, bool) {
 	return Field{}, false
 }
 
-// withoutKeys cuts off what stands in brackets, and what follows: no field of the table
-// lies in an element of a list or map.
+// withoutKeys cuts path at the first bracket: the table has no fields in elements of lists or maps.
 func withoutKeys(path string) string {
 	path, _, _ = strings.Cut(path, "[")
 	return path

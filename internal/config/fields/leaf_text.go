@@ -12,8 +12,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// isZero reports whether v says nothing ("0s", "", {}), as tools that print every
-// field write it. What is behind a pointer does say something.
+// isZero reports whether v is unset or a zero value ("0s", "", {}), which tools that print every field write. A
+// non-nil pointer isn't zero, even if its target is.
 func isZero(v reflect.Value) bool {
 	if q, ok := v.Interface().(resource.QuantityValue); ok {
 		return q.IsZero()
@@ -23,7 +23,7 @@ func isZero(v reflect.Value) bool {
 		return v.Len() == 0
 	case reflect.Struct:
 		for i := range v.NumField() {
-			// Fields outside of JSON only remember how a value was written.
+			// Fields without JSON only record how a value was written.
 			if v.Type().Field(i).Tag.Get("json") != "-" && !isZero(v.Field(i)) {
 				return false
 			}
@@ -34,8 +34,8 @@ func isZero(v reflect.Value) bool {
 	}
 }
 
-// valueText is a value in one line: "true", "2m", "pods, kube-reserved", "memory.available:
-// 100Mi". It is empty for what isn't set, and for an empty text, list or map.
+// valueText formats a value on one line: "true", "2m", "pods, kube-reserved", "memory.available: 100Mi". It is empty
+// for an unset field, and for an empty string, list or map.
 func valueText(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case metav1.Duration:
@@ -71,7 +71,7 @@ func valueText(v reflect.Value) string {
 	}
 }
 
-// duration writes 2m where Go writes 2m0s.
+// duration formats 2m where Go writes 2m0s.
 func duration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -83,7 +83,7 @@ func duration(d time.Duration) string {
 	return text
 }
 
-// kindOf says in words what a field of type t takes.
+// kindOf describes the values of a field of type t.
 func kindOf(t reflect.Type) string {
 	t = pointee(t)
 	switch t {

@@ -8,29 +8,29 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/paths"
 )
 
-// leaf is a field that has no fields of its own: a value, a list or a map.
+// leaf is a field without fields of its own: a value, a list or a map.
 type leaf struct {
-	// Path is the field by its names in the file: "logging.verbosity".
+	// Path is the field's path in the file: "logging.verbosity".
 	Path string
 	// Name is the field's name in Go: "Verbosity".
 	Name string
 	Type reflect.Type
-	// Value is what the configuration has there; invalid if a struct above isn't there.
+	// Value is the field's value in the configuration; invalid if a struct above it is nil.
 	Value reflect.Value
 }
 
-// leaves lists every field, in the order of the API type, without a value.
+// leaves returns all fields, in the order of the API type, without values.
 func leaves() []leaf {
 	return below(reflect.TypeFor[v1beta1.KubeletConfiguration](), reflect.Value{}, "")
 }
 
-// leavesOf lists every field with its value in c.
+// leavesOf returns all fields with their values in c.
 func leavesOf(c *v1beta1.KubeletConfiguration) []leaf {
 	v := reflect.ValueOf(c).Elem()
 	return below(v.Type(), v, "")
 }
 
-// below lists the fields of the struct type t. v is one of that type; invalid for none.
+// below returns the fields of the struct type t. v is a value of that type; invalid for none.
 func below(t reflect.Type, v reflect.Value, path string) []leaf {
 	there := v.IsValid()
 	if !there {

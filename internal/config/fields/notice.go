@@ -6,22 +6,22 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// Notice is about something that somebody set to no effect, or not to all of it.
+// Notice is a setting that has no effect, or only a part of it.
 type Notice struct {
-	// Path is a field's, or how a person names what isn't a field.
+	// Path is the path of a field, or the usual name of another setting.
 	Path string
 	// Why is the reason, in words.
 	Why string
 }
 
-// NotActedOn lists the fields that somebody set in vain, in the table's order: nothing in
-// this build acts on them, or their feature gate is off. Values that say nothing ("0s",
-// "", {}), and those that ask for what this build does anyway, are left out.
+// NotActedOn lists the fields that were set without effect, in the table's order: this build doesn't implement them,
+// or their feature gate is off. It omits zero values ("0s", "", {}), and values that match this build's behaviour
+// anyway.
 //
-// c is what files and flags say before defaults are filled in, alone that there is no cluster; given says whether they
-// name a field, gateOn whether a feature gate is on.
+// c is the content of files and flags before defaults are set; alone means that there is no cluster. given reports
+// whether files and flags have a field, gateOn whether a feature gate is on.
 func NotActedOn(c *v1beta1.KubeletConfiguration, alone bool, given, gateOn func(string) bool) []Notice {
-	means := map[string]string{} // what is set, by path
+	means := map[string]string{} // formatted values of the fields that are set, by path
 	for _, l := range leavesOf(c) {
 		if l.Value.IsValid() && given(l.Path) && !isZero(l.Value) {
 			means[l.Path] = valueText(l.Value)
@@ -38,14 +38,13 @@ func NotActedOn(c *v1beta1.KubeletConfiguration, alone bool, given, gateOn func(
 	return notices
 }
 
-// place is where a field is to have an effect.
+// place is the environment in which a field has its effect.
 type place struct {
 	embedded, alone bool
 	gateOn          func(string) bool
 }
 
-// limitation says why setting the field to value has no effect, or not all of it; empty if
-// nothing is missing.
+// limitation says why setting the field to value has no effect, or not all of it; empty if it has its full effect.
 func (f *Field) limitation(value string, in place) string {
 	switch {
 	case f.Idle != "" && value == f.Idle:
@@ -63,7 +62,7 @@ func (f *Field) limitation(value string, in place) string {
 	}
 }
 
-// Lines are the notices as text for people: a line for each reason, in the order in which the reasons come up.
+// Lines formats notices, with one line for each reason, in the order of each reason's first notice.
 func Lines(notices []Notice) []string {
 	var reasons []string
 	paths := map[string][]string{} // by reason

@@ -9,20 +9,19 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// Entry is one field as the reference has it.
+// Entry is one field in the reference.
 type Entry struct {
 	Field Field
 	Topic string
-	// Type says in words what values it takes.
+	// Type describes the field's values.
 	Type string
-	// Default is what holds where it isn't set, as a value or in words.
+	// Default is the default, as a value or as a description.
 	Default string
 
 	many bool // it is a list or a map
 }
 
-// Entries makes the reference. setDefaults fills in the documented defaults of an empty
-// configuration.
+// Entries returns the reference. setDefaults sets the documented defaults of an empty configuration.
 func Entries(setDefaults func(*v1beta1.KubeletConfiguration)) []Entry {
 	var c v1beta1.KubeletConfiguration
 	setDefaults(&c)
@@ -46,10 +45,9 @@ func Entries(setDefaults func(*v1beta1.KubeletConfiguration)) []Entry {
 	return all
 }
 
-// Select keeps the entries at or below the paths: "logging" is all of logging, an element
-// of a list or map ("evictionHard[memory.available]") its field, and the beginning of paths
-// ("imageGC") all that begin so. No paths are all entries. A path that is no field's is an error, with what may have
-// been meant.
+// Select returns the entries at or below the paths: "logging" selects all fields of logging, an element of a list or
+// map ("evictionHard[memory.available]") its field, and a prefix ("imageGC") all fields with that prefix. No paths
+// select all entries. A path without a field is an error, with a suggestion.
 func Select(all []Entry, paths ...string) ([]Entry, error) {
 	if len(paths) == 0 {
 		return all, nil
@@ -86,8 +84,7 @@ func at(all []Entry, path string) []Entry {
 	return found
 }
 
-// beginning are the fields whose paths begin with what somebody remembers of them:
-// "imageGC". Where it names a field, or a part of some, that is meant alone.
+// beginning returns the fields whose paths have the prefix text: "imageGC". Select uses it only if text isn't a path.
 func beginning(all []Entry, text string) []Entry {
 	var found []Entry
 	for _, e := range all {

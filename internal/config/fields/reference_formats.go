@@ -33,14 +33,14 @@ func Markdown(w io.Writer, entries []Entry) error {
 	return err
 }
 
-// Effects of a field, as the JSON has them.
+// Effects of a field in the JSON output.
 const (
 	effectFull = "full"
 	effectPart = "part"
 	effectNone = "none"
 )
 
-// object is an entry in JSON. Its names are for programs: they stay.
+// object is an entry in the JSON output. Its names are an API for programs and must not change.
 type object struct {
 	Path    string `json:"path"`
 	Topic   string `json:"topic"`
@@ -49,17 +49,17 @@ type object struct {
 	Doc     string `json:"doc"`
 	// Effect is full, part or none.
 	Effect string `json:"effect"`
-	// Why says what is missing, unless the effect is full.
+	// Why says which part has no effect, unless Effect is full.
 	Why         string `json:"why,omitempty"`
 	Departs     string `json:"departs,omitempty"`
 	FeatureGate string `json:"featureGate,omitempty"`
-	// EmbeddedOnly says that it counts only with the embedded runtime.
+	// EmbeddedOnly means that it has an effect only with the embedded runtime.
 	EmbeddedOnly bool `json:"embeddedOnly,omitempty"`
-	// ClusterOnly says that it counts only with a kubeconfig.
+	// ClusterOnly means that it has an effect only with a kubeconfig.
 	ClusterOnly bool `json:"clusterOnly,omitempty"`
-	// Reload says that a reload applies a change.
+	// Reload means that a reload applies a change.
 	Reload bool `json:"reload"`
-	// Package is the directory under internal/ of the package that acts on it.
+	// Package is the directory under internal/ of the package that reads the field.
 	Package string `json:"room,omitempty"`
 }
 

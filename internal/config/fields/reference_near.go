@@ -6,10 +6,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 )
 
-// like is the field, or the part of one, that a path most likely means: the same but
-// for a few letters, or only the last part of it. It is empty if none comes close.
+// like returns the field, or the parent of fields, that path most likely means: one with a few other letters, or one
+// whose path ends with path. It is empty if none is close.
 func like(all []Entry, path string) string {
-	names := map[string]string{} // what a name stands for
+	names := map[string]string{} // full paths, by the names that may be meant
 	known := func(yield func(string) bool) {
 		for _, e := range all {
 			for name := range parts(e.Field.Path) {
@@ -26,12 +26,12 @@ func like(all []Entry, path string) string {
 			}
 		}
 	}
-	// A third of the letters may be wrong, but no more than three.
+	// A third of the letters may differ, but at most three.
 	return names[suggest.Of(path, known, min(len(path)/3, 3))]
 }
 
-// parts calls a field by all that a person may have in mind: "logging.options",
-// "logging", and the whole from its second part on, its third, ...
+// parts yields all names by which a user may call a field: its path, its parents ("logging.options", "logging"), and
+// the path without its first, first two, ... parts.
 func parts(path string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		if !yield(path) {

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text writes the entries for a terminal of width columns, grouped by topic. Words
-// longer than a line aren't broken.
+// Text writes the entries for a terminal of width columns, grouped by topic. It doesn't break words that are longer
+// than a line.
 func Text(w io.Writer, entries []Entry, width int) error {
 	var b strings.Builder
 	topic := ""
@@ -27,7 +27,7 @@ func Text(w io.Writer, entries []Entry, width int) error {
 	return err
 }
 
-// facts is what a program would want to know.
+// facts describes the values, the default and the feature gate.
 func (e *Entry) facts() string {
 	text := "Takes: " + e.Type + ". Default: " + e.Default + "."
 	if e.Field.Gate != "" {
@@ -36,7 +36,7 @@ func (e *Entry) facts() string {
 	return text
 }
 
-// effect says what deckhand does with the field, and when.
+// effect describes the field's effect in this build, and when a change applies.
 func (e *Entry) effect() string {
 	f := &e.Field
 	when := " A change needs a restart."
@@ -57,7 +57,7 @@ func (e *Entry) effect() string {
 	}
 }
 
-// departs says where deckhand does something else than the kubelet by default.
+// departs describes how deckhand's default behaviour differs from the kubelet's.
 func (e *Entry) departs() string {
 	if e.Field.Departs == "" {
 		return ""
@@ -65,7 +65,7 @@ func (e *Entry) departs() string {
 	return "Unlike the kubelet: " + e.Field.Departs + "."
 }
 
-// wrap writes text, if there is any, in lines of at most width columns, each after indent.
+// wrap writes text, unless it is empty, in lines of at most width columns, with indent before each.
 func wrap(b *strings.Builder, text, indent string, width int) {
 	column := 0
 	for word := range strings.FieldsSeq(text) {

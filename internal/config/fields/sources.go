@@ -1,6 +1,6 @@
 package fields
 
-// file is what the file says of itself, and what changes the meaning of the rest.
+// file returns the fields that describe the file itself, or change the meaning of other fields.
 func file() []Field {
 	return []Field{
 		{Path: "apiVersion", Package: "config", Default: "none, it must be there",
@@ -14,7 +14,7 @@ func file() []Field {
 	}
 }
 
-// sources are where pods come from, and how often that is looked at.
+// sources returns the fields about the sources of pods, and how often they are checked.
 func sources() []Field {
 	return []Field{
 		{Path: "staticPodPath", Package: "desired", Default: "no directory",

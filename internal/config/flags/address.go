@@ -5,17 +5,17 @@ import (
 	"net/netip"
 )
 
-// addressValue is an IP address, kept as the text that was given. As with the kubelet, an
-// empty text says nothing: what another flag or the file says stays.
+// addressValue is an IP address, stored as it was given. As in the kubelet, an empty string doesn't count as given:
+// another flag's or the file's value stays.
 type addressValue struct {
 	target *string
 	said   bool
 }
 
-// newAddressValue returns a value that is kept in target.
+// newAddressValue returns a value that is stored in target.
 func newAddressValue(target *string) *addressValue { return &addressValue{target: target} }
 
-// Set takes an IP address, or nothing.
+// Set accepts an IP address, or an empty string.
 func (a *addressValue) Set(text string) error {
 	if text == "" {
 		return nil
@@ -33,5 +33,5 @@ func (a *addressValue) Said() bool { return a.said }
 // String returns the address.
 func (a *addressValue) String() string { return *a.target }
 
-// Type is the name of such values in help.
+// Type is the type's name in the help.
 func (*addressValue) Type() string { return "ip" }

@@ -12,17 +12,17 @@ import (
 	"k8s.io/kubelet/pkg/apis"
 )
 
-// Problem is something wrong with a flag.
+// Problem is one error of a flag.
 type Problem struct {
-	// Flag is its name, without dashes.
+	// Flag is the flag's name, without dashes.
 	Flag string
-	// Message says what is wrong and what would be right. It holds no secrets.
+	// Message describes the error and the valid values. It contains no secrets.
 	Message string
 }
 
-// Check returns everything wrong with the flags that stand for no field, and with the
-// form of those whose error would have shown a secret, sorted by flag. --node-ip and
-// --hostname-override are left to who reads them.
+// Check returns the errors of flags without a field in the configuration file, and the syntax errors that
+// deferredValue has kept back because they would show a secret, sorted by flag. It doesn't check --node-ip and
+// --hostname-override; config.Load does.
 func (s *Set) Check() []Problem {
 	var c checker
 	for name := range s.rows {
@@ -73,8 +73,8 @@ func (c *checker) process(v *Values) {
 	}
 }
 
-// nodeLabels holds to what a kubelet may say of its own node (KEP-279, Bounding
-// Self-Labeling Kubelets), so that no node draws pods meant for others to itself.
+// nodeLabels checks the restrictions of a kubelet's labels for its own node (KEP-279, Bounding Self-Labeling
+// Kubelets), which prevent a node from attracting pods that are meant for other nodes.
 func (c *checker) nodeLabels(given map[string]string) {
 	const flag = "node-labels"
 	var reserved []string
@@ -97,7 +97,7 @@ func (c *checker) nodeLabels(given map[string]string) {
 	}
 }
 
-// ofKubernetes reports whether a label is in a namespace that Kubernetes keeps for itself.
+// ofKubernetes reports whether a label is in a namespace that is reserved for Kubernetes.
 func ofKubernetes(key string) bool {
 	namespace, _, prefixed := strings.Cut(key, "/")
 	for _, own := range []string{"kubernetes.io", "k8s.io"} {
@@ -118,7 +118,7 @@ func (c *checker) credentialProviders(v *Values) {
 	}
 }
 
-// deckhands are the flags the kubelet doesn't have.
+// deckhands checks the flags that the kubelet doesn't have.
 func (c *checker) deckhands(v *Values) {
 	if n := v.JournalBytes; n != 0 && (n < MinJournalBytes || n > MaxJournalBytes) {
 		c.add("journal-bytes", "%d is neither 0, for no journal, nor in the range from %d (4 KiB) to %d (64 MiB)", n,
@@ -131,7 +131,7 @@ func (c *checker) deckhands(v *Values) {
 	}
 }
 
-// validInterface holds to the kernel's rules for interface names (dev_valid_name).
+// validInterface checks the kernel's rules for interface names (dev_valid_name).
 func validInterface(name string) bool {
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == ':' }
 	return name != "" && len(name) <= 15 && name != "." && name != ".." && !strings.ContainsFunc(name, bad)

@@ -2,18 +2,17 @@ package flags
 
 import "github.com/spf13/pflag"
 
-// deferredValue is a value whose errors are kept instead of returned: so that all that is
-// wrong is reported at once, and never with the text that was given, which may be secret.
-// pflag itself puts that text before every error.
+// deferredValue is a value that stores errors instead of returning them. So all errors are reported at once, and
+// without the flag's value, which may be secret: pflag puts that in front of every error.
 type deferredValue struct {
 	pflag.Value
-	// Message is reported instead of an error's own; empty for its own.
+	// Message replaces the text of an error, unless it is empty.
 	Message string
 
 	problems []string
 }
 
-// Set never fails.
+// Set never returns an error.
 func (d *deferredValue) Set(text string) error {
 	err := d.Value.Set(text)
 	if err == nil {
@@ -33,5 +32,5 @@ func (d *deferredValue) Set(text string) error {
 	return nil
 }
 
-// Problems returns what was wrong with the texts given so far.
+// Problems returns the errors of the values so far.
 func (d *deferredValue) Problems() []string { return d.problems }

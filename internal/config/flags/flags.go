@@ -1,9 +1,8 @@
-// Package flags is the agent's command line: the flags of the kubelet, by its names, with its
-// types, defaults and deprecations, and a few of deckhand's own.
+// Package flags is the agent's command line: the kubelet's flags, with the same names, types, defaults and
+// deprecations, and a few of deckhand's own.
 //
-// Each flag is a row of a table. It stands for a field of the configuration file, or it is one
-// of Values, or it is accepted without effect and the row says why. Values that pflag has no
-// type for are read as the kubelet reads them.
+// Each flag is a row of a table. It belongs to a field of the configuration file, or to a field of Values, or it has
+// no effect and the row says why. Types that pflag doesn't have are parsed like the kubelet's.
 package flags
 
 import (
@@ -23,18 +22,18 @@ const (
 	certsBelow = "pki"
 )
 
-// Set is the flags of one command line and what was given. It is used in this order:
-// AddTo, parsing, and then whatever asks for values, which may be done concurrently.
+// Set is the flags of one command line with their values. Call AddTo first, then parse, and then the methods that
+// return values, which may be called concurrently.
 type Set struct {
 	tables []table
-	rows   map[string]*row // of the tables
+	rows   map[string]*row // rows of the tables by name
 	flags  *pflag.FlagSet
-	// kubelet and values are what the flags are parsed into.
+	// kubelet and values are the targets of parsing.
 	kubelet v1beta1.KubeletConfiguration
 	values  Values
 }
 
-// New returns the flags with nothing given. rootDir is the default of --root-dir.
+// New returns the flags with no values given. rootDir is the default of --root-dir.
 func New(rootDir string) *Set {
 	s := &Set{
 		rows:   map[string]*row{},
@@ -56,7 +55,7 @@ func New(rootDir string) *Set {
 	return s
 }
 
-// allTables lists the flags in the order help shows them.
+// allTables returns the flags in the order of the help.
 func (s *Set) allTables(rootDir string) []table {
 	v := &s.values
 	return []table{
@@ -72,9 +71,9 @@ func (s *Set) allTables(rootDir string) []table {
 	}
 }
 
-// certDir is the default of --cert-dir. The kubelet's stays where it is whatever --root-dir
-// says. By its own name deckhand keeps all it has below --root-dir (see Values): agents on one
-// host don't share keys, and nothing is left elsewhere.
+// certDir returns the default of --cert-dir. The kubelet's doesn't depend on --root-dir. With another root directory
+// as the default, deckhand keeps everything below --root-dir (see Values), so that agents on one host don't share
+// keys, and leave nothing elsewhere.
 func certDir(rootDir string) string {
 	if rootDir == kubeletRootDir {
 		return filepath.Join(kubeletRootDir, certsBelow)
@@ -82,9 +81,8 @@ func certDir(rootDir string) string {
 	return ""
 }
 
-// AddTo adds the flags to those of a command, which then takes "_" for "-" in names.
-// What is parsed there is what s knows of. A deprecated flag prints nothing by itself:
-// see Deprecated.
+// AddTo adds the flags to those of a command, which then accepts "_" for "-" in names. Parsing there sets the values
+// of s. Deprecated flags print no warning while parsing; see Deprecated.
 func (s *Set) AddTo(fs *pflag.FlagSet) {
 	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	fs.AddFlagSet(s.flags)
@@ -93,7 +91,7 @@ func (s *Set) AddTo(fs *pflag.FlagSet) {
 // Has reports whether there is a flag of this name.
 func (s *Set) Has(name string) bool { return s.flags.Lookup(name) != nil }
 
-// Fields returns the flags that stand for fields of the configuration file: the field's path by the flag's name.
+// Fields returns the flags of fields of the configuration file: the field's path by the flag's name.
 func (s *Set) Fields() map[string]string {
 	fields := map[string]string{}
 	for name, r := range s.rows {
@@ -104,10 +102,10 @@ func (s *Set) Fields() map[string]string {
 	return fields
 }
 
-// Given reports whether a flag was given, be it with its default.
+// Given reports whether a flag was given, even with its default.
 func (s *Set) Given(name string) bool { return s.flags.Changed(name) }
 
-// Values returns what the flags say that stand for no field of the configuration file.
+// Values returns the values of flags without a field in the configuration file.
 func (s *Set) Values() Values {
 	v := s.values
 	v.NodeLabels = maps.Clone(v.NodeLabels)

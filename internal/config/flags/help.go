@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Group is flags that help shows together.
+// Group is a section of flags in the help.
 type Group struct {
 	Title string
 	Flags *pflag.FlagSet
@@ -31,14 +31,14 @@ func (s *Set) Groups() []Group {
 	return groups
 }
 
-// Where help's right column begins, and how narrow that may get before width is ignored.
+// helpColumn is where the right column of the help begins; helpNarrowest is its minimum width, even if lines get
+// wider than the terminal.
 const (
 	helpColumn    = 36
 	helpNarrowest = 24
 )
 
-// PrintHelp writes groups of flags in two columns, of lines no longer than width if that
-// leaves room for them.
+// PrintHelp writes groups of flags in two columns, with lines of at most width characters if that is wide enough.
 func PrintHelp(w io.Writer, groups []Group, width int) error {
 	var b strings.Builder
 	for i, g := range groups {
@@ -76,8 +76,8 @@ func writeFlag(b *strings.Builder, f *pflag.Flag, width int) {
 	}
 }
 
-// DefaultText names the default that holds: in a cluster and, where that differs, without a kubeconfig. It is empty
-// where that goes without saying, and else follows the flag's usage.
+// DefaultText formats the default of a flag: in a cluster and, if it differs, without a kubeconfig. It is empty for
+// zero values, and otherwise follows the flag's usage.
 func DefaultText(f *pflag.Flag) string {
 	if alone := f.Annotations[standaloneDefault]; len(alone) > 0 {
 		return fmt.Sprintf(" (default %s; without --kubeconfig %s)", f.DefValue, alone[0])
@@ -87,12 +87,12 @@ func DefaultText(f *pflag.Flag) string {
 	}
 	def := f.DefValue
 	if len(def) > helpNarrowest*2 {
-		def = strings.ReplaceAll(def, ",", ", ") // lines are broken there
+		def = strings.ReplaceAll(def, ",", ", ") // so that lines can be broken there
 	}
 	return fmt.Sprintf(" (default %s)", def)
 }
 
-// zeroDefault reports whether a default goes without saying.
+// zeroDefault reports whether a default is a zero value, which the help omits.
 func zeroDefault(text string) bool {
 	switch text {
 	case "", "0", "0s", "false", "[]":
@@ -101,8 +101,7 @@ func zeroDefault(text string) bool {
 	return false
 }
 
-// wrap breaks text between words into lines of at most width letters; a longer word
-// has a line to itself.
+// wrap breaks text between words into lines of at most width characters; a longer word gets its own line.
 func wrap(text string, width int) []string {
 	var lines []string
 	for word := range strings.FieldsSeq(text) {

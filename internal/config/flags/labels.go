@@ -2,7 +2,7 @@ package flags
 
 import "k8s.io/apimachinery/pkg/util/validation"
 
-// What keys and values of labels and taints have to be, in words that follow "must be".
+// Rules for keys and values of labels and taints, as text that follows "must be".
 const (
 	keyRule = "of 1 to 63 letters, digits, -, _ and ., begin and end with a letter or digit, and may follow a DNS " +
 		"domain in lower case and a / (example.com/name)"

@@ -11,15 +11,14 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// memoryValue is memory kept from pods by NUMA node: "0:memory=1Gi,hugepages-2Mi=4Mi",
-// several separated by semicolons or given one after the other. As with the kubelet, an
-// empty text says nothing.
+// memoryValue is memory reservations by NUMA node: "0:memory=1Gi,hugepages-2Mi=4Mi", several separated by semicolons
+// or in repeated flags. As in the kubelet, an empty string has no effect.
 type memoryValue struct {
 	target *[]v1beta1.MemoryReservation
 	said   bool
 }
 
-// newMemoryValue returns a value that is kept in target.
+// newMemoryValue returns a value that is stored in target.
 func newMemoryValue(target *[]v1beta1.MemoryReservation) *memoryValue {
 	return &memoryValue{target: target}
 }
@@ -41,10 +40,10 @@ func (m *memoryValue) Set(text string) error {
 	return nil
 }
 
-// Said reports whether anything was given.
+// Said reports whether a reservation was given.
 func (m *memoryValue) Said() bool { return m.said }
 
-// String returns the reservations in the form Set takes.
+// String returns the reservations in the format of Set.
 func (m *memoryValue) String() string {
 	specs := make([]string, 0, len(*m.target))
 	for _, r := range *m.target {
@@ -58,7 +57,7 @@ func (m *memoryValue) String() string {
 	return strings.Join(specs, ";")
 }
 
-// Type is the name of such values in help.
+// Type is the type's name in the help.
 func (*memoryValue) Type() string { return "reserved-memory" }
 
 func parseReservation(spec string) (v1beta1.MemoryReservation, error) {

@@ -8,17 +8,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Notice is about a flag that was given.
+// Notice is a message about a flag that was given.
 type Notice struct {
-	// Flag is its name, without dashes.
+	// Flag is the flag's name, without dashes.
 	Flag string
 	// Why is a clause in lower case, without a full stop.
 	Why string
 }
 
-// NotActedOn lists the flags without effect in this build that were given something
-// other than their default, by name. Flags that stand for a field aren't among them: it is
-// the field that has no effect then.
+// NotActedOn lists flags without effect in this build whose value isn't the default, by name. It omits flags of
+// fields: for those, the field has no effect (fields.NotActedOn).
 func (s *Set) NotActedOn() []Notice {
 	var out []Notice
 	for _, name := range slices.Sorted(maps.Keys(s.rows)) {
@@ -30,7 +29,7 @@ func (s *Set) NotActedOn() []Notice {
 	return out
 }
 
-// Deprecated lists the deprecated flags that were given, by name, with what to do instead.
+// Deprecated lists the deprecated flags that were given, by name, with their replacements.
 func (s *Set) Deprecated() []Notice {
 	var out []Notice
 	for _, name := range slices.Sorted(maps.Keys(s.rows)) {
@@ -41,11 +40,10 @@ func (s *Set) Deprecated() []Notice {
 	return out
 }
 
-// Shown is a flag and its value, for people to see: secrets are masked.
+// Shown is a flag and its value for display: secrets are masked.
 type Shown struct{ Name, Value string }
 
-// Shown lists all flags by name, given or not: those that weren't with the default that holds, standalone or in a
-// cluster.
+// Shown lists all flags by name. Flags that weren't given have their default, standalone or in a cluster.
 func (s *Set) Shown(standalone bool) []Shown {
 	out := make([]Shown, 0, len(s.rows))
 	s.flags.VisitAll(func(f *pflag.Flag) { // sorted by name
@@ -65,7 +63,7 @@ func (s *Set) Shown(standalone bool) []Shown {
 	return out
 }
 
-// masked stands for a secret.
+// masked replaces a secret.
 const masked = "<masked>"
 
 func maskAll(text string) string {
@@ -75,7 +73,7 @@ func maskAll(text string) string {
 	return masked
 }
 
-// maskURL leaves scheme, host and path: passwords and tokens are in the rest.
+// maskURL keeps scheme, host and path: passwords and tokens are in the other parts.
 func maskURL(text string) string {
 	u, err := url.Parse(text)
 	switch {

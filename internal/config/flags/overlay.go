@@ -8,17 +8,15 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// Overlay writes what was given into a configuration that was read from files. It
-// returns, by the path of each field it wrote, the flag that said so: "evictionHard",
-// "logging.verbosity", "featureGates[MemoryQoS]".
+// Overlay writes the given flags to a configuration that was read from files. It returns the flag of each field that
+// it wrote, by the field's path: "evictionHard", "logging.verbosity", "featureGates[MemoryQoS]".
 //
-// A flag takes the place of all the file has in its field, lists and maps too. There
-// are two exceptions: the patterns of --vmodule come after the file's, and the gates of
-// --feature-gates take the place of the same gates only. (The documented "Kubelet
-// configuration merging order" has gates on the command line behind all files; kubelet
-// 1.36 has them before, as all other flags.)
+// A flag replaces the whole value of its field, including lists and maps. There are two exceptions: the patterns of
+// --vmodule are appended to the file's, and --feature-gates replaces only the gates that it names. (According to the
+// documented "Kubelet configuration merging order", files override gates of the command line; in kubelet 1.36 the
+// command line overrides files, as for all other flags.)
 //
-// It may be called again for another configuration, which shares no memory with s.
+// It may be called again for another configuration; c shares no memory with s.
 func (s *Set) Overlay(c *v1beta1.KubeletConfiguration) map[string]string {
 	from := map[string]string{}
 	given := s.kubelet.DeepCopy()
@@ -52,10 +50,9 @@ func overlayGates(c *v1beta1.KubeletConfiguration, gates map[string]bool, flag s
 	c.FeatureGates = merged
 }
 
-// says reports whether a flag was given and says something: some do not when empty. Those
-// that the kubelet has so are values with the method Said. The others are texts with a
-// default: the kubelet refuses an empty one, or asks the runtime (--cgroup-driver), and a
-// unit file may have one where a variable isn't set.
+// says reports whether a flag was given and has an effect: some have none when empty. Those whose empty value the
+// kubelet ignores implement Said. The others are strings with a default: the kubelet rejects an empty value, or asks
+// the runtime (--cgroup-driver), and a unit file may have one where a variable isn't set.
 func (s *Set) says(name string) bool {
 	value, r := s.flags.Lookup(name).Value, s.rows[name]
 	if v, ok := value.(interface{ Said() bool }); ok {

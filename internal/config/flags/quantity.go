@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// quantityValue is an amount of bytes.
+// quantityValue is a number of bytes.
 type quantityValue struct{ *resource.QuantityValue }
 
-// newQuantityValue returns a value that is kept in target.
+// newQuantityValue returns a value that is stored in target.
 func newQuantityValue(target *resource.QuantityValue) quantityValue { return quantityValue{target} }
 
-// Set takes a quantity such as 64Ki.
+// Set accepts a quantity such as 64Ki.
 func (q quantityValue) Set(text string) error {
 	parsed, err := parseQuantity(text)
 	if err != nil {
@@ -23,8 +23,8 @@ func (q quantityValue) Set(text string) error {
 	return nil
 }
 
-// hugeExponent is one that resource.ParseQuantity would compute with for minutes or
-// more (1e-999999999), and that no amount has.
+// hugeExponent matches exponents for which resource.ParseQuantity takes minutes or longer (1e-999999999), and which
+// no real quantity has.
 var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9]{4}`)
 
 func parseQuantity(text string) (resource.Quantity, error) {

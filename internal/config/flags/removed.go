@@ -1,7 +1,7 @@
 package flags
 
-// Removed returns what takes the place of a flag that earlier kubelets had and that of 1.36 doesn't; ok is false for a
-// name that isn't one of them.
+// Removed returns the replacement of a flag of earlier kubelets that kubelet 1.36 doesn't have; ok is false for other
+// names.
 func Removed(name string) (instead string, ok bool) {
 	const (
 		dockershim = "it went with dockershim: the container runtime is set with containerRuntimeEndpoint in the " +

@@ -15,12 +15,12 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// table is the flags that help shows together.
+// table is a section of flags in the help.
 type table struct {
 	title string
-	// sorted has them shown by name instead of in the table's order.
+	// sorted lists them by name instead of in the table's order.
 	sorted bool
-	// usage is what help says of a flag.
+	// usage returns the help text of a flag.
 	usage func(row) string
 	rows  []row
 }
@@ -28,35 +28,33 @@ type table struct {
 // row is one flag.
 type row struct {
 	name, short string
-	// def is the default that holds, as it would be typed; empty for the type's zero. A test compares it with that of
-	// the field.
+	// def is the effective default in the flag's syntax; empty for the type's zero value. A test compares it with the
+	// default of the field.
 	def string
-	// alone is the default where no kubeconfig is given, if that is another one (config.Config.Standalone).
+	// alone is the default without a kubeconfig, if it differs (config.Config.Standalone).
 	alone string
-	// help names the flag's argument in back quotes, as pflag has it.
+	// help has the name of the flag's argument in back quotes, as pflag requires.
 	help string
 
-	// field is the field of the configuration file that the flag stands for, as a path
-	// there. Without one, to is what the flag is parsed into.
+	// field is the path of the flag's field in the configuration file. If it is empty, to is the target of parsing.
 	field string
-	index []int // of the field, for reflection; set by New
+	index []int // index of the field, for reflection; set by New
 	to    any
-	// form is the flag's own form of text; nil for the usual one of its type.
+	// form returns a pflag.Value for the flag's own syntax; nil for the usual syntax of its type.
 	form func(target any, def string) pflag.Value
-	// bare is the value of the flag without one; empty if it needs one, or is a switch.
+	// bare is the value of the flag if it is given without one; empty if it needs a value, or is a boolean.
 	bare string
 
-	// deprecated says that the kubelet means to remove the flag, and instead what takes
-	// its place; empty for its field.
+	// deprecated means that the kubelet plans to remove the flag. instead is its replacement; empty for its field.
 	deprecated bool
 	instead    string
-	// why says why giving the flag has no effect; empty if it has one.
+	// why says why the flag has no effect; empty if it has one.
 	why string
-	// masked returns a value without what is secret in it; nil if nothing is.
+	// masked masks the secrets in a value; nil if there are none.
 	masked func(text string) string
 }
 
-// replacement says what to use instead of a deprecated flag.
+// replacement returns the replacement of a deprecated flag.
 func (r row) replacement() string {
 	if r.instead == "" && r.field != "" {
 		return "set " + r.field + " in the configuration file"
@@ -64,8 +62,8 @@ func (r row) replacement() string {
 	return r.instead
 }
 
-// What help says of a flag: withRemarks where flags that are deprecated or have no effect
-// stand among others, fieldFirst and plain where the title says so already.
+// The help texts of a flag: withRemarks for tables in which only some flags are deprecated or have no effect,
+// fieldFirst and plain for tables whose title says so.
 
 func withRemarks(r row) string {
 	text := r.help
@@ -82,7 +80,7 @@ func fieldFirst(r row) string { return r.field + ": " + r.help }
 
 func plain(r row) string { return r.help }
 
-// target is a pointer to what the flag is parsed into; nil for a field that there isn't.
+// target returns a pointer to the variable that the flag is parsed into; nil if its field doesn't exist.
 func (s *Set) target(r *row) any {
 	if r.field == "" {
 		return r.to
@@ -99,7 +97,7 @@ func (s *Set) target(r *row) any {
 	}
 }
 
-// of returns the row's field of c; an invalid value if there is none of that path.
+// of returns the row's field in c; an invalid value if there is no such field.
 func (r *row) of(c *v1beta1.KubeletConfiguration) reflect.Value {
 	if r.index == nil {
 		return reflect.Value{}
@@ -107,8 +105,8 @@ func (r *row) of(c *v1beta1.KubeletConfiguration) reflect.Value {
 	return reflect.ValueOf(c).Elem().FieldByIndex(r.index)
 }
 
-// fieldIndexes returns by its path where each field of the configuration file is, but for what
-// lies behind pointers. A search for the field of each flag would take most of the time of a start.
+// fieldIndexes returns the index of each field of the configuration file by its path, except fields behind pointers.
+// A search for each flag's field would take most of the time of a start.
 func fieldIndexes() map[string][]int {
 	indexes := map[string][]int{}
 	var add func(t reflect.Type, path string, index []int)
@@ -130,11 +128,11 @@ func fieldIndexes() map[string][]int {
 	return indexes
 }
 
-// standaloneDefault is the annotation of a flag that holds row.alone, for help.
+// standaloneDefault is the annotation with row.alone, for the help.
 const standaloneDefault = "deckhand/standalone-default"
 
-// define adds a flag to fs that is parsed into target. A type it doesn't know makes no
-// flag; a test holds it complete.
+// define adds a flag to fs that is parsed into target. It adds none for an unsupported type; a test checks that there
+// are none.
 func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 	def := r.def
 	if r.form != nil {
@@ -151,7 +149,7 @@ func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 		fs.StringVarP((*string)(p), r.name, r.short, r.def, usage)
 	case *[]string:
 		fs.StringSliceVarP(p, r.name, r.short, strings.Fields(r.def), usage)
-		return // a default that is set would be what is added to
+		return // values would be added to a default that is set
 	case *bool:
 		fs.BoolVarP(p, r.name, r.short, false, usage)
 	case *int:
@@ -177,9 +175,9 @@ func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 	}
 	switch {
 	case def != "" && r.form != nil:
-		f.DefValue = def // what is set in a map would be added to
+		f.DefValue = def // values would be added to a map that is set
 	case def != "":
-		_ = f.Value.Set(def) // the tables' defaults are good: a test compares them
+		_ = f.Value.Set(def) // never fails: a test checks the defaults
 		f.DefValue = f.Value.String()
 	}
 	if r.alone != "" {
@@ -190,7 +188,7 @@ func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 	}
 }
 
-// mapOrList returns a value for what Kubernetes has types of flags for.
+// mapOrList returns a value for the types that have flag types in Kubernetes.
 func mapOrList(target any) pflag.Value {
 	switch p := target.(type) {
 	case *map[string]string:
@@ -201,7 +199,7 @@ func mapOrList(target any) pflag.Value {
 		return newMemoryValue(p)
 	case *[]v1.Taint:
 		return &deferredValue{Value: newTaintsValue(p)}
-	case *map[string][]string: // headers, whose values may be secret
+	case *map[string][]string: // headers, which may have secret values
 		return &deferredValue{
 			Value:   cliflag.NewColonSeparatedMultimapStringString(p),
 			Message: "each header must be name:value, several separated by commas",
@@ -215,28 +213,28 @@ func mapOrList(target any) pflag.Value {
 	}
 }
 
-// The forms of flags whose type has another as well. Each is for targets of one type.
+// Values for flags with a second syntax for their type. Each is for targets of one type.
 
-// address is an IP address.
+// address returns a value for an IP address.
 func address(target any, def string) pflag.Value {
 	p, _ := target.(*string)
 	*p = def
 	return newAddressValue(p)
 }
 
-// thresholds are of the form signal<quantity.
+// thresholds returns a value for the syntax signal<quantity.
 func thresholds(target any, _ string) pflag.Value {
 	p, _ := target.(*map[string]string)
 	return cliflag.NewLangleSeparatedMapStringString(p)
 }
 
-// unsplit is one key=value, whose value may hold commas.
+// unsplit returns a value for one key=value pair with commas in the value.
 func unsplit(target any, _ string) pflag.Value {
 	p, _ := target.(*map[string]string)
 	return cliflag.NewMapStringStringNoSplit(p)
 }
 
-// labels may be without a value.
+// labels returns a value for pairs whose value may be missing.
 func labels(target any, _ string) pflag.Value {
 	p, _ := target.(*map[string]string)
 	return (*cliflag.ConfigurationMap)(p)

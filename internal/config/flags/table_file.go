@@ -2,7 +2,7 @@ package flags
 
 import "slices"
 
-// inFile are the deprecated flags with nothing to add to their fields.
+// inFile returns the deprecated flags that only set a field of the configuration file.
 func inFile() []row {
 	rows := slices.Concat(serving(), authentication(), cluster(), podSettings(), images(), eviction(), reserved(),
 		managers(), host())

@@ -2,11 +2,11 @@ package flags
 
 import "time"
 
-// noCAdvisor is why the flags of the kubelet's cAdvisor have no effect. All of them but
-// one are deprecated: they were never meant to be the kubelet's.
+// noCAdvisor is why the flags of the kubelet's cAdvisor have no effect. All but one are deprecated: they became flags
+// of the kubelet by accident.
 const noCAdvisor = "it is for cAdvisor, which this build doesn't have"
 
-// withoutEffect are the flags that are taken because unit files have them.
+// withoutEffect returns the flags that are accepted only because unit files have them.
 func withoutEffect() []row {
 	rows := append(cadvisor(),
 		row{name: "storage-driver-password", to: new(string), def: "root", masked: maskAll,

@@ -48,7 +48,7 @@ func pods(v *Values) []row {
 	}
 }
 
-// insteadOfDead doesn't name evictionHard, as the kubelet does: no pod is evicted by it yet.
+// insteadOfDead doesn't mention evictionHard, unlike the kubelet: this build doesn't evict pods by it yet.
 const insteadOfDead = "leave it out: the newest ended instance of each container is kept, and older ones are removed"
 
 func node(v *Values, certDir string) []row {

@@ -9,15 +9,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// taintsValue are a node's taints: "key=value:Effect" or "key:Effect", several separated by
-// commas. As with the kubelet, a flag that is repeated counts the last time, and an
-// empty text asks for none.
+// taintsValue is a node's taints: "key=value:Effect" or "key:Effect", several separated by commas. As in the kubelet,
+// the last of repeated flags counts, and an empty string means no taints.
 type taintsValue struct{ target *[]v1.Taint }
 
-// newTaintsValue returns a value that is kept in target.
+// newTaintsValue returns a value that is stored in target.
 func newTaintsValue(target *[]v1.Taint) taintsValue { return taintsValue{target} }
 
-// Set takes a list. Everything wrong with it comes back, as one error per taint.
+// Set parses a list. It returns all errors, one per taint.
 func (t taintsValue) Set(text string) error {
 	*t.target = nil
 	if text == "" {
@@ -42,7 +41,7 @@ func (t taintsValue) Set(text string) error {
 	return errors.Join(errs...)
 }
 
-// String returns the taints in the form Set takes.
+// String returns the taints in the format of Set.
 func (t taintsValue) String() string {
 	texts := make([]string, 0, len(*t.target))
 	for _, taint := range *t.target {
@@ -51,7 +50,7 @@ func (t taintsValue) String() string {
 	return strings.Join(texts, ",")
 }
 
-// Type is the name of such values in help.
+// Type is the type's name in the help.
 func (taintsValue) Type() string { return "[]v1.Taint" }
 
 func parseTaint(spec string) (v1.Taint, error) {

@@ -4,9 +4,8 @@ import (
 	"time"
 )
 
-// Defaults of flags that stand for no field of the configuration file. Those of dead
-// containers are the kubelet's: one ended instance of each container is kept, however
-// many that are.
+// Defaults of flags without a field in the configuration file. Those of dead containers are the kubelet's: one ended
+// instance of each container is kept, without a limit for the node.
 const (
 	DefaultContainerLogLinksDir = "/var/log/containers"
 	DefaultBridge               = "deckhand0"
@@ -15,16 +14,14 @@ const (
 	DefaultJournalBytes         = 64 << 10
 )
 
-// What --journal-bytes may be, if it isn't 0: less holds no pod's start, and more
-// would be the agent's memory.
+// The range of --journal-bytes, besides 0: less can't hold a pod's start, and more would take too much memory.
 const (
 	MinJournalBytes = 4 << 10
 	MaxJournalBytes = 64 << 20
 )
 
-// Values are the flags that stand for no field of the configuration file, as they were
-// given: paths may be relative, and texts are checked by Set.Check, but for those that
-// name and address the node.
+// Values are the values of flags without a field in the configuration file, as they were given: paths may be
+// relative. Set.Check checks them, except the node's name and addresses.
 type Values struct {
 	ConfigFile  string // --config
 	ConfigDir   string // --config-dir
@@ -39,9 +36,9 @@ type Values struct {
 	Kubeconfig          string            // --kubeconfig
 	BootstrapKubeconfig string            // --bootstrap-kubeconfig
 	HostnameOverride    string            // --hostname-override
-	NodeIP              string            // --node-ip: nothing, an address, or two separated by a comma
+	NodeIP              string            // --node-ip: empty, an address, or two separated by a comma
 	NodeLabels          map[string]string // --node-labels
-	CloudProvider       string            // --cloud-provider: nothing, or "external"
+	CloudProvider       string            // --cloud-provider: empty, or "external"
 
 	ImageCredentialProviderConfig string // --image-credential-provider-config
 	ImageCredentialProviderBinDir string // --image-credential-provider-bin-dir
@@ -52,7 +49,7 @@ type Values struct {
 
 	Version Version // --version
 
-	// The rest has no counterpart in the kubelet.
+	// The kubelet doesn't have the following flags.
 	ContainerLogLinksDir string        // --container-log-links-dir
 	JournalBytes         int           // --journal-bytes; 0 for no journal
 	OfflineSecretsKey    string        // --offline-secrets-key: a file, or the name of a credential

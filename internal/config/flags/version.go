@@ -9,31 +9,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// What Version.Print may be.
+// The values of Version.Print.
 const (
 	PrintNothing = ""
 	PrintVersion = "true"
 	PrintRaw     = "raw"
 )
 
-// Version is what --version asks for. The last print counts, and the last version to
-// report, each for itself.
+// Version is the value of --version. If it is repeated, the last Print and the last Reported count.
 type Version struct {
 	// Print is PrintNothing, PrintVersion or PrintRaw.
 	Print string
-	// Reported is the version to report instead of the build's own, such as
-	// "v1.36.3-vendor.1"; empty for its own.
+	// Reported is the version to report instead of the build's own, such as "v1.36.3-vendor.1"; empty for the
+	// build's.
 	Reported string
 
 	build string
 }
 
-// newVersion returns the version of a build that takes the place of the given release
-// of the kubelet.
+// newVersion returns the value for a build that replaces this release of the kubelet.
 func newVersion(build string) Version { return Version{build: build} }
 
-// Set takes true, false, raw, or a version that differs from the build's own only in
-// what comes after major, minor and patch.
+// Set accepts true, false, raw, or a version with the build's own major, minor and patch numbers.
 func (v *Version) Set(text string) error {
 	if text == PrintRaw {
 		v.Print = PrintRaw
@@ -69,7 +66,7 @@ func (v *Version) report(text string) error {
 	return nil
 }
 
-// String returns what is asked for.
+// String returns the value in the format of Set.
 func (v *Version) String() string {
 	switch {
 	case v.Print != PrintNothing:
@@ -81,5 +78,5 @@ func (v *Version) String() string {
 	}
 }
 
-// Type is the name of such values in help.
+// Type is the type's name in the help.
 func (*Version) Type() string { return "version" }

@@ -2,14 +2,14 @@ package gates
 
 import "slices"
 
-// effectGroup is a number of gates of which this build makes the same.
+// effectGroup is a group of gates with the same effect in this build.
 type effectGroup struct {
 	effect Effect
 	acts   string
 	names  string
 }
 
-// effects says for each gate what it does in this build.
+// effects returns the effect of each gate in this build.
 func effects() []effectGroup {
 	return slices.Concat([]effectGroup{
 		{Switched, "all alpha gates that aren't given themselves", AllAlpha},
@@ -26,7 +26,7 @@ func effects() []effectGroup {
 	}, always(), never(), elsewhere())
 }
 
-// always complete the sentence "always on in this build:".
+// always returns gates whose texts complete "always on in this build:".
 func always() []effectGroup {
 	return []effectGroup{
 		{AlwaysOn, "/flagz is served", "ComponentFlagz"},
@@ -85,7 +85,7 @@ func always() []effectGroup {
 	}
 }
 
-// never complete the sentence "never on in this build:".
+// never returns gates whose texts complete "never on in this build:".
 func never() []effectGroup {
 	return []effectGroup{
 		{NeverOn, "it doesn't assign CPUs or memory to containers", `
@@ -127,7 +127,7 @@ func never() []effectGroup {
 	}
 }
 
-// elsewhere name the component.
+// elsewhere returns gates of other components, which the texts name.
 func elsewhere() []effectGroup {
 	return []effectGroup{
 		{Elsewhere, "the API server", `

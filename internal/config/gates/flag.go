@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// ParseFlag reads the value of --feature-gates: "A=true,B=false". It takes what the
-// kubelet takes: spaces around names and values, empty parts, all that
-// strconv.ParseBool knows, and of a name that comes twice the last. The error joins
-// everything that is wrong; names aren't looked up, see Resolve.
+// ParseFlag parses the value of --feature-gates: "A=true,B=false". Like the kubelet, it accepts spaces around names
+// and values, empty parts, and all booleans of strconv.ParseBool; the last of repeated names counts. The error joins
+// all errors. It doesn't check names; Resolve does.
 func ParseFlag(text string) (map[string]bool, error) {
 	wanted := map[string]bool{}
 	var errs []error

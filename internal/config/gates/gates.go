@@ -1,10 +1,8 @@
-// Package gates knows the feature gates of kubelet 1.36: their names, stages and
-// defaults, which of them are locked or need others, and what this build makes of
-// each. Wishes are resolved once, into a Set that is passed down as a value.
+// Package gates has the feature gates of kubelet 1.36: their names, stages and defaults, which of them are locked or
+// need others, and their effect in this build. Settings are resolved once, into a Set that is passed as a value.
 //
-// The library k8s.io/component-base/featuregate isn't used for that, but tests hold
-// this package against it: it stops at the first unknown name, panics when asked for
-// one, and leaves 1.5 MB of garbage when asked for all gates.
+// It doesn't use the library k8s.io/component-base/featuregate, but tests compare the two: the library stops at the
+// first unknown name, panics when an unknown gate is queried, and leaves 1.5 MB of garbage when all gates are listed.
 package gates
 
 import (
@@ -12,7 +10,7 @@ import (
 	"strings"
 )
 
-// Stage is how far a feature has come.
+// Stage is the stage of a feature.
 type Stage string
 
 // The stages, as `kubelet --help` writes them; GA isn't listed there.
@@ -23,7 +21,7 @@ const (
 	Deprecated Stage = "DEPRECATED"
 )
 
-// Label is the stage as the metric kubernetes_feature_enabled has it: GA is empty.
+// Label returns the stage as the metric kubernetes_feature_enabled has it: GA is empty.
 func (s Stage) Label() string {
 	if s == GA {
 		return ""
@@ -31,22 +29,22 @@ func (s Stage) Label() string {
 	return string(s)
 }
 
-// Effect is what a gate does in this build.
+// Effect is the effect of a gate in this build.
 type Effect string
 
 const (
-	// Switched gates do here what they do in the kubelet.
+	// Switched gates have the same effect as in the kubelet.
 	Switched Effect = "switched"
-	// AlwaysOn are features that this build has whatever their gate says.
+	// AlwaysOn are features that this build has regardless of their gate.
 	AlwaysOn Effect = "always on"
-	// NeverOn are features of a node agent that this build doesn't have.
+	// NeverOn are features of a kubelet that this build doesn't have.
 	NeverOn Effect = "never on"
-	// Elsewhere are features of other components. The kubelet knows their gates as well,
-	// since they share libraries, and does nothing about them.
+	// Elsewhere are features of other components. The kubelet accepts their gates, because the components share
+	// libraries, but they have no effect in it.
 	Elsewhere Effect = "elsewhere"
 )
 
-// AllAlpha and AllBeta switch all gates of their stage that aren't given themselves.
+// AllAlpha and AllBeta set all gates of their stage that aren't set by name.
 const (
 	AllAlpha = "AllAlpha"
 	AllBeta  = "AllBeta"
@@ -55,35 +53,35 @@ const (
 const (
 	// MemoryQoS protects and throttles memory on cgroup v2 (KEP-2570).
 	MemoryQoS = "MemoryQoS"
-	// QOSReserved keeps memory that pods request from pods of lower QoS classes (qosReserved).
+	// QOSReserved reserves memory that pods request against pods of lower QoS classes (qosReserved).
 	QOSReserved = "QOSReserved"
-	// ContainerCheckpoint has the runtime write containers into archives when somebody asks for it.
+	// ContainerCheckpoint lets clients checkpoint containers into archives.
 	ContainerCheckpoint = "ContainerCheckpoint"
-	// PreventStaticPodAPIReferences refuses static pods of a cluster that refer to objects of its API server.
+	// PreventStaticPodAPIReferences rejects static pods of a cluster that refer to objects of its API server.
 	PreventStaticPodAPIReferences = "PreventStaticPodAPIReferences"
-	// ReduceDefaultCrashLoopBackOffDecay has containers that crash restarted sooner (KEP-4603).
+	// ReduceDefaultCrashLoopBackOffDecay restarts crashing containers sooner (KEP-4603).
 	ReduceDefaultCrashLoopBackOffDecay = "ReduceDefaultCrashLoopBackOffDecay"
-	// ResourceHealthStatus has statuses of pods say which of their devices are healthy (KEP-4680).
+	// ResourceHealthStatus reports the health of pods' devices in their statuses (KEP-4680).
 	ResourceHealthStatus = "ResourceHealthStatus"
 )
 
-// Gate is a feature gate that kubelet 1.36 knows.
+// Gate is a feature gate of kubelet 1.36.
 type Gate struct {
 	Name    string
 	Stage   Stage
 	Default bool
-	// Locked gates can't be set to anything but their default.
+	// Locked gates can only be set to their default.
 	Locked bool
-	// Needs are the gates that have to be on where this one is, sorted.
+	// Needs are the gates that must be on if this one is, sorted.
 	Needs []string
-	// Effect is what the gate does in this build.
+	// Effect is the gate's effect in this build.
 	Effect Effect
-	// Acts is about the effect, for a person: what is switched or always on, why it is
-	// never on, or which component it belongs to.
+	// Acts describes the effect: the feature that is switched or always on, why it is never on, or the component that
+	// has it.
 	Acts string
 }
 
-// follows reports whether this build does what the gate says when it is on or off.
+// follows reports whether this build behaves as the gate says when it is on or off.
 func (g *Gate) follows(on bool) bool {
 	switch g.Effect {
 	case AlwaysOn:
@@ -91,7 +89,7 @@ func (g *Gate) follows(on bool) bool {
 	case NeverOn:
 		return !on
 	case Elsewhere:
-		return on == g.Default // nothing is asked for
+		return on == g.Default // a default requests nothing
 	default:
 		return true
 	}

@@ -2,15 +2,14 @@ package gates
 
 import "fmt"
 
-// Note is something to know about a gate that was given.
+// Note is a message about a gate that was set.
 type Note struct {
 	Gate string
-	// Message is for a person, to be put behind the name.
+	// Message is the text after the gate's name.
 	Message string
 }
 
-// NotActedOn lists the gates that were given, but don't do in this build what was
-// asked for, sorted by gate.
+// NotActedOn lists the gates that were set without effect in this build, sorted by gate.
 func (s Set) NotActedOn() []Note {
 	var notes []Note
 	for i := range s.states {
@@ -30,7 +29,7 @@ func (s Set) NotActedOn() []Note {
 	return notes
 }
 
-// why says why a wish isn't followed.
+// why says why the setting has no effect.
 func (g *Gate) why() string {
 	switch g.Effect {
 	case AlwaysOn:
@@ -42,8 +41,7 @@ func (g *Gate) why() string {
 	}
 }
 
-// switched counts the gates that AllAlpha or AllBeta changed, and those of them that
-// don't do in this build what they say.
+// switched counts the gates that AllAlpha or AllBeta changed, and those of them without effect in this build.
 func (s Set) switched(by string) (changed, inVain int) {
 	for i := range s.states {
 		st := &s.states[i]
@@ -58,8 +56,8 @@ func (s Set) switched(by string) (changed, inVain int) {
 	return changed, inVain
 }
 
-// Retiring lists the gates that were given, but have nothing left to decide: a later
-// release won't know them, and refuse to start. They are sorted by gate.
+// Retiring lists the gates that were set, but are GA or deprecated: a later release will reject them as unknown and
+// not start. They are sorted by gate.
 func (s Set) Retiring() []Note {
 	var notes []Note
 	for i := range s.states {

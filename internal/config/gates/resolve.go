@@ -14,17 +14,17 @@ import (
 type State struct {
 	Gate
 	On bool
-	// Given says that somebody asked for this gate by its name.
+	// Given means that this gate was set by its name.
 	Given bool
 }
 
-// Set says for each gate whether it is on. It never changes, and may be used by many
-// goroutines. In the zero Set all gates are off; Resolve(nil) is the one of defaults.
+// Set has the state of each gate. It is immutable, and may be used concurrently. In the zero Set all gates are off;
+// Resolve(nil) returns the defaults.
 type Set struct {
 	states []State // sorted by name
 }
 
-// Enabled reports whether a gate is on. No gate but those of kubelet 1.36 ever is.
+// Enabled reports whether a gate is on. Gates that kubelet 1.36 doesn't have are off.
 func (s Set) Enabled(name string) bool {
 	st := s.find(name)
 	return st != nil && st.On
@@ -43,25 +43,23 @@ func (s Set) find(name string) *State {
 	return &s.states[i]
 }
 
-// Problem is what is wrong about a gate that was asked for.
+// Problem is an error in the setting of a gate.
 type Problem struct {
-	// Gate is always one that was asked for, so that it can be found in a file.
+	// Gate is always one that was set, so that its line in a file can be found.
 	Gate string
-	// Message is for a person, to be put behind the name: "PodsAPi: unknown feature gate...".
+	// Message is the text after the gate's name: "PodsAPi: unknown feature gate...".
 	Message string
 }
 
-// maxGuesses bounds how often a gate is looked for that was meant by another name: it takes
-// its time, and nobody reads more.
+// maxGuesses limits how many unknown names get a suggestion: finding one takes time, and users don't read more.
 const maxGuesses = 50
 
 const unknown = "unknown feature gate: kubelet 1.36 has none of that name; if it belongs to a feature that has long " +
 	"been stable, leave it out"
 
-// Resolve decides which gates are on where some are asked for by name: AllAlpha and
-// AllBeta go for the gates of their stage that aren't, and defaults for the rest. It
-// returns all that is wrong, sorted by gate; the Set leaves out names that are unknown
-// and wishes that a lock refuses.
+// Resolve returns the state of all gates. Gates that aren't in wanted follow AllAlpha or AllBeta, if set, and
+// otherwise their default. It returns all errors, sorted by gate; the Set ignores unknown names and settings of
+// locked gates.
 func Resolve(wanted map[string]bool) (Set, []Problem) {
 	all := All()
 	s := Set{states: make([]State, len(all))}
@@ -90,7 +88,7 @@ func Resolve(wanted map[string]bool) (Set, []Problem) {
 	return s, problems
 }
 
-// value is what a gate is by what is wanted, locked or not.
+// value returns whether a gate is on according to wanted, ignoring locks.
 func value(g *Gate, wanted map[string]bool) bool {
 	if on, given := wanted[g.Name]; given {
 		return on
@@ -101,7 +99,7 @@ func value(g *Gate, wanted map[string]bool) bool {
 	return g.Default
 }
 
-// together is the gate that switches all of a stage; empty for stages without.
+// together returns the gate that sets all gates of a stage; empty if there is none.
 func together(s Stage) string {
 	switch s {
 	case Alpha:
@@ -132,7 +130,7 @@ func (s Set) unmet() []Problem {
 	return problems
 }
 
-// because says why a gate is on or off.
+// because says that a gate is on or off, and which setting caused it.
 func (s Set) because(st *State) string {
 	word := onOff(st.On)
 	if st.Given {
@@ -144,7 +142,7 @@ func (s Set) because(st *State) string {
 	return word + " by default"
 }
 
-// culprit is the gate that was given, and led to one being on without another.
+// culprit returns the gate whose setting turned st on, or need off.
 func (s Set) culprit(st, need *State) string {
 	for _, by := range []*State{st, need, s.find(together(st.Stage)), s.find(together(need.Stage))} {
 		if by != nil && by.Given {
@@ -161,9 +159,9 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// guess is what to say of an unknown name that is like a gate's; empty if none is.
+// guess returns a message with the gate that an unknown name most likely means; empty if none is similar.
 func guess(name string, all []Gate) string {
-	const ofLetters = 5 // one in so many may be wrong
+	const ofLetters = 5 // one in so many letters may be wrong
 	names := func(yield func(string) bool) {
 		for i := range all {
 			if !yield(all[i].Name) {

@@ -1,14 +1,13 @@
 package gates
 
-// group is a number of gates that are alike.
+// group is a group of gates with the same properties.
 type group struct {
 	stage      Stage
 	on, locked bool
 	names      string
 }
 
-// kubelet are the gates as kubelet 1.36 has them; see testdata/kubelet-1.36-gates.txt
-// for where that is from.
+// kubelet returns the gates of kubelet 1.36; testdata/kubelet-1.36-gates.txt names the source.
 func kubelet() []group {
 	return []group{
 		{Alpha, off, free, `
@@ -86,13 +85,13 @@ func kubelet() []group {
 	}
 }
 
-// The words of the table.
+// Readable names for the table's booleans.
 const (
 	on, off      = true, false
 	locked, free = true, false
 )
 
-// needs are the gates that others need to be on.
+// needs returns the gates that each gate needs to be on.
 func needs() map[string]string {
 	return map[string]string{
 		"ClusterTrustBundleProjection":                   "ClusterTrustBundle",

@@ -12,10 +12,9 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// Diff returns the paths of the settings in which a and b differ, sorted. What
-// means the same is the same: "1h" and "60m", "1Gi" and "1024Mi", an empty list
-// or map and none. That last holds for configurations that are complete: before
-// the defaults are in, an empty map may keep them out. Compare two of the same state.
+// Diff returns the paths of the settings in which a and b differ, sorted. Values with the same meaning are equal:
+// "1h" and "60m", "1Gi" and "1024Mi", an empty list or map and nil. The last one is true only after defaults were
+// set: before, an empty map may prevent a default. Compare two configurations in the same state.
 func Diff(a, b *v1beta1.KubeletConfiguration) []string {
 	var d differ
 	in := settings(b)
@@ -26,7 +25,7 @@ func Diff(a, b *v1beta1.KubeletConfiguration) []string {
 	return d.paths
 }
 
-// differ collects the paths of what differs.
+// differ collects the paths of differences.
 type differ struct{ paths []string }
 
 func (d *differ) compare(path string, a, b reflect.Value) {
@@ -80,8 +79,8 @@ func (d *differ) maps(path string, a, b reflect.Value) {
 	}
 }
 
-// onlyOne adds the paths of v, which the other configuration doesn't have: the settings in
-// it that say something, or, if none does, that it is there.
+// onlyOne adds the paths of v, which the other configuration doesn't have: its non-zero settings or, if there are
+// none, its own path.
 func (d *differ) onlyOne(path string, v reflect.Value) {
 	before := len(d.paths)
 	d.compare(path, v, reflect.Zero(v.Type()))
@@ -101,13 +100,12 @@ func sameList(a, b reflect.Value) bool {
 	return len(d.paths) == 0
 }
 
-// sameForm compares two values of a type with a JSON form of its own by what they
-// mean, or, for types not known here, by how they are written.
+// sameForm compares two values of a type with its own JSON form: known types by their meaning, others by their JSON.
 func sameForm(a, b reflect.Value) bool {
 	switch x := a.Interface().(type) {
 	case metav1.Duration:
 		return x == b.Interface()
-	case logsapi.TimeOrMetaDuration: // how it is recorded doesn't count
+	case logsapi.TimeOrMetaDuration: // its serialization format doesn't count
 		return x.Duration == b.Interface().(logsapi.TimeOrMetaDuration).Duration
 	case resource.Quantity:
 		return x.Equal(b.Interface().(resource.Quantity))

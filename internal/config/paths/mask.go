@@ -8,13 +8,12 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// masked stands for what isn't shown, as in the kubelet's own log.
+// masked replaces a secret, as in the kubelet's own log.
 const masked = "<masked>"
 
-// Masked returns a deep copy of c without what may be secret: the values of
-// staticPodURLHeader (the names stay), and in every URL the password, a user's
-// name that stands alone (it may be a token) and the values of the query, which
-// may be a signature.
+// Masked returns a deep copy of c without values that may be secret: the values of staticPodURLHeader (the names
+// stay), and in every URL the password, a user name without a password (it may be a token) and the values of the
+// query, which may be a signature.
 func Masked(c *v1beta1.KubeletConfiguration) *v1beta1.KubeletConfiguration {
 	c = c.DeepCopy()
 	for name := range c.StaticPodURLHeader {
@@ -24,7 +23,7 @@ func Masked(c *v1beta1.KubeletConfiguration) *v1beta1.KubeletConfiguration {
 	return c
 }
 
-// maskIn masks the URLs among all texts of v, which can be set.
+// maskIn masks the URLs in all strings of v, which must be settable.
 func maskIn(v reflect.Value) {
 	switch {
 	case HasOwnForm(v.Type()):
@@ -50,16 +49,15 @@ func maskIn(v reflect.Value) {
 	}
 }
 
-// maskURL masks text if it is a URL. It works on the text, so that all that isn't
-// secret stays as it was written.
+// maskURL masks text if it is a URL. It edits the string, so that the other parts stay as they were written.
 func maskURL(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
 		return text
 	}
 	rest, query, hasQuery := strings.Cut(rest, "?")
-	// Where the user's part ends is clear in a valid URL only: an unescaped "/" in
-	// a password would end it too early.
+	// Only a valid URL has an unambiguous end of the user info: an unescaped "/" in a password would end it too
+	// early.
 	within := len(rest)
 	if _, err := url.Parse(text); err == nil {
 		if slash := strings.IndexAny(rest, "/#"); slash >= 0 {

@@ -10,19 +10,18 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// node is one value as it is shown.
+// node is one value for output.
 type node struct {
 	name string // "" for an element of a list
-	path string // "" where no note is asked for
-	// One of these, the others are nil. Empty ones are shown: they keep defaults out.
+	path string // "" if note isn't called for it
+	// Exactly one of these isn't nil. Empty ones are written: they prevent defaults.
 	scalar json.RawMessage
 	fields []node
 	items  []node
 }
 
-// show makes c a tree of what is shown: all that JSON shows but for structs with
-// nothing in them; besides that empty lists and maps, which say that there is to
-// be none, and zeros of which there is something to note.
+// show returns the tree of c for output: everything that JSON has, except structs without fields, and in addition
+// empty lists and maps, which prevent defaults, and zeros that have a note.
 func show(c *v1beta1.KubeletConfiguration, note func(path string) string) node {
 	v := viewer{note: note}
 	root := node{fields: []node{
@@ -37,21 +36,21 @@ func show(c *v1beta1.KubeletConfiguration, note func(path string) string) node {
 	return root
 }
 
-// inJSON is the JSON form of a scalar, with "<" as it is; "null" if it has none.
+// inJSON returns the JSON of a scalar, without escaping "<"; "null" if it has none.
 func inJSON(value any) json.RawMessage {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(value); err != nil { // a float that isn't a number
+	if err := enc.Encode(value); err != nil { // NaN or infinity
 		return json.RawMessage("null")
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 }
 
-// viewer makes nodes. In lists it has no note: a list is one setting.
+// viewer builds nodes. It calls note for no element of a list, because a list is one setting.
 type viewer struct{ note func(path string) string }
 
-// field makes the node of a struct's field; false if it isn't shown.
+// field returns the node of a struct's field; false if it isn't shown.
 func (v viewer) field(path string, f Field) (node, bool) {
 	path = Below(path, f.Name)
 	if unset(f.Value) || f.OmitEmpty && isZeroScalar(f.Value) && v.note(path) == "" {
@@ -69,7 +68,7 @@ func isPlainStruct(v reflect.Value) bool {
 	return v.Kind() == reflect.Struct && !HasOwnForm(v.Type())
 }
 
-// isZeroScalar reports whether JSON leaves v out with "omitempty"; false for lists and maps.
+// isZeroScalar reports whether JSON omits v with "omitempty"; false for structs, lists and maps.
 func isZeroScalar(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Struct, reflect.Slice, reflect.Map:
@@ -114,7 +113,7 @@ func (v viewer) value(path string, x reflect.Value) node {
 func scalarText(x reflect.Value) json.RawMessage {
 	value := x.Interface()
 	if d, ok := value.(logsapi.TimeOrMetaDuration); ok {
-		value = d.Duration // "5s" rather than 5000000000; both are read
+		value = d.Duration // "5s" instead of 5000000000; both can be read
 	}
 	return inJSON(value)
 }

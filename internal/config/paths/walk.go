@@ -1,12 +1,9 @@
-// Package paths sees a KubeletConfiguration as settings, each with a path such as
-// "logging.verbosity" or "evictionHard[memory.available]": what there is, in what
-// two configurations differ, and how they are shown to a person. It knows the
-// type by reflection alone, so that new fields of v1beta1 come by themselves. It
-// is pure.
+// Package paths treats a KubeletConfiguration as settings, each with a path such as "logging.verbosity" or
+// "evictionHard[memory.available]". It lists them, compares configurations, and formats them for users. It uses
+// reflection, so that it supports new fields of v1beta1 without changes. It is pure.
 //
-// A setting, or leaf, is a scalar, a duration or quantity, a list as a whole, and
-// each key of a map. apiVersion and kind say what a document is; they are no
-// settings.
+// A setting, or leaf, is a scalar, a duration or quantity, a list as a whole, or a key of a map. apiVersion and kind
+// aren't settings.
 package paths
 
 import (
@@ -20,19 +17,19 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// Field is a field of a struct as JSON and YAML name it.
+// Field is a field of a struct, with its name in JSON and YAML.
 type Field struct {
 	Name string
-	// GoName is its name in Go.
+	// GoName is the field's name in Go.
 	GoName string
-	// OmitEmpty says that JSON leaves the field out when it is empty.
+	// OmitEmpty means that JSON omits the field if it is empty.
 	OmitEmpty bool
-	// Value can be set if the struct can.
+	// Value is settable if the struct is.
 	Value reflect.Value
 }
 
-// Fields yields the fields of the struct v in the order they are declared. Those
-// of an embedded struct stand in its place.
+// Fields yields the fields of the struct v in the order of declaration. It yields the fields of an embedded struct in
+// that struct's place.
 func Fields(v reflect.Value) iter.Seq[Field] {
 	return func(yield func(Field) bool) { fields(v, yield) }
 }
@@ -56,13 +53,12 @@ func fields(v reflect.Value, yield func(Field) bool) bool {
 	return true
 }
 
-// HasOwnForm reports whether values of type t write themselves as one value: durations,
-// quantities, times.
+// HasOwnForm reports whether values of type t have their own JSON form: durations, quantities, times.
 func HasOwnForm(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
 
-// Below is the path of a field of the struct at path; at the top path is "".
+// Below returns the path of a field of the struct at path; path is "" at the top.
 func Below(path, field string) string {
 	if path == "" {
 		return field
@@ -70,14 +66,13 @@ func Below(path, field string) string {
 	return path + "." + field
 }
 
-// Of is the path of a map's key, or of a list's element.
+// Of returns the path of a map's key, or of a list's element.
 func Of(path string, key any) string {
 	return fmt.Sprintf("%s[%v]", path, key)
 }
 
-// Leaves yields every setting of c with its value, in the order of declaration;
-// the keys of a map are sorted. The value is nil for what isn't set: a nil
-// pointer, list or map. A map without keys is a leaf itself.
+// Leaves yields every setting of c with its value, in the order of declaration; the keys of a map are sorted. The
+// value is nil for a nil pointer, list or map. An empty map is a leaf itself.
 func Leaves(c *v1beta1.KubeletConfiguration) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for _, f := range settings(c) {
@@ -88,7 +83,7 @@ func Leaves(c *v1beta1.KubeletConfiguration) iter.Seq2[string, any] {
 	}
 }
 
-// settings are the fields of c without those that only name its type.
+// settings returns the fields of c except apiVersion and kind.
 func settings(c *v1beta1.KubeletConfiguration) []Field {
 	all := slices.Collect(Fields(reflect.ValueOf(c).Elem()))
 	return slices.DeleteFunc(all, func(f Field) bool { return f.Name == "apiVersion" || f.Name == "kind" })

@@ -12,10 +12,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// YAML writes c as a configuration file: the fields in the order they are
-// declared, and behind each setting for which note returns something the comment
-// "# from " and that. Read again, it gives c. It masks nothing (see Masked), but
-// nothing in it steers a terminal. note may be nil.
+// YAML formats c as a configuration file: the fields in the order of declaration, each followed by the comment "#
+// from " with the result of note, unless that is empty. Reading the output returns c. It masks no secrets (see
+// Masked), but escapes control characters for terminals. note may be nil.
 func YAML(c *v1beta1.KubeletConfiguration, note func(path string) string) []byte {
 	if note == nil {
 		note = func(string) string { return "" }
@@ -30,8 +29,7 @@ type yamlWriter struct {
 	note func(path string) string
 }
 
-// fields writes a mapping. first stands before its first line: what begins an
-// element of a list, or the indentation.
+// fields writes a mapping. first is the prefix of its first line, indent that of the others: "- " in a list.
 func (w *yamlWriter) fields(first, indent string, fields []node) {
 	for _, n := range fields {
 		w.out.WriteString(first)
@@ -42,7 +40,7 @@ func (w *yamlWriter) fields(first, indent string, fields []node) {
 	}
 }
 
-// value writes what follows a name.
+// value writes the value after a field's name.
 func (w *yamlWriter) value(n node, indent string) {
 	switch {
 	case n.scalar != nil:
@@ -67,7 +65,7 @@ func (w *yamlWriter) list(items []node, indent string) {
 			w.out.WriteString(indent + "- " + yamlScalar(item.scalar) + "\n")
 		case len(item.fields) > 0:
 			w.fields(indent+"- ", indent+"  ", item.fields)
-		default: // JSON is YAML
+		default: // JSON is valid YAML
 			w.out.WriteString(indent + "- " + string(item.json()) + "\n")
 		}
 	}
@@ -87,18 +85,18 @@ func (w *yamlWriter) end(n node, text string) {
 func yamlScalar(scalar json.RawMessage) string {
 	var text string
 	if err := json.Unmarshal(scalar, &text); err != nil || scalar[0] != '"' {
-		return string(scalar) // a number or a boolean, which look the same in YAML
+		return string(scalar) // numbers and booleans are the same in YAML
 	}
 	return yamlText(text)
 }
 
-// yamlText is text on one line, in quotes where it needs them.
+// yamlText formats text on one line, quoted if necessary.
 func yamlText(text string) string {
 	n := yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.ToValidUTF8(text, "\uFFFD"),
 		Style: yaml.DoubleQuotedStyle}
 	var value any = &n
 	if !strings.ContainsFunc(n.Value, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		value = n.Value // the library knows best what needs quotes: "yes", "1:20"
+		value = n.Value // the library quotes where it is necessary: "yes", "1:20"
 	}
 	out, err := yaml.Marshal(value)
 	if err != nil {
@@ -107,7 +105,7 @@ func yamlText(text string) string {
 	return string(terminal.JSON(bytes.TrimSuffix(out, []byte("\n"))))
 }
 
-// JSON writes c as a configuration file in JSON, with the same content as YAML.
+// JSON formats c as a configuration file in JSON, with the same content as YAML.
 func JSON(c *v1beta1.KubeletConfiguration) []byte {
 	root := show(c, func(string) string { return "" })
 	var out bytes.Buffer
@@ -118,7 +116,7 @@ func JSON(c *v1beta1.KubeletConfiguration) []byte {
 	return terminal.JSON(out.Bytes())
 }
 
-// json is the node on one line.
+// json formats the node on one line.
 func (n node) json() []byte {
 	if n.scalar != nil {
 		return n.scalar

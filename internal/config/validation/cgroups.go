@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// The cgroup drivers there are (KubeletConfiguration.cgroupDriver).
+// The cgroup drivers (KubeletConfiguration.cgroupDriver).
 const (
 	CgroupDriverCgroupfs = "cgroupfs"
 	CgroupDriverSystemd  = "systemd"
 )
 
-// What can be enforced (KubeletConfiguration.enforceNodeAllocatable).
+// Values of KubeletConfiguration.enforceNodeAllocatable.
 const (
 	enforceNone               = "none"
 	EnforcePods               = "pods"
@@ -44,7 +44,7 @@ func (k *check) cgroups() {
 	}
 }
 
-// allocatable checks what of the node's allocatable resources is enforced.
+// allocatable checks enforceNodeAllocatable.
 func (k *check) allocatable() {
 	list := k.EnforceNodeAllocatable
 	for i, what := range list {

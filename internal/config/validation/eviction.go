@@ -21,7 +21,7 @@ func signals() []string {
 	}
 }
 
-// eviction checks when pods have to go.
+// eviction checks the settings of evictions.
 func (k *check) eviction() {
 	k.notNegative(at("evictionPressureTransitionPeriod"), k.EvictionPressureTransitionPeriod.Duration)
 	k.signalled(at("evictionHard"), k.EvictionHard, func(path *field.Path, _, value string) {
@@ -33,7 +33,7 @@ func (k *check) eviction() {
 				`it is needed beside its evictionSoft: how long the node may stay below that threshold, such as "1m30s"`)
 		}
 	})
-	// One without a threshold does no harm; drop-ins may leave it behind.
+	// A grace period without a threshold is harmless; drop-ins may leave it behind.
 	k.signalled(at("evictionSoftGracePeriod"), k.EvictionSoftGracePeriod, func(path *field.Path, _, value string) {
 		if d, err := time.ParseDuration(value); err != nil || d < 0 {
 			k.invalid(path, value, `must be a duration such as "1m30s", 0 or more`)
@@ -42,7 +42,7 @@ func (k *check) eviction() {
 	k.signalled(at("evictionMinimumReclaim"), k.EvictionMinimumReclaim, k.reclaim)
 }
 
-// signalled calls do for each entry of values whose signal there is.
+// signalled calls do for each entry of values with an existing signal, and rejects the others.
 func (k *check) signalled(path *field.Path, values map[string]string, do func(path *field.Path, signal, value string)) {
 	known := signals()
 	for _, signal := range slices.Sorted(maps.Keys(values)) {
@@ -54,11 +54,11 @@ func (k *check) signalled(path *field.Path, values map[string]string, do func(pa
 	}
 }
 
-// threshold checks a threshold, and reports whether it is one: 0% and 100% turn it off.
+// threshold checks a threshold, and reports whether it is in effect: 0% and 100% disable it.
 func (k *check) threshold(path *field.Path, value string) bool {
 	if text, ok := strings.CutSuffix(value, "%"); ok {
 		p, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(p >= 0 && p <= 100) { // so that NaN is refused as well
+		if err != nil || !(p >= 0 && p <= 100) { // this form rejects NaN, too
 			k.invalid(path, value, `must be a percentage from "0%" to "100%", which both turn it off`)
 		}
 		return p > 0 && p < 100
@@ -70,7 +70,7 @@ func (k *check) threshold(path *field.Path, value string) bool {
 	return true
 }
 
-// reclaim checks how much is to be won back. The kubelet takes more than 100% too.
+// reclaim checks a minimum to reclaim. Like the kubelet, it accepts more than 100%.
 func (k *check) reclaim(path *field.Path, _, value string) {
 	if text, ok := strings.CutSuffix(value, "%"); ok {
 		if p, err := strconv.ParseFloat(text, 64); err != nil || !(p > 0) {

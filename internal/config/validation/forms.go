@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxCPUs is more than any Linux can have (CONFIG_NR_CPUS): a list that is written out
-// must not take all memory.
+// maxCPUs is more than any Linux supports (CONFIG_NR_CPUS): expanding a list must not take all memory.
 const maxCPUs = 8192
 
 // isCPUList reports whether text is a list of CPUs in the kernel's format (cpuset(7)): "0,2-3".
@@ -31,15 +30,14 @@ func isCPUList(text string) bool {
 	return true
 }
 
-// isCgroup reports whether name is that of a cgroup: no part of it is empty, "." or "..". Like the kubelet
-// it takes names without a leading slash too, which makes no difference.
+// isCgroup reports whether name is a cgroup's: no part of it is empty, "." or "..". Like the kubelet it accepts names
+// without a leading slash, which means the same.
 func isCgroup(name string) bool {
 	rooted := path.Clean("/" + name)
 	return "/"+strings.Trim(name, "/") == rooted && !strings.ContainsRune(name, 0)
 }
 
-// isDomain reports whether name is that of a DNS domain. It is wide: resolvers take upper case and
-// underscores too.
+// isDomain reports whether name is a DNS domain. It is permissive: resolvers accept upper case and underscores.
 func isDomain(name string) bool {
 	if len(name) > validation.DNS1123SubdomainMaxLength {
 		return false
@@ -56,7 +54,7 @@ func isDomain(name string) bool {
 	return true
 }
 
-// isSysctl reports whether name is that of a sysctl, its parts separated by dots, or the beginning of one.
+// isSysctl reports whether name is that of a sysctl, its parts separated by dots, or a prefix of one.
 func isSysctl(name string) bool {
 	odd := func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && r != '-' && r != '_' && r != '.'
@@ -64,8 +62,8 @@ func isSysctl(name string) bool {
 	return name != "" && len(name) < 253 && !strings.ContainsFunc(name, odd)
 }
 
-// isNamespaced reports whether the sysctl has a namespace, so that a pod can have its own; with
-// prefix, whether all sysctls that begin like that have one.
+// isNamespaced reports whether the sysctl has a namespace, so that a pod can have its own value; with prefix, whether
+// all sysctls with this prefix have one.
 func isNamespaced(name string, prefix bool) bool {
 	for _, group := range []string{"kernel.shm", "kernel.msg", "fs.mqueue.", "net."} {
 		if strings.HasPrefix(name, group) {
@@ -75,7 +73,7 @@ func isNamespaced(name string, prefix bool) bool {
 	return name == "kernel.sem" || prefix && strings.HasPrefix(name, "kernel.sem")
 }
 
-// isCollector reports whether endpoint is the address of a collector of traces, by the names of gRPC
+// isCollector reports whether endpoint is the address of a trace collector, in gRPC's name syntax
 // (github.com/grpc/grpc/blob/master/doc/naming.md).
 func isCollector(endpoint string) bool {
 	if !strings.Contains(endpoint, "//") {
@@ -85,7 +83,7 @@ func isCollector(endpoint string) bool {
 	return err == nil && (u.Scheme == "dns" || u.Scheme == "unix" || u.Scheme == "unix-abstract")
 }
 
-// overlap reports whether one port can't be had on both addresses. It is false for what isn't an address.
+// overlap reports whether two listeners can't use one port on both addresses. It is false for invalid addresses.
 func overlap(a, b string) bool {
 	x, errX := netip.ParseAddr(a)
 	y, errY := netip.ParseAddr(b)
@@ -93,8 +91,7 @@ func overlap(a, b string) bool {
 	return errX == nil && errY == nil && (x == y || covers(x, y) || covers(y, x))
 }
 
-// networks parses a network for pods, or one of each IP family separated by a comma. The
-// error says what would be right.
+// networks parses a pod network, or one of each IP family separated by a comma. The error says what would be right.
 func networks(text string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for part := range strings.SplitSeq(text, ",") {

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// previousMinor is the minor version before that of the kubelet whose place this takes.
+// previousMinor is the minor version before that of the kubelet that this build replaces.
 const previousMinor = "1.35"
 
 const maxSamplingRate = 1_000_000
 
-// host checks what the agent takes of, and changes on, the host.
+// host checks the settings that use or change the host.
 func (k *check) host() {
 	if n := *k.OOMScoreAdj; n < -1000 || n > 1000 {
 		k.invalid(at("oomScoreAdj"), n, "must be from -1000 (never killed) to 1000")
@@ -31,7 +31,7 @@ func (k *check) markBit(name string, bit int32) {
 	}
 }
 
-// observing checks metrics and traces.
+// observing checks the settings of metrics and traces.
 func (k *check) observing() {
 	if v := k.ShowHiddenMetricsForVersion; v != "" && v != previousMinor {
 		k.invalid(at("showHiddenMetricsForVersion"), v,

@@ -9,10 +9,10 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// ensureSecretPulled is the gate of who may use an image that is present.
+// ensureSecretPulled is the gate of policies for using images that are present.
 const ensureSecretPulled = "KubeletEnsureSecretPulledImages"
 
-// images checks how images are pulled and collected.
+// images checks the settings of image pulls and image garbage collection.
 func (k *check) images() {
 	atLeast(k, "registryPullQPS", *k.RegistryPullQPS, 0, "must be 0 (no limit) or more")
 	atLeast(k, "registryBurst", k.RegistryBurst, 0, "must be 0 or more")
@@ -57,8 +57,7 @@ func (k *check) imageAges() {
 	}
 }
 
-// imageUse checks who may use images that are present. Where the gate is off, the
-// default policy stands for none.
+// imageUse checks the policy for using images that are present. The default policy means none if the gate is off.
 func (k *check) imageUse() {
 	path := at("imagePullCredentialsVerificationPolicy")
 	policy := k.ImagePullCredentialsVerificationPolicy

@@ -22,16 +22,16 @@ const (
 	logFormatJSON = "json"
 )
 
-// Gates of the options of the agent's own log.
+// Gates of options of the agent's own log.
 const (
 	loggingAlphaOptions = "LoggingAlphaOptions"
 	loggingBetaOptions  = "LoggingBetaOptions"
 )
 
-// minLogMonitorInterval is the kubelet's.
+// minLogMonitorInterval is the same as the kubelet's.
 const minLogMonitorInterval = 3 * time.Second
 
-// containerLogs checks where containers' logs are and how they are rotated.
+// containerLogs checks the directory and the rotation of container logs.
 func (k *check) containerLogs() {
 	k.logsDir(at("podLogsDir"), k.PodLogsDir)
 	if _, err := ContainerLogMaxBytes(k.KubeletConfiguration); err != nil {
@@ -45,8 +45,8 @@ func (k *check) containerLogs() {
 	}
 }
 
-// logsDir holds to what is documented for podLogsDir: an absolute, normal path of
-// ASCII letters only, since the runtime and log shippers have to agree on it.
+// logsDir checks what is documented for podLogsDir: an absolute, normalized path of visible ASCII characters, because
+// the runtime and log shippers have to agree on it.
 func (k *check) logsDir(at *field.Path, dir string) {
 	if !path.IsAbs(dir) || path.Clean(dir) != strings.TrimSuffix(dir, "/") {
 		k.invalid(at, dir, `must be an absolute, normalised directory such as "/var/log/pods"`)
@@ -61,7 +61,7 @@ func (k *check) logsDir(at *field.Path, dir string) {
 	}
 }
 
-// ContainerLogMaxBytes is containerLogMaxSize in bytes; -1 for no limit.
+// ContainerLogMaxBytes returns containerLogMaxSize in bytes; -1 for no limit.
 func ContainerLogMaxBytes(c *v1beta1.KubeletConfiguration) (int64, error) {
 	q, err := parseQuantity(c.ContainerLogMaxSize)
 	if err != nil || q.IsZero() || q.Cmp(*resource.NewQuantity(q.Value(), q.Format)) != 0 {
@@ -70,7 +70,7 @@ func ContainerLogMaxBytes(c *v1beta1.KubeletConfiguration) (int64, error) {
 	return max(q.Value(), -1), nil
 }
 
-// logging checks the agent's own log. (logsapi.Validate asks a global registry for formats.)
+// logging checks the agent's own log. (logsapi.Validate needs a global registry of formats.)
 func (k *check) logging() {
 	path, l := at("logging"), &k.Logging
 	oneOf(k, path.Child("format"), l.Format, logFormatText, logFormatJSON)

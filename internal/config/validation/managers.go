@@ -35,13 +35,13 @@ const (
 	minOfMaxNUMAs = 8
 )
 
-// Gates that options of the CPU manager need.
+// Gates of options of the CPU manager.
 const (
 	cpuAlphaOptions = "CPUManagerPolicyAlphaOptions"
 	cpuBetaOptions  = "CPUManagerPolicyBetaOptions"
 )
 
-// cpuManager checks who gets CPUs of their own.
+// cpuManager checks the settings of exclusive CPUs.
 func (k *check) cpuManager() {
 	k.period("cpuManagerReconcilePeriod", k.CPUManagerReconcilePeriod.Duration)
 	policy := at("cpuManagerPolicy")
@@ -95,7 +95,7 @@ func (k *check) boolean(path *field.Path, text string) bool {
 	return on
 }
 
-// reservedSum is how much of a resource kubeReserved and systemReserved reserve together.
+// reservedSum returns how much of a resource kubeReserved and systemReserved reserve in total.
 func (k *check) reservedSum(name v1.ResourceName) resource.Quantity {
 	var sum resource.Quantity
 	for _, amounts := range []map[string]string{k.KubeReserved, k.SystemReserved} {
@@ -106,7 +106,7 @@ func (k *check) reservedSum(name v1.ResourceName) resource.Quantity {
 	return sum
 }
 
-// memoryManager checks who gets memory of one NUMA node.
+// memoryManager checks the settings of memory that is allocated per NUMA node.
 func (k *check) memoryManager() {
 	policy := at("memoryManagerPolicy")
 	oneOf(k, policy, k.MemoryManagerPolicy, v1beta1.NoneMemoryManagerPolicy, v1beta1.StaticMemoryManagerPolicy)
@@ -128,7 +128,7 @@ func (k *check) memoryManager() {
 	threshold := k.EvictionHard[memoryAvailable]
 	q, err := parseQuantity(threshold)
 	if threshold != "" && err != nil {
-		return // a percentage of what only the host knows, or refused already
+		return // a percentage, which depends on the host, or invalid, which eviction reports
 	}
 	want := k.reservedSum(v1.ResourceMemory)
 	want.Add(q)
@@ -139,7 +139,7 @@ func (k *check) memoryManager() {
 	}
 }
 
-// topologyManager checks how CPUs, memory and devices are aligned.
+// topologyManager checks the alignment of CPUs, memory and devices.
 func (k *check) topologyManager() {
 	oneOf(k, at("topologyManagerPolicy"), k.TopologyManagerPolicy, v1beta1.NoneTopologyManagerPolicy,
 		v1beta1.BestEffortTopologyManagerPolicy,
@@ -147,7 +147,7 @@ func (k *check) topologyManager() {
 	oneOf(k, at("topologyManagerScope"), k.TopologyManagerScope, v1beta1.ContainerTopologyManagerScope,
 		v1beta1.PodTopologyManagerScope)
 	if k.TopologyManagerPolicy == v1beta1.NoneTopologyManagerPolicy {
-		return // the policy takes no options, and the kubelet takes any beside it
+		return // this policy has no options, and the kubelet ignores them
 	}
 	path := at("topologyManagerPolicyOptions")
 	for _, name := range slices.Sorted(maps.Keys(k.TopologyManagerPolicyOptions)) {

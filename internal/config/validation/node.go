@@ -10,7 +10,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// apiServer checks how often the API server is updated.
+// apiServer checks the settings of requests to the API server.
 func (k *check) apiServer() {
 	k.period("nodeStatusUpdateFrequency", k.NodeStatusUpdateFrequency.Duration)
 	k.positive(at("nodeStatusReportFrequency"), k.NodeStatusReportFrequency.Duration)
@@ -26,7 +26,7 @@ func (k *check) apiServer() {
 		v1beta1.WatchChangeDetectionStrategy)
 }
 
-// mediaType checks contentType: no client can be made for a type that isn't one of these.
+// mediaType checks contentType: API clients support only these types.
 func (k *check) mediaType() {
 	plain, _, err := mime.ParseMediaType(k.ContentType)
 	if err != nil {
@@ -53,7 +53,8 @@ func (k *check) registration() {
 			k.invalid(path.Child("value"), t.Value,
 				"must be empty, or at most 63 letters, digits, -, _ and ., a letter or digit first and last")
 		}
-		// The API server wants an effect, and each once for a key; without it nobody does.
+		// The API server requires an effect, and unique pairs of key and effect. Without registration neither
+		// matters.
 		if t.Effect != "" || *k.RegisterNode {
 			oneOf(k, path.Child("effect"), t.Effect, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule,
 				v1.TaintEffectNoExecute)
@@ -69,7 +70,7 @@ func (k *check) registration() {
 	}
 }
 
-// names checks how pods resolve names.
+// names checks the DNS settings of pods.
 func (k *check) names() {
 	for i, ip := range k.ClusterDNS {
 		if _, err := netip.ParseAddr(ip); err != nil {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// What a quantity may have, so that no exponent takes forever to compute:
-// resource.ParseQuantity needs two seconds for 1e-9999999.
+// Limits of a quantity, because large exponents take long to compute: resource.ParseQuantity needs two seconds for
+// 1e-9999999.
 const (
 	maxQuantity       = 32
 	maxExponentDigits = 2
@@ -16,13 +16,13 @@ const (
 
 var errQuantity = errors.New("not a quantity")
 
-// parseQuantity reads a number with a suffix ("10Mi", "500m", "1e9") that fits into 64 bits.
+// parseQuantity parses a number with a suffix ("10Mi", "500m", "1e9") that fits into 64 bits.
 func parseQuantity(text string) (resource.Quantity, error) {
 	if len(text) > maxQuantity || longExponent(text) {
 		return resource.Quantity{}, errQuantity
 	}
 	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Sign() != 0 && q.Value() == 0 { // as of what is too big
+	if err != nil || q.Sign() != 0 && q.Value() == 0 { // Value is 0 if the quantity doesn't fit
 		return resource.Quantity{}, errQuantity
 	}
 	return q, nil

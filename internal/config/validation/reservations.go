@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// reservations checks what is reserved, so that pods can't have it.
+// reservations checks the resources that are reserved against pods.
 func (k *check) reservations() {
 	k.reserved(at("systemReserved"), k.SystemReserved)
 	k.reserved(at("kubeReserved"), k.KubeReserved)
@@ -54,7 +54,7 @@ func (k *check) qosReserved(path *field.Path) {
 	}
 }
 
-// reservedMemory checks what is reserved of NUMA nodes.
+// reservedMemory checks the reserved memory of NUMA nodes.
 func (k *check) reservedMemory() {
 	type limit struct {
 		node int32

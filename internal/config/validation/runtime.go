@@ -8,17 +8,17 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// MaxContainerRestartPeriod is the longest wait between restarts of a container
-// that keeps failing (KubeletConfiguration.crashLoopBackOff).
+// MaxContainerRestartPeriod is the maximum delay between restarts of a failing container
+// (KubeletConfiguration.crashLoopBackOff).
 const MaxContainerRestartPeriod = 300 * time.Second
 
-// Swap behaviours (KubeletConfiguration.memorySwap.swapBehavior); none is NoSwap.
+// Swap behaviours (KubeletConfiguration.memorySwap.swapBehavior); empty means NoSwap.
 const (
 	NoSwap      = "NoSwap"
 	LimitedSwap = "LimitedSwap"
 )
 
-// idsPerRange is what the IDs of a pod with a user namespace are a multiple of.
+// idsPerRange is the unit of the number of IDs of a pod with a user namespace.
 const idsPerRange = 65536
 
 const (
@@ -27,13 +27,13 @@ const (
 	minRestartPeriod  = time.Second
 )
 
-// Gates that settings of containers need.
+// Gates of container settings.
 const (
 	crashLoopBackOffMax = "KubeletCrashLoopBackOffMax"
 	memoryQoS           = "MemoryQoS"
 )
 
-// runtime checks how the container runtime is reached.
+// runtime checks the settings of the connection to the container runtime.
 func (k *check) runtime() {
 	k.endpoint("containerRuntimeEndpoint", k.ContainerRuntimeEndpoint)
 	k.endpoint("imageServiceEndpoint", k.ImageServiceEndpoint)
@@ -48,7 +48,7 @@ func (k *check) runtime() {
 	}
 }
 
-// endpoint takes a bare path too, as the kubelet does, though it calls that deprecated.
+// endpoint checks a unix socket. Like the kubelet, it accepts a bare path, which is deprecated there.
 func (k *check) endpoint(name, value string) {
 	socket := strings.TrimPrefix(value, "unix://")
 	if value != "" && (!path.IsAbs(socket) || strings.ContainsRune(socket, 0)) {
@@ -56,7 +56,7 @@ func (k *check) endpoint(name, value string) {
 	}
 }
 
-// pods checks what pods and their containers get.
+// pods checks the settings of pods and their containers.
 func (k *check) pods() {
 	atLeast(k, "maxPods", k.MaxPods, 0, "must be 0 or more")
 	atLeast(k, "podsPerCore", k.PodsPerCore, 0, "must be 0 (no limit by cores) or more")
@@ -66,7 +66,7 @@ func (k *check) pods() {
 	if b := k.MemorySwap.SwapBehavior; b != "" {
 		oneOf(k, at("memorySwap", "swapBehavior"), b, NoSwap, LimitedSwap)
 	}
-	if f := *k.MemoryThrottlingFactor; !(f > 0 && f <= 1) { // so that NaN is refused as well
+	if f := *k.MemoryThrottlingFactor; !(f > 0 && f <= 1) { // this form rejects NaN, too
 		k.invalid(at("memoryThrottlingFactor"), f, "must be more than 0 and at most 1")
 	}
 	policy := at("memoryReservationPolicy")
@@ -88,7 +88,7 @@ func (k *check) userNamespaces() {
 	}
 }
 
-// restarts lets the default stand where the gate is off: it is what counts then.
+// restarts checks the restart delay. The default is valid with the gate off, too: it is in effect then.
 func (k *check) restarts() {
 	path := at("crashLoopBackOff", "maxContainerRestartPeriod")
 	p := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
@@ -100,8 +100,7 @@ func (k *check) restarts() {
 	}
 }
 
-// sysctls checks what pods may be allowed to set: only what has a namespace of its
-// own can be given to them.
+// sysctls checks the sysctls that pods may set: only sysctls with a namespace can differ between pods.
 func (k *check) sysctls() {
 	for i, pattern := range k.AllowedUnsafeSysctls {
 		path := at("allowedUnsafeSysctls").Index(i)

@@ -36,13 +36,13 @@ func (k *check) optionalPort(name string, value int32) {
 	}
 }
 
-// listener is a field that asks for a port.
+// listener is a field with a port.
 type listener struct {
 	name, address string
 	port          int32
 }
 
-// sharedPorts refuses two listeners that would get in each other's way.
+// sharedPorts rejects listeners with the same port on overlapping addresses.
 func (k *check) sharedPorts() {
 	var all []listener
 	add := func(name, address string, port int32, wanted bool) {
@@ -64,7 +64,7 @@ func (k *check) sharedPorts() {
 	add("readOnlyPort", k.Address, k.ReadOnlyPort, true)
 }
 
-// access checks who may ask the server.
+// access checks authentication and authorization of the server.
 func (k *check) access() {
 	k.file(at("authentication", "x509", "clientCAFile"), k.Authentication.X509.ClientCAFile)
 	k.notNegative(at("authentication", "webhook", "cacheTTL"), k.Authentication.Webhook.CacheTTL.Duration)

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// shutdownByPriority is the gate of grace periods by pods' priorities.
+// shutdownByPriority is the gate of grace periods by pod priority.
 const shutdownByPriority = "GracefulNodeShutdownBasedOnPodPriority"
 
-// shutdown checks how long the node's shutdown is held up (KEP-2000, KEP-2712).
+// shutdown checks the grace periods of a node shutdown (KEP-2000, KEP-2712).
 func (k *check) shutdown() {
 	all, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
 	k.gracePeriod("shutdownGracePeriod", all)

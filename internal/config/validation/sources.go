@@ -11,7 +11,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// sources checks where pods come from, and how often that is looked at.
+// sources checks the sources of pods, and how often they are checked.
 func (k *check) sources() {
 	k.period("syncFrequency", k.SyncFrequency.Duration)
 	k.period("fileCheckFrequency", k.FileCheckFrequency.Duration)
@@ -42,7 +42,7 @@ func (k *check) headers(path *field.Path) {
 	}
 }
 
-// nameOnly is what of a wrong name of a header is no secret: the value may stand in it, too.
+// nameOnly returns the part of an invalid header name that is safe to report. The rest may be the header's value.
 func nameOnly(text string) string {
 	for i, r := range text {
 		if !httpguts.ValidHeaderFieldName(string(r)) {
@@ -52,8 +52,7 @@ func nameOnly(text string) string {
 	return text
 }
 
-// PodCIDRs parses podCIDR: nothing, one network, or one of each IP family
-// separated by a comma, IPv4 or IPv6 first.
+// PodCIDRs parses podCIDR: empty, one network, or one of each IP family separated by a comma, in either order.
 func PodCIDRs(c *v1beta1.KubeletConfiguration) ([]netip.Prefix, *field.Error) {
 	if c.PodCIDR == "" {
 		return nil, nil

@@ -12,10 +12,10 @@ import (
 // rotateServerCertificate is the gate that serverTLSBootstrap needs.
 const rotateServerCertificate = "RotateKubeletServerCertificate"
 
-// versionTLS13 is the oldest version whose cipher suites can't be chosen.
+// versionTLS13 is the oldest version without configurable cipher suites.
 const versionTLS13 = "VersionTLS13"
 
-// tls checks how the server proves who it is, and how it encrypts.
+// tls checks the certificate and encryption settings of the server.
 func (k *check) tls() {
 	cert, key := at("tlsCertFile"), at("tlsPrivateKeyFile")
 	k.file(cert, k.TLSCertFile)
@@ -36,8 +36,8 @@ func (k *check) tls() {
 	k.curves(at("tlsCurvePreferences"))
 }
 
-// cipherSuites also holds to RFC 7540 (9.2.2): Go's HTTP/2 server doesn't start with
-// TLS 1.2 and without one of two suites.
+// cipherSuites checks the suites, also for RFC 7540 (9.2.2): with TLS 1.2, Go's HTTP/2 server doesn't start without
+// one of two suites.
 func (k *check) cipherSuites(path *field.Path) {
 	known := cliflag.TLSCipherPossibleValues()
 	for i, suite := range k.TLSCipherSuites {

@@ -1,13 +1,11 @@
-// Package validation says what is wrong with a KubeletConfiguration
-// (kubelet.config.k8s.io/v1beta1), and what would be right. It also knows how single values are
-// written: quantities, lists of CPUs, names of cgroups and sysctls.
+// Package validation checks a KubeletConfiguration (kubelet.config.k8s.io/v1beta1); its errors name the valid values.
+// It also parses single values: quantities, lists of CPUs, names of cgroups and sysctls.
 //
-// It follows the comments of k8s.io/kubelet/config/v1beta1 and what kubelet 1.36 refuses, when
-// it validates its configuration or when it starts. It is never stricter about what the kubelet
-// accepts, so that a node's file stays good when its kubelet is replaced.
+// It follows the comments of k8s.io/kubelet/config/v1beta1 and the checks of kubelet 1.36 in its validation and at
+// its start. It is never stricter than the kubelet, so that a node's file stays valid when its kubelet is replaced.
 //
-// It is pure: whether files, CPUs and NUMA nodes exist is seen by those who use them. Package
-// gates checks the names of feature gates.
+// It is pure: it doesn't check whether files, CPUs and NUMA nodes exist; the code that uses them does. Package gates
+// checks the names of feature gates.
 package validation
 
 import (
@@ -22,32 +20,31 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 )
 
-// Gates answers whether a feature gate of the kubelet is on.
+// Gates reports whether a feature gate of the kubelet is on.
 type Gates interface {
 	Enabled(name string) bool
 }
 
-// minPeriod keeps what is done again and again from becoming a busy loop.
+// minPeriod is the minimum of periods, so that none becomes a busy loop.
 const minPeriod = 100 * time.Millisecond
 
-// Problem is one thing wrong with a configuration.
+// Problem is one error in a configuration.
 type Problem struct {
 	// Field is the path of a setting: "evictionHard[memory.available]".
 	Field string
-	// Message says what is wrong and what would be right.
+	// Message describes the error and the valid values.
 	Message string
-	// Beside is the path of another setting, without which this one would do: where to look
-	// if nobody has set this one. It is empty for most.
+	// Beside is the path of another setting that this one contradicts: the place to correct if this one isn't set. It
+	// is usually empty.
 	Beside string
 }
 
-// String renders the problem on one line.
+// String formats the problem on one line.
 func (p Problem) String() string { return p.Field + ": " + p.Message }
 
-// Validate checks a configuration to which defaults were given (config.SetDefaults).
-// It returns everything that is wrong, each with its field and what would be valid.
-// Values that may be secret (headers, passwords in URLs) are not repeated. It neither
-// changes nor keeps c, and comes to an end quickly whatever c holds.
+// Validate checks a configuration with defaults (config.SetDefaults). It returns all errors, each with its field and
+// the valid values. It doesn't repeat values that may be secret (headers, passwords in URLs). It neither changes nor
+// keeps c, and returns quickly for any c.
 func Validate(c *v1beta1.KubeletConfiguration, gates Gates) []Problem {
 	k := &check{KubeletConfiguration: c, gates: gates}
 	k.sources()
@@ -78,21 +75,21 @@ func Validate(c *v1beta1.KubeletConfiguration, gates Gates) []Problem {
 	return k.problems
 }
 
-// check is one run of Validate: its methods each look at one area and collect what is wrong.
+// check is one run of Validate: each method checks one area and adds its errors.
 type check struct {
 	*v1beta1.KubeletConfiguration
 	gates    Gates
 	problems []Problem
 }
 
-// at is the path of a field, by its names in the file.
+// at returns the path of a field by its names in the file.
 func at(name string, more ...string) *field.Path { return field.NewPath(name, more...) }
 
 func (k *check) add(err *field.Error) {
 	k.problems = append(k.problems, Problem{Field: err.Field, Message: err.ErrorBody()})
 }
 
-// addBeside is add where the fault may be that of another setting.
+// addBeside is add for an error that another setting may have caused.
 func (k *check) addBeside(beside *field.Path, err *field.Error) {
 	k.problems = append(k.problems, Problem{Field: err.Field, Message: err.ErrorBody(), Beside: beside.String()})
 }
@@ -108,12 +105,12 @@ func (k *check) duplicate(path *field.Path, value any) { k.add(field.Duplicate(p
 
 func (k *check) forbidden(path *field.Path, detail string) { k.add(field.Forbidden(path, detail)) }
 
-// required notes that a setting is missing beside another.
+// required adds an error for a setting that is missing although another is set.
 func (k *check) required(path, beside *field.Path, message string) {
 	k.problems = append(k.problems, Problem{Field: path.String(), Message: message, Beside: beside.String()})
 }
 
-// needsGate refuses a field that counts only with a gate that is off.
+// needsGate rejects a field that needs a gate that is off.
 func (k *check) needsGate(path *field.Path, gate string) {
 	if !k.gates.Enabled(gate) {
 		k.forbidden(path, "needs the feature gate "+gate)
@@ -132,7 +129,7 @@ func oneOf[T ~string](k *check, path *field.Path, value T, known ...T) {
 	}
 }
 
-// unknownKey refuses a key of a map that means nothing there.
+// unknownKey rejects an unknown key of a map.
 func (k *check) unknownKey(path *field.Path, key string, known ...string) {
 	message := "there is no such key here; known are " + joined(known)
 	if meant := suggest.Of(key, slices.Values(known), 2); meant != "" {
@@ -152,7 +149,7 @@ func joined[T ~string](words []T) string {
 	return b.String()
 }
 
-// short is as much of a value as helps a person to find it.
+// short shortens a value to a length that is enough to recognize it.
 func short(value string) string {
 	const most = 64
 	if r := []rune(value); len(r) > most {
@@ -161,28 +158,28 @@ func short(value string) string {
 	return value
 }
 
-// atLeast checks a number that has no upper bound.
+// atLeast checks a number without an upper bound.
 func atLeast[T cmp.Ordered](k *check, name string, value, least T, detail string) {
 	if value < least {
 		k.invalid(at(name), value, detail)
 	}
 }
 
-// period checks how often something is done.
+// period checks a period against minPeriod.
 func (k *check) period(name string, d time.Duration) {
 	if d < minPeriod {
 		k.invalid(at(name), d.String(), "must be at least "+minPeriod.String())
 	}
 }
 
-// positive checks a duration that has to be some time.
+// positive checks a duration that must be more than 0.
 func (k *check) positive(path *field.Path, d time.Duration) {
 	if d <= 0 {
 		k.invalid(path, d.String(), "must be more than 0")
 	}
 }
 
-// notNegative checks a duration of which 0, which only a flag can say, is none.
+// notNegative checks a duration that may be 0, which only a flag can set.
 func (k *check) notNegative(path *field.Path, d time.Duration) {
 	if d < 0 {
 		k.invalid(path, d.String(), "must be 0 or more")
