@@ -11,18 +11,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Spec says what a volume is made from: the pod's own volume and, where that is a
-// claim, what the claim is bound to. What it points to is read-only.
+// Spec is the source of a volume: the pod's own volume and, if that is a claim, the claim's PersistentVolume. The
+// objects that it points to are read-only.
 type Spec struct {
-	// Volume is the pod's.
+	// Volume is the volume in the pod's spec.
 	Volume *v1.Volume
 	// Claim and Persistent are set together, for persistentVolumeClaim and ephemeral volumes.
 	Claim      *v1.PersistentVolumeClaim
 	Persistent *v1.PersistentVolume
 }
 
-// Name is what the volume's directory is called: the PersistentVolume's name, or else that
-// of the pod's volume.
+// Name is the name of the volume's directory: the PersistentVolume's name, or else the name of the pod's volume.
 func (s Spec) Name() string {
 	if s.Persistent != nil {
 		return s.Persistent.Name
@@ -30,8 +29,8 @@ func (s Spec) Name() string {
 	return s.Volume.Name
 }
 
-// Kind is the volume's kind as manifests have it: "emptyDir"; of a PersistentVolume,
-// that volume's kind ("local"). Empty if it has none.
+// Kind is the volume's type by its field name in manifests, such as "emptyDir"; for a PersistentVolume its
+// source's, such as "local". It is empty if the spec has none.
 func (s Spec) Kind() string {
 	if s.Persistent != nil {
 		return kindOf(reflect.ValueOf(s.Persistent.Spec.PersistentVolumeSource))
@@ -49,9 +48,9 @@ func kindOf(source reflect.Value) string {
 	return ""
 }
 
-// ReadOnly reports whether nothing may be written to the volume whatever a container's
-// mount says: the pod asks for its claim read-only, or the PersistentVolume allows no more
-// than reading by many nodes (API: PersistentVolumeClaimVolumeSource.readOnly, accessModes).
+// ReadOnly reports whether the volume is read-only for all containers: the pod mounts its claim read-only, or the
+// PersistentVolume only has the access mode ReadOnlyMany (API: PersistentVolumeClaimVolumeSource.readOnly,
+// accessModes).
 func (s Spec) ReadOnly() bool {
 	if c := s.Volume.PersistentVolumeClaim; c != nil && c.ReadOnly {
 		return true
@@ -68,7 +67,7 @@ func (s Spec) Block() bool {
 		*s.Persistent.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
-// TokenRequest is what a projected volume of the pod asks for as a token.
+// TokenRequest is the request for the token of a serviceAccountToken projection.
 func TokenRequest(p *v1.Pod, s *v1.ServiceAccountTokenProjection) object.TokenRequest {
 	r := object.TokenRequest{Namespace: p.Namespace, ServiceAccount: p.Spec.ServiceAccountName, Pod: p.Name, UID: p.UID,
 		Audience: s.Audience}
@@ -78,8 +77,7 @@ func TokenRequest(p *v1.Pod, s *v1.ServiceAccountTokenProjection) object.TokenRe
 	return r
 }
 
-// FSGroup is the group that the pod wants its volumes to belong to, if any (API:
-// PodSecurityContext.fsGroup).
+// FSGroup is the pod's fsGroup, if it is set (API: PodSecurityContext.fsGroup).
 func FSGroup(p *v1.Pod) (gid int, ok bool) {
 	if sc := p.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		return int(*sc.FSGroup), true

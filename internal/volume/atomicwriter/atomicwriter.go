@@ -1,17 +1,16 @@
-// Package atomicwriter keeps the files of ConfigMaps, Secrets and the like in a volume's directory, so
-// that readers see all of an update or nothing of it
-// (https://kubernetes.io/docs/concepts/configuration/configmap/#mounted-configmaps-are-updated-automatically),
-// and makes the files that containers get beside their volumes: /etc/hosts and the termination
-// message file.
+// Package atomicwriter writes the files of ConfigMaps, Secrets and the like to a volume's directory, so that
+// readers see all of an update or nothing
+// (https://kubernetes.io/docs/concepts/configuration/configmap/#mounted-configmaps-are-updated-automatically). It
+// also makes the files that containers mount beside their volumes: /etc/hosts and the termination message file.
 //
-// The layout is the kubelet's, which programs know that watch such directories:
+// The layout is the kubelet's, which programs that watch such directories rely on:
 //
-//	app.conf -> ..data/app.conf                          what users of the volume open
+//	app.conf -> ..data/app.conf                          the path that containers open
 //	tls      -> ..data/tls
 //	..data   -> ..2026_01_02_15_04_05.1234567890         replaced by one rename
 //	..2026_01_02_15_04_05.1234567890/app.conf            a generation: all files, complete
 //	..2026_01_02_15_04_05.1234567890/tls/key.pem
-//	cache                                                where a container mounts something else
+//	cache                                                a mount point of another volume
 package atomicwriter
 
 import (
@@ -33,53 +32,51 @@ import (
 // File is one file of a volume.
 type File struct {
 	Data []byte
-	// Mode is its permission bits.
+	// Mode has the permission bits.
 	Mode uint32
-	// UID is who owns it; nil for this process's user.
+	// UID is the owner; nil for this process's user.
 	UID *int64
 }
 
-// Options is what the files of a volume have in common.
+// Options apply to all files of a volume.
 type Options struct {
-	// Group is the pod's fsGroup: all files and directories belong to it, and it may read them (API:
-	// PodSecurityContext.fsGroup; nobody writes to such a volume). nil for this process's group.
+	// Group is the pod's fsGroup, which all files and directories belong to; it may read them (API:
+	// PodSecurityContext.fsGroup; such volumes are read-only for containers). nil for this process's group.
 	Group *int
-	// MountPoints are where containers mount something else in the volume. There are directories, which updates
-	// leave alone, since nobody who has the volume read-only could make them.
+	// MountPoints are the paths in the volume at which containers mount other volumes. Write makes directories
+	// there, because the runtime can't in a read-only volume; updates leave them alone.
 	MountPoints []string
-	// Held reports whether a file or directory has to stay when its generation goes, since a container is to mount it;
-	// nil for none.
+	// Held reports whether a file or directory has to outlive its generation because a container mounts it as a
+	// subPath; nil if there is none.
 	Held func(device, inode uint64) bool
 }
 
-// Names that no path begins with.
+// Names of the layout; no file's path may begin with reserved.
 const (
 	dataLink = "..data"
 	tempLink = "..data_tmp"
 	reserved = ".."
 )
 
-// Grace is for readers that were on their way through ..data when it was turned, since the kernel doesn't report
-// when they are through: whoever has called Write, and it changed something, calls it again so much later, to have the
-// old generation removed. The next update removes it, too.
+// Grace is how long an old generation is kept after ..data was switched, for readers that have resolved the old
+// link: the kernel doesn't report when they are done. A caller whose Write changed something has to call Write
+// again after Grace, to remove the old generation. The next update removes it, too.
 const Grace = 10 * time.Second
 
-// shortGrace is what the old generation has in any case, however fast updates follow each other.
+// shortGrace is how long an old generation is kept at least, even if updates follow each other faster than Grace.
 const shortGrace = 10 * time.Millisecond
 
-// Write makes the directory dir, which is there, hold these files and no others, by their paths,
-// and reports whether that changed what readers see. What is on disk is compared first: bytes,
-// modes and owners. If all of it is as it should be, nothing is written.
+// Write makes the existing directory dir hold exactly these files, which are keyed by path, and reports whether
+// that changed what readers see. It compares bytes, modes and owners with the files on disk first, and writes
+// nothing if all are equal.
 //
-// A generation is never changed once ..data leads to it. An update makes the next one, takes away
-// links of names that are going, turns ..data, and adds links of names that are new. The old
-// generation stays for a while, see Grace, and what is held of it as long as that is. So at no time a link leads
-// nowhere, and a name that is in both generations is always there. Killed at any moment, the next Write goes on from
-// what is there.
+// A generation is never changed once ..data points to it. An update writes the next generation, removes links of
+// names that aren't in it, switches ..data, and adds links of new names. The old generation is kept for Grace, and
+// its held files as long as they are held. So no link ever dangles, and a name that is in both generations is
+// always present. If Write is killed, the next one repairs the directory.
 //
-// With an error, readers see either what was there before or, when the error is about what
-// had to be cleaned up, what should be there. One Write at a time works on a directory. dir isn't followed
-// if it is a link.
+// After an error, readers see the previous files or, if only the cleanup failed, the new ones. Only one Write at a
+// time may work on a directory. dir must not be a symbolic link.
 func Write(ctx context.Context, dir string, files map[string]File, o Options) (changed bool, err error) {
 	f, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -104,8 +101,9 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 		changed, err := w.relink(ctx, current, want.names())
 		return changed, errors.Join(err, w.makeMountPoints())
 	}
-	// What is left of earlier updates takes no space from this one, and no time between its
-	// steps. What can't be removed is reported in the end. What readers see stays, even if it couldn't be opened.
+	// Leftovers of earlier updates are removed first, so that they take no space beside the new generation and no
+	// time between the steps. Errors of this are reported by the cleanup at the end. The generation that readers
+	// see is kept, even if it couldn't be opened.
 	seen, _ := readLink(w.dir, dataLink)
 	w.pause(ctx)
 	_ = w.tidy(ctx, seen)
@@ -123,9 +121,8 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 	return true, errors.Join(err, w.makeMountPoints(), w.tidyAlways(ctx, next, seen))
 }
 
-// Recover brings to its end what a Write began that was killed, as far as that can be done
-// without knowing the files, and reports whether dir holds a complete set of them: those of
-// the last Write that came as far as showing them.
+// Recover completes a Write that was killed, as far as possible without the files, and reports whether dir holds a
+// complete generation: that of the last Write that switched ..data.
 func Recover(ctx context.Context, dir *os.File, o Options) (whole bool, err error) {
 	w := &writer{dir: dir, options: o}
 	current := w.current()
@@ -145,8 +142,8 @@ func Recover(ctx context.Context, dir *os.File, o Options) (whole bool, err erro
 	return err == nil, err
 }
 
-// pause waits until the generation that readers see has been seen for the short grace period: who was on the way to
-// the one before is through then. It waits less if ctx ends.
+// pause waits until the current generation has been visible for shortGrace: readers have left the previous one by
+// then. It returns early if ctx ends.
 func (w *writer) pause(ctx context.Context) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(w.dir.Fd()), dataLink, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -164,13 +161,13 @@ func (w *writer) pause(ctx context.Context) {
 	}
 }
 
-// writer works on one directory.
+// writer updates one directory.
 type writer struct {
 	dir     *os.File
 	options Options
 }
 
-// current is the generation that readers see, or "" if there is none.
+// current returns the name of the generation that readers see, or "" if there is none.
 func (w *writer) current() string {
 	name, err := readLink(w.dir, dataLink)
 	if err != nil || !strings.HasPrefix(name, reserved) || strings.Contains(name, "/") || name == reserved {
@@ -180,11 +177,11 @@ func (w *writer) current() string {
 	if err != nil {
 		return ""
 	}
-	_ = f.Close() // it was only looked for
+	_ = f.Close() // it was only opened to check it
 	return name
 }
 
-// relink makes the links fit a generation that is right, and removes everything else.
+// relink makes the links match the current generation, and removes everything else.
 func (w *writer) relink(ctx context.Context, current string, names []string) (changed bool, err error) {
 	if err := w.unlinkOthers(names); err != nil {
 		return false, err
@@ -193,7 +190,7 @@ func (w *writer) relink(ctx context.Context, current string, names []string) (ch
 	return changed, errors.Join(err, w.tidyAlways(ctx, current))
 }
 
-// link makes the links that users of the volume follow.
+// link makes the links that users of the volume open.
 func (w *writer) link(ctx context.Context, names []string) (changed bool, err error) {
 	var errs []error
 	for _, name := range names {
@@ -204,7 +201,7 @@ func (w *writer) link(ctx context.Context, names []string) (changed bool, err er
 	return changed, errors.Join(errs...)
 }
 
-// point makes name a link to target, in one step, and reports whether it wasn't.
+// point makes name a link to target atomically, and reports whether it had to be changed.
 func (w *writer) point(ctx context.Context, name, target string) (changed bool, err error) {
 	found, err := readLink(w.dir, name)
 	switch {
@@ -224,7 +221,7 @@ func (w *writer) point(ctx context.Context, name, target string) (changed bool, 
 	err = unix.Renameat(fd, tempLink, fd, name)
 	if errors.Is(err, unix.EISDIR) {
 		if name != dataLink {
-			// A runtime makes directories in a volume when something else is to be mounted there.
+			// A runtime creates directories in a volume as mount points.
 			return false, fmt.Errorf(
 				"%s: a directory called %q is in the place of a file of the volume: if no container has it as a "+
 					"mount point, remove it", w.dir.Name(), name)
@@ -247,13 +244,13 @@ func (w *writer) unlinkOthers(names []string) error {
 			return nil
 		}
 		if target, err := readLink(w.dir, name); err != nil || !strings.HasPrefix(target, dataLink+"/") {
-			return nil // not ours: a mount point, or somebody's file
+			return nil // not ours: a mount point, or a foreign file
 		}
 		return w.failure("remove", name, unix.Unlinkat(int(w.dir.Fd()), name, 0))
 	})
 }
 
-// tidy removes other generations, but what is held of them, and what else was left half done.
+// tidy removes other generations except their held files, and leftovers of interrupted updates.
 func (w *writer) tidy(ctx context.Context, keep ...string) error {
 	return w.each(func(name string) error {
 		if !strings.HasPrefix(name, reserved) || name == dataLink || slices.Contains(keep, name) {
@@ -264,7 +261,7 @@ func (w *writer) tidy(ctx context.Context, keep ...string) error {
 	})
 }
 
-// discard removes what is called name in dir, but what is held of it, and reports whether anything is.
+// discard removes an entry of dir except its held files, and reports whether any are left.
 func (w *writer) discard(ctx context.Context, dir *os.File, name string) (kept bool, err error) {
 	if w.options.Held == nil {
 		return false, removeFrom(ctx, dir, name)
@@ -285,7 +282,7 @@ func (w *writer) discard(ctx context.Context, dir *os.File, name string) (kept b
 	return false, removeFrom(ctx, dir, name)
 }
 
-// discardFrom discards what is in a directory. One that something is mounted on has nothing that is held.
+// discardFrom discards the content of a directory. A mount point contains nothing that is held.
 func (w *writer) discardFrom(ctx context.Context, dir *os.File, name string) (kept bool, err error) {
 	f, err := safeopen.Enter(dir, name)
 	if errors.Is(err, unix.EXDEV) {
@@ -303,7 +300,7 @@ func (w *writer) discardFrom(ctx context.Context, dir *os.File, name string) (ke
 	return kept, err
 }
 
-// tidyAlways is tidy for the end: an old Secret goes even if the caller has no more time.
+// tidyAlways is tidy at the end of an update: it removes an old Secret even if ctx has ended.
 func (w *writer) tidyAlways(ctx context.Context, keep ...string) error {
 	return w.tidy(context.WithoutCancel(ctx), keep...)
 }
@@ -325,7 +322,7 @@ func (w *writer) each(f func(name string) error) error {
 	return nil
 }
 
-// remove removes what is called name, whatever it is.
+// remove removes the entry with this name, of any type.
 func (w *writer) remove(ctx context.Context, name string) error {
 	return w.failure("remove", name, removeFrom(ctx, w.dir, name))
 }
@@ -334,7 +331,7 @@ func removeFrom(ctx context.Context, dir *os.File, name string) error {
 	return teardown.Remove(ctx, fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), name)
 }
 
-// failure says what of the directory an error is about.
+// failure adds the operation and the path to an error.
 func (w *writer) failure(what, name string, err error) error {
 	if err == nil {
 		return nil

@@ -15,20 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// While they are written, nobody else can read files and directories.
+// Modes of files and directories until they are complete: nobody else can read them.
 const (
 	unreadyFile = 0o600
 	unreadyDir  = 0o700
 )
 
-// Modes of directories, and what the fsGroup adds to those of files.
+// Modes of directories, and the bits that fsGroup adds to the modes of files.
 const (
 	dirMode       = 0o755
 	groupDirMode  = dirMode | unix.S_ISGID
 	groupFileBits = 0o440
 )
 
-// generation makes a directory with all files and returns its name. If it can't be completed, nothing is left of it.
+// generation writes all files to a new directory, and returns its name. After an error nothing is left.
 func (w *writer) generation(ctx context.Context, want *node) (string, error) {
 	name, err := w.newDir()
 	if err != nil {
@@ -37,7 +37,7 @@ func (w *writer) generation(ctx context.Context, want *node) (string, error) {
 	f, err := openDir(w.dir, name)
 	if err == nil {
 		err = w.fill(ctx, f, want)
-		_ = f.Close() // a directory has nothing to write
+		_ = f.Close() // a directory has no unwritten data
 	}
 	if err != nil {
 		return "", errors.Join(w.failure("write", name, err), w.remove(context.WithoutCancel(ctx), name))
@@ -45,7 +45,7 @@ func (w *writer) generation(ctx context.Context, want *node) (string, error) {
 	return name, nil
 }
 
-// newDir makes an empty directory whose name nothing else has.
+// newDir makes an empty directory with a unique name.
 func (w *writer) newDir() (string, error) {
 	const tries = 100
 	var err error
@@ -61,7 +61,7 @@ func (w *writer) newDir() (string, error) {
 	return "", fmt.Errorf("make a directory in %s: %w", w.dir.Name(), err)
 }
 
-// fill writes what the empty directory should hold, and opens it to its readers.
+// fill writes the files to the empty directory, and then sets the directory's owner and mode for readers.
 func (w *writer) fill(ctx context.Context, dir *os.File, want *node) error {
 	for _, name := range want.names() {
 		if err := ctx.Err(); err != nil {
@@ -108,8 +108,7 @@ func (w *writer) writeFile(dir *os.File, name string, want *File) error {
 // owner is a user and a group.
 type owner struct{ uid, gid int }
 
-// chown gives a file its owner and then its mode: the other way round a user who isn't meant
-// could open it between the two.
+// chown sets a file's owner and then its mode: in the other order, a wrong user could open it in between.
 func chown(f *os.File, o owner, mode uint32) error {
 	if err := f.Chown(o.uid, o.gid); err != nil {
 		return err
@@ -151,8 +150,7 @@ func (w *writer) fileMode(f *File) uint32 {
 	return mode
 }
 
-// holds reports whether a generation is what is wanted, to the last bit. One that can't be
-// read isn't.
+// holds reports whether a generation is exactly as wanted. It is false if the generation can't be read.
 func (w *writer) holds(name string, want *node) bool {
 	f, err := openDir(w.dir, name)
 	if err != nil {
@@ -176,8 +174,8 @@ func (w *writer) sameDir(dir *os.File, want *node) bool {
 		child := want.sub[name]
 		switch {
 		case child == nil:
-			// Directories appear where a runtime mounts something in the volume; replacing
-			// the generation would take that away from a container.
+			// Runtimes create directories as mount points in the volume. Replacing the generation would remove
+			// those mounts from containers.
 			if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil ||
 				st.Mode&unix.S_IFMT != unix.S_IFDIR {
 				return false
@@ -236,7 +234,7 @@ func sameBytes(r io.Reader, want []byte) bool {
 	}
 }
 
-// openAt opens a name right below dir, which must not be a link.
+// openAt opens an entry of dir, which must not be a symbolic link.
 func openAt(dir *os.File, name string, flags int, mode uint32) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err != nil {
@@ -249,7 +247,7 @@ func openDir(dir *os.File, name string) (*os.File, error) {
 	return openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
-// readLink reads a link right below dir. It fails with EINVAL for what is no link.
+// readLink reads a link in dir. It fails with EINVAL for other types of files.
 func readLink(dir *os.File, name string) (string, error) {
 	buf := make([]byte, maxPath)
 	n, err := unix.Readlinkat(int(dir.Fd()), name, buf)

@@ -18,8 +18,8 @@ import (
 )
 
 // Hosts writes the pod's hosts file, as documented in
-// https://kubernetes.io/docs/tasks/network/customize-hosts-file-for-pods/, and
-// returns its path. The pod's directory has to be there.
+// https://kubernetes.io/docs/tasks/network/customize-hosts-file-for-pods/, and returns its path. The pod's
+// directory has to exist.
 func (f *Files) Hosts(p *v1.Pod, podIPs []string) (string, error) {
 	content, err := f.hosts(p, podIPs)
 	if err != nil {
@@ -29,15 +29,15 @@ func (f *Files) Hosts(p *v1.Pod, podIPs []string) (string, error) {
 	if holds(file, content) {
 		return file, nil
 	}
-	// Containers that run keep the file they have: a new one takes its place.
+	// The file is replaced, not changed: running containers keep their mounted one.
 	if err := atomicfile.WriteVolatile(file, content, 0o644); err != nil {
 		return "", fmt.Errorf("make /etc/hosts: %w", err)
 	}
 	return file, nil
 }
 
-// holds reports whether the file has this content. Containers can write to it:
-// however large they made it, no more is read than could be the same.
+// holds reports whether the file has this content. Containers can write to the file, so no more is read than could
+// be equal.
 func holds(file string, content []byte) bool {
 	opened, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -83,7 +83,7 @@ fe00::2	ip6-allrouters
 	return b.Bytes(), nil
 }
 
-// podNames are the pod's own names, the full one first if it has one.
+// podNames returns the pod's host names: the FQDN first, if it has one.
 func (f *Files) podNames(p *v1.Pod) string {
 	host, fqdn := pod.HostNames(p, f.clusterDomain)
 	if fqdn == "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// checkMountPoints refuses those that can't be kept: what lies in a generation goes with it, and then the
-// kernel takes away what a container has mounted there.
+// checkMountPoints refuses mount points inside a generation: when an update removes the generation, the kernel
+// detaches the mounts below it.
 func (w *writer) checkMountPoints(want *node) error {
 	for _, path := range w.options.MountPoints {
 		if err := Check(path); err != nil {
@@ -28,7 +28,7 @@ func (w *writer) checkMountPoints(want *node) error {
 	return nil
 }
 
-// makeMountPoints makes those that aren't there.
+// makeMountPoints makes the missing mount points.
 func (w *writer) makeMountPoints() error {
 	for _, path := range w.options.MountPoints {
 		if err := w.makeDirs(w.dir, strings.Split(path, "/")); err != nil {
@@ -38,7 +38,7 @@ func (w *writer) makeMountPoints() error {
 	return nil
 }
 
-// makeDirs makes a directory in dir, and the next in that.
+// makeDirs makes a chain of nested directories in dir.
 func (w *writer) makeDirs(dir *os.File, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -49,7 +49,7 @@ func (w *writer) makeDirs(dir *os.File, names []string) error {
 	}
 	f, err := safeopen.Enter(dir, names[0])
 	if errors.Is(err, unix.EXDEV) {
-		return nil // what a container mounts there has reached the node: it is another volume, and may not answer
+		return nil // a mount that propagated to the host: it is another volume, and may hang
 	}
 	if err != nil {
 		return err

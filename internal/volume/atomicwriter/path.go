@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// What a path may be at most: the kernel's limits (path_resolution(7)), and how deep we go.
+// Limits of paths: the kernel's (path_resolution(7)), and a maximum depth.
 const (
 	maxPath    = 4096
 	maxElement = 255
 	maxDepth   = 100
 )
 
-// Check says what is wrong with the path of a file in a volume. Paths are relative, in their
-// shortest form, and begin with no "..", which the volume keeps for itself (API: KeyToPath.path).
+// Check validates the path of a file in a volume. Paths are relative and clean, and don't begin with "..", which
+// the layout uses (API: KeyToPath.path).
 func Check(path string) error {
 	if reason := wrong(path); reason != "" {
 		return fmt.Errorf("path %s %s: use a relative one such as \"directory/file\"", quoted(path), reason)
@@ -25,7 +25,7 @@ func Check(path string) error {
 	return nil
 }
 
-// CheckAll says what is wrong with the paths of files together: none may be a directory of another.
+// CheckAll validates the paths of a volume's files together: none may be a directory of another.
 func CheckAll(files map[string]File) error {
 	_, err := treeOf(files)
 	return err
@@ -65,7 +65,7 @@ func wrong(path string) string {
 	return ""
 }
 
-// quoted is a path for a message, which a very long one would spoil.
+// quoted returns a path for a message, truncated if it is very long.
 func quoted(path string) string {
 	const enough = 100
 	if len(path) > enough {
@@ -74,7 +74,7 @@ func quoted(path string) string {
 	return fmt.Sprintf("%q", path)
 }
 
-// node is a file, or a directory of nodes by name.
+// node is a file, or a directory that maps names to nodes.
 type node struct {
 	file *File
 	sub  map[string]*node
@@ -84,7 +84,7 @@ func newDir() *node { return &node{sub: map[string]*node{}} }
 
 func (n *node) names() []string { return slices.Sorted(maps.Keys(n.sub)) }
 
-// treeOf makes directories of paths.
+// treeOf makes a tree of files by path.
 func treeOf(files map[string]File) (*node, error) {
 	root := newDir()
 	for _, path := range slices.Sorted(maps.Keys(files)) {

@@ -12,25 +12,23 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// Files makes the files of pods below their directories, where the kubelet has them:
-// pods/UID/etc-hosts and pods/UID/containers/NAME/INSTANCE. It is safe for concurrent use, for one
-// container by one caller at a time.
+// Files makes files in the pods' directories, at the kubelet's paths: pods/UID/etc-hosts and
+// pods/UID/containers/NAME/INSTANCE. It is safe for concurrent use, by one caller at a time for each container.
 type Files struct {
 	podsDir, clusterDomain, nodeHosts string
 }
 
-// New makes them below podsDir. clusterDomain ends the full names in hosts files, and may be empty.
-// nodeHosts is the node's own hosts file.
+// New returns Files below podsDir. clusterDomain is the suffix of FQDNs in hosts files, and may be empty. nodeHosts
+// is the path of the node's hosts file.
 func New(podsDir, clusterDomain, nodeHosts string) *Files {
 	return &Files{podsDir: podsDir, clusterDomain: clusterDomain, nodeHosts: nodeHosts}
 }
 
 func (f *Files) podDir(uid types.UID) string { return filepath.Join(f.podsDir, string(uid)) }
 
-// Message makes the empty file that an instance may leave its termination message in, and returns its
-// path. Its name is the instance's number, so that creating an instance again finds the
-// same file. Only the files of this instance and the one before it are kept. The pod's directory has
-// to be there.
+// Message makes the empty termination message file of a container's instance, and returns its path. The name is the
+// instance's number, so that another attempt to create the instance uses the same file. Only the files of this
+// instance and of the one before it are kept. The pod's directory has to exist.
 func (f *Files) Message(p *v1.Pod, container string, attempt int) (string, error) {
 	if err := safeopen.Check("container name", container); err != nil {
 		return "", err
@@ -41,14 +39,14 @@ func (f *Files) Message(p *v1.Pod, container string, attempt int) (string, error
 	}
 	instance := func(n int) string { return filepath.Join(dir, fmt.Sprintf("%08x", n)) }
 	if attempt >= 2 {
-		_ = os.Remove(instance(attempt - 2)) // goes with the pod at the latest
+		_ = os.Remove(instance(attempt - 2)) // at the latest it is removed with the pod
 	}
 	file, err := os.OpenFile(instance(attempt), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o666)
 	if err != nil {
 		return "", fmt.Errorf("make the file for the termination message: %w", err)
 	}
 	defer file.Close()
-	// Whatever user the container runs as may write to it.
+	// The container may run as any user.
 	if err := file.Chmod(0o666); err != nil {
 		return "", fmt.Errorf("make the file for the termination message: %w", err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// admitted returns what a claim of a pod is bound to that an API server has admitted: the controllers of its cluster
-// bind claims, and this node believes what both the claim and the volume say.
+// admitted returns the claim and the PersistentVolume of a pod from an API server. The cluster's controllers bind
+// claims; this node only checks that the claim and the volume refer to each other.
 func (b *Binder) admitted(ctx context.Context, p *v1.Pod, objects Objects,
 	v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	id := claimID{Namespace: p.Namespace}

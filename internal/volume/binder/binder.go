@@ -1,13 +1,10 @@
-// Package binder gives PersistentVolumeClaims their PersistentVolumes where no API server does:
-// on one node, both from manifests, without StorageClasses. What an API server's pods claim is bound there, and only
-// looked up.
+// Package binder binds PersistentVolumeClaims to PersistentVolumes without an API server: both come from manifests
+// on one node, and there are no StorageClasses. For pods from an API server it only looks the binding up.
 //
-// A claim is bound when the first pod that uses it is prepared (what a StorageClass calls
-// WaitForFirstConsumer), to a volume that this node can use. It stays with that volume, however
-// often the agent is restarted and whatever is edited: a claim is never moved to another
-// volume, and no volume is given to two claims. Pods that are prepared after an edit that
-// contradicts a binding wait, with the reason. What is bound is on disk before a pod gets to
-// see it.
+// A claim is bound when the first pod that uses it is prepared (like WaitForFirstConsumer), to a volume that this
+// node can use. A binding survives restarts of the agent and edits of manifests: a claim is never moved to another
+// volume, and a volume is never bound to two claims. If an edit contradicts a binding, pods that are prepared
+// afterwards wait, with the reason. A binding is on disk before a pod uses the volume.
 package binder
 
 import (
@@ -28,48 +25,46 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Objects are the claims and volumes that manifests define: as much of an object.View as is needed of it.
+// Objects are the claims and volumes of manifests, a part of object.View.
 type Objects interface {
 	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// PersistentVolumes returns all there are, or an error.
+	// PersistentVolumes returns all PersistentVolumes, or an error.
 	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
 }
 
-// Recorder takes in events.
+// Recorder records events about pods.
 type Recorder interface {
 	Event(p *v1.Pod, e pod.Event)
 }
 
-// Config says what a binder works with.
+// Config configures a Binder.
 type Config struct {
-	// Dir is the directory of the record of what is bound, which is made if need be
-	// (mode 0700). One binder may use it at a time.
+	// Dir is the directory of the record of bindings. It is created if necessary (mode 0700). Only one binder may
+	// use it.
 	Dir string
-	// NodeLabels returns the node's, by which volumes say where they can be used.
+	// NodeLabels returns the node's labels, which volumes' node affinities are matched with.
 	NodeLabels func() map[string]string
-	// Objects are those by which volumes are released. A claim of a pod is looked for in what that pod sees.
+	// Objects decide when volumes are released. Pods' claims are looked up in the pod's own view instead.
 	Objects  Objects
 	Recorder Recorder
 }
 
 // Binder binds claims to volumes. It is safe for concurrent use.
 //
-// It makes no volumes, doesn't grow them and doesn't delete what is in them. Every volume is
-// kept as the reclaim policy Retain says, those of the policies Delete and Recycle with a warning:
+// It doesn't provision, resize or wipe volumes. Every volume is treated according to the reclaim policy Retain;
+// Delete and Recycle cause a warning event:
 //
-//   - A claim whose manifest is gone has released its volume, which only a claim of the same
-//     namespace and name can get. Where an API server tells claims apart by UID, here a manifest
-//     that comes back is the same claim: manifests come and go with a file that is moved or
-//     restored. The claim stays bound while a pod that uses it is left, whatever becomes of the
-//     manifests (the API's finalizer kubernetes.io/pvc-protection); new pods wait for the manifest.
-//   - The claim of an ephemeral volume (KEP-1698) belongs to its pod alone, and goes with it. No
-//     claim gets what it has released.
-//   - A released volume is free once its manifest was gone, too, and no pod was left that uses
-//     it, for as long as it takes the binder to see that: so people say that its data may be
-//     had, or are no more. If both come back, because a file with all of them was moved away for
-//     a while, they are bound as before, unless another claim got the volume meanwhile.
-//   - A claim waits for a volume whose manifest is gone while its own isn't.
+//   - When a claim's manifest is removed, its volume is released: only a claim of the same namespace and name can
+//     get it. An API server distinguishes claims by UID, but here a manifest that comes back is the same claim,
+//     because files of manifests are moved and restored. The claim stays bound while a pod uses it, even without
+//     manifests (like the finalizer kubernetes.io/pvc-protection); new pods wait for the manifest.
+//   - The claim of an ephemeral volume (KEP-1698) belongs to its pod, and is deleted with it. No claim can get its
+//     released volume.
+//   - A released volume becomes available once its manifest was removed, too, and no pod uses it, at a moment when
+//     the binder runs: the user has given up the data. If both manifests come back, because their file was moved
+//     away for a while, they are bound as before, unless another claim got the volume meanwhile.
+//   - A claim whose volume's manifest was removed waits for that manifest.
 type Binder struct {
 	conf Config
 	log  logr.Logger
@@ -77,7 +72,7 @@ type Binder struct {
 
 	mu    sync.Mutex
 	bound bindings
-	// unknown says why it isn't known what was bound before; nil if it is.
+	// unknown is why the existing bindings couldn't be read; nil if they were.
 	unknown error
 }
 
@@ -89,26 +84,25 @@ func New(c Config, log logr.Logger) *Binder {
 	}
 }
 
-// request is a pod's wish for a volume.
+// request is a pod's request for a claim.
 type request struct {
 	id    claimID
 	claim *v1.PersistentVolumeClaim
 }
 
-// awaits returns an error about the claim.
+// awaits returns a volume.AwaitsError about the claim.
 func (r request) awaits(format string, args ...any) error { return r.id.awaits(format, args...) }
 
 func (id claimID) awaits(format string, args ...any) error {
 	return volume.Awaits(id.object(), "%s: %w", id, fmt.Errorf(format, args...))
 }
 
-// Bind returns the claim that is behind a volume of the pod (persistentVolumeClaim or
-// ephemeral), and the PersistentVolume it is bound to, which is bound now if it is the first pod
-// to use it. Both are read-only, and as their manifests have them.
+// Bind returns the claim of a pod's volume (persistentVolumeClaim or ephemeral) and the PersistentVolume that it is
+// bound to. It binds the claim if this is the first pod to use it. Both objects are read-only, as in their
+// manifests.
 //
-// The error is a *volume.AwaitsError if an edit of manifests can help: then Bind is called
-// again when objects have changed. Any other may go away by itself, as that of a full disk does,
-// unless it wraps volume.ErrUnsupported.
+// The error is a *volume.AwaitsError if an edit of manifests can help: then call Bind again when objects have
+// changed. Other errors may be temporary, such as a full disk, unless they wrap volume.ErrUnsupported.
 func (b *Binder) Bind(ctx context.Context, p *v1.Pod, objects object.View,
 	v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	if objects.Admitted() {
@@ -141,7 +135,7 @@ func (b *Binder) bind(ctx context.Context, p *v1.Pod, objects Objects,
 	return r, pv, b.unknown == nil, err
 }
 
-// use notes that a pod uses a claim, before it gets to see the volume.
+// use records that a pod uses a claim, before the pod gets the volume.
 func (b *Binder) use(had binding, uid types.UID) error {
 	next := had.usedBy(uid)
 	if len(next.Users) == len(had.Users) {
@@ -154,7 +148,7 @@ func (b *Binder) use(had binding, uid types.UID) error {
 	return nil
 }
 
-// request finds out which claim is meant.
+// request returns the claim of the pod's volume.
 func (b *Binder) request(ctx context.Context, p *v1.Pod, objects Objects, v *v1.Volume) (request, error) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -182,7 +176,7 @@ func (b *Binder) fromManifest(ctx context.Context, objects Objects, namespace, n
 	return r, nil
 }
 
-// held returns the volume that a claim has been bound to, if it can still be used for it.
+// held returns the volume that a claim is bound to, if the claim can still use it.
 func (b *Binder) held(ctx context.Context, objects Objects, r request, name string) (*v1.PersistentVolume, error) {
 	pv, err := objects.PersistentVolume(ctx, name)
 	switch {
@@ -236,7 +230,7 @@ func (b *Binder) first(ctx context.Context, objects Objects, r request, uid type
 	return pv, nil
 }
 
-// fromNothing refuses a claim that is to be filled before it is used.
+// fromNothing refuses a claim with a data source.
 func fromNothing(r request) error {
 	if r.claim.Spec.DataSource == nil && r.claim.Spec.DataSourceRef == nil {
 		return nil
@@ -244,15 +238,15 @@ func fromNothing(r request) error {
 	const why = "it has a dataSource or dataSourceRef, which a provisioner would make a volume of, and there is none " +
 		"here; " +
 		"leave it out, and put the data into the PersistentVolume yourself"
-	if r.id.Pod != "" { // in the pod's spec, which can't be edited
+	if r.id.Pod != "" { // the template is in the pod's spec, which can't be edited
 		return fmt.Errorf("%s: %s: %w", r.id, why, volume.ErrUnsupported)
 	}
 	return r.awaits(why)
 }
 
-// withoutRecord returns the only volume that is surely right for a claim while it isn't
-// known what was bound before: the one that it names, and that names it, in their
-// manifests. Any other may hold another claim's data, or another one this claim's.
+// withoutRecord returns the only volume that is safe for a claim while the existing bindings are unavailable: claim
+// and volume name each other in their manifests. Any other volume may contain another claim's data, and this
+// claim's data may be on any other volume.
 func (b *Binder) withoutRecord(ctx context.Context, r request,
 	pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	if r.id.Pod == "" {
@@ -265,16 +259,15 @@ func (b *Binder) withoutRecord(ctx context.Context, r request,
 	return nil, r.awaits("it isn't known which PersistentVolume is its own: %w", b.unknown)
 }
 
-// Tidy releases volumes that were released, that no pod uses and whose manifests are gone. It is to be called
-// when objects have changed: a volume that comes back later is anybody's only if
-// its absence was seen.
+// Tidy makes released volumes available if their manifests were removed and no pod uses them. Call it when objects
+// have changed: a volume that comes back later is available to other claims only if Tidy ran while it was missing.
 func (b *Binder) Tidy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.letGo(ctx)
 }
 
-// letGo is tidy, unless it isn't known yet which volumes there are.
+// letGo is tidy, unless the bindings or the volumes aren't loaded yet.
 func (b *Binder) letGo(ctx context.Context) error {
 	if b.unknown != nil {
 		return nil
@@ -306,7 +299,7 @@ func (b *Binder) tidy(ctx context.Context, pvs []*v1.PersistentVolume) error {
 	return nil
 }
 
-// released reports whether the claim that a volume is bound to is gone.
+// released reports whether the claim that a volume is bound to was deleted.
 func (b *Binder) released(ctx context.Context, had binding) bool {
 	if had.Claim.Pod != "" {
 		return had.Released
@@ -315,18 +308,17 @@ func (b *Binder) released(ctx context.Context, had binding) bool {
 	return gone(err)
 }
 
-// missing reports whether a volume is gone still: it may have come back with the edit that took its claim.
+// missing reports whether a volume is still missing: it may have come back with the edit that removed its claim.
 func (b *Binder) missing(ctx context.Context, name string) bool {
 	_, err := b.conf.Objects.PersistentVolume(ctx, name)
 	return gone(err)
 }
 
-// gone reports whether no manifest defines what wasn't to be had; a mistake in one takes nothing away.
+// gone reports whether an object is defined by no manifest. An object in an invalid manifest doesn't count as gone.
 func gone(err error) bool { return apierrors.IsNotFound(err) && !errors.Is(err, object.ErrRefused) }
 
-// Forget says that a pod is gone: it uses no claim any more, and the claims of its ephemeral volumes
-// are gone with it. It is to be called before everything else that records the pod is deleted, and again after an
-// error.
+// Forget releases the claims of a removed pod: the pod uses none any more, and the claims of its ephemeral volumes
+// are deleted. Call it before other records of the pod are deleted, and again after an error.
 func (b *Binder) Forget(ctx context.Context, uid types.UID) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -337,20 +329,20 @@ func (b *Binder) Forget(ctx context.Context, uid types.UID) error {
 	if err := b.save(next); err != nil {
 		return fmt.Errorf("can't release the claims of the pod with UID %s: %w", uid, err)
 	}
-	if err := b.letGo(ctx); err != nil { // which the pod needn't wait for: it is tried again by Tidy
+	if err := b.letGo(ctx); err != nil { // the pod's removal needn't wait: Tidy retries
 		b.log.Error(err, "Can't release the volumes of a removed pod yet", "podUID", uid)
 	}
 	return nil
 }
 
-// Pods lists the pods that use claims, or have claims of their own, and weren't forgotten, in order.
+// Pods lists the pods that use claims or own ephemeral claims, and weren't forgotten, in order.
 func (b *Binder) Pods() []types.UID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.bound.pods()
 }
 
-// recordEvent reports that a claim was bound, and of what people may expect of its volume in vain.
+// recordEvent logs that a claim was bound, and warns if the volume's reclaim policy isn't applied.
 func (b *Binder) recordEvent(p *v1.Pod, r request, pv *v1.PersistentVolume) {
 	b.log.V(2).Info("Claim bound", "persistentVolumeClaim", klog.KRef(r.id.Namespace, r.id.Name),
 		"persistentVolume", klog.KObj(pv), "podUID", p.UID)

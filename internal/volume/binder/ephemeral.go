@@ -15,8 +15,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// fromTemplate is the claim of an ephemeral volume. KEP-1698 wants a claim of that name that
-// isn't the pod's own to keep the pod from starting, rather than to be used.
+// fromTemplate returns the claim of an ephemeral volume. If another claim with its name exists, the pod must not
+// start (KEP-1698).
 func (b *Binder) fromTemplate(ctx context.Context, p *v1.Pod, objects Objects, v *v1.Volume) (request, error) {
 	c := claimOf(p, v)
 	r := request{claimID{Namespace: c.Namespace, Name: c.Name, Pod: p.UID}, c}
@@ -33,7 +33,7 @@ func (b *Binder) fromTemplate(ctx context.Context, p *v1.Pod, objects Objects, v
 	return r, nil
 }
 
-// claimOf makes the claim of a pod's ephemeral volume, the same each time.
+// claimOf makes the claim of a pod's ephemeral volume. The result is the same each time.
 func claimOf(p *v1.Pod, v *v1.Volume) *v1.PersistentVolumeClaim {
 	template := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
 	c := &v1.PersistentVolumeClaim{ObjectMeta: template.ObjectMeta, Spec: template.Spec}

@@ -14,19 +14,19 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// maxMisfits is how many volumes a message names that don't fit.
+// maxMisfits is how many unsuitable volumes a message names.
 const maxMisfits = 3
 
-// misfit says why a volume isn't one for a claim. A higher rank is nearer to being one.
+// misfit is a volume that doesn't fit a claim, and why. A higher rank means that it fits better.
 type misfit struct {
 	volume string
 	rank   int
 	why    string
 }
 
-// pick returns the volume that a claim is to be bound to: the one that it asks for by name,
-// or else one that is reserved for it, or else the one it had before it was released, or else the smallest that fits,
-// rather one that no other claim had. An error names the volumes that come nearest to that.
+// pick returns the volume for a claim. In order of preference: the volume that the claim names; one that is
+// reserved for it; the one it had before it was released; the smallest that fits, preferably one that no other
+// claim had. An error names the volumes that fit best.
 func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	if len(pvs) == 0 {
 		return nil, r.awaits("there is no PersistentVolume for it: no manifest defines any, and nothing here makes " +
@@ -51,7 +51,7 @@ func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume
 	return best, nil
 }
 
-// candidates are the volumes that a claim may be bound to if they fit.
+// candidates returns the volumes that a claim may be bound to if they fit.
 func candidates(r request, pvs []*v1.PersistentVolume) ([]*v1.PersistentVolume, error) {
 	var list []*v1.PersistentVolume
 	if name := r.claim.Spec.VolumeName; name != "" {
@@ -72,13 +72,14 @@ func candidates(r request, pvs []*v1.PersistentVolume) ([]*v1.PersistentVolume, 
 	return pvs, nil
 }
 
-// better reports whether a claim had rather have one volume than another.
+// better reports whether pv is preferred to another volume.
 func (b *Binder) better(r request, pv, other *v1.PersistentVolume) bool {
 	return cmp.Or(cmp.Compare(b.strangeness(r, pv), b.strangeness(r, other)),
 		pv.Spec.Capacity.Storage().Cmp(*other.Spec.Capacity.Storage()), cmp.Compare(pv.Name, other.Name)) < 0
 }
 
-// strangeness is 0 for a volume that a claim had before it was released, 2 for one that another claim had.
+// strangeness is 0 for a volume that the claim had before it was released, 2 for one that another claim had, else
+// 1.
 func (b *Binder) strangeness(r request, pv *v1.PersistentVolume) int {
 	switch had, known := b.bound[pv.Name]; {
 	case !known:
@@ -89,7 +90,7 @@ func (b *Binder) strangeness(r request, pv *v1.PersistentVolume) int {
 	return 2
 }
 
-// misfitText says why volumes don't fit.
+// misfitText lists the best misfits, with their reasons.
 func misfitText(misfits []misfit) string {
 	slices.SortFunc(misfits, func(a, b misfit) int {
 		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.volume, b.volume))
@@ -104,8 +105,8 @@ func misfitText(misfits []misfit) string {
 	return strings.Join(words, "; ")
 }
 
-// unfit says why a claim can't be bound to a volume; "" if it can. The rank counts the
-// rules that were met before the first that isn't.
+// unfit returns why a claim can't be bound to a volume; "" if it can. rank is the number of rules that it fulfils
+// before the first that it doesn't.
 func (b *Binder) unfit(ctx context.Context, r request, pv *v1.PersistentVolume) (rank int, why string) {
 	for i, rule := range []func() string{
 		func() string { return otherClass(r.claim, pv) },
@@ -123,14 +124,14 @@ func (b *Binder) unfit(ctx context.Context, r request, pv *v1.PersistentVolume) 
 	return 0, ""
 }
 
-// otherClass compares the names of StorageClasses, which need not exist: none is a class of
-// its own. The classes of attributes are a storage driver's own business, but have to be the same, too.
+// otherClass compares the names of the StorageClasses. The classes needn't exist; having none is a class of its
+// own. The names of the VolumeAttributesClasses have to be equal, too.
 func otherClass(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 	want, is := "", pv.Spec.StorageClassName
 	if c.Spec.StorageClassName != nil {
 		want = *c.Spec.StorageClassName
 	}
-	// API: the annotation still counts, and before the field.
+	// API: the deprecated annotation overrides the field.
 	if old, given := c.Annotations[v1.BetaStorageClassAnnotation]; given {
 		want = old
 	}
@@ -161,7 +162,7 @@ func orNone(field, name string) string {
 	return field + " " + name
 }
 
-// otherMode compares whether both are file systems, or devices.
+// otherMode compares the volume modes.
 func otherMode(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 	mode := func(m *v1.PersistentVolumeMode) v1.PersistentVolumeMode {
 		if m == nil {
@@ -184,15 +185,14 @@ func otherAccess(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 	return ""
 }
 
-// otherLabels asks the claim's selector, which says nothing of a volume that was chosen
-// by its name, on whichever side ("binding happens regardless of some volume matching criteria",
-// Kubernetes' documentation of persistent volumes).
+// otherLabels applies the claim's selector. It is ignored for a volume that claim or volume choose by name
+// ("binding happens regardless of some volume matching criteria", Kubernetes' documentation of persistent volumes).
 func otherLabels(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 	if c.Spec.Selector == nil || c.Spec.VolumeName != "" || reserved(pv, c) {
 		return ""
 	}
 	selector, err := metav1.LabelSelectorAsSelector(c.Spec.Selector)
-	if err != nil { // which can't be: the claim was validated before
+	if err != nil { // can't happen: the claim was validated
 		return fmt.Sprintf("can't be compared with the claim's selector: %v", err)
 	}
 	if !selector.Matches(labels.Set(pv.Labels)) {
@@ -209,7 +209,7 @@ func tooSmall(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 	return ""
 }
 
-// elsewhere reports whether a volume can't be used on this node.
+// elsewhere returns why a volume can't be used on this node; "" if it can.
 func (b *Binder) elsewhere(pv *v1.PersistentVolume) string {
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return ""
@@ -218,7 +218,7 @@ func (b *Binder) elsewhere(pv *v1.PersistentVolume) string {
 	here, err := nodeaffinity.NewLazyErrorNodeSelector(required).Match(
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: b.conf.NodeLabels()}})
 	switch {
-	case err != nil: // which can't be, either
+	case err != nil: // can't happen, either
 		return fmt.Sprintf("has a nodeAffinity that can't be understood: %v", err)
 	case !here:
 		return "can't be used on this node by its nodeAffinity (" + b.asked(required) + ")"
@@ -226,7 +226,7 @@ func (b *Binder) elsewhere(pv *v1.PersistentVolume) string {
 	return ""
 }
 
-// asked says of the labels that volumes are asked for which this node has.
+// asked lists the node's values of the labels in a node selector.
 func (b *Binder) asked(s *v1.NodeSelector) string {
 	has, labels := map[string]bool{}, b.conf.NodeLabels()
 	for _, term := range s.NodeSelectorTerms {
@@ -244,7 +244,7 @@ func (b *Binder) asked(s *v1.NodeSelector) string {
 	return "the node has " + strings.Join(slices.Sorted(maps.Keys(has)), ", ")
 }
 
-// taken reports whether another claim has the volume, or is to have it.
+// taken describes the other claim that the volume is bound to or reserved for; "" if there is none.
 func (b *Binder) taken(ctx context.Context, r request, pv *v1.PersistentVolume) string {
 	if had, bound := b.bound[pv.Name]; bound && !had.Former && (had.Claim != r.id || had.Released) {
 		switch {
@@ -262,13 +262,13 @@ func (b *Binder) taken(ctx context.Context, r request, pv *v1.PersistentVolume) 
 	return ""
 }
 
-// reserved reports whether the volume's manifest says that it is for the claim.
+// reserved reports whether the volume's claimRef refers to the claim.
 func reserved(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim) bool {
 	ref := pv.Spec.ClaimRef
 	return ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && (ref.UID == "" || ref.UID == c.UID)
 }
 
-// reservedFor says for which other claim a volume is.
+// reservedFor describes the other claim that the volume's claimRef refers to.
 func reservedFor(pv *v1.PersistentVolume, c *v1.PersistentVolumeClaim) string {
 	ref := pv.Spec.ClaimRef
 	if ref.Namespace == c.Namespace && ref.Name == c.Name {

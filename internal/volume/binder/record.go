@@ -23,12 +23,11 @@ const (
 	version = 1
 )
 
-// claimID tells claims apart, whatever their manifests say.
+// claimID identifies a claim, independent of its manifest.
 type claimID struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Pod is the UID of the pod whose ephemeral volume the claim is for; empty for one
-	// from a manifest.
+	// Pod is the UID of the pod that owns an ephemeral claim; empty for a claim from a manifest.
 	Pod types.UID `json:"pod,omitempty"`
 }
 
@@ -36,20 +35,20 @@ func (id claimID) object() pod.Object {
 	return pod.Object{Kind: "PersistentVolumeClaim", Namespace: id.Namespace, Name: id.Name}
 }
 
-// String is the claim's name for a person.
+// String returns the claim's name for messages.
 func (id claimID) String() string { return id.object().String() }
 
-// binding is a volume and the claim that has it.
+// binding is a volume and the claim that it is bound to.
 type binding struct {
 	Volume string  `json:"volume"`
 	Claim  claimID `json:"claim"`
-	// Released says that the pod that the claim is of is gone. One that comes back with the same
-	// UID, as a static pod may, has another claim.
+	// Released says that the pod that owned the ephemeral claim was removed. A pod that comes back with the same
+	// UID, as a static pod may, gets another claim.
 	Released bool `json:"released,omitempty"`
-	// Former says that the volume was released: it is anybody's, but rather that claim's than another's if both
-	// come back.
+	// Former says that the volume became available: any claim can get it, but if this claim comes back, it is
+	// preferred.
 	Former bool `json:"former,omitempty"`
-	// Users are the pods that use a claim from a manifest and aren't gone. It is never changed.
+	// Users are the pods that use a claim from a manifest and weren't removed. The slice is never modified.
 	Users []types.UID `json:"users,omitempty"`
 }
 
@@ -61,15 +60,15 @@ func (had binding) usedBy(uid types.UID) binding {
 	return had
 }
 
-// bindings are all there are, and were, by the volume's name. They are never changed.
+// bindings maps volumes' names to current and former bindings. The map is never modified.
 type bindings map[string]binding
 
-// of returns the binding of a claim.
+// of returns the current binding of a claim.
 func (s bindings) of(id claimID) (binding, bool) {
 	return s.find(func(had binding) bool { return had.Claim == id && !had.Released && !had.Former })
 }
 
-// ephemeral returns the binding of a claim of this name that is a living pod's.
+// ephemeral returns the binding of an ephemeral claim with this name whose pod exists.
 func (s bindings) ephemeral(namespace, name string) (binding, bool) {
 	return s.find(func(had binding) bool {
 		return had.Claim.Namespace == namespace && had.Claim.Name == name && had.Claim.Pod != "" && !had.Released
@@ -85,7 +84,7 @@ func (s bindings) find(wanted func(binding) bool) (binding, bool) {
 	return binding{}, false
 }
 
-// with adds a binding, in place of what the claim had formerly.
+// with adds a binding, which replaces former ones of the claim.
 func (s bindings) with(one binding) bindings {
 	next := maps.Clone(s)
 	maps.DeleteFunc(next, func(_ string, had binding) bool { return had.Former && had.Claim == one.Claim })
@@ -93,7 +92,8 @@ func (s bindings) with(one binding) bindings {
 	return next
 }
 
-// without releases what is gone. The claim of a pod's own volume never comes back.
+// without makes the bindings former for which gone returns true. Those of ephemeral claims are dropped: such claims
+// never come back.
 func (s bindings) without(gone func(binding) bool) (next bindings, changed bool) {
 	next = maps.Clone(s)
 	for name, had := range s {
@@ -111,7 +111,7 @@ func (s bindings) without(gone func(binding) bool) (next bindings, changed bool)
 	return next, changed
 }
 
-// forget takes out a pod: as a user, and as the owner of claims, which have released what they had.
+// forget removes a pod from the users of claims, and marks its ephemeral claims as released.
 func (s bindings) forget(uid types.UID) (next bindings, changed bool) {
 	next = maps.Clone(s)
 	for name, had := range s {
@@ -128,7 +128,7 @@ func (s bindings) forget(uid types.UID) (next bindings, changed bool) {
 	return next, changed
 }
 
-// pods lists the pods that are named, in order.
+// pods lists the pods in the bindings, in order.
 func (s bindings) pods() []types.UID {
 	var list []types.UID
 	for _, had := range s {
@@ -141,11 +141,10 @@ func (s bindings) pods() []types.UID {
 	return slices.Compact(list)
 }
 
-// Restore reads what was bound before the agent started; it is to be called once, before
-// anything else. After an error, which is for a person, the binder goes on with what manifests say by themselves: a
-// claim and a volume that name each other (spec.volumeName, spec.claimRef) are used together. All
-// other claims wait rather than get the volume of another. The file stays as it is, so that
-// this doesn't change with the next start.
+// Restore reads the existing bindings. Call it once, before any other method. After an error, which is for the
+// user, the binder only uses claims and volumes that name each other in their manifests (spec.volumeName,
+// spec.claimRef). Other claims wait, so that none gets another claim's volume. The file isn't changed, so the next
+// start behaves the same.
 func (b *Binder) Restore() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -166,7 +165,7 @@ func (b *Binder) Restore() error {
 	return nil
 }
 
-// refused says why nothing is bound, and what to do about it.
+// refused explains why the record can't be used, and what to do about it.
 func refused(path string, why error) error {
 	what := "restore the file from a copy, or have each claim and its volume name each other (spec.volumeName and " +
 		"spec.claimRef), " +
@@ -199,7 +198,7 @@ func parse(text []byte) (bindings, error) {
 	return bound, nil
 }
 
-// save makes these the bindings there are: on disk, and once they are there for good, in memory.
+// save replaces the bindings, on disk first and then in memory.
 func (b *Binder) save(next bindings) error {
 	list := slices.SortedFunc(maps.Values(next), func(a, b binding) int { return cmp.Compare(a.Volume, b.Volume) })
 	text, err := checkpoint.Seal(version, list)

@@ -13,18 +13,18 @@ import (
 
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 
-// pin opens an entry that isn't a directory, or a link itself, without touching what it is: the
-// descriptor (O_PATH) stands for the same file whatever becomes of the name. It fails with an error
-// that skips knows when there is no such entry any more, or something is mounted there.
+// pin opens an entry that isn't a directory, possibly a symbolic link itself, with O_PATH: the descriptor refers to
+// the same file even if the name is replaced, and opening it has no side effects. If the entry is gone or is a
+// mount point, skips is true for the error.
 func pin(parent int, name string) (int, error) {
 	return openBelow(parent, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 }
 
 func openDir(parent int, name string) (int, error) { return openBelow(parent, name, dirFlags) }
 
-// openBelow opens a name, not a path, in a directory, unless something is mounted there. No link is followed. It
-// is what package safeopen does for paths, with one call and a bare descriptor: a tree has millions of names. What it
-// is asked for is safe to open: directories (O_DIRECTORY), and anything with O_PATH.
+// openBelow opens an entry of a directory, unless it is a mount point or a symbolic link. It does the same as
+// package safeopen, but with one system call and a bare descriptor, because a tree may have millions of entries.
+// flags have to contain O_DIRECTORY or O_PATH: other files may have side effects when they are opened.
 func openBelow(parent int, name string, flags int) (int, error) {
 	fd, err := retry(func() (int, error) {
 		return unix.Openat2(parent, name, &unix.OpenHow{
@@ -33,7 +33,7 @@ func openBelow(parent int, name string, flags int) (int, error) {
 		})
 	})
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-		// Linux before 5.6, or a seccomp filter that doesn't know the call.
+		// Linux before 5.6, or a seccomp filter without the system call.
 		return openChecked(parent, name, flags)
 	}
 	if err != nil {
@@ -42,9 +42,9 @@ func openBelow(parent int, name string, flags int) (int, error) {
 	return fd, nil
 }
 
-// openChecked is openBelow for kernels without openat2: the name has one element, so O_NOFOLLOW is enough
-// against links, and the device numbers against other file systems. It is looked at before it is opened
-// for real: what is mounted there might not answer.
+// openChecked is openBelow for kernels without openat2. The name is a single element, so O_NOFOLLOW protects from
+// symbolic links; comparing the device numbers detects mounts. The entry is checked with O_PATH before it is
+// opened, because a mounted file system may hang.
 func openChecked(parent int, name string, flags int) (int, error) {
 	fd, err := retry(func() (int, error) { return unix.Openat(parent, name, flags|unix.O_PATH, 0) })
 	if err != nil {
@@ -70,13 +70,14 @@ func openChecked(parent int, name string, flags int) (int, error) {
 	return fd, nil
 }
 
-// identifyFD finds out where something is, and asks no file system for that.
+// identifyFD reads the device, inode and mount attributes of a descriptor, without a request to a remote file
+// system.
 func identifyFD(fd int, st *unix.Statx_t) error {
 	return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_INO, st)
 }
 
-// skips reports whether an error says that there is nothing to be looked at: the entry vanished or was
-// replaced, or something is mounted there.
+// skips reports whether an error means that the entry isn't part of the tree: it vanished, was replaced, or is a
+// mount point.
 func skips(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
 		errors.Is(err, unix.EXDEV)
@@ -86,10 +87,10 @@ func statFD(fd int, st *unix.Statx_t) error {
 	return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, st)
 }
 
-// descriptorPath names what is open so that the kernel goes straight to it.
+// descriptorPath returns a path that the kernel resolves to the open file.
 func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// retry calls again what was interrupted, or, for a while, what lost a race with somebody who renamed.
+// retry repeats calls that were interrupted, and, up to 100 times, calls that raced with a rename.
 func retry(call func() (int, error)) (int, error) {
 	for races := 0; ; {
 		n, err := call()
@@ -103,19 +104,19 @@ func retry(call func() (int, error)) (int, error) {
 	}
 }
 
-// bufferSize is how many bytes of a directory are read at once: about a hundred names.
+// bufferSize is the size in bytes of a buffer for getdents: about a hundred names.
 const bufferSize = 4096
 
-// cursor reads the names in an open directory.
+// cursor reads the entries of an open directory.
 type cursor struct {
 	fd       int
 	buf      []byte
 	pos, end int
-	// next is where the name after the last one is, for lseek.
+	// next is the offset of the next entry, for lseek.
 	next int64
 }
 
-// read returns the next name and its type (DT_...); at the end, io.EOF.
+// read returns the next name and its type (DT_...), or io.EOF at the end.
 func (c *cursor) read() (name string, kind uint8, err error) {
 	for {
 		if c.pos == c.end {
@@ -123,7 +124,7 @@ func (c *cursor) read() (name string, kind uint8, err error) {
 			if err != nil && !errors.Is(err, unix.ENOENT) {
 				return "", 0, &os.PathError{Op: "read", Path: descriptorPath(c.fd), Err: err}
 			}
-			if n <= 0 { // its end, or it was removed
+			if n <= 0 { // at the end, or the directory was removed
 				return "", 0, io.EOF
 			}
 			c.pos, c.end = 0, n
@@ -135,8 +136,8 @@ func (c *cursor) read() (name string, kind uint8, err error) {
 	}
 }
 
-// parse takes one struct linux_dirent64 (getdents(2)) off the buffer: u64 ino, s64 offset of the
-// next one, u16 length, u8 type, name.
+// parse removes one struct linux_dirent64 (getdents(2)) from the buffer: u64 ino, s64 offset of the next entry, u16
+// length, u8 type, name.
 func (c *cursor) parse() (name string, kind uint8) {
 	const head = 19
 	rec := c.buf[c.pos:c.end]

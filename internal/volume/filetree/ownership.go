@@ -12,38 +12,38 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Options is what a volume's files are to be.
+// Options are the wanted ownership and permissions of a volume's files.
 type Options struct {
-	// GID is the group that they are to belong to (API: PodSecurityContext.fsGroup).
+	// GID is the group of the files (API: PodSecurityContext.fsGroup).
 	GID int
-	// Policy says whether to look at every file, or at none if the volume's top directory is as it is to
-	// be (API: PodSecurityContext.fsGroupChangePolicy). Empty is Always.
+	// Policy says whether to check every file, or none if the top directory is already as wanted (API:
+	// PodSecurityContext.fsGroupChangePolicy). Empty is Always.
 	Policy v1.PodFSGroupChangePolicy
-	// ReadOnly says that the group may not write: the pod gets the volume read-only.
+	// ReadOnly leaves out the group's write permission: the pod mounts the volume read-only.
 	ReadOnly bool
-	// Progress, unless it is nil, is called with how many files were looked at so far: each 1,000 files, and
-	// each second in which there were fewer.
+	// Progress, unless it is nil, is called with the number of files checked so far: after every 1,000 files, or
+	// after a second if there were fewer.
 	Progress func(done int)
 }
 
 const (
 	permBits = 0o7777
-	// progressFiles and progressTime are when Progress is called next.
+	// progressFiles and progressTime are the intervals between calls of Progress, whichever ends first.
 	progressFiles = 1000
 	progressTime  = time.Second
-	// tries is how often a tree is gone through whose directories are moved meanwhile.
+	// tries is how often a tree is walked if its directories are moved meanwhile.
 	tries = 3
 )
 
-// Apply makes the files of the volume at dir, and the top directory itself, belong to the group, and lets
-// that read them and, unless they are read-only, write them, and search directories. In directories new files
-// are to get the group too: they get the set-group-ID bit. Files that are so already aren't touched. The
-// top directory comes last, and fits no other group meanwhile, so that a change that was cut short is done again
-// whatever the policy, for whatever group.
+// Apply changes the group of all files in the volume at dir, including the top directory, and gives the group
+// permission to read them, to write them unless ReadOnly is set, and to search directories. Directories get the
+// set-group-ID bit, so that new files get the group too. Files that are already right aren't changed. The top
+// directory is changed last. Until then it matches no other group either, so that an interrupted Apply is repeated
+// whatever the policy and the group are.
 //
-// dir is trusted and followed if it is a link; what is in it isn't: it may hold anything, and others may use and
-// change it meanwhile. No link is followed (its own group is changed), nothing that is mounted in the volume
-// is touched, and of devices nothing is changed: who may open them isn't the volume's matter.
+// dir is trusted, and followed if it is a symbolic link. Its content isn't trusted: pods may use and change it
+// meanwhile. No symbolic link is followed (the link's own group is changed), no mount in the volume is entered, and
+// devices aren't changed: access to them isn't controlled by the volume.
 func Apply(ctx context.Context, dir string, o Options) error {
 	top, err := os.OpenFile(dir, unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -73,16 +73,16 @@ func apply(ctx context.Context, top *os.File, o Options) error {
 	}
 }
 
-// change is an Apply under way.
+// change is a running Apply.
 type change struct {
 	Options
 	done       int
 	reportedAt time.Time
-	// reportedDone is what was reported last.
+	// reportedDone is the number of files in the last report.
 	reportedDone int
 }
 
-// tree goes through the whole tree once. It reports whether some of it was missed.
+// tree walks the whole tree once. It reports whether some of it was missed.
 func (c *change) tree(ctx context.Context, top *os.File) (again bool, err error) {
 	w, err := New(top)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *change) tree(ctx context.Context, top *os.File) (again bool, err error)
 		return false, nil
 	}
 	if !c.grouped(&root) && root.Mode&unix.S_ISGID != 0 {
-		// It may fit another group. That one isn't to find it so when this ends half-way.
+		// The directory may match another group. It must not match that one if this Apply is interrupted.
 		root.Mode &^= unix.S_ISGID
 		if err := unix.Fchmod(int(top.Fd()), uint32(root.Mode)&permBits); err != nil {
 			return false, explain("change the permissions of", top.Name(), err)
@@ -142,31 +142,31 @@ func (c *change) entry(e Entry) error {
 		return err
 	}
 	defer unix.Close(fd) // it was never read
-	// It may be another file by now.
+	// The name may refer to another file by now.
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &st); err != nil {
 		return &os.PathError{Op: "stat", Path: e.Name, Err: err}
 	}
 	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFBLK, unix.S_IFCHR, unix.S_IFDIR: // a directory that took the name just now isn't gone through
+	case unix.S_IFBLK, unix.S_IFCHR, unix.S_IFDIR: // a directory that just replaced the entry isn't walked
 		return nil
 	}
 	return c.pinned(fd, e.Name, &st)
 }
 
-// fits reports whether a file is as it is to be.
+// fits reports whether a file is already as wanted.
 func (c *change) fits(st *unix.Statx_t) bool {
 	return c.grouped(st) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || uint32(st.Mode)&permBits == c.mode(st))
 }
 
 func (c *change) grouped(st *unix.Statx_t) bool { return int64(st.Gid) == int64(c.GID) }
 
-// mode is what a file's permissions are to be.
+// mode returns the wanted permissions of a file.
 func (c *change) mode(st *unix.Statx_t) uint32 {
 	mode := uint32(st.Mode) & permBits
 	directory := st.Mode&unix.S_IFMT == unix.S_IFDIR
 	if !directory && !c.grouped(st) {
-		// That bit was about the group that the file had.
+		// The set-group-ID bit applied to the previous group.
 		mode &^= unix.S_ISGID
 	}
 	if c.ReadOnly {
@@ -196,7 +196,7 @@ func (c *change) directory(fd int, name string, st *unix.Statx_t) error {
 	return nil
 }
 
-// pinned changes a file, or a link, that is open with O_PATH.
+// pinned changes a file or a symbolic link that is open with O_PATH.
 func (c *change) pinned(fd int, name string, st *unix.Statx_t) error {
 	mode := c.mode(st)
 	regrouped := false
@@ -204,7 +204,7 @@ func (c *change) pinned(fd int, name string, st *unix.Statx_t) error {
 		if err := unix.Fchownat(fd, "", -1, c.GID, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return explain("change the group of", name, err)
 		}
-		// The kernel takes the set-user-ID bit off with the group.
+		// The kernel clears the set-user-ID and set-group-ID bits when the group changes.
 		regrouped = mode&(unix.S_ISUID|unix.S_ISGID) != 0
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK || !regrouped && uint32(st.Mode)&permBits == mode {
@@ -212,7 +212,7 @@ func (c *change) pinned(fd int, name string, st *unix.Statx_t) error {
 	}
 	err := unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
-		// Linux before 6.6. What the descriptor stands for is no link, so none is followed.
+		// Linux before 6.6. The descriptor isn't a symbolic link, so chmod follows none.
 		err = unix.Chmod(descriptorPath(fd), mode)
 	}
 	if err != nil {
@@ -232,7 +232,7 @@ func explain(what, name string, err error) error {
 	return fmt.Errorf("%s %q: %w%s", what, name, err, hint)
 }
 
-// report calls Progress when it is time.
+// report calls Progress when it is due.
 func (c *change) report() {
 	c.done++
 	if c.Progress == nil {

@@ -1,6 +1,6 @@
-// Package filetree walks a tree of files that pods can write to while others write to it, and
-// gives a volume's files to the group of the pod that uses it (fsGroup). It follows no link and
-// enters no mount, and neither depth nor width costs descriptors or much memory.
+// Package filetree walks trees of files that pods can write to during the walk, and changes the group of a volume's
+// files to the pod's fsGroup. It follows no symbolic link and enters no mount. Neither depth nor width of a tree
+// costs descriptors or much memory.
 package filetree
 
 import (
@@ -13,51 +13,51 @@ import (
 )
 
 const (
-	// keep is how many directories are open at once, beside the top one. The way back to those above
-	// leads through "..".
+	// keep is how many directories are open at once besides the top one. Closed ones are reopened on the way back
+	// as "..".
 	keep = 16
-	// MaxDepth is how many levels of directories are looked into; each costs 32 bytes while the walk is below it.
+	// MaxDepth is how many levels of directories are walked; each takes 32 bytes while the walk is below it.
 	MaxDepth = 120_000
 )
 
-// ErrTooDeep says that directories lay deeper than MaxDepth.
+// ErrTooDeep is the error for directories below MaxDepth.
 var ErrTooDeep = fmt.Errorf("directories lie more than %d levels deep", MaxDepth)
 
-// Entry is something in the tree. It is valid until the walk goes on.
+// Entry is a file or directory in the tree. It is valid until the next call of Next, Park or Close.
 type Entry struct {
-	// Parent is an open descriptor of the directory that Name is in.
+	// Parent is an open descriptor of the directory that contains Name.
 	Parent int
 	Name   string
-	// Dir is an open descriptor of the entry itself if it is a directory, else -1.
+	// Dir is an open descriptor of the entry if it is a directory, else -1.
 	Dir int
-	// Stat has the basic statistics. It is of what Name was a moment ago, as this node knows it where
-	// the file system is elsewhere, but for directories, where it is of what is open.
+	// Stat has the basic statistics. For directories they are those of Dir. For other files they are the name's at
+	// the time of the read; for a remote file system they may come from this node's cache.
 	Stat *unix.Statx_t
 }
 
-// Walk is a walk through one tree, by one goroutine at a time.
+// Walk is a walk through one tree. It is used by one goroutine at a time.
 type Walk struct {
 	levels []level
-	// open is the first of the levels below the top one whose directory is open; those after it are too.
+	// open is the index of the first level below the top whose directory is open; all later ones are open too.
 	open int
 	top  unix.Statx_t
 	stat unix.Statx_t
-	// free holds buffers of directories that were closed.
+	// free holds buffers of closed directories.
 	free [][]byte
 
 	lost    bool
 	tooDeep bool
 }
 
-// level is a directory on the way from the top to where the walk is.
+// level is a directory between the top and the current position, inclusive.
 type level struct {
 	id identity
-	// next is where reading goes on once the directory is opened again.
+	// next is the offset to continue from when the directory is reopened.
 	next int64
 	at   *cursor // nil while it isn't open
 }
 
-// identity is what a directory is known by, on the way back up.
+// identity identifies a directory on the way back up.
 type identity struct {
 	ino          uint64
 	major, minor uint32
@@ -65,34 +65,33 @@ type identity struct {
 
 func identify(st *unix.Statx_t) identity { return identity{st.Ino, st.Dev_major, st.Dev_minor} }
 
-// New begins a walk through the directory top, which may be a mount itself. The caller keeps top, and closes it after
-// the walk only.
+// New begins a walk through the directory top, which may be a mount point itself. The caller has to close top after
+// the walk.
 func New(top *os.File) (*Walk, error) {
-	// A descriptor of its own, so that the place in the directory isn't shared.
+	// A separate descriptor has its own offset in the directory.
 	fd, err := retry(func() (int, error) { return unix.Openat(int(top.Fd()), ".", dirFlags, 0) })
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: top.Name(), Err: err}
 	}
 	w := &Walk{open: 1}
 	if err := statFD(fd, &w.top); err != nil {
-		_ = unix.Close(fd) // it was only looked at
+		_ = unix.Close(fd) // it was only read
 		return nil, &os.PathError{Op: "stat", Path: top.Name(), Err: err}
 	}
 	w.levels = append(w.levels, level{id: identify(&w.top), at: &cursor{fd: fd, buf: w.buffer()}})
 	return w, nil
 }
 
-// Top is the statistics of the top directory, as they were when the walk began.
+// Top returns the statistics of the top directory at the begin of the walk.
 func (w *Walk) Top() *unix.Statx_t { return &w.top }
 
-// Next returns what comes next: a directory before what is in it, in no further order. The top
-// directory isn't among it, nor what is mounted in the tree and what vanishes while it is looked for. At
-// the end the error is io.EOF.
+// Next returns the next entry: a directory before its content, in no further order. The top directory, mounts in
+// the tree and entries that vanish during the call are left out. At the end the error is io.EOF.
 func (w *Walk) Next() (Entry, error) {
 	for {
 		l := &w.levels[len(w.levels)-1]
 		if l.at == nil {
-			// Closed by Park, which leaves the last one open: never so.
+			// Can't happen: Park leaves the last level open.
 			return Entry{}, errors.New("a directory on the way back isn't open")
 		}
 		name, kind, err := l.at.read()
@@ -115,15 +114,13 @@ func (w *Walk) Next() (Entry, error) {
 	}
 }
 
-// Lost reports whether parts of the tree were missed, because directories on the way back were moved
-// while the walk was below them.
+// Lost reports whether parts of the tree were missed because directories were moved while the walk was below them.
 func (w *Walk) Lost() bool { return w.lost }
 
-// TooDeep reports whether something was missed because it lies deeper than MaxDepth.
+// TooDeep reports whether entries below MaxDepth were missed.
 func (w *Walk) TooDeep() bool { return w.tooDeep }
 
-// Park closes all directories but the top one and the one that the walk is in. It can go on
-// at any time.
+// Park closes all directories but the top one and the current one. The walk can continue at any time.
 func (w *Walk) Park() {
 	for w.open < len(w.levels)-1 {
 		w.shut()
@@ -140,11 +137,10 @@ func (w *Walk) Close() {
 	w.levels = nil
 }
 
-// look finds out what a name is, and goes into it if it is a directory.
+// look stats an entry, and enters it if it is a directory.
 func (w *Walk) look(parent int, name string, kind uint8) (Entry, bool, error) {
 	if kind == unix.DT_DIR || kind == unix.DT_UNKNOWN {
-		// Opened before anything is asked of it: a question to something that is mounted there
-		// may never be answered.
+		// The entry is opened before it is stated, because stat may hang on a mount point.
 		e, ok, err := w.enter(parent, name)
 		if kind == unix.DT_DIR || ok || !errors.Is(err, unix.ENOTDIR) {
 			if skips(err) {
@@ -153,7 +149,7 @@ func (w *Walk) look(parent int, name string, kind uint8) (Entry, bool, error) {
 			return e, ok, err
 		}
 	}
-	// A file may be mounted on it whose file system doesn't answer: what is known of it is enough to see that.
+	// Don't wait for a mounted file system that hangs: cached attributes are enough to detect a mount.
 	err := unix.Statx(parent, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC,
 		unix.STATX_BASIC_STATS, &w.stat)
 	switch {
@@ -162,12 +158,12 @@ func (w *Walk) look(parent int, name string, kind uint8) (Entry, bool, error) {
 	case err != nil:
 		return Entry{}, false, &os.PathError{Op: "stat", Path: name, Err: err}
 	case w.mounted(), w.stat.Mode&unix.S_IFMT == unix.S_IFDIR:
-		return Entry{}, false, nil // mounted, or a directory only since a moment ago
+		return Entry{}, false, nil // a mount point, or it has just become a directory
 	}
 	return Entry{Parent: parent, Name: name, Dir: -1, Stat: &w.stat}, true, nil
 }
 
-// mounted reports whether what was looked at is mounted where it is.
+// mounted reports whether the entry in w.stat is a mount point.
 func (w *Walk) mounted() bool {
 	if w.stat.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
 		return w.stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
@@ -185,18 +181,18 @@ func (w *Walk) enter(parent int, name string) (Entry, bool, error) {
 		return Entry{}, false, err
 	}
 	if err := statFD(fd, &w.stat); err != nil {
-		_ = unix.Close(fd) // it was only looked at
+		_ = unix.Close(fd) // it was only read
 		return Entry{}, false, &os.PathError{Op: "stat", Path: name, Err: err}
 	}
 	if len(w.levels)-w.open == keep {
 		w.shut()
 	}
-	// The parent may be the one that was shut, but for keep > 1.
+	// keep > 1 ensures that shut didn't close the parent.
 	w.levels = append(w.levels, level{id: identify(&w.stat), at: &cursor{fd: fd, buf: w.buffer()}})
 	return Entry{Parent: parent, Name: name, Dir: fd, Stat: &w.stat}, true, nil
 }
 
-// shut closes the first of the open levels.
+// shut closes the first open level below the top.
 func (w *Walk) shut() {
 	l := &w.levels[w.open]
 	l.next = l.at.next
@@ -206,7 +202,7 @@ func (w *Walk) shut() {
 	w.open++
 }
 
-// leave goes back to the directory above.
+// leave returns to the parent directory.
 func (w *Walk) leave() error {
 	last := w.levels[len(w.levels)-1].at
 	above := len(w.levels) - 2
@@ -216,7 +212,7 @@ func (w *Walk) leave() error {
 			return err
 		}
 		if fd < 0 {
-			// Somebody moved it. What is left of the directories in between is missed.
+			// The directory was moved: the remaining entries of the directories in between are missed.
 			w.lost = true
 			above = 0
 		} else {
@@ -230,8 +226,8 @@ func (w *Walk) leave() error {
 	return nil
 }
 
-// climb opens the directory above, at the place where it was left, and makes sure that it is the
-// one the walk came from. -1 says that it isn't.
+// climb opens the parent directory at its saved offset, and checks that it is the directory that the walk came
+// from. It returns -1 if it isn't.
 func (w *Walk) climb(from int, to *level) (int, error) {
 	fd, err := retry(func() (int, error) { return unix.Openat(from, "..", dirFlags, 0) })
 	if errors.Is(err, unix.ENOENT) {
@@ -246,7 +242,7 @@ func (w *Walk) climb(from int, to *level) (int, error) {
 			return fd, nil
 		}
 	}
-	_ = unix.Close(fd) // it was only looked at
+	_ = unix.Close(fd) // it was only read
 	if err != nil {
 		return -1, fmt.Errorf("go back to the directory above: %w", err)
 	}

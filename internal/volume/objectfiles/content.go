@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 )
 
-// configMapFiles is the files of a configMap volume of a pod in this namespace.
+// configMapFiles returns the files of a configMap volume of a pod in this namespace.
 func configMapFiles(ctx context.Context, from object.View, namespace string,
 	s *v1.ConfigMapVolumeSource) (map[string]atomicwriter.File, error) {
 	r := reference{kind: "ConfigMap", namespace: namespace, name: s.Name, items: s.Items, optional: s.Optional}
@@ -22,7 +22,7 @@ func configMapFiles(ctx context.Context, from object.View, namespace string,
 	return r.files(data, err, s.DefaultMode)
 }
 
-// secretFiles is the files of a secret volume of a pod in this namespace.
+// secretFiles returns the files of a secret volume of a pod in this namespace.
 func secretFiles(ctx context.Context, from object.View, namespace string,
 	s *v1.SecretVolumeSource) (map[string]atomicwriter.File, error) {
 	r := reference{kind: "Secret", namespace: namespace, name: s.SecretName, items: s.Items, optional: s.Optional}
@@ -30,12 +30,12 @@ func secretFiles(ctx context.Context, from object.View, namespace string,
 	return r.files(data, err, s.DefaultMode)
 }
 
-// projectedFiles is the files of a projected volume: those of all its sources. Paths that
-// its items name may not be the same (validation refuses such a pod). A file that comes from an object
-// as a whole, and has the path of another, is that of the later source.
+// projectedFiles returns the files of all sources of a projected volume. The items of two sources can't have the
+// same path (validation refuses such a pod). If a file from a whole object has the path of another file, the later
+// source wins.
 func projectedFiles(ctx context.Context, from object.View, p *v1.Pod, s *v1.ProjectedVolumeSource,
 	allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
-	// What can't be had at all is reported before what may come.
+	// Report permanent errors before those that may go away.
 	for i := range s.Sources {
 		if err := unsupported(ctx, from, p, &s.Sources[i]); err != nil {
 			return nil, err
@@ -72,7 +72,8 @@ func projection(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumePr
 	return nil, errors.New("a source of the projected volume names nothing that this build knows")
 }
 
-// tokenFile is a token of the pod's service account. The volume is refreshed when another one is due.
+// tokenFile returns a file with a token of the pod's service account. A refresh replaces it when a new token is
+// due.
 func tokenFile(ctx context.Context, from object.View, p *v1.Pod, s *v1.ServiceAccountTokenProjection,
 	mode *int32) (map[string]atomicwriter.File, error) {
 	t, err := from.Token(ctx, volume.TokenRequest(p, s))
@@ -82,7 +83,7 @@ func tokenFile(ctx context.Context, from object.View, p *v1.Pod, s *v1.ServiceAc
 	files := map[string]atomicwriter.File{}
 	file := atomicwriter.File{Data: []byte(t.Value()), Mode: permissions(nil, mode), UID: soleUser(p)}
 	if _, grouped := volume.FSGroup(p); grouped || file.UID != nil {
-		file.Mode = 0o600 // the fsGroup may read it
+		file.Mode = 0o600 // the fsGroup gets read permission from atomicwriter
 	}
 	if err := add(files, s.Path, file); err != nil {
 		return nil, fmt.Errorf("token of service account %s: %w", p.Spec.ServiceAccountName, err)
@@ -90,7 +91,8 @@ func tokenFile(ctx context.Context, from object.View, p *v1.Pod, s *v1.ServiceAc
 	return files, nil
 }
 
-// soleUser is the user that all containers of the pod run as, by the pod's spec, if it is one: its tokens are its own
+// soleUser returns the user that all containers of the pod run as, according to the pod's spec; nil if they differ
+// or it isn't set. That user owns the token files
 // (https://kubernetes.io/docs/concepts/storage/projected-volumes/#securitycontext-interactions).
 func soleUser(p *v1.Pod) *int64 {
 	var common, sole *int64
@@ -112,7 +114,7 @@ func soleUser(p *v1.Pod) *int64 {
 	return sole
 }
 
-// unsupported refuses sources that only an API server can fill.
+// unsupported refuses sources that need an API server.
 func unsupported(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeProjection) error {
 	source, needs, instead := "", "an API server, which ", ""
 	switch {
@@ -138,8 +140,8 @@ func unsupported(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeP
 	return fmt.Errorf("source %s is %w: it needs %s: %s", source, volume.ErrUnsupported, needs, instead)
 }
 
-// downwardFiles is the files of a downwardAPI volume. allocatable is what limits are that
-// neither a container nor its pod sets.
+// downwardFiles returns the files of a downwardAPI volume. allocatable is the default for limits that neither the
+// container nor the pod sets.
 func downwardFiles(p *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *int32,
 	allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
 	files := make(map[string]atomicwriter.File, len(items))

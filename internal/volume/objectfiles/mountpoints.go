@@ -9,9 +9,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// mountPoints are the paths in the volume where containers of the pod mount something else: a volume at
-// /etc/app, another one at /etc/app/cache. Containers get the volume read-only, so the runtime can't
-// make them, and no container could be made
+// mountPoints returns the paths in the volume at which containers of the pod mount other volumes, such as cache if
+// the volume is mounted at /etc/app and another one at /etc/app/cache. The volume is read-only for containers, so
+// the runtime can't create these directories, and container creation would fail
 // (https://github.com/kubernetes/kubernetes/pull/60342).
 func mountPoints(p *v1.Pod, volume string) []string {
 	var paths []string
@@ -27,7 +27,7 @@ func mountPoints(p *v1.Pod, volume string) []string {
 	return paths
 }
 
-// around is the mount in which something at a path is mounted, and the path in there; nil if that is none.
+// around returns the innermost mount that contains the path at, and the path's rest in it; nil if there is none.
 func around(mounts []v1.VolumeMount, at string) (in *v1.VolumeMount, rest string) {
 	at = path.Join("/", at)
 	for i := range mounts {

@@ -18,18 +18,18 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 )
 
-// maxData is how many bytes of data a ConfigMap or a Secret may have, names of keys not
-// counted (https://kubernetes.io/docs/concepts/configuration/configmap/#motivation, v1.MaxSecretSize).
+// maxData is the largest size of the data of a ConfigMap or a Secret in bytes, without the keys
+// (https://kubernetes.io/docs/concepts/configuration/configmap/#motivation, v1.MaxSecretSize).
 const maxData = v1.MaxSecretSize
 
-// reference is how a volume refers to a ConfigMap or a Secret.
+// reference is a volume's reference to a ConfigMap or a Secret.
 type reference struct {
 	kind, namespace, name string
 	items                 []v1.KeyToPath
 	optional              *bool
 }
 
-// said is the object in a sentence.
+// said returns a description of the object for messages.
 func (r reference) said() string {
 	return fmt.Sprintf("%s %q (namespace %s)", r.kind, r.name, r.namespace)
 }
@@ -61,7 +61,7 @@ func secretData(ctx context.Context, from object.View, r reference) (map[string]
 	return s.Data, nil
 }
 
-// files is what a volume shows of an object whose data is, or isn't, to be had.
+// files returns the files for an object, from the result of reading it.
 func (r reference) files(data map[string][]byte, err error, mode *int32) (map[string]atomicwriter.File, error) {
 	switch {
 	case apierrors.IsNotFound(err) && r.isOptional():
@@ -71,7 +71,7 @@ func (r reference) files(data map[string][]byte, err error, mode *int32) (map[st
 	case apierrors.IsNotFound(err):
 		return nil, r.awaits("%s isn't there: create it, or mark the volume's source as optional", r.said())
 	case object.IsUnknown(err):
-		// An optional one waits as well: it may be there.
+		// An optional object is awaited as well: it may exist.
 		return nil, r.awaits("%w", err)
 	case err != nil:
 		return nil, fmt.Errorf("can't read %s: %w", r.said(), err)
@@ -108,7 +108,7 @@ func (r reference) chosen(data map[string][]byte, mode *int32) (map[string]atomi
 		item := &r.items[i]
 		value, ok := data[item.Key]
 		if !ok {
-			// Its path is looked at nevertheless: it is wrong whether the key is there or not.
+			// The path of a missing key is validated too: it is wrong whether the key exists or not.
 			missing = append(missing, item.Key)
 		}
 		if err := add(files, item.Path,
@@ -126,9 +126,9 @@ func (r reference) chosen(data map[string][]byte, mode *int32) (map[string]atomi
 	return files, nil
 }
 
-// add puts a file at a path that a pod's spec has, which needn't be in its shortest form.
+// add adds a file at a path from a pod's spec, which needn't be clean.
 func add(files map[string]atomicwriter.File, at string, f atomicwriter.File) error {
-	// What "a/../b" means is nobody's guess: ".." is refused, not resolved.
+	// The meaning of "a/../b" is ambiguous: ".." is refused, not resolved.
 	if slices.Contains(strings.Split(at, "/"), "..") {
 		return atomicwriter.Check(at)
 	}
@@ -146,7 +146,7 @@ func add(files map[string]atomicwriter.File, at string, f atomicwriter.File) err
 	return nil
 }
 
-// permissions is a file's mode: its own, or the volume's, or 0644 (API: defaultMode).
+// permissions returns a file's mode: its own, or the volume's, or 0644 (API: defaultMode).
 func permissions(own, byDefault *int32) uint32 {
 	switch {
 	case own != nil:
@@ -157,7 +157,7 @@ func permissions(own, byDefault *int32) uint32 {
 	return uint32(v1.ConfigMapVolumeSourceDefaultMode)
 }
 
-// present says which keys there are.
+// present lists the existing keys for a message.
 func present(data map[string][]byte) string {
 	if len(data) == 0 {
 		return "it has none"
@@ -165,7 +165,7 @@ func present(data map[string][]byte) string {
 	return "it has " + listed(slices.Sorted(maps.Keys(data)))
 }
 
-// listed is a list of names for a message: a few of them.
+// listed formats at most ten names for a message.
 func listed(names []string) string {
 	const enough = 10
 	quoted := make([]string, 0, enough)

@@ -1,9 +1,9 @@
-// Package objectfiles makes the volumes whose files the agent writes and keeps up to date:
-// configMap, secret, downwardAPI and projected, by the API comments of their sources. Those
-// that may hold secrets are in memory and never touch a disk.
+// Package objectfiles provides the volumes whose files the agent writes and updates: configMap, secret, downwardAPI
+// and projected. They follow the API comments of their sources. Volumes that may contain secrets are in memory
+// only.
 //
-// Errors are *volume.AwaitsError where an object has to appear or to change. None of them has a
-// value of a Secret in it; names of keys are no secret.
+// Errors that another version of an object may resolve are *volume.AwaitsError. Errors contain no values of
+// Secrets; names of keys aren't secret.
 package objectfiles
 
 import (
@@ -21,36 +21,36 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 )
 
-// source is what one kind of volume is made from.
+// source defines a type of volume.
 type source struct {
-	// Name is the plugin's.
+	// Name is the plugin's name.
 	Name string
-	// Supports reports whether a volume is of this kind.
+	// Supports reports whether a volume is of this type.
 	Supports func(volume.Spec) bool
-	// Files is what the volume should hold. It is safe for concurrent use.
+	// Files returns the files that the volume should hold. It is safe for concurrent use.
 	Files func(context.Context, volume.Request) (map[string]atomicwriter.File, error)
-	// Memory is how many objects a volume is made from, each of which may have 1 MiB, when its
-	// files must not touch a disk; nil for volumes on disk.
+	// Memory returns the number of objects in a volume, each of up to 1 MiB, if the files must not be written to
+	// disk; nil for volumes on disk.
 	Memory func(volume.Spec) int
 }
 
-// Plugin is the volume plugin for one kind of volume. It is a volume.Live.
+// Plugin is the volume plugin for one type of volume. It is a volume.Live.
 type Plugin struct{ source source }
 
 var _ volume.Live = (*Plugin)(nil)
 
-// newPlugin makes the plugin.
+// newPlugin returns a plugin for the source.
 func newPlugin(s source) *Plugin { return &Plugin{s} }
 
 // Name is the plugin's name.
 func (p *Plugin) Name() string { return p.source.Name }
 
-// Supports reports whether the volume is of the plugin's kind.
+// Supports reports whether the volume is of the plugin's type.
 func (p *Plugin) Supports(s volume.Spec) bool { return s.Persistent == nil && p.source.Supports(s) }
 
-// Mount makes the directory and writes the files. If that fails and containers use the volume already, it
-// stays as it is: an agent that comes back adopts pods whose objects have gone meanwhile, or don't fit
-// the volume any more. Refresh reports that.
+// Mount makes the directory and writes the files. If that fails while containers use the volume, it keeps the
+// previous files: a restarted agent adopts pods whose objects were deleted meanwhile, or don't fit the volume any
+// more. Refresh reports that.
 func (p *Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	changed, err := p.mount(ctx, r)
 	kept := err != nil && r.InUse && ctx.Err() == nil && p.whole(ctx, r)
@@ -71,8 +71,8 @@ func (p *Plugin) mount(ctx context.Context, r volume.Request) (changed bool, err
 	return p.write(ctx, r, files)
 }
 
-// Refresh writes the files if they aren't what they should be. If they can't be had, those that
-// readers see stay, and older ones go.
+// Refresh updates the files if they differ from the objects. If the objects can't be read, readers keep the current
+// files, and older generations are removed.
 func (p *Plugin) Refresh(ctx context.Context, r volume.Request) (changed bool, err error) {
 	files, err := p.files(ctx, r)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *Plugin) files(ctx context.Context, r volume.Request) (map[string]atomic
 	return files, atomicwriter.CheckAll(files)
 }
 
-// directory makes the volume's empty directory, or finds it.
+// directory makes the volume's directory unless it exists.
 func (p *Plugin) directory(r volume.Request) error {
 	group, mode := owner(r)
 	if p.source.Memory != nil {
@@ -114,7 +114,7 @@ func (p *Plugin) directory(r volume.Request) error {
 	return chown(dir, group, mode)
 }
 
-// chown gives the directory its owner and its mode, if it hasn't got them.
+// chown sets the directory's owner and mode if they differ.
 func chown(dir *os.File, group *int, mode uint32) error {
 	uid, gid := os.Geteuid(), os.Getegid()
 	if group != nil {
@@ -136,8 +136,8 @@ func chown(dir *os.File, group *int, mode uint32) error {
 	return nil
 }
 
-// owner is the fsGroup, and the mode of the volume's directory: open to all, as the kubelet's is.
-// Containers get it read-only, and others don't get into the pod's directory.
+// owner returns the pod's fsGroup, and the mode of the volume's directory: open to all, like the kubelet's.
+// Containers mount it read-only, and other users can't enter the pod's directory.
 func owner(r volume.Request) (group *int, mode uint32) {
 	if gid, ok := volume.FSGroup(r.Pod); ok {
 		return &gid, unix.S_ISGID | 0o777
@@ -145,15 +145,15 @@ func owner(r volume.Request) (group *int, mode uint32) {
 	return nil, 0o777
 }
 
-// perObject is how many bytes of memory are kept free for an object, at most: 1 MiB of data, for
-// an update twice, in some thousands of small files, each of which takes a page.
+// perObject is the memory limit per object in bytes: 1 MiB of data, twice during an update, in up to some thousands
+// of small files that take a page each.
 const perObject = 32 << 20
 
-// size bounds what a volume takes of the node's memory. It costs nothing until it is used.
+// size returns the memory limit of a volume. Memory is allocated only as it is used.
 func (p *Plugin) size(s volume.Spec) int64 { return int64(max(p.source.Memory(s), 1)) * perObject }
 
-// open opens the volume's directory. One that has to be in memory is opened only if it is: by
-// the descriptor, nothing can come to lie on disk.
+// open opens the volume's directory. For a volume in memory it fails if the directory isn't on a tmpfs; writing
+// through the descriptor then can't reach a disk.
 func (p *Plugin) open(r volume.Request) (*os.File, error) {
 	if p.source.Memory != nil {
 		return mounts.OpenTmpfs(r.Dir)
@@ -184,7 +184,8 @@ func options(r volume.Request) atomicwriter.Options {
 	return atomicwriter.Options{Group: group, MountPoints: mountPoints(r.Pod, r.Spec.Volume.Name), Held: r.Held}
 }
 
-// whole reports whether the volume holds all files of some earlier time.
+// whole reports whether the volume contains a complete earlier version of its files. It completes an interrupted
+// update.
 func (p *Plugin) whole(ctx context.Context, r volume.Request) bool {
 	dir, err := p.open(r)
 	if err != nil {

@@ -12,12 +12,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// steps is how many steps a place is at most away from being right. It is a few; more
-// mean that something else works against this.
+// steps limits the steps of bind. A few are enough; more mean that another process interferes.
 const steps = 64
 
-// bind has source mounted at name in holder, alone. It looks at what is there before each
-// step, so it goes on from wherever an earlier call was cut short.
+// bind mounts source at name in holder, as the only mount there. It checks the current state before each step, so
+// it continues wherever an earlier call was interrupted.
 func bind(ctx context.Context, source, holder *os.File, name string) error {
 	want, err := look(source)
 	if err != nil {
@@ -39,7 +38,7 @@ func bind(ctx context.Context, source, holder *os.File, name string) error {
 	return errors.New("something else mounts and unmounts at its path, so it can't be mounted")
 }
 
-// step does the next thing that is missing at the place, and reports whether nothing was missing.
+// step does the next missing step, and reports whether none was missing.
 func step(source, holder *os.File, name string, want thing, base uint64) (ready bool, err error) {
 	at, err := safeopen.OpenNoLinks(holder, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -58,7 +57,7 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 		if err == nil && found == want {
 			return true, nil
 		}
-		// Something else, or what doesn't answer any more. Who uses it may go on doing so.
+		// Another file is mounted there, or one that can't be read any more. Processes that use it keep it.
 		if err := mounts.Unmount(holder, name, unix.MNT_DETACH); err != nil {
 			return false, fmt.Errorf("unmount what was mounted for it before: %w", err)
 		}
@@ -72,14 +71,14 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 	if directory := kind == unix.S_IFDIR; directory != want.directory || kind == unix.S_IFLNK {
 		return false, removePlace(holder, name, directory)
 	}
-	// Both are open files: no link at either end can lead anywhere else.
+	// Both paths refer to open files, so symbolic links can't redirect the mount.
 	if err := unix.Mount(safeopen.Path(source), safeopen.Path(at), "", unix.MS_BIND, ""); err != nil {
 		return false, fmt.Errorf("mount it: %w", err)
 	}
-	return false, nil // looks again
+	return false, nil // the next step checks the result
 }
 
-// makePlace makes what a part can be mounted on: a directory for a directory, or else a file.
+// makePlace makes the mount point: a directory for a directory, otherwise a file.
 func makePlace(holder *os.File, name string, directory bool) error {
 	if directory {
 		if err := unix.Mkdirat(int(holder.Fd()), name, 0o750); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -93,12 +92,12 @@ func makePlace(holder *os.File, name string, directory bool) error {
 		return fmt.Errorf("make a file to mount it on: %w", err)
 	}
 	if err == nil {
-		_ = unix.Close(fd) // nothing was written
+		_ = unix.Close(fd) // no data was written
 	}
 	return nil
 }
 
-// removePlace removes what the part can't be mounted on: it was of another kind before.
+// removePlace removes a mount point of the wrong type.
 func removePlace(holder *os.File, name string, directory bool) error {
 	flags := 0
 	if directory {
@@ -110,11 +109,11 @@ func removePlace(holder *os.File, name string, directory bool) error {
 	return nil
 }
 
-// thing tells whether two open files are the same, seen through mounts alike.
+// thing identifies a file and the flags of its mount, to compare two open files.
 type thing struct {
 	device, inode uint64
 	directory     bool
-	// mount are the mount's flags: read-only, no devices, ...
+	// mount has the mount's flags: read-only, no devices, ...
 	mount int64
 }
 

@@ -1,10 +1,9 @@
-// Package subpath makes parts of volumes ready for containers that mount no more than that
-// (API: VolumeMount.subPath, subPathExpr).
+// Package subpath bind-mounts parts of volumes for containers (API: VolumeMount.subPath, subPathExpr).
 //
-// A pod can change its volumes while their parts are looked for, also into links that lead to
-// the host's own files. So a part is opened below its volume (package safeopen), and it is
-// the open file that is bind-mounted, to a place below the pod's directory that no pod can
-// write to. What a container gets is what was found, whatever becomes of its path.
+// A pod can change its volume while the part's path is resolved, for example to symbolic links to the host's files.
+// So the part is opened without leaving the volume (package safeopen), and the open file is bind-mounted to a
+// directory below the pod's that no pod can write to. The container gets this file even if its path is replaced
+// later.
 package subpath
 
 import (
@@ -24,56 +23,52 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// directory is where a pod's places are, below its own (https://kubernetes.io/docs/reference/node/kubelet-files).
+// directory is the name of the mount points' directory, below the pod's directory
+// (https://kubernetes.io/docs/reference/node/kubelet-files).
 const directory = "volume-subpaths"
 
-// Maker makes parts of volumes ready.
+// Maker bind-mounts parts of volumes.
 type Maker struct {
 	podsDir string
 
 	mu    sync.Mutex
-	taken map[string]chan struct{} // by place; closed when whoever works on it is done
+	taken map[string]chan struct{} // by mount point; closed when the call that uses it ends
 }
 
-// New returns a Maker for the pods whose directories are in podsDir, which only root may be
-// able to write to.
+// New returns a Maker for the pods with directories in podsDir, which only root may be able to write to.
 func New(podsDir string) *Maker {
 	return &Maker{podsDir: podsDir, taken: make(map[string]chan struct{})}
 }
 
-// Request is a part of a volume that a container mounts.
+// Request identifies a part of a volume, and the container's mount it is for.
 type Request struct {
 	UID types.UID
 	// Volume is the name of the volume's directory.
 	Volume, Container string
-	// Index is that of the container's mount.
+	// Index is the index of the container's volumeMount.
 	Index int
-	// Root is the host's path of the volume. It and the way to it are trusted.
+	// Root is the path of the volume on the host. It and its parents are trusted.
 	Root string
-	// Path is below Root: relative and without "..", as the API demands. Empty or "." is
-	// the whole volume.
+	// Path is relative to Root, without "..", as the API demands. Empty or "." is the whole volume.
 	Path string
-	// Expr is what Path was made of by putting in the container's environment (API:
-	// VolumeMount.subPathExpr); empty if it wasn't. Errors report it instead of Path, which may have a Secret's value
-	// in it.
+	// Expr is the expression that Path was expanded from (API: VolumeMount.subPathExpr); empty if there is none.
+	// Errors contain it instead of Path, which may contain a Secret's value.
 	Expr string
-	// ReadOnly says that what is missing can't be made in the volume.
+	// ReadOnly says that missing directories can't be made in the volume.
 	ReadOnly bool
 }
 
-// Bind mounts the part at its place, pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX, and
-// returns that. Directories that are missing in the volume are made, with the permission bits of the
-// volume's root, the sticky bit among them (and its group, where that has the set-group-ID bit).
+// Bind mounts the part at pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX, and returns that path. Missing
+// directories are made in the volume, with the permissions of the volume's root including the sticky bit (and with
+// its group, if the root has the set-group-ID bit).
 //
-// A part may be anything, also a device or a socket: nothing is opened for real. It may be in
-// another mount inside the volume; mounts below it aren't taken along. A path that leads out
-// of the volume fails with safeopen.ErrEscapes, and one that is missing in a volume that is
-// read-only with fs.ErrNotExist.
+// A part may be a file of any type, also a device or a socket: it is opened with O_PATH only. It may be on another
+// mount inside the volume; mounts below it aren't included. A path that leaves the volume fails with
+// safeopen.ErrEscapes, a path that is missing in a read-only volume with fs.ErrNotExist.
 //
-// It is called again for each new instance of the container: what is bound already stays; if
-// the path leads to something else by now, that takes its place. Calls for one place wait for
-// each other. It may take as long as the volume's file system takes to answer; what
-// was mounted is taken off by teardown.
+// Bind is called for each new instance of the container. It keeps an existing mount of the same file, and replaces
+// one if the path leads to another file now. Calls for one mount point are serialized. A call may take as long as
+// the volume's file system takes to respond. Package teardown unmounts the parts.
 func (m *Maker) Bind(ctx context.Context, r Request) (hostPath string, err error) {
 	names, err := r.place()
 	if err != nil {
@@ -101,9 +96,9 @@ func (m *Maker) Bind(ctx context.Context, r Request) (hostPath string, err error
 	return hostPath, nil
 }
 
-// Held reports which files are the parts of a volume that containers have or are about to get, by device and inode; nil
-// for none. Nobody may remove these: what has no name any more can't be mounted, neither into a container that is
-// created nor into one that is started.
+// Held reports which files, by device and inode, are parts of a volume that containers have mounted or are about to
+// mount; nil if there are none. These must not be removed: a deleted file can't be mounted, neither at the creation
+// nor at the start of a container.
 func (m *Maker) Held(uid types.UID, volume string) (func(device, inode uint64) bool, error) {
 	if err := errors.Join(safeopen.Check("the pod's UID", string(uid)),
 		safeopen.Check("the volume's name", volume)); err != nil {
@@ -139,7 +134,7 @@ func (m *Maker) Held(uid types.UID, volume string) (func(device, inode uint64) b
 	return func(device, inode uint64) bool { return held[file{device, inode}] }, nil
 }
 
-// place is where the part is mounted, below the directory of all pods.
+// place returns the path of the mount point below podsDir, in elements.
 func (r Request) place() ([]string, error) {
 	if err := errors.Join(
 		safeopen.Check("the pod's UID", string(r.UID)),
@@ -154,7 +149,7 @@ func (r Request) place() ([]string, error) {
 	return []string{string(r.UID), directory, r.Volume, r.Container, strconv.Itoa(r.Index)}, nil
 }
 
-// failed doesn't say which volume of which container it is: the caller does.
+// failed adds the path to an error. The caller adds the volume and the container.
 func (r Request) failed(err error) error {
 	if r.Expr != "" {
 		return fmt.Errorf("subPathExpr %q: %w", r.Expr, err)
@@ -162,7 +157,7 @@ func (r Request) failed(err error) error {
 	return fmt.Errorf("subPath %q: %w", r.Path, err)
 }
 
-// refusal says in a volume's terms why there is no such part.
+// refusal is an error that explains in terms of the volume why a part can't be mounted.
 type refusal struct {
 	text string
 	err  error
@@ -171,7 +166,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return r.err }
 
-// open finds the part, after making it if it is missing.
+// open opens the part, and makes it first if it is missing.
 func (r Request) open() (*os.File, error) {
 	if filepath.IsAbs(r.Path) {
 		return nil, &refusal{"it is absolute: use a path relative to the volume", safeopen.ErrEscapes}
@@ -199,7 +194,7 @@ func (r Request) open() (*os.File, error) {
 	return found, nil
 }
 
-// explain says what to do about an error of a look below the volume.
+// explain adds advice to an error about the path in the volume.
 func (r Request) explain(err error) error {
 	text := ""
 	switch {
@@ -226,7 +221,7 @@ func (r Request) explain(err error) error {
 	return &refusal{text, err}
 }
 
-// make makes the directory that is missing. It is for all who may use the volume itself.
+// make makes the missing directory, with the permissions of the volume's root.
 func (r Request) make(root *os.File) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
@@ -235,7 +230,7 @@ func (r Request) make(root *os.File) (*os.File, error) {
 	return safeopen.MkdirAll(root, r.Path, st.Mode&(0o777|unix.S_ISVTX))
 }
 
-// holder opens the directory that the place is in, with O_PATH.
+// holder opens the parent directory of the mount point with O_PATH.
 func (m *Maker) holder(names []string) (*os.File, error) {
 	fd, err := unix.Open(m.podsDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -246,7 +241,7 @@ func (m *Maker) holder(names []string) (*os.File, error) {
 	return safeopen.MkdirAll(pods, filepath.Join(names...), 0o750)
 }
 
-// take waits for its turn at the place. The caller has to give it back by calling free.
+// take waits until no other call uses the mount point. The caller has to call free afterwards.
 func (m *Maker) take(ctx context.Context, place string) (free func(), err error) {
 	for {
 		if err := ctx.Err(); err != nil {

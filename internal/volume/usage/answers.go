@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Answers asks questions that may take long or never be answered, of file systems mostly: some at once, and the same
-// one once at a time. What is known stays until something newer is. Its methods may be called by many goroutines.
+// Answers caches the results of queries that may take long or never return, mostly to file systems. Several queries
+// run at once, but only one for each key. A result is kept until there is a newer one. Its methods are safe for
+// concurrent use.
 type Answers[V any] struct {
 	fresh  time.Duration
 	query  func(key string) (V, error)
@@ -19,50 +20,50 @@ type Answers[V any] struct {
 	mu     sync.Mutex
 	closed bool
 	swept  time.Time
-	// queue holds what is to be asked, working is how many goroutines do that.
+	// queue has the keys to query, working is the number of goroutines that do that.
 	queue   []string
 	working int
 	known   map[string]*answer[V]
 }
 
-// answer is what is known of one question.
+// answer is the state of one key.
 type answer[V any] struct {
-	// answered is closed when the question that is under way is answered; nil if none is. Until then nobody asks again.
+	// answered is closed when the running query ends; nil if none runs. Only one query for a key runs at a time.
 	answered chan struct{}
-	// late says that it was waited for once in vain: it isn't waited for again.
+	// late says that a caller waited for this query in vain: nobody waits for it again.
 	late bool
-	// asked is when somebody was interested in it last.
+	// asked is when a caller last wanted the result.
 	asked time.Time
-	// tried is when it was answered last, or couldn't be.
+	// tried is when the last query ended, successfully or not.
 	tried time.Time
 	last  Answer[V]
 }
 
-// Answer is the last one that there is to a question.
+// Answer is the last result for a key.
 type Answer[V any] struct {
 	Value V
-	// At is when the value was given; zero if there is none yet.
+	// At is when the query returned Value; zero if none has succeeded yet.
 	At time.Time
-	// Err is why there is no newer one.
+	// Err is the error of the last query, if that failed.
 	Err error
 }
 
 const (
-	// forgetAfter is for how long an answer is kept that nobody asks for any more.
+	// forgetAfter is how long a result is kept that no caller asks for.
 	forgetAfter = 10 * time.Minute
-	// retryAfter is for how long nobody asks again what could never be answered yet.
+	// retryAfter is the delay before a retry for a key that has no result yet.
 	retryAfter = 10 * time.Second
 )
 
-// NewAnswers returns what asks query, for each key at most once in fresh; while there were only errors, also 10 seconds
-// after the last. A query may never return.
+// NewAnswers returns Answers that call query for each key at most once per fresh; for a key without any result, 10
+// seconds after an error if that is less. A query may never return.
 func NewAnswers[V any](fresh time.Duration, query func(key string) (V, error)) *Answers[V] {
 	return &Answers[V]{fresh: fresh, query: query, known: map[string]*answer[V]{}}
 }
 
-// Get returns an answer for each key, and asks for those that aren't fresh. It waits at most for patience altogether
-// for keys that there is no answer to, and at most for revise for the others, whose older answer is given, with its own
-// time, if there is no newer one by then. Of a key without any answer it gives a zero Answer.
+// Get returns an answer for each key, and starts queries for those that aren't fresh. It waits for at most patience
+// altogether for keys without a result, and for at most revise for the others; if a query takes longer, Get returns
+// the older result with its time. For a key without any result it returns a zero Answer.
 func (a *Answers[V]) Get(ctx context.Context, keys []string, patience, revise time.Duration) []Answer[V] {
 	questions := a.ask(keys)
 	first, cancel := context.WithTimeout(ctx, patience)
@@ -94,12 +95,12 @@ func (a *Answers[V]) Get(ctx context.Context, keys []string, patience, revise ti
 	return list
 }
 
-// question is one that somebody waits for.
+// question is an answer that a caller of Get waits for.
 type question[V any] struct {
 	*answer[V]
-	// answered is nil if it isn't waited for.
+	// answered is nil if the caller doesn't wait.
 	answered chan struct{}
-	// known says that there is an older answer.
+	// known says that there is an older result.
 	known bool
 }
 
@@ -133,7 +134,7 @@ func (a *Answers[V]) ask(keys []string) []question[V] {
 	return list
 }
 
-// sweep forgets what nobody asks for any more.
+// sweep removes results that no caller has asked for in forgetAfter.
 func (a *Answers[V]) sweep(now time.Time) {
 	if now.Sub(a.swept) < forgetAfter {
 		return
@@ -147,21 +148,20 @@ func (a *Answers[V]) sweep(now time.Time) {
 }
 
 const (
-	// atOnce is how many questions are asked at once.
+	// atOnce is how many queries run at once.
 	atOnce = 16
-	// slow is after how long a question isn't counted among those any more, lest some that hang keep all others from
-	// being asked.
+	// slow is how long a query counts towards atOnce, so that hanging queries don't block all others.
 	slow = 200 * time.Millisecond
 )
 
-// start has what is in the queue asked. a.mu is held.
+// start starts workers for the queue. a.mu is held.
 func (a *Answers[V]) start() {
 	for ; a.working < min(atOnce, len(a.queue)); a.working++ {
 		a.asking.Go(a.work)
 	}
 }
 
-// work asks what is in the queue, until nothing is, or somebody has taken its place.
+// work runs queries from the queue until that is empty, or another worker has replaced this one.
 func (a *Answers[V]) work() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,7 +175,8 @@ func (a *Answers[V]) work() {
 	a.working--
 }
 
-// answer asks one question, and reports whether that took no longer than it may. a.mu is held before and after.
+// answer runs one query, and reports whether it took less than slow. a.mu is held before and after, not during the
+// query.
 func (a *Answers[V]) answer(key string, q *answer[V]) (quick bool) {
 	quick = true
 	done := false
@@ -202,19 +203,19 @@ func (a *Answers[V]) answer(key string, q *answer[V]) (quick bool) {
 	return quick
 }
 
-// Close waits until no question is under way, or ctx ends: then it says which ones aren't answered. No
-// question is asked after it.
+// Close waits until no query is running, or ctx ends: its error then lists the keys of the running ones. No query
+// starts after it.
 func (a *Answers[V]) Close(ctx context.Context) error {
 	a.mu.Lock()
 	a.closed = true
-	for _, key := range a.queue { // nobody answers these any more
+	for _, key := range a.queue { // these are never run
 		close(a.known[key].answered)
 		a.known[key].answered = nil
 	}
 	a.queue = nil
 	a.mu.Unlock()
 	done := make(chan struct{})
-	go func() { // as long as a file system doesn't answer: nothing in the process can end that
+	go func() { // may stay for ever: a query to a hanging file system can't be cancelled
 		a.asking.Wait()
 		close(done)
 	}()

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// usedProjects returns the project IDs that an administrator, or another program, has listed in the files projects
+// usedProjects returns the project IDs that administrators or other programs have listed in the files projects
 // ("ID:directory", projects(5)) and projid ("name:ID", projid(5)) of the directory etc.
 func usedProjects(etc string) (map[uint32]bool, error) {
 	taken := map[uint32]bool{}

@@ -14,27 +14,26 @@ const (
 	// firstProject is the first project ID that Kubernetes uses
 	// (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/, "Filesystem project quota").
 	firstProject = 1 << 20
-	// projects is how many project IDs there are from the first on.
+	// projects is the size of the range of project IDs.
 	projects = 1 << 20
-	// probes is how many of them are tried for one directory.
+	// probes is how many IDs are tried for one directory.
 	probes = 1 << 16
 )
 
-// ErrNotEmpty says that a directory can't be given a project any more, because of what is in it
-// already.
+// ErrNotEmpty is the error for a directory that can't be assigned a project because it has files already.
 var ErrNotEmpty = errors.New("it isn't empty")
 
-// Assign has the file system keep account of what is in the directory dir, from now on and for as long as the
-// directory is there: by a project ID of its own that whatever is made in it inherits. From then on Measure asks the
-// file system. It reports whether that is so; it isn't where the file system has no project quotas or the kernel is
-// older than Linux 5.14, and with an error, of which ErrNotEmpty is one.
+// Assign enables usage accounting by the file system for the directory dir: it gives the directory a project ID of
+// its own, which new files in it inherit. Measure then reads the project's quota. It reports whether the directory
+// has a project: not if the file system has no project quotas or the kernel is older than Linux 5.14, nor with an
+// error such as ErrNotEmpty.
 //
-// It is for new directories, before anybody writes to them, and, after a restart of the agent, for those that have got
-// their project before: the directory itself says which, and as long as one file has a project, that isn't given to
-// another directory. Nothing has to be undone when the directory goes.
+// Call it for new directories, before anybody writes to them, and again after a restart of the agent: the directory
+// stores its project ID. An ID isn't assigned to another directory while any file has it. Nothing has to be undone
+// when the directory is removed.
 //
-// Only directories of pods with user namespaces of their own (hostUsers: false) may be assigned: there the
-// kernel lets nobody change project IDs. Other pods could count their files as somebody else's.
+// Assign only directories of pods with their own user namespaces (hostUsers: false): there the kernel forbids
+// processes to change project IDs. Other pods could move their files to another project.
 func (m *Meter) Assign(dir string) (bool, error) {
 	top, err := openDir(dir)
 	if err != nil {
@@ -54,20 +53,20 @@ func (m *Meter) Assign(dir string) (bool, error) {
 	return true, nil
 }
 
-// assign returns the directory's project; 0 if there can't be one.
+// assign returns the directory's project ID, or 0 if it can't have one.
 func (m *Meter) assign(fd int, top *os.File) (uint32, error) {
 	if _, err := quotaOf(fd, 0); err != nil {
-		return 0, nil // no project quotas here: as good as every file system
+		return 0, nil // no project quotas: so for almost every file system
 	}
 	attr, err := attributesOf(fd)
 	if err != nil {
-		return 0, nil // it has no projects
+		return 0, nil // the file system has no project IDs
 	}
 	if ours(attr) {
 		return attr.project, nil
 	}
 	if attr.project != 0 {
-		return 0, nil // somebody else accounts for it
+		return 0, nil // another program does the accounting
 	}
 	id, err := m.free(fd)
 	if err != nil {
@@ -78,7 +77,7 @@ func (m *Meter) assign(fd int, top *os.File) (uint32, error) {
 	if err := setAttributes(fd, given); err != nil {
 		return 0, err
 	}
-	// Looked at after that, so that nobody can have made a file in between.
+	// The check comes after the project was set, so that no file can have been made in between.
 	if _, err := top.Readdirnames(1); !errors.Is(err, io.EOF) {
 		if err == nil {
 			err = ErrNotEmpty
@@ -92,7 +91,7 @@ func ours(a attributes) bool {
 	return a.project >= firstProject && a.project < firstProject+projects && a.flags&flagProjectInherit != 0
 }
 
-// free finds a project that no file of the file system has and that isn't listed in /etc.
+// free returns a project ID that no file of the file system has and that isn't listed in /etc.
 func (m *Meter) free(fd int) (uint32, error) {
 	taken, err := usedProjects(m.etc)
 	if err != nil {
@@ -111,7 +110,7 @@ func (m *Meter) free(fd int) (uint32, error) {
 		if err != nil {
 			return 0, err
 		}
-		// A directory counts among its own project's inodes: one that has none has no directory.
+		// A directory counts among the inodes of its project: a project without usage belongs to no directory.
 		if u == (Usage{}) {
 			return id, nil
 		}
@@ -119,7 +118,7 @@ func (m *Meter) free(fd int) (uint32, error) {
 	return 0, fmt.Errorf("the next %d project IDs are all in use", probes)
 }
 
-// byQuota asks the file system; ok is false if it doesn't know.
+// byQuota reads the usage from the directory's project; ok is false if it has none.
 func (m *Meter) byQuota(dir string, top *os.File) (_ Usage, ok bool) {
 	m.mu.Lock()
 	id, ok := m.projects[dir]
@@ -128,7 +127,7 @@ func (m *Meter) byQuota(dir string, top *os.File) (_ Usage, ok bool) {
 		return Usage{}, false
 	}
 	fd := int(top.Fd())
-	// The directory may have been made again.
+	// The directory may have been recreated.
 	attr, err := attributesOf(fd)
 	if err != nil || attr.project != id || !ours(attr) {
 		m.Forget(dir)
@@ -144,8 +143,8 @@ type attributes struct {
 	_                                                  [8]byte
 }
 
-// Of linux/fs.h, for the architectures whose ioctls are as in asm-generic: _IOR('X', 31, struct
-// fsxattr) and _IOW('X', 32, struct fsxattr).
+// Constants of linux/fs.h, for architectures whose ioctls are as in asm-generic: _IOR('X', 31, struct fsxattr) and
+// _IOW('X', 32, struct fsxattr).
 const (
 	ioctlGetAttributes = 0x801c581f
 	ioctlSetAttributes = 0x401c5820
@@ -169,7 +168,7 @@ func setAttributes(fd int, a attributes) error {
 	return nil
 }
 
-// quota is struct if_dqblk of linux/quota.h; space is in bytes.
+// quota is struct if_dqblk of linux/quota.h; spaces are in bytes.
 type quota struct {
 	hardSpace, softSpace, space    uint64
 	hardInodes, softInodes, inodes uint64
@@ -178,17 +177,17 @@ type quota struct {
 	_                              uint32
 }
 
-// getProjectQuota is QCMD(Q_GETQUOTA, PRJQUOTA) of linux/quota.h; ext4 and XFS both know it.
+// getProjectQuota is QCMD(Q_GETQUOTA, PRJQUOTA) of linux/quota.h; both ext4 and XFS support it.
 const getProjectQuota = 0x800007<<8 | 2
 
-// quotaOf returns what the files of a project take on the file system of an open file. It fails where
-// that has no project quotas.
+// quotaOf returns the usage of a project on the file system of an open file. It fails if that has no project
+// quotas.
 func quotaOf(fd int, project uint32) (Usage, error) {
 	var q quota
 	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, uintptr(fd), getProjectQuota, uintptr(project),
 		uintptr(unsafe.Pointer(&q)), 0, 0)
 	if errno == unix.ENOENT {
-		return Usage{}, nil // XFS: no file ever had it
+		return Usage{}, nil // XFS: no file ever had this project
 	}
 	if errno != 0 {
 		return Usage{}, fmt.Errorf("ask for the quota of project %d: %w", project, errno)

@@ -12,35 +12,35 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Stats is how full a claim's file system is, as statfs(2) has it. A volume that is a directory of a larger file
-// system has what that has.
+// Stats is the usage of a claim's file system according to statfs(2). For a volume that is a directory of a larger
+// file system, it is that file system's usage.
 type Stats struct {
 	Namespace, Claim string
-	// In bytes. What is available is what users other than root may still write.
+	// In bytes. Available is the space for users other than root.
 	Capacity, Available, Used uint64
-	// File systems that make inodes as they need them have none here.
+	// File systems that allocate inodes dynamically report none.
 	Inodes, InodesFree, InodesUsed uint64
 }
 
-// StatsConfig is what a StatsReader works with.
+// StatsConfig configures a StatsReader.
 type StatsConfig struct {
 	// Volumes lists all mounted volumes. It must not block.
 	Volumes func() []volume.Instance
-	// Statfs asks a file system; nil for statfs(2). It may never return.
+	// Statfs queries a file system; nil for statfs(2). It may never return.
 	Statfs func(path string, st *unix.Statfs_t) error
-	// Took is called with how long a file system took to answer; nil for nobody.
+	// Took is called with the duration of each successful query; it may be nil.
 	Took func(time.Duration)
 }
 
 const (
-	// fresh is how long an answer is good for.
+	// fresh is how long a result is reused.
 	fresh = 10 * time.Second
-	// patience is how long Stats waits for answers altogether.
+	// patience is how long Stats waits for results altogether.
 	patience = time.Second
 )
 
-// StatsReader asks the file systems of mounted claims, and others, how full they are. One that doesn't answer
-// holds up nobody: it is left out until it does. Its methods may be called by many goroutines.
+// StatsReader reads the usage of file systems, of mounted claims and others. A file system that hangs delays
+// nobody: it is left out until it responds. Its methods are safe for concurrent use.
 type StatsReader struct {
 	volumes func() []volume.Instance
 	answers *Answers[unix.Statfs_t]
@@ -71,8 +71,8 @@ func statfs(path string, st *unix.Statfs_t) error {
 	}
 }
 
-// Stats returns what is known of every mounted claim, each once, by namespace and name. It takes at most a
-// second; what doesn't answer by then, or answers with an error, is left out. Answers may be 10 seconds old.
+// Stats returns the usage of every mounted claim once, by namespace and name. It takes at most a second; file
+// systems that don't respond by then, or fail, are left out. Results may be 10 seconds old.
 func (r *StatsReader) Stats() []Stats {
 	claims := mounted(r.volumes())
 	paths := make([]string, len(claims))
@@ -88,23 +88,23 @@ func (r *StatsReader) Stats() []Stats {
 	return list
 }
 
-// errNoAnswer is what is known of a file system that doesn't answer.
+// errNoAnswer is the error for a file system that doesn't respond.
 var errNoAnswer = errors.New("the file system doesn't answer")
 
-// FileSystems returns what the file systems say that paths are on, as Stats does; with an error, nothing is known of
-// one now.
+// FileSystems returns the usage of the file systems of these paths, with the delays of Stats. If there is no
+// current result, the Answer has an error.
 func (r *StatsReader) FileSystems(ctx context.Context, paths []string) []Answer[unix.Statfs_t] {
 	list := r.answers.Get(ctx, paths, patience, patience)
 	for i := range list {
-		if list[i].Err == nil && time.Since(list[i].At) > fresh+patience { // what it said before it stopped answering
+		if list[i].Err == nil && time.Since(list[i].At) > fresh+patience { // it hangs since then
 			list[i].Err = errNoAnswer
 		}
 	}
 	return list
 }
 
-// Close waits until no question is under way, or ctx ends: then it says how many file systems don't answer. No
-// question is asked after it.
+// Close waits until no query is running, or ctx ends: its error then lists the paths whose file systems don't
+// respond. No query starts after it.
 func (r *StatsReader) Close(ctx context.Context) error { return r.answers.Close(ctx) }
 
 // claim is a mounted claim.
@@ -136,9 +136,9 @@ func (c claim) stats(st *unix.Statfs_t) Stats {
 	return s
 }
 
-// StatsOf is how full a file system is, of no claim.
+// StatsOf converts a result of statfs(2), for no claim.
 func StatsOf(st *unix.Statfs_t) Stats {
-	// Sizes are in fragments where a file system has them.
+	// Sizes are in fragments, if the file system has those.
 	size := uint64(st.Frsize)
 	if size == 0 {
 		size = uint64(st.Bsize)

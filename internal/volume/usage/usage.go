@@ -1,7 +1,6 @@
-// Package usage measures how much directories hold: by the project quotas of their file system
-// where it has them and they can be trusted, else by a walk through the tree at a bounded pace.
-// It also reports how full the file systems of mounted claims are; one that doesn't answer is
-// left out until it does.
+// Package usage measures the disk usage of directories: from project quotas if the file system has them and they
+// can be trusted, else by a walk through the tree at a limited rate. It also reports the usage of the file systems
+// of mounted claims.
 package usage
 
 import (
@@ -23,41 +22,40 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 )
 
-// Usage is how much a directory holds, itself included.
+// Usage is the disk usage of a directory, including the directory itself.
 type Usage struct {
-	// Bytes is what is taken of the disk: blocks, not the lengths of files.
+	// Bytes is the size of the allocated blocks, not the sum of the files' lengths.
 	Bytes int64
-	// Inodes is how many files, directories, links and others there are.
+	// Inodes is the number of files, directories, links and others.
 	Inodes int64
 }
 
 // Add returns the sum of both.
 func (u Usage) Add(v Usage) Usage { return Usage{u.Bytes + v.Bytes, u.Inodes + v.Inodes} }
 
-// Config is how a Meter works.
+// Config configures a Meter.
 type Config struct {
-	// Rate is how many files a second all walks together look at; 0 for 20,000, which costs about a
-	// twentieth of a CPU.
+	// Rate limits the files per second of all walks together; 0 for 20,000, which costs about a twentieth of a CPU.
 	Rate int
-	// Etc is the directory of the files projects and projid, where other people's project IDs are listed
+	// Etc is the directory of the files projects and projid, which list the project IDs of other programs
 	// (projects(5), projid(5)); empty for /etc.
 	Etc string
-	// Took is called with how long it took to measure a directory, the waiting for its turn included, and whether its
-	// quota project was asked; nil for nobody.
+	// Took is called after each measurement with its duration, including the time in the queue, and whether it read
+	// a quota; it may be nil.
 	Took func(quota bool, took time.Duration)
 }
 
 const (
 	defaultRate = 20_000
-	// step is how many files one walk looks at before others get their turn.
+	// step is how many files a walk visits before it yields its turn to others.
 	step = 512
-	// turns is how many walks work at one moment. Others wait, with no more than two open descriptors each.
+	// turns is how many walks run at once. Each waiting walk has at most two open descriptors.
 	turns = 2
-	// passes is how often a tree is gone through of which something was missed.
+	// passes is how often a tree is walked if parts of it were missed.
 	passes = 3
 )
 
-// Meter measures directories. Its methods may be called by many goroutines.
+// Meter measures directories. Its methods are safe for concurrent use.
 type Meter struct {
 	budget *rate.Limiter
 	turn   chan struct{}
@@ -65,7 +63,7 @@ type Meter struct {
 	took   func(quota bool, took time.Duration)
 
 	mu sync.Mutex
-	// projects holds what Assign gave, by directory.
+	// projects maps directories to the IDs from Assign.
 	projects map[string]uint32
 	next     uint32
 }
@@ -91,15 +89,15 @@ func New(c Config) *Meter {
 	}
 }
 
-// Measure returns how much the directory dir holds. A directory that isn't there holds nothing. dir and what is
-// above it are trusted, nothing in it is: no link is followed, and what is mounted in it doesn't count. If something
-// is mounted on dir, it isn't known what that holds: an error.
+// Measure returns the usage of the directory dir; it is zero if there is no such directory. dir and its parents are
+// trusted, its content isn't: no symbolic link is followed, and mounts in it don't count. If dir itself is a mount
+// point, Measure returns an error.
 //
-// A directory that was assigned a project is asked for at once. Any other is walked through, which takes as long as
-// its size and the other walks make it, and of which this is to be known: what changes meanwhile is counted or not;
-// files that are deleted but open aren't counted; a file with many names is counted once (but for names outside of the
-// directory, each a part, if there are more than 10,000 of such files); of somebody who moves deep directories around
-// to hide from it, it may see a part only. With an error comes what was counted so far.
+// If the directory has a project, its quota is read at once. Otherwise the tree is walked, which takes time
+// according to its size and to other walks. The result of a walk is approximate: concurrent changes may be counted
+// or not; deleted files that are still open aren't counted. A file with several hard links is counted once; after
+// 10,000 such files, each further link counts as a fraction of its file. Pods that keep moving deep directories can
+// hide parts of them. After an error, the usage counted so far is returned.
 func (m *Meter) Measure(ctx context.Context, dir string) (Usage, error) {
 	top, err := openDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -122,7 +120,7 @@ func (m *Meter) Measure(ctx context.Context, dir string) (Usage, error) {
 	return u, nil
 }
 
-// byWalk walks through a tree, again if it misses something.
+// byWalk walks through the tree, and again if it missed something.
 func (m *Meter) byWalk(ctx context.Context, top *os.File) (most Usage, _ error) {
 	for range passes {
 		u, lost, err := m.pass(ctx, top)
@@ -137,15 +135,15 @@ func (m *Meter) byWalk(ctx context.Context, top *os.File) (most Usage, _ error) 
 	return most, nil
 }
 
-// Forget says that a directory is gone, or won't be measured any more.
+// Forget drops a directory's project: the directory was removed, or won't be measured again.
 func (m *Meter) Forget(dir string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.projects, dir)
 }
 
-// openDir opens a directory, whose last element is no link and has nothing mounted on it: a container whose mounts
-// reach the node can mount on its volume what never answers.
+// openDir opens a directory that isn't a symbolic link or a mount point: a container with Bidirectional mounts can
+// mount a hanging file system on its volume.
 func openDir(dir string) (*os.File, error) {
 	parent, err := os.OpenFile(filepath.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -155,7 +153,7 @@ func openDir(dir string) (*os.File, error) {
 	return safeopen.Enter(parent, filepath.Base(dir))
 }
 
-// pass walks through a tree once. It reports whether it knows that it missed something.
+// pass walks through the tree once. It reports whether it detected that it missed something.
 func (m *Meter) pass(ctx context.Context, top *os.File) (_ Usage, lost bool, _ error) {
 	w, err := filetree.New(top)
 	if err != nil {
@@ -175,8 +173,8 @@ func (m *Meter) pass(ctx context.Context, top *os.File) (_ Usage, lost bool, _ e
 	return s.total(), w.Lost(), nil
 }
 
-// step looks at the next files of a tree when it is its turn. The budget is waited for by those whose turn it is, so
-// that all come to their turn in the order in which they asked for it, large trees with small ones in between.
+// step visits the next files of a tree when it has its turn. A walk waits for the rate limiter during its turn, so
+// that walks proceed in the order of their requests and small trees don't wait for large ones.
 func (m *Meter) step(ctx context.Context, w *filetree.Walk, s *sum) (done bool, err error) {
 	select {
 	case m.turn <- struct{}{}:
@@ -184,7 +182,7 @@ func (m *Meter) step(ctx context.Context, w *filetree.Walk, s *sum) (done bool, 
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
-	// Whoever went before paid for what it took; what this one takes is paid for by whoever follows.
+	// The limiter is charged after the step: this step waits until the previous ones are paid for.
 	if err := m.budget.WaitN(ctx, 1); err != nil {
 		return false, err
 	}
@@ -204,15 +202,15 @@ func (m *Meter) step(ctx context.Context, w *filetree.Walk, s *sum) (done bool, 
 	return false, nil
 }
 
-// maxLinked is how many files with several names are remembered in a walk.
+// maxLinked is how many files with several links are remembered in a walk.
 const maxLinked = 10_000
 
-// sum adds up files.
+// sum adds up the usage of files.
 type sum struct {
 	usage Usage
-	// shares is what counts in part, in 1/shareUnit of an inode.
+	// shares is the sum of fractions of inodes, in 1/shareUnit.
 	shares int64
-	// linked holds the inodes with several names that were counted, on the top directory's device.
+	// linked contains the counted inodes with several links, on the top directory's device.
 	linked map[uint64]struct{}
 	device uint64
 }
