@@ -19,32 +19,32 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// entry is what is known of one object, or of all Services, while pods use it.
+// entry is the state of one object, or of all Services, while pods use it.
 type entry struct {
 	known
 	key   object.Key
 	users int
 	stop  context.CancelFunc
-	// again has it read again, where it isn't watched.
+	// again triggers another read of an object that isn't watched at the moment.
 	again wake.Slot
-	// asked is when somebody asked last, until is up to when an answer counts; zero for as long as it is watched.
+	// asked is when a pod asked last. until is when the answer expires; zero while it is watched.
 	asked, until time.Time
 
-	// object is there, or err says that it isn't; neither while nothing is known. services are all, by namespace and
-	// name.
+	// object is the object, or err says that it doesn't exist; neither is set before the first answer. services are
+	// all Services, by namespace and name.
 	object   object.Object
 	services map[string]map[string]*v1.Service
 	err      error
-	// restored says that this is what an earlier agent knew.
+	// restored says that the answer is one that was stored.
 	restored bool
-	// why is what keeps it from being known.
+	// why is the reason why there is no answer.
 	why string
 }
 
-// has reports whether anything was ever known of it.
+// has reports whether there ever was an answer.
 func (e *entry) has() bool { return e.object != nil || e.services != nil || e.err != nil }
 
-// resource is what the API server calls the objects of a kind.
+// resource is the API resource of a kind.
 func resource(k object.Kind) apiclient.Resource {
 	switch k {
 	case object.ConfigMap:
@@ -69,26 +69,26 @@ func onlyGot(k object.Kind) bool {
 	return k == object.ServiceAccount || k == object.PersistentVolumeClaim || k == object.PersistentVolume
 }
 
-// watched reports whether the API server sends changes.
+// watched reports whether objects of this kind are watched.
 func (f *Finder) watched(k object.Kind) bool {
 	return !onlyGot(k) && (k != object.ConfigMap && k != object.Secret ||
 		f.conf.Strategy == v1beta1.WatchChangeDetectionStrategy)
 }
 
 const (
-	// askedAnew is how long an answer to a get counts for those who ask again, immutable how long that of a watch which
-	// has ended, as the object can't change, does for other pods.
+	// askedAnew is how long the answer to a get is valid for pods that ask again. immutable is how long an object
+	// that can't change stays valid for other pods after its watch has ended.
 	askedAnew = 10 * time.Second
 	immutable = time.Minute
-	// leastTTL bounds how often one object is read by the strategies that have no watch.
+	// leastTTL is the shortest time between reads of one object, if it isn't watched.
 	leastTTL = time.Second
-	// A claim that isn't bound, or an object that isn't there, is read again after a first, then after growing times,
-	// as long as somebody has asked for it not too long ago: pods that wait do so every few minutes.
+	// An unbound claim, or a missing object, is read again at intervals that grow from firstPoll to lastPoll, as long
+	// as a pod has asked for it within interest: waiting pods ask every few minutes.
 	firstPoll, lastPoll = 100 * time.Millisecond, 30 * time.Second
 	interest            = 10 * time.Minute
 )
 
-// lifetime is how long an answer counts.
+// lifetime is how long an answer is valid.
 func (f *Finder) lifetime(k object.Kind) time.Duration {
 	switch {
 	case f.watched(k):
@@ -102,7 +102,7 @@ func (f *Finder) lifetime(k object.Kind) time.Duration {
 	}
 }
 
-// entry returns what is known of an object, for a pod that uses it from now on. The lock is held.
+// entry returns the state of an object for a pod, which becomes a user of it. The lock is held.
 func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
 	if u.gone {
 		return nil, &object.Unknown{Key: k, Why: "the pod has ended"}
@@ -144,7 +144,7 @@ func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
 	return e, e.err
 }
 
-// keep has what was answered kept, for when the API server is away. The lock is held.
+// keep stores an answer for times when the API server is away. The lock is held.
 func (f *Finder) keep(e *entry) {
 	switch {
 	case e.restored || !e.has():
@@ -155,7 +155,7 @@ func (f *Finder) keep(e *entry) {
 	}
 }
 
-// restore has an entry be what was kept of it, if anything was, while the API server is asked. The lock is held.
+// restore sets an entry to the stored answer, if there is any, while the API server is asked. The lock is held.
 func (f *Finder) restore(e *entry) {
 	if e.key.Kind == object.Service {
 		e.services = f.conf.Known.Services()
@@ -174,7 +174,7 @@ func (f *Finder) restore(e *entry) {
 	e.restored = true
 }
 
-// release drops the entry with its last user. The lock is held.
+// release removes a user, and drops the entry with the last one. The lock is held.
 func (f *Finder) release(e *entry) {
 	if e.users--; e.users > 0 {
 		return
@@ -183,7 +183,7 @@ func (f *Finder) release(e *entry) {
 	delete(f.entries, e.key)
 }
 
-// follow has an entry kept up to date. The lock is held.
+// follow starts to keep an entry up to date. The lock is held.
 func (f *Finder) follow(e *entry) {
 	read := f.get
 	if f.watched(e.key.Kind) {
@@ -192,7 +192,7 @@ func (f *Finder) follow(e *entry) {
 	e.stop = f.begin(func(ctx context.Context) { read(ctx, e) })
 }
 
-// watch follows an object by a watch of its own. One that can't change isn't watched after it was seen.
+// watch follows an object by its own watch. The watch of an immutable object ends once the object was received.
 func (f *Finder) watch(ctx context.Context, e *entry) {
 	chosen := apiclient.Selectors{Fields: fields.OneTermEqualSelector("metadata.name", e.key.Name).String()}
 	if e.key.Kind == object.Service {
@@ -214,13 +214,13 @@ func (f *Finder) watch(ctx context.Context, e *entry) {
 	}
 }
 
-// sight takes what a watch of an entry tells.
+// sight receives the results of an entry's watch.
 type sight struct {
 	finder    *Finder
 	entry     *entry
 	end       context.CancelFunc
 	immutable bool
-	// refused is why the API server doesn't let the node watch, for now.
+	// refused is why the API server forbids the watch, for now.
 	refused error
 }
 
@@ -253,8 +253,8 @@ func (s *sight) Listed(list apiclient.List) {
 	}
 }
 
-// carry has what was known of Services count on that can't be decoded; of any that isn't listed, if it isn't known
-// which they are.
+// carry keeps the earlier state of Services that can't be decoded; of all that aren't listed if one of those can't be
+// identified.
 func carry(all, before map[string]map[string]*v1.Service, malformed []apiclient.Malformed) {
 	for _, m := range malformed {
 		if !m.Identified() {
@@ -280,14 +280,14 @@ func carryOne(all, before map[string]map[string]*v1.Service, namespace, name str
 	all[namespace][name] = known
 }
 
-// dropService takes in that a Service has gone. The lock is held.
+// dropService removes a deleted Service. The lock is held.
 func (s *sight) dropService(namespace, name string) {
 	delete(s.entry.services[namespace], name)
 	s.finder.conf.Known.DropService(namespace, name)
 }
 
-// Malformed has what was known of the object count on, unless it has gone. Of a Service, all else is worth more than
-// the one.
+// Malformed keeps the earlier state of an object that can't be decoded, unless it was deleted. A malformed Service is
+// no failure: the other Services matter more.
 func (s *sight) Malformed(m apiclient.Malformed) {
 	switch {
 	case s.entry.key.Kind == object.Service:
@@ -307,7 +307,7 @@ func (s *sight) Changed(kind watch.EventType, o runtime.Object) {
 	switch {
 	case s.entry.key.Kind == object.Service:
 		s.finder.mu.Lock()
-		defer s.finder.mu.Unlock() // who is started next sees it
+		defer s.finder.mu.Unlock() // containers that start afterwards see it
 		service, ok := o.(*v1.Service)
 		switch {
 		case !ok:
@@ -330,7 +330,7 @@ func (s *sight) Away(err error) {
 	case err == nil:
 	case apierrors.IsForbidden(err):
 		s.refused = err
-		s.end() // to be tried again sooner than a watch is
+		s.end() // to retry sooner than the client would
 		fallthrough
 	default:
 		s.finder.failed(s.entry, err)
@@ -364,7 +364,7 @@ func isImmutable(o runtime.Object) bool {
 	return false
 }
 
-// get follows an object by reading it again.
+// get follows an object by repeated reads.
 func (f *Finder) get(ctx context.Context, e *entry) {
 	for failures, polls := 0, 0; ctx.Err() == nil; {
 		got := e.key.Kind.New()
@@ -405,7 +405,7 @@ func (f *Finder) get(ctx context.Context, e *entry) {
 	}
 }
 
-// period is how often objects are read again that aren't watched.
+// period is the interval at which objects that aren't watched are read.
 func (f *Finder) period() time.Duration {
 	if f.conf.Strategy == v1beta1.GetChangeDetectionStrategy {
 		return f.conf.Period
@@ -413,7 +413,7 @@ func (f *Finder) period() time.Duration {
 	return max(f.conf.Period, f.conf.TTL())
 }
 
-// waitedFor reports whether pods wait for an object of which the node isn't told when it changes.
+// waitedFor reports whether pods wait for an object that the node can't watch.
 func (f *Finder) waitedFor(e *entry) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -421,7 +421,7 @@ func (f *Finder) waitedFor(e *entry) bool {
 	return (e.object == nil || ok && claim.Status.Phase != v1.ClaimBound) && time.Since(e.asked) < interest
 }
 
-// take takes in an answer, and wakes whom it concerns if it is news.
+// take records an answer, and wakes the object's users if it has changed.
 func (f *Finder) take(e *entry, change func(*entry)) {
 	f.mu.Lock()
 	before, had := e.object, e.has()
@@ -432,7 +432,7 @@ func (f *Finder) take(e *entry, change func(*entry)) {
 	news := e.asking || !had || (before == nil) != (e.object == nil) ||
 		before != nil && (before.GetUID() != e.object.GetUID() ||
 			before.GetResourceVersion() != e.object.GetResourceVersion() ||
-			!equality.Semantic.DeepEqual(before, e.object)) // a restored store has had versions twice
+			!equality.Semantic.DeepEqual(before, e.object)) // a restored store reuses versions
 	e.asking, e.restored, e.why = false, false, ""
 	f.keep(e)
 	if news {
@@ -444,8 +444,8 @@ func (f *Finder) take(e *entry, change func(*entry)) {
 	}
 }
 
-// failed takes in that there is no answer for now. What was known counts on; who waits for the first answer is told why
-// it doesn't come.
+// failed records that there is no answer for now. An earlier answer stays valid; pods that wait for the first answer
+// get the reason.
 func (f *Finder) failed(e *entry, err error) {
 	f.mu.Lock()
 	news := e.asking
@@ -462,10 +462,10 @@ func (f *Finder) failed(e *entry, err error) {
 	}
 }
 
-// Of the API server's authorizer it is known that it learns a little later than the node which objects pods refer to.
+// The API server's authorizer learns a little later than the node which objects pods refer to.
 const firstLag, lastLag, lags = 50 * time.Millisecond, 2 * time.Second, 20
 
-// delay is how long to wait after a failure. No two nodes wait equally long.
+// delay is how long to wait after a failure. It is random, so that nodes don't retry all at once.
 func delay(err error, failures int) time.Duration {
 	if apierrors.IsForbidden(err) && failures < lags {
 		d := min(firstLag<<failures, lastLag)
@@ -487,7 +487,7 @@ func notFound(k object.Key) error {
 	return apierrors.NewNotFound(group, k.Name)
 }
 
-// put puts what environments need of a Service among all.
+// put adds a Service to all, with the fields that environment variables are made from.
 func put(all map[string]map[string]*v1.Service, s *v1.Service) *v1.Service {
 	kept := &v1.Service{}
 	kept.Namespace, kept.Name = s.Namespace, s.Name

@@ -1,13 +1,13 @@
-// Package clusterobjects finds what pods of an API server refer to: at that API server, and nothing that no pod here
-// asks for.
+// Package clusterobjects finds the objects that pods of an API server refer to, at that API server.
 //
-// While the API server is away, what it said last counts, also what it said to an earlier agent (lastknown).
+// While the API server is away, its last answers stay valid, including those that an earlier agent stored
+// (lastknown).
 //
-// An object is read when the first pod asks for it, and followed until the last one that did needs it no longer.
-// ConfigMaps, Secrets and RuntimeClasses each have a watch of their own name (a node may not watch more), or are read
-// again after a while; Services have one watch together. Claims, PersistentVolumes and service accounts a node may only
-// get: they are read for each pod, and again while one waits for them. Nobody who asks waits for the API server: what
-// isn't known yet is object.Unknown, and whom it concerns is woken.
+// An object is read when the first pod asks for it, and kept up to date until no pod needs it any more. ConfigMaps,
+// Secrets and RuntimeClasses each have a watch of their own name, as a node may not watch more; ConfigMaps and
+// Secrets may be read periodically instead. Services have one watch together. Claims, PersistentVolumes and service
+// accounts, which a node may only get, are read for each pod, and again while a pod waits for them. No caller waits
+// for the API server: an object that isn't available yet is object.Unknown, and its users are woken later.
 package clusterobjects
 
 import (
@@ -35,34 +35,34 @@ type API interface {
 	Watch(ctx context.Context, r apiclient.Resource, namespace string, chosen apiclient.Selectors, to apiclient.Sight)
 }
 
-// Config says what a Finder works with. Every field is needed.
+// Config configures a Finder. Every field is required.
 type Config struct {
 	API API
-	// Strategy is how changes of ConfigMaps and Secrets are found out. Without a watch they are read again every
-	// Period, if what is known is older than TTL then.
+	// Strategy is how changes of ConfigMaps and Secrets are detected. Without a watch they are read every Period, or
+	// every TTL if that is longer and the strategy is Cache.
 	Strategy v1beta1.ResourceChangeDetectionStrategy
 	TTL      func() time.Duration
 	Period   time.Duration
-	// Changed is told of objects that are to be asked for again. It must not block.
+	// Changed receives objects whose users have to ask for them again. It must not block.
 	Changed func(...pod.Object)
-	// Known keeps what the API server says, for when it is away.
+	// Known stores the API server's answers for times when it is away.
 	Known *lastknown.Store
 	// KeptToken reads the token that an earlier agent wrote to a projected volume of a pod.
 	KeptToken func(uid types.UID, volume, path string) (string, error)
-	// Others finds what pods of other sources see.
+	// Others is the Finder for pods of other sources.
 	Others object.Finder
 }
 
-// patience is how long what isn't known yet is no failure: the API server's authorizer learns later than the node which
-// pods it has.
+// patience is how long an object that isn't available yet isn't a failure: the API server's authorizer learns later
+// than the node which pods the node has.
 const patience = 5 * time.Second
 
-// Finder is the object.Finder for the pods of an API server. Safe for concurrent use.
+// Finder is the object.Finder for pods of an API server. Safe for concurrent use.
 type Finder struct {
 	conf Config
 
 	mu sync.Mutex
-	// run ends with Run; nil before it. early is what is to begin with it.
+	// run is the context of Run; nil before it. early starts the goroutines that were requested before.
 	run     context.Context
 	early   []func()
 	over    bool
@@ -70,22 +70,22 @@ type Finder struct {
 	users   map[types.UID]*user
 	entries map[object.Key]*entry
 	tokens  map[object.TokenRequest]*token
-	// answered is closed, and replaced, when something is known that wasn't.
+	// answered is closed, and replaced, when an answer arrives.
 	answered chan struct{}
 }
 
-// user is a pod that objects are for.
+// user is a pod that uses objects.
 type user struct {
 	uid types.UID
-	// of is what it has asked for, with what ends that.
+	// of are the objects and tokens that it has asked for, with the functions that release them.
 	of map[*known]func()
-	// gone says that it needs nothing any more.
+	// gone says that the pod needs nothing any more.
 	gone bool
 }
 
-// known says whether something is known.
+// known is the part of the state that objects and tokens share.
 type known struct {
-	// asking says that it isn't, or may have changed, and is being asked for since then.
+	// asking says that a request is needed or in progress, since then: there is no answer, or it may be out of date.
 	asking bool
 	since  time.Time
 	// at is when the answer changed last.
@@ -98,13 +98,13 @@ func (k *known) ask() {
 	}
 }
 
-// New returns a finder that asks for nothing before Run.
+// New returns a finder. It makes no requests before Run.
 func New(c Config) *Finder {
 	return &Finder{conf: c, users: map[types.UID]*user{}, entries: map[object.Key]*entry{},
 		tokens: map[object.TokenRequest]*token{}, answered: make(chan struct{})}
 }
 
-// Run asks the API server, until ctx ends. The error is nil.
+// Run sends requests to the API server until ctx ends. The error is nil.
 func (f *Finder) Run(ctx context.Context) error {
 	f.mu.Lock()
 	f.run = ctx
@@ -115,13 +115,13 @@ func (f *Finder) Run(ctx context.Context) error {
 	f.mu.Unlock()
 	<-ctx.Done()
 	f.mu.Lock()
-	f.over = true // nothing more begins
+	f.over = true // no goroutine starts any more
 	f.mu.Unlock()
 	f.all.Wait()
 	return nil
 }
 
-// begin has do done until it is stopped, as long as Run runs. The lock is held.
+// begin calls do in a goroutine while Run runs, until stop. The lock is held.
 func (f *Finder) begin(do func(ctx context.Context)) (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(context.Background())
 	start := func() {
@@ -138,7 +138,7 @@ func (f *Finder) begin(do func(ctx context.Context)) (stop context.CancelFunc) {
 	return stop
 }
 
-// For returns the pod's view. What the pod asks for is kept until Forget.
+// For returns the pod's view. Objects that the pod asks for are kept until Forget.
 func (f *Finder) For(d *pod.Desired) object.View {
 	if d.Source != pod.SourceAPI {
 		return f.conf.Others.For(d)
@@ -153,8 +153,8 @@ func (f *Finder) For(d *pod.Desired) object.View {
 	return view{f, u, d.Pod}
 }
 
-// Forget says that a pod needs nothing any more: neither its containers nor its volumes are left. What no other pod
-// uses is dropped.
+// Forget says that a pod needs nothing any more: neither its containers nor its volumes are left. Objects that no
+// other pod uses are dropped.
 func (f *Finder) Forget(uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -169,8 +169,8 @@ func (f *Finder) Forget(uid types.UID) {
 	}
 }
 
-// Await waits until all is known that the pod has asked for, but not long, and reports whether anything of that changed
-// after a time.
+// Await waits until all objects that the pod has asked for are available, for patience at most. It reports whether
+// any of them changed after a time.
 func (f *Finder) Await(ctx context.Context, uid types.UID, after time.Time) (changed bool) {
 	for {
 		f.mu.Lock()
@@ -202,7 +202,7 @@ func (f *Finder) Await(ctx context.Context, uid types.UID, after time.Time) (cha
 	}
 }
 
-// tell says that an answer is there, or why not yet. The lock isn't held.
+// tell wakes the users of an object: there is an answer, or the reason why there is none. The lock isn't held.
 func (f *Finder) tell(o pod.Object) {
 	f.mu.Lock()
 	close(f.answered)
@@ -211,7 +211,7 @@ func (f *Finder) tell(o pod.Object) {
 	f.conf.Changed(o)
 }
 
-// view is what a pod sees.
+// view is a pod's object.View.
 type view struct {
 	finder *Finder
 	user   *user

@@ -18,22 +18,22 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// token is what is known of a token of a service account, bound to a pod.
+// token is the state of a service account token that is bound to a pod.
 type token struct {
 	known
-	// value is the last one; nil before there is any. err is why there is no newer one, to be asked for again not
-	// before a time.
+	// value is the newest token; nil before the first one. err is why there is no newer one; again is the earliest
+	// time of the next request.
 	value    *object.Token
 	err      error
 	again    time.Time
 	failures int
 }
 
-// lastKnown is how long a token of an earlier agent does that has lost the pod's volumes, while the API server is away;
-// it may have ended long ago.
+// lastKnown is how long a stored token of an earlier agent is used if the pod's volumes are lost and the API server
+// is away. The token may have expired long ago.
 const lastKnown = time.Minute
 
-// Token returns a token that isn't due to be renewed.
+// Token returns a token that isn't due for renewal.
 func (v view) Token(_ context.Context, r object.TokenRequest) (object.Token, error) {
 	f, key := v.finder, object.TokenKey(v.pod)
 	unknown := &object.Unknown{Key: object.Key{Kind: object.Kind(key.Kind), Namespace: key.Namespace, Name: key.Name},
@@ -74,7 +74,7 @@ func (v view) Token(_ context.Context, r object.TokenRequest) (object.Token, err
 	return object.Token{}, unknown
 }
 
-// renew gets a token: the one that an earlier agent had, or another.
+// renew gets a token: the one that an earlier agent obtained, or a new one.
 func (f *Finder) renew(ctx context.Context, v view, r object.TokenRequest, t *token) {
 	f.mu.Lock()
 	first := t.value == nil && t.failures == 0
@@ -108,7 +108,7 @@ func (f *Finder) renew(ctx context.Context, v view, r object.TokenRequest, t *to
 	}
 }
 
-// issued takes in a token, or why there is none and when to ask for it again.
+// issued records a token, or why there is none and when to request it again.
 func (f *Finder) issued(v view, r object.TokenRequest, t *token, got *object.Token, err error, after time.Duration) {
 	f.mu.Lock()
 	t.asking, t.at, t.err = false, time.Now(), err
@@ -122,7 +122,7 @@ func (f *Finder) issued(v view, r object.TokenRequest, t *token, got *object.Tok
 	f.tell(object.TokenKey(v.pod))
 }
 
-// Expired are the pods, as namespace/name and sorted, that have a token which has ended: there is no newer one.
+// Expired returns the pods whose token has expired without a newer one, as sorted namespace/name.
 func (f *Finder) Expired() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -161,7 +161,7 @@ func (f *Finder) request(ctx context.Context, r object.TokenRequest) (*object.To
 	return &t, nil
 }
 
-// claims are what a token of a service account says of itself (RFC 7519, and the private claim of Kubernetes).
+// claims are the claims of a service account token (RFC 7519, and the private claims of Kubernetes).
 type claims struct {
 	Audience []string `json:"aud"`
 	Expires  int64    `json:"exp"`
@@ -175,13 +175,13 @@ type claims struct {
 		Account struct {
 			Name string `json:"name"`
 		} `json:"serviceaccount"`
-		// WarnAfter is when it should have been renewed, of one that is valid longer than was asked for.
+		// WarnAfter is when a token should have been renewed that is valid for longer than requested.
 		WarnAfter int64 `json:"warnafter"`
 	} `json:"kubernetes.io"`
 }
 
-// kept is the token that an earlier agent wrote to a volume of the pod by the same request, if it isn't due to be
-// renewed. Its signature isn't looked at: it stays where it was found. nil if that isn't certain.
+// kept is the token that an earlier agent wrote to a volume of the pod for the same request; nil if there is none, or
+// if it is due for renewal. Its signature isn't verified: the token returns to the pod in which it was found.
 func (f *Finder) kept(p *v1.Pod, r object.TokenRequest) *object.Token {
 	for i := range p.Spec.Volumes {
 		projected := p.Spec.Volumes[i].Projected
@@ -206,7 +206,7 @@ func (f *Finder) kept(p *v1.Pod, r object.TokenRequest) *object.Token {
 	return nil
 }
 
-// readToken is a token by its own claims, if it is the one that is asked for and good for a while.
+// readToken decodes a token by its own claims. ok says that it is for this request and isn't due for renewal.
 func readToken(text string, r object.TokenRequest, now time.Time) (t object.Token, ok bool) {
 	parts := strings.Split(text, ".")
 	if len(parts) != 3 {
@@ -228,7 +228,7 @@ func readToken(text string, r object.TokenRequest, now time.Time) (t object.Toke
 	mine := c.Private.Namespace == r.Namespace && c.Private.Account.Name == r.ServiceAccount &&
 		c.Private.Pod.Name == r.Pod && c.Private.Pod.UID == r.UID &&
 		(r.Audience == "" || slices.Equal(c.Audience, []string{r.Audience}))
-	// Times of the future are those of a clock that was set.
+	// A token issued in the future indicates that the clock was changed.
 	const skew = time.Minute
 	return t, mine && t.Issued.Before(now.Add(skew)) && t.Until.After(t.Issued) &&
 		t.Until.Sub(t.Issued) <= max(r.Life, time.Hour)+skew && now.Before(t.Renew())

@@ -57,12 +57,12 @@ func (v view) PersistentVolume(_ context.Context, name string) (*v1.PersistentVo
 	return find[*v1.PersistentVolume](v, object.Key{Kind: object.PersistentVolume, Name: name})
 }
 
-// PersistentVolumes fails: nobody here chooses one.
+// PersistentVolumes fails: a node doesn't bind claims.
 func (v view) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, error) {
 	return nil, errors.New("a node of a cluster may not list PersistentVolumes")
 }
 
-// Services returns those of a namespace that have an address, once all are known.
+// Services returns the Services of a namespace that have a cluster IP, once all are listed.
 func (v view) Services(_ context.Context, namespace string) ([]*v1.Service, error) {
 	v.finder.mu.Lock()
 	defer v.finder.mu.Unlock()

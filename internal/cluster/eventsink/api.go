@@ -10,8 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
-// EventsOf are the events of the API server that a client talks to. Their calls have a rate and connections of their
-// own.
+// EventsOf returns the events at the client's API server. Their calls have their own rate limit and connections.
 func EventsOf(c *apiclient.Client) API { return api{c} }
 
 type api struct{ client *apiclient.Client }

@@ -13,24 +13,25 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
-// component is who reports the events: what shows and alerts on them knows that name.
+// component is the source of the events. Dashboards and alerts depend on this name.
 const component = "kubelet"
 
-// told is what the API server knows of an entry.
+// told is the state of an entry at the API server.
 type told struct {
-	// count is 0 where it isn't known which.
+	// count is 0 if it isn't available.
 	count   int
 	message string
 }
 
-// call is a request about one entry: to make an event, or else to patch the one that was made.
+// call is a request about one entry: it creates an event or patches the one that was created.
 type call struct {
 	namespace, name string
 	event           *v1.Event
 	patch           []byte
 }
 
-// plan is the call that tells an entry of which the API server knows that; nil if it knows all.
+// plan returns the call that brings an entry's event up to date; nil if it is. before is the state at the API server,
+// nil for none.
 func plan(node string, before *told, e *events.Entry) (*call, error) {
 	about, message := subject(node, e)
 	c := &call{namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), name: eventName(about.Name, e)}
@@ -58,8 +59,8 @@ func plan(node string, before *told, e *events.Entry) (*call, error) {
 	return c, nil
 }
 
-// subject is what an entry is about at the API server, and its message there. What is about something that isn't there,
-// such as a manifest, is about the node.
+// subject returns the object of an entry's event, and its message. An entry about something that isn't an API object,
+// such as a manifest, is reported as an event of the node.
 func subject(node string, e *events.Entry) (v1.ObjectReference, string) {
 	if e.Object.Kind != "" {
 		return e.Object, e.Message
@@ -68,13 +69,13 @@ func subject(node string, e *events.Entry) (v1.ObjectReference, string) {
 		e.Message
 }
 
-// longestName is how long the name of an object may be.
+// longestName is the longest name of an object.
 const longestName = 253
 
-// eventName is the name of an entry's object, the same for each call: one that is made again, as its answer was lost,
-// is known by that.
+// eventName is the name of an entry's event. It is the same for each call, so that a repeated create, after its
+// answer was lost, fails with AlreadyExists.
 func eventName(object string, e *events.Entry) string {
-	end := fmt.Sprintf(".%x", e.First.UnixNano()+int64(e.ID)) // both grow, so that no two have the same sum
+	end := fmt.Sprintf(".%x", e.First.UnixNano()+int64(e.ID)) // both terms grow, so that no two sums are equal
 	if most := longestName - len(end); len(object) > most {
 		object = strings.TrimRight(object[:most], "-.")
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
-// rank is what an entry is worth when there are too many; the least goes first.
+// rank orders entries when the queue is full: the lowest rank is dropped first.
 type rank int
 
 const (
 	repeatedNormal rank = iota
 	firstNormal
 	warning
-	// ending is why and how a pod ended: nobody can look that up any more.
+	// ending is why and how a pod ended, which can't be found elsewhere any more.
 	ending
 )
 
@@ -42,16 +42,15 @@ func endsPod(r pod.Reason) bool {
 	return false
 }
 
-// item is an entry that is to be told.
+// item is an entry to send.
 type item struct {
 	events.Entry
-	// tries is how often that failed, due when it may be tried again.
+	// tries is how many times that failed, due when it may be tried again.
 	tries int
 	due   time.Time
 }
 
-// queue has the entries that the API server doesn't know in their newest state, at most so many. It is safe for
-// concurrent use.
+// queue holds entries whose newest state isn't at the API server yet, at most size. It is safe for concurrent use.
 type queue struct {
 	size  int
 	woken wake.Slot
@@ -64,7 +63,7 @@ func newQueue(size int) *queue {
 	return &queue{size: size, woken: wake.NewSlot(), items: make(map[uint64]item)}
 }
 
-// put takes in an entry, in place of an older state of it. It reports whether one was lost for that, the new one or
+// put adds an entry, or replaces an older state of it. It reports whether that dropped an entry, the new one or
 // another.
 func (q *queue) put(i item) (lost bool) {
 	q.mu.Lock()
@@ -94,8 +93,7 @@ func (q *queue) put(i item) (lost bool) {
 	return lost
 }
 
-// take removes the one that has been waiting for longest of those that may be tried. If there is none, it says when
-// there will be one; zero if that isn't known.
+// take removes the oldest entry that is due. If there is none, next is when one will be due; zero for never.
 func (q *queue) take(now time.Time) (first item, ok bool, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -115,7 +113,7 @@ func (q *queue) take(now time.Time) (first item, ok bool, next time.Time) {
 	return first, ok, next
 }
 
-// hurry lets all be tried at once.
+// hurry makes all entries due.
 func (q *queue) hurry() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

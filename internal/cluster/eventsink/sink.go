@@ -1,5 +1,5 @@
-// Package eventsink tells the API server the events of a node and its pods. It reads the ring of them, which knows
-// nothing of that, so nobody who has something to report waits for an answer.
+// Package eventsink sends the events of a node and its pods to the API server. It reads them from the ring of events,
+// so that no reporter waits for the API server.
 package eventsink
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
-// Ring is where the events come from (events.Recorder).
+// Ring is the source of the events (events.Recorder).
 type Ring interface {
 	Watch() (changed <-chan struct{}, cancel func())
 	Since(seq uint64) []events.Entry
 }
 
-// API is where they go. Its errors are the server's (k8s.io/apimachinery/pkg/api/errors).
+// API creates and patches events. Its errors are the server's (k8s.io/apimachinery/pkg/api/errors).
 type API interface {
 	Create(ctx context.Context, e *v1.Event) error
 	// Patch applies a strategic merge patch.
@@ -32,56 +32,56 @@ type API interface {
 
 // Why an event was lost.
 const (
-	// LostOverload: more came than could be told.
+	// LostOverload: there were more events than could be sent.
 	LostOverload = "overload"
-	// LostRefused: the API server doesn't take it, as its namespace is going, say.
+	// LostRefused: the API server refuses the event, for instance because its namespace is terminating.
 	LostRefused = "refused"
-	// LostFailed: telling it failed again and again, though the server answers.
+	// LostFailed: sending it failed again and again, though the server answers.
 	LostFailed = "failed"
 )
 
-// Meter counts. Its methods may be called concurrently.
+// Meter counts events. Its methods may be called concurrently.
 type Meter interface {
-	// EventTold counts events that were told, new ones or new states of known ones, EventLost those that weren't.
+	// EventTold counts sent events, new ones and updates; EventLost counts lost ones.
 	EventTold()
 	EventLost(why string)
 }
 
-// Config says what a Sink works with.
+// Config configures a Sink.
 type Config struct {
 	Ring Ring
 	API  API
 	// Node is the node's name.
 	Node string
-	// Reached is received from when the API server answers again after it didn't.
+	// Reached receives when the API server answers again after it didn't.
 	Reached <-chan struct{}
 	Meter   Meter
 	Log     logr.Logger
 }
 
 const (
-	// kept is how many entries wait to be told at most. The ring holds no more.
+	// kept is how many entries wait at most. The ring holds no more.
 	kept = 1000
-	// remembered is of how many entries it is known what the API server knows.
+	// remembered is the number of entries whose state at the API server is remembered.
 	remembered = 4096
-	// maxTries is how often one is tried while the server answers.
+	// maxTries is how many times an event is tried while the server answers.
 	maxTries = 8
-	// serverFails is after how many events in a row that couldn't be told that is the server's fault, not theirs.
+	// serverFails is the number of failed events in a row that are taken for a failure of the server.
 	serverFails = 3
 )
 
-// Sink tells the API server what happens.
+// Sink sends events to the API server.
 type Sink struct {
 	conf  Config
 	queue *queue
-	// known has a *told by the ID of its entry.
+	// known is a *told by the ID of an entry.
 	known *lru.Cache
 }
 
-// New returns a sink. It tells nothing before Run.
+// New returns a sink. It does nothing before Run.
 func New(c Config) *Sink { return &Sink{conf: c, queue: newQueue(kept), known: lru.New(remembered)} }
 
-// Run tells events until ctx ends, from those on that the ring has. The error is nil.
+// Run sends events until ctx ends, beginning with those in the ring. The error is nil.
 func (s *Sink) Run(ctx context.Context) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
@@ -103,7 +103,7 @@ func (s *Sink) Run(ctx context.Context) error {
 			continue
 		case apiclient.Unusable(err):
 			failures = max(failures+1, serverFails)
-		case i.tries == 0: // what fails again and again says nothing of the server
+		case i.tries == 0: // repeated failures of one event don't indicate a failing server
 			failures++
 		default:
 			continue
@@ -117,7 +117,7 @@ func (s *Sink) Run(ctx context.Context) error {
 	}
 }
 
-// read takes over what the ring gets, at once: it keeps the newest only.
+// read moves entries from the ring to the queue at once: the ring keeps only the newest.
 func (s *Sink) read(ctx context.Context) {
 	changed, stop := s.conf.Ring.Watch()
 	defer stop()
@@ -140,8 +140,8 @@ func (s *Sink) put(i item) {
 	}
 }
 
-// wait waits for a time, unless it is zero, or until it is woken or the server answers again: then all are tried. It is
-// false when ctx ended.
+// wait waits until a time (zero for no limit), until woken receives, or until the server answers again: then all
+// entries are due. It returns false when ctx ended.
 func (s *Sink) wait(ctx context.Context, woken <-chan struct{}, until time.Time) bool {
 	var due <-chan time.Time
 	if !until.IsZero() {
@@ -160,7 +160,8 @@ func (s *Sink) wait(ctx context.Context, woken <-chan struct{}, until time.Time)
 	return true
 }
 
-// tell tells one entry. What it returns an error of is tried again later, and holds up no other.
+// tell sends one entry. If it fails, the entry is queued again, or lost after maxTries. Other entries don't wait for
+// it.
 func (s *Sink) tell(ctx context.Context, i item) error {
 	before := s.before(i.ID)
 	c, err := plan(s.conf.Node, before, &i.Entry)
@@ -181,9 +182,9 @@ func (s *Sink) tell(ctx context.Context, i item) error {
 		return nil
 	case c.event != nil && errors.IsAlreadyExists(err): // the answer to an earlier try was lost
 		s.known.Add(i.ID, &told{message: message})
-	case c.event == nil && errors.IsNotFound(err): // events last an hour
+	case c.event == nil && errors.IsNotFound(err): // events are deleted after an hour
 		s.known.Remove(i.ID)
-	case !again || errors.IsForbidden(err): // its namespace is going, or has gone
+	case !again || errors.IsForbidden(err): // its namespace is terminating, or is gone
 		s.lose(&i, LostRefused, err)
 		return nil
 	case !apiclient.Unusable(err) && i.tries+1 == maxTries:
@@ -211,7 +212,7 @@ func (s *Sink) before(id uint64) *told {
 	return before
 }
 
-// lose counts an entry that isn't told, and why; a nil error says that there was nothing to tell.
+// lose counts and logs an entry that isn't sent. A nil error says that there was nothing to send.
 func (s *Sink) lose(i *item, why string, err error) {
 	if err != nil {
 		s.conf.Meter.EventLost(why)

@@ -1,5 +1,6 @@
-// Package mirror has a mirror pod at the API server for each static pod of this node: it makes them, and removes them
-// when their static pods have ended. How they are is told by podobject. No pod waits for any of that.
+// Package mirror maintains a mirror pod at the API server for each static pod of this node: it creates them, and
+// deletes them when their static pods have ended. Package podobject writes their statuses. No pod waits for this
+// package.
 package mirror
 
 import (
@@ -21,27 +22,27 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// API makes and removes pods. Its errors are the server's (k8s.io/apimachinery/pkg/api/errors).
+// API creates and deletes pods. Its errors are the server's (k8s.io/apimachinery/pkg/api/errors).
 type API interface {
 	Create(ctx context.Context, p *v1.Pod) (*v1.Pod, error)
-	// Delete removes the object of this UID, at once.
+	// Delete deletes the object of this UID at once, without a grace period.
 	Delete(ctx context.Context, namespace, name string, uid types.UID) error
 }
 
-// Objects are the mirror pods that the API server has.
+// Objects are the mirror pods at the API server.
 type Objects interface {
-	// Mirrors returns them, and whether they are all there are.
+	// Mirrors returns them, and whether they are complete.
 	Mirrors() ([]*v1.Pod, bool)
 	Subscribe() (changed *wake.Keyed[types.UID], stop func())
 }
 
-// Statuses are those of the pods that run here.
+// Statuses are the statuses of the pods that run here.
 type Statuses interface {
 	List() []*podstatus.Entry
 	Watch() (changed <-chan struct{}, cancel func())
 }
 
-// Config says what Mirrors work with.
+// Config configures Mirrors.
 type Config struct {
 	// Node is the node's name; its UID is in the Facts.
 	Node     string
@@ -49,56 +50,56 @@ type Config struct {
 	API      API
 	Objects  Objects
 	Statuses Statuses
-	// Awaited says that a static pod of that name may be here though it has no status: a manifest defines it, it hasn't
-	// ended yet, or that isn't known. Who knows that calls Wake when it changes.
+	// Awaited says that a static pod of that name may exist here without a status: a manifest defines it, it hasn't
+	// ended yet, or pods and manifests haven't been listed. Its owner calls Wake when the result changes.
 	Awaited func(namespace, name string) bool
-	// Reached is received from when the API server has recovered: what failed by its fault is tried soon
+	// Reached receives when the API server has recovered: calls that failed because of it are retried soon
 	// (apiclient.Client.Recovered).
 	Reached <-chan struct{}
 	Log     logr.Logger
 }
 
-// Mirrors keeps the mirror pods of this node.
+// Mirrors maintains the mirror pods of this node.
 type Mirrors struct {
 	wake.Slot
 	conf Config
 
-	// The rest is Run's. attempts are what was done last, by names of pods.
+	// The rest belongs to Run. attempts are the last calls, by pod name.
 	attempts map[string]*attempt
 	inFlight int
 	results  chan result
 }
 
-// attempt is the call about a pod that was made last, or is under way.
+// attempt is the last call about a pod, in progress or not.
 type attempt struct {
 	call *call
 	busy bool
-	// backoff says when it is made again, if it is still called for then.
+	// backoff says when the call is made again, if it is still needed then.
 	backoff apiclient.Backoff
-	// said is the error that was logged last.
+	// said is the last error that was logged.
 	said string
 }
 
-// result is the end of a call.
+// result is the result of a call.
 type result struct {
 	name string
 	made *v1.Pod
 	err  error
 }
 
-// New returns what keeps mirror pods. It does nothing before Run.
+// New returns Mirrors. It does nothing before Run.
 func New(c Config) *Mirrors {
 	return &Mirrors{Slot: wake.NewSlot(), conf: c, attempts: map[string]*attempt{}, results: make(chan result)}
 }
 
 const (
-	// callsAtOnce is how many calls are under way at most.
+	// callsAtOnce is how many calls are in progress at most.
 	callsAtOnce = 10
-	// awaitWatch is how long the watch has to tell what a call has done.
+	// awaitWatch is how long the watch has to report the effect of a call, before the call is repeated.
 	awaitWatch = 5 * time.Second
 )
 
-// Run keeps them until ctx ends. What the API server doesn't take is tried again. The error is nil.
+// Run maintains them until ctx ends. Failed calls are repeated. The error is nil.
 func (m *Mirrors) Run(ctx context.Context) error {
 	objects, stopObjects := m.conf.Objects.Subscribe()
 	defer stopObjects()
@@ -138,8 +139,8 @@ func (m *Mirrors) Run(ctx context.Context) error {
 	}
 }
 
-// begin begins the calls that are due, as far as they may be under way at once. It returns when the next one is due;
-// zero for none, or when the end of a call is waited for.
+// begin starts the calls that are due, within callsAtOnce. It returns when the next one is due; zero if there is
+// none, or if another call has to end first.
 func (m *Mirrors) begin(ctx context.Context, calls *sync.WaitGroup) (next time.Time) {
 	mirrors, known := m.conf.Objects.Mirrors()
 	if !known {
@@ -149,7 +150,7 @@ func (m *Mirrors) begin(ctx context.Context, calls *sync.WaitGroup) (next time.T
 	now := time.Now()
 	for name, a := range m.attempts {
 		if c := todo[name]; !a.busy && (c == nil || !c.same(a.call)) {
-			delete(m.attempts, name) // it has done what it was for
+			delete(m.attempts, name) // it has had its effect
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(todo)) {
@@ -188,7 +189,7 @@ func (m *Mirrors) begin(ctx context.Context, calls *sync.WaitGroup) (next time.T
 	return next
 }
 
-// take takes in how a call ended.
+// take processes the result of a call.
 func (m *Mirrors) take(r result) {
 	a := m.attempts[r.name]
 	a.busy = false
@@ -197,7 +198,7 @@ func (m *Mirrors) take(r result) {
 	switch {
 	case r.err == nil && !removes:
 		log.V(2).Info("Mirror pod created", "podUID", r.made.UID)
-	case r.err == nil, removes && (errors.IsNotFound(r.err) || errors.IsConflict(r.err)): // it has gone by itself
+	case r.err == nil, removes && (errors.IsNotFound(r.err) || errors.IsConflict(r.err)): // it is gone already
 		log.V(2).Info("Mirror pod deleted", "podUID", a.call.remove)
 	default:
 		a.backoff.Failed(r.err)

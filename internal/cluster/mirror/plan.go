@@ -12,20 +12,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// owner is this node, to whose object mirror pods belong.
+// owner is this node: its object owns the mirror pods.
 type owner struct {
 	name string
 	uid  types.UID
 }
 
-// call is one call about the mirror pod of that name: make it, or remove the one of that UID.
+// call is one call about the mirror pod of that name: it creates the pod, or deletes the one of that UID.
 type call struct {
 	namespace, name string
 	make            *v1.Pod
 	remove          types.UID
 }
 
-// same reports whether a call asks for what another asked for.
+// same reports whether two calls have the same purpose.
 func (c *call) same(other *call) bool {
 	if other == nil || c.remove != other.remove || (c.make == nil) != (other.make == nil) {
 		return false
@@ -33,14 +33,14 @@ func (c *call) same(other *call) bool {
 	return c.make == nil || c.make.Annotations[v1.MirrorPodAnnotationKey] == other.make.Annotations[v1.MirrorPodAnnotationKey] && ownerOf(c.make) == ownerOf(other.make)
 }
 
-// plan are the calls that have each static pod have its mirror pod, by their names. There is at most one about a name:
-// what has to be made again is removed first. statuses are those of all pods; awaited says that a pod of the name may
-// be here though none has a status.
+// plan returns the calls that give each static pod its mirror pod, by pod name. There is at most one call for a name:
+// a mirror pod that has to be replaced is deleted first. statuses are those of all pods. awaited says that a pod of
+// the name may exist here without a status.
 func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod,
 	awaited func(namespace, name string) bool) map[string]*call {
 	calls := map[string]*call{}
 	if node.uid == "" {
-		return calls // nobody could own them
+		return calls // they would have no owner
 	}
 	static := map[string]*v1.Pod{}
 	for _, e := range statuses {
@@ -62,16 +62,16 @@ func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod,
 		calls[name] = &call{namespace: m.Namespace, name: m.Name, remove: m.UID}
 	}
 	for name, p := range static {
-		if p.DeletionTimestamp == nil { // else it is about to go, and its mirror went before
+		if p.DeletionTimestamp == nil { // else it is terminating, and its mirror pod was deleted
 			calls[name] = &call{namespace: p.Namespace, name: p.Name, make: mirrorOf(p, node)}
 		}
 	}
 	return calls
 }
 
-// fits reports whether a mirror pod is as it would be made now. One that somebody deletes or ends isn't: a static pod
-// can't be ended there. One whose pod is started again after its end isn't either: no pod of an API server comes back
-// from that.
+// fits reports whether a mirror pod is as it would be created now. One that somebody deletes or ends isn't: that
+// can't end a static pod. Neither is one that has ended while its static pod was started again: the API doesn't allow
+// a pod to leave a terminal phase.
 func fits(m, static *v1.Pod, node owner) bool {
 	over := pod.Terminal(m.Status.Phase) != "" && pod.Terminal(static.Status.Phase) == ""
 	return !over && m.DeletionTimestamp == nil &&
@@ -79,7 +79,7 @@ func fits(m, static *v1.Pod, node owner) bool {
 		ownerOf(m) == node.uid
 }
 
-// ownerOf is the UID of the node that a mirror pod belongs to.
+// ownerOf is the UID of the node that owns a mirror pod.
 func ownerOf(m *v1.Pod) types.UID {
 	if r := metav1.GetControllerOfNoCopy(m); r != nil && r.Kind == "Node" {
 		return r.UID
@@ -87,7 +87,7 @@ func ownerOf(m *v1.Pod) types.UID {
 	return ""
 }
 
-// mirrorOf is the mirror pod of a static pod
+// mirrorOf returns the mirror pod of a static pod
 // (https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror).
 func mirrorOf(static *v1.Pod, node owner) *v1.Pod {
 	m := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -97,8 +97,8 @@ func mirrorOf(static *v1.Pod, node owner) *v1.Pod {
 			{APIVersion: "v1", Kind: "Node", Name: node.name, UID: node.uid, Controller: ptr.To(true)}},
 	}, Spec: *static.Spec.DeepCopy()}
 	m.Annotations[v1.MirrorPodAnnotationKey] = static.Annotations[pod.AnnotationConfigHash]
-	// The API server computes the one of priorityClassName, and refuses any other; ephemeral containers can't be made
-	// with a pod.
+	// The API server computes the priority from priorityClassName, and refuses any other. A pod can't be created with
+	// ephemeral containers.
 	m.Spec.Priority, m.Spec.EphemeralContainers = nil, nil
 	return m
 }

@@ -1,5 +1,5 @@
-// Package nodefacts holds what is known of this node while the agent runs. Some of it is the machine's, some is
-// said by others later: with an API server, labels, addresses and pod CIDRs come from the node's object.
+// Package nodefacts holds the facts about this node while the agent runs. Some come from the machine. Others come
+// later: with an API server, labels, addresses and pod CIDRs come from the node's object.
 package nodefacts
 
 import (
@@ -14,30 +14,31 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// Facts are what is known at one moment. They are immutable, and so is what they hold.
+// Facts are the facts at one moment. They and their contents are immutable.
 type Facts struct {
-	// HostIPs are the node's addresses, the primary one first. None are known yet where an external cloud
-	// provider has to tell them.
+	// HostIPs are the node's addresses, the primary one first. If an external cloud provider sets them, there are
+	// none at first.
 	HostIPs []string
-	// Addresses are all that the API server tells of the node, with its names.
+	// Addresses are all addresses and names in the node's object.
 	Addresses []v1.NodeAddress
 	Labels    map[string]string
 	Taints    []v1.Taint
 	// UID is that of the node's object; empty while there is none.
 	UID      types.UID
 	PodCIDRs []string
-	// ObjectTTL is for how many seconds ConfigMaps and Secrets count that were read, where they aren't watched.
+	// ObjectTTL is for how many seconds ConfigMaps and Secrets that were read count as current, if they aren't
+	// watched.
 	ObjectTTL int
-	// Capacity is what the machine has, Allocatable what of it is for pods.
+	// Capacity is the machine's resources, Allocatable the part for pods.
 	Capacity, Allocatable v1.ResourceList
-	// AwaitedPlugins are the resources whose device plugin has yet to register (again).
+	// AwaitedPlugins are the resources whose device plugins haven't registered (again) yet.
 	AwaitedPlugins map[v1.ResourceName]bool
-	// Advertised are the extended resources that the node's object has for pods, from device plugins as well as from an
+	// Advertised are the allocatable extended resources in the node's object, of device plugins as well as of an
 	// administrator (https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/).
 	Advertised v1.ResourceList
-	// DeclaredFeatures are those that the node declares (KEP-5328).
+	// DeclaredFeatures are the features that the node declares (KEP-5328).
 	DeclaredFeatures []string
-	// Images are those that the runtime has.
+	// Images are the images of the container runtime.
 	Images []v1.ContainerImage
 }
 
@@ -62,7 +63,7 @@ const (
 	All = 1<<iota - 1
 )
 
-// field is how one fact is named, found and compared.
+// field names, compares and copies one fact.
 type field struct {
 	bit  Field
 	name string
@@ -95,7 +96,7 @@ func fields() []field {
 	}
 }
 
-// Board is where facts are read and changed. It is safe for concurrent use.
+// Board holds the current facts. It is safe for concurrent use.
 type Board struct {
 	now atomic.Pointer[Facts]
 	// mu is held while facts are replaced.
@@ -114,8 +115,8 @@ func NewBoard(first Facts) *Board {
 // Now returns the facts at the moment. They must not be changed.
 func (b *Board) Now() *Facts { return b.now.Load() }
 
-// Watch returns a channel that receives after each change of one of these facts; changes that come while one waits to
-// be received become one with it. The channel is never closed. stop ends that and may be called repeatedly.
+// Watch returns a channel that receives after each change of one of these facts. Changes coalesce while one waits to
+// be received. The channel is never closed. stop ends the subscription and may be called repeatedly.
 func (b *Board) Watch(what Field) (changed <-chan struct{}, stop func()) {
 	slot := wake.NewSlot()
 	b.mu.Lock()
@@ -128,7 +129,7 @@ func (b *Board) Watch(what Field) (changed <-chan struct{}, stop func()) {
 	}
 }
 
-// Writer is the only one that changes its facts.
+// Writer changes its facts, and nobody else does.
 type Writer struct {
 	board *Board
 	owned Field
@@ -151,8 +152,8 @@ func (b *Board) Writer(name string, what Field) (*Writer, error) {
 	return &Writer{board: b, owned: what}, nil
 }
 
-// Set has change put new values into a copy of the facts, and wakes those who watch what differs then. Of facts that
-// aren't the writer's, changes are dropped. What the facts hold must be replaced, not changed in place.
+// Set calls change with a copy of the facts, and wakes the watchers of those that it changed. Changes of facts that
+// the writer doesn't own are dropped. change must replace slices and maps, not modify them.
 func (w *Writer) Set(change func(*Facts)) {
 	b := w.board
 	b.mu.Lock()
