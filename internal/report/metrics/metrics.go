@@ -2,8 +2,8 @@
 // buckets are the kubelet's where it has the same metric, so that its dashboards and alerts work; see
 // https://kubernetes.io/docs/reference/instrumentation/metrics/.
 //
-// Each area of the agent has a recorder that implements small interfaces of its callers. Recorders are safe for concurrent
-// use.
+// Each area of the agent has a recorder that implements small interfaces of its callers. Recorders are safe for
+// concurrent use.
 package metrics
 
 import (

@@ -15,77 +15,75 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/subpath"
 )
 
-// Config is what a Manager is built from. Every field without a default is needed.
+// Config configures a Manager. Fields without a default are required.
 type Config struct {
-	// RootDir is the agent's root directory; pods' directories are in RootDir/pods, staged devices in
+	// RootDir is the agent's root directory. Pods' directories are in RootDir/pods, staged devices in
 	// RootDir/plugins. Only root may be able to write to it.
 	RootDir string
-	// Plugins are asked in order; the first one that supports a volume makes it.
+	// Plugins are tried in order; the first one that supports a volume provides it.
 	Plugins []volume.Plugin
-	// Claims resolves persistentVolumeClaim and ephemeral volumes.
+	// Claims binds the claims of persistentVolumeClaim and ephemeral volumes.
 	Claims volumestate.Claims
-	// SubPaths makes parts of volumes ready for containers.
+	// SubPaths bind-mounts parts of volumes for containers.
 	SubPaths SubPaths
-	// ApplyFSGroup gives the files of a volume to the pod's fsGroup: filetree.Apply.
+	// ApplyFSGroup changes the group of a volume's files to the pod's fsGroup: filetree.Apply.
 	ApplyFSGroup func(ctx context.Context, dir string, o filetree.Options) error
 
-	// Changed wakes Run for the objects and pods that have changed, and volumestate.Node; the zero object is any.
+	// Changed wakes Run for objects and pods that have changed, and for volumestate.Node; the zero object means
+	// any.
 	Changed *wake.Keyed[pod.Object]
-	// Pod is the newest version of a pod with its allocated resources, or nil if it isn't
-	// wanted any more. It answers at once.
+	// Pod returns the newest version of a pod with its allocated resources, or nil if the pod isn't desired any
+	// more. It returns at once.
 	Pod func(types.UID) *v1.Pod
-	// Running reports whether containers of the pod may be there. It answers at once.
+	// Running reports whether containers of the pod may exist. It returns at once.
 	Running func(types.UID) bool
-	// Freed is called when a claim that only one pod may use is free again: pods that wait for an
-	// object (pod.Failure.Awaits) are to be looked at again. It must not block.
+	// Freed is called when a ReadWriteOncePod claim is free again: pods that wait for an object
+	// (pod.Failure.Awaits) have to be retried. It must not block.
 	Freed func()
 
 	Recorder Recorder
 	Meter    Meter
 
-	// ClusterDomain ends the full names in pods' /etc/hosts; empty leaves full names out.
+	// ClusterDomain is the suffix of FQDNs in pods' /etc/hosts; if it is empty, there are no FQDNs.
 	ClusterDomain string
-	// HostsFile is the node's own hosts file; empty counts as /etc/hosts.
+	// HostsFile is the path of the node's hosts file; empty for /etc/hosts.
 	HostsFile string
-	// Parallel is how many volumes are worked on at once; 0 means 16. Those that hang don't count for long.
+	// Parallel is how many operations run at once; 0 means 16. Operations that hang count for a short time only.
 	Parallel int
-	// Early is when an event says that a volume takes long, and how long a clean-up waits for
-	// what is under way; 0 means 10 s.
+	// Early is after how long an unfinished mount is reported in an event, and how long a clean-up waits for
+	// running operations; 0 means 10 s.
 	Early time.Duration
-	// Patience is when a volume counts as hanging; 0 means 2 min.
+	// Patience is after how long an operation counts as hanging; 0 means 2 min.
 	Patience time.Duration
-	// FirstBackoff is how long to wait after the first failure, which doubles with each that
-	// follows; 0 means 500 ms.
+	// FirstBackoff is the delay after the first failure, which doubles with each further one; 0 means 500 ms.
 	FirstBackoff time.Duration
-	// FirstProgress is when an event first says how far the change of a volume's owner has
-	// come, and NextProgress how long after that another one follows; 0 means 10 s and 1 min.
+	// FirstProgress is when an event first reports the progress of applying the fsGroup, NextProgress the interval
+	// of further events; 0 means 10 s and 1 min.
 	FirstProgress, NextProgress time.Duration
-	// Stop is how long Run waits at its end for what is under way; 0 means 2 s.
+	// Stop is how long Run waits for running operations when it ends; 0 means 2 s.
 	Stop time.Duration
 }
 
-// SubPath is a part of a volume, as Config.SubPaths is asked for it.
+// SubPath is a request to Config.SubPaths for a part of a volume.
 type SubPath = subpath.Request
 
-// Recorder takes in events.
+// Recorder records events about pods.
 type Recorder interface {
 	Event(p *v1.Pod, e pod.Event)
 }
 
-// Meter counts operations.
+// Meter records metrics of operations.
 type Meter interface {
-	// Operation takes in that an operation on a volume has ended: volume_mount, volume_unmount. To bring the
-	// content of a mounted volume up to date is volume_mount, as the kubelet, which mounts it again for that, counts
-	// it.
+	// Operation records the end of an operation on a volume: volume_mount or volume_unmount. An update of the
+	// content of a mounted volume counts as volume_mount, because the kubelet mounts the volume again for that.
 	Operation(plugin, operation string, took time.Duration, failed bool)
-	// Completed takes in how long it took to do it, from when it was asked for.
+	// Completed records the time from the request for an operation to its success.
 	Completed(plugin, operation string, took time.Duration)
-	// Reconstructed takes in that a volume of a pod that runs was taken over from an agent before this
-	// one, or couldn't be.
+	// Reconstructed records that a volume of a running pod was taken over from an earlier agent, or couldn't be.
 	Reconstructed(failed bool)
 }
 
-// orDefault fills in what is left out.
+// orDefault sets the defaults of empty fields.
 func (c Config) orDefault() Config {
 	for d, value := range map[*time.Duration]time.Duration{
 		&c.Early: 10 * time.Second, &c.Patience: 2 * time.Minute, &c.FirstProgress: 10 * time.Second,

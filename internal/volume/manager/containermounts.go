@@ -19,38 +19,39 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/subpath"
 )
 
-// SubPaths makes parts of volumes ready for containers.
+// SubPaths bind-mounts parts of volumes for containers.
 type SubPaths interface {
-	// Bind returns the host path of a part of a volume, which stays that part whatever
-	// containers do to the volume.
+	// Bind returns the host path of a bind mount of the part. It stays the same file whatever containers do to the
+	// volume.
 	Bind(ctx context.Context, r subpath.Request) (hostPath string, err error)
-	// Held reports which files and directories of a volume are such parts, by device and inode; nil for none.
+	// Held reports which files and directories of a volume are such parts, by device and inode; nil if there are
+	// none.
 	Held(uid types.UID, volume string) (func(device, inode uint64) bool, error)
 }
 
-// mountMaker makes mounts. Every field is needed.
+// mountMaker converts volumeMounts to the CRI's mounts. Every field is required.
 type mountMaker struct {
 	SubPaths SubPaths
-	// Touch calls do, which touches the volume's file system and may hang there, and returns the path that do
-	// does. what tells different calls for one volume apart.
+	// Touch runs do, which accesses the volume's file system and may hang, and returns its path. The name what
+	// distinguishes calls for one volume.
 	Touch func(ctx context.Context, e *volumestate.Mounted, what string,
 		do func(context.Context) (string, error)) (string, error)
 }
 
-// mountRequest asks for one mount.
+// mountRequest is a request for one mount of a container.
 type mountRequest struct {
 	Container *v1.Container
-	// Index is that of the container's volumeMount.
+	// Index is the index of the container's volumeMount.
 	Index int
-	// Volume is what is mounted of that name; nil if nothing is.
+	// Volume is the mounted volume that the volumeMount names; nil if there is none.
 	Volume *volumestate.Mounted
 	// Env is the container's environment, for subPathExpr.
 	Env []*runtimeapi.KeyValue
-	// RecursiveReadOnly says that the runtime can do that (KEP-3857).
+	// RecursiveReadOnly says that the runtime supports recursive read-only mounts (KEP-3857).
 	RecursiveReadOnly bool
 }
 
-// propagations are the CRI's words for the API's; none is the default.
+// propagations maps the API's mount propagation modes to the CRI's; the default is None.
 var propagations = map[v1.MountPropagationMode]runtimeapi.MountPropagation{
 	"":                                 runtimeapi.MountPropagation_PROPAGATION_PRIVATE,
 	v1.MountPropagationNone:            runtimeapi.MountPropagation_PROPAGATION_PRIVATE,
@@ -58,8 +59,8 @@ var propagations = map[v1.MountPropagationMode]runtimeapi.MountPropagation{
 	v1.MountPropagationBidirectional:   runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL,
 }
 
-// Mount is what becomes of a volumeMount. The error names the volume, but not the container. It is a *pod.Failure,
-// which names both, for what the manifest has wrong.
+// Mount converts a volumeMount to a CRI mount. Errors name the volume, but not the container. An error in the
+// manifest is a *pod.Failure, which names both.
 func (m mountMaker) Mount(ctx context.Context, r mountRequest) (*runtimeapi.Mount, error) {
 	c := r.Container
 	vm := &c.VolumeMounts[r.Index]
@@ -76,8 +77,8 @@ func (m mountMaker) Mount(ctx context.Context, r mountRequest) (*runtimeapi.Moun
 	}
 	e := r.Volume
 	mount.HostPath, err = m.hostPath(ctx, e, ptr.Deref(vm.MountPropagation, ""), subpath.Request{
-		// A directory that is missing in what can be written to is made for those that only read, too: the
-		// others may come later.
+		// If another mount of the claim is writable, a missing directory is made for this read-only one, too: the
+		// container with the writable mount may start later.
 		UID: e.Place.UID, Volume: e.Place.Name, Container: c.Name, Index: r.Index, Root: e.Path, Path: part,
 		Expr: vm.SubPathExpr, ReadOnly: e.ReadOnly && !e.Writable,
 	})
@@ -87,7 +88,7 @@ func (m mountMaker) Mount(ctx context.Context, r mountRequest) (*runtimeapi.Moun
 	return mount, nil
 }
 
-// translate says how the volume is mounted, and which part of it. The error is what the manifest has wrong.
+// translate returns the CRI mount without paths, and the path of the part to mount. Errors are about the manifest.
 func translate(r mountRequest, vm *v1.VolumeMount) (mount *runtimeapi.Mount, part string, err error) {
 	e, mode := r.Volume, ptr.Deref(vm.MountPropagation, "")
 	if e == nil {
@@ -107,15 +108,15 @@ func translate(r mountRequest, vm *v1.VolumeMount) (mount *runtimeapi.Mount, par
 		Propagation: propagations[mode]}, part, nil
 }
 
-// hostPath is what the container gets of a volume on the host.
+// hostPath returns the host path that the container mounts.
 func (m mountMaker) hostPath(ctx context.Context, e *volumestate.Mounted, mode v1.MountPropagationMode,
 	part subpath.Request) (string, error) {
 	if part.Path == "" && (mode == "" || mode == v1.MountPropagationNone) {
 		return e.Path, nil
 	}
 	return m.Touch(ctx, e, fmt.Sprintf("%s/%d", part.Container, part.Index), func(ctx context.Context) (string, error) {
-		// Of the volume itself: a part's own mount may be shared, since the pods' directories are, though the volume's
-		// isn't.
+		// Check the mount of the volume itself: the bind mount of a part is in the pods' directory, and may be
+		// shared even if the volume's mount isn't.
 		if err := checkPropagation(e.Path, mode); err != nil || part.Path == "" {
 			return e.Path, err
 		}
@@ -123,7 +124,7 @@ func (m mountMaker) hostPath(ctx context.Context, e *volumestate.Mounted, mode v
 	})
 }
 
-// checkMode refuses a mount propagation that the volume, or the container, can't have (API:
+// checkMode refuses a mount propagation mode that the volume or the container can't have (API:
 // MountPropagationMode).
 func checkMode(e *volumestate.Mounted, c *v1.Container, mode v1.MountPropagationMode) error {
 	if _, known := propagations[mode]; !known {
@@ -142,7 +143,7 @@ func checkMode(e *volumestate.Mounted, c *v1.Container, mode v1.MountPropagation
 	return nil
 }
 
-// recursiveReadOnly decides whether what is mounted in the volume is read-only as well (API:
+// recursiveReadOnly decides whether mounts below the volume are read-only as well (API:
 // VolumeMount.recursiveReadOnly, KEP-3857).
 func recursiveReadOnly(vm *v1.VolumeMount, mode v1.MountPropagationMode, able bool) (bool, error) {
 	switch asked := ptr.Deref(vm.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled); {
@@ -162,8 +163,8 @@ func recursiveReadOnly(vm *v1.VolumeMount, mode v1.MountPropagationMode, able bo
 	return able, nil
 }
 
-// partOf is the path of what the container gets of the volume; empty for all of it (API:
-// VolumeMount.subPath, subPathExpr). Errors don't say what an expression came to: its variables may be Secrets.
+// partOf returns the path of the part of the volume to mount; empty for the whole volume (API: VolumeMount.subPath,
+// subPathExpr). Errors don't contain the value of an expression, because its variables may be Secrets.
 func partOf(vm *v1.VolumeMount, vars []*runtimeapi.KeyValue) (string, error) {
 	part, said := vm.SubPath, "subPath"
 	if vm.SubPathExpr != "" {
@@ -173,7 +174,7 @@ func partOf(vm *v1.VolumeMount, vars []*runtimeapi.KeyValue) (string, error) {
 			return "", fmt.Errorf("%s %v", said, err)
 		}
 	}
-	if len(part) >= unix.PathMax { // nor is it to fill messages
+	if len(part) >= unix.PathMax { // the error doesn't contain the path either: it is too long
 		return "", fmt.Errorf("%s is longer than a path can be: %d bytes, where %d are allowed", said, len(part),
 			unix.PathMax-1)
 	}
@@ -186,13 +187,13 @@ func partOf(vm *v1.VolumeMount, vars []*runtimeapi.KeyValue) (string, error) {
 	return part, nil
 }
 
-// expand replaces references to the container's environment. One that can't be resolved is an error
-// (https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath-expanded-environment), and so
-// is what comes to nothing: the container would get all of the volume.
+// expand replaces references to the container's environment. An unresolved reference is an error
+// (https://kubernetes.io/docs/concepts/storage/volumes/#using-subpath-expanded-environment), and so is an empty
+// result, which would mount the whole volume.
 func expand(expr string, vars []*runtimeapi.KeyValue) (string, error) {
 	var missing []string
 	got, ok := pod.Expand(expr, func(name string) (string, bool) {
-		for _, kv := range slices.Backward(vars) { // the last one counts
+		for _, kv := range slices.Backward(vars) { // the last one wins
 			if kv.GetKey() == name {
 				return string(kv.GetValue()), true
 			}

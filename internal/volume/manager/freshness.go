@@ -20,67 +20,67 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
-// refresherConfig is what a Refresher is built from. Every field is needed.
+// refresherConfig configures a refresher. Every field is required.
 type refresherConfig struct {
 	Ops *operations.Group
-	// Holds reports whether a volume is mounted still.
+	// Holds reports whether a volume is still mounted.
 	Holds func(*volumestate.Mounted) bool
-	// Look sees the newest inputs of a volume of its pod, which Pod knows the newest version of; nil for
-	// a pod that nobody wants.
+	// Look returns the current inputs of a volume for this version of its pod. Pod returns the newest version of a
+	// pod, or nil if it isn't desired any more.
 	Look func(context.Context, *volumestate.Wanted, *v1.Pod) volumestate.Sight
 	Pod  func(types.UID) *v1.Pod
-	// Refresh brings one volume up to date, and reports whether it wasn't, and whether old content stayed because it is
-	// held.
+	// Refresh updates one volume. It reports whether the content changed, and whether old content was kept because
+	// it is held.
 	Refresh func(context.Context, *volumestate.Mounted, *v1.Pod) (changed, held bool, err error)
-	// RecordEvent records an event.
+	// RecordEvent records an event about a pod.
 	RecordEvent func(*v1.Pod, pod.Event)
-	// Wake is filled when Pass is to be called again.
+	// Wake is filled when Pass has to be called again.
 	Wake wake.Slot
 }
 
-// refresher keeps the content of mounted volumes up to date: it looks at those volumes of whose inputs it is told that
-// they have changed, and at no others. Its methods are for one goroutine; its operations have others, which
-// record their results in it.
+// refresher updates the content of mounted volumes when their inputs have changed. Its methods are called by one
+// goroutine; its operations run on others, and write their results to the state.
 type refresher struct {
 	conf  refresherConfig
 	known map[*volumestate.Mounted]*state
-	// made are the volumes by their inputs, busy those with which there is something to do, be it later.
+	// made maps inputs to volumes; busy has the volumes that Pass has to check, now or later.
 	made  map[pod.Object][]*state
 	busy  map[*state]struct{}
 	timer *time.Timer
 }
 
-// state is how one volume is.
+// state is the state of one volume.
 type state struct {
 	*volumestate.Mounted
 	op *operations.Operation
-	// stale says that inputs have changed since it was looked at, node that it is the node, which isn't in sight.
+	// stale says that inputs have changed since the last check; node says that the node's resources have, which
+	// aren't in a Sight.
 	stale, node bool
-	// What follows is the operation's while there is one.
+	// The fields below belong to the operation while one runs.
 
-	// pod is the newest version of its pod that was wanted: one that is being stopped isn't any more.
+	// pod is the newest version of the pod while it was desired: a pod that is being stopped isn't any more.
 	pod *v1.Pod
-	// seen is what the content is made from.
+	// seen has the inputs of the current content.
 	seen volumestate.Sight
-	// tried is what it couldn't be made from last, reported what was said of that, count how often
-	// that failed in a row, and due when it is worth another try; all zero if nothing failed.
+	// tried has the inputs of the last failed refresh, reported is the last message, count is the number of
+	// failures in a row, and due is the time of the next try; all are zero if nothing failed.
 	tried    volumestate.Sight
 	reported string
 	count    int
 	due      time.Time
-	// tidy is when it is refreshed without a change, to have the old content removed; zero if there is none.
+	// tidy is when to refresh without a change, to remove the old content; zero for never.
 	tidy time.Time
-	// renew is when something that it is made from is due to be renewed; zero for never.
+	// renew is when an input, such as a token, has to be renewed; zero for never.
 	renew time.Time
 }
 
-// heldGrace is how long old content that containers have parts of (subPath) stays until the volume is tidied again.
+// heldGrace is the interval of attempts to remove old content that containers mount as subPaths.
 const heldGrace = 5 * time.Minute
 
 // maxJitter spreads renewals that are due at the same time.
 const maxJitter = 10 * time.Second
 
-// see takes in what the content is made from.
+// see records the inputs of the current content.
 func (s *state) see(now volumestate.Sight) {
 	s.seen, s.renew = now, now.Renew()
 	if !s.renew.IsZero() {
@@ -88,12 +88,12 @@ func (s *state) see(now volumestate.Sight) {
 	}
 }
 
-// newRefresher makes a refresher that knows of nothing yet.
+// newRefresher returns a refresher without volumes.
 func newRefresher(c refresherConfig) *refresher {
 	return &refresher{conf: c, busy: map[*state]struct{}{}}
 }
 
-// Due is when there is something to do for another Pass; never, if there is nothing.
+// Due receives when another Pass is due; it is nil if none is.
 func (k *refresher) Due() <-chan time.Time {
 	if k.timer == nil {
 		return nil
@@ -101,7 +101,7 @@ func (k *refresher) Due() <-chan time.Time {
 	return k.timer.C
 }
 
-// Stop stops waiting for that.
+// Stop stops the timer of Due.
 func (k *refresher) Stop() {
 	if k.timer != nil {
 		k.timer.Stop()
@@ -109,7 +109,8 @@ func (k *refresher) Stop() {
 	}
 }
 
-// Follow takes in what is mounted now. Something may have changed before it was known to be.
+// Follow replaces the set of mounted volumes. New ones are checked, because their inputs may have changed since
+// they were mounted.
 func (k *refresher) Follow(mounted []*volumestate.Mounted) {
 	before := k.known
 	k.known, k.made = make(map[*volumestate.Mounted]*state, len(mounted)), map[pod.Object][]*state{}
@@ -134,7 +135,7 @@ func (k *refresher) Follow(mounted []*volumestate.Mounted) {
 	maps.DeleteFunc(k.busy, func(s *state, _ struct{}) bool { return k.known[s.Mounted] == nil })
 }
 
-// Changed has those volumes looked at that are made from one of these: all of them, for the zero object.
+// Changed marks the volumes that have one of these inputs for a check; all of them for the zero object.
 func (k *refresher) Changed(objects ...pod.Object) {
 	for _, o := range objects {
 		list := k.made[o]
@@ -149,15 +150,15 @@ func (k *refresher) Changed(objects ...pod.Object) {
 	}
 }
 
-// Pass begins to bring those volumes up to date whose inputs have changed. It waits for none: when one has
-// come to its end, Wake is filled.
+// Pass starts to refresh the volumes whose inputs have changed, without waiting. When a refresh ends, Wake is
+// filled.
 func (k *refresher) Pass(ctx context.Context) {
 	k.Stop()
 	now := time.Now()
 	var next time.Time
 	for s := range k.busy {
 		if s.op != nil && !s.op.Ended() {
-			continue // what changes meanwhile is seen when it has
+			continue // changes until its end are detected then
 		}
 		sight, begin := k.outdated(ctx, s, now)
 		if begin {
@@ -175,7 +176,7 @@ func (k *refresher) Pass(ctx context.Context) {
 	}
 }
 
-// earliest is the earlier of two times, of which the zero one is never.
+// earliest returns the earlier of two times. The zero time means never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -183,8 +184,7 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// outdated looks at the volume, if there is a reason to, and reports whether it is to be refreshed as its inputs are
-// now.
+// outdated checks the volume if necessary, and reports whether it has to be refreshed with the current inputs.
 func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now volumestate.Sight, begin bool) {
 	has := func(t time.Time) bool { return !t.IsZero() && !at.Before(t) }
 	tidy, again, renew := has(s.tidy), has(s.due), has(s.renew)
@@ -203,7 +203,7 @@ func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now v
 	case tidy:
 		return now, true
 	case s.seen.Same(now), !now.Known():
-		// When more is known, that is a change.
+		// An input that becomes readable later counts as a change.
 		s.due = now.Again()
 		if renew {
 			s.renew = time.Time{}
@@ -216,7 +216,7 @@ func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now v
 	return now, again || !s.tried.Same(now)
 }
 
-// refresh begins to make the volume of its inputs. What changes from here on is seen when it has ended.
+// refresh starts to refresh the volume. Changes from here on are detected when it has ended.
 func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sight) {
 	e := s.Mounted
 	s.op = k.conf.Ops.Begin(ctx, operations.Task{
@@ -262,7 +262,7 @@ func (k *refresher) recordResult(s *state, sight volumestate.Sight, err error) {
 	k.report(s, err)
 }
 
-// report tells why the volume isn't what it should be, once.
+// report records an event about an outdated volume, once for each message.
 func (k *refresher) report(s *state, err error) {
 	message := fmt.Sprintf("%s; it keeps the content that it has", volumestate.Problem{Spec: s.Spec, Err: err})
 	if s.reported != message {

@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
-// Groups returns the groups that the pod's PersistentVolumes are for, in order: all its containers are to be in
-// them.
+// Groups returns the groups that the pod's PersistentVolumes specify (annotation pv.beta.kubernetes.io/gid), in
+// order. They are supplemental groups of all its containers.
 func (m *Manager) Groups(p *v1.Pod) []int64 {
 	var groups []int64
 	for _, v := range p.Spec.Volumes {
@@ -22,9 +22,8 @@ func (m *Manager) Groups(p *v1.Pod) []int64 {
 	return slices.Compact(groups)
 }
 
-// takeFiles makes the pod the one whose fsGroup, gid, the files of the PersistentVolume are given to, until its mount
-// has ended. If another pod has the volume, or is given its files, and is of another group or of none, it returns that
-// pod instead.
+// takeFiles reserves the files of the PersistentVolume for the pod's fsGroup, gid, until its mount has ended. If
+// another pod with another fsGroup or none has mounted or reserved the volume, it returns that pod instead.
 func (m *Manager) takeFiles(w *volumestate.Wanted, p *v1.Pod, gid int) (other *v1.Pod) {
 	if w.Spec.Persistent == nil {
 		return nil

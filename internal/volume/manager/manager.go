@@ -1,12 +1,10 @@
-// Package manager makes and removes the volumes of pods. It holds two sets: the volumes that
-// prepared pods want, and those that are mounted. Their difference is the work, which is done
-// when a pod is prepared, released or cleaned up, and when the objects that volumes are made
-// from change. It also makes the runtime's mounts from containers' volumeMounts.
+// Package manager mounts and unmounts the volumes of pods. It has two sets: the desired volumes of prepared pods,
+// and the mounted volumes. It reconciles them when a pod is prepared, released or cleaned up, and updates volumes
+// when the objects that they show change. It also converts containers' volumeMounts to the CRI's mounts.
 //
-// Prepare, Release and Clean write the set of wanted volumes, the operations that mount write
-// that of mounted ones; a volume leaves it when its removal is asked for. Both are empty after
-// a restart: preparing a pod again leaves its mounts alone, and volumes of other pods are found
-// by their directories.
+// Prepare, Release and Clean write the desired set, the mount operations write the mounted set. A volume is removed
+// from the latter when its teardown begins. Both sets are empty after a restart: preparing a pod again leaves its
+// mounts alone, and volumes of other pods are found by their directories.
 package manager
 
 import (
@@ -29,8 +27,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
-// Manager makes and removes volumes. It is safe for concurrent use. File systems that hang
-// keep nobody waiting but the pods that use them, and these not for ever.
+// Manager mounts and unmounts volumes. It is safe for concurrent use. A hanging file system only delays the pods
+// that use it, and those not for ever.
 type Manager struct {
 	conf    Config
 	log     logr.Logger
@@ -40,21 +38,22 @@ type Manager struct {
 	stages  *volumestate.Stages
 	holders *volumestate.Holders
 	mounts  mountMaker
-	// wake has what is due looked at, remounted is filled when other volumes are mounted.
+	// wake is filled when the refresher has to check volumes, remounted when the set of mounted volumes has
+	// changed.
 	wake, remounted wake.Slot
 
 	mu      sync.Mutex
 	desired volumestate.Desired
 	actual  volumestate.Actual
-	// leaving is what was mounted and is to be taken down: it is nothing any more that a pod could be given.
+	// leaving has volumes whose teardown has begun: they can't be used for containers any more.
 	leaving volumestate.Actual
-	// taking are the volumes whose files are being given to the fsGroup of a pod.
+	// taking has the volumes whose files are being changed to the fsGroup of a pod.
 	taking map[*volumestate.Wanted]*v1.Pod
-	// failed is what volumes couldn't be made from last, by pod and name.
+	// failed has the inputs of each volume's last failed mount, by pod and name.
 	failed map[types.UID]map[string]volumestate.Sight
 }
 
-// New makes a manager, which does nothing before it is asked. See Run.
+// New returns a manager. See Run.
 func New(c Config, log logr.Logger) *Manager {
 	c = c.orDefault()
 	layout := volumestate.NewLayout(filepath.Join(c.RootDir, "pods"))
@@ -71,8 +70,8 @@ func New(c Config, log logr.Logger) *Manager {
 	return m
 }
 
-// Run keeps the content of mounted volumes up to date until ctx ends. Then it waits for what is
-// under way, not for long. It returns nil.
+// Run updates the content of mounted volumes until ctx ends. Then it waits for running operations, for at most
+// Config.Stop. It returns nil.
 func (m *Manager) Run(ctx context.Context) error {
 	if len(m.stagers()) > 0 {
 		m.ops.Begin(ctx, operations.Task{Key: "plugins", Kind: "sweep",
@@ -99,14 +98,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// stop gives up what is under way, and logs what can't be ended.
+// stop cancels all operations, and logs those that hang.
 func (m *Manager) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), m.conf.Stop)
 	defer cancel()
 	var left, devices []*operations.Operation
 	var both sync.WaitGroup
 	both.Go(func() { left = m.ops.Stop(ctx) })
-	both.Go(func() { devices = m.stages.Stop(ctx) }) // at the same time: it has no less time to end what it can
+	both.Go(func() { devices = m.stages.Stop(ctx) }) // concurrently, so that both have the whole time
 	both.Wait()
 	for _, op := range append(left, devices...) {
 		m.log.Info("A volume still hangs while the agent ends; the next agent looks at it again",
@@ -114,9 +113,9 @@ func (m *Manager) stop() {
 	}
 }
 
-// sweepDevices takes away the devices of pods that went without a trace.
+// sweepDevices unstages devices whose pods' directories are gone.
 func (m *Manager) sweepDevices(ctx context.Context) error {
-	// A pod's directory is there before it gets a device.
+	// A pod's directory is made before its devices are staged.
 	there := func(uid types.UID) bool {
 		_, err := os.Lstat(m.layout.Pod(uid))
 		return !errors.Is(err, fs.ErrNotExist)
@@ -141,9 +140,9 @@ func (m *Manager) stagers() []volume.Stager {
 	return all
 }
 
-// Orphans lists the pods that have a directory on disk or claims, wanted or not. More may be left of them than
-// directories: an agent that is killed may have bound a claim for a pod that has none yet, and a record that was
-// restored from a copy may name pods of the past.
+// Orphans lists the pods that have a directory on disk or claims, desired or not. Claims without a directory are
+// possible: a killed agent may have bound a claim before it made the directory, and a record of bindings that was
+// restored from a backup may name removed pods.
 func (m *Manager) Orphans() ([]types.UID, error) {
 	uids, err := m.layout.UIDs()
 	for _, uid := range m.conf.Claims.Pods() {
@@ -154,15 +153,15 @@ func (m *Manager) Orphans() ([]types.UID, error) {
 	return uids, err
 }
 
-// Instances lists the volumes that are mounted, in order.
+// Instances lists the mounted volumes, in order.
 func (m *Manager) Instances() []volume.Instance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.actual.Instances(m.layout)
 }
 
-// Totals counts the volumes that pods want, and those that are mounted, by plugin; also those that couldn't be
-// taken down yet.
+// Totals counts the desired volumes and the mounted ones by plugin. The latter include volumes that couldn't be
+// torn down yet.
 func (m *Manager) Totals() (desired, actual map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,26 +184,26 @@ func (m *Manager) holds(e *volumestate.Mounted) bool {
 	return m.actual.Holds(e)
 }
 
-// has reports whether the volume is mounted as it is wanted.
+// has reports whether the volume is mounted as desired.
 func (m *Manager) has(w *volumestate.Wanted) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.actual.Has(w)
 }
 
-// mounted is the pod's volume of this name; nil if it isn't mounted.
+// mounted returns the pod's volume of this name; nil if it isn't mounted.
 func (m *Manager) mounted(uid types.UID, name string) *volumestate.Mounted {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.actual[uid][name]
 }
 
-// look sees the newest inputs of a volume of this version of its pod.
+// look reads the current inputs of a volume for this version of its pod.
 func (m *Manager) look(ctx context.Context, w *volumestate.Wanted, p *v1.Pod) volumestate.Sight {
 	return volumestate.Look(ctx, w.Objects, p, w.Spec.Volume)
 }
 
-// newest is the newest version of the volume's pod.
+// newest returns the newest version of the volume's pod.
 func (m *Manager) newest(w *volumestate.Wanted) *v1.Pod {
 	if p := m.conf.Pod(w.Place.UID); p != nil {
 		return p

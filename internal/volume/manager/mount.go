@@ -15,14 +15,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
-// beginMount asks for the volume to be mounted.
+// beginMount starts to mount the volume.
 func (m *Manager) beginMount(ctx context.Context, w *volumestate.Wanted) *operations.Operation {
 	return m.ops.Begin(ctx, operations.Task{
 		Key: w.Key(), Kind: volumestate.Mount + w.Name(), Owner: string(w.Place.UID), Again: volumestate.RetryAt,
 		Do: func(ctx context.Context, op *operations.Operation) error {
 			began := time.Now()
 			err := m.mount(ctx, op, w)
-			if ctx.Err() == nil { // what was given up is no failure
+			if ctx.Err() == nil { // a cancelled operation isn't a failure
 				m.measured(op, w.Plugin, "volume_mount", began, err)
 			}
 			return err
@@ -30,7 +30,7 @@ func (m *Manager) beginMount(ctx context.Context, w *volumestate.Wanted) *operat
 	})
 }
 
-// measured takes in that an operation on a volume has ended, which began to work then.
+// measured records the metrics of an operation on a volume that began to work at this time.
 func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name string, began time.Time, err error) {
 	m.conf.Meter.Operation(plugin.Name(), name, time.Since(began), err != nil)
 	if err == nil {
@@ -38,11 +38,11 @@ func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name 
 	}
 }
 
-// mount makes the volume, and puts it among those that are mounted.
+// mount mounts the volume, and adds it to the mounted set.
 func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volumestate.Wanted) error {
 	r := volume.Request{Pod: m.newest(w), Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place),
 		InUse: m.conf.Running(w.Place.UID)}
-	// What changes from here on is seen by the next refresh.
+	// Changes from here on are detected by the next refresh.
 	seen := m.look(ctx, w, r.Pod)
 	m.mu.Lock()
 	_, again := m.failed[w.Place.UID][w.Name()]
@@ -55,7 +55,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	defer m.mu.Unlock()
 	delete(m.taking, w)
 	if err == nil {
-		err = ctx.Err() // it was given up: whoever did that takes down what is on disk, and looks for no more
+		err = ctx.Err() // cancelled: the caller of Cancel tears the volume down, so it must not be added
 	}
 	if err != nil {
 		if m.failed[w.Place.UID] == nil {
@@ -66,9 +66,9 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	}
 	delete(m.failed[w.Place.UID], w.Name())
 	if got.Kept {
-		seen = volumestate.Sight{} // a refresh reports what is missing
+		seen = volumestate.Sight{} // a refresh reports the reason
 	}
-	m.leaving.Remove(w.Place) // it couldn't be taken down, and is wanted again
+	m.leaving.Remove(w.Place) // its teardown failed, and it is desired again
 	m.actual.Put(&volumestate.Mounted{Wanted: w, Mounted: got, Seen: seen})
 	if _, ok := w.Plugin.(volume.Live); ok {
 		m.remounted.Wake()
@@ -90,7 +90,7 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	if w.Spec.Kind() == "image" {
 		op.Say("its image is being pulled")
 	}
-	if w.Writable { // there is one mount at the place: the containers' are read-only
+	if w.Writable { // the pod has the claim writable, too: only containers' mounts are read-only
 		r.Spec.Volume = r.Spec.Volume.DeepCopy()
 		r.Spec.Volume.PersistentVolumeClaim.ReadOnly = false
 	}
@@ -102,18 +102,19 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	if err != nil {
 		return volume.Mounted{}, err
 	}
-	got.Updated = got.Updated || *held // there is old content to remove as well
+	got.Updated = got.Updated || *held // the old content has to be removed later
 	if w.Writable {
-		got.ReadOnly, got.Ownership = true, false // the one that isn't read-only sees to the files' group
+		got.ReadOnly, got.Ownership = true, false // the mount of the writable volume applies the fsGroup
 	}
-	// Of a pod that runs the files have their owners: it had them before its containers were started.
+	// For a running pod the fsGroup was applied before its containers were started.
 	if gid, ok := volume.FSGroup(r.Pod); ok && got.Ownership && !r.InUse {
 		return got, m.applyFSGroup(ctx, op, w, r.Pod, got, gid)
 	}
 	return got, nil
 }
 
-// applyFSGroup gives the volume's files to the pod's fsGroup, but takes none from a pod that has them already.
+// applyFSGroup changes the group of the volume's files to the pod's fsGroup, unless the volume is in use by a pod
+// with another fsGroup.
 func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w *volumestate.Wanted, p *v1.Pod,
 	got volume.Mounted, gid int) error {
 	if other := m.takeFiles(w, p, gid); other != nil {
@@ -145,9 +146,9 @@ func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w 
 	return m.conf.ApplyFSGroup(ctx, got.Path, o)
 }
 
-// hold has the parts that containers are to mount outlive an update of the volume. Parts are made by operations on the
-// volume as well, so that none comes while it is updated. After the update, held says whether old content stayed for
-// them.
+// hold sets r.Held, so that an update of the volume keeps the parts that containers mount. Parts are bound by
+// operations on the volume, too, so none is added during the update. After the update, held says whether old
+// content was kept for them.
 func (m *Manager) hold(w *volumestate.Wanted, r *volume.Request) (held *bool, err error) {
 	held = new(bool)
 	if _, ok := w.Plugin.(volume.Live); !ok {
@@ -164,8 +165,8 @@ func (m *Manager) hold(w *volumestate.Wanted, r *volume.Request) (held *bool, er
 	return held, err
 }
 
-// refresh brings the content of a volume of the pod up to date, and reports whether it wasn't, and whether old content
-// stayed for containers that are to mount parts of it.
+// refresh updates the content of a volume of the pod. It reports whether it changed, and whether old content was
+// kept for containers that mount parts of it.
 func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod) (changed, held bool, err error) {
 	live, ok := e.Plugin.(volume.Live)
 	if !ok {

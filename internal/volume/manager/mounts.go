@@ -15,26 +15,26 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// hostsPath is where containers have their hosts file.
+// hostsPath is the path of the hosts file in containers.
 const hostsPath = "/etc/hosts"
 
-// MountRequest asks for what one instance of a container has mounted.
+// MountRequest is a request for the mounts of one instance of a container.
 type MountRequest struct {
 	Pod       *v1.Pod
 	Container string
-	// PodIPs are the sandbox's addresses.
+	// PodIPs are the IP addresses of the sandbox.
 	PodIPs []string
 	// Attempt is the instance's number.
 	Attempt int
 	// Env is the container's environment, for subPathExpr.
 	Env []*runtimeapi.KeyValue
-	// RecursiveReadOnly says that the pod's runtime handler can do that (KEP-3857).
+	// RecursiveReadOnly says that the pod's runtime handler supports recursive read-only mounts (KEP-3857).
 	RecursiveReadOnly bool
 }
 
-// Mounts makes the files and parts of volumes that the container's next instance needs, and
-// returns all that is to be mounted into it, and the host path of the file for its
-// termination message ("" if it has none). The pod's volumes have to be mounted: see Prepare.
+// Mounts makes the files and bind-mounts the parts of volumes that the container's next instance needs. It returns
+// all its mounts, and the host path of its termination message file ("" if it has none). The pod's volumes have to
+// be mounted: see Prepare.
 //
 // The error is a *pod.Failure, or the context's error.
 func (m *Manager) Mounts(ctx context.Context, r MountRequest) ([]*runtimeapi.Mount, string, error) {
@@ -45,8 +45,8 @@ func (m *Manager) Mounts(ctx context.Context, r MountRequest) ([]*runtimeapi.Mou
 	return mounts, message, nil
 }
 
-// Recheck fails if a volume that the container mounts, which is a thing of the node, isn't there any more or is another
-// kind of thing. The container is neither created nor started then.
+// Recheck fails if a path of the host that the container mounts is missing or has become another type of file. The
+// container must not be created or started then.
 //
 // The error is a *pod.Failure, or the context's error.
 func (m *Manager) Recheck(ctx context.Context, p *v1.Pod, c *v1.Container) error {
@@ -70,7 +70,7 @@ func (m *Manager) Recheck(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	return nil
 }
 
-// refusal is why a container can't have what it mounts.
+// refusal makes a *pod.Failure of a mount error, unless ctx has ended.
 func refusal(ctx context.Context, container string, err error) error {
 	var f *pod.Failure
 	switch {
@@ -93,7 +93,7 @@ func (m *Manager) mountsOf(ctx context.Context, r MountRequest) ([]*runtimeapi.M
 	if c == nil {
 		return nil, "", fmt.Errorf("pod %s/%s has no such container", p.Namespace, p.Name)
 	}
-	if err := m.Recheck(ctx, p, c); err != nil { // here as well: a file system that hangs keeps no other container waiting
+	if err := m.Recheck(ctx, p, c); err != nil { // here, too, so that a hanging file system delays no other container
 		return nil, "", err
 	}
 	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)
@@ -129,8 +129,8 @@ func (m *Manager) mountsOf(ctx context.Context, r MountRequest) ([]*runtimeapi.M
 	return append(mounts, &runtimeapi.Mount{HostPath: message, ContainerPath: c.TerminationMessagePath}), message, nil
 }
 
-// BlockVolumes returns the volumes that the container has as devices, by their names in
-// the pod. None of the plugins makes such volumes yet. The error is a *pod.Failure.
+// BlockVolumes returns the container's block devices by the names of their volumes. No plugin provides block
+// devices yet. The error is a *pod.Failure.
 func (m *Manager) BlockVolumes(_ *v1.Pod, c *v1.Container) (map[string]pod.BlockVolume, error) {
 	if len(c.VolumeDevices) == 0 {
 		return nil, nil
@@ -140,8 +140,8 @@ func (m *Manager) BlockVolumes(_ *v1.Pod, c *v1.Container) (map[string]pod.Block
 			"with volumeMode Filesystem, and volumeMounts", c.Name, c.VolumeDevices[0].Name)}
 }
 
-// EmptyDir returns the host's path of what containers see of an emptyDir of the pod's,
-// which has to be prepared. Pods can write there: what is in it has to be opened with care.
+// EmptyDir returns the host path of a prepared emptyDir of the pod. Pods can write to it: its content must not be
+// trusted.
 func (m *Manager) EmptyDir(p *v1.Pod, name string) (string, error) {
 	i := slices.IndexFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Name == name })
 	if i < 0 {

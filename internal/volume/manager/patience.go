@@ -10,14 +10,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
-// job is an operation that is waited for.
+// job is an operation to wait for.
 type job struct {
 	op    *operations.Operation
-	limit time.Time // when waiting for it ends
+	limit time.Time // when to stop waiting
 }
 
-// limit is when waiting for an operation ends: early for one that only just began, so that it is reported
-// soon what a pod waits for.
+// limit returns when to stop waiting for an operation: early for one that has just begun, so that the reason for a
+// pod's delay is reported soon.
 func (m *Manager) limit(op *operations.Operation, start time.Time) time.Time {
 	switch age := start.Sub(op.Began()); {
 	case age < m.conf.Early:
@@ -29,8 +29,8 @@ func (m *Manager) limit(op *operations.Operation, start time.Time) time.Time {
 	}
 }
 
-// await waits until all have ended, or one of them takes too long; early if that can't make all well,
-// since another has failed. The error is the context's.
+// await waits until all jobs have ended or one of them has reached its limit. If one has failed, or hopeless is
+// set, it waits for at most Config.Early. The error is the context's.
 func (m *Manager) await(ctx context.Context, jobs []job, start time.Time, hopeless bool) error {
 	ended := wake.NewSlot()
 	for _, j := range jobs {
@@ -63,7 +63,7 @@ func (m *Manager) await(ctx context.Context, jobs []job, start time.Time, hopele
 	}
 }
 
-// hanging is the error for an operation that has not come to an end.
+// hanging returns the error for an operation that hasn't ended in time.
 func (m *Manager) hanging(op *operations.Operation) error {
 	age, after := time.Since(op.Began()), m.conf.Early
 	if age >= m.conf.Patience {
@@ -87,7 +87,7 @@ func (m *Manager) hanging(op *operations.Operation) error {
 	}
 }
 
-// touch calls do in an operation on the volume, and returns the path that it does.
+// touch runs do as an operation on the volume, and returns the path that do returns.
 func (m *Manager) touch(ctx context.Context, e *volumestate.Mounted, what string,
 	do func(context.Context) (string, error)) (string, error) {
 	for {
@@ -111,6 +111,6 @@ func (m *Manager) touch(ctx context.Context, e *volumestate.Mounted, what string
 		if err := op.Err(); err != nil || called {
 			return path, err
 		}
-		// It was that of an earlier request, which may have asked for something else.
+		// The operation was that of an earlier call, which may have had another request.
 	}
 }

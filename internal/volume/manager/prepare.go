@@ -20,15 +20,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
-// Prepare makes the pod's directory and mounts its volumes. It may be called again, also for a pod
-// that runs: what is ready stays as it is, what is under way is waited for. Nothing is made
-// for a pod that can't run here.
+// Prepare makes the pod's directory and mounts its volumes. It may be called again, also for a running pod: it
+// leaves mounted volumes alone, and waits for running mounts. If a volume isn't supported, it makes nothing for the
+// pod.
 //
-// It waits for all volumes but images, which are missed by the containers that mount them only (see Images), no longer
-// than Config.Early for those that only just began, and Config.Patience for others: what takes longer goes on.
+// It waits for all volumes but images, which only the containers that mount them need (see Images). It waits until
+// a mount has taken Config.Early, or, for one that has taken longer already, Config.Patience; the mount goes on
+// afterwards.
 //
-// objects is what the pod may see, from now on. The error is a *pod.Failure that names the volumes, or the context's
-// error.
+// objects are the API objects that the pod may use, from now on. The error is a *pod.Failure that names the
+// volumes, or the context's error.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) error {
 	if err := safeopen.Check("pod UID", string(p.UID)); err != nil {
 		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: err.Error(), Permanent: true}
@@ -77,9 +78,9 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) e
 	return nil
 }
 
-// withoutDeleted takes out the volumes whose claims are being deleted: no pod begins to use such a claim. One that has
-// it goes on, also after a restart of the agent or the machine: its claim stays until it has ended
-// (https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection).
+// withoutDeleted refuses the volumes whose claims are being deleted: a pod can't begin to use such a claim. A pod
+// that uses it already continues, also after a restart of the agent or the node: its claim exists until it has
+// ended (https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection).
 func (m *Manager) withoutDeleted(p *v1.Pod,
 	wants []*volumestate.Wanted) (kept []*volumestate.Wanted, refused []volumestate.Problem, err error) {
 	deleted := func(w *volumestate.Wanted) bool { return w.Spec.Claim != nil && w.Spec.Claim.DeletionTimestamp != nil }
@@ -102,9 +103,8 @@ func (m *Manager) withoutDeleted(p *v1.Pod,
 	return kept, refused, nil
 }
 
-// awaitRemoval waits for what is being removed of an earlier pod with this UID, since whoever asked for that didn't
-// wait for it: it would take what is made now along. Volumes that are being taken down are waited for by those that
-// are mounted at their places.
+// awaitRemoval waits until the removal of an earlier pod with this UID has ended: it would remove new volumes, too.
+// It doesn't wait for the teardown of single volumes; a mount at the same place waits for that itself.
 func (m *Manager) awaitRemoval(ctx context.Context, uid types.UID) error {
 	start := time.Now()
 	var jobs []job
@@ -126,8 +126,8 @@ func (m *Manager) awaitRemoval(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// sweep takes down what an earlier agent left in the pod's directory that the pod doesn't want any
-// more, once. Containers that may use it keep it until the pod is released.
+// sweep tears down, once, the volumes that an earlier agent left in the pod's directory and that the pod doesn't
+// have any more. If containers of the pod may exist, they keep these volumes until the pod is released.
 func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wanted) error {
 	m.mu.Lock()
 	wish := m.desired[p.UID]
@@ -156,8 +156,8 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wan
 	return nil
 }
 
-// mountAll mounts what isn't, and waits for it. hopeless says that the pod can't be ready anyway, so
-// that there is less to wait for. The error is the context's.
+// mountAll mounts the volumes that aren't mounted yet, and waits for them. hopeless says that the pod can't become
+// ready anyway, so that the wait is shorter. The error is the context's.
 func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
 	hopeless bool) ([]volumestate.Problem, error) {
 	var problems []volumestate.Problem
@@ -184,14 +184,14 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
 		return nil, err
 	}
 	for i, j := range jobs {
-		w, ended := begun[i], j.op.Ended() // asked first: it may end now
+		w, ended := begun[i], j.op.Ended() // before Err: it may end in between
 		switch err := j.op.Err(); {
 		case !ended:
 			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: m.hanging(j.op), GoesOn: true})
 		case err != nil:
 			until, _ := m.ops.Failed(w.Key(), j.op.Kind())
 			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: err, Until: until})
-		// the operation was asked for by an earlier version of the pod, or the volume is taken down again
+		// the operation was for an earlier version of the pod, or the volume is being torn down again
 		case !m.has(w):
 			problems = append(problems,
 				volumestate.Problem{Spec: w.Spec,
@@ -202,8 +202,8 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
 	return problems, nil
 }
 
-// Images waits until the images that a container mounts (KEP-4639) are there, which Prepare has begun to get. The error
-// is a *pod.Failure that says what a pull came to, or the context's error.
+// Images waits until the images that a container mounts (KEP-4639) are present. Prepare has started to pull them.
+// The error is a *pod.Failure with the result of a pull, or the context's error.
 func (m *Manager) Images(ctx context.Context, p *v1.Pod, c *v1.Container) error {
 	var wants []*volumestate.Wanted
 	m.mu.Lock()
@@ -225,7 +225,7 @@ func (m *Manager) Images(ctx context.Context, p *v1.Pod, c *v1.Container) error 
 		failed := volumestate.Failure([]volumestate.Problem{{Spec: w.Spec, Err: err}})
 		var f *pod.Failure
 		if errors.As(err, &f) {
-			*failed = *f // without the volume's name before it: the message is about the image
+			*failed = *f // without the volume's name: the message is about the image
 		}
 		failed.Image = w.Spec.Volume.Image.Reference
 		return failed
@@ -233,8 +233,8 @@ func (m *Manager) Images(ctx context.Context, p *v1.Pod, c *v1.Container) error 
 	return nil
 }
 
-// waits reports whether the volume's back-off isn't over, and what it failed with. What the volume
-// is made from has to be the same still.
+// waits reports whether the volume's back-off isn't over, and its last failure. A change of its inputs ends the
+// back-off.
 func (m *Manager) waits(ctx context.Context, w *volumestate.Wanted) (volumestate.Problem, bool) {
 	until, err := m.ops.Failed(w.Key(), volumestate.Mount+w.Name())
 	if err == nil || !time.Now().Before(until) {

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// checkPropagation fails if a volume at the host's path can't have the mount propagation mode: for
-// Bidirectional the mount that it is on has to be shared, for HostToContainer it may also be a slave
-// (API: MountPropagationMode; mount_namespaces(7)). Links are followed, as runtimes do.
+// checkPropagation fails if the volume at this host path can't be mounted with the propagation mode. The mount that
+// contains it has to be shared for Bidirectional, and shared or a slave for HostToContainer (API:
+// MountPropagationMode; mount_namespaces(7)). Symbolic links are followed, as runtimes do.
 func checkPropagation(path string, mode v1.MountPropagationMode) error {
 	if mode == "" || mode == v1.MountPropagationNone {
 		return nil
@@ -20,7 +20,7 @@ func checkPropagation(path string, mode v1.MountPropagationMode) error {
 	if err != nil {
 		return err
 	}
-	// Both the mounts and their parents are listed in the order in which they were made.
+	// The table lists mounts in the order in which they were made.
 	above, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
 		return !below(real, i.Mountpoint), false
 	})
@@ -29,7 +29,7 @@ func checkPropagation(path string, mode v1.MountPropagationMode) error {
 	}
 	var on *mountinfo.Info
 	for _, i := range above {
-		if on == nil || len(i.Mountpoint) >= len(on.Mountpoint) { // a later one lies on an earlier one
+		if on == nil || len(i.Mountpoint) >= len(on.Mountpoint) { // a later mount covers an earlier one
 			on = i
 		}
 	}

@@ -19,11 +19,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
-// Release unmounts and removes the pod's volumes, while the pod stays known: its directory stays, with
-// what else is in it. No container of the pod may be left, and none may follow; nor may Prepare for it be under way, or
-// what that makes may stay. It may follow, also when Release has failed: then it waits for what still goes. What is
-// under way for the pod is given up first; what hangs is waited for, but not for long: then the error says so, and
-// calling again later is right, as it is after any error. Nothing that is still mounted is deleted.
+// Release unmounts and removes the pod's volumes. The pod's directory stays, with its other content. The pod must
+// have no containers and get no new ones. Prepare must not run for the pod at the same time, or its volumes may be
+// left; it may run afterwards, even after a failed Release: it waits for the rest of the removal. Release cancels
+// the pod's mounts and updates first. It waits at most Config.Early for operations that hang, and then returns an
+// error. Call it again after any error. Nothing that is still mounted is deleted.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	if err := m.release(ctx, uid); err != nil {
 		return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
@@ -31,8 +31,8 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Clean takes down everything that is on disk for the pod: its volumes, as Release does, and
-// the rest, without following links or entering mounts. Nothing to clean is no error.
+// Clean removes everything on disk for the pod: its volumes, like Release, and the rest of its directory, without
+// following symbolic links or entering mounts. It is no error if there is nothing.
 func (m *Manager) Clean(ctx context.Context, uid types.UID) error {
 	if err := m.clean(ctx, uid); err != nil {
 		return fmt.Errorf("clean up volumes of pod %s: %w", uid, err)
@@ -47,7 +47,7 @@ func (m *Manager) clean(ctx context.Context, uid types.UID) error {
 	if err := m.conf.Claims.Forget(ctx, uid); err != nil {
 		return err
 	}
-	// The pod's directory goes last: by it the next agent finds what is left.
+	// The pod's directory is removed last: the next agent finds by it that the clean-up isn't complete.
 	return m.remove(ctx, uid, "its directory", func(ctx context.Context) error {
 		return teardown.Remove(ctx, m.layout.Pods(), string(uid))
 	})
@@ -65,7 +65,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			op.Cancel()
 		}
 	}
-	for range 2 { // what was given up may have made a directory after they were listed
+	for range 2 { // a cancelled mount may have made a directory after the first List
 		there, err := m.layout.List(uid)
 		if err != nil {
 			return err
@@ -84,7 +84,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			return err
 		}
 	}
-	// A volume that was only half made may have left the rest.
+	// Incomplete volumes may have left other directories.
 	err := m.remove(ctx, uid, "the volumes' directories", func(ctx context.Context) error {
 		for _, s := range m.stagers() {
 			if err := m.stages.Leave(ctx, s, volumestate.User{UID: uid}); err != nil {
@@ -108,7 +108,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	return m.holders.GiveBack(uid)
 }
 
-// tearDownAll begins to tear down these volumes of a pod side by side.
+// tearDownAll starts to tear down these volumes of a pod concurrently.
 func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volumestate.Place) []*operations.Operation {
 	var ops []*operations.Operation
 	for _, p := range there {
@@ -128,7 +128,8 @@ func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volume
 	return ops
 }
 
-// remove removes what is left of the pod, and says what that is.
+// remove runs do as an operation that removes a part of the pod's directory. Messages call that part by the
+// argument what.
 func (m *Manager) remove(ctx context.Context, uid types.UID, what string, do func(context.Context) error) error {
 	op := m.ops.Begin(ctx, operations.Task{
 		Key: operations.Key("pods/" + string(uid)), Kind: volumestate.Remove + what, Undoes: true, Owner: string(uid),
@@ -137,7 +138,7 @@ func (m *Manager) remove(ctx context.Context, uid types.UID, what string, do fun
 	return m.awaitBriefly(ctx, append(m.ops.Of(string(uid)), op))
 }
 
-// awaitBriefly waits until these have ended, but not for long. One may be named twice.
+// awaitBriefly waits until these operations have ended, for at most Config.Early. ops may have duplicates.
 func (m *Manager) awaitBriefly(ctx context.Context, ops []*operations.Operation) error {
 	start := time.Now()
 	var jobs []job
@@ -151,12 +152,12 @@ func (m *Manager) awaitBriefly(ctx context.Context, ops []*operations.Operation)
 	}
 	var errs []error
 	for _, j := range jobs {
-		ended := j.op.Ended() // asked first: it may end now
+		ended := j.op.Ended() // before Err: it may end in between
 		err := j.op.Err()
 		switch {
 		case !ended:
 			err = m.hanging(j.op)
-		case !volumestate.IsTeardown(j.op.Kind()): // it was given up
+		case !volumestate.IsTeardown(j.op.Kind()): // it was cancelled
 			continue
 		}
 		if err != nil {
@@ -166,7 +167,7 @@ func (m *Manager) awaitBriefly(ctx context.Context, ops []*operations.Operation)
 	return errors.Join(errs...)
 }
 
-// subject is what an operation works on.
+// subject describes the object of an operation.
 func subject(op *operations.Operation) string {
 	if what, ok := strings.CutPrefix(op.Kind(), volumestate.Remove); ok {
 		return what
@@ -174,7 +175,7 @@ func subject(op *operations.Operation) string {
 	return fmt.Sprintf("volume %q", path.Base(string(op.Key())))
 }
 
-// pluginOf finds the plugin of a volume by its directory; nil if this build has none.
+// pluginOf returns the plugin of a volume by its directory; nil if this build has no such plugin.
 func (m *Manager) pluginOf(p volumestate.Place) volume.Plugin {
 	for _, plugin := range m.conf.Plugins {
 		if volumestate.PluginDir(plugin.Name()) == p.Plugin {
@@ -184,8 +185,8 @@ func (m *Manager) pluginOf(p volumestate.Place) volume.Plugin {
 	return nil
 }
 
-// tearDown unmounts a volume and removes its directories: first what containers have of its parts, last
-// what the plugin had to remember.
+// tearDown unmounts a volume and removes its directories: first the bind mounts of its parts, last the plugin's
+// data.
 func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volume.Plugin) error {
 	m.mu.Lock()
 	m.actual.Move(p, m.leaving)

@@ -8,8 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// Operation is one that is at work, waits for its turn, or has ended. It is safe for
-// concurrent use.
+// Operation is an operation that is running, waits for its turn, or has ended. It is safe for concurrent use.
 type Operation struct {
 	group  *Group
 	key    Key
@@ -22,25 +21,25 @@ type Operation struct {
 	done   chan struct{} // closed when err is set
 	err    error
 
-	// By the group's lock.
+	// The group's lock guards these.
 	cancelled, working bool
 	doing              string
 	wakes              []wake.Slot
 }
 
-// Key is what it works on, Kind what it does there.
+// Key is Task.Key.
 func (o *Operation) Key() Key { return o.key }
 
 // Kind is Task.Kind.
 func (o *Operation) Kind() string { return o.kind }
 
-// Began is when it was asked for.
+// Began is the time of Begin.
 func (o *Operation) Began() time.Time { return o.began }
 
-// Done is closed when it has ended.
+// Done is closed when the operation has ended.
 func (o *Operation) Done() <-chan struct{} { return o.done }
 
-// Err is what it came to, once it has ended.
+// Err returns the operation's error once it has ended.
 func (o *Operation) Err() error {
 	select {
 	case <-o.done:
@@ -50,7 +49,7 @@ func (o *Operation) Err() error {
 	}
 }
 
-// Ended reports whether it has ended.
+// Ended reports whether the operation has ended.
 func (o *Operation) Ended() bool {
 	select {
 	case <-o.done:
@@ -60,7 +59,7 @@ func (o *Operation) Ended() bool {
 	}
 }
 
-// Wait waits until it has ended and returns what it came to, or until ctx has.
+// Wait waits until the operation has ended, and returns its error, or until ctx ends.
 func (o *Operation) Wait(ctx context.Context) error {
 	select {
 	case <-o.done:
@@ -73,7 +72,7 @@ func (o *Operation) Wait(ctx context.Context) error {
 	}
 }
 
-// Notify fills slot when it has ended, until stop is called.
+// Notify fills slot when the operation has ended, until stop is called.
 func (o *Operation) Notify(slot wake.Slot) (stop func()) {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
@@ -89,33 +88,32 @@ func (o *Operation) Notify(slot wake.Slot) (stop func()) {
 	}
 }
 
-// Cancel asks it to give up. One that waits for its turn does so at once, one that hangs in the
-// kernel can't.
+// Cancel cancels the operation's context. An operation that waits for its turn ends at once; one that hangs in the
+// kernel doesn't.
 func (o *Operation) Cancel() {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
 	o.cancelled = true
 	if o.cancel != nil {
-		o.cancel() // under the lock: who passes over it, being cancelled, relies on it that it never works
+		o.cancel() // under the lock: Begin relies on the context of a cancelled operation being cancelled
 	}
 }
 
-// Say sets in a few words what it is doing, for those who ask State.
+// Say sets a short description of the current step, for State.
 func (o *Operation) Say(doing string) {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
 	o.doing = doing
 }
 
-// State reports whether its turn has come, and what it said last that it is doing.
+// State reports whether the operation's turn has come, and its last description from Say.
 func (o *Operation) State() (working bool, doing string) {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
 	return o.working, o.doing
 }
 
-// First is the operation that those of this key wait for: the operation itself while
-// it is at work.
+// First returns the operation that currently has the turn for this key: the operation itself while it is running.
 func (o *Operation) First() *Operation {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()

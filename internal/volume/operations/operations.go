@@ -1,7 +1,6 @@
-// Package operations runs work that may take long, or for ever where a file system hangs:
-// at most one operation at a time for each thing that is worked on, each on a goroutine
-// that belongs to the group. Whoever asks for one may stop waiting for it; it goes on, and
-// those who ask for the same thing later join it.
+// Package operations runs work that may take long, or for ever if a file system hangs. At most one operation at a
+// time runs for each key, on a goroutine of the group. A caller may stop waiting for an operation, which continues;
+// later callers with the same task join it.
 package operations
 
 import (
@@ -15,42 +14,41 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 )
 
-// ErrStopped is the error of operations that are asked for after Stop.
+// ErrStopped is the error of operations that are begun after Stop.
 var ErrStopped = errors.New("the agent is about to end")
 
-// Key names what is worked on: a volume of a pod, a device.
+// Key identifies the object of an operation: a volume of a pod, a device.
 type Key string
 
-// Config says how operations are run. Zero fields have defaults.
+// Config configures a Group. Zero fields have defaults.
 type Config struct {
-	// Parallel is how many operations work at once; 0 means 16.
+	// Parallel is how many operations run at once; 0 means 16.
 	Parallel int
-	// Slow is how long an operation counts as one of them; 0 means 1 s. What takes longer, since
-	// something hangs or an image is pulled, goes on without keeping others from working.
+	// Slow is how long an operation counts towards Parallel; 0 means 1 s. Longer ones, which hang or pull an image,
+	// continue without blocking others.
 	Slow time.Duration
-	// First is how long to wait after the first failure, which doubles with each that follows,
-	// up to Max; 0 means 500 ms and 2 min 2 s.
+	// First is the delay after the first failure, which doubles with each further one, up to Max; 0 means 500 ms
+	// and 2 min 2 s.
 	First, Max time.Duration
 }
 
-// Task is work that is asked for.
+// Task is work for an operation.
 type Task struct {
 	Key Key
-	// Kind tells the kinds of work on one key apart: who asks for the kind that is asked for
-	// already joins that operation, any other waits for its turn.
+	// Kind distinguishes the kinds of work on one key: a task of the same kind joins an operation, any other waits
+	// for its turn.
 	Kind string
-	// Undoes says that the work undoes what was done on the key before. What is asked for after it is done
-	// after it, and it after all that was asked for before it: it is joined by nobody who would pass another
-	// operation by that, and nobody passes it.
+	// Undoes says that the work undoes earlier work on the key. It runs after all operations that were begun before
+	// it, and those that are begun later run after it. Nobody joins an operation if that reorders the tasks around
+	// an undoing one.
 	Undoes bool
-	// Owner is for whom it is done: see Group.Of. Failures of what nobody owns aren't kept: see
-	// Group.Failed.
+	// Owner is the pod or other owner of the work: see Group.Of. Failures of operations without an owner aren't
+	// recorded: see Group.Failed.
 	Owner string
-	// Do works. Its context ends when the operation is cancelled; its values are those of the one
-	// who asked first. It may say what it is at by Operation.Say.
+	// Do does the work. Its context ends when the operation is cancelled, and has the values of the first caller's
+	// context. Do may describe its current step by Operation.Say.
 	Do func(context.Context, *Operation) error
-	// Again says when an error wants to be asked again; zero, or no function, for the
-	// group's back-off.
+	// Again returns when to retry after an error; zero, or a nil function, means the group's back-off.
 	Again func(error) time.Time
 }
 
@@ -61,13 +59,12 @@ type Group struct {
 
 	mu      sync.Mutex
 	stopped bool
-	// lines holds those of each key that have not ended, in the order in which they were asked for. The
-	// first one's turn has come.
+	// lines has the operations of each key that haven't ended, in the order of Begin. The first one has the turn.
 	lines  map[Key][]*Operation
 	failed map[what]failure
 }
 
-// what is one kind of work on one key.
+// what is a key and a kind of work on it.
 type what struct {
 	key  Key
 	kind string
@@ -80,7 +77,7 @@ type failure struct {
 	owner string
 }
 
-// New makes a group. It has no goroutine but those of its operations; see Stop.
+// New returns a group. It has no goroutines but those of its operations; see Stop.
 func New(c Config) *Group {
 	if c.Parallel == 0 {
 		c.Parallel = 16
@@ -97,17 +94,17 @@ func New(c Config) *Group {
 	return &Group{conf: c, gate: gate.New(c.Parallel), lines: map[Key][]*Operation{}, failed: map[what]failure{}}
 }
 
-// Begin asks for an operation and doesn't wait for it. One of the same key and kind that nobody
-// has cancelled is joined, unless either of the two undoes what is asked for in between (Task.Undoes); so there
-// are never more of them than kinds of work, however often each is asked for behind one that
-// hangs. Any other is waited for first. The back-off is for who asks to mind: see Failed.
+// Begin starts an operation without waiting for it. It joins an operation of the same key and kind, unless that was
+// cancelled, or one of the two undoes an operation between them (Task.Undoes). So the number of operations on a key
+// is bounded, however often tasks are begun behind one that hangs. Operations of other kinds on the key run first.
+// Callers have to respect the back-off themselves: see Failed.
 func (g *Group) Begin(ctx context.Context, t Task) *Operation {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	line := g.lines[t.Key]
 	for _, before := range slices.Backward(line) {
 		if before.cancelled {
-			continue // it does no more of what was asked of it
+			continue // it won't do its work
 		}
 		if before.kind == t.Kind {
 			return before
@@ -125,7 +122,7 @@ func (g *Group) Begin(ctx context.Context, t Task) *Operation {
 		close(o.done)
 		return o
 	}
-	// It outlives whoever asked for it.
+	// The operation outlives its caller's context.
 	ctx, o.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if len(line) == 0 {
 		close(o.turn)
@@ -135,8 +132,8 @@ func (g *Group) Begin(ctx context.Context, t Task) *Operation {
 	return o
 }
 
-// Failed returns what the last operation of this kind on the key failed with, if it did and had an
-// owner, and when it is worth another try.
+// Failed returns the error of the last operation of this kind on the key, if it failed and had an owner, and when
+// to retry.
 func (g *Group) Failed(key Key, kind string) (until time.Time, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -144,7 +141,7 @@ func (g *Group) Failed(key Key, kind string) (until time.Time, err error) {
 	return f.until, f.err
 }
 
-// Of returns the operations of an owner that are at work or wait for their turn.
+// Of returns the operations of an owner that are running or wait for their turn.
 func (g *Group) Of(owner string) []*Operation {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -159,7 +156,7 @@ func (g *Group) Of(owner string) []*Operation {
 	return list
 }
 
-// Forget forgets the failures of an owner.
+// Forget removes the recorded failures of an owner.
 func (g *Group) Forget(owner string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -170,8 +167,8 @@ func (g *Group) Forget(owner string) {
 	}
 }
 
-// Stop cancels all operations and waits until they have ended, or ctx has. It returns those that
-// go on all the same: they hang where nothing can end them. No more are begun.
+// Stop cancels all operations and waits until they have ended, or ctx ends. It returns the ones that are still
+// running: they hang. No operation can be begun afterwards.
 func (g *Group) Stop(ctx context.Context) []*Operation {
 	g.mu.Lock()
 	g.stopped = true
@@ -196,7 +193,7 @@ func (g *Group) Stop(ctx context.Context) []*Operation {
 func (g *Group) run(ctx context.Context, o *Operation, t Task) {
 	defer o.cancel()
 	err := g.work(ctx, o, t)
-	cancelled := ctx.Err() != nil // before the failure counts: nobody is to blame for what was given up
+	cancelled := ctx.Err() != nil // before the failure is recorded: cancellation isn't a failure
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch w := (what{t.Key, t.Kind}); {
@@ -214,8 +211,7 @@ func (g *Group) run(ctx context.Context, o *Operation, t Task) {
 	o.wakes = nil
 }
 
-// leave takes the operation out of its line, and gives the turn to the next if it was the first. It is called
-// with the group's lock held.
+// leave removes the operation from its line, and passes the turn to the next if it was the first. g.mu is held.
 func (g *Group) leave(o *Operation) {
 	line := g.lines[o.key]
 	i := slices.Index(line, o)
@@ -230,7 +226,7 @@ func (g *Group) leave(o *Operation) {
 	}
 }
 
-// work waits for the operation's turn and does what there is to do.
+// work waits for the operation's turn and runs the task.
 func (g *Group) work(ctx context.Context, o *Operation, t Task) error {
 	select {
 	case <-o.turn:
@@ -261,7 +257,7 @@ func (g *Group) failure(count int, err error, t Task) failure {
 	return f
 }
 
-// Backoff is how long to wait after so many failures in a row.
+// Backoff returns the delay after this number of failures in a row.
 func (g *Group) Backoff(count int) time.Duration {
 	if count > 30 {
 		return g.conf.Max

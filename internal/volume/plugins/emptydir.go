@@ -1,6 +1,5 @@
-// Package plugins has the volume plugins that need nothing but the node: emptyDir (on disk, in
-// memory or in huge pages), hostPath, local PersistentVolumes, and image volumes (KEP-4639),
-// which the container runtime mounts into containers itself, read-only.
+// Package plugins has the volume plugins that need only the node: emptyDir (on disk, in memory or in huge pages),
+// hostPath, local PersistentVolumes, and image volumes (KEP-4639), which the container runtime mounts.
 package plugins
 
 import (
@@ -22,32 +21,30 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// Config is what the plugin is built from.
+// Config configures an EmptyDir.
 type Config struct {
-	// MemoryLimit reports how many bytes of memory a pod may use, which also bounds its
-	// volumes in memory.
+	// MemoryLimit returns the pod's memory limit in bytes, which also limits its volumes in memory.
 	MemoryLimit func(*v1.Pod) (bytes int64, ok bool)
-	// Quotas count what is in volumes on disk, where the file system can do that; nil for nobody.
+	// Quotas measure the usage of volumes on disk, if the file system supports it; it may be nil.
 	Quotas Quotas
-	// HugePages is the kernel's directory about huge pages; empty counts as
-	// /sys/kernel/mm/hugepages.
+	// HugePages is the kernel's directory of huge page pools; empty for /sys/kernel/mm/hugepages.
 	HugePages string
 	Log       logr.Logger
 }
 
-// Quotas are those of file systems. *usage.Meter fits.
+// Quotas assigns project quotas to directories. *usage.Meter implements it.
 type Quotas interface {
-	// Assign gives a directory a quota project, before anything is in it; see usage.Meter.
+	// Assign assigns a quota project to an empty directory; see usage.Meter.
 	Assign(dir string) (bool, error)
-	// Forget says that the directory is going to be removed.
+	// Forget drops the project of a directory that is about to be removed.
 	Forget(dir string)
 }
 
-// EmptyDir is the volume plugin for emptyDir: directories on the node's disk, in memory, or in huge
-// pages. They go with their pod.
+// EmptyDir is the volume plugin for emptyDir: directories on the node's disk, in memory, or in huge pages. They are
+// deleted with their pod.
 type EmptyDir struct{ conf Config }
 
-// NewEmptyDir makes the plugin.
+// NewEmptyDir returns the plugin.
 func NewEmptyDir(c Config) *EmptyDir {
 	if c.HugePages == "" {
 		c.HugePages = "/sys/kernel/mm/hugepages"
@@ -61,10 +58,9 @@ func (*EmptyDir) Name() string { return "kubernetes.io/empty-dir" }
 // Supports reports whether the volume is an emptyDir.
 func (*EmptyDir) Supports(s volume.Spec) bool { return s.Persistent == nil && s.Volume.EmptyDir != nil }
 
-// Mount makes the directory, empty and open to every user (0777), or to the pod's
-// fsGroup with new files belonging to that group. Once the volume is ready it isn't touched
-// again: what is in it, and its mode, are the pod's. What was in memory is lost
-// with the mount; the volume is then made again, empty.
+// Mount makes an empty directory that every user can write to (0777); with an fsGroup, it and its new files belong
+// to that group. An existing volume isn't changed: its content and mode are the pod's. After a reboot, a volume in
+// memory is made again, empty.
 func (p *EmptyDir) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := ctx.Err(); err != nil {
 		return volume.Mounted{}, err
@@ -90,8 +86,8 @@ func (p *EmptyDir) Mount(ctx context.Context, r volume.Request) (volume.Mounted,
 	return volume.Mounted{Path: r.Dir}, nil
 }
 
-// onDisk makes the directory elsewhere, and puts it into its place when it is complete: so a
-// directory that is there is ready, even after a crash. A kubelet's is, too.
+// onDisk makes the directory at another path and renames it when it is complete: so a directory at the volume's
+// path is complete even after a crash, as is one that a kubelet made.
 func (p *EmptyDir) onDisk(r volume.Request) error {
 	there, err := isDir(r.Dir)
 	if there || err != nil {
@@ -122,8 +118,8 @@ func (p *EmptyDir) onDisk(r volume.Request) error {
 	return os.Rename(r.Meta, r.Dir)
 }
 
-// assign has what is in the volume counted by a quota project, which the directory has to get before
-// anything is in it. Only pods with users of their own can't change that.
+// assign assigns a quota project to the directory, which has to be empty. Only pods with user namespaces can't
+// change the project of their files.
 func (p *EmptyDir) assign(r volume.Request) {
 	if p.conf.Quotas == nil || r.InUse || ptr.Deref(r.Pod.Spec.HostUsers, true) {
 		return
@@ -133,7 +129,7 @@ func (p *EmptyDir) assign(r volume.Request) {
 	}
 }
 
-// Unmount forgets the quota project; the rest is as of any directory.
+// Unmount drops the quota project. The manager removes the directory.
 func (p *EmptyDir) Unmount(_ context.Context, at volume.Place) error {
 	if p.conf.Quotas != nil {
 		p.conf.Quotas.Forget(at.Dir)
@@ -141,8 +137,8 @@ func (p *EmptyDir) Unmount(_ context.Context, at volume.Place) error {
 	return nil
 }
 
-// isDir reports whether there is a directory at path. Something else that is there, such as a
-// link, was put there by nobody who may: it is an error.
+// isDir reports whether there is a directory at path. Another type of file, such as a symbolic link, is an error:
+// only an intruder could have made it.
 func isDir(path string) (bool, error) {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -154,7 +150,7 @@ func isDir(path string) (bool, error) {
 	return err == nil, err
 }
 
-// openDir opens a directory, and follows no link to it.
+// openDir opens a directory that isn't a symbolic link.
 func openDir(path string) (*os.File, error) {
 	return os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
@@ -168,7 +164,8 @@ func (p *EmptyDir) inMemory(r volume.Request) error {
 	return mounts.MountTmpfs(r.Dir, o)
 }
 
-// mode lets every user write; with an fsGroup, new files belong to that group.
+// mode returns the mode of the volume's directory: writable for every user; with an fsGroup, new files belong to
+// that group.
 func mode(p *v1.Pod) uint32 {
 	if _, ok := volume.FSGroup(p); ok {
 		return unix.S_ISGID | 0o777
@@ -176,14 +173,14 @@ func mode(p *v1.Pod) uint32 {
 	return 0o777
 }
 
-// size is the smaller of the volume's size limit and the pod's memory limit, in
-// bytes (API: EmptyDirVolumeSource.sizeLimit); 0 if there is neither.
+// size returns the smaller of the volume's size limit and the pod's memory limit in bytes (API:
+// EmptyDirVolumeSource.sizeLimit); 0 if there is neither.
 func (p *EmptyDir) size(r volume.Request) int64 {
 	limit, _ := p.conf.MemoryLimit(r.Pod)
 	return smaller(limit, r.Spec.Volume.EmptyDir)
 }
 
-// smaller is the limit or the volume's own, where 0 is none.
+// smaller returns the smaller of the limit and the volume's own, where 0 means none.
 func smaller(limit int64, source *v1.EmptyDirVolumeSource) int64 {
 	if q := source.SizeLimit; q != nil && q.Sign() > 0 && (limit == 0 || q.Value() < limit) {
 		return q.Value()

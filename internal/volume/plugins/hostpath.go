@@ -31,11 +31,11 @@ func hostPathOf(s volume.Spec) *v1.HostPathVolumeSource {
 	return s.Volume.HostPath
 }
 
-// kind is what a type wants.
+// kind describes a HostPathType.
 type kind struct {
 	name string
 	is   func(fs.FileMode) bool
-	// make makes it where nothing is; nil if the type makes nothing.
+	// make creates the missing path; nil if the type doesn't allow that.
 	make func(path string) error
 }
 
@@ -54,11 +54,11 @@ func isType(want fs.FileMode) func(fs.FileMode) bool {
 	return func(m fs.FileMode) bool { return m.Type() == want }
 }
 
-// Mount checks that the path is what its type says, and makes what the type says to make
-// (API: HostPathType). Without a type nothing is checked; the runtime makes a directory then, where nothing is. Links
-// on the node are followed, as the API says ("If the path is a symlink, it will follow the link to the real path"):
-// whoever may use hostPath may use the whole node. But nothing is made through a last link that leads nowhere. The
-// volume's files keep their owners: fsGroup isn't for hostPath.
+// Mount checks the type of the path, and creates the path if the type says so (API: HostPathType).
+// Without a type it checks nothing; the runtime creates a directory if the path is missing. Symbolic links on the
+// node are followed, as the API says ("If the path is a symlink, it will follow the link to the real path"): pods
+// that may use hostPath may use the whole node. But nothing is created through a dangling link. fsGroup isn't
+// applied to hostPath.
 func (p HostPath) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := ctx.Err(); err != nil {
 		return volume.Mounted{}, err
@@ -83,7 +83,7 @@ func (p HostPath) Mount(ctx context.Context, r volume.Request) (volume.Mounted, 
 	return volume.Mounted{Path: s.Path, ReadOnly: r.Spec.ReadOnly()}, nil
 }
 
-// Recheck checks the path as Mount does. What a type says to make is made again.
+// Recheck checks the path like Mount, and creates it again if necessary.
 func (HostPath) Recheck(ctx context.Context, s volume.Spec) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -105,7 +105,7 @@ func check(s *v1.HostPathVolumeSource) error {
 		if err := k.make(s.Path); err != nil {
 			return fmt.Errorf("hostPath type %s: %w", *s.Type, err)
 		}
-		// Whatever came there just now, it has to be right.
+		// Another process may have created it: check its type.
 		st, err = os.Stat(s.Path)
 	}
 	switch {
@@ -120,7 +120,7 @@ func check(s *v1.HostPathVolumeSource) error {
 	return nil
 }
 
-// missing says what is wrong with a path that leads nowhere.
+// missing describes why a path doesn't exist.
 func missing(path string) string {
 	if to, err := os.Readlink(path); err == nil {
 		return fmt.Sprintf("%s is a link to %s, which does not exist", path, to)
@@ -128,7 +128,7 @@ func missing(path string) string {
 	return path + " does not exist"
 }
 
-// what says what a thing is.
+// what returns the name of a file's type.
 func what(m fs.FileMode) string {
 	for _, k := range []v1.HostPathType{v1.HostPathDirectory, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev,
 		v1.HostPathBlockDev} {
@@ -142,7 +142,7 @@ func what(m fs.FileMode) string {
 	return "neither a file nor a directory"
 }
 
-// makeDir makes the directory with mode 0755, whatever the umask, and those above as needed.
+// makeDir makes the directory with mode 0755, whatever the umask is, and its missing parents.
 func makeDir(path string) error {
 	path = strings.TrimRight(path, "/")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -158,7 +158,7 @@ func makeDir(path string) error {
 	return nil
 }
 
-// makeFile makes an empty file with mode 0644, whatever the umask. Its directory has to exist.
+// makeFile makes an empty file with mode 0644, whatever the umask is. Its directory has to exist.
 func makeFile(path string) error {
 	err := safeopen.WithoutUmask(func() error {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
@@ -176,8 +176,8 @@ func makeFile(path string) error {
 	return nil
 }
 
-// led is why nothing was made at a path where something is that wasn't there before: a link
-// that leads nowhere. If another pod made it just now, there is nothing wrong.
+// led returns an error if the path, at which a file couldn't be created because it exists, is a dangling symbolic
+// link. Otherwise another process has just created the file.
 func led(path string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s, and nothing is made through a link: make that, or remove the link", missing(path))

@@ -18,9 +18,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// inHugePages mounts a hugetlbfs of one page size that holds no more than the pod asked
-// for (https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/: such a volume
-// "may not consume more huge page memory than the pod request").
+// inHugePages mounts a hugetlbfs of one page size, which is limited to the pod's request
+// (https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/: such a volume "may not consume more
+// huge page memory than the pod request").
 func (p *EmptyDir) inHugePages(r volume.Request) error {
 	page, size, err := pages(r.Pod, r.Spec.Volume.EmptyDir.Medium)
 	if err != nil {
@@ -52,7 +52,7 @@ func (p *EmptyDir) inHugePages(r volume.Request) error {
 	return nil
 }
 
-// mountHugetlbfs makes a hugetlbfs ready before it mounts it: its options don't take every mode.
+// mountHugetlbfs sets the mode of the hugetlbfs before it mounts it: the mount options don't support every mode.
 func mountHugetlbfs(dir *os.File, options map[string]string, mode uint32) error {
 	config, err := unix.Fsopen("hugetlbfs", unix.FSOPEN_CLOEXEC)
 	if errors.Is(err, unix.ENOSYS) {
@@ -81,8 +81,8 @@ func mountHugetlbfs(dir *os.File, options map[string]string, mode uint32) error 
 	return unix.MoveMount(mounted, "", int(dir.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// isHugetlbfs reports whether the directory is in huge pages: it is the top of its mount then,
-// since the directories above are on disk.
+// isHugetlbfs reports whether the directory is on a hugetlbfs. It is the root of the mount then, because its
+// parents are on disk.
 func isHugetlbfs(dir *os.File) (bool, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
@@ -91,8 +91,7 @@ func isHugetlbfs(dir *os.File) (bool, error) {
 	return st.Type == unix.HUGETLBFS_MAGIC, nil
 }
 
-// pages is the size of the volume's pages, and how much the pod may have in pages of that
-// size, in bytes.
+// pages returns the volume's page size, and the pod's limit for pages of that size, in bytes.
 func pages(p *v1.Pod, medium v1.StorageMedium) (page, total int64, err error) {
 	asked := hugePages(p)
 	sizes := slices.Sorted(maps.Keys(asked))
@@ -122,7 +121,7 @@ func pages(p *v1.Pod, medium v1.StorageMedium) (page, total int64, err error) {
 	return page, asked[page], nil
 }
 
-// hugePages is what the pod as a whole asks for, in bytes by page size.
+// hugePages returns the pod's total request of huge pages, in bytes by page size.
 func hugePages(p *v1.Pod) map[int64]int64 {
 	asked := map[int64]int64{}
 	options := resourcehelper.PodResourcesOptions{}
@@ -139,8 +138,8 @@ func hugePages(p *v1.Pod) map[int64]int64 {
 	return asked
 }
 
-// offered checks that the host has pages of the size; a use of one that isn't there would kill
-// the container's process.
+// offered checks that the host has pages of this size: without them, the kernel kills a process that uses the
+// volume.
 func (p *EmptyDir) offered(page int64) error {
 	list, err := host.ReadHugePages(p.conf.HugePages)
 	if err != nil {
@@ -166,7 +165,7 @@ func (p *EmptyDir) offered(page int64) error {
 	return fmt.Errorf("this host has no huge pages of %s: %s", size(page), offer)
 }
 
-// names are sizes as resources have them.
+// names formats sizes like resource names.
 func names(sizes []int64, and string) string {
 	texts := make([]string, len(sizes))
 	for i, s := range sizes {

@@ -11,34 +11,34 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Images makes images present on the node for pods that may use them.
+// Images pulls images for pods that may use them.
 type Images interface {
-	// Ensure returns when the image is there. Its errors are reported as they are: those of a
-	// pull that failed say when it may be tried again.
+	// Ensure returns when the image is present. Its errors are reported unchanged; a pull error contains the time
+	// of the next try.
 	Ensure(context.Context, Request) (Image, error)
 }
 
-// Request asks for one image.
+// Request is a request for one image.
 type Request struct {
-	// Image is the reference as the volume has it.
+	// Image is the reference in the volume.
 	Image string
 	// Policy is Always, Never or IfNotPresent.
 	Policy v1.PullPolicy
-	// Pod is who wants it, Objects what it may see.
+	// Pod is the pod that has the volume, Objects are the API objects that it may use.
 	Pod     *v1.Pod
 	Objects object.View
 }
 
-// Image is one that is present.
+// Image is a present image.
 type Image struct {
-	// Ref is the runtime's own reference, which stays the same image.
+	// Ref is the runtime's reference, which always refers to the same image.
 	Ref string
 }
 
 // ImageVolume is the volume plugin for images.
 type ImageVolume struct{ images Images }
 
-// NewImageVolume makes the plugin.
+// NewImageVolume returns the plugin.
 func NewImageVolume(images Images) *ImageVolume { return &ImageVolume{images: images} }
 
 // Name is the plugin's name. Its volumes have no directories.
@@ -47,9 +47,8 @@ func (*ImageVolume) Name() string { return "kubernetes.io/image" }
 // Supports reports whether the volume is an image.
 func (*ImageVolume) Supports(s volume.Spec) bool { return s.Persistent == nil && s.Volume.Image != nil }
 
-// Mount makes the image present by the volume's pull policy. A pod that runs keeps the
-// image that it has: for such a one an image is pulled only if it is missing (API: "The volume
-// gets re-resolved if the pod gets deleted and recreated").
+// Mount pulls the image according to the volume's pull policy. For a running pod it only pulls a missing image,
+// because the pod keeps its image (API: "The volume gets re-resolved if the pod gets deleted and recreated").
 func (p *ImageVolume) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	source := r.Spec.Volume.Image
 	if source.Reference == "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// LocalVolume is the volume plugin for local PersistentVolumes: directories of the node that an
-// administrator set aside, bound into the directories of the pods that claim them. Its zero value is ready to use.
+// LocalVolume is the volume plugin for local PersistentVolumes: directories of the node that an administrator
+// provides, bind-mounted into the directories of pods. Its zero value is ready to use.
 type LocalVolume struct{}
 
 // Name is the plugin's name.
@@ -26,12 +26,12 @@ func (LocalVolume) Supports(s volume.Spec) bool {
 	return s.Persistent != nil && s.Persistent.Spec.Local != nil
 }
 
-// Mount binds the PersistentVolume's directory to the volume's. Links to the PersistentVolume's directory are
-// followed, since its path is an administrator's; nothing below it is opened. What is bound
-// already stays; other things that are mounted in the volume's place give way, unless containers use them.
+// Mount bind-mounts the PersistentVolume's directory at the volume's. The PersistentVolume's path is an
+// administrator's, so symbolic links in it are followed; nothing below it is opened. An existing mount of the
+// directory is kept; other mounts at the volume's path are unmounted, unless containers use them.
 //
-// The mount flags among the PersistentVolume's mountOptions are applied. Its nodeAffinity is for whoever binds the
-// claim.
+// The mount flags among the PersistentVolume's mountOptions are applied. Its nodeAffinity is checked when the claim
+// is bound.
 func (LocalVolume) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := ctx.Err(); err != nil {
 		return volume.Mounted{}, err
@@ -71,7 +71,7 @@ func bindLocal(r volume.Request, flags uintptr) error {
 	}
 	if !bound {
 		if p.mounted && r.InUse {
-			return nil // the containers that run have it; those that follow get the same
+			return nil // running containers have it; new ones have to get the same
 		}
 		if err := p.bind(source); err != nil {
 			return err
@@ -80,7 +80,7 @@ func bindLocal(r volume.Request, flags uintptr) error {
 	return p.restrict(flags)
 }
 
-// openLocal opens the directory that the PersistentVolume is.
+// openLocal opens the PersistentVolume's directory.
 func openLocal(path string) (*os.File, error) {
 	f, err := safeopen.Top(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,12 +102,12 @@ func openLocal(path string) (*os.File, error) {
 	default:
 		return f, nil
 	}
-	_ = f.Close() // it was only looked at
+	_ = f.Close() // it was only opened to check it
 	return nil, err
 }
 
-// restrictions are the mount options that make sense for a directory, with the kernel's flags for a
-// mount, and those it reports (statfs).
+// restrictions maps the mount options that apply to a directory to the kernel's mount flags, and to the flags that
+// statfs reports.
 var restrictions = map[string]struct {
 	flag uintptr
 	stat int64
@@ -118,10 +118,10 @@ var restrictions = map[string]struct {
 	"noexec":      {unix.MS_NOEXEC, unix.ST_NOEXEC},
 	"noatime":     {unix.MS_NOATIME, unix.ST_NOATIME},
 	"nodiratime":  {unix.MS_NODIRATIME, unix.ST_NODIRATIME},
-	"nosymfollow": {unix.MS_NOSYMFOLLOW, 0x2000}, // ST_NOSYMFOLLOW,
+	"nosymfollow": {unix.MS_NOSYMFOLLOW, 0x2000}, // ST_NOSYMFOLLOW
 }
 
-// mountFlags are the flags that the PersistentVolume's mountOptions ask for.
+// mountFlags returns the mount flags of the PersistentVolume's mountOptions.
 func mountFlags(pv *v1.PersistentVolume) (uintptr, error) {
 	var flags uintptr
 	for _, o := range pv.Spec.MountOptions {

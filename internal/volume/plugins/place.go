@@ -11,17 +11,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// place is where a volume is to be, opened so that no link is followed, now or later.
+// place is the path of a volume, opened so that symbolic links can't redirect it.
 type place struct {
 	path   string
 	parent *os.File
 	name   string
-	// dir is what is there now: the directory, or what is mounted on it.
+	// dir is the directory, or the mount on it.
 	dir     *os.File
 	mounted bool
 }
 
-// enter makes the volume's directory, where it is missing, and opens it.
+// enter opens the volume's directory, and makes it if it is missing.
 func enter(dir string) (*place, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return nil, err
@@ -42,10 +42,10 @@ func enter(dir string) (*place, error) {
 	return p, nil
 }
 
-// look opens what is there now.
+// look reopens the directory after a mount or unmount.
 func (p *place) look() error {
 	if p.dir != nil {
-		_ = p.dir.Close() // it was only looked at
+		_ = p.dir.Close() // it was only opened as a path
 		p.dir = nil
 	}
 	dir, err := safeopen.OpenNoLinks(p.parent, p.name, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -63,13 +63,13 @@ func (p *place) look() error {
 }
 
 func (p *place) close() {
-	_ = p.parent.Close() // only looked at, as is the other
+	_ = p.parent.Close() // both were only opened as paths
 	if p.dir != nil {
 		_ = p.dir.Close()
 	}
 }
 
-// holds reports whether the source is what is mounted there.
+// holds reports whether the source is mounted there.
 func (p *place) holds(source *os.File) (bool, error) {
 	want, err := source.Stat()
 	if err != nil {
@@ -82,10 +82,10 @@ func (p *place) holds(source *os.File) (bool, error) {
 	return p.mounted && os.SameFile(want, got), nil
 }
 
-// bind mounts the source, in the place of what else is mounted there.
+// bind mounts the source, and first unmounts other mounts there.
 func (p *place) bind(source *os.File) error {
 	for p.mounted {
-		_ = p.dir.Close() // it was only looked at, and keeps the mount busy
+		_ = p.dir.Close() // an open descriptor keeps the mount busy
 		if err := mounts.Unmount(p.parent, p.name, 0); err != nil {
 			return fmt.Errorf("unmount what is mounted at %s and isn't the volume: %w", p.path, err)
 		}
@@ -99,7 +99,7 @@ func (p *place) bind(source *os.File) error {
 	return p.look()
 }
 
-// restrict makes the mount what the flags say, and keeps the restrictions that it has.
+// restrict adds the flags to the mount, and keeps the restrictions that it has.
 func (p *place) restrict(flags uintptr) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(p.dir.Fd()), &st); err != nil {

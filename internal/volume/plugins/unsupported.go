@@ -10,18 +10,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Unsupported stands for the kinds of volumes that this build has no plugin for: it refuses them
-// by name, and says what can be used instead. It supports every volume, so it comes last in a list,
-// and mounts none.
+// Unsupported refuses volumes of the types that this build has no plugin for, and suggests alternatives. It
+// supports every volume, so it has to be the last in a list of plugins.
 type Unsupported struct{}
 
-// Name is the plugin's name; no directory is called that.
+// Name is the plugin's name; there are no directories of this name.
 func (Unsupported) Name() string { return "deckhand.io/unsupported" }
 
-// Supports reports that it is for whatever nobody else is for.
+// Supports returns true.
 func (Unsupported) Supports(volume.Spec) bool { return true }
 
-// Check refuses the volume as Mount does.
+// Check refuses the volume like Mount.
 func (Unsupported) Check(p *v1.Pod, s volume.Spec) error { return refuse(p, s) }
 
 // Mount refuses the volume. The error wraps volume.ErrUnsupported.
@@ -44,7 +43,7 @@ func refuse(p *v1.Pod, s volume.Spec) error {
 	if text, ok := instead[kind]; ok {
 		return fmt.Errorf("%svolumes of the kind %s are %w: %s", owner, kind, volume.ErrUnsupported, text)
 	}
-	// A kind that the API has gained, which a test reports.
+	// A type that is new in the API; a test reports it.
 	return fmt.Errorf("%svolumes of the kind %s are %w", owner, kind, volume.ErrUnsupported)
 }
 
@@ -56,7 +55,7 @@ const (
 	gone  = "Kubernetes has removed it; "
 )
 
-// instead says by kind what takes its place.
+// instead suggests alternatives by type.
 var instead = map[string]string{
 	"nfs":       share,
 	"glusterfs": gone + share,
@@ -82,8 +81,8 @@ var instead = map[string]string{
 		"the directory",
 	"gitRepo": "it is deprecated for being unsafe; let an init container clone the repository into an emptyDir that " +
 		"the other containers mount, too",
-	// Volumes that are looked up before a plugin is asked come here only without what they
-	// were looked up for.
+	// Claims get here only if their PersistentVolume wasn't found: the manager resolves them before it chooses a
+	// plugin.
 	"persistentVolumeClaim": "the claim isn't bound to a PersistentVolume; add one that it fits, of the kind local " +
 		"or hostPath",
 	"ephemeral": "its claim isn't bound to a PersistentVolume; add one that it fits, of the kind local or hostPath",

@@ -1,5 +1,5 @@
-// Package teardown removes a directory that pods could write to: whatever names,
-// links, depth or mounts they left in it, nothing outside is touched.
+// Package teardown removes directories that pods could write to. Whatever names, symbolic links, depth or mounts
+// they contain, nothing outside is changed.
 package teardown
 
 import (
@@ -13,31 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errMounted says that the walk came to something that is mounted, and couldn't take it off.
+// errMounted says that the walk reached a mount that it couldn't unmount.
 var errMounted = errors.New("something is mounted there")
 
-// Remove removes the tree called name in the directory parent, unmounting what is
-// mounted in it. parent and everything above are trusted; nothing below it is: no link is
-// followed and no mount is entered. What isn't there is no error. A directory that is a mount point in
-// another mount namespace only is removed, too, which the kernel does by detaching the mount there;
-// what is in the mount isn't touched.
+// Remove removes the tree called name in the directory parent, and unmounts all mounts in it. parent and everything
+// above it are trusted, the tree isn't: no symbolic link is followed and no mount is entered. A missing tree is no
+// error. A directory that is a mount point in another mount namespace only is removed, too: the kernel detaches
+// that mount and leaves its content alone.
 //
-// When something can't be unmounted (it is in use, or it hangs until the context ends), nothing of
-// it is deleted and the error says so; other parts of the tree may be gone by then. Trying again is
-// safe.
+// If a mount can't be unmounted (it is busy, or it hangs until the context ends), nothing in it is deleted, and an
+// error is returned; other parts of the tree may have been removed. It is safe to call Remove again.
 //
-// The kernel is called on a goroutine that is left behind if an unmount hangs until the
-// context ends, since nothing can end it then but its file system. A caller that tries
-// again meanwhile may leave one more.
+// Unmounts run on a goroutine. If one hangs until the context ends, its goroutine is left, because only the file
+// system can end it. Each further call may leave one more.
 func Remove(ctx context.Context, parent, name string) error {
 	dir, err := openParent(parent, name)
 	if dir == nil || err != nil {
 		return err
 	}
 	defer dir.Close()
-	// The walk unmounts what it comes to. The mount table grows with the node's containers and is
-	// slow to read: it is only looked at for what the walk can't take off by itself, such as a
-	// mount that has others in it.
+	// The walk unmounts the mounts that it reaches. Reading the mount table is slow, because it grows with the
+	// node's containers; it is read only if the walk can't unmount something, such as a mount with other mounts in
+	// it.
 	err = removeTree(ctx, dir, name)
 	if !errors.Is(err, errMounted) {
 		return err
@@ -48,7 +45,7 @@ func Remove(ctx context.Context, parent, name string) error {
 	return removeTree(ctx, dir, name)
 }
 
-// openParent opens the directory that the tree is in, or returns nil if it isn't there.
+// openParent opens the directory that contains the tree, or returns nil if there is none.
 func openParent(parent, name string) (*os.File, error) {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("%q in %s is not the name of a directory, so it is not removed", name, parent)

@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// maxDepth is how many directories are open at once. What lies deeper is moved up to
-// the top directory first, so that no depth costs descriptors, stack or path length.
+// maxDepth is how many directories are open at once. Deeper directories are moved up to the top directory first, so
+// that depth costs no descriptors, stack or path length.
 const maxDepth = 16
 
 // batch is how many names are read from a directory at once.
@@ -28,13 +28,13 @@ type walk struct {
 	moved  int
 }
 
-// level is a directory on the way from the top to where the walk is.
+// level is a directory between the top and the current position, inclusive.
 type level struct {
 	dir     *os.File
 	name    string
-	pending []string // read and not yet dealt with
-	// changed says that something happened since the directory was opened: then it is
-	// worth reading it again, if it isn't empty in the end.
+	pending []string // read, not removed yet
+	// changed says that entries were changed since the directory was opened: if it isn't empty at the end, it has
+	// to be read again.
 	changed bool
 }
 
@@ -55,8 +55,7 @@ func removeTree(ctx context.Context, parent *os.File, name string) error {
 	return nil
 }
 
-// step deals with one name of the current directory, or with the directory itself when
-// there is none left.
+// step removes one entry of the current directory, or the directory itself if none is left.
 func (w *walk) step(ctx context.Context) error {
 	l := w.stack[len(w.stack)-1]
 	if len(l.pending) == 0 {
@@ -77,14 +76,14 @@ func (w *walk) step(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes name in dir at once if it can, or else goes into it. What is mounted there is
-// taken off before.
+// remove deletes an entry of dir, or enters it if it is a directory that isn't empty. It unmounts mounts on it
+// first.
 func (w *walk) remove(ctx context.Context, dir *os.File, name string) error {
 	fd := int(dir.Fd())
 	err := unlink(fd, name)
 	for errors.Is(err, unix.EBUSY) {
 		if err := ctx.Err(); err != nil {
-			return err // an unmount that is begun now would go on after it
+			return err // an unmount that begins now would continue after the return
 		}
 		err = unmountAt(ctx, dir, name, w.path(name))
 		if err != nil && ctx.Err() == nil {
@@ -97,7 +96,7 @@ func (w *walk) remove(ctx context.Context, dir *os.File, name string) error {
 	}
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		// Gone, or no directory any more between the two calls: then it is met again.
+		// It was removed, or it became another type of file between the two calls: then it is read again.
 		w.touch()
 		return nil
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
@@ -109,7 +108,7 @@ func (w *walk) remove(ctx context.Context, dir *os.File, name string) error {
 	return err
 }
 
-// unlink deletes a file or an empty directory, and neither where something is mounted there (EBUSY).
+// unlink deletes a file or an empty directory. It fails with EBUSY for a mount point.
 func unlink(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if errors.Is(err, unix.EISDIR) {
@@ -124,7 +123,7 @@ func (w *walk) enter(dir *os.File, name string) error {
 	case errors.Is(err, unix.EXDEV):
 		return errMounted
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		// It became something else just now: the next reading of the directory shows what.
+		// It has just become another type of file: the directory is read again.
 		w.touch()
 		return nil
 	case err != nil:
@@ -134,7 +133,7 @@ func (w *walk) enter(dir *os.File, name string) error {
 	return nil
 }
 
-// moveUp moves a directory to the top of the tree, under a name that nothing there has.
+// moveUp moves a directory to the top of the tree, under a unique name.
 func (w *walk) moveUp(fd int, name string) error {
 	top := w.stack[0]
 	for {
@@ -155,8 +154,8 @@ func (w *walk) moveUp(fd int, name string) error {
 	}
 }
 
-// leave removes a directory that has been read to its end. If it isn't empty, because
-// names were missed or added while it changed, it is read again.
+// leave removes the current directory after all its entries were read. If it isn't empty, because entries were
+// missed or added meanwhile, it is read again.
 func (w *walk) leave(l *level) error {
 	holder := w.parent
 	if len(w.stack) > 1 {
@@ -180,14 +179,14 @@ func (w *walk) leave(l *level) error {
 	return w.explain("", err)
 }
 
-// touch notes that the current directory has changed.
+// touch marks the current directory as changed.
 func (w *walk) touch() {
 	if len(w.stack) > 0 {
 		w.stack[len(w.stack)-1].changed = true
 	}
 }
 
-// explain says where the walk was. Names are quoted: a pod chose them.
+// explain adds the path to an error. Paths are quoted, because pods choose the names.
 func (w *walk) explain(name string, err error) error {
 	if errors.Is(err, unix.EPERM) {
 		err = fmt.Errorf("%w: it, or the directory that it is in, may be immutable or append-only: see `lsattr`, and "+
@@ -196,7 +195,7 @@ func (w *walk) explain(name string, err error) error {
 	return fmt.Errorf("remove %q: %w", w.path(name), err)
 }
 
-// path is that of a name in the current directory, as far as a path can be long.
+// path returns the path of an entry in the current directory, truncated to the longest possible path.
 func (w *walk) path(name string) string {
 	parts := []string{w.parent.Name()}
 	for _, l := range w.stack {

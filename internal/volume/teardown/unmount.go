@@ -14,10 +14,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// unmountBelow unmounts everything at and below name in dir, deepest first. A mount
-// may hide others, so it looks again until nothing is left or nothing moves.
+// unmountBelow unmounts everything at and below name in dir, deepest mounts first. A mount may hide others, so it
+// repeats until no mount is left or none can be unmounted.
 func unmountBelow(ctx context.Context, dir *os.File, name string) error {
-	// The mount table has real paths, whatever links lead to dir.
+	// The mount table contains real paths.
 	real, err := os.Readlink(safeopen.Path(dir))
 	if err != nil {
 		return fmt.Errorf("find the real path of %s: %w", dir.Name(), err)
@@ -45,8 +45,7 @@ func unmountBelow(ctx context.Context, dir *os.File, name string) error {
 	}
 }
 
-// unmount takes the topmost mount off point, which lies below the directory dir at the
-// real path base.
+// unmount unmounts the topmost mount at point, which is below the directory dir with the real path base.
 func unmount(ctx context.Context, dir *os.File, base, point string) error {
 	rel, err := filepath.Rel(base, point)
 	if err != nil {
@@ -55,10 +54,10 @@ func unmount(ctx context.Context, dir *os.File, base, point string) error {
 	return unmountAt(ctx, dir, rel, point)
 }
 
-// unmountAt takes the topmost mount off rel below the directory dir; errors call it point. It waits for
+// unmountAt unmounts the topmost mount at rel below the directory dir; point is its path for errors. It waits for
 // that until the context ends.
 func unmountAt(ctx context.Context, dir *os.File, rel, point string) error {
-	// The call may go on after this has returned, and dir is closed by then.
+	// The goroutine may outlive this call, which ends with dir being closed.
 	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -89,8 +88,8 @@ func unmountAt(ctx context.Context, dir *os.File, rel, point string) error {
 	return nil
 }
 
-// takeOff opens the way to the mount without following links: it may have been changed
-// since the mount table was read.
+// takeOff opens the path to the mount without following symbolic links: it may have changed since the mount table
+// was read.
 func takeOff(dir *os.File, rel string) error {
 	holder, err := safeopen.OpenNoLinks(dir, filepath.Dir(rel), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

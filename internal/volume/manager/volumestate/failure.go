@@ -13,20 +13,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// maxProblems is how many volumes' problems a failure names.
+// maxProblems is how many volumes' problems a failure describes.
 const maxProblems = 3
 
-// Problem is why a volume of a pod isn't ready.
+// Problem is a volume of a pod that isn't ready, and why.
 type Problem struct {
 	Spec volume.Spec
 	Err  error
-	// Until is when it is worth another try; zero if that isn't known.
+	// Until is when to retry; zero if there is no such time.
 	Until time.Time
-	// GoesOn says that nothing failed: it is at work still.
+	// GoesOn says that nothing failed: the operation is still running.
 	GoesOn bool
 }
 
-// String says what failed and why, in the words of the kubelet's event.
+// String returns the message of the kubelet's event for the failure.
 func (p Problem) String() string {
 	name, operation := p.Spec.Volume.Name, "MountVolume"
 	if p.Spec.Persistent != nil {
@@ -38,19 +38,19 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s.SetUp failed for volume %q : %s", operation, name, p.why())
 }
 
-// why says what is wrong.
+// why returns the reason without the volume's name.
 func (p Problem) why() string {
 	var known *pod.Failure
 	if errors.As(p.Err, &known) {
 		return known.Message
 	}
-	return strings.ReplaceAll(p.Err.Error(), "\n", "; ") // errors.Join has a line for each
+	return strings.ReplaceAll(p.Err.Error(), "\n", "; ") // errors.Join has a line for each error
 }
 
-// unbound reports whether the volume is a claim of which isn't known what it is bound to.
+// unbound reports whether the volume is a claim whose PersistentVolume hasn't been determined.
 func (p Problem) unbound() bool { return isClaim(p.Spec.Volume) && p.Spec.Persistent == nil }
 
-// reason is that of the volume's event.
+// reason returns the reason of the volume's event.
 func (p Problem) reason() pod.Reason {
 	var known *pod.Failure
 	switch {
@@ -62,13 +62,13 @@ func (p Problem) reason() pod.Reason {
 	return pod.ReasonFailedMount
 }
 
-// Permanent reports whether trying again can't help.
+// Permanent reports whether a retry can't help.
 func (p Problem) Permanent() bool {
 	var known *pod.Failure
 	return errors.Is(p.Err, volume.ErrUnsupported) || errors.As(p.Err, &known) && known.Permanent
 }
 
-// awaits is the object that the volume waits for, if it does.
+// awaits returns the object that the volume waits for, if any.
 func (p Problem) awaits() pod.Object {
 	var known *pod.Failure
 	if errors.As(p.Err, &known) {
@@ -81,8 +81,7 @@ func (p Problem) awaits() pod.Object {
 	return pod.Object{}
 }
 
-// until is when the volume is worth another try; zero if only an object can help, or if that
-// isn't known.
+// until returns when to retry; zero if only a change of an object can help, or if there is no such time.
 func (p Problem) until() time.Time {
 	var known *pod.Failure
 	switch {
@@ -94,8 +93,9 @@ func (p Problem) until() time.Time {
 	return p.Until
 }
 
-// Failure makes one failure of all problems, of which there is at least one. What plugins say by a
-// *pod.Failure stays as it is; so does their reason (that of the first), if none of the volumes has failed otherwise.
+// Failure combines all problems, of which there is at least one, to one failure. The message of a plugin's
+// *pod.Failure stays unchanged; so does its reason (the first one's), unless another volume failed with
+// FailedMount.
 func Failure(problems []Problem) *pod.Failure {
 	f := &pod.Failure{Reason: problems[0].reason(), Message: message(problems)}
 	for _, p := range problems {
@@ -112,13 +112,12 @@ func Failure(problems []Problem) *pod.Failure {
 		}
 	}
 	if !slices.ContainsFunc(problems, func(p Problem) bool { return !p.GoesOn }) {
-		f.NotBefore = time.Now() // to wait for it again at once is right
+		f.NotBefore = time.Now() // the pod may wait for it again at once
 	}
 	return f
 }
 
-// message names what failed, and in one sentence the volumes that nothing failed for yet and those
-// that aren't known.
+// message describes the failed volumes, and in one sentence those that are still being mounted or aren't bound.
 func message(problems []Problem) string {
 	var failed, unmounted, unbound, why []string
 	for i, p := range problems {
@@ -148,8 +147,8 @@ func message(problems []Problem) string {
 	return strings.Join(failed, "; ")
 }
 
-// RetryAt says when an error of a plugin wants the volume to be tried again: what waits for an object
-// needs no back-off. Zero is for the usual back-off.
+// RetryAt returns when to retry after a plugin's error. If the volume waits for an object, there is no back-off.
+// Zero means the usual back-off.
 func RetryAt(err error) time.Time {
 	p := Problem{Err: err}
 	if until := p.until(); !until.IsZero() {
@@ -161,7 +160,7 @@ func RetryAt(err error) time.Time {
 	return time.Time{}
 }
 
-// at is where a volume of this node's is: it may be a file system that doesn't answer.
+// at returns the host path of a volume for messages, because its file system may hang.
 func at(s volume.Spec) string {
 	switch pv := s.Persistent; {
 	case pv != nil && pv.Spec.Local != nil:

@@ -16,15 +16,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Objects is as much of the pod's object.View as its volumes are made from.
+// Objects is the part of the pod's object.View that volumes are made from.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	Token(ctx context.Context, r object.TokenRequest) (object.Token, error)
 }
 
-// Sight is what was seen of a volume's inputs at one time. The zero value is that nothing was
-// looked at yet. It holds no content.
+// Sight has the versions of a volume's inputs at one time, not their content. In the zero value nothing was read
+// yet.
 type Sight struct {
 	looked       bool
 	objects      []seen
@@ -33,18 +33,18 @@ type Sight struct {
 	again, renew time.Time
 }
 
-// seen is one version of an object, or that there is none.
+// seen is the version of an object, or says that it doesn't exist or couldn't be read.
 type seen struct {
 	found, known bool
-	version      any // the object itself, where it has no version
+	version      any // the object itself if it has no resourceVersion
 }
 
 type version struct{ uid, resource string }
 
 type life struct{ issued, until time.Time }
 
-// Inputs are what a volume of the pod is made from, of which it follows every change: objects, the pod itself, and the
-// node, which has what the pod leaves open.
+// Inputs are the objects that a volume of the pod shows, including the pod and the node (the default of unset
+// limits). The volume follows all their changes.
 func Inputs(p *v1.Pod, v *v1.Volume) []pod.Object {
 	var list []pod.Object
 	add := func(kind, name string) {
@@ -80,10 +80,10 @@ func Inputs(p *v1.Pod, v *v1.Volume) []pod.Object {
 	return list
 }
 
-// Node is what volumes show that depends on what the node has for pods.
+// Node is the input of volumes that show the node's allocatable resources.
 var Node = pod.Object{Kind: "Node"}
 
-// Look sees the newest inputs of a volume of the pod, but for what the node has.
+// Look reads the current inputs of a volume of the pod, except Node.
 func Look(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
 	s := Sight{looked: true}
 	for _, in := range Inputs(p, v) {
@@ -135,13 +135,13 @@ func (s *Sight) askAgain(err error) {
 	}
 }
 
-// Renew is when some of the inputs are due to be renewed; zero for never.
+// Renew is when an input has to be renewed; zero for never.
 func (s Sight) Renew() time.Time { return s.renew }
 
-// Why is what kept an input from being seen; nil if all were.
+// Why is the first error of reading an input; nil if there was none.
 func (s Sight) Why() error { return s.why }
 
-// Again is when it is worth another look though nothing changes; zero for never.
+// Again is when to read the inputs again even without a change; zero for never.
 func (s Sight) Again() time.Time { return s.again }
 
 func identify(o metav1.Object, err error) seen {
@@ -155,18 +155,17 @@ func identify(o metav1.Object, err error) seen {
 	}
 }
 
-// Same reports whether nothing has changed between two sights of a volume. Nothing is the
-// same as the zero Sight.
+// Same reports whether no input differs between two Sights of a volume. The zero Sight differs from all.
 func (s Sight) Same(other Sight) bool {
 	return s.looked && other.looked && slices.Equal(s.objects, other.objects) && samePod(s.pod, other.pod)
 }
 
-// Known reports whether it was known of all objects which they are, or that they aren't there.
+// Known reports whether each object was read or doesn't exist.
 func (s Sight) Known() bool {
 	return s.looked && !slices.ContainsFunc(s.objects, func(o seen) bool { return !o.known })
 }
 
-// samePod compares what volumes can show of a pod and what can change while it runs: labels,
+// samePod compares the fields of a pod that volumes can show and that can change while it runs: labels,
 // annotations, resources (API: DownwardAPIVolumeFile).
 func samePod(a, b *v1.Pod) bool {
 	if a == b {

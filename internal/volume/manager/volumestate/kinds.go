@@ -2,18 +2,18 @@ package volumestate
 
 import "strings"
 
-// Kinds of operations on a volume. All but Teardown are followed by what tells operations on one place
-// apart: two volumes of a pod may have the same.
+// Kinds of operations on a volume. All but Teardown are followed by a name, because several volumes of a pod may
+// have the same place.
 const (
 	Mount    = "mount "
 	Refresh  = "refresh "
 	Part     = "part "
 	Teardown = "teardown"
-	// Remove is followed by the name of what is removed of a pod's directory.
+	// Remove is followed by the name of the removed part of a pod's directory.
 	Remove = "remove "
 )
 
-// Doing is what happens to a volume in an operation of a kind.
+// Doing returns a participle for an operation of this kind.
 func Doing(kind string) string {
 	switch what, _, _ := strings.Cut(kind, " "); what + " " {
 	case Mount:
@@ -29,5 +29,5 @@ func Doing(kind string) string {
 	}
 }
 
-// IsTeardown reports whether operations of a kind remove something.
+// IsTeardown reports whether operations of this kind remove something.
 func IsTeardown(kind string) bool { return kind == Teardown || strings.HasPrefix(kind, Remove) }

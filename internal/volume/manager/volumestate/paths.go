@@ -16,21 +16,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Directories below a pod's.
+// Names of directories below a pod's directory.
 const (
 	Volumes  = "volumes"
 	Plugins  = "plugins"
 	SubPaths = "volume-subpaths"
 )
 
-// Place names a volume on disk.
+// Place identifies a volume on disk.
 type Place struct {
 	UID types.UID
-	// Plugin and Name are as directories are called.
+	// Plugin and Name are names of directories.
 	Plugin, Name string
 }
 
-// PlaceOf is the place of a volume. The error is for names that can't be directories.
+// PlaceOf returns the place of a volume. It fails for names that can't be directories.
 func PlaceOf(uid types.UID, plugin volume.Plugin, spec volume.Spec) (Place, error) {
 	p := Place{UID: uid, Plugin: PluginDir(plugin.Name()), Name: spec.Name()}
 	if err := safeopen.Check("volume name", p.Name); err != nil {
@@ -39,22 +39,22 @@ func PlaceOf(uid types.UID, plugin volume.Plugin, spec volume.Spec) (Place, erro
 	return p, nil
 }
 
-// PluginDir is what the directories of a plugin are called.
+// PluginDir returns the name of a plugin's directories.
 func PluginDir(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
-// Layout finds places below the directory of all pods.
+// Layout maps places to paths below the directory of all pods.
 type Layout struct{ podsDir string }
 
-// NewLayout is the layout below podsDir.
+// NewLayout returns the layout below podsDir.
 func NewLayout(podsDir string) Layout { return Layout{podsDir} }
 
-// Pods is the directory of all pods.
+// Pods returns the directory of all pods.
 func (l Layout) Pods() string { return l.podsDir }
 
-// Pod is a pod's directory.
+// Pod returns the pod's directory.
 func (l Layout) Pod(uid types.UID) string { return filepath.Join(l.podsDir, string(uid)) }
 
-// Place is the place as plugins are told it.
+// Place returns the volume's paths.
 func (l Layout) Place(p Place) volume.Place {
 	return volume.Place{UID: p.UID, Dir: filepath.Join(l.Pod(p.UID), Volumes, p.Plugin, p.Name),
 		Meta: filepath.Join(l.Pod(p.UID), Plugins, p.Plugin, p.Name)}
@@ -73,7 +73,7 @@ func (l Layout) UIDs() ([]types.UID, error) {
 	return uids, nil
 }
 
-// List finds the volumes of a pod by their directories, in order.
+// List returns the volumes of a pod that have directories, in order.
 func (l Layout) List(uid types.UID) ([]Place, error) {
 	var all []Place
 	for _, kind := range []string{Volumes, Plugins} {
@@ -98,7 +98,7 @@ func (l Layout) List(uid types.UID) ([]Place, error) {
 	return slices.Compact(all), nil
 }
 
-// directories lists the directories in dir. It asks nothing of what is mounted on them.
+// dirs lists the directories in dir. It doesn't stat them, because file systems that are mounted on them may hang.
 func dirs(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

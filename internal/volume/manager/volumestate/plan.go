@@ -15,20 +15,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Claims finds what claims are bound to, and binds those that aren't.
+// Claims returns the PersistentVolumes of claims, and binds claims that aren't bound yet.
 type Claims interface {
-	// Bind returns the claim behind a volume of the pod and what it is bound to. The error is a
-	// *volume.AwaitsError where it has to wait for either.
+	// Bind returns the claim of a pod's volume and its PersistentVolume. The error is a *volume.AwaitsError if the
+	// volume has to wait for either.
 	Bind(ctx context.Context, p *v1.Pod, objects object.View, v *v1.Volume) (*v1.PersistentVolumeClaim,
 		*v1.PersistentVolume, error)
-	// Forget says that the pod is gone: it uses no claim any more, and its ephemeral claims are gone with it.
+	// Forget releases the claims of a removed pod, and deletes its ephemeral claims.
 	Forget(context.Context, types.UID) error
-	// Pods lists the pods that use claims, or have claims of their own, and weren't forgotten.
+	// Pods lists the pods that use claims or own ephemeral claims, and weren't forgotten.
 	Pods() []types.UID
 }
 
-// Plan returns those volumes of the pod that can be made, and what is wrong with the others. Nothing
-// is bound for a pod with a volume that this node can't make (Problem.Permanent).
+// Plan returns the volumes of the pod that can be mounted, and the problems of the others. If a volume that isn't a
+// claim has a permanent problem, no claim is bound.
 func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod,
 	objects object.View) (wants []*Wanted, problems []Problem) {
 	add := func(spec volume.Spec, groups []int64) {
@@ -66,19 +66,19 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 	}
 	for _, w := range wants {
 		w.Writable = w.Spec.ReadOnly() && slices.ContainsFunc(wants, func(other *Wanted) bool {
-			// A hostPath of the pod's own that is called as the PersistentVolume has that place as well.
+			// A hostPath volume of the pod may have the same place, if its name is the PersistentVolume's.
 			return other.Place == w.Place && other.Spec.Persistent != nil && !other.Spec.ReadOnly()
 		})
 	}
 	return wants, problems
 }
 
-// groupAnnotation is a PersistentVolume's, with the group that may use it
+// groupAnnotation is the annotation of a PersistentVolume with the group that may access it
 // (https://kubernetes.io/docs/tasks/configure-pod-container/configure-persistent-volume-storage/#access-control).
 const groupAnnotation = "pv.beta.kubernetes.io/gid"
 
-// groupsOf is the group that a PersistentVolume is for, if any. One that is no group's number is reported before the
-// volume is mounted: what is mounted stays as it is, and an edit wouldn't help.
+// groupsOf returns the group in the PersistentVolume's annotation, if any. An invalid one is reported before the
+// volume is mounted: an edit afterwards would have no effect on the mounted volume.
 func groupsOf(pv *v1.PersistentVolume) ([]int64, error) {
 	text, ok := pv.Annotations[groupAnnotation]
 	if !ok {
@@ -95,7 +95,7 @@ func groupsOf(pv *v1.PersistentVolume) ([]int64, error) {
 
 func isClaim(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 
-// plan finds the volume's plugin and place. What it refuses is refused permanently.
+// plan returns the volume's plugin and place. Its errors are permanent.
 func plan(plugins []volume.Plugin, p *v1.Pod, spec volume.Spec) (*Wanted, error) {
 	if err := safeopen.Check("volume name", spec.Volume.Name); err != nil {
 		return nil, forGood(err)

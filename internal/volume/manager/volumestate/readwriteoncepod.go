@@ -21,17 +21,17 @@ import (
 
 const directory = "claims"
 
-// Holders gives claims with the access mode ReadWriteOncePod to one pod at a time (KEP-2485). A file
-// in the pod's directory, pods/UID/claims/NAMESPACE_NAME, says that the claim is its, so that the next agent
-// knows it; the file holds the pod's name. It is safe for concurrent use.
+// Holders reserves claims with the access mode ReadWriteOncePod for one pod at a time (KEP-2485). The reservation
+// is a file in the pod's directory, pods/UID/claims/NAMESPACE_NAME, so that it survives a restart of the agent; the
+// file contains the pod's name. It is safe for concurrent use.
 type Holders struct {
 	layout Layout
 	freed  func()
 	mu     sync.Mutex
 }
 
-// NewHolders knows those of the pods below the layout's directory. freed is called when claims are
-// free again.
+// NewHolders returns the Holders for the pods below the layout's directory. freed is called when claims are free
+// again.
 func NewHolders(l Layout, freed func()) *Holders { return &Holders{layout: l, freed: freed} }
 
 func once(w *Wanted) bool {
@@ -42,8 +42,8 @@ func (h *Holders) file(uid types.UID, c *v1.PersistentVolumeClaim) string {
 	return filepath.Join(h.layout.Pod(uid), directory, c.Namespace+"_"+c.Name)
 }
 
-// Take makes those claims the pod's that only one pod may have: all of them, or none, so that two pods
-// never wait for each other. It returns the volumes that the pod may have. The pod's directory has to be there.
+// Take reserves the ReadWriteOncePod claims of the pod: all of them or none, so that two pods never deadlock. It
+// returns the volumes that the pod may use. The pod's directory has to exist.
 func (h *Holders) Take(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems []Problem) {
 	if !slices.ContainsFunc(wants, once) {
 		return wants, nil
@@ -72,7 +72,7 @@ func (h *Holders) Take(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems []Pr
 	return may, problems
 }
 
-// mark records that the claim is the pod's.
+// mark writes the reservation.
 func (h *Holders) mark(p *v1.Pod, c *v1.PersistentVolumeClaim) error {
 	file := h.file(p.UID, c)
 	err := safeopen.Check("claim", filepath.Base(file))
@@ -88,7 +88,7 @@ func (h *Holders) mark(p *v1.Pod, c *v1.PersistentVolumeClaim) error {
 	return nil
 }
 
-// check fails if the claim is another pod's.
+// check fails if another pod has the claim.
 func (h *Holders) check(uid types.UID, c *v1.PersistentVolumeClaim) error {
 	uids, err := h.layout.UIDs()
 	if err != nil {
@@ -119,15 +119,15 @@ func read(file string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, 1024)) // names are far shorter
+	text, err := io.ReadAll(io.LimitReader(f, 1024)) // names are much shorter
 	return string(text), err
 }
 
-// GiveBack makes the claims free that only this pod could have.
+// GiveBack releases the ReadWriteOncePod claims of a pod.
 func (h *Holders) GiveBack(uid types.UID) error {
 	freed, err := h.giveBack(uid)
 	if freed {
-		h.freed() // not under the lock: whoever is woken by that may ask again at once
+		h.freed() // not under the lock: the woken pod may call Take at once
 	}
 	return err
 }

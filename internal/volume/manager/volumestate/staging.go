@@ -19,38 +19,38 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
-// Stages brings devices to the node once, however many volumes of pods are made from them, and
-// takes them away after the last (see volume.Stager). It is safe for concurrent use.
+// Stages stages each device once per node, however many volumes of pods use it, and unstages it after the last (see
+// volume.Stager). It is safe for concurrent use.
 //
-// Who uses a device is on disk, beside the device's own place, so that the next agent knows it:
+// The users of a device are recorded on disk, so that they survive a restart of the agent:
 //
-//	plugins/PLUGIN/HASH/globalmount     the device's place
-//	plugins/PLUGIN/HASH/device          its name
+//	plugins/PLUGIN/HASH/globalmount     the staging directory
+//	plugins/PLUGIN/HASH/device          the device's name
 //	plugins/PLUGIN/HASH/users/UID/NAME  an empty file for each volume of a pod that uses it
 //
-// The device's file is there before it is staged and goes after it was unstaged; a user's, before
-// its volume is mounted and after it was unmounted.
+// The device's file is written before it is staged, and removed after it was unstaged. A user's file is written
+// before its volume is mounted, and removed after it was unmounted.
 type Stages struct {
 	dir string
 	ops *operations.Group
 
 	mu     sync.Mutex
-	staged map[string]bool // by directory: those that were staged since the agent started
+	staged map[string]bool // directories of the devices that this agent has staged
 }
 
-// User is a volume of a pod that is made from a device.
+// User is a volume of a pod that uses a device.
 type User struct {
 	UID types.UID
-	// Name is that of the volume's directory.
+	// Name is the name of the volume's directory.
 	Name string
 }
 
-// NewStages keeps them below dir, the node's directory of plugins. Nothing is done before it is asked for.
+// NewStages returns Stages below dir, the node's directory of plugins.
 func NewStages(dir string, c operations.Config) *Stages {
 	return &Stages{dir: dir, ops: operations.New(c), staged: map[string]bool{}}
 }
 
-// device is one directory plugins/PLUGIN/HASH.
+// device is a directory plugins/PLUGIN/HASH.
 type device struct {
 	plugin volume.Stager
 	dir    string
@@ -64,7 +64,7 @@ func (d device) user(u User) string { return filepath.Join(d.dir, "users", strin
 
 func (s *Stages) parent(plugin volume.Stager) string { return filepath.Join(s.dir, plugin.Name()) }
 
-// Enter makes the device of a volume ready for it, and returns the device's place.
+// Enter stages the device of a volume unless it is staged, and returns its staging directory.
 func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, spec volume.Spec, u User) (string, error) {
 	name := plugin.Device(spec)
 	sum := sha256.Sum256([]byte(name))
@@ -74,8 +74,8 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, spec volume.Sp
 		Do: func(ctx context.Context, _ *operations.Operation) error { return s.enter(ctx, d, name, spec, u) },
 	})
 	if err := op.Wait(ctx); err != nil && !op.Ended() {
-		op.Cancel() // it is for this volume only: when that is given up, so is this
-		<-op.Done() // else it could leave its mark after the volume's others were looked for
+		op.Cancel() // it is for this volume only, and the mount was cancelled
+		<-op.Done() // else it could write the user's file after Leave has searched for it
 	}
 	if err := op.Err(); err != nil {
 		return "", fmt.Errorf("stage the device %s: %w", name, err)
@@ -120,8 +120,8 @@ func (s *Stages) mark(d device, staged bool) {
 	}
 }
 
-// Leave takes in that a volume is unmounted, and takes away those devices that it was the last
-// user of. An empty name stands for all volumes of the pod.
+// Leave removes the user of an unmounted volume, and unstages the devices that have no other user. An empty name
+// stands for all volumes of the pod.
 func (s *Stages) Leave(ctx context.Context, plugin volume.Stager, u User) error {
 	all, err := s.devices(plugin)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Stages) Leave(ctx context.Context, plugin volume.Stager, u User) error 
 	return errors.Join(errs...)
 }
 
-// Sweep releases the devices whose users are gone without a trace.
+// Sweep unstages the devices of pods that don't exist any more.
 func (s *Stages) Sweep(ctx context.Context, plugin volume.Stager, there func(types.UID) bool) error {
 	all, err := s.devices(plugin)
 	if err != nil {
@@ -178,8 +178,8 @@ func (s *Stages) leave(ctx context.Context, d device, u User) error {
 	return nil
 }
 
-// left takes the device away if nobody else uses it, and then forgets the user: an agent that is
-// killed in between finds the user again.
+// left unstages the device if it has no other user, and then removes the user's file: after a crash in between, the
+// next agent tries again.
 func (s *Stages) left(ctx context.Context, d device, u User) error {
 	users, err := d.users()
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Stages) left(ctx context.Context, d device, u User) error {
 	return teardown.Remove(ctx, s.parent(d.plugin), filepath.Base(d.dir))
 }
 
-// forget removes the mark of a user.
+// forget removes a user's file.
 func (d device) forget(u User) error {
 	if u == (User{}) {
 		return nil
@@ -217,16 +217,16 @@ func (d device) forget(u User) error {
 	if err := os.Remove(d.user(u)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_ = os.Remove(filepath.Dir(d.user(u))) // when it was the pod's last
+	_ = os.Remove(filepath.Dir(d.user(u))) // if it was the pod's last
 	return nil
 }
 
-// devices finds the plugin's devices by their directories.
+// devices lists the plugin's devices by their directories.
 func (s *Stages) devices(plugin volume.Stager) ([]device, error) {
 	names, err := list(s.parent(plugin))
 	var all []device
 	for _, n := range names {
-		if sum, err := hex.DecodeString(n); err == nil && len(sum) == sha256.Size { // anything else is the plugin's own
+		if sum, err := hex.DecodeString(n); err == nil && len(sum) == sha256.Size { // others are the plugin's
 			all = append(all, device{plugin, filepath.Join(s.parent(plugin), n)})
 		}
 	}
@@ -259,5 +259,5 @@ func list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Stop ends what is at work, and returns what goes on all the same when ctx has ended.
+// Stop cancels all operations, and returns those that are still running when ctx ends.
 func (s *Stages) Stop(ctx context.Context) []*operations.Operation { return s.ops.Stop(ctx) }

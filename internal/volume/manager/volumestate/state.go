@@ -1,17 +1,14 @@
-// Package volumestate holds the two sets that the volume manager works on: the volumes that
-// pods want, and those that are mounted. It finds out what each volume of a pod is made from
-// and by which plugin, whether that has changed, which pod has a ReadWriteOncePod claim, which
-// volumes use a device that is brought to the node once, and makes one failure of a pod from what
-// is wrong with its volumes.
+// Package volumestate has the state of the volume manager: the desired volumes of pods, and the mounted ones. It
+// plans each volume of a pod, detects changes of its inputs, reserves ReadWriteOncePod claims, counts the users of
+// staged devices, and combines the problems of a pod's volumes to one failure.
 //
-// It knows where volumes are on disk. The layout is the kubelet's, which node tools rely on:
+// It also defines the layout on disk. It is the kubelet's, which node tools rely on:
 //
-//	pods/UID/volumes/PLUGIN/NAME                   what containers see of a volume
-//	pods/UID/volume-subpaths/NAME/CONTAINER/INDEX  what they see of a part of it
-//	pods/UID/plugins/PLUGIN/NAME                   what the plugin has to remember of it
+//	pods/UID/volumes/PLUGIN/NAME                   the volume that containers mount
+//	pods/UID/volume-subpaths/NAME/CONTAINER/INDEX  the part of a volume that a container mounts
+//	pods/UID/plugins/PLUGIN/NAME                   the plugin's data about the volume
 //
-// In a plugin's name "/" is written "~". NAME is that of the pod's volume, or of the
-// PersistentVolume behind it.
+// "/" in a plugin's name is written "~". NAME is that of the pod's volume, or of its PersistentVolume.
 package volumestate
 
 import (
@@ -28,56 +25,55 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
-// Wanted is one volume of a pod, and who makes it. It is never changed.
+// Wanted is a desired volume of a pod, with its plugin. It is immutable.
 type Wanted struct {
 	Pod *v1.Pod
-	// Objects is what the pod may see.
+	// Objects are the API objects that the pod may use.
 	Objects object.View
 	Spec    volume.Spec
 	Plugin  volume.Plugin
 	Place   Place
-	// Groups are those that the PersistentVolume is for.
+	// Groups are those in the PersistentVolume's annotation.
 	Groups []int64
-	// Writable says that the volume is read-only, but another one of the pod, of the same claim, isn't.
+	// Writable says that the volume is read-only, but another volume of the pod with the same claim isn't.
 	Writable bool
 }
 
-// Name is the pod's name for the volume. Two volumes of a pod may have the same place: those of
-// the same claim.
+// Name is the name of the volume in the pod's spec. Two volumes of a pod with the same claim have the same place.
 func (w *Wanted) Name() string { return w.Spec.Volume.Name }
 
-// Key is what operations on the volume work on.
+// Key is the key of operations on the volume.
 func (w *Wanted) Key() operations.Key { return Key(w.Place) }
 
-// Key is what operations on the volume at a place work on.
+// Key is the key of operations on the volume at a place.
 func Key(p Place) operations.Key {
 	return operations.Key("pods/" + string(p.UID) + "/volumes/" + p.Plugin + "/" + p.Name)
 }
 
-// same reports whether a volume of this name is made from the same as another.
+// same reports whether two volumes of the same name have the same source, plugin and place.
 func (w *Wanted) same(other *Wanted) bool {
 	return w.Plugin == other.Plugin && w.Place == other.Place && reflect.DeepEqual(w.Spec.Volume, other.Spec.Volume)
 }
 
-// Mounted is a volume that is there. It is never changed.
+// Mounted is a mounted volume. It is immutable.
 type Mounted struct {
 	*Wanted
 	volume.Mounted
-	// Seen is what its content was made from when it was mounted.
+	// Seen has the inputs of the content when the volume was mounted.
 	Seen Sight
 }
 
-// Desired holds the volumes that pods want.
+// Desired maps pods to their desired volumes.
 type Desired map[types.UID]*Wish
 
-// Wish is what one pod wants.
+// Wish lists the desired volumes of one pod.
 type Wish struct {
 	Volumes []*Wanted
-	// Swept says that no other volumes are left in the pod's directory.
+	// Swept says that the pod's directory contains no other volumes.
 	Swept bool
 }
 
-// Want takes in what a pod wants from now on.
+// Want replaces the desired volumes of a pod.
 func (d Desired) Want(uid types.UID, volumes []*Wanted) {
 	before := d[uid]
 	d[uid] = &Wish{Volumes: volumes, Swept: before != nil && before.Swept}
@@ -94,10 +90,10 @@ func (d Desired) Count() map[string]int {
 	return n
 }
 
-// Actual holds what is mounted, by the pods' names for it.
+// Actual maps pods and volume names to mounted volumes.
 type Actual map[types.UID]map[string]*Mounted
 
-// Put takes in a volume that is mounted now.
+// Put adds a mounted volume.
 func (a Actual) Put(e *Mounted) {
 	if a[e.Place.UID] == nil {
 		a[e.Place.UID] = map[string]*Mounted{}
@@ -108,16 +104,16 @@ func (a Actual) Put(e *Mounted) {
 // Of lists the volumes of a pod.
 func (a Actual) Of(uid types.UID) []*Mounted { return slices.Collect(maps.Values(a[uid])) }
 
-// Has reports whether the volume is mounted as it is wanted.
+// Has reports whether the volume is mounted as desired.
 func (a Actual) Has(w *Wanted) bool {
 	e := a[w.Place.UID][w.Name()]
 	return e != nil && e.same(w)
 }
 
-// Holds reports whether it is still this one that is mounted.
+// Holds reports whether this is still the mounted volume of its name.
 func (a Actual) Holds(e *Mounted) bool { return a[e.Place.UID][e.Name()] == e }
 
-// Remove takes out all that is at a place.
+// Remove removes all volumes at a place.
 func (a Actual) Remove(p Place) {
 	for name, e := range a[p.UID] {
 		if e.Place == p {
@@ -129,7 +125,7 @@ func (a Actual) Remove(p Place) {
 	}
 }
 
-// Move takes out all that is at a place, and puts it into another set.
+// Move moves all volumes at a place to another set.
 func (a Actual) Move(p Place, to Actual) {
 	for _, e := range a.Of(p.UID) {
 		if e.Place == p {
@@ -161,7 +157,7 @@ func (a Actual) All() []*Mounted {
 	return list
 }
 
-// Instances lists the volumes in order, as others look at them.
+// Instances lists the volumes in order, for readers outside of the manager.
 func (a Actual) Instances(l Layout) []volume.Instance {
 	all := a.All()
 	list := make([]volume.Instance, len(all))
