@@ -80,7 +80,7 @@ type Meter interface {
 	Retried(code, verb, host string)
 	// PluginCalled counts runs of credential plugins.
 	PluginCalled(code int, status string)
-	// TransportMade counts sets of connections.
+	// TransportMade counts new pools of connections.
 	TransportMade()
 }
 

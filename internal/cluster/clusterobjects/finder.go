@@ -220,5 +220,5 @@ type view struct {
 
 var _ object.View = view{}
 
-// Admitted is true.
+// Admitted is true: the API server has admitted the pod.
 func (v view) Admitted() bool { return true }

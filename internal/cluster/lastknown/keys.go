@@ -15,16 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keys encrypt what must not be on the disk in the clear. The first encrypts, and each decrypts what it has encrypted.
+// keys encrypt records that must not be on disk in plain text. The first key encrypts; each decrypts the records that
+// it encrypted.
 type keys []key
 
-// key is one of AES-256-GCM. id says which without saying what it is.
+// key is an AES-256-GCM key. id identifies it without disclosing it.
 type key struct {
 	id   string
 	aead cipher.AEAD
 }
 
-// sealed is the content of a record that is encrypted.
+// sealed is an encrypted record.
 type sealed struct {
 	Key  string `json:"key"`
 	Text []byte `json:"sealed"`
@@ -32,11 +33,11 @@ type sealed struct {
 
 const (
 	keySize = 32
-	// maxKeys bounds a file of keys.
+	// maxKeys bounds the key file, in bytes.
 	maxKeys = 4096
 )
 
-// CheckKeys says why the keys in a file can't be used (--offline-secrets-key).
+// CheckKeys returns why the keys in a file can't be used (--offline-secrets-key).
 func CheckKeys(path string) error {
 	_, err := readKeys(path)
 	return err
@@ -44,7 +45,7 @@ func CheckKeys(path string) error {
 
 // readKeys reads keys from a file that only its owner may read: 32 bytes, or one key in base64 on each line.
 func readKeys(path string) (keys, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // a pipe's other end isn't waited for
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // don't wait for a pipe's other end
 	if err != nil {
 		return nil, err
 	}
@@ -107,14 +108,14 @@ func newKey(secret []byte) (key, error) {
 	return key{hex.EncodeToString(sum[:8]), aead}, nil
 }
 
-// seal encrypts a record, for its name alone.
+// seal encrypts a record. It can be decrypted only as the record of this name.
 func (k keys) seal(name string, text []byte) sealed {
 	return sealed{k[0].id, k[0].aead.Seal(nil, nil, text, []byte(name))}
 }
 
 var errOtherKey = errors.New("it was encrypted with another key")
 
-// open decrypts a record. current says that it was encrypted with the key that encrypts now.
+// open decrypts a record. current says that it was encrypted with the first key.
 func (k keys) open(name string, s sealed) (text []byte, current bool, err error) {
 	for i, key := range k {
 		if key.id == s.Key {

@@ -1,9 +1,9 @@
-// Package lastknown is what an API server said last of this node's pods, and of what they refer to, kept on disk: with
-// the API server gone, a node that is started again goes on with it.
+// Package lastknown stores on disk the API server's last answers about this node's pods and the objects that they
+// refer to. A node that restarts without the API server continues with them.
 //
-// It is one file of records (checkpoint.Log): the node, each pod with what it has asked for, and each of those objects.
-// An object is kept as long as a pod is that has asked for it. Nothing here depends on the clock. Secrets and tokens
-// are kept where an administrator has named a key, and encrypted with it.
+// They are one file of records (checkpoint.Log): the node, each pod with the names of the objects that it has asked
+// for, and each of those objects. An object is stored as long as a pod that has asked for it. Nothing here depends on
+// the clock. Secrets and tokens are stored only if an administrator has configured a key, and are encrypted with it.
 package lastknown
 
 import (
@@ -36,17 +36,19 @@ const (
 	retryEvery = 20 * time.Second
 )
 
-// patience is how long a server that hasn't been heard of yet isn't away, after Open: a node that starts isn't to run,
-// for a moment, what the server has ended meanwhile.
+// patience is how long after Open a server that wasn't reached yet doesn't count as away: a node that starts must not
+// run, for a moment, pods that were deleted meanwhile.
 const patience = time.Second
 
-// Server is the API server.
+// Server reports whether the API server can be reached.
 type Server interface {
-	// Reached says since when it answers, or since when and why it doesn't; the time is zero before it was asked.
+	// Reached reports whether the server answers, since when, and why it doesn't. The time is zero before the first
+	// call.
 	Reached() (ok bool, since time.Time, err error)
 }
 
-// Store is what is known. What it is handed and returns is read-only. Safe for concurrent use.
+// Store holds the API server's last answers. Objects that are passed to it or returned are read-only. Safe for
+// concurrent use.
 type Store struct {
 	log     *checkpoint.Log
 	keyFile string
@@ -60,29 +62,29 @@ type Store struct {
 	held   []types.UID
 	node   *v1.Node
 	pods   map[types.UID]*kept
-	// users are how many pods have asked for an object, objects what is known of those; nil for one that isn't there.
+	// users counts the pods that have asked for an object. objects are the last answers about those; nil for one that
+	// doesn't exist.
 	users   map[object.Key]int
 	objects map[object.Key]object.Object
 	tokens  map[object.TokenRequest]object.Token
-	// keys are those that keyFile has; none where nothing is encrypted. unread are records that none of them decrypts.
+	// keys are the keys in keyFile; empty if nothing is encrypted. unread are the records that none of them decrypts.
 	keys   keys
 	noKeys error
 	unread map[string]json.RawMessage
-	// dirty are the names of the records that aren't on disk as they should be.
+	// dirty are the names of the records that aren't on disk in their newest state.
 	dirty map[string]bool
-	// damage is what of the file couldn't be used, failed why the newest state isn't on disk; neither if its message is
-	// empty.
+	// damage says which part of the file couldn't be used, failed why the newest state isn't on disk. Their messages
+	// are empty if there is no problem.
 	damage, failed pod.Problem
 }
 
-// kept is a pod, and what it has asked for.
+// kept is a pod, and the objects that it has asked for.
 type kept struct {
 	pod  *v1.Pod
 	uses map[object.Key]bool
 }
 
-// New returns a store that knows nothing, in the file at a path, of what a server has said. The file of keys is empty
-// where Secrets and tokens aren't to be kept.
+// New returns an empty store with the file at a path. keyFile is empty if Secrets and tokens aren't stored.
 func New(path, keyFile string, server Server) *Store {
 	return &Store{log: checkpoint.NewLog(path, version), keyFile: keyFile, server: server, woken: wake.NewSlot(),
 		pods:  map[types.UID]*kept{},
@@ -90,7 +92,7 @@ func New(path, keyFile string, server Server) *Store {
 		tokens: map[object.TokenRequest]object.Token{}, unread: map[string]json.RawMessage{}, dirty: map[string]bool{}}
 }
 
-// Run writes what changes until ctx ends, and what is left then. The error is nil.
+// Run writes changes until ctx ends, and those that are left then. The error is nil.
 func (s *Store) Run(ctx context.Context) error {
 	for {
 		select {
@@ -111,7 +113,7 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// Away reports whether what was known last has to do, as the server doesn't answer.
+// Away reports whether stored answers have to be used because the server doesn't answer.
 func (s *Store) Away() bool {
 	ok, since, _ := s.server.Reached()
 	s.mu.Lock()
@@ -119,10 +121,10 @@ func (s *Store) Away() bool {
 	return !ok && (!since.IsZero() || time.Since(s.opened) >= patience)
 }
 
-// Patience is how long nothing has to be heard of a server until it is Away.
+// Patience is the time after Open from which a server that wasn't reached counts as away.
 func (s *Store) Patience() time.Duration { return patience }
 
-// Problems are what a person should know of the file.
+// Problems are the problems with the file.
 func (s *Store) Problems() []pod.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,20 +135,20 @@ func problem(format string, args ...any) pod.Problem {
 	return pod.Problem{Source: pod.SourceAPI, Origin: Origin, Message: fmt.Sprintf(format, args...), Since: time.Now()}
 }
 
-// Origin is where it all comes from, for people.
+// Origin is the origin of the stored answers, in messages.
 const Origin = "the API server"
 
-// Subscribe returns what is woken when Problems may have changed.
+// Subscribe returns a channel that receives when Problems may have changed.
 func (s *Store) Subscribe() (changed <-chan struct{}, stop func()) { return s.outcome.Subscribe() }
 
-// Node is the node as the API server had it, as far as SetNode keeps that; nil if it isn't known.
+// Node is the node's object as SetNode stored it; nil if it isn't stored.
 func (s *Store) Node() *v1.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.node
 }
 
-// SetNode takes in the node's object: what of it says where pods may run, and which addresses they have.
+// SetNode stores the parts of the node's object that decide where pods may run and which addresses they have.
 func (s *Store) SetNode(n *v1.Node) {
 	next := &v1.Node{Spec: v1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs, Taints: n.Spec.Taints},
 		Status: v1.NodeStatus{Addresses: n.Status.Addresses}}
@@ -162,14 +164,14 @@ func (s *Store) SetNode(n *v1.Node) {
 	}
 }
 
-// NodeUID is the UID of the node's object at the API server that had the pods; empty if it isn't known.
+// NodeUID is the UID of the node's object at the API server that the pods are from; empty if it isn't stored.
 func (s *Store) NodeUID() types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.uid
 }
 
-// SetNodeUID takes in the UID of the node's object at the API server that has the pods.
+// SetNodeUID stores the UID of the node's object at the API server that the pods are from.
 func (s *Store) SetNodeUID(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,14 +179,14 @@ func (s *Store) SetNodeUID(uid types.UID) {
 	s.touch(uidRecord)
 }
 
-// Held are the pods that SetHeld was told last.
+// Held are the pods of the last SetHeld.
 func (s *Store) Held() []types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held
 }
 
-// SetHeld takes in which pods go on that the API server has no more, in order.
+// SetHeld stores which pods continue to run although the API server doesn't have them any more, in order.
 func (s *Store) SetHeld(uids []types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +196,7 @@ func (s *Store) SetHeld(uids []types.UID) {
 	}
 }
 
-// Pods are those that SetPods was told last.
+// Pods are the pods of the last SetPods.
 func (s *Store) Pods() []*v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +207,7 @@ func (s *Store) Pods() []*v1.Pod {
 	return list
 }
 
-// SetPods takes in all pods there are. One that is the same pointer as before hasn't changed.
+// SetPods stores all pods. A pod with the same pointer as before hasn't changed.
 func (s *Store) SetPods(pods []*v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +231,7 @@ func (s *Store) SetPods(pods []*v1.Pod) {
 	}
 }
 
-// Asks says that a pod has asked for an object, or for all Services.
+// Asks records that a pod has asked for an object, or for all Services.
 func (s *Store) Asks(uid types.UID, k object.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +244,7 @@ func (s *Store) Asks(uid types.UID, k object.Key) {
 	s.touch(podRecord(uid))
 }
 
-// Forget says that a pod needs nothing any more of what it has asked for.
+// Forget records that a pod doesn't need the objects any more that it has asked for.
 func (s *Store) Forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +256,7 @@ func (s *Store) Forget(uid types.UID) {
 	}
 }
 
-// forget drops what no other pod has asked for. mu is held.
+// forget drops objects that no other pod has asked for, and the pod's tokens. mu is held.
 func (s *Store) forget(uid types.UID) {
 	p := s.pods[uid]
 	for k := range p.uses {
@@ -285,13 +287,13 @@ func (s *Store) forget(uid types.UID) {
 	}
 }
 
-// drop forgets an object. mu is held.
+// drop removes an object. mu is held.
 func (s *Store) drop(k object.Key) {
 	delete(s.objects, k)
 	s.touch(objectRecord(k))
 }
 
-// group is what pods ask for to learn of an object: Services are asked for together.
+// group is the key by which pods ask for an object: Services are requested together.
 func group(k object.Key) object.Key {
 	if k.Kind == object.Service {
 		return object.Key{Kind: object.Service}
@@ -299,8 +301,8 @@ func group(k object.Key) object.Key {
 	return k
 }
 
-// WhyUnknown goes on from why the API server can't be asked for an object with why it isn't known here; empty for one
-// that may be.
+// WhyUnknown says why a Secret isn't stored. It continues the message why the API server can't be asked. It is empty
+// for other kinds, which are stored without a key.
 func (s *Store) WhyUnknown(k object.Key) string {
 	if k.Kind != object.Secret {
 		return ""
@@ -334,7 +336,7 @@ func (s *Store) Token(r object.TokenRequest) (t object.Token, known bool) {
 	return t, known
 }
 
-// SetToken takes in the newest token.
+// SetToken stores the newest token.
 func (s *Store) SetToken(r object.TokenRequest, t object.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,7 +347,7 @@ func (s *Store) SetToken(r object.TokenRequest, t object.Token) {
 	}
 }
 
-// Object is what was known of an object last: that there is none if it is nil. known is false if nothing is.
+// Object is the last answer about an object: nil if it doesn't exist. known is false if there is no answer.
 func (s *Store) Object(k object.Key) (o object.Object, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -353,7 +355,7 @@ func (s *Store) Object(k object.Key) (o object.Object, known bool) {
 	return o, known
 }
 
-// SetObject takes in an object that a pod has asked for; nil if it isn't there.
+// SetObject stores an object that a pod has asked for; nil if it doesn't exist.
 func (s *Store) SetObject(k object.Key, o object.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -372,7 +374,7 @@ func (s *Store) set(k object.Key, o object.Object) {
 	}
 }
 
-// Services are all that were known last, by namespace and name; nil if they weren't.
+// Services are all stored Services, by namespace and name; nil if they weren't stored.
 func (s *Store) Services() map[string]map[string]*v1.Service {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -391,7 +393,7 @@ func (s *Store) Services() map[string]map[string]*v1.Service {
 	return all
 }
 
-// SetServices takes in all Services.
+// SetServices stores all Services.
 func (s *Store) SetServices(all map[string]map[string]*v1.Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -400,7 +402,7 @@ func (s *Store) SetServices(all map[string]map[string]*v1.Service) {
 			s.drop(k)
 		}
 	}
-	s.set(object.Key{Kind: object.Service}, nil) // they are known
+	s.set(object.Key{Kind: object.Service}, nil) // marks Services as stored
 	for namespace, services := range all {
 		for name, service := range services {
 			s.set(object.Key{Kind: object.Service, Namespace: namespace, Name: name}, service)
@@ -408,7 +410,7 @@ func (s *Store) SetServices(all map[string]map[string]*v1.Service) {
 	}
 }
 
-// DropService says that a Service has gone.
+// DropService removes a deleted Service.
 func (s *Store) DropService(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -417,7 +419,7 @@ func (s *Store) DropService(namespace, name string) {
 	}
 }
 
-// touch has a record written. mu is held.
+// touch marks a record to be written. mu is held.
 func (s *Store) touch(record string) {
 	delete(s.unread, record)
 	s.dirty[record] = true

@@ -19,7 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// The names of records.
+// Names of records.
 const (
 	nodeRecord  = "node"
 	uidRecord   = "nodeUID"
@@ -34,13 +34,13 @@ func objectRecord(k object.Key) string {
 	return string(k.Kind) + "/" + k.Namespace + "/" + k.Name
 }
 
-// tokenRecord is of a pod; how it is asked for isn't for a name.
+// tokenRecord is the name of a token's record: the pod's UID, and a hash of the request.
 func tokenRecord(r object.TokenRequest) string {
 	return tokenPrefix + string(r.UID) + "/" +
 		checkpoint.Sum(fmt.Appendf(nil, "%q %q %q %q %d", r.Namespace, r.ServiceAccount, r.Pod, r.Audience, r.Life))
 }
 
-// keyOf is the key that objectRecord made a name of.
+// keyOf is the inverse of objectRecord.
 func keyOf(record string) (k object.Key, ok bool) {
 	parts := strings.Split(record, "/")
 	if len(parts) != 3 || !object.Kind(parts[0]).Known() {
@@ -49,10 +49,10 @@ func keyOf(record string) (k object.Key, ok bool) {
 	return object.Key{Kind: object.Kind(parts[0]), Namespace: parts[1], Name: parts[2]}, true
 }
 
-// podContent is the record of a pod, objectContent that of an object.
+// podContent is the content of a pod's record, objectContent that of an object's.
 type podContent struct {
 	Pod *v1.Pod `json:"pod"`
-	// Uses are the names of the records of what it has asked for.
+	// Uses are the names of the records of objects that the pod has asked for.
 	Uses []string `json:"uses,omitempty"`
 }
 
@@ -60,7 +60,7 @@ type objectContent struct {
 	Object object.Object `json:"object"`
 }
 
-// tokenContent is the record of a token.
+// tokenContent is the content of a token's record.
 type tokenContent struct {
 	Request object.TokenRequest `json:"request"`
 	Token   string              `json:"token"`
@@ -68,13 +68,13 @@ type tokenContent struct {
 	Until   time.Time           `json:"until"`
 }
 
-// secret reports whether a record is to be encrypted.
+// secret reports whether a record has to be encrypted.
 func secret(record string) bool {
 	k, ok := keyOf(record)
 	return ok && k.Kind == object.Secret || strings.HasPrefix(record, tokenPrefix)
 }
 
-// contents returns what the records of these names have to say; nil for one that is to be removed. mu is held.
+// contents returns the contents of the records of these names; nil for one that is to be removed. mu is held.
 func (s *Store) contents(names map[string]bool) map[string]any {
 	all := make(map[string]any, len(names))
 	tokens := make(map[string]object.TokenRequest, len(s.tokens))
@@ -116,7 +116,7 @@ func (s *Store) contents(names map[string]bool) map[string]any {
 	return all
 }
 
-// names are those of all records there are. mu is held.
+// names are the names of all records. mu is held.
 func (s *Store) names() map[string]bool {
 	all := make(map[string]bool, 1+len(s.pods)+len(s.objects))
 	if s.node != nil {
@@ -143,7 +143,7 @@ func (s *Store) names() map[string]bool {
 	return all
 }
 
-// save writes what isn't on disk, and reports whether that worked.
+// save writes the changed records, and reports whether that succeeded.
 func (s *Store) save() bool {
 	s.mu.Lock()
 	changed := s.dirty
@@ -160,7 +160,7 @@ func (s *Store) save() bool {
 	s.mu.Unlock()
 
 	err := encode(contents, keys, write)
-	if err != nil && outgrown && !s.log.Outgrown() { // for what has changed there may be room
+	if err != nil && outgrown && !s.log.Outgrown() { // there may be room for the changes
 		s.mu.Lock()
 		contents = s.contents(changed)
 		s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *Store) save() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if (err == nil) != (s.failed.Message == "") { // while it goes on failing the first error is told
+	if (err == nil) != (s.failed.Message == "") { // of failures in a row, report the first
 		if s.failed = (pod.Problem{}); err != nil {
 			s.failed = problem("what the API server says can't be kept on disk: %v; pods run on, but should this "+
 				"node start again without the API server, it uses what was kept before", err)
@@ -181,7 +181,7 @@ func (s *Store) save() bool {
 	return err == nil
 }
 
-// encode writes records, secret ones encrypted.
+// encode encodes records, encrypts secret ones, and passes them to write.
 func encode(contents map[string]any, keys keys, write func(map[string]json.RawMessage) error) error {
 	records := make(map[string]json.RawMessage, len(contents))
 	for name, content := range contents {
@@ -207,7 +207,8 @@ func encode(contents map[string]any, keys keys, write func(map[string]json.RawMe
 	return write(records)
 }
 
-// recorded is a pod without what the node itself tells of it: of its status, what others have said.
+// recorded is a pod as it is stored: its status has only a terminal phase, the QoS class and the conditions of other
+// writers.
 func recorded(p *v1.Pod) *v1.Pod {
 	r := *p
 	r.ResourceVersion, r.ManagedFields = "", nil
@@ -220,7 +221,7 @@ func recorded(p *v1.Pod) *v1.Pod {
 	return &r
 }
 
-// Open reads what an earlier agent knew of the node of this name. What can't be used is among the Problems.
+// Open reads the state that an earlier agent stored for the node of this name. Unusable records become Problems.
 func (s *Store) Open(node string) {
 	records, err := s.log.Load()
 	s.mu.Lock()
@@ -233,7 +234,7 @@ func (s *Store) Open(node string) {
 				s.noKeys))
 		}
 	}
-	for name, text := range records { // pods first, as they say what is needed
+	for name, text := range records { // pods first: they decide which objects are needed
 		if uid, ok := strings.CutPrefix(name, podPrefix); ok {
 			if err := s.restorePod(uid, node, text); err != nil {
 				wrong = append(wrong, fmt.Errorf("the record of pod %s can't be used: %w", uid, err))
@@ -259,7 +260,7 @@ func (s *Store) Open(node string) {
 			"%d Secrets and tokens were encrypted with another key than those in %s: pods that need them wait for "+
 				"the API server", other, s.keyFile))
 	}
-	if err != nil && !errors.Is(err, checkpoint.ErrNewer) { // the file was set aside, and what could be read is in no other
+	if err != nil && !errors.Is(err, checkpoint.ErrNewer) { // the file was set aside: write all again
 		maps.Copy(s.dirty, s.names())
 	}
 	if len(s.dirty) > 0 {
@@ -271,13 +272,13 @@ func (s *Store) Open(node string) {
 	}
 }
 
-// restorePod takes in the record of a pod. mu is held.
+// restorePod reads the record of a pod. mu is held.
 func (s *Store) restorePod(uid, node string, text []byte) error {
 	var c podContent
 	if err := json.Unmarshal(text, &c); err != nil || c.Pod == nil || string(c.Pod.UID) != uid {
 		return cmp.Or(err, errors.New("it isn't about that pod"))
 	}
-	if c.Pod.Spec.NodeName != node { // which had this directory
+	if c.Pod.Spec.NodeName != node { // a node that used this directory before
 		s.dirty[podRecord(c.Pod.UID)] = true
 		return nil
 	}
@@ -292,7 +293,7 @@ func (s *Store) restorePod(uid, node string, text []byte) error {
 	return nil
 }
 
-// restore takes in a record that isn't a pod's; one that nobody needs is going to be removed. mu is held.
+// restore reads a record that isn't a pod's. A record that no pod needs is marked for removal. mu is held.
 func (s *Store) restore(name, node string, text []byte) error {
 	k, isObject := keyOf(name)
 	uid, isToken := strings.CutPrefix(name, tokenPrefix)
@@ -317,7 +318,7 @@ func (s *Store) restore(name, node string, text []byte) error {
 		return nil
 	}
 	if secret(name) {
-		if s.keyFile == "" { // they aren't to be kept any more, not even encrypted
+		if s.keyFile == "" { // they must not stay on disk, not even encrypted
 			s.dirty[name] = true
 			s.log.Outgrow()
 			return nil
@@ -338,14 +339,15 @@ func (s *Store) restore(name, node string, text []byte) error {
 		return nil
 	}
 	c := objectContent{k.Kind.New()}
-	if json.Unmarshal(text, &c) != nil { // what it has isn't for an error
+	if json.Unmarshal(text, &c) != nil { // the error might quote a secret
 		return errors.New("it is no " + string(k.Kind))
 	}
 	s.objects[k] = c.Object
 	return nil
 }
 
-// decrypt decrypts a record; what an older key has encrypted is going to be so with the newest. mu is held.
+// decrypt decrypts a record. If an older key has encrypted it, it is marked to be written with the newest. mu is
+// held.
 func (s *Store) decrypt(name string, text []byte) ([]byte, error) {
 	var c sealed
 	if err := json.Unmarshal(text, &c); err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
-// PodsOf are the pods of a node at the API server that a client talks to.
+// PodsOf returns the pods of a node at the client's API server.
 func PodsOf(c *apiclient.Client, node string) Pods { return pods{c, node} }
 
-// UIDs are those of the pods that the API server has for a node now.
+// UIDs returns the UIDs of the pods that the API server has for a node now.
 func UIDs(ctx context.Context, c *apiclient.Client, node string) ([]types.UID, error) {
 	all, err := c.List(ctx, apiclient.Pods, "", chosen(node))
 	if err != nil {
@@ -40,10 +40,10 @@ func chosen(node string) apiclient.Selectors {
 	return apiclient.Selectors{Fields: "spec.nodeName=" + node}
 }
 
-// Replaced reports whether a call failed since the object has gone, though another one may have its name.
+// Replaced reports whether a call failed because the object is gone. Another object may have its name.
 func Replaced(err error) bool {
 	var status errors.APIStatus
-	if errors.IsInvalid(err) && stderrors.As(err, &status) && status.Status().Details != nil { // so is a patch for another UID
+	if errors.IsInvalid(err) && stderrors.As(err, &status) && status.Status().Details != nil { // another UID
 		return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
 			return c.Field == "metadata.uid"
 		})

@@ -1,5 +1,5 @@
-// Package podobject is the objects of this node's pods at an API server: a Cache of what there is, by a watch, and a
-// Publisher, which writes their statuses and removes those of pods that have ended. Nobody else writes either.
+// Package podobject maintains the objects of this node's pods at an API server: a Cache follows them by a watch, and
+// a Publisher writes their statuses and deletes the objects of pods that have ended. No other package does either.
 package podobject
 
 import (
@@ -26,18 +26,19 @@ import (
 
 // Pods are the pods of this node at an API server.
 type Pods interface {
-	// Watch tells what there is, until ctx ends (apiclient.Client.Watch).
+	// Watch passes the pods, and their changes, until ctx ends (apiclient.Client.Watch).
 	Watch(ctx context.Context, to apiclient.Sight)
 	// PatchStatus applies a strategic merge patch to a pod's status, and returns the object as the server has it.
 	PatchStatus(ctx context.Context, namespace, name string, body []byte) (*v1.Pod, error)
-	// Create makes a mirror pod; a node may make no other.
+	// Create creates a mirror pod; a node may not create any other.
 	Create(ctx context.Context, mirror *v1.Pod) (*v1.Pod, error)
-	// Delete removes the object of this UID, at once.
+	// Delete deletes the object of this UID at once, without a grace period.
 	Delete(ctx context.Context, namespace, name string, uid types.UID) error
 }
 
-// Cache is what the API server has of this node's pods, by the newest of what a watch told and what writes were
-// answered. Mirror pods, which stand for static pods, are kept apart. Its pods are read-only. Safe for concurrent use.
+// Cache holds the API server's objects of this node's pods, as the watch and the answers to writes have them,
+// whichever are newer. Mirror pods, which represent static pods, are listed separately. Its pods are read-only. Safe
+// for concurrent use.
 type Cache struct {
 	pods Pods
 
@@ -45,8 +46,8 @@ type Cache struct {
 
 	mu     sync.RWMutex
 	synced bool
-	// malformed are the pods that can't be decoded, by namespace and name; away is why pods aren't seen, if they
-	// aren't.
+	// malformed are the pods that can't be decoded, by namespace and name. away is why the watch fails; without an
+	// error if it doesn't.
 	malformed map[types.NamespacedName]trouble
 	away      trouble
 	byUID     map[types.UID]*v1.Pod
@@ -56,25 +57,25 @@ type Cache struct {
 	troubled wake.Group
 }
 
-// trouble is what is wrong, since when.
+// trouble is an error, and since when it lasts.
 type trouble struct {
 	err   error
 	since time.Time
 }
 
-// NewCache returns an empty cache. It asks nobody before Run.
+// NewCache returns an empty cache. It makes no calls before Run.
 func NewCache(p Pods, log logr.Logger) *Cache {
 	return &Cache{pods: p, log: log, malformed: map[types.NamespacedName]trouble{}, byUID: map[types.UID]*v1.Pod{},
 		byName: map[types.NamespacedName]types.UID{}}
 }
 
-// Run follows what the API server has until ctx ends. The error is nil.
+// Run follows the API server's objects until ctx ends. The error is nil.
 func (c *Cache) Run(ctx context.Context) error {
 	c.pods.Watch(ctx, (*sight)(c))
 	return nil
 }
 
-// Synced reports whether everything was told once.
+// Synced reports whether all pods were listed once.
 func (c *Cache) Synced() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -88,10 +89,10 @@ func (c *Cache) Get(uid types.UID) *v1.Pod {
 	return c.byUID[uid]
 }
 
-// Pods returns all pods that are to run, in no order, and whether they are all there are.
+// Pods returns all pods to run, in no order, and whether they are complete.
 func (c *Cache) Pods() ([]*v1.Pod, bool) { return c.list(false) }
 
-// Mirrors returns all mirror pods, in no order, and whether they are all there are.
+// Mirrors returns all mirror pods, in no order, and whether they are complete.
 func (c *Cache) Mirrors() ([]*v1.Pod, bool) { return c.list(true) }
 
 func (c *Cache) list(mirrors bool) ([]*v1.Pod, bool) {
@@ -116,26 +117,26 @@ func (c *Cache) mirrorOf(static *v1.Pod) types.UID {
 	return ""
 }
 
-// mirrors reports whether a mirror pod of the same name stands for this static pod, not for the one before.
+// mirrors reports whether a mirror pod represents this static pod, and not an earlier one of the same name.
 func mirrors(m, static *v1.Pod) bool {
 	hash, mirror := m.Annotations[v1.MirrorPodAnnotationKey]
 	return mirror && hash == static.Annotations[pod.AnnotationConfigHash]
 }
 
-// Mirror reports whether a pod stands for a static pod.
+// Mirror reports whether a pod is a mirror pod.
 func Mirror(p *v1.Pod) bool {
 	_, mirror := p.Annotations[v1.MirrorPodAnnotationKey]
 	return mirror
 }
 
-// Subscribe returns what is woken for the UIDs of pods that came, changed or went, mirror pods included, and for the
-// empty UID when everything was told.
+// Subscribe returns a slot that is woken for the UIDs of pods that were added, changed or deleted, mirror pods
+// included, and for the empty UID after each list.
 func (c *Cache) Subscribe() (changed *wake.Keyed[types.UID], stop func()) {
 	return c.changed.Subscribe()
 }
 
-// Problems are what keeps pods from being seen as they are, without what makes the API server unusable, which its
-// client tells. The channel of ProblemsChanged receives after they have changed; stop ends that.
+// Problems are the reasons why pods aren't up to date, except those that make the API server unusable, which its
+// client reports.
 func (c *Cache) Problems() []pod.Problem {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -157,16 +158,16 @@ func (c *Cache) Problems() []pod.Problem {
 	return list
 }
 
-// ProblemsChanged returns a channel that receives after Problems have changed. stop ends that.
+// ProblemsChanged returns a channel that receives after Problems have changed. stop ends the subscription.
 func (c *Cache) ProblemsChanged() (changed <-chan struct{}, stop func()) {
 	return c.troubled.Subscribe()
 }
 
-// Answered takes in an object that a write returned, unless a newer state of it was told.
+// Answered stores an object that a write has returned, unless the watch has passed a newer state of it.
 func (c *Cache) Answered(p *v1.Pod) {
 	c.mu.Lock()
 	taken := false
-	if old := c.byUID[p.UID]; old != nil { // else it was removed since
+	if old := c.byUID[p.UID]; old != nil { // else it was deleted since
 		if taken, _ = newer(p, old); taken {
 			c.put(p)
 		}
@@ -177,21 +178,21 @@ func (c *Cache) Answered(p *v1.Pod) {
 	}
 }
 
-// newer reports whether an object is of a later time than another; known is false if their versions don't say.
+// newer reports whether an object is newer than another; known is false if their versions can't be compared.
 func newer(p, than *v1.Pod) (later, known bool) {
 	order, err := resourceversion.CompareResourceVersion(p.ResourceVersion, than.ResourceVersion)
 	return order > 0, err == nil
 }
 
-// put keeps an object. mu is held.
+// put stores an object. mu is held.
 func (c *Cache) put(p *v1.Pod) {
-	// Who wrote which field is as large as the rest, and no use here.
+	// managedFields are as large as the rest, and aren't used here.
 	p.ManagedFields = nil
 	c.byUID[p.UID] = p
 	c.byName[nameOf(p)] = p.UID
 }
 
-// drop forgets an object. mu is held.
+// drop removes an object. mu is held.
 func (c *Cache) drop(uid types.UID) {
 	p := c.byUID[uid]
 	if p == nil {
@@ -207,11 +208,11 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// sight takes in what the watch tells.
+// sight receives the results of the watch.
 type sight Cache
 
-// Listed takes in everything there is. It counts whatever its version: a store that was restored from a backup is older
-// than what was told before (kubernetes/kubernetes#131115).
+// Listed replaces all objects, whatever the list's version: a store that was restored from a backup is older than the
+// objects before (kubernetes/kubernetes#131115).
 func (s *sight) Listed(all apiclient.List) {
 	c := (*Cache)(s)
 	c.mu.Lock()
@@ -234,7 +235,7 @@ func (s *sight) Listed(all apiclient.List) {
 		}
 		delete(gone, p.UID)
 		p.ManagedFields = nil
-		// A restored store has had versions twice.
+		// A restored store reuses versions.
 		if old := c.byUID[p.UID]; old != nil && old.ResourceVersion == p.ResourceVersion &&
 			equality.Semantic.DeepEqual(old, p) {
 			continue
@@ -243,7 +244,7 @@ func (s *sight) Listed(all apiclient.List) {
 		changed = append(changed, p.UID)
 	}
 	for uid := range gone {
-		// One that can't be decoded nor identified may be any of those, unless another has its name by now.
+		// A pod that can be neither decoded nor identified may be any of these, unless another one has its name now.
 		if unidentified && c.byName[nameOf(c.byUID[uid])] == uid {
 			continue
 		}
@@ -258,8 +259,8 @@ func (s *sight) Listed(all apiclient.List) {
 	}
 }
 
-// refuse takes in a pod that can't be decoded, and returns the UID of the one that it is as far as that is known. had
-// has what was told. mu is held.
+// refuse records a pod that can't be decoded. It returns the pod's UID; empty if it can't be identified. had are the
+// earlier errors. mu is held.
 func (c *Cache) refuse(m apiclient.Malformed, had map[types.NamespacedName]trouble) types.UID {
 	name := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 	since := time.Now()
@@ -272,10 +273,10 @@ func (c *Cache) refuse(m apiclient.Malformed, had map[types.NamespacedName]troub
 	return cmp.Or(m.UID, c.byName[name])
 }
 
-// maxMalformed is how many pods are told of that can't be decoded.
+// maxMalformed is how many pods that can't be decoded are reported.
 const maxMalformed = 100
 
-// Malformed takes in a change that can't be decoded: what was known before goes on.
+// Malformed records a change that can't be decoded. The previous state stays in use.
 func (s *sight) Malformed(m apiclient.Malformed) {
 	c := (*Cache)(s)
 	c.mu.Lock()
@@ -291,7 +292,7 @@ func (s *sight) Malformed(m apiclient.Malformed) {
 	c.troubled.Wake()
 }
 
-// Changed takes in one change. A change from before what a write was answered says nothing new.
+// Changed applies one change. A change that is older than the answer to a write is ignored.
 func (s *sight) Changed(kind watch.EventType, o kruntime.Object) {
 	p, ok := o.(*v1.Pod)
 	if !ok {
@@ -300,7 +301,7 @@ func (s *sight) Changed(kind watch.EventType, o kruntime.Object) {
 	c := (*Cache)(s)
 	changed := []types.UID{p.UID}
 	c.mu.Lock()
-	if _, was := c.malformed[nameOf(p)]; was { // it was corrected, or has gone
+	if _, was := c.malformed[nameOf(p)]; was { // it was corrected, or deleted
 		delete(c.malformed, nameOf(p))
 		defer c.troubled.Wake()
 	}
@@ -314,7 +315,7 @@ func (s *sight) Changed(kind watch.EventType, o kruntime.Object) {
 	case known && !later:
 		changed = nil
 	default:
-		if other, taken := c.byName[nameOf(p)]; taken && other != p.UID { // whose removal was missed
+		if other, taken := c.byName[nameOf(p)]; taken && other != p.UID { // its deletion was missed
 			c.drop(other)
 			changed = append(changed, other)
 		}
@@ -324,7 +325,7 @@ func (s *sight) Changed(kind watch.EventType, o kruntime.Object) {
 	c.changed.Wake(changed...)
 }
 
-// Away tells why pods aren't seen. What is known stays, and pods run on.
+// Away records why pods aren't received. Their last state stays in use, and they continue to run.
 func (s *sight) Away(err error) {
 	c := (*Cache)(s)
 	own := err != nil && !apiclient.Unusable(err)

@@ -16,28 +16,28 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// urgency is how soon a status has to be told; the greater goes first.
+// urgency is how soon a status has to be sent; the greatest goes first.
 type urgency int
 
 const (
-	// detail waits for what else comes soon.
+	// detail waits so that further changes are sent with it.
 	detail urgency = iota
-	// readiness goes at once: traffic depends on it, or a controller.
+	// readiness is sent at once: traffic depends on it, or a controller.
 	readiness
-	// terminal is that of a pod that has ended: its name and its place wait for that.
+	// terminal is the urgency of a pod's end: its name and its resources become free then.
 	terminal
 )
 
-// statusEquality compares statuses as the API has them: times to the second.
+// statusEquality compares statuses with the precision of the API: times to the second.
 func statusEquality() conversion.Equalities {
 	e := equality.Semantic.Copy()
 	if err := e.AddFunc(func(a, b metav1.Time) bool { return a.Unix() == b.Unix() }); err != nil {
-		return equality.Semantic // differs in how often it patches only
+		return equality.Semantic // the only effect is more patches
 	}
 	return e
 }
 
-// told is what of the API's status is the agent's to write, where it would tell ours.
+// told is the part of the API's status that the agent owns, with conditions that mayWrite allows for ours.
 func told(api, ours *v1.PodStatus) *v1.PodStatus {
 	s := withoutOthers(api)
 	for i := range api.Conditions {
@@ -48,8 +48,8 @@ func told(api, ours *v1.PodStatus) *v1.PodStatus {
 	return sorted(s)
 }
 
-// tells is what of our status the agent tells an API server that has that one: of the conditions that others write,
-// too, those that it has something to say to.
+// tells is the part of our status that the agent sends to an API server with status api, with conditions that
+// mayWrite allows.
 func tells(api, ours *v1.PodStatus) *v1.PodStatus {
 	s := withoutOthers(ours)
 	for i := range ours.Conditions {
@@ -60,8 +60,8 @@ func tells(api, ours *v1.PodStatus) *v1.PodStatus {
 	return sorted(s)
 }
 
-// mayWrite reports whether we write a condition that others may write, too: nobody has dated when the pod was
-// scheduled, or this agent ended the pod, which nobody had announced.
+// mayWrite reports whether we write a condition that others may write, too: PodScheduled if nobody has, and
+// DisruptionTarget if this agent ended the pod and nobody had set it.
 func mayWrite(api, ours *v1.PodStatus, t v1.PodConditionType) bool {
 	there, c := condition(api, t), condition(ours, t)
 	switch {
@@ -76,7 +76,7 @@ func mayWrite(api, ours *v1.PodStatus, t v1.PodConditionType) bool {
 	return false
 }
 
-// withoutOthers is a status without conditions and what others write.
+// withoutOthers is a status without conditions, and without the fields of other writers.
 func withoutOthers(s *v1.PodStatus) *v1.PodStatus {
 	o := *s
 	o.Conditions, o.NominatedNodeName, o.ResourceClaimStatuses, o.ExtendedResourceClaimStatus,
@@ -98,8 +98,8 @@ func condition(s *v1.PodStatus, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// patch is the strategic merge patch of a pod's status that makes what was told what is to be told. It holds nothing
-// that others write, and it is for the object of this UID only.
+// patch is the strategic merge patch of a pod's status from was to now. It holds no fields of other writers, and
+// applies only to the object of this UID.
 func patch(api *v1.Pod, was, now *v1.PodStatus) ([]byte, error) {
 	status, err := apiclient.Difference(was, now)
 	if err != nil {
@@ -119,7 +119,7 @@ func patch(api *v1.Pod, was, now *v1.PodStatus) ([]byte, error) {
 		}
 		status["conditions"] = list
 	}
-	// Merged by address: they are replaced as a whole.
+	// Merged by address: replace them as a whole.
 	if _, ok := status["podIPs"]; ok {
 		status["podIPs"] = replaced(now.PodIPs)
 	}
@@ -137,7 +137,7 @@ func replaced[T any](list []T) []any {
 	return all
 }
 
-// urgent says how soon a status has to be told that differs from what was told.
+// urgent is how soon status now has to be sent, if the API server has was.
 func urgent(was, now *v1.PodStatus) urgency {
 	over := pod.Terminal(now.Phase) != ""
 	switch {
@@ -149,8 +149,8 @@ func urgent(was, now *v1.PodStatus) urgency {
 	return detail
 }
 
-// onlyStarts reports whether a status differs only in how far a pod has come of which nothing has begun to run: that it
-// has a sandbox with an address, and what its containers are to be.
+// onlyStarts reports whether statuses differ only in the progress of a pod in which no container has started: its
+// sandbox and address, and its waiting containers.
 func onlyStarts(was, now *v1.PodStatus, equal conversion.Equalities) bool {
 	if !starting(was) || !starting(now) {
 		return false
@@ -169,7 +169,7 @@ func onlyStarts(was, now *v1.PodStatus, equal conversion.Equalities) bool {
 	return equal.DeepEqual(was, &o)
 }
 
-// starting reports whether nothing of a pod has begun to run yet, and nothing went wrong either.
+// starting reports whether no container has started yet, and none has failed to start.
 func starting(s *v1.PodStatus) bool {
 	all := states(s)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(c v1.ContainerStatus) bool {
@@ -179,12 +179,12 @@ func starting(s *v1.PodStatus) bool {
 	})
 }
 
-// states are those of the containers.
+// states are the statuses of all containers.
 func states(s *v1.PodStatus) []v1.ContainerStatus {
 	return slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses)
 }
 
-// sameState reports whether a container has come as far.
+// sameState reports whether a container has ended in neither status, or in both with the same result.
 func sameState(a, b v1.ContainerStatus) bool {
 	end := func(s *v1.ContainerStatus) v1.ContainerStateTerminated {
 		if t := s.State.Terminated; t != nil {
@@ -200,8 +200,8 @@ func ready(s *v1.PodStatus) bool {
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// ofMirror is a static pod's status as its mirror pod has it: generations are those of a manifest, of which an API
-// server knows nothing.
+// ofMirror is a static pod's status for its mirror pod, without observed generations: these are the manifest's, not
+// the API object's.
 func ofMirror(s *v1.PodStatus) *v1.PodStatus {
 	o := *s
 	o.ObservedGeneration, o.Conditions = 0, slices.Clone(s.Conditions)

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// action is what is to be done about a pod's object.
+// action is the kind of a call about a pod's object.
 type action int
 
 const (
@@ -24,56 +24,58 @@ type step struct {
 	action action
 	urgency
 	due time.Time
-	// was is the status that was told, is the one to tell.
+	// was is the agent's part of the status at the API server, is the one to send.
 	was, is *v1.PodStatus
 }
 
-// word is what this node says of a pod.
+// word is this node's report of a pod.
 type word struct {
-	// status is what it is like; nil if nothing is known yet.
+	// status is the pod's status; nil if there is none yet.
 	status *v1.PodStatus
-	// gone says that the status is final, and nothing keeps the object from going.
+	// gone says that the status is final, and that the object may be deleted.
 	gone bool
-	// mirror says that it is said of a static pod.
+	// mirror says that the report is about a static pod.
 	mirror bool
 }
 
-// history is what was done about a pod's object before.
+// history is the state of the calls about a pod's object.
 type history struct {
-	// differs is since when the status differs from what was told; zero if it doesn't.
+	// differs is since when the status differs from that at the API server; zero if it doesn't.
 	differs time.Time
-	// sent is the status that was told last, and kept what the API server made of it: it may not know each field.
+	// sent is the status that was sent last, kept the server's version of it, which may be missing fields that the
+	// server doesn't have.
 	sent, kept *v1.PodStatus
-	// deleted says that the object was deleted. It may stay, for what somebody else has to do (finalizers).
+	// deleted says that the object was deleted. It may still exist because of finalizers.
 	deleted bool
 	// backoff says when the next call may be made.
 	backoff apiclient.Backoff
 }
 
 const (
-	// hold is how long a detail waits for more to be told with it, holdEnding that of a pod that is being deleted,
-	// whose end is what is waited for.
+	// hold is how long a detail waits so that others are sent with it. holdEnding is that of a pod that is being
+	// deleted: only its end matters.
 	hold       = 300 * time.Millisecond
 	holdEnding = 5 * time.Second
-	// holdStarting is, from the time on when its sandbox was ready, that of a pod that was told to be starting: mostly
-	// it runs before that time is over, which is told at once, and nobody can use its address before. Its conditions
-	// have their own times. holdWaiting is that of one that waits for its sandbox, of which nothing is worth a call but
-	// what keeps it from starting.
+	// holdStarting is that of a pod that was reported as starting, counted from when its sandbox was ready. Mostly
+	// the pod runs before that time is over, which is sent at once, and until then nobody can use its address. Its
+	// conditions have their own times. holdWaiting is that of a pod that waits for its sandbox: only a reason why it
+	// can't start is worth a call.
 	holdStarting = 3 * time.Second
 	holdWaiting  = 10 * time.Second
-	// mirrorHold is that of mirror pods, whose details no controller waits for: nodes whose static pods all start at
-	// once are those that boot.
+	// mirrorHold is that of mirror pods: no controller waits for their details, and all static pods of a node start
+	// at once when it boots.
 	mirrorHold = 3 * time.Second
 )
 
-// plan is the step that is due, or due next. It is pure, but for what it remembers in h of when it saw a difference.
+// plan returns the step that is due now or next. It is pure, except that it records in h since when the statuses
+// differ.
 func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time.Time) step {
 	if w.status == nil {
 		return step{}
 	}
 	if over := pod.Terminal(api.Status.Phase); over != "" && over != w.status.Phase {
-		// Somebody has ended the pod; that binds, and its worker is about to say so. A mirror pod is about to be made
-		// again.
+		// Somebody has ended the pod. That is final, and its worker is about to report it. A mirror pod is about to
+		// be created again.
 		return step{}
 	}
 	was, is := told(&api.Status, w.status), tells(&api.Status, w.status)

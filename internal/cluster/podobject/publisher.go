@@ -19,60 +19,61 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// Statuses are what this node says of pods.
+// Statuses are this node's statuses of pods.
 type Statuses interface {
 	Get(types.UID) *podstatus.Entry
 	Named(namespace, name string) []*podstatus.Entry
-	// Follow returns what is woken for the UIDs of pods whose entry changed or went.
+	// Follow returns a slot that is woken for the UIDs of pods whose entry was changed or removed.
 	Follow() (changed *wake.Keyed[types.UID], stop func())
 }
 
-// Refusals are the pods of the API server that this node doesn't run.
+// Refusals are the API server's pods that this node refuses to run.
 type Refusals interface {
 	Refused() []pod.Refusal
 	Subscribe() (changed <-chan struct{}, stop func())
 }
 
-// PublisherConfig says what a Publisher works with.
+// PublisherConfig configures a Publisher.
 type PublisherConfig struct {
 	Cache    *Cache
 	Statuses Statuses
 	Refusals Refusals
-	// Reached is received from when the API server has recovered: what failed by its fault is tried soon
+	// Reached receives when the API server has recovered: calls that failed because of it are retried soon
 	// (apiclient.Client.Recovered).
 	Reached <-chan struct{}
 	Log     logr.Logger
 }
 
-// Publisher tells the API server how this node's pods are, and removes the objects of those that have ended.
+// Publisher writes the statuses of this node's pods to the API server, and deletes the objects of pods that have
+// ended.
 type Publisher struct {
 	conf  PublisherConfig
 	equal conversion.Equalities
 
-	// The rest is Run's.
+	// The rest belongs to Run.
 	pods map[types.UID]*published
-	// waiting are those that something is due for, later or as soon as a call can be made.
+	// waiting are the next steps, which are due later or as soon as a call can be made.
 	waiting  map[types.UID]step
 	refused  map[types.UID]pod.Refusal
 	inFlight int
 	results  chan result
 }
 
-// published is what was done about one pod's object.
+// published is the state of one pod's object.
 type published struct {
 	history
-	// busy says that a call is under way: the next one goes by what it is answered.
+	// busy says that a call is in progress: the next one depends on its result.
 	busy bool
-	// said is the error that was logged last.
+	// said is the last error that was logged.
 	said string
 }
 
-// result is the end of a call.
+// result is the result of a call.
 type result struct {
 	uid  types.UID
 	step step
 	api  *v1.Pod
-	// answer is the object as it is after the call; nil if that isn't known.
+	// answer is the object after the call; nil if none was returned.
 	answer *v1.Pod
 	err    error
 }
@@ -83,11 +84,11 @@ func NewPublisher(c PublisherConfig) *Publisher {
 		refused: map[types.UID]pod.Refusal{}, results: make(chan result)}
 }
 
-// callsAtOnce is how many calls are under way at most: one slow answer must not hold up all, and a server that comes
-// back must not be met by everybody at once.
+// callsAtOnce is how many calls are in progress at most: one slow answer must not hold up all, and a server that
+// recovers must not receive all calls at once.
 const callsAtOnce = 10
 
-// Run tells what there is to tell until ctx ends. What the API server doesn't take is tried again. The error is nil.
+// Run writes statuses and deletes objects until ctx ends. Failed calls are repeated. The error is nil.
 func (p *Publisher) Run(ctx context.Context) error {
 	statuses, stopStatuses := p.conf.Statuses.Follow()
 	defer stopStatuses()
@@ -146,7 +147,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// takeRefusals reads which pods aren't run.
+// takeRefusals updates the pods that this node refuses.
 func (p *Publisher) takeRefusals() {
 	now := map[types.UID]pod.Refusal{}
 	for _, r := range p.conf.Refusals.Refused() {
@@ -163,7 +164,7 @@ func (p *Publisher) takeRefusals() {
 	}
 }
 
-// look finds out what is due for a pod.
+// look determines the next step for a pod.
 func (p *Publisher) look(uid types.UID) {
 	delete(p.waiting, uid)
 	api := p.conf.Cache.Get(uid)
@@ -186,7 +187,7 @@ func (p *Publisher) look(uid types.UID) {
 	}
 }
 
-// objectOf is the UID of the object that is told the status of this pod: a static pod's mirror pod, or the pod's own.
+// objectOf is the UID of the object that has this pod's status: a static pod's mirror pod, or the pod's own.
 func (p *Publisher) objectOf(uid types.UID) types.UID {
 	if e := p.conf.Statuses.Get(uid); e != nil && e.Report.Desired.Source.Local() {
 		return p.conf.Cache.mirrorOf(e.Pod)
@@ -194,7 +195,7 @@ func (p *Publisher) objectOf(uid types.UID) types.UID {
 	return uid
 }
 
-// word is what is to be told of a pod.
+// word returns this node's report of a pod.
 func (p *Publisher) word(api *v1.Pod) word {
 	uid := api.UID
 	if Mirror(api) {
@@ -207,7 +208,7 @@ func (p *Publisher) word(api *v1.Pod) word {
 	}
 	if entry := p.conf.Statuses.Get(uid); entry != nil && entry.Report.Desired.Source == pod.SourceAPI {
 		if !entry.Report.Desired.RequiresTerminalPhase {
-			return word{} // it is taken down here, and has not ended: exit code 0 would make a job complete
+			return word{} // it is stopped, but hasn't ended: exit code 0 would make a Job complete
 		}
 		return word{status: &entry.Pod.Status, gone: entry.Report.Gone}
 	}
@@ -218,8 +219,8 @@ func (p *Publisher) word(api *v1.Pod) word {
 	return word{}
 }
 
-// begin begins the calls that are due, the most urgent first, as far as they may be under way at once. It returns when
-// the next one is due; zero if none is, or the end of a call is waited for.
+// begin starts the calls that are due, the most urgent first, within callsAtOnce. It returns when the next one is
+// due; zero if there is none, or if another call has to end first.
 func (p *Publisher) begin(ctx context.Context, calls *sync.WaitGroup) (next time.Time) {
 	now := time.Now()
 	var due []types.UID
@@ -258,7 +259,7 @@ func (p *Publisher) begin(ctx context.Context, calls *sync.WaitGroup) (next time
 	return next
 }
 
-// call makes one call, and returns the object as it is then; nil if there is none.
+// call makes one call, and returns the object after it; nil if it was deleted.
 func (p *Publisher) call(ctx context.Context, s step, api *v1.Pod) (*v1.Pod, error) {
 	if s.action == deleteObject {
 		return nil, p.conf.Cache.pods.Delete(ctx, api.Namespace, api.Name, api.UID)
@@ -270,7 +271,7 @@ func (p *Publisher) call(ctx context.Context, s step, api *v1.Pod) (*v1.Pod, err
 	return p.conf.Cache.pods.PatchStatus(ctx, api.Namespace, api.Name, body)
 }
 
-// take takes in how a call ended.
+// take processes the result of a call.
 func (p *Publisher) take(r result) {
 	s := p.pods[r.uid]
 	s.busy = false
@@ -285,7 +286,7 @@ func (p *Publisher) take(r result) {
 		s.sent, s.kept = r.step.is, told(&r.answer.Status, r.step.is)
 		s.differs = time.Time{}
 		p.conf.Cache.Answered(r.answer)
-	case Replaced(r.err): // the watch is about to tell
+	case Replaced(r.err): // the watch is about to report it
 		s.backoff.Wait(awaitWatch)
 	default:
 		if !s.backoff.Failed(r.err) {
@@ -300,8 +301,8 @@ func (p *Publisher) take(r result) {
 }
 
 const (
-	// awaitWatch is how long the watch has to tell that an object has gone.
+	// awaitWatch is how long the watch has to report that an object is gone.
 	awaitWatch = 10 * time.Second
-	// refusedPause is how long is waited at least to ask again for what was refused for good.
+	// refusedPause is the shortest delay after a call that can't succeed as it is.
 	refusedPause = 30 * time.Second
 )

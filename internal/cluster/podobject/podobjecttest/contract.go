@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/podobject"
 )
 
-// told is what a watch tells.
+// told is a list or an event that a watch passes.
 type told struct {
 	// kind is empty for a list.
 	kind watch.EventType
@@ -39,8 +39,8 @@ func (s sight) Malformed(apiclient.Malformed) {}
 
 func (s sight) Away(error) {}
 
-// Run tries what podobject relies on. create has somebody else make a pod of this name for the node, in the namespace
-// default; it has a finalizer if that is set.
+// Run tests what podobject relies on. create creates a pod of this name for the node, as another client would, in
+// namespace default; with a finalizer, unless that is empty.
 func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) *v1.Pod) {
 	ctx := t.Context()
 	there := create("there", "")
@@ -50,7 +50,7 @@ func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) 
 	defer func() { stop(); <-done }()
 	tells := func(what string, is func(told) bool) {
 		t.Helper()
-		for s := range seen { // the test's own time limit ends a wait in vain
+		for s := range seen { // the test's timeout ends a futile wait
 			if is(s) {
 				return
 			}
@@ -117,7 +117,7 @@ func Run(t *testing.T, pods podobject.Pods, create func(name, finalizer string) 
 	})
 }
 
-// RunMirror tries what is relied on for mirror pods, with this one.
+// RunMirror tests what package mirror relies on, with this mirror pod.
 func RunMirror(t *testing.T, pods podobject.Pods, mirror *v1.Pod) {
 	ctx := t.Context()
 	mirror.Status.Phase = v1.PodRunning

@@ -1,5 +1,5 @@
-// Package podobjecttest says what a node's agent relies on of the pods at an API server, and has a Server that tests
-// put in its place. The real one is held to the same.
+// Package podobjecttest tests what the agent relies on of the pods at an API server, and has a Server that fakes one.
+// Both the fake and a real server have to pass.
 package podobjecttest
 
 import (
@@ -22,9 +22,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 )
 
-// Server has the pods of one node. Of patches it knows what a status needs. Safe for concurrent use.
+// Server holds the pods of one node. It supports those patches that statuses need. Safe for concurrent use.
 type Server struct {
-	// Check is called with each call before it is done, while nothing else happens; its error is the answer.
+	// Check is called before each call, while nothing else happens. Its error is the call's.
 	Check func(c Call) error
 
 	mu      sync.Mutex
@@ -36,12 +36,12 @@ type Server struct {
 	hold    bool
 }
 
-// Call is a call of the agent.
+// Call is a call that the agent makes.
 type Call struct {
 	// Verb is "create", "patch" or "delete".
 	Verb string
 	Name string
-	// Pod is what there is before the call; nil if there is none.
+	// Pod is the object before the call; nil if there is none.
 	Pod  *v1.Pod
 	Body []byte
 }
@@ -55,7 +55,7 @@ func key(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// Put makes a pod, or changes it, as somebody else would. It returns what there is then.
+// Put creates or changes a pod, as another client would. It returns the new object.
 func (s *Server) Put(p *v1.Pod) *v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,21 +79,21 @@ func (s *Server) Get(namespace, name string) *v1.Pod {
 	return s.pods[key(namespace, name)].DeepCopy()
 }
 
-// Remove removes a pod by force, as somebody else would.
+// Remove deletes a pod by force, as another client would.
 func (s *Server) Remove(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.remove(key(namespace, name))
 }
 
-// Do does something while no call is made.
+// Do calls f while no call is made.
 func (s *Server) Do(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-// Hold holds back what the watch tells; off, it tells what was held.
+// Hold holds back the events of the watch. Switched off, it sends those that it held.
 func (s *Server) Hold(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Server) Hold(on bool) {
 	}
 }
 
-// Relist tells everything anew, and nothing of what was held.
+// Relist sends a list, and drops events that are held.
 func (s *Server) Relist() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,8 +116,8 @@ func (s *Server) Relist() {
 	}
 }
 
-// Back has the versions of all objects, and of those to come, be lower than what was told before, as after a store was
-// restored.
+// Back lowers the versions of all objects, and of changes to come, below those that were sent before, as after a
+// store was restored from a backup.
 func (s *Server) Back() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Server) list() apiclient.List {
 	return all
 }
 
-// Watch tells what there is until ctx ends.
+// Watch passes the pods, and their changes, until ctx ends.
 func (s *Server) Watch(ctx context.Context, to apiclient.Sight) {
 	s.mu.Lock()
 	s.to = to
@@ -189,7 +189,7 @@ func (s *Server) begin(verb, namespace, name string, body []byte) (*v1.Pod, erro
 	return p, nil
 }
 
-// Create makes a pod.
+// Create creates a pod.
 func (s *Server) Create(_ context.Context, p *v1.Pod) (*v1.Pod, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,7 +261,7 @@ func patched(p *v1.Pod, body []byte) (*v1.Pod, error) {
 	return next, json.Unmarshal(text, &next.Status)
 }
 
-// merged are the lists whose elements a strategic merge patch merges, and by which of their fields.
+// merged are the lists that a strategic merge patch merges, with their merge keys.
 var merged = map[string]string{"conditions": "type", "podIPs": "ip", "hostIPs": "ip"}
 
 func merge(to, patch map[string]any) {
@@ -306,7 +306,7 @@ func mergeList(was, patch []any, by string) []any {
 	return now
 }
 
-// Delete removes a pod at once, unless somebody has to finish something before.
+// Delete deletes a pod at once, unless it has finalizers.
 func (s *Server) Delete(_ context.Context, namespace, name string, uid types.UID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
