@@ -65,7 +65,7 @@ type Records struct {
 	key []byte
 	// blind is set until the directories have been listed: any image may have been pulled.
 	blind   bool
-	intents map[string]*intent // by file name
+	intents map[string]*intent                   // by file name
 	records map[string]v1beta1.ImagePulledRecord // by file name; empty if the file can't be read
 	// imported are the images that were imported on the node, by file name; empty if the file can't be read.
 	imported map[string]v1beta1.ImagePulledRecord

@@ -15,12 +15,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Admit admits a new pod, and allocates what its spec requests, or fails with a *pod.Failure: Rejected, or
-// what to Wait for; a waiting pod is woken when resources are freed. A pod that has an allocation, or of which
-// anything runs, is admitted whatever the node is like by now (see Allocated).
+// Admit admits a new pod and allocates its requests, or returns a *pod.Failure that is Rejected or has a reason to
+// Wait. A waiting pod is woken when resources are freed. A pod that has an allocation, or of which the runtime has
+// anything, is admitted whatever the state of the node (see Allocated).
 //
-// Pods are decided on in the order of their creation and then of their names, whichever is asked for first: with
-// the pod, all others that should run and aren't decided on yet.
+// Pods are decided on by creation time and then by name, in whatever order Admit is called: it decides on all other
+// undecided pods that should run, too.
 func (m *Manager) Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error) {
 	e, done := m.hold(p.UID)
 	defer done()
@@ -28,7 +28,7 @@ func (m *Manager) Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error)
 		failure, woken := m.decide(e, p)
 		m.wake(woken)
 		if failure != nil {
-			takeBack(m.conf.Assigners, p.UID) // what an earlier agent assigned that didn't come to admit it
+			takeBack(m.conf.Assigners, p.UID) // left by an earlier agent that stopped before it admitted the pod
 			return nil, failure
 		}
 		if err := m.assign(ctx, e, p); err != nil {
@@ -38,7 +38,7 @@ func (m *Manager) Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error)
 	return m.allocate(e, p)
 }
 
-// Termination is the preemption of the pod; nil if it isn't preempted.
+// Termination returns the preemption of the pod, or nil.
 func (m *Manager) Termination(uid types.UID) *pod.PodTermination {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -48,13 +48,13 @@ func (m *Manager) Termination(uid types.UID) *pod.PodTermination {
 	return nil
 }
 
-// applicant is a pod that waits for a decision.
+// applicant is a pod that awaits a decision.
 type applicant struct {
 	*entry
 	pod *v1.Pod
 }
 
-// before orders applicants: those that wait keep their turn, of others the older pod comes first.
+// before orders applicants: waiting pods keep their turn, and others follow by age.
 func (a applicant) before(b applicant) int {
 	turn := func(x applicant) uint64 {
 		if x.waits() {
@@ -69,8 +69,7 @@ func (a applicant) before(b applicant) int {
 // waits reports whether the pod is neither admitted nor rejected.
 func (e *entry) waits() bool { return e.failure != nil && !e.failure.Rejected }
 
-// decide returns why the pod isn't admitted, nil if it is, and the pods to wake. It decides on all pods that aren't
-// decided on yet.
+// decide returns why the pod isn't admitted, or nil if it is, and the pods to wake. It decides on all undecided pods.
 func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 	node := *m.conf.Node()
 	m.mu.Lock()
@@ -79,7 +78,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 	if e.judged == p && !e.waits() {
 		return e.failure, nil
 	}
-	e.judged = nil // its writing is held: nothing of an earlier version is on its way to the disk
+	e.judged = nil // e.writing is held, so no earlier version is being written
 	wanted := map[types.UID]Pod{p.UID: {Pod: p}}
 	var open []applicant
 	for w := range m.conf.Pods {
@@ -113,7 +112,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 			a.turn = m.turns
 		}
 		if waited && !a.waits() && a.entry != e {
-			woken = append(woken, a.pod.UID) // to ask again
+			woken = append(woken, a.pod.UID) // it has to call Admit again
 			m.moveResourcesFreedAt()
 		}
 		f := answer.Failure
@@ -130,8 +129,8 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 	return e.failure, append(woken, m.offer(false, retriedForEdit)...)
 }
 
-// addApplicant adds the pod to the applicants, unless it is decided on already; a pod that runs is
-// admitted, and what is preempted gets no resources any more.
+// addApplicant adds the pod to the applicants, unless it is already decided. A pod that runs is admitted. A preempted
+// pod gets no more resources.
 func (m *Manager) addApplicant(open []applicant, p *v1.Pod) []applicant {
 	e := m.pods[p.UID]
 	if e == nil {
@@ -140,7 +139,7 @@ func (m *Manager) addApplicant(open []applicant, p *v1.Pod) []applicant {
 	}
 	switch {
 	case e.allocated != nil || e.ended || e.termination != nil || e.judged == p && !e.waits():
-	case e.judged != nil && e.failure == nil: // what an earlier version was given may be on its way to the disk
+	case e.judged != nil && e.failure == nil: // the allocation of an earlier version may be being written
 	case m.conf.Runs(p.UID):
 		e.judged, e.failure, e.asked = p, nil, admission.Need(p)
 	default:
@@ -150,9 +149,9 @@ func (m *Manager) addApplicant(open []applicant, p *v1.Pod) []applicant {
 	return open
 }
 
-// held is what the admitted pods hold, in the order of their UIDs. Those that no source has are ending, or
-// belong to a source that hasn't reported yet: counting them as ending makes others wait instead of rejecting them too
-// early.
+// held returns the resources of admitted pods, sorted by UID. Pods that no source has reported are terminating, or
+// belong to a source that hasn't reported yet. They count as terminating, so that other pods wait instead of being
+// rejected too early.
 func (m *Manager) held(wanted map[types.UID]Pod) []admission.Held {
 	var list []admission.Held
 	for uid, e := range m.pods {
@@ -166,16 +165,16 @@ func (m *Manager) held(wanted map[types.UID]Pod) []admission.Held {
 	return list
 }
 
-// Holding is what the node has set aside for a pod.
+// Holding is the node's resources that are reserved for a pod.
 type Holding struct {
-	// Requests is what other pods can't have: what the pod requests, during a resize the greater of old and new, and 1
+	// Requests are unavailable to other pods: the pod's requests, during a resize the greater of old and new, and 1
 	// for the pod itself.
 	Requests admission.Amount
-	// Allocation is what the pod runs with; nil while it isn't admitted.
+	// Allocation is the pod's allocation; nil until it is admitted.
 	Allocation *pod.Allocation
 }
 
-// Holdings returns what each pod holds.
+// Holdings returns the resources reserved for each pod.
 func (m *Manager) Holdings() map[types.UID]Holding {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -188,7 +187,7 @@ func (m *Manager) Holdings() map[types.UID]Holding {
 	return all
 }
 
-// waiting are the pods that wait for admission.
+// waiting returns the pods that wait for admission.
 func (m *Manager) waiting() []types.UID {
 	var uids []types.UID
 	for uid, e := range m.pods {

@@ -1,7 +1,7 @@
-// Package allocation is the one writer of what the pods of this node hold: it has package
-// admission decide which pods are admitted, and allocates what they request. A pod runs with its allocation, which
-// its spec may be ahead of while a resize is pending (KEP-1287, "In-place Update of Pod Resources").
-// Allocations are kept on disk, so that a restart neither takes resources from a pod nor gives them twice.
+// Package allocation is the only writer of the resources allocated to the pods of this node. Package admission
+// decides which pods are admitted, and this package allocates their requests. A pod runs with its allocation, which
+// may differ from its spec while a resize is pending (KEP-1287, "In-place Update of Pod Resources"). Allocations are
+// recorded on disk, so that a restart neither takes resources from a pod nor allocates them twice.
 package allocation
 
 import (
@@ -22,67 +22,67 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// kind names the records of this package in the store.
+// kind is the name of this package's records in the store.
 const kind = "allocation"
 
 // Store keeps records of pods on disk.
 type Store interface {
 	// UIDs lists the pods that may have records.
 	UIDs() ([]types.UID, error)
-	// Load reads a record into v; found is false if there is none or none that can be used.
+	// Load reads a record into v; found is false if there is no usable record.
 	Load(uid types.UID, kind string, v any) (found bool, err error)
-	// Save replaces a record; a durable one survives a loss of power.
+	// Save replaces a record; a durable one survives a power loss.
 	Save(uid types.UID, kind string, v any, durable bool) error
 }
 
-// Config is what a Manager is built from. Every field is needed.
+// Config configures a Manager. All fields are required.
 type Config struct {
 	Store Store
-	// Allocatable is how much there is for pods at first: see NodeChanged.
+	// Allocatable is the initial allocatable of the node; NodeChanged changes it.
 	Allocatable v1.ResourceList
-	// Node returns the current facts of the node that admission depends on.
+	// Node returns the current facts about the node that admission depends on.
 	Node func() *admission.Node
-	// Pods are those that should run here, in full: those of one report of a source come
-	// together. It must not wait for the Manager, as Runs mustn't.
+	// Pods are all pods that should run here; the pods of one report of a source appear together. Like Runs, it must
+	// not wait for the Manager.
 	Pods iter.Seq[Pod]
-	// Runs reports whether the runtime has anything of a pod: an earlier agent admitted it then.
+	// Runs reports whether the runtime has anything of a pod: an earlier agent must have admitted it.
 	Runs func(types.UID) bool
-	// Ended reports whether a pod has ended for good under an earlier agent. It holds nothing, unless it is among those
-	// of which Left says that their control groups are there.
+	// Ended reports whether a pod has ended for good under an earlier agent. It holds no resources then, unless Left
+	// lists it: Left returns the pods whose cgroups exist.
 	Ended func(types.UID) (bool, error)
 	Left  func() ([]types.UID, error)
 	// Assigners assign exclusive resources to pods that passed all other checks, in this order.
 	Assigners []Assigner
-	// Patience limits how long pods wait, by reason; a reason without an entry has no limit. 0 rejects pods at once, as
-	// a kubelet does: also those of an earlier agent without a running container (see Lives).
+	// Patience limits how long pods wait, by reason; a reason without an entry has no limit. 0 rejects pods at once,
+	// as the kubelet does, including pods of an earlier agent without a running container (see Lives).
 	Patience map[pod.WaitFor]time.Duration
 	Lives    func(types.UID) bool
-	// Wake has a pod looked at again. It must not wait for the Manager.
+	// Wake reconciles a pod again. It must not wait for the Manager.
 	Wake  func(types.UID)
 	Meter Meter
 	Log   logr.Logger
 }
 
-// Meter counts what becomes of pods' requests. It must not wait for the Manager.
+// Meter counts the results of pods' requests. It must not wait for the Manager.
 type Meter interface {
-	// Rejected is called for each pod that isn't admitted.
+	// Rejected is called for each rejected pod.
 	Rejected(reason pod.Reason)
-	// Preempted is called for each pod that has to end for want of a resource such as "memory".
+	// Preempted is called for each pod that is preempted to free a resource, such as "memory".
 	Preempted(resource string)
-	// ResizeRequested is called once for each resource ("cpu", "memory") whose "requests" or "limits" an edit changes
-	// in a container: "add", "remove", "increase" or "decrease".
+	// ResizeRequested is called once for each resource ("cpu", "memory") and container whose "requests" or "limits"
+	// an edit changes: "add", "remove", "increase" or "decrease".
 	ResizeRequested(resource, requirement, operation string)
 	ResizeInfeasible(detail string)
-	// ResizeAccepted is called when a deferred resize is allocated, with what made that possible.
+	// ResizeAccepted is called when a deferred resize is allocated, with the event that made it possible.
 	ResizeAccepted(trigger string)
 	// Resized is called with the time from a resize's allocation until it is in force.
 	Resized(took time.Duration, failed bool)
 }
 
-// Pod is one that should run on this node.
+// Pod is a pod that should run on this node.
 type Pod struct {
 	*v1.Pod
-	// Ending says that it doesn't any longer, and gives back before long what it holds.
+	// Ending means that the pod is terminating, and will soon release its resources.
 	Ending bool
 }
 
@@ -92,48 +92,48 @@ type Manager struct {
 
 	mu       sync.RWMutex
 	capacity admission.Amount
-	// awaited are the resources whose device plugin has yet to register.
+	// awaited are the resources whose device plugin hasn't registered yet.
 	awaited  map[v1.ResourceName]bool
 	pods     map[types.UID]*entry
 	deferred queue
-	// turns counts the pods that have begun to wait.
+	// turns counts the pods that have started to wait.
 	turns uint64
-	// resourcesFreedAt: see the method.
+	// resourcesFreedAt is the result of ResourcesFreedAt.
 	resourcesFreedAt time.Time
 }
 
-// entry is one pod. All but writing is guarded by the manager's mutex.
+// entry is one pod. The manager's mutex guards all fields but writing.
 type entry struct {
-	// writing is held while the pod's allocation is about to change, so that the
-	// manager's mutex need not be held while the disk is waited for.
+	// writing is held while the pod's allocation is changed, so that the manager's mutex needn't be held during disk
+	// writes.
 	writing   sync.Mutex
 	allocated *pod.Allocation // nil until admitted
 	holds     admission.Amount
-	// asked is what is reserved for the pod until it is written as its allocation.
+	// asked is reserved for the pod until it is recorded as its allocation.
 	asked admission.Amount
 	ended bool
-	// ending says that the pod has ended under an earlier agent, and still holds what it had.
+	// ending means that the pod has ended under an earlier agent, but still holds its resources.
 	ending bool
-	// judged is the version of the pod that failure is the answer to; nil while it isn't decided on.
-	// Without a failure it is admitted.
+	// judged is the version of the pod that failure applies to; nil while it is undecided. Without a failure it is
+	// admitted.
 	judged  *v1.Pod
 	failure *pod.Failure
-	// unassigned is set if the pod passed all checks but an assigner's: only its own worker can ask for that again.
+	// unassigned means that the pod passed all checks except an assigner's. Only its own worker can retry that.
 	unassigned bool
-	// turn says since when the pod waits, beside others that do.
+	// turn is the pod's position among waiting pods.
 	turn uint64
 	// termination is set once the pod is preempted.
 	termination *pod.PodTermination
-	// awaited is the last reason of the pod to wait, awaitedSince when it began.
+	// awaited is the last reason for which the pod waits, awaitedSince the start of this wait.
 	awaited      pod.WaitFor
 	awaitedSince time.Time
-	// asks are the resources of the newest version of the pod that a resize was asked for; resizing is since when one
-	// is allocated that isn't in force.
+	// asks are the resources of the last version of the pod for which a resize was requested. resizing is when a
+	// resize was allocated that isn't in force yet.
 	asks     *pod.Allocation
 	resizing time.Time
 }
 
-// takes is what other pods can't have because of this one.
+// takes returns the resources that are unavailable to other pods because of this one.
 func (e *entry) takes() admission.Amount {
 	if e.ended {
 		return nil
@@ -141,13 +141,13 @@ func (e *entry) takes() admission.Amount {
 	return e.holds.AtLeast(e.asked)
 }
 
-// New constructs a manager. Restore has to be called first.
+// New returns a Manager. Restore has to be called first.
 func New(c Config) *Manager {
 	return &Manager{conf: c, capacity: admission.AmountOf(c.Allocatable), pods: map[types.UID]*entry{}}
 }
 
-// Restore reads what earlier agents allocated and assigned. The error names the records that can't be used:
-// their pods count as not admitted, or have nothing assigned; all others are as they were.
+// Restore reads the allocations and assignments of earlier agents. The error lists the unusable records: their pods
+// count as not admitted, or have no assignments. Other pods aren't affected.
 func (m *Manager) Restore() error {
 	errs := []error{m.restore()}
 	for _, a := range m.conf.Assigners {
@@ -186,9 +186,9 @@ func (m *Manager) restore() error {
 	return errors.Join(errs...)
 }
 
-// NodeChanged says that facts about the node have changed, how much there is for pods by now, and of what a device
-// plugin has yet to register. Where that is less than what they hold, they keep it. ResourcesFreedAt moves if there is
-// more: also a resize that was infeasible may be possible now. Pods that wait for admission ask again.
+// NodeChanged updates the allocatable resources of the node, and the resources whose device plugin hasn't registered
+// yet. If there are fewer resources than pods hold, the pods keep them. If there are more, ResourcesFreedAt advances:
+// even an infeasible resize may be possible now. Pods that wait for admission try again.
 func (m *Manager) NodeChanged(l v1.ResourceList, awaited map[v1.ResourceName]bool) {
 	m.mu.Lock()
 	now := admission.AmountOf(l)
@@ -199,7 +199,7 @@ func (m *Manager) NodeChanged(l v1.ResourceList, awaited map[v1.ResourceName]boo
 	m.wake(woken)
 }
 
-// Get is the pod's allocation, or nil if it isn't admitted.
+// Get returns the pod's allocation, or nil if it isn't admitted.
 func (m *Manager) Get(uid types.UID) *pod.Allocation {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -209,23 +209,21 @@ func (m *Manager) Get(uid types.UID) *pod.Allocation {
 	return nil
 }
 
-// ResourcesFreedAt is when resources were last freed for pods that were refused, or wait; zero if
-// never. It moves strictly forward. A caller notes it before it asks, and after a refusal asks
-// again once it is later: so it misses no resources that are freed between the answer and its
-// arrival.
+// ResourcesFreedAt returns when resources were last freed for pods that were refused or wait; zero if never. It
+// strictly increases. A caller reads it before a request and, after a refusal, retries once it is later. So it
+// doesn't miss resources that are freed while it receives the refusal.
 func (m *Manager) ResourcesFreedAt() time.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.resourcesFreedAt
 }
 
-// Allocated is the pod's allocation, whatever its spec says by now; only the overhead
-// (spec.overhead, which its RuntimeClass sets) is the current one. A pod without a record
-// is allocated what it requests: its admission was decided before (Admit), perhaps by an
-// earlier agent whose record is lost.
+// Allocated returns the pod's allocation, whatever its current spec. Only the overhead (spec.overhead, which its
+// RuntimeClass sets) is current. A pod without a record is allocated its requests: it was admitted before (Admit),
+// perhaps by an earlier agent whose record is lost.
 //
-// The record isn't durable: should it be lost with the power, then no container
-// of the pod runs any more either, and the pod is admitted again.
+// The record isn't durable: if it is lost with the power, no container of the pod is running any more either, and the
+// pod is admitted again.
 func (m *Manager) Allocated(p *v1.Pod) (*pod.Allocation, error) {
 	e, done := m.hold(p.UID)
 	if err := m.readmit(e, p); err != nil {
@@ -255,12 +253,10 @@ func (m *Manager) allocate(e *entry, p *v1.Pod) (*pod.Allocation, error) {
 	return m.write(e, p, a, false)
 }
 
-// Resize allocates what the pod's spec requests by now, all of it or nothing. A
-// refusal is a *pod.Failure: Infeasible (permanent) where the node is too small,
-// Deferred where others hold too much or have the first claim. A deferred pod
-// keeps its place in the queue until it is allocated something, is found infeasible, or requests
-// what it has already; it is woken when its turn has come. A pod that runs without
-// a record is allocated what it requests.
+// Resize allocates the requests of the pod's current spec, all of them or none. A refusal is a *pod.Failure:
+// Infeasible (permanent) if the node is too small, Deferred if other pods hold too much or precede it. A deferred pod
+// keeps its place in the queue until something is allocated to it, its resize is infeasible, or it requests its
+// current allocation. It is woken when its turn has come. A pod that runs without a record is allocated its requests.
 func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	e, done := m.hold(p.UID)
 	defer done()
@@ -305,11 +301,11 @@ func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	return a, err
 }
 
-// checkResize finds whether the resize is possible. A refused one changes the queue, so that
-// others may have to be woken.
+// checkResize reports whether the resize is possible. A refused resize changes the queue, so other pods may have to
+// be woken.
 func (m *Manager) checkResize(e *entry, p *v1.Pod, need admission.Amount) (*pod.Failure, []types.UID) {
 	if e.ended {
-		return nil, nil // it takes nothing
+		return nil, nil // it holds no resources
 	}
 	growth := need.Beyond(e.takes())
 	if over := growth.Short(m.capacity.Minus(e.takes())); over != nil {
@@ -333,7 +329,7 @@ func (m *Manager) checkResize(e *entry, p *v1.Pod, need admission.Amount) (*pod.
 func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*pod.Allocation, error) {
 	err := m.conf.Store.Save(p.UID, kind, a, durable)
 	if err != nil && !durable {
-		// What isn't durable can be found out again: the pod runs all the same.
+		// A record that isn't durable can be reconstructed, so the pod runs all the same.
 		m.conf.Log.Error(err, "Can't save the allocation of a pod: if the agent restarts, it allocates again",
 			"pod", klog.KRef(p.Namespace, p.Name))
 		err = nil
@@ -342,7 +338,7 @@ func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*
 	before := e.takes()
 	e.asked = nil
 	if err == nil {
-		// What it had stays taken until the less that it has now is in force (MarkActuated).
+		// The previous resources stay reserved until a smaller allocation is in force (MarkActuated).
 		e.allocated, e.holds = a, admission.Holding(a).AtLeast(e.holds)
 		m.deferred.drop(p.UID)
 	}
@@ -355,7 +351,7 @@ func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*
 	return a, nil
 }
 
-// MarkFailed says that the pod's allocation couldn't be put in force now: it is tried again.
+// MarkFailed records that an attempt to put the pod's allocation in force has failed. It will be retried.
 func (m *Manager) MarkFailed(uid types.UID) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -364,8 +360,7 @@ func (m *Manager) MarkFailed(uid types.UID) {
 	}
 }
 
-// MarkActuated says that the pod's allocation is in force: what it had beyond that
-// is free for others.
+// MarkActuated records that the pod's allocation is in force, and frees the rest of its previous resources.
 func (m *Manager) MarkActuated(uid types.UID) {
 	if m.Get(uid) != nil {
 		m.release(uid, retriedForResize, func(e *entry) {
@@ -378,8 +373,8 @@ func (m *Manager) MarkActuated(uid types.UID) {
 	}
 }
 
-// Release frees the resources of a pod that has ended for good, while its
-// allocation stays known, for its status. It holds until the agent's end.
+// Release frees the resources of a pod that has ended for good. Get still returns its allocation, for its status. It
+// stays released until the agent ends.
 func (m *Manager) Release(uid types.UID) {
 	takeBack(m.conf.Assigners, uid)
 	m.release(uid, retriedForRemoval, func(e *entry) {
@@ -388,8 +383,7 @@ func (m *Manager) Release(uid types.UID) {
 	})
 }
 
-// Forget releases the pod's allocation, and forgets the pod. Its record on
-// disk is the caller's to remove, with all others of the pod, before that.
+// Forget frees the pod's resources and deletes the pod. The caller has to remove the pod's records on disk before.
 func (m *Manager) Forget(uid types.UID) {
 	takeBack(m.conf.Assigners, uid)
 	m.release(uid, retriedForRemoval, func(*entry) {
@@ -429,7 +423,7 @@ func (m *Manager) hold(uid types.UID) (e *entry, done func()) {
 		if current {
 			return e, e.writing.Unlock
 		}
-		e.writing.Unlock() // it was forgotten meanwhile
+		e.writing.Unlock() // the pod was forgotten meanwhile
 	}
 }
 

@@ -24,10 +24,10 @@ type Assigner interface {
 	Restore() error
 	// Run follows the resources that can be assigned until ctx ends.
 	Run(ctx context.Context) error
-	// Assign assigns the requests of all containers of a pod, unless that is done. An error may be a *pod.Failure:
-	// Rejected, or a reason to Wait. It leaves the assignments as they were.
+	// Assign assigns the requests of all containers of a pod, unless that is done. An error may be a *pod.Failure
+	// that is Rejected or has a reason to Wait. It leaves the assignments as they were.
 	Assign(context.Context, *v1.Pod) error
-	// Awaits returns the reason why Assign would have the pod Wait for a plugin; nil if there is none.
+	// Awaits returns the reason why Assign would make the pod Wait for a plugin, or nil.
 	Awaits(*v1.Pod) *pod.Failure
 	// Release removes the assignments of a pod, if it has any.
 	Release(types.UID)

@@ -12,20 +12,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// request is a resize that is deferred.
+// request is a deferred resize.
 type request struct {
 	uid  types.UID
 	need admission.Amount
-	// priority, qos and turn say whose turn it is.
+	// priority, qos and turn determine the order of requests.
 	priority int32
 	qos      int
 	turn     uint64
-	// offered is why the pod was woken since the request began to fit; empty if it wasn't.
+	// offered is the trigger for which the pod was woken since the request fits; empty if it wasn't woken.
 	offered string
 }
 
-// What makes a deferred resize possible, as the kubelet's metrics call it: an edit of the pod, another one's resize or
-// removal, or another size of the node.
+// Triggers that make a deferred resize possible, as in the kubelet's metrics: an edit of the pod, another pod's
+// resize or removal, or a change of the node's capacity.
 const (
 	retriedForEdit    = "pod_updated"
 	retriedForResize  = "pod_resized"
@@ -33,7 +33,7 @@ const (
 	retriedAlways     = "periodic_retry"
 )
 
-// trigger is what makes the pod's request possible; empty if none is deferred.
+// trigger returns the event that makes the pod's request possible; empty if the pod has no deferred request.
 func (q *queue) trigger(uid types.UID) string {
 	i := q.index(uid)
 	if i < 0 {
@@ -42,20 +42,20 @@ func (q *queue) trigger(uid types.UID) string {
 	return cmp.Or(q.requests[i].offered, retriedForEdit)
 }
 
-// before orders requests as documented for deferred resizes ("How kubelet retries
-// Deferred resizes", https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/):
-// the higher PriorityClass, the better QoS class, the longer deferred.
+// before orders requests as documented for deferred resizes ("How kubelet retries Deferred resizes",
+// https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/): by higher priority, better
+// QoS class, and longer wait.
 func before(a, b *request) int {
 	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(b.qos, a.qos), cmp.Compare(a.turn, b.turn))
 }
 
-// queue holds the deferred requests, the first one first.
+// queue contains the deferred requests, the next one first.
 type queue struct {
 	requests []*request
 	turns    uint64
 }
 
-// requestOf is the pod's request, in its present place or the last one among its equals.
+// requestOf returns the pod's request with its present turn, or with a new turn after all others.
 func (q *queue) requestOf(p *v1.Pod, need admission.Amount) *request {
 	w := &request{uid: p.UID, need: need}
 	if p.Spec.Priority != nil {
@@ -80,7 +80,7 @@ func (q *queue) index(uid types.UID) int {
 	return slices.IndexFunc(q.requests, func(w *request) bool { return w.uid == uid })
 }
 
-// put queues the request in place of an earlier one of its pod.
+// put queues the request, and replaces an earlier one of its pod.
 func (q *queue) put(w *request) {
 	q.drop(w.uid)
 	i, _ := slices.BinarySearchFunc(q.requests, w, before)
@@ -91,7 +91,7 @@ func (q *queue) drop(uid types.UID) {
 	q.requests = slices.DeleteFunc(q.requests, func(w *request) bool { return w.uid == uid })
 }
 
-// free is what no pod holds. It is below zero where pods were admitted beyond capacity.
+// free returns the resources that no pod holds. It is negative if pods were admitted beyond capacity.
 func (m *Manager) free() admission.Amount {
 	free := m.capacity.Minus(nil)
 	for _, e := range m.pods {
@@ -102,9 +102,9 @@ func (m *Manager) free() admission.Amount {
 	return free
 }
 
-// walk goes through the queue from its head and subtracts each request that fits from what is
-// free; it calls seen for every request. One that doesn't fit doesn't block those behind it.
-// It ends where seen returns false, and returns what is left.
+// walk iterates over the queue from its head, and subtracts each request that fits from the free resources. It calls
+// seen for every request. One that doesn't fit doesn't block those behind it. It ends when seen returns false, and
+// returns the rest.
 func (m *Manager) walk(seen func(w *request, fits bool) bool) admission.Amount {
 	free := m.free()
 	for _, w := range m.deferred.requests {
@@ -120,14 +120,13 @@ func (m *Manager) walk(seen func(w *request, fits bool) bool) admission.Amount {
 	return free
 }
 
-// freeFor is what is free for a request beside what others hold, and beside the
-// requests that go before it and fit.
+// freeFor returns the free resources for a request: without those of pods, and of the preceding requests that fit.
 func (m *Manager) freeFor(w *request) admission.Amount {
 	return m.walk(func(other *request, _ bool) bool { return before(other, w) < 0 })
 }
 
-// offer returns the pods to wake: those whose requests fit by now, and those that wait for admission. freed
-// says that there is more free than before, trigger what for.
+// offer returns the pods to wake: those whose requests newly fit and, if resources were freed, those that wait for
+// admission. trigger is why requests may fit.
 func (m *Manager) offer(freed bool, trigger string) []types.UID {
 	var woken []types.UID
 	if len(m.deferred.requests) > 0 {
@@ -151,7 +150,7 @@ func (m *Manager) offer(freed bool, trigger string) []types.UID {
 	return woken
 }
 
-// countRequested counts what an edit changes in the containers' resources.
+// countRequested counts the changes of an edit to the containers' resources.
 func (m *Manager) countRequested(had, asks *pod.Allocation) {
 	for name, now := range asks.Containers {
 		was := had.Containers[name]

@@ -13,7 +13,7 @@ import (
 // pods against all others, and that of Burstable pods against BestEffort ones (Kubernetes design proposal
 // "pod-resource-management", "QoS level cgroups").
 type QOSReserve struct {
-	// Percent is the reserved part of requests. Memory is what all pods may use in total, in bytes.
+	// Percent is the reserved part of requests. Memory is the limit of all pods together, in bytes.
 	Percent, Memory int64
 }
 

@@ -19,16 +19,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// need is how many devices of a resource a container asks for.
+// need is a container's request for devices of one resource.
 type need struct {
 	container, resource string
 	count               int
-	// lends says that later containers may have the same devices: an init container that has ended before they start.
+	// lends means that later containers may reuse the devices: the container is an init container, which ends before
+	// they start.
 	lends bool
 }
 
-// needs are those of a pod, in the order in which its containers start; of resources that have, or had, a plugin only.
-// The manager's mutex is held.
+// needs returns the requests of a pod, in the order in which its containers start, for resources that have or had a
+// plugin. The caller holds the manager's mutex.
 func (m *Manager) needs(p *v1.Pod) (list []need) {
 	add := func(c *v1.Container, lends bool) {
 		for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
@@ -48,9 +49,9 @@ func (m *Manager) needs(p *v1.Pod) (list []need) {
 	return list
 }
 
-// Assign gives all containers of a pod their devices, and has the plugins know, unless that is done. An error is a
-// *pod.Failure: what the pod waits for, or why no plugin gives it devices; or that the disk can't be written. Nothing
-// is assigned then, and what the pod had stays its own.
+// Assign assigns devices to all containers of a pod, and calls the plugins' Allocate, unless that is done. An error
+// is a *pod.Failure, with a reason to wait or to reject the pod, or a failed disk write. After an error the pod's
+// assignment is unchanged.
 func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	m.mu.Lock()
 	needs := m.needs(p)
@@ -68,7 +69,7 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	defer e.assigning.Unlock()
 	m.mu.Lock()
 	switch {
-	case m.pods[p.UID] != e: // dropped while another call held it
+	case m.pods[p.UID] != e: // removed while another call held the lock
 		m.mu.Unlock()
 		return m.Assign(ctx, p)
 	case e.has(needs):
@@ -99,8 +100,8 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	return err
 }
 
-// kept is what a container goes on with: what it has of the resource, unless its plugin has to be told again. The
-// manager's mutex is held.
+// kept returns the container's present devices of the resource, unless its plugin has to allocate them again. The
+// caller holds the manager's mutex.
 func (p *podDevices) kept(n need) *holding {
 	if !p.complete || p.earlier != "" {
 		return nil
@@ -108,12 +109,12 @@ func (p *podDevices) kept(n need) *holding {
 	return p.containers[n.container][n.resource]
 }
 
-// has reports whether the pod has all that it needs.
+// has reports whether all needs are satisfied.
 func (p *podDevices) has(needs []need) bool {
 	return !slices.ContainsFunc(needs, func(n need) bool { return p.kept(n) == nil })
 }
 
-// Awaits returns that the pod waits for a device plugin, if one of a resource that it requests hasn't registered.
+// Awaits returns a failure to wait for, if the plugin of a resource that the pod requests hasn't registered.
 func (m *Manager) Awaits(p *v1.Pod) *pod.Failure {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -125,13 +126,13 @@ func (m *Manager) Awaits(p *v1.Pod) *pod.Failure {
 	return nil
 }
 
-// absent is the failure of a pod that requests a resource without a plugin.
+// absent returns the failure of a pod that requests a resource without a plugin.
 func absent(resource string) *pod.Failure {
 	return &pod.Failure{Reason: pod.ReasonUnexpectedAdmissionError, Wait: pod.WaitForPlugin,
 		Message: "the device plugin of " + resource + ", which hasn't registered"}
 }
 
-// pluginsFor are the plugins by resource that have to be told something. The manager's mutex is held.
+// pluginsFor returns, by resource, the plugins whose Allocate has to be called. The caller holds the manager's mutex.
 func (m *Manager) pluginsFor(e *podDevices, needs []need) (map[string]*plugin, error) {
 	plugins := map[string]*plugin{}
 	for _, n := range needs {
@@ -145,15 +146,16 @@ func (m *Manager) pluginsFor(e *podDevices, needs []need) (map[string]*plugin, e
 	return plugins, nil
 }
 
-// assign chooses the devices of all containers first, beside what the pod has, and tells the plugins then.
+// assign first chooses the devices of all containers, in addition to the pod's present ones, and then calls the
+// plugins.
 func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, needs []need,
 	plugins map[string]*plugin) error {
 	m.dropUnknown(uid)
-	lent := map[string][]string{} // by resource, what init containers have that have ended
+	lent := map[string][]string{} // by resource, devices of init containers that have ended
 	for _, n := range needs {
 		reused := lent[n.resource][:min(n.count, len(lent[n.resource]))]
 		wanted := reused
-		if h := e.containers[n.container][n.resource]; h != nil { // nobody else changes it meanwhile
+		if h := e.containers[n.container][n.resource]; h != nil { // no other goroutine changes it meanwhile
 			wanted = slices.Concat(reused, h.ids)
 		} else if plugins[n.resource].options.GetGetPreferredAllocationAvailable() && n.count > len(reused) {
 			wanted = slices.Concat(reused, m.preferred(ctx, plugins[n.resource], e, n, reused))
@@ -186,8 +188,8 @@ func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, need
 	return nil
 }
 
-// dropUnknown frees what pods have that nobody wants and of which nothing is left: a kubelet records them until it
-// needs their devices.
+// dropUnknown frees the devices of pods that should not run and of which nothing is left: a kubelet's record keeps
+// such pods until it needs their devices.
 func (m *Manager) dropUnknown(but types.UID) {
 	m.mu.RLock()
 	uids := slices.Collect(maps.Keys(m.pods))
@@ -203,8 +205,8 @@ func (m *Manager) dropUnknown(but types.UID) {
 	}
 }
 
-// free are the healthy devices of a resource that e can be given, in order: no pod has them, or e alone, from an
-// earlier boot. The manager's mutex is held.
+// free returns the healthy devices of a resource that e may be assigned, sorted: those of no pod, and those of e from
+// an earlier boot. The caller holds the manager's mutex.
 func (m *Manager) free(resource string, e *podDevices) []string {
 	used := map[string]bool{}
 	use := func(a assignment) {
@@ -231,7 +233,7 @@ func (m *Manager) free(resource string, e *podDevices) []string {
 	return ids
 }
 
-// reserve gives a container its devices: of those that are wanted as many as are free or lent, then of the others.
+// reserve assigns devices to a container: first the wanted ones that are free or lent, then others.
 func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -240,7 +242,7 @@ func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]strin
 		return h.ids, nil
 	}
 	free := m.free(n.resource, e)
-	can := make(map[string]bool, len(free)+len(lent)) // what a plugin prefers may be a long list of anything
+	can := make(map[string]bool, len(free)+len(lent)) // the plugin's preferred list may be long and arbitrary
 	for _, id := range slices.Concat(free, lent) {
 		can[id] = true
 	}
@@ -264,7 +266,7 @@ func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]strin
 	for _, id := range h.ids {
 		nodes := m.resources[n.resource].devices[id].GetTopology().GetNodes()
 		for _, node := range nodes {
-			if at := h.byNode[node.GetID()]; len(at) == 0 || at[len(at)-1] != id { // it may be listed twice
+			if at := h.byNode[node.GetID()]; len(at) == 0 || at[len(at)-1] != id { // a node may be listed twice
 				h.byNode[node.GetID()] = append(at, id)
 			}
 		}
@@ -276,11 +278,11 @@ func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]strin
 	return h.ids, nil
 }
 
-// noNode is where devices are recorded that are of no NUMA node, or whose plugin doesn't say.
+// noNode is the key of devices without a reported NUMA node.
 const noNode = -1
 
-// preferred are the devices that the plugin would choose; none if it doesn't say. What it says is wanted only as far as
-// it can be had.
+// preferred returns the devices that the plugin prefers; none if it doesn't respond. The caller uses only those that
+// are available.
 func (m *Manager) preferred(ctx context.Context, p *plugin, e *podDevices, n need, must []string) []string {
 	m.mu.RLock()
 	available := slices.Concat(must, m.free(n.resource, e))
@@ -298,7 +300,7 @@ func (m *Manager) preferred(ctx context.Context, p *plugin, e *podDevices, n nee
 	return answer.ContainerResponses[0].GetDeviceIDs()
 }
 
-// allocate has the plugin know which devices a container has.
+// allocate calls the plugin's Allocate for the devices of a container.
 func (m *Manager) allocate(ctx context.Context, p *plugin, n need,
 	ids []string) (*api.ContainerAllocateResponse, error) {
 	within, cancel := context.WithTimeout(ctx, m.limits.allocate)
@@ -332,8 +334,8 @@ func (m *Manager) allocate(ctx context.Context, p *plugin, n need,
 }
 
 // Provide adds the container's devices, with the plugin's variables, mounts and annotations for them, to the
-// configuration of its instances. A pod without devices is assigned them first: after a reboot plugins have to allocate
-// them again.
+// configuration of its instances. It first assigns devices to a pod without them: after a reboot, plugins have to
+// allocate them again.
 func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *translate.Devices) error {
 	m.mu.RLock()
 	uses := slices.ContainsFunc(m.needs(p), func(n need) bool { return n.container == c.Name })
@@ -365,9 +367,9 @@ func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *t
 	return nil
 }
 
-// forgot is a resource that a container asks for and that may have had a plugin, of which the record can't be read;
-// empty if there is none. One without a plugin is the cluster's own, which shows after the time that plugins have to
-// come back. The manager's mutex is held.
+// forgot returns a resource that the container requests and that may have had a plugin before the record was damaged,
+// or "". Resources that have no plugin belong to the cluster; they are recognized when the plugins' time to register
+// has passed. The caller holds the manager's mutex.
 func (m *Manager) forgot(c *v1.Container) string {
 	if m.forgotten.IsZero() || time.Since(m.forgotten) > m.limits.absent {
 		return ""
@@ -380,7 +382,7 @@ func (m *Manager) forgot(c *v1.Container) string {
 	return ""
 }
 
-// plain is a failure of admission as the error of an admitted pod, which is never rejected.
+// plain converts a failure of admission to an error for an admitted pod, which is never rejected.
 func plain(err error) error {
 	if f, ok := err.(*pod.Failure); ok {
 		return fmt.Errorf("waiting for %s", f.Message)
@@ -411,8 +413,8 @@ func add(d *translate.Devices, env map[string]string, answer *api.ContainerAlloc
 	maps.Copy(d.Annotations, answer.GetAnnotations())
 }
 
-// PreStart has the plugins that ask for it make a container's devices ready, which they may reset. It has to be called
-// before each instance.
+// PreStart calls PreStartContainer of the plugins that require it: they may reset the container's devices. It has to
+// be called before each instance.
 func (m *Manager) PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error {
 	m.mu.RLock()
 	plugins, away := map[*plugin][]string{}, ""

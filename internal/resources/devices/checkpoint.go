@@ -19,23 +19,23 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// file is the name of the record in the directory of device plugins. It is the kubelet's, in its format: a kubelet that
-// gets the node back knows what running pods have, and so does an agent that takes the node from a kubelet.
+// file is the name of the record in the directory of device plugins. It is the kubelet's, in its format: when a node
+// switches from the agent to a kubelet, or back, the new one knows the devices of running pods.
 const file = "kubelet_internal_checkpoint"
 
-// record is what the file has.
+// record is the content of the file.
 type record struct {
 	Data recordData
-	// Checksum is that of Data as a kubelet calculates it, which refuses any other.
+	// Checksum is the checksum of Data, as a kubelet calculates and verifies it.
 	Checksum uint64
-	// BootID is the boot in which the plugins answered. A kubelet neither writes nor reads it: what it wrote counts as
+	// BootID is the boot in which the plugins allocated. A kubelet neither writes nor reads it: its records count as
 	// of this boot.
 	BootID string `json:",omitempty"`
-	// Earlier is the boot of pods for which plugins answered in another one, and not in BootID yet.
+	// Earlier is the boot of pods for which plugins allocated in another boot, and not yet in BootID.
 	Earlier map[types.UID]string `json:",omitempty"`
-	// PreStart are the resources whose plugin makes devices ready before each start. What a kubelet wrote doesn't say.
+	// PreStart are the resources whose plugin requires PreStartContainer. A kubelet's record doesn't contain it.
 	PreStart []string `json:",omitempty"`
-	// Forgotten is when this record took the place of a damaged one, and so doesn't say which resources have plugins.
+	// Forgotten is when this record replaced a damaged one. It doesn't contain all resources with plugins then.
 	Forgotten time.Time `json:",omitzero"`
 }
 
@@ -49,13 +49,13 @@ type recordEntry struct {
 	PodUID        types.UID
 	ContainerName string
 	ResourceName  string
-	// DeviceIDs are the IDs by NUMA node, where those of no node, or of an unknown one, are at -1.
+	// DeviceIDs are the IDs by NUMA node, at -1 if the node is unknown or there is none.
 	DeviceIDs map[int64][]string
-	// AllocResp is the plugin's answer to Allocate, a v1beta1.ContainerAllocateResponse in protobuf's encoding.
+	// AllocResp is the plugin's response to Allocate, a v1beta1.ContainerAllocateResponse in protobuf encoding.
 	AllocResp []byte
 }
 
-// checksum is FNV-32a of the text that the kubelet has for its data: each value with its type before it.
+// checksum is FNV-32a of the kubelet's text form of its data: each value with its type before it.
 func (d *recordData) checksum() uint64 {
 	sum := fnv.New32a()
 	begin, end := "[", "]"
@@ -78,8 +78,8 @@ func (d *recordData) checksum() uint64 {
 	return uint64(sum.Sum32())
 }
 
-// none is the text of a slice or a map that is nil: null in JSON, as a kubelet writes it that has had no pod with
-// devices.
+// none is the text form of a nil slice or map. In JSON it is null, which a kubelet writes if there has been no pod
+// with devices.
 const none = "<nil>"
 
 func orNone[T any](list []T) any {
@@ -104,8 +104,8 @@ func writeMap[K int64 | string](sum hash.Hash, m map[K][]string) {
 	fmt.Fprint(sum, "]")
 }
 
-// read reads the record; nil if there is none, or it can't be read. One that is damaged has been renamed: with the
-// error comes an empty one then, to take its place.
+// read reads the record; nil if there is none, or it can't be read. A damaged record is renamed; the result is then
+// an empty record to replace it, with the error.
 func read(dir string) (*record, error) {
 	path := filepath.Join(dir, file)
 	text, err := os.ReadFile(path)
@@ -128,7 +128,7 @@ func read(dir string) (*record, error) {
 			"what runs keeps its devices, but others may be given them too", path, err, aside), renaming)
 }
 
-// write replaces the record. It survives a loss of power once that returned nil.
+// write replaces the record. After it returned nil, the record survives a power loss.
 func write(dir string, r *record) error {
 	r.Checksum = r.Data.checksum()
 	text, err := json.Marshal(r)

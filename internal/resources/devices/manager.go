@@ -1,8 +1,8 @@
-// Package devices is the one writer of which device each container has: device plugins register with it and list their
-// devices, it assigns these to the containers of a pod before that is admitted, and tells the plugin so
-// (https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
-// k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1). Assignments are on disk before the pod is admitted, and stay the pod's
-// whatever becomes of the plugin.
+// Package devices is the only writer of the assignments of devices to containers. Device plugins register with it and
+// list their devices. It assigns these to the containers of a pod before the pod is admitted, and calls the plugins'
+// Allocate (https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
+// k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1). Assignments are on disk before the pod is admitted, and stay valid
+// if the plugin ends.
 package devices
 
 import (
@@ -25,37 +25,36 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// Config is what a Manager is built from. Every field is needed.
+// Config configures a Manager. All fields are required.
 type Config struct {
-	// Dir is the directory of the socket where plugins register, of their own sockets and of the record. Only root can
-	// write to it.
+	// Dir is the directory of the registration socket, of the plugins' sockets and of the record. Only root can write
+	// to it.
 	Dir string
-	// BootID names this boot of the machine: what plugins answered in another one doesn't count.
+	// BootID identifies this boot of the machine: plugins have to allocate again after a reboot.
 	BootID string
 	// Known reports whether a pod should run, or anything is left of it. It must not wait for the Manager.
 	Known func(types.UID) bool
-	// Wake is called when the health of a device that the pod has may have changed. It must not wait for the Manager.
+	// Wake is called when the health of a pod's devices may have changed. It must not wait for the Manager.
 	Wake  func(types.UID)
 	Meter Meter
 	Log   logr.Logger
 }
 
-// Meter counts what plugins do. It must not wait for the Manager.
+// Meter counts calls of plugins. It must not wait for the Manager.
 type Meter interface {
-	// Registered is called for each registration that was accepted, Allocated with the time that a plugin took for
-	// Allocate.
+	// Registered is called for each accepted registration, Allocated with the duration of each call of Allocate.
 	Registered(resource string)
 	Allocated(resource string, took time.Duration)
 }
 
-// limits are how long things may take.
+// limits are timeouts.
 type limits struct {
 	// ask is for GetDevicePluginOptions and GetPreferredAllocation.
 	ask, allocate, prestart time.Duration
 	// list is how long a plugin may take to list its devices before that is logged.
 	list time.Duration
-	// absent is for how long the capacity of a resource stays that has no plugin any more, restarted the same for one
-	// whose plugin hasn't registered since the agent was started.
+	// absent is how long a resource keeps its capacity after its plugin ended. restarted is the same for a plugin
+	// that hasn't registered since the agent was started.
 	absent, restarted time.Duration
 }
 
@@ -63,11 +62,11 @@ type limits struct {
 type Manager struct {
 	conf   Config
 	limits limits
-	// connected has plugins for Run to follow, look has it count again.
+	// connected passes new plugins to Run. look makes Run check for expired resources.
 	connected chan *plugin
 	look      wake.Slot
-	// changed has the receiver of amounts look again, affected are the pods to wake, relisted has what plugins list
-	// recorded: none of it sooner than gap after the time before.
+	// changed notifies AwaitChange, affected are the pods to wake, and relisted triggers writing the record because
+	// plugins' lists have changed. Each happens at most once in gap.
 	changed  wake.Debounce
 	affected *wake.Keyed[types.UID]
 	relisted wake.Slot
@@ -82,56 +81,56 @@ type Manager struct {
 	// followed are the plugins whose lists are received.
 	followed map[*plugin]bool
 	pods     map[types.UID]*podDevices
-	// forgotten is when a record was found that can't be read, by this agent or one before, and with it which resources
-	// have plugins.
+	// forgotten is when this agent or an earlier one found a record that can't be read. It also contained the
+	// resources with plugins.
 	forgotten time.Time
 }
 
-// resourceState is what is known of one resource.
+// resourceState is the state of one resource.
 type resourceState struct {
-	// plugin is nil while there is none that has listed its devices.
+	// plugin is nil until a plugin has listed its devices, and after it ended.
 	plugin *plugin
-	// devices are those that it listed last, by ID.
+	// devices are the devices that it listed last, by ID.
 	devices map[string]*api.Device
-	// prestart says that it has to make devices ready before each start, also if it is away.
+	// prestart means that the plugin requires PreStartContainer, even while it is absent.
 	prestart bool
-	// until is how long its devices count though there is no plugin; gone says that this is over.
+	// until is how long the devices count without a plugin; gone means that this time is over.
 	until time.Time
 	gone  bool
 }
 
-// podDevices is what one pod has. All but assigning is guarded by the manager's mutex.
+// podDevices are the devices of one pod. The manager's mutex guards all fields but assigning.
 type podDevices struct {
-	// assigning is held while devices are chosen and plugins told.
+	// assigning is held while devices are chosen and plugins called.
 	assigning sync.Mutex
-	// containers have what each has of each resource.
+	// containers are the assigned devices.
 	containers assignment
-	// beside is another assignment whose devices others can't have either: the next one until it is complete, then the
-	// one before until the next one is recorded.
+	// beside is another assignment whose devices are unavailable to other pods: the next one until it is complete,
+	// then the previous one until the next one is recorded.
 	beside assignment
-	// complete says that containers is an assignment for which all plugins have answered.
+	// complete means that containers is an assignment for which all plugins have responded.
 	complete bool
-	// earlier is the boot in which they did, if it isn't this one: devices may be others, and plugins have to be told
-	// again.
+	// earlier is the boot in which they did, if it isn't this one: plugins have to allocate again, and may get other
+	// devices.
 	earlier string
 }
 
-// assignment is what containers have, by container and resource.
+// assignment contains devices by container and resource.
 type assignment map[string]map[string]*holding
 
-// holding is what a container has of one resource.
+// holding are a container's devices of one resource.
 type holding struct {
-	// ids are sorted; byNode are the same by NUMA node.
+	// ids are sorted; byNode are the same IDs by NUMA node.
 	ids    []string
 	byNode map[int64][]string
-	// answer is the plugin's; nil until it has answered.
+	// answer is the plugin's response; nil before.
 	answer *api.ContainerAllocateResponse
 }
 
-// unknownBoot stands for the boot of what can't be read.
+// unknownBoot stands for the boot of an unreadable entry.
 const unknownBoot = "unknown"
 
-// New constructs a manager. Restore has to be called first.
+// New returns a Manager. Restore has to be called first.
 func New(c Config) *Manager {
 	return &Manager{conf: c,
 		limits: limits{ask: 10 * time.Second, allocate: time.Minute,
@@ -142,16 +141,16 @@ func New(c Config) *Manager {
 		resources: map[string]*resourceState{}, followed: map[*plugin]bool{}, pods: map[types.UID]*podDevices{}}
 }
 
-// Restore reads what an earlier agent, or a kubelet, assigned. Resources that had plugins have none until these
+// Restore reads the assignments of an earlier agent or kubelet. Resources that had plugins have none until these
 // register again.
 func (m *Manager) Restore() error {
 	r, err := read(m.conf.Dir)
 	switch {
 	case r == nil && err == nil:
 		return nil
-	case r == nil: // what is on disk stays: it may be readable later
+	case r == nil: // the file stays: it may be readable later
 		return errors.Join(err, m.restore(&record{Forgotten: time.Now()}))
-	case err != nil: // on disk, for an agent that is started before the plugins are back
+	case err != nil: // save it, in case the agent restarts before the plugins have registered
 		return errors.Join(err, m.restore(r), m.save())
 	}
 	return m.restore(r)
@@ -199,7 +198,7 @@ func (m *Manager) restore(r *record) error {
 			h.ids = append(h.ids, ids...)
 		}
 		slices.Sort(h.ids)
-		h.ids = slices.Compact(h.ids) // one is recorded at each of its NUMA nodes
+		h.ids = slices.Compact(h.ids) // a device is recorded at each of its NUMA nodes
 		p.containers.set(e.ContainerName, e.ResourceName, h)
 	}
 	for _, uid := range unread {
@@ -276,26 +275,26 @@ func (m *Manager) record() (*record, error) {
 	return r, nil
 }
 
-// gap is how much time there is at least between two looks at what plugins list, some of which list others all the
-// time.
+// gap is the minimum interval between reactions to plugins' lists: some plugins send new lists all the time.
 const gap = 50 * time.Millisecond
 
-// AwaitChange waits until Amounts may have changed since they were looked at, at that time; it is false if ctx ended.
-// It is for one caller.
+// AwaitChange waits until Amounts may have changed since the time looked; it returns false if ctx ended. Only one
+// goroutine may call it.
 func (m *Manager) AwaitChange(ctx context.Context, looked time.Time) bool {
 	return m.changed.Await(ctx, looked, time.Time{})
 }
 
-// Amounts are how much there is of resources that have, or had, a plugin. What pods have is part of it.
+// Amounts are the amounts of resources that have or had a plugin, including devices in use.
 type Amounts struct {
-	// Capacity counts the devices that the plugin listed last, and nothing once it was away for 5 minutes, or hasn't
-	// registered for a minute with a new agent; Allocatable those that are healthy, and nothing while it is away.
+	// Capacity counts the devices that the plugin listed last. It is 0 after the plugin was absent for 5 minutes or,
+	// when the agent has restarted, hasn't registered for a minute. Allocatable counts the healthy devices. It is 0
+	// while the plugin is absent.
 	Capacity, Allocatable v1.ResourceList
-	// Awaited are those whose plugin is away.
+	// Awaited are the resources whose plugin is absent.
 	Awaited map[v1.ResourceName]bool
 }
 
-// Amounts are those of the moment.
+// Amounts returns the current amounts.
 func (m *Manager) Amounts() Amounts {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -319,7 +318,7 @@ func (m *Manager) Amounts() Amounts {
 	return a
 }
 
-// Unallocatable counts the devices that pods have and that don't count as allocatable though their plugin is there.
+// Unallocatable counts the devices of pods that aren't allocatable although their plugin is registered.
 func (m *Manager) Unallocatable() map[v1.ResourceName]int64 {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -337,7 +336,7 @@ func (m *Manager) Unallocatable() map[v1.ResourceName]int64 {
 				if counted[name] == nil {
 					counted[name] = map[string]bool{}
 				}
-				counted[name][id] = true // an init container's are others' of its pod, too
+				counted[name][id] = true // containers of a pod may share a device of an init container
 				count[v1.ResourceName(name)]++
 			}
 		}
@@ -345,8 +344,8 @@ func (m *Manager) Unallocatable() map[v1.ResourceName]int64 {
 	return count
 }
 
-// Release takes from a pod what it has. What it had is free for others once that is on disk, or at once if it can't be
-// written: then an agent that is started later finds out that there is no such pod.
+// Release frees a pod's devices, and records that. If the record can't be written, the devices are free all the same:
+// a later agent will find that the pod doesn't exist.
 func (m *Manager) Release(uid types.UID) {
 	m.mu.Lock()
 	p := m.pods[uid]

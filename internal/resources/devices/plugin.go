@@ -29,30 +29,30 @@ import (
 // plugin is one registration.
 type plugin struct {
 	resource, endpoint string
-	// announced is the socket in plugins_registry by which it registered; empty if it did so by itself.
+	// announced is the socket in plugins_registry by which it registered; empty if it called Register.
 	announced string
 	options   *api.DevicePluginOptions
 	conn      *grpc.ClientConn
 	client    api.DevicePluginClient
-	// stop has it no longer followed, number counts the plugins: Run sets them.
+	// stop ends following it. number is its sequence number. Run sets both.
 	stop   func()
 	number int
-	// taken is closed when Run has taken it.
+	// taken is closed when Run has accepted the plugin.
 	taken chan struct{}
-	// listed says that it has listed its devices. It is guarded by the manager's mutex.
+	// listed means that it has listed its devices. The manager's mutex guards it.
 	listed bool
-	// wrong is what was wrong with its last list: only who follows it uses that.
+	// wrong is the problem of its last list. Only the goroutine that follows the plugin uses it.
 	wrong string
 }
 
-// Socket is the path of the socket in a directory where device plugins register.
+// Socket returns the path of the registration socket in the directory of device plugins.
 func Socket(dir string) string { return filepath.Join(dir, "kubelet.sock") }
 
-// again is how long after an attempt the socket is tried again, or a plugin that is registered but doesn't answer.
+// again is the delay before the next attempt to serve the socket, or to call a plugin that doesn't respond.
 const again = 10 * time.Second
 
-// Run has plugins register, and follows them, until ctx ends. All sockets in the directory are removed first, by which
-// plugins learn that they have to register again.
+// Run registers plugins and follows their lists until ctx ends. It first removes all sockets in the directory:
+// plugins notice this and register again.
 func (m *Manager) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer func() {
@@ -91,7 +91,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// serve serves the socket where plugins register.
+// serve serves the registration socket.
 func (m *Manager) serve(ctx context.Context) {
 	for told := ""; ; {
 		err := m.serveOnce(ctx)
@@ -171,7 +171,7 @@ func (m *Manager) Gone(r pluginwatch.Registration) {
 	}
 }
 
-// connect takes a plugin into use, or says why it can't be.
+// connect connects to a plugin and passes it to Run.
 func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) error {
 	if !slices.Contains(versions, api.Version) {
 		return fmt.Errorf("device plugin for %q: it has version %s of the API, and has to have %s", p.resource,
@@ -208,8 +208,8 @@ func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) err
 	return err
 }
 
-// take counts the plugin as followed, in place of earlier registrations of its socket that haven't listed their
-// devices: those that have go on until this one does.
+// take marks the plugin as followed. It stops earlier registrations of its socket that haven't listed their devices.
+// Others continue until the new one lists its devices.
 func (m *Manager) take(p *plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,7 +222,7 @@ func (m *Manager) take(p *plugin) {
 	close(p.taken)
 }
 
-// follow takes in what devices the plugin lists, until it ends or another one takes its place.
+// follow receives the plugin's lists until it ends or is replaced.
 func (m *Manager) follow(ctx context.Context, p *plugin) {
 	log := m.conf.Log.WithValues("resourceName", p.resource, "endpoint", p.endpoint)
 	late := time.AfterFunc(m.limits.list, func() {
@@ -241,7 +241,7 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 			log.Info("A device plugin has registered", "devices", len(list.GetDevices()))
 		}
 		m.listed(ctx, p, list.GetDevices())
-		// One that lists all the time has to wait: what it sends meanwhile fills its stream.
+		// Plugins that send lists all the time are slowed down by the stream's flow control.
 		select {
 		case <-ctx.Done():
 		case <-time.After(perList + time.Duration(len(list.GetDevices()))*perDevice):
@@ -251,7 +251,7 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 	delete(m.followed, p)
 	s := m.resources[p.resource]
 	current := s != nil && s.plugin == p
-	if s == nil && ctx.Err() == nil { // the node has the resource, and none of it
+	if s == nil && ctx.Err() == nil { // the node has the resource, but no devices
 		s = &resourceState{devices: map[string]*api.Device{}}
 		m.resources[p.resource], current = s, true
 	}
@@ -274,14 +274,14 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 	}
 }
 
-// How long a plugin's next list isn't received, for a list and for each device in it: some twenty times what taking it
-// in costs.
+// How long the plugin's next list isn't received, per list and per device in it: about twenty times the cost of
+// processing it.
 const (
 	perList   = time.Millisecond
 	perDevice = 20 * time.Microsecond
 )
 
-// listed takes in the devices that a plugin has by now. ctx is that of following it.
+// listed processes a plugin's list of devices. ctx is follow's.
 func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	devices, wrong := make(map[string]*api.Device, len(list)), ""
 	for _, d := range list {
@@ -292,18 +292,18 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 		case known != nil:
 			wrong = fmt.Sprintf("device %q is listed twice, and counts once", d.GetID())
 		}
-		if d.GetID() != "" && (known == nil || known.GetHealth() == api.Healthy) { // listed twice, it is healthy if both say so
+		if d.GetID() != "" && (known == nil || known.GetHealth() == api.Healthy) { // a duplicate has to be healthy, too
 			devices[d.GetID()] = d
 		}
 	}
-	if wrong != "" && wrong != p.wrong { // not with each list
+	if wrong != "" && wrong != p.wrong { // not for each list
 		m.conf.Log.Info("A device plugin's list of devices isn't as it should be", "resourceName", p.resource,
 			"reason", wrong)
 	}
 	p.wrong = wrong
 	m.mu.Lock()
 	s := m.resources[p.resource]
-	if ctx.Err() != nil || s != nil && s.plugin != nil && s.plugin.number > p.number { // another one has its place
+	if ctx.Err() != nil || s != nil && s.plugin != nil && s.plugin.number > p.number { // it was replaced
 		p.stop()
 		m.mu.Unlock()
 		return
@@ -317,7 +317,7 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	s.plugin, s.devices, s.gone = p, devices, false
 	others := len(was) != len(devices) || s.prestart != p.options.GetPreStartRequired()
 	s.prestart = p.options.GetPreStartRequired()
-	changed := map[string]bool{} // some plugins list their devices again and again
+	changed := map[string]bool{} // some plugins repeat their lists
 	for id, d := range was {
 		if before == nil || devices[id] == nil || devices[id].GetHealth() != d.GetHealth() {
 			changed[id] = true
@@ -346,7 +346,8 @@ func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	m.affected.Wake(affected...)
 }
 
-// holders are the pods that have such a device of a resource. The manager's mutex is held.
+// holders returns the pods that have a device of the resource for which such returns true. The caller holds the
+// manager's mutex.
 func (m *Manager) holders(resource string, such func(id string) bool) []types.UID {
 	var uids []types.UID
 	for uid, p := range m.pods {
@@ -360,7 +361,7 @@ func (m *Manager) holders(resource string, such func(id string) bool) []types.UI
 	return uids
 }
 
-// paced calls do each time that it is woken, but not for gap after the time before, until ctx ends.
+// paced calls do for each wake-up, but at most once in gap, until ctx ends.
 func paced(ctx context.Context, woken <-chan struct{}, do func()) {
 	for {
 		select {
@@ -384,14 +385,15 @@ func (m *Manager) wakeHolders() {
 	}
 }
 
-// recordLists writes the record, as plugins have others than it says.
+// recordLists writes the record after plugins' lists have changed.
 func (m *Manager) recordLists() {
 	if err := m.save(); err != nil {
 		m.conf.Log.Error(err, "After a restart the agent will count other devices until their plugins have registered")
 	}
 }
 
-// expire drops the capacity of resources whose plugins were away for too long, and returns when the next one will be.
+// expire removes the capacity of resources whose plugins were absent for too long, and returns when the next one
+// expires.
 func (m *Manager) expire() (next time.Time) {
 	m.mu.Lock()
 	changed := false

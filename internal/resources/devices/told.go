@@ -10,7 +10,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Has is what each container of a pod has, as the pod resources API tells it: device by device.
+// Has returns the devices of each container of a pod for the pod resources API, one entry per device.
 func (m *Manager) Has(uid types.UID) map[string][]*api.ContainerDevices {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -43,7 +43,7 @@ func (m *Manager) Has(uid types.UID) map[string][]*api.ContainerDevices {
 	return has
 }
 
-// Healthy are the devices that containers can have, whether one has them or not.
+// Healthy returns the devices that can be assigned, whether a container has them or not.
 func (m *Manager) Healthy() (list []*api.ContainerDevices) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -67,7 +67,7 @@ func (m *Manager) Healthy() (list []*api.ContainerDevices) {
 	return list
 }
 
-// Health is how the devices of each container of a pod are (KEP-4680): nobody knows while their plugin is away, or
+// Health returns the health of each container's devices (KEP-4680). It is unknown while their plugin is absent or
 // doesn't list them.
 func (m *Manager) Health(uid types.UID) map[string][]v1.ResourceStatus {
 	m.mu.RLock()

@@ -10,14 +10,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-// Machine is what a host is made of, as /metrics/cadvisor shows it.
+// Machine describes the host, for /metrics/cadvisor.
 type Machine struct {
 	Cores, PhysicalCores, Sockets int
 	Memory, Swap                  uint64 // bytes
 	BootID, MachineID, SystemUUID string
 }
 
-// subject is what a metric is of: a control group, with what it stands for.
+// subject is a cgroup with the labels of its metrics.
 type subject struct {
 	*Group
 	container, image, name, namespace, pod string
@@ -28,16 +28,16 @@ func (s *subject) labels(more ...string) []string {
 	return append([]string{s.container, s.Path, s.image, s.name, s.namespace, s.pod}, more...)
 }
 
-// plainMetric is one with a value for each control group.
+// plainMetric has one value for each cgroup.
 type plainMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
-	// of returns the value, and whether there is one.
+	// of returns the value; false if there is none.
 	of func(*subject) (float64, bool)
 }
 
-// ContainerMetrics are those of /metrics/cadvisor, by the names, labels and units that cAdvisor gave them and that
-// dashboards go by. What couldn't be read isn't there.
+// ContainerMetrics returns the metrics of /metrics/cadvisor, with the names, labels and units of cAdvisor, which
+// dashboards use. Values that couldn't be read are omitted.
 func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.Collector {
 	c := &collector{sampler: s, level: Detailed}
 	desc := func(name, help string, more ...string) *prometheus.Desc {
@@ -55,7 +55,7 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 		"Number of bytes that are consumed by the container on this filesystem.", "device")
 	fsLimit := desc("container_fs_limit_bytes",
 		"Number of bytes that can be consumed by the container on this filesystem.", "device")
-	// Of file systems: what a container has of one says nothing of inodes that are others', too.
+	// Only of whole file systems: containers share the inodes of theirs.
 	fsInodes := desc("container_fs_inodes_total", "Number of Inodes", "device")
 	fsInodesFree := desc("container_fs_inodes_free", "Number of available Inodes", "device")
 	ioMetric := func(name, help string) *prometheus.Desc { return desc("container_fs_"+name, help, "device") }
@@ -106,8 +106,8 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 	}
 	ofMachine := machineMetrics(c, machine)
 
-	// What somebody uses may have been measured earlier than what the file system has, at whole: Prometheus refuses
-	// another value with the same time.
+	// The usage may have been measured earlier than the file system's capacity, which was at whole: Prometheus
+	// rejects another value with the same timestamp.
 	filesystem := func(ch chan<- prometheus.Metric, s *subject, device string, whole time.Time, fs *statsapi.FsStats) {
 		if fs == nil || fs.UsedBytes == nil {
 			return
@@ -165,7 +165,7 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 	c.collect = func(sample *Sample, ch chan<- prometheus.Metric) {
 		ofMachine(ch)
 		machine := sample.Node
-		machine.IO = nil // the disks' own counts have more
+		machine.IO = nil // the disks' own counters have more details
 		root := &subject{Group: &machine, started: sample.Booted}
 		of(ch, root)
 		for i := range sample.Disks {
@@ -215,7 +215,7 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 	return c
 }
 
-// plainMetrics are those with no labels of their own.
+// plainMetrics returns the metrics without additional labels.
 func plainMetrics(desc func(name, help string, more ...string) *prometheus.Desc) []plainMetric {
 	var plain []plainMetric
 	add := func(name, help string, kind prometheus.ValueType, of func(*subject) (float64, bool)) {
@@ -244,7 +244,7 @@ func plainMetrics(desc func(name, help string, more ...string) *prometheus.Desc)
 			}
 			v := of(s.Memory)
 			if v == cgroup.Unlimited {
-				v = 0 // as cAdvisor tells of no limit
+				v = 0 // cAdvisor's value for no limit
 			}
 			return float64(v), true
 		})
@@ -352,7 +352,7 @@ func plainMetrics(desc func(name, help string, more ...string) *prometheus.Desc)
 	return plain
 }
 
-// diskMetric is one with a value for each disk of the machine.
+// diskMetric has one value for each disk of the machine.
 type diskMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -396,7 +396,7 @@ func diskMetrics(desc func(name, help string, more ...string) *prometheus.Desc) 
 
 func seconds(nanoseconds uint64) float64 { return float64(nanoseconds) / 1e9 }
 
-// value is that of something that may be missing.
+// value returns the value of something that may be missing.
 func value[T any](from *T, of func(*T) float64, when func(*T) bool) (float64, bool) {
 	if from == nil || when != nil && !when(from) {
 		return 0, false
@@ -404,7 +404,7 @@ func value[T any](from *T, of func(*T) float64, when func(*T) bool) (float64, bo
 	return of(from), true
 }
 
-// machineMetrics returns what collects those of the machine.
+// machineMetrics returns a function that collects the machine's metrics.
 func machineMetrics(c *collector, machine func() (Machine, error)) func(chan<- prometheus.Metric) {
 	labels := []string{"boot_id", "machine_id", "system_uuid"}
 	desc := func(name, help string) *prometheus.Desc {

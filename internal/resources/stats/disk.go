@@ -20,7 +20,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// disk is what has to be known for the disk's part of a sample.
+// disk contains the measurements for the disk part of a sample.
 type disk struct {
 	filesystems map[string]usage.Answer[unix.Statfs_t]
 	dirs        map[string]usage.Answer[usage.Usage]
@@ -29,7 +29,8 @@ type disk struct {
 	node, image usage.Answer[unix.Statfs_t]
 }
 
-// measureDisk adds what is on disk. What doesn't answer in time is left out, or has the time of an older answer.
+// measureDisk adds the disk usage. Measurements that take too long are omitted, or have the time of an earlier
+// result.
 func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) {
 	images, containers := s.imageFileSystems(ctx, faults)
 	d := disk{volumes: map[types.UID][]volume.Instance{}, filesystems: map[string]usage.Answer[unix.Statfs_t]{},
@@ -42,7 +43,7 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 	}
 	for _, v := range s.Volumes.Instances() {
 		if v.Spec.Block() || v.Spec.Volume.HostPath != nil || v.Spec.Volume.Image != nil {
-			continue // what is elsewhere on the host isn't the pod's to count, as with a kubelet
+			continue // other places on the host don't count as the pod's, as with the kubelet
 		}
 		d.volumes[v.UID] = append(d.volumes[v.UID], v)
 		asked = append(asked, pathOf(&v))
@@ -72,10 +73,10 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 	}
 }
 
-// imageFileSystems are those of images and of containers, as the runtime knows them.
+// imageFileSystems returns the runtime's file systems for images and for containers.
 func (s *Sampler) imageFileSystems(ctx context.Context,
 	faults *faults) (images, containers *runtimeapi.FilesystemUsage) {
-	answer := s.images.Get(ctx, []string{"the runtime"}, walkPatience, walkRevise)[0] // a hung runtime holds nobody up
+	answer := s.images.Get(ctx, []string{"the runtime"}, walkPatience, walkRevise)[0] // bounded if the runtime hangs
 	faults.add(answer.Err)
 	info := answer.Value
 	if l := info.GetImageFilesystems(); len(l) > 0 {
@@ -87,8 +88,8 @@ func (s *Sampler) imageFileSystems(ctx context.Context,
 	return images, containers
 }
 
-// walk asks for what has to be walked through: container layers, logs, and the volumes that are directories of the
-// node's file system.
+// walk gets the usages that require walking through directories: container layers, logs, and volumes that are
+// directories on the node's file system.
 func (s *Sampler) walk(ctx context.Context, pods []Pod, d *disk, faults *faults) {
 	var uids, dirs, logs []string
 	for i := range pods {
@@ -131,14 +132,14 @@ func pathOf(v *volume.Instance) string {
 	return v.Dir
 }
 
-// onNode reports whether a volume is a directory of the node's file system, rather than one of its own.
+// onNode reports whether a volume is a directory on the node's file system, rather than a file system of its own.
 func (d *disk) onNode(v *volume.Instance) bool {
 	own := d.filesystems[pathOf(v)]
 	return v.Spec.Claim == nil && own.Err == nil && d.node.Err == nil && own.Value.Fsid == d.node.Value.Fsid &&
 		own.Value.Type == d.node.Value.Type && own.Value.Blocks == d.node.Value.Blocks
 }
 
-// addDisk adds what a pod has on disk.
+// addDisk adds a pod's disk usage.
 func (s *Sampler) addDisk(p *Pod, d *disk) {
 	var sum usage.Usage
 	var latest time.Time
@@ -149,7 +150,7 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 		}
 	}
 	layers := d.layers[p.UID]
-	failed := unknown(layers) // a part that could never be measured: the sum would be too small
+	failed := unknown(layers) // a part was never measured: the sum would be too small
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if u, ok := layers.Value[c.Name]; ok && u != (usage.Usage{}) {
@@ -189,15 +190,15 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 	}
 }
 
-// unknown reports whether something couldn't be measured, now and before.
+// unknown reports whether a value has never been measured.
 func unknown[V any](a usage.Answer[V]) bool { return a.Err != nil && a.At.IsZero() }
 
-// device is what the file system is on that a path is on; empty if that isn't known.
+// device returns the device of the file system that contains the path; empty if it can't be determined.
 func device(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	path, err := filepath.EvalSymlinks(path) // the mount table has no links
+	path, err := filepath.EvalSymlinks(path) // the mount table has no symbolic links
 	if err != nil {
 		return "", err
 	}
@@ -206,7 +207,7 @@ func device(path string) (string, error) {
 		return "", err
 	}
 	longest, source := -1, ""
-	for _, i := range infos { // of those at one place the last one is on top
+	for _, i := range infos { // of several mounts at one path, the last one is on top
 		if len(i.Mountpoint) >= longest {
 			longest, source = len(i.Mountpoint), i.Source
 		}
@@ -214,7 +215,7 @@ func device(path string) (string, error) {
 	return source, nil
 }
 
-// fileSystem is a file system as a whole; nil if it doesn't answer.
+// fileSystem returns the statistics of a whole file system; nil if there are none.
 func fileSystem(a usage.Answer[unix.Statfs_t]) *statsapi.FsStats {
 	if a.Err != nil || a.At.IsZero() {
 		return nil
@@ -225,7 +226,7 @@ func fileSystem(a usage.Answer[unix.Statfs_t]) *statsapi.FsStats {
 		Inodes:    &st.Inodes, InodesFree: &st.InodesFree, InodesUsed: &st.InodesUsed}
 }
 
-// part is what somebody uses of a file system.
+// part returns the statistics of a part of a file system.
 func part(of usage.Answer[unix.Statfs_t], u usage.Usage, at time.Time) *statsapi.FsStats {
 	fs := fileSystem(of)
 	if fs == nil {
@@ -236,7 +237,7 @@ func part(of usage.Answer[unix.Statfs_t], u usage.Usage, at time.Time) *statsapi
 	return fs
 }
 
-// ofRuntime is what a runtime uses of a file system.
+// ofRuntime returns the statistics of the runtime's part of a file system.
 func ofRuntime(f *runtimeapi.FilesystemUsage, of usage.Answer[unix.Statfs_t]) *statsapi.FsStats {
 	if f == nil {
 		return nil

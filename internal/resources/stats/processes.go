@@ -15,13 +15,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-// readProcesses counts the processes of a pod, what they have open, if there is time for that, and what went through
-// its network. Its network namespace is that of the sandbox's process, which no container can change; where a runtime
-// has none, that of a container's.
+// readProcesses counts the pod's processes and reads its network counters and, if files isn't zero, its open files
+// until then. It uses the network namespace of the sandbox's process, which containers can't change, or of a
+// container's process if the sandbox has none.
 func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files time.Time, faults *faults) {
 	var count uint64
 	var first int
-	var of string // the group that the first process is in
+	var of string // the group of the first process
 	in := func(group string) (running Running) {
 		if group == "" {
 			return running
@@ -47,29 +47,28 @@ func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files time.Time, f
 		return
 	}
 	interfaces, stats := network(r.ReadFile, "/proc/"+strconv.Itoa(first)+"/net/dev", nil)
-	if again, err := r.Processes(of); err == nil && slices.Contains(again, first) { // else the number may be another process's by now
+	if again, err := r.Processes(of); err == nil && slices.Contains(again, first) { // else the PID may be reused
 		p.Interfaces, p.Network = interfaces, stats
 	}
 }
 
-// Files are what the processes of a container have open.
+// Files counts the open files of a container's processes.
 type Files struct {
 	Open, Sockets uint64
-	// Limit is how many the first process that is there may have open (RLIMIT_NOFILE, the soft one); -1 if there is no
-	// limit.
+	// Limit is the soft limit of open files (RLIMIT_NOFILE) of the first existing process; -1 if there is no limit.
 	Limit float64
 }
 
 const (
-	// filesFor is for how long it is looked at what the processes of a container have open, allFilesFor those of all:
-	// each file takes a call.
+	// filesFor limits the time for counting open files of one container, allFilesFor that for all of them: each file
+	// takes a system call.
 	filesFor, allFilesFor = 100 * time.Millisecond, time.Second
-	// filesAtOnce is how many are looked at before the time is.
+	// filesAtOnce is how many files are counted between checks of the time.
 	filesAtOnce = 256
 )
 
-// openFiles looks at what processes have open; nil if that takes until after due, or there are none. What ends
-// meanwhile is left out.
+// openFiles counts the open files of processes; nil if it takes until due or longer, or all processes have ended.
+// Processes that end meanwhile are skipped.
 func openFiles(pids []int, due time.Time) *Files {
 	if soon := time.Now().Add(filesFor); soon.Before(due) {
 		due = soon
@@ -96,7 +95,7 @@ func openFiles(pids []int, due time.Time) *Files {
 				}
 			}
 			f.Open += uint64(len(names))
-			if err != nil { // the end of it, or of the process
+			if err != nil { // the end of the directory, or the process has ended
 				break
 			}
 			late = !time.Now().Before(due)
@@ -112,8 +111,8 @@ func openFiles(pids []int, due time.Time) *Files {
 	return &f
 }
 
-// openLimit is how many files a process may have open, and whether it is there. prlimit(2) would take CAP_SYS_RESOURCE
-// for another user's.
+// openLimit returns a process's soft limit of open files; false if the process has ended. prlimit(2) would require
+// CAP_SYS_RESOURCE for processes of other users.
 func openLimit(proc string) (limit float64, ok bool) {
 	limits, err := os.ReadFile(proc + "/limits")
 	_, rest, _ := bytes.Cut(limits, []byte("Max open files"))
@@ -127,20 +126,20 @@ func openLimit(proc string) (limit float64, ok bool) {
 	return limit, true
 }
 
-// Disk is what a disk of the machine has done since it is there (Documentation/admin-guide/iostats.rst); times are in
-// milliseconds.
+// Disk contains the counters of one of the machine's disks since it was attached
+// (Documentation/admin-guide/iostats.rst); times are in milliseconds.
 type Disk struct {
-	// Device is its file, as /dev/vda.
+	// Device is the path, such as /dev/vda.
 	Device                                        string
 	Reads, ReadsMerged, SectorsRead, Reading      uint64
 	Writes, WritesMerged, SectorsWritten, Writing uint64
 	InProgress, Busy, Weighted                    uint64
 }
 
-// sector is what the kernel counts in, in bytes, whatever a disk's own are.
+// sector is the kernel's unit in bytes, whatever the disk's sector size.
 const sector = 512
 
-// disks are those that were ever used; none if they can't be read.
+// disks returns the disks that were ever used; none if they can't be read.
 func disks() []Disk {
 	text, err := os.ReadFile("/proc/diskstats")
 	if err != nil {
@@ -156,7 +155,7 @@ func disks() []Disk {
 		for i, to := range []*uint64{&d.Reads, &d.ReadsMerged, &d.SectorsRead, &d.Reading, &d.Writes, &d.WritesMerged,
 			&d.SectorsWritten, &d.Writing,
 			&d.InProgress, &d.Busy, &d.Weighted} {
-			*to, _ = strconv.ParseUint(fields[3+i], 10, 64) // the kernel's own numbers
+			*to, _ = strconv.ParseUint(fields[3+i], 10, 64) // the kernel's own format
 		}
 		if d.Reads+d.Writes > 0 {
 			list = append(list, d)
@@ -165,15 +164,15 @@ func disks() []Disk {
 	return list
 }
 
-// foreign begin the names of interfaces that aren't the machine's own, but lead to containers.
+// foreign are name prefixes of interfaces that lead to containers, and loopback.
 var foreign = []string{"lo", "veth", "docker", "nerdctl"}
 
-// hostNetwork is what went through the machine's own interfaces: PID 1 is in its network namespace.
+// hostNetwork returns the counters of the machine's own interfaces: PID 1 is in its network namespace.
 func hostNetwork() ([]Interface, *statsapi.NetworkStats) {
 	return network(os.ReadFile, "/proc/1/net/dev", foreign)
 }
 
-// Interface is what went through a network interface since it was made.
+// Interface contains the counters of a network interface since it was created.
 type Interface struct {
 	Name           string
 	Received, Sent Traffic
@@ -182,8 +181,8 @@ type Interface struct {
 // Traffic is one direction.
 type Traffic struct{ Bytes, Packets, Errors, Dropped uint64 }
 
-// network reads a file like /proc/net/dev (proc_pid_net(5)); nil if it can't be read, as of a process that has ended.
-// Interfaces whose names begin so are left out, and loopback always.
+// network parses a file like /proc/net/dev (proc_pid_net(5)); nil if it can't be read, for example because the
+// process has ended. It skips loopback, and interfaces whose names have a prefix in without.
 func network(read func(string) ([]byte, error), file string, without []string) ([]Interface, *statsapi.NetworkStats) {
 	text, err := read(file)
 	if err != nil {
@@ -200,7 +199,7 @@ func network(read func(string) ([]byte, error), file string, without []string) (
 		found := 0
 		for f := range bytes.FieldsSeq(counts) {
 			if found < len(fields) {
-				fields[found], _ = strconv.ParseUint(string(f), 10, 64) // the kernel's own numbers
+				fields[found], _ = strconv.ParseUint(string(f), 10, 64) // the kernel's own format
 			}
 			found++
 		}
@@ -218,7 +217,7 @@ func network(read func(string) ([]byte, error), file string, without []string) (
 		i := &list[k]
 		stats := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.Received.Bytes, RxErrors: &i.Received.Errors,
 			TxBytes: &i.Sent.Bytes, TxErrors: &i.Sent.Errors}
-		if i.Name == "eth0" { // as the API says, the default one
+		if i.Name == "eth0" { // the default interface in the API
 			n.InterfaceStats = stats
 		}
 		n.Interfaces = append(n.Interfaces, stats)
@@ -226,7 +225,7 @@ func network(read func(string) ([]byte, error), file string, without []string) (
 	return list, n
 }
 
-// hostProcesses is how many processes the machine has, and may have; nil if it can't be read.
+// hostProcesses returns the machine's number of processes and its limit; nil if it can't be read.
 func hostProcesses() *statsapi.RlimitStats {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -248,7 +247,7 @@ func hostProcesses() *statsapi.RlimitStats {
 	return limits
 }
 
-// bootTime is when the machine was started; zero if that can't be read.
+// bootTime returns when the machine was booted; zero if that can't be read.
 func bootTime() time.Time {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

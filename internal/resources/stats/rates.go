@@ -9,20 +9,19 @@ import (
 )
 
 const (
-	// shortest is the window that a rate is of at least, if there is an older sample; longest is the one at most: what
-	// was an hour ago says nothing about now.
+	// shortest is the minimum window of a rate if there is an older sample. longest is the maximum: older samples say
+	// nothing about the current rate.
 	shortest, longest = time.Second, 2 * time.Minute
-	// pause is between two samples where there is no older one.
+	// pause is the time between two readings if there is no older sample.
 	pause = 80 * time.Millisecond
 )
 
-// rates are how much CPU time groups use at the moment, from what they had used when they were looked at before.
-// Nothing looks at them in between.
+// rates computes groups' current CPU usage from consecutive samples. Nothing is measured between samples.
 type rates struct {
 	known map[string]history
-	// at is when the last sample was made.
+	// at is the time of the last sample.
 	at time.Time
-	// missing are groups that nothing is known of from before.
+	// missing are groups without an earlier reading.
 	missing []*Group
 }
 
@@ -31,10 +30,10 @@ type point struct {
 	usage uint64
 }
 
-// history is what is known of a group: its rate is from base to now.
+// history contains a group's readings. Its rate is that from base to now.
 type history struct{ base, last point }
 
-// update sets the rates of a sample, as far as they can be known.
+// update sets the rates of a sample for groups with an earlier reading.
 func (r *rates) update(s *Sample) {
 	known := make(map[string]history, len(r.known))
 	r.missing = r.missing[:0]
@@ -51,7 +50,7 @@ func (r *rates) update(s *Sample) {
 			}
 			g.Rate = rate(h.base, now)
 		case made.After(r.at) && s.At.Sub(r.at) <= longest && made.Before(now.at):
-			// It was made since the last sample, and hadn't used anything then.
+			// The group was created since the last sample, with a usage of 0.
 			h = history{base: point{made, 0}, last: now}
 			g.Rate = rate(h.base, now)
 		default:
@@ -74,7 +73,7 @@ func (r *rates) update(s *Sample) {
 	r.known, r.at = known, s.At
 }
 
-// second looks once more at the groups whose rates aren't known, after a moment.
+// second reads the groups without an earlier reading again, after a moment.
 func (r *rates) second(ctx context.Context, reader *cgroup.Reader) error {
 	if len(r.missing) == 0 {
 		return nil
@@ -89,18 +88,18 @@ func (r *rates) second(ctx context.Context, reader *cgroup.Reader) error {
 	for _, g := range r.missing {
 		f, err := reader.Read(g.Path, cgroup.JustCPU)
 		if err != nil || f.CPU.Usage < g.CPU.Usage {
-			continue // it has ended
+			continue // the group was removed
 		}
 		h := r.known[g.Path]
 		h.last = point{f.At, f.CPU.Usage}
 		g.Rate = rate(h.base, h.last)
 		r.known[g.Path] = h
 	}
-	clear(r.missing) // they are the sample's
+	clear(r.missing) // they point into the sample
 	return nil
 }
 
-// rate is in billionths of a CPU.
+// rate returns the CPU usage in billionths of a CPU.
 func rate(from, to point) *uint64 {
 	took := to.at.Sub(from.at)
 	if took <= 0 || to.usage < from.usage {

@@ -9,19 +9,19 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-// scrapeAge is how old a sample may be that metrics are made of.
+// scrapeAge is the maximum age of a sample for metrics.
 const scrapeAge = time.Second
 
-// scrapeTime is how long a scrape may take: less than Prometheus gives it by default.
+// scrapeTime limits a scrape. It is less than Prometheus' default timeout.
 const scrapeTime = 8 * time.Second
 
-// collector makes metrics of a sample.
+// collector converts samples to metrics.
 type collector struct {
 	sampler *Sampler
 	level   Level
 	descs   []*prometheus.Desc
 	collect func(*Sample, chan<- prometheus.Metric)
-	// failed is told whether there was no sample.
+	// failed sends the metric that reports whether there was no sample.
 	failed func(bool, chan<- prometheus.Metric)
 }
 
@@ -45,15 +45,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// at is a metric with the time of what it was made of.
+// at returns a metric with the time of its measurement.
 func at(when time.Time, d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) prometheus.Metric {
 	return prometheus.NewMetricWithTimestamp(when, prometheus.MustNewConstMetric(d, t, v, labels...))
 }
 
 const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 
-// ResourceMetrics are those of /metrics/resource, which metrics-server reads
-// (https://kubernetes.io/docs/reference/instrumentation/node-metrics/). What couldn't be read isn't there.
+// ResourceMetrics returns the metrics of /metrics/resource, which metrics-server reads
+// (https://kubernetes.io/docs/reference/instrumentation/node-metrics/). Values that couldn't be read are omitted.
 func (s *Sampler) ResourceMetrics() prometheus.Collector {
 	c := &collector{sampler: s, level: CPUAndMemory}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -99,7 +99,7 @@ func (s *Sampler) ResourceMetrics() prometheus.Collector {
 		for i := range sample.Pods {
 			p := &sample.Pods[i]
 			if i > 0 && sample.Pods[i-1].Namespace == p.Namespace && sample.Pods[i-1].Name == p.Name {
-				continue // an older one: labels don't tell them apart
+				continue // an older pod with the same labels
 			}
 			of(&p.Group, podCPU, podMemory, podSwap, p.Name, p.Namespace)
 			for j := range p.Containers {

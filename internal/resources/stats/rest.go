@@ -10,33 +10,31 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-// rest measures the system container misc: what the machine uses beside pods, agent and runtime. The control group that
-// the host's processes are moved into (systemCgroups) doesn't tell that: memory stays charged to the group in which a
-// process touched it first, and processes that are in groups of their own, or were started since, aren't moved. The
-// counters are those of the last sample: the figures are read one after the other, and these may not go down. Page
-// faults count from the first sample on: those since the machine booted say nothing, and Kubernetes' node suite expects
-// fewer than a billion.
+// rest computes the system container misc: the machine's usage without that of pods, agent and runtime. The cgroup of
+// the host's processes (systemCgroups) doesn't show it: memory stays charged to the group in which a process first
+// touched it, and processes in other groups or started since aren't in it. Figures are read one after the other, so
+// the difference may decrease; counters are kept at their last value then. Page faults count from the first sample
+// on: those since boot are meaningless, and Kubernetes' node e2e suite expects fewer than a billion.
 type rest struct {
 	cpu, faults, majorFaults uint64
-	// before are the page faults before the first sample; nil before that.
+	// before are the page faults before the first sample; nil until then.
 	before *[2]uint64
-	// groups are those that have had figures, by path.
+	// groups are the groups that had figures, by path.
 	groups map[string]measured
 }
 
-// measured is which figures of a group there were, and in how many samples in a row some of them have been missing
-// since.
+// measured is which figures a group had, and for how many consecutive samples some of them have been missing since.
 type measured struct {
 	cpu, memory bool
 	missing     int
 }
 
-// maxMissing is for how many samples a group may fail to be read before it counts as gone.
+// maxMissing is for how many samples a group may be unreadable before it counts as removed.
 const maxMissing = 5
 
-// update sets the sample's Rest, whose pressure and limits are those of the control group. The rates have to be known.
-// While a group can't be read there is no Rest: what that group uses would count as misc's, whose counters couldn't go
-// back.
+// update sets the sample's Rest; its pressure and limits are those of the cgroup. The rates have to be set before.
+// While a group can't be read there is no Rest: the group's usage would count as misc's, and misc's counters can't
+// decrease again.
 func (r *rest) update(s *Sample) {
 	i := slices.IndexFunc(s.System, isMisc)
 	if i < 0 || s.Node.CPU == nil || s.Node.Memory == nil {
@@ -88,7 +86,7 @@ func (r *rest) update(s *Sample) {
 	s.Rest.At, s.Rest.CPU, s.Rest.Memory, s.Rest.Rate = s.Node.At, &cpu, &memory, rate
 }
 
-// misses reports whether figures that the group had are missing, and isn't gone.
+// misses reports whether figures that the group had are missing, unless it counts as removed.
 func (r *rest) misses(g *Group) bool {
 	if r.groups == nil {
 		r.groups = map[string]measured{}
@@ -109,7 +107,7 @@ func isMisc(s System) bool { return s.Name == statsapi.SystemContainerMisc }
 
 func (s *System) equals(other System) bool { return other.Path == s.Path && !isMisc(other) }
 
-// isWithin reports whether the group is in the other, whose figures have it then.
+// isWithin reports whether the group is a descendant of the other: the other's figures include it.
 func (s *System) isWithin(other System) bool {
 	return strings.HasPrefix(s.Path, strings.TrimSuffix(other.Path, "/")+"/") && s.Path != other.Path && !isMisc(other)
 }

@@ -1,5 +1,5 @@
-// Package stats samples what pods, their containers and the node use: CPU, memory, disk, network, processes. Nothing is
-// measured while nobody asks; who asks gets a sample that is no older than they allow, and shares it with others.
+// Package stats samples the resource usage of pods, their containers and the node: CPU, memory, disk, network,
+// processes. It measures only on request. A request states how old a sample may be, and shares it with others.
 package stats
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// Config is what a Sampler is built from. Every field is needed but SystemGroups.
+// Config configures a Sampler. All fields but SystemGroups are required.
 type Config struct {
 	Node string
 	// Started is when the agent was started.
@@ -33,7 +33,7 @@ type Config struct {
 	Groups   *cgroup.Manager
 	Observed interface{ All() []*pod.Observed }
 	Volumes  interface{ Instances() []volume.Instance }
-	// FileSystems asks file systems how full they are.
+	// FileSystems reads the statistics of file systems.
 	FileSystems *usage.StatsReader
 	Layers      interface {
 		WritableLayer(context.Context, types.UID) (map[string]usage.Usage, error)
@@ -45,52 +45,52 @@ type Config struct {
 		ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 		SandboxImage(ctx context.Context, id string) (string, error)
 	}
-	// VolumesEvery is how old what volumes hold may be, as far as they have to be walked through; below 0 they aren't
-	// (volumeStatsAggPeriod).
+	// VolumesEvery is the maximum age of volumes' usage that requires walking through directories. A negative value
+	// disables it (volumeStatsAggPeriod).
 	VolumesEvery time.Duration
-	// RootDir is on the file system that is the node's; Logs is the directory of all pods' logs.
+	// RootDir is on the node's file system. Logs is the directory of all pods' logs.
 	RootDir, Logs string
-	// Memory and Swap are what the machine has, in bytes.
+	// Memory and Swap are the machine's, in bytes.
 	Memory, Swap int64
-	// SystemGroups are the names of control groups that aren't pods', by what statsapi calls them.
+	// SystemGroups maps statsapi's names of system containers to cgroups.
 	SystemGroups map[string]string
 	Log          logr.Logger
 }
 
-// Level is how much a sample holds; a higher one holds more.
+// Level is the level of detail of a sample. A higher level includes the lower ones.
 type Level int
 
 const (
-	// CPUAndMemory is that of the node, pods and containers.
+	// CPUAndMemory is CPU and memory of the node, pods and containers.
 	CPUAndMemory Level = iota
 	// Full is also disk, network and processes.
 	Full
-	// Detailed is also the limits there are, how often they were hit, and what sandboxes use.
+	// Detailed is also limits, how often they were hit, and the usage of sandboxes.
 	Detailed
 )
 
-// Group is what a control group has used.
+// Group is the usage of a cgroup.
 type Group struct {
 	// Path is the group's name.
 	Path string
 	cgroup.Figures
-	// Rate is how much of one CPU it uses, in billionths; nil if that can't be known.
+	// Rate is the current CPU usage in billionths of a CPU; nil if it is unavailable.
 	Rate *uint64
 }
 
-// Sample is what was used at a time. It is immutable. What couldn't be read is nil, or isn't there.
+// Sample is the usage at one time. It is immutable. Values that couldn't be read are nil or missing.
 type Sample struct {
 	At    time.Time
 	Level Level
-	// Booted is when the machine was started; zero if that can't be read.
+	// Booted is when the machine was booted; zero if that can't be read.
 	Booted time.Time
 	Node   Group
-	// System are groups that aren't pods', sorted by name.
+	// System are the groups that don't belong to single pods, sorted by name.
 	System []System
-	// Rest is what the machine uses beside the other System groups, where there is one called misc.
+	// Rest is the machine's usage without that of the other System groups, if there is one named misc.
 	Rest Group
-	// Pods are those that have a container that runs, by namespace and name; of one name, as while one ends, the newest
-	// is first.
+	// Pods are the pods with a running container, by namespace and name. Of pods with one name, as while one
+	// terminates, the newest is first.
 	Pods []Pod
 
 	Network    *statsapi.NetworkStats
@@ -99,45 +99,45 @@ type Sample struct {
 	Disks                        []Disk
 	NodeFS, ImageFS, ContainerFS *statsapi.FsStats
 	Processes                    *statsapi.RlimitStats
-	// Device and ImageDevice are what NodeFS and ContainerFS are on.
+	// Device and ImageDevice are the devices of NodeFS and ContainerFS.
 	Device, ImageDevice string
-	// ImageAt is when the file system that ContainerFS is on was asked for its size and inodes.
+	// ImageAt is when the statistics of ContainerFS's file system were read.
 	ImageAt time.Time
 }
 
-// System is a control group that isn't pods'.
+// System is a cgroup that doesn't belong to a single pod.
 type System struct {
-	// Name is statsapi's.
+	// Name is statsapi's name.
 	Name    string
 	Started time.Time
 	Group
 }
 
-// Pod is what one pod uses.
+// Pod is the usage of one pod.
 type Pod struct {
 	UID             types.UID
 	Namespace, Name string
 	Started         time.Time
 	Group
-	// Containers are those that run, by name, the newest of one name first.
+	// Containers are the running containers by name. Of one name, the newest is first.
 	Containers []Container
-	// SandboxID and Sandbox are the sandbox's, which has a group of its own.
+	// SandboxID, SandboxImage and Sandbox describe the sandbox, which has a cgroup of its own.
 	SandboxID, SandboxImage string
 	Sandbox                 Group
-	// Network is nil on the host's network.
+	// Network is nil for pods on the host network.
 	Network    *statsapi.NetworkStats
 	Interfaces []Interface
 	Volumes    []statsapi.VolumeStats
-	// Processes is how many there are, InSandbox what the sandbox has of them.
+	// Processes is the number of processes. InSandbox describes those of the sandbox.
 	Processes *uint64
 	InSandbox Running
-	// Ephemeral is what it has on the node's disk, of what counts against its ephemeral storage.
+	// Ephemeral is the usage of the node's disk that counts as the pod's ephemeral storage.
 	Ephemeral *statsapi.FsStats
 
 	observed *pod.Observed
 }
 
-// Container is what one instance of a container uses.
+// Container is the usage of one instance of a container.
 type Container struct {
 	Name, ID, Image string
 	Started         time.Time
@@ -146,15 +146,15 @@ type Container struct {
 	Running
 }
 
-// Running is what runs in a container or a sandbox.
+// Running describes the processes of a container or sandbox.
 type Running struct {
-	// Processes is how many there are.
+	// Processes is the number of processes.
 	Processes int
-	// Files are what they have open, with Detailed.
+	// Files counts their open files, with Detailed.
 	Files *Files
 }
 
-// Sampler makes samples. Its methods may be called by many goroutines.
+// Sampler makes samples. Its methods are safe for concurrent use.
 type Sampler struct {
 	Config
 	walks  context.Context // ends with Run
@@ -163,11 +163,11 @@ type Sampler struct {
 	dirs   *usage.Answers[usage.Usage]
 	logs   *usage.Answers[usage.Usage]
 	images *usage.Answers[*runtimeapi.ImageFsInfoResponse]
-	// sandboxes are the images of sandboxes, by ID, devices what directories are on.
+	// sandboxes are the images of sandboxes, by ID. devices are the devices of directories, by path.
 	sandboxes, devices *usage.Answers[string]
 	turn               chan struct{}
 
-	// What follows belongs to whose turn it is.
+	// The holder of turn owns the following fields.
 	last     *Sample
 	paths    map[types.UID]*paths
 	rates    rates
@@ -176,27 +176,27 @@ type Sampler struct {
 	failures [Detailed + 1]string // by level
 }
 
-// paths are the groups of a pod.
+// paths are the cgroups of a pod.
 type paths struct {
 	pod        string
-	containers map[string]string // by ID, the sandbox's included
+	containers map[string]string // by ID, including the sandbox's
 }
 
 const (
-	// walkedFor is for how long it counts what a walk through a layer or logs has found: as often as the kubelet's
-	// runtimes and it do.
+	// walkedFor is how long the usage of a layer or of logs is cached: as long as the kubelet and its runtimes do.
 	walkedFor = time.Minute
-	// walkPatience is for how long a sample waits for walks that have never ended before, walkRevise for others.
+	// walkPatience is how long a sample waits for directories that have no usage yet, walkRevise for updates of
+	// others.
 	walkPatience, walkRevise = time.Second, 30 * time.Millisecond
-	// imagesFor is for how long it counts what the runtime says of its file systems.
+	// imagesFor is how long the runtime's file system statistics are cached.
 	imagesFor = 10 * time.Second
-	// sandboxesFor is for how long it isn't asked again what a sandbox was made of, which doesn't change.
+	// sandboxesFor is how long the image of a sandbox, which doesn't change, is cached.
 	sandboxesFor = time.Hour
-	// endPatience is for how long the end waits for file systems that don't answer.
+	// endPatience is how long Run waits at its end for file systems that don't respond.
 	endPatience = 2 * time.Second
 )
 
-// New returns a sampler that measures nothing before it is asked.
+// New returns a Sampler that measures only on request.
 func New(c Config) *Sampler {
 	s := &Sampler{Config: c, turn: make(chan struct{}, 1), paths: map[types.UID]*paths{},
 		rates: rates{known: map[string]history{}}}
@@ -217,7 +217,7 @@ func New(c Config) *Sampler {
 	s.logs = usage.NewAnswers(walkedFor, func(dir string) (usage.Usage, error) {
 		u, err := c.Meter.Measure(s.walks, dir)
 		var own unix.Stat_t
-		if err == nil && unix.Lstat(dir, &own) == nil && u.Inodes > 0 { // the directory is no log
+		if err == nil && unix.Lstat(dir, &own) == nil && u.Inodes > 0 { // the directory itself isn't a log
 			u = u.Add(usage.Usage{Bytes: -own.Blocks * 512, Inodes: -1})
 		}
 		return u, err
@@ -225,7 +225,7 @@ func New(c Config) *Sampler {
 	return s
 }
 
-// Run does nothing until ctx ends, and ends then what is still being measured.
+// Run waits until ctx ends, and then cancels running measurements.
 func (s *Sampler) Run(ctx context.Context) error {
 	<-ctx.Done()
 	s.end()
@@ -238,7 +238,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	return nil
 }
 
-// Sample returns one that is at most maxAge old and holds that much. It waits for one that is being made.
+// Sample returns a sample of at least this level that is at most maxAge old. It waits for a sample in progress.
 func (s *Sampler) Sample(ctx context.Context, level Level, maxAge time.Duration) (*Sample, error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -286,7 +286,7 @@ func (s *Sampler) sample(ctx context.Context, level Level) (*Sample, error) {
 	return out, nil
 }
 
-// pods are those that have a container that runs, as with a kubelet.
+// pods returns the pods with a running container, like the kubelet.
 func (s *Sampler) pods() []Pod {
 	all := s.Observed.All()
 	list := make([]Pod, 0, len(all))
@@ -321,8 +321,7 @@ func (s *Sampler) pods() []Pod {
 	return list
 }
 
-// readGroups reads all control groups, as many at once as there are CPUs: reading takes the kernel's time, not a
-// disk's.
+// readGroups reads all cgroups, as many at once as there are CPUs: reading takes CPU time in the kernel, no disk I/O.
 func (s *Sampler) readGroups(out *Sample, level Level, faults *faults) {
 	detail := cgroup.Plain
 	if level == Detailed {
@@ -401,7 +400,7 @@ func (s *Sampler) readPod(r *cgroup.Reader, p *Pod, known *paths, out *Sample, d
 	p.readProcesses(r, sandbox, files, faults)
 }
 
-// nameSandboxes finds out what sandboxes were made of.
+// nameSandboxes sets the images of sandboxes.
 func (s *Sampler) nameSandboxes(ctx context.Context, pods []Pod, faults *faults) {
 	var ids []string
 	var of []*Pod
@@ -416,7 +415,7 @@ func (s *Sampler) nameSandboxes(ctx context.Context, pods []Pod, faults *faults)
 	}
 }
 
-// has reports whether the group of each of the pod's containers is known.
+// has reports whether the paths of all the pod's containers have been found.
 func (k *paths) has(p *Pod) bool {
 	if k.containers == nil {
 		return false
@@ -429,13 +428,13 @@ func (k *paths) has(p *Pod) bool {
 	return p.SandboxID == "" || k.containers[p.SandboxID] != ""
 }
 
-// faults collects what couldn't be measured, of many goroutines.
+// faults collects the errors of concurrent measurements.
 type faults struct {
 	mu   sync.Mutex
 	errs []error
 }
 
-// add notes an error. What is gone meanwhile is none.
+// add records an error. It ignores errors about objects that don't exist any more, and cancellation.
 func (f *faults) add(err error) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, context.Canceled) {
 		return
@@ -445,10 +444,10 @@ func (f *faults) add(err error) {
 	f.errs = append(f.errs, err)
 }
 
-// mostFaults is how many are logged at once.
+// mostFaults limits the errors in one log message.
 const mostFaults = 5
 
-// logFaults logs them when they are others than the last ones of a sample that held as much.
+// logFaults logs the errors if they differ from those of the last sample of this level.
 func (s *Sampler) logFaults(f *faults, level Level) {
 	texts := make([]string, len(f.errs))
 	for i, err := range f.errs {

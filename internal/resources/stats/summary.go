@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-// Summary is what /stats/summary serves: all of a sample, or CPU and memory alone.
+// Summary returns the response of /stats/summary: a full sample, or CPU and memory alone.
 func (s *Sampler) Summary(ctx context.Context, onlyCPUAndMemory bool, maxAge time.Duration) (*statsapi.Summary, error) {
 	level := Full
 	if onlyCPUAndMemory {
@@ -30,7 +30,7 @@ func (s *Sampler) summary(sample *Sample, level Level) *statsapi.Summary {
 	all := level >= Full
 	root := &sample.Node
 	memory := root.memory()
-	if memory != nil { // the machine is what limits it
+	if memory != nil { // the machine's memory is its limit
 		memory.AvailableBytes = ptr.To(uint64(s.Memory) - min(root.Memory.WorkingSet, uint64(s.Memory)))
 	}
 	out := &statsapi.Summary{
@@ -92,8 +92,8 @@ func (g *Group) cpu() *statsapi.CPUStats {
 		PSI: psi(g.CPUPressure)}
 }
 
-// memory has the page faults of the group's own processes where they are known: as in the kubelet's summary, of which
-// Kubernetes' node suite expects fewer than a million for all pods on cgroup v1, however much has run in them.
+// memory reports the page faults of the group's own processes if the kernel counts these, like the kubelet's summary.
+// Kubernetes' node e2e suite expects fewer than a million for all pods on cgroup v1, however much has run in them.
 func (g *Group) memory() *statsapi.MemoryStats {
 	m := g.Memory
 	if m == nil {
@@ -120,7 +120,7 @@ func (g *Group) swap() *statsapi.SwapStats {
 	return out
 }
 
-// nodeSwap is that of the machine.
+// nodeSwap returns the machine's swap.
 func (s *Sampler) nodeSwap(root *Group) *statsapi.SwapStats {
 	out := root.swap()
 	if out != nil {
@@ -136,8 +136,8 @@ func (g *Group) io() *statsapi.IOStats {
 	return &statsapi.IOStats{Time: metav1.NewTime(g.At), PSI: psi(g.IOPressure)}
 }
 
-// psi is never nil: where the kernel has no pressure of groups, as with cgroup v1, the kubelet has zeros, and its
-// clients read the structure.
+// psi never returns nil: if the kernel has no pressure information for groups, as on cgroup v1, the kubelet reports
+// zeros, and its clients access the structure.
 func psi(p *cgroup.Pressure) *statsapi.PSIStats {
 	if p == nil {
 		return &statsapi.PSIStats{}

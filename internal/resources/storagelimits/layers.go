@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// ContainerLayersConfig is what Layers are built from. Every field is needed.
+// ContainerLayersConfig configures ContainerLayers. Every field is required.
 type ContainerLayersConfig struct {
 	Observed interface {
 		Get(types.UID) *pod.Observed
@@ -27,24 +27,23 @@ type ContainerLayersConfig struct {
 	Meter Meter
 }
 
-// ContainerLayers knows what containers wrote to their root file systems. A runtime's statistics of that are as old as
-// its own period of collecting them, often a minute. Where a container's root file system is an overlay that this host
-// has mounted, as containerd's are, its upper directory is measured instead, now. Its methods may be called
-// concurrently.
+// ContainerLayers measures the writable layers of containers. A runtime collects its statistics about them
+// periodically, often once a minute. If a container's root file system is an overlay mounted on this host, as with
+// containerd, its upper directory is measured directly instead. Its methods are safe for concurrent use.
 type ContainerLayers struct {
 	conf ContainerLayersConfig
 
 	mu sync.Mutex
-	// upper holds the upper directory of each container whose place in the mount table is known, by the container's ID;
-	// empty for one that has none.
+	// upper maps the IDs of containers that were searched for in the mount table to their upper directories, or "" if
+	// there is none.
 	upper map[string]string
 }
 
-// NewContainerLayers returns layers that nothing is known of yet.
+// NewContainerLayers returns ContainerLayers without cached directories.
 func NewContainerLayers(c ContainerLayersConfig) *ContainerLayers { return &ContainerLayers{conf: c} }
 
-// WritableLayer returns what a pod's containers wrote, by container. Ended ones are left out:
-// the CRI has statistics of running containers only.
+// WritableLayer returns the size of a pod's writable layers, by container. It omits ended containers: the CRI has
+// statistics of running containers only.
 func (l *ContainerLayers) WritableLayer(ctx context.Context, uid types.UID) (map[string]usage.Usage, error) {
 	o := l.conf.Observed.Get(uid)
 	if o == nil {
@@ -83,8 +82,8 @@ func (l *ContainerLayers) written(ctx context.Context, id string) (usage.Usage, 
 		nil
 }
 
-// upperOf is the upper directory of a running container; empty if it has none that can be seen. It doesn't change while
-// the container is there.
+// upperOf returns the upper directory of a running container, or "" if there is none on this host. It doesn't change
+// during the container's life.
 func (l *ContainerLayers) upperOf(id string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +96,7 @@ func (l *ContainerLayers) upperOf(id string) (string, error) {
 	}
 	l.upper = make(map[string]string, len(overlays))
 	for point, dir := range overlays {
-		// containerd's place: DIRECTORY/CONTAINER/rootfs
+		// containerd's path: DIRECTORY/CONTAINER/rootfs
 		if container, rootfs := filepath.Split(point); rootfs == "rootfs" {
 			l.upper[filepath.Base(container)] = dir
 		}

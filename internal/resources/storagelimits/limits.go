@@ -16,31 +16,31 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// The kubelet's signals, as its metric has them.
+// The kubelet's eviction signals, as in its metric.
 const (
 	signalVolume    = "emptydirfs.limit"
 	signalPod       = "ephemeralpodfs.limit"
 	signalContainer = "ephemeralcontainerfs.limit"
 )
 
-// immediately is the grace of a pod that has to end: it goes on writing meanwhile. As with the hard thresholds of node
-// pressure, its own grace doesn't count; the second is for the signal to arrive.
+// immediately is the grace period of an evicted pod: it must not continue to write. As with hard thresholds of node
+// pressure, the pod's own grace period doesn't apply; one second lets the signal arrive.
 const immediately = time.Second
 
-// limits is what a pod may use on disk.
+// limits are a pod's limits of local storage.
 type limits struct {
-	// volumes holds the size limits of emptyDir volumes on disk, by the volume's name.
+	// volumes are the size limits of emptyDir volumes on disk, by volume name.
 	volumes map[string]resource.Quantity
-	// containers holds the limits of containers, by their names.
+	// containers are the limits of containers, by name.
 	containers map[string]resource.Quantity
-	// pod is that of all containers and emptyDir volumes together: the sum of the containers' limits, where init
-	// containers count as with other resources. Zero for none.
+	// pod is the limit of all containers and emptyDir volumes together: the sum of the containers' limits, with the
+	// usual rules for init containers. Zero is no limit.
 	pod resource.Quantity
 }
 
 func (l limits) any() bool { return len(l.volumes) > 0 || l.pod.Sign() > 0 }
 
-// limitsOf reads a pod's limits. A limit of zero is none.
+// limitsOf returns a pod's limits. A limit of zero is no limit.
 func limitsOf(p Pod) limits {
 	var l limits
 	for i := range p.Volumes {
@@ -68,8 +68,8 @@ func set(m *map[string]resource.Quantity, name string, q resource.Quantity) {
 	(*m)[name] = q
 }
 
-// onDisk returns the source of an emptyDir volume that takes disk space; nil of any other: what is in
-// memory is bounded by its file system, and counted as memory.
+// onDisk returns the source of an emptyDir volume on disk, or nil for other volumes: an emptyDir in memory is limited
+// by its file system, and counts as memory.
 func onDisk(v *volume.Instance) *v1.EmptyDirVolumeSource {
 	if e := v.Spec.Volume.EmptyDir; e != nil && e.Medium == v1.StorageMediumDefault {
 		return e
@@ -77,13 +77,13 @@ func onDisk(v *volume.Instance) *v1.EmptyDirVolumeSource {
 	return nil
 }
 
-// measured is what a pod uses on disk.
+// measured is a pod's usage of local storage.
 type measured struct {
-	// used is all that was measured.
+	// used is the total usage that was measured.
 	used usage.Usage
-	// share is how much of a limit is used, of the one that is nearest.
+	// share is the highest ratio of usage to limit.
 	share float64
-	// excess is the first limit that is exceeded; nil if none is.
+	// excess is the first exceeded limit; nil if there is none.
 	excess *excess
 }
 
@@ -93,7 +93,7 @@ type excess struct {
 	limit           resource.Quantity
 }
 
-// against compares what is used, in bytes, with a limit.
+// against compares the usage, in bytes, with a limit.
 func (m *measured) against(used int64, limit resource.Quantity, signal, format string, args ...any) {
 	if limit.Sign() <= 0 || m.excess != nil {
 		return
@@ -104,9 +104,9 @@ func (m *measured) against(used int64, limit resource.Quantity, signal, format s
 	}
 }
 
-// measure finds what a pod uses, as far as it has limits. What counts where is documented
-// (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/#resource-emphemeralstorage-consumption). The messages
-// are the kubelet's.
+// measure measures the usage that a pod's limits apply to
+// (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/#resource-emphemeralstorage-consumption). The
+// messages are the kubelet's.
 func (mgr *Manager) measure(ctx context.Context, p Pod, q *measurement) (measured, error) {
 	var m measured
 	var errs []error
@@ -159,7 +159,7 @@ func (mgr *Manager) volume(ctx context.Context, p *v1.Pod, v *volume.Instance, q
 	return mgr.Meter.Measure(ctx, dir)
 }
 
-// markAssigned notes that Meter.Assign is called for a directory, and reports whether it wasn't before.
+// markAssigned records that Meter.Assign is called for a directory, and reports whether this is the first time.
 func (mgr *Manager) markAssigned(q *measurement, dir string) bool {
 	mgr.mu.Lock()
 	defer mgr.mu.Unlock()
@@ -170,8 +170,8 @@ func (mgr *Manager) markAssigned(q *measurement, dir string) bool {
 	return true
 }
 
-// containers measures the writable layers and logs of a pod's containers, by name. Layers of instances that have ended
-// don't count: the CRI has statistics of running containers only. Their logs do.
+// containers measures the writable layers and logs of a pod's containers, by name. Writable layers of ended
+// containers don't count, because the CRI has statistics of running containers only. Their logs do.
 func (mgr *Manager) containers(ctx context.Context, p *v1.Pod) (map[string]usage.Usage, error) {
 	used := map[string]usage.Usage{}
 	layers, err := mgr.Layers.WritableLayer(ctx, p.UID)

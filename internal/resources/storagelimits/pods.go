@@ -9,14 +9,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Node finds the pods of this node. Every field is needed.
+// Node lists the pods of this node. Every field is required.
 type Node struct {
 	Desired  *desired.Merger
 	Observed interface {
 		Get(types.UID) *pod.Observed
 	}
 	Volumes interface {
-		// Instances lists the volumes that are mounted.
+		// Instances lists the mounted volumes.
 		Instances() []volume.Instance
 	}
 	Allocations interface {
@@ -24,7 +24,7 @@ type Node struct {
 	}
 }
 
-// Pods lists the pods that could write to the disk now.
+// Pods lists the pods that may be writing to the disk.
 func (n Node) Pods() []Pod {
 	mounted := map[types.UID][]volume.Instance{}
 	for _, v := range n.Volumes.Instances() {

@@ -1,7 +1,6 @@
-// Package storagelimits finds the pods that use more local storage than they may: in emptyDir
-// volumes with a size limit, and by the ephemeral-storage limits of their containers
-// (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/). It measures and reports;
-// the core decides to end such pods.
+// Package storagelimits finds pods that exceed limits of local storage: size limits of emptyDir volumes, and the
+// ephemeral-storage limits of their containers (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/). It
+// measures and reports; the core terminates the pods.
 package storagelimits
 
 import (
@@ -21,28 +20,28 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// Pod is a pod that may write to the disk now.
+// Pod is a pod that may be writing to the disk.
 type Pod struct {
-	// Pod has its allocated resources.
+	// Pod is the pod with its allocated resources.
 	Pod *v1.Pod
-	// Volumes are those of its volumes that are mounted.
+	// Volumes are its mounted volumes.
 	Volumes []volume.Instance
 }
 
-// Layers knows what containers wrote to their root file systems.
+// Layers measures the writable layers of containers.
 type Layers interface {
-	// WritableLayer returns that by container; those it knows nothing of, as of ended ones, are left out.
+	// WritableLayer returns the sizes by container. It omits containers without a measurement, such as ended ones.
 	WritableLayer(context.Context, types.UID) (map[string]usage.Usage, error)
 }
 
-// Meter measures directories. *usage.Meter is one.
+// Meter measures directories. *usage.Meter implements it.
 type Meter interface {
-	// Assign has a directory measured by its quota project from now on, if it has one. It is called
-	// only for volumes of pods with a user namespace.
+	// Assign assigns a quota project to a directory, if the file system supports that; it is then measured by its
+	// quota. It is called only for volumes of pods with a user namespace.
 	Assign(dir string) (bool, error)
-	// Measure returns the usage of a directory; with an error, the part that is known.
+	// Measure returns the usage of a directory; with an error, the part that could be measured.
 	Measure(ctx context.Context, dir string) (usage.Usage, error)
-	// Forget says that a directory isn't measured any more.
+	// Forget releases a directory that isn't measured any more.
 	Forget(dir string)
 }
 
@@ -51,9 +50,9 @@ type Evictions interface {
 	Evicted(signal string)
 }
 
-// Config is what a Manager is built from.
+// Config configures a Manager.
 type Config struct {
-	// Pods lists the pods that could write now. It is called by Run only, and must not block.
+	// Pods lists the pods that may be writing. It is called only by Run, and must not block.
 	Pods   func() []Pod
 	Layers Layers
 	Meter  Meter
@@ -65,21 +64,21 @@ type Config struct {
 	Log       logr.Logger
 }
 
-// The periods of measuring one pod.
+// The intervals between measurements of a pod.
 const (
-	// period is the kubelet's of looking at eviction signals.
+	// period is the kubelet's interval for eviction signals.
 	period = 10 * time.Second
-	// quietPeriod is for pods far from their limits that didn't change: the period of the kubelet's volume
-	// statistics (volumeStatsAggPeriod), which its evictions are based on.
+	// quietPeriod is for unchanged pods far from their limits: the interval of the kubelet's volume statistics
+	// (volumeStatsAggPeriod), which its evictions are based on.
 	quietPeriod = time.Minute
 	// longestPeriod is for pods that take long to measure.
 	longestPeriod = 10 * time.Minute
-	// gap is the least time between two looks at the list of pods.
+	// gap is the minimum interval between reads of the pod list.
 	gap = time.Second
 )
 
-// Manager measures pods that have limits and has those evicted that exceed them.
-// All methods but Run may be called concurrently at any time.
+// Manager measures pods with limits and evicts those that exceed them. All methods but Run are safe for concurrent
+// use.
 type Manager struct {
 	Config
 	debounce wake.Debounce
@@ -95,25 +94,24 @@ func New(c Config) *Manager {
 		measurements: map[types.UID]*measurement{}}
 }
 
-// Changed says that Pods may list others now.
+// Changed notifies the Manager that the result of Pods may have changed.
 func (mgr *Manager) Changed() { mgr.debounce.Wake() }
 
-// Termination returns the eviction of a pod; nil if it isn't evicted. It doesn't change once it is there.
+// Termination returns the eviction of a pod, or nil. Once set, it doesn't change.
 func (mgr *Manager) Termination(uid types.UID) *pod.PodTermination {
 	mgr.mu.Lock()
 	defer mgr.mu.Unlock()
 	return mgr.terminations[uid]
 }
 
-// Use is what a pod uses on disk.
+// Use is a pod's usage of local storage.
 type Use struct {
 	types.NamespacedName
 	UID  types.UID
 	Used usage.Usage
 }
 
-// Uses returns what pods used when they were measured last, as far as they have limits. It leaves out those that
-// weren't measured yet, and those that are evicted.
+// Uses returns the last measured usage of pods with limits. It omits pods that weren't measured yet or are evicted.
 func (mgr *Manager) Uses() []Use {
 	mgr.mu.Lock()
 	defer mgr.mu.Unlock()
@@ -126,7 +124,7 @@ func (mgr *Manager) Uses() []Use {
 	return list
 }
 
-// Forget says that a pod is gone.
+// Forget deletes the state of a pod that is gone.
 func (mgr *Manager) Forget(uid types.UID) {
 	mgr.mu.Lock()
 	defer mgr.mu.Unlock()
@@ -134,7 +132,7 @@ func (mgr *Manager) Forget(uid types.UID) {
 	mgr.drop(uid)
 }
 
-// drop ends the measurement of a pod.
+// drop ends the measurement of a pod. The caller holds the lock.
 func (mgr *Manager) drop(uid types.UID) {
 	q, ok := mgr.measurements[uid]
 	if !ok {
@@ -151,7 +149,7 @@ func (mgr *Manager) unassign(q *measurement) {
 	clear(q.assigned)
 }
 
-// Run measures until ctx ends. Where no pod has a limit it sleeps until Changed.
+// Run measures until ctx ends. If no pod has a limit, it sleeps until Changed.
 func (mgr *Manager) Run(ctx context.Context) error {
 	var measuring sync.WaitGroup
 	defer measuring.Wait()
@@ -161,7 +159,7 @@ func (mgr *Manager) Run(ctx context.Context) error {
 		for _, w := range due {
 			measuring.Go(func() {
 				mgr.check(ctx, w.pod, w.measurement)
-				mgr.debounce.Wake() // it is due again some time
+				mgr.debounce.Wake() // it is due again at some time
 			})
 		}
 		if !mgr.debounce.Await(ctx, began, next) {
@@ -170,20 +168,20 @@ func (mgr *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// measurement is the state of a pod that is measured.
+// measurement is the state of a measured pod.
 type measurement struct {
 	pod types.NamespacedName
-	// next is when it is due; every is how long it was due after the time before.
+	// next is when the next measurement is due. every is the last interval.
 	next  time.Time
 	every time.Duration
-	// busy says that it is being measured.
+	// busy means that a measurement is running.
 	busy bool
-	// used is what the pod used last; zero before it was measured once.
+	// used is the last measured usage; zero before the first measurement.
 	used     usage.Usage
 	measured bool
-	// assigned holds the volumes that Meter.Assign was called for.
+	// assigned are the volumes that Meter.Assign was called for.
 	assigned map[string]bool
-	// failure is what couldn't be measured last. Only the goroutine that measures the pod uses it.
+	// failure is the last logged error. Only the goroutine that measures the pod uses it.
 	failure string
 }
 
@@ -192,7 +190,7 @@ type work struct {
 	measurement *measurement
 }
 
-// due returns the pods that are to be measured now, and when others will be: zero for never.
+// due returns the pods to measure now, and when the next one is due: zero for never.
 func (mgr *Manager) due(now time.Time) (list []work, next time.Time) {
 	pods := mgr.Pods()
 	mgr.mu.Lock()
@@ -213,7 +211,7 @@ func (mgr *Manager) due(now time.Time) (list []work, next time.Time) {
 			mgr.measurements[uid] = q
 		}
 		switch {
-		case q.busy: // its end wakes
+		case q.busy: // wakes Run when it has ended
 		case !q.next.After(now):
 			q.busy = true
 			list = append(list, work{p, q})
@@ -229,7 +227,7 @@ func (mgr *Manager) due(now time.Time) (list []work, next time.Time) {
 	return list, next
 }
 
-// check measures a pod and decides whether it is evicted.
+// check measures a pod and decides about its eviction.
 func (mgr *Manager) check(ctx context.Context, p Pod, q *measurement) {
 	began := time.Now()
 	m, err := mgr.measure(ctx, p, q)
@@ -246,7 +244,7 @@ func (mgr *Manager) check(ctx context.Context, p Pod, q *measurement) {
 	mgr.Wake(p.Pod.UID)
 }
 
-// logFailure logs what couldn't be measured, once.
+// logFailure logs measurement errors when they change.
 func (mgr *Manager) logFailure(p *v1.Pod, q *measurement, err error) {
 	text := ""
 	if err != nil {
@@ -259,13 +257,13 @@ func (mgr *Manager) logFailure(p *v1.Pod, q *measurement, err error) {
 	q.failure = text
 }
 
-// decide records what was measured, and reports whether the pod is evicted.
+// decide records the measurement, and reports whether the pod is evicted.
 func (mgr *Manager) decide(p *v1.Pod, q *measurement, m measured, began time.Time) bool {
 	now := time.Now()
 	mgr.mu.Lock()
 	defer mgr.mu.Unlock()
 	if mgr.measurements[p.UID] != q {
-		mgr.unassign(q) // it went away meanwhile
+		mgr.unassign(q) // the pod was dropped meanwhile
 		return false
 	}
 	if m.excess == nil {
@@ -279,8 +277,8 @@ func (mgr *Manager) decide(p *v1.Pod, q *measurement, m measured, began time.Tim
 	return true
 }
 
-// schedule says when the pod is measured again, after it was and that took so long: the nearer it is
-// to a limit, the sooner; the longer that takes, the later.
+// schedule sets the next measurement: the nearer the usage is to a limit, the sooner; the longer the measurement
+// took, the later.
 func (q *measurement) schedule(m measured, now time.Time, took time.Duration) {
 	const (
 		near      = 0.8

@@ -1,4 +1,4 @@
-// Package devicestest is a device plugin for tests: it speaks the real protocol over a real socket.
+// Package devicestest is a device plugin for tests: it implements the real protocol over a real socket.
 package devicestest
 
 import (
@@ -19,38 +19,40 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 )
 
-// Plugin is a device plugin that speaks the real protocol over a real socket, and can be made to misbehave.
+// Plugin is a device plugin that implements the real protocol over a real socket, and can be made to misbehave.
 type Plugin struct {
 	api.UnsafeDevicePluginServer
 	t   testing.TB
 	dir string
-	// Resource is what it registers for. The others say how it answers: once it is served, Will and Set change them.
+	// Resource is the resource that it registers. The other fields determine its responses. While the plugin is
+	// served, change them only with Will and Set.
 	Resource string
 	Options  *api.DevicePluginOptions
 	Devices  []*api.Device
-	// Preferred is what it would choose, for which it has no answer with NoPreference; Answer is what containers get;
-	// Answers is for how many it answers at once, 1 if it is 0.
+	// Preferred is the response of GetPreferredAllocation, which is empty with NoPreference. Answer returns the
+	// response of Allocate for a container. Answers is the number of such responses in a call, 1 if it is 0.
 	Preferred    []string
 	NoPreference bool
 	Answer       func(ids []string) *api.ContainerAllocateResponse
 	Answers      int
-	// These are answered if they are set. Hangs has Allocate wait until its caller gives up, and receives when it does.
+	// These errors are returned if they are set. Hangs makes Allocate wait until its caller gives up, and receives a
+	// value when it starts to wait.
 	OptionsErr, ListErr, AllocateErr, PrestartErr error
 	Hangs                                         chan struct{}
-	// Mute has it list no devices, Stuck has the call of that name wait until its caller gives up.
+	// Mute suppresses lists of devices. Stuck makes the named method wait until its caller gives up.
 	Mute  bool
 	Stuck string
-	// Prestarted and Asked are the devices that it was told before starts, and could choose of.
+	// Prestarted are the arguments of PreStartContainer, Asked the available devices of GetPreferredAllocation.
 	Prestarted, Asked [][]string
 
 	mu        sync.Mutex
-	changed   chan struct{} // closed when devices are others
+	changed   chan struct{} // closed when devices change
 	allocated [][]string
 	server    *grpc.Server
 	served    sync.WaitGroup
 }
 
-// Device is one of this health, of NUMA nodes.
+// Device returns a device with this health and these NUMA nodes.
 func Device(id, health string, nodes ...int64) *api.Device {
 	d := &api.Device{ID: id, Health: health}
 	for _, n := range nodes {
@@ -62,7 +64,7 @@ func Device(id, health string, nodes ...int64) *api.Device {
 	return d
 }
 
-// Healthy are devices that are.
+// Healthy returns healthy devices.
 func Healthy(ids ...string) (list []*api.Device) {
 	for _, id := range ids {
 		list = append(list, Device(id, api.Healthy))
@@ -82,7 +84,7 @@ func New(t testing.TB, dir, resource string, ids ...string) *Plugin {
 
 func (f *Plugin) endpoint() string { return filepath.Base(f.Resource) + ".sock" }
 
-// listen makes its socket in a directory.
+// listen creates its socket in a directory.
 func (f *Plugin) listen(dir string) net.Listener {
 	f.t.Helper()
 	address, release, err := socket.Address(filepath.Join(dir, f.endpoint()))
@@ -108,7 +110,7 @@ func (f *Plugin) Serve() {
 	f.served.Go(func() { _ = server.Serve(l) })
 }
 
-// Die ends the plugin without a word.
+// Die stops the plugin without a notification.
 func (f *Plugin) Die() {
 	f.server.Stop()
 	f.served.Wait()
@@ -133,7 +135,7 @@ func (f *Plugin) Register(change ...func(*api.RegisterRequest)) error {
 	return err
 }
 
-// Announce has the plugin found by a socket in the directory plugins_registry, until the test ends.
+// Announce makes the plugin discoverable by a socket in the directory plugins_registry, until the test ends.
 func (f *Plugin) Announce(registry string) {
 	f.t.Helper()
 	l := f.listen(registry)
@@ -168,14 +170,14 @@ func (a announcement) NotifyRegistrationStatus(_ context.Context,
 	return &pluginregistration.RegistrationStatusResponse{}, nil
 }
 
-// Will changes how it answers from now on.
+// Will changes the plugin's responses from now on.
 func (f *Plugin) Will(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-// Set changes its devices.
+// Set changes the plugin's devices, and sends them.
 func (f *Plugin) Set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,8 +186,8 @@ func (f *Plugin) Set(change func()) {
 	f.changed = make(chan struct{})
 }
 
-// stuck waits for the caller to give up where a call of that name is stuck: its error may reach the caller before that
-// one's own.
+// stuck waits until the caller of a method named in Stuck gives up. The returned error may reach the caller before
+// the caller's own timeout.
 func (f *Plugin) stuck(ctx context.Context, call string) error {
 	f.mu.Lock()
 	stuck := f.Stuck == call
@@ -275,14 +277,14 @@ func (f *Plugin) PreStartContainer(ctx context.Context,
 	return &api.PreStartContainerResponse{}, f.PrestartErr
 }
 
-// Told is what the plugin was told by Allocate.
+// Told returns the devices of all Allocate calls.
 func (f *Plugin) Told() [][]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.allocated)
 }
 
-// answer is what containers get unless a test says otherwise.
+// answer is the default response for a container.
 func answer(ids []string) *api.ContainerAllocateResponse {
 	return &api.ContainerAllocateResponse{
 		Envs: map[string]string{"DEVICES": ids[0]}, Annotations: map[string]string{"example.com/device": ids[0]},
