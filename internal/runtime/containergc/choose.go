@@ -1,6 +1,6 @@
-// Package containergc finds what no pod's own rules remove: ended containers that are too many
-// for the whole node, and logs of pods that are gone. What one container alone keeps is decided
-// by package lifecycle. A pod's worker removes its containers; only the logs are removed here.
+// Package containergc handles garbage that no single pod's rules cover: ended containers above the limit for the
+// whole node, and logs of deleted pods. Package lifecycle decides which old instances of one container stay. Pod
+// workers remove the containers; this package removes only logs.
 package containergc
 
 import (
@@ -13,35 +13,35 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Limits are the kubelet's flags about the ended containers of the whole node.
+// Limits are the kubelet's flags for the ended containers of the whole node.
 type Limits struct {
-	// Total is --maximum-dead-containers, "Maximum number of old instances of containers to
-	// retain globally"; negative for no limit. Instances that have ended count, those that
-	// mustn't be removed too, so that it may be exceeded.
+	// Total is --maximum-dead-containers, "Maximum number of old instances of containers to retain globally";
+	// negative means no limit. All ended instances count, including those that mustn't be removed, so the actual
+	// number can exceed it.
 	Total int
-	// MinAge is --minimum-container-ttl-duration: what ended less long ago is kept.
+	// MinAge is --minimum-container-ttl-duration: instances that ended more recently stay.
 	MinAge time.Duration
 }
 
-// Choice is what is too much for the node.
+// Choice lists the ended instances that exceed the node's limit.
 type Choice struct {
-	// Pods has, of pods with instances that the node keeps no longer, their IDs, sorted.
+	// Pods maps pods to the sorted IDs of their excess instances. It has no pods without any.
 	Pods map[types.UID][]string
-	// Next is when more may be chosen if nothing else happens; zero for never.
+	// Next is when more instances reach MinAge; zero if none will.
 	Next time.Time
-	// Over is by how many instances Total stays exceeded: they are needed, or too young.
+	// Over is the number of instances above Total that can't be removed: they are each container's newest, or too
+	// young.
 	Over int
 }
 
-// Choose chooses among the pods of the node. Pods that nobody wants any more
-// belong among them until their workers have removed them.
+// Choose selects excess instances from all pods of the node. Pass also deleted pods until their workers have
+// removed them.
 //
-// The newest instance of a container is never chosen, whether it runs or has ended: it
-// says whether the container still has to run, and when. Of the older ones, the
-// containers with most of them lose theirs first, as if the limit per container came
-// down for all alike (so documented of the kubelet, "Container garbage collection"); among
-// equals, what ended first goes first. So what the limit per container takes anyway always
-// comes before what it would leave, and Choose needn't know that limit.
+// The newest instance of a container, running or ended, is never chosen: it determines whether and when the
+// container restarts. Of the older ones, the containers with the most instances lose theirs first, as if the limit
+// per container decreased for all of them equally (the kubelet's documentation, "Container garbage collection");
+// among equals, the instance that ended first. Instances that exceed the limit per container therefore always come
+// before instances within it, and Choose needn't know that limit.
 func Choose(pods []*pod.Observed, l Limits, now time.Time) Choice {
 	c := Choice{Pods: map[types.UID][]string{}}
 	if l.Total < 0 {
@@ -69,15 +69,15 @@ func Choose(pods []*pod.Observed, l Limits, now time.Time) Choice {
 	return c
 }
 
-// old is an instance that has ended and has a newer one.
+// old is an ended instance of a container that has a newer one.
 type old struct {
 	*pod.Container
 	uid types.UID
-	// rank is how many newer instances its container has.
+	// rank is the number of newer instances of the same container.
 	rank int
 }
 
-// ended counts the instances that have ended, and lists the old ones.
+// ended counts the ended instances, and lists those that aren't the newest of their container.
 func ended(pods []*pod.Observed) (dead int, list []old) {
 	newer := map[string]int{}
 	for _, o := range pods {
@@ -98,7 +98,7 @@ func ended(pods []*pod.Observed) (dead int, list []old) {
 	return dead, list
 }
 
-// sooner is the earlier of two times of which zero is never.
+// sooner returns the earlier of two times; zero means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

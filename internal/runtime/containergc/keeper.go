@@ -13,33 +13,32 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Pods knows what the runtime has of pods.
+// Pods is the observed state of the container runtime.
 type Pods interface {
-	// All lists what the runtime has of every pod, wanted or not.
+	// All returns the runtime's state of every pod, including pods that are no longer desired.
 	All() []*pod.Observed
 }
 
-// Keeper keeps to the limit of the whole node: each pod's worker asks it which ended
-// instances exceed the limit. Its methods may be called concurrently, but Run once only.
+// Keeper enforces the node's limit of ended containers: pod workers query it for the instances that exceed the
+// limit. Its methods may be called concurrently, except Run, which may be called once.
 type Keeper struct {
 	wake.Debounce
 	limits Limits
 	pods   Pods
 	look   func(types.UID)
 	log    logr.Logger
-	// chosen is Choice.Pods as of Run's last look; never changed, but replaced.
+	// chosen is Choice.Pods of Run's last pass; the map is replaced, never changed.
 	chosen atomic.Pointer[map[types.UID][]string]
 }
 
-// NewKeeper makes a keeper. look has a pod looked at again, of which more
-// instances have become excess; it mustn't block.
+// NewKeeper returns a keeper. look is called with each pod that has new excess instances, to requeue it; it mustn't
+// block.
 func NewKeeper(l Limits, pods Pods, look func(types.UID), log logr.Logger) *Keeper {
 	return &Keeper{Debounce: wake.NewDebounce(every), limits: l, pods: pods, look: look, log: log}
 }
 
-// Excess lists the IDs of the pod's instances that exceed the node's limit, sorted; nil for
-// none. It is as of Run's last look: some may have been removed since. The
-// caller mustn't change it.
+// Excess returns the sorted IDs of the pod's instances that exceed the node's limit, nil if there are none. It is
+// the result of Run's last pass: some may have been removed since. The caller mustn't change it.
 func (k *Keeper) Excess(uid types.UID) []string {
 	chosen := k.chosen.Load()
 	if chosen == nil {
@@ -48,9 +47,8 @@ func (k *Keeper) Excess(uid types.UID) []string {
 	return (*chosen)[uid]
 }
 
-// Run keeps to the limit, if there is one, until ctx ends: it looks at all pods at once and after
-// a Wake, which whoever sees containers end or go has to call, but once a minute at
-// most. The error is nil.
+// Run enforces the limit, if there is one, until ctx ends: it checks all pods at the start and after each Wake, at
+// most once a minute. Callers that observe containers ending or disappearing have to call Wake. The error is nil.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.limits.Total < 0 {
 		<-ctx.Done()
@@ -72,7 +70,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// take stores the choice and has the pods looked at that have more excess instances by it.
+// take stores the choice and calls look for the pods that got new excess instances.
 func (k *Keeper) take(chosen map[types.UID][]string) {
 	var before map[types.UID][]string
 	if p := k.chosen.Swap(&chosen); p != nil {

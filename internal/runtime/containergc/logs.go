@@ -16,28 +16,27 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// every is how often leftovers are looked for at most ("Garbage Collection": "The kubelet
-// performs garbage collection [...] on unused containers every minute"), and for how
-// long logs have to be nobody's before they go.
+// every is the shortest time between two passes ("Garbage Collection": "The kubelet performs garbage collection
+// [...] on unused containers every minute"), and how long logs have to be without a pod before they are removed.
 const every = time.Minute
 
-// resync is when log directories are looked through though nothing is known to have changed.
+// resync is the time between sweeps of the log directories when nothing calls Wake.
 const resync = 30 * time.Minute
 
-// Logs are the directories of pods' logs and the links to them.
+// Logs are the log directories of pods and the links to them.
 type Logs interface {
-	// Orphans lists the pods that have a directory, wanted or not.
+	// Orphans lists the pods that have a log directory, including pods that still exist.
 	Orphans() ([]layout.Pod, error)
 	RemovePod(layout.Pod) error
 	RemoveDeadLinks() error
 }
 
-// Knowledge is who knows pods.
+// Knowledge tells existing pods from deleted ones.
 type Knowledge interface {
-	// Synced reports whether it is known by now what runs here and what should.
+	// Synced reports whether both the runtime's pods and the desired pods have been listed.
 	Synced() bool
-	// Knows reports whether the pod is wanted, the runtime has something of it, it has
-	// a worker, or something is kept of it on disk.
+	// Knows reports whether the pod is desired, the runtime has anything of it, it has a worker, or anything of it
+	// is stored on disk.
 	Knows(types.UID) bool
 }
 
@@ -46,49 +45,48 @@ type Events interface {
 	NodeEvent(eventType string, reason pod.Reason, message string)
 }
 
-// Meter counts what was removed.
+// Meter counts removed objects.
 type Meter interface {
-	// LogDirsRemoved counts directories of pods' logs.
+	// LogDirsRemoved counts removed log directories of pods.
 	LogDirsRemoved(n int)
 }
 
-// LogsConfig is what a LogSweep is made of. All fields but Sole are needed.
+// LogsConfig configures a LogSweep. All fields but Sole are required.
 type LogsConfig struct {
 	Logs   Logs
 	Pods   Knowledge
 	Events Events
 	Meter  Meter
 	Log    logr.Logger
-	// Sole says that no other agent keeps logs in the same directory: then all pods that
-	// aren't known are gone, as the kubelet takes it.
+	// Sole means that no other agent uses the log directory: then every unknown pod counts as deleted, as with the
+	// kubelet.
 	Sole bool
 }
 
-// LogSweep removes logs of pods that are gone, and links that lead nowhere. A pod's
-// worker removes them with the pod: what the sweep finds was left by a mishap.
+// LogSweep removes logs of deleted pods, and dangling links. A pod's worker removes the logs with the pod: the
+// sweep handles those left behind by crashes and errors.
 //
-// It removes the logs of a pod only if nobody knows the pod, twice, a minute apart, so that a
-// pod that comes back with the same UID isn't caught in between; and, unless
-// the directory is this agent's alone, only if this agent has known the pod: another one's logs
-// look the same.
+// It removes the logs of a pod only if Knows was false in two passes a minute apart, so that a pod that is
+// recreated with the same UID keeps its logs. Unless the directory is this agent's alone, this agent must have
+// managed the pod before, because another agent's logs look the same.
 type LogSweep struct {
 	wake.Debounce
 	cfg LogsConfig
-	// seen has, of the pods that had a directory at the last look, what is known.
+	// seen has the pods that had a directory in the last pass.
 	seen map[types.UID]standing
 }
 
-// standing is what the sweep remembers of a pod with a directory.
+// standing is what the sweep records about a pod with a directory.
 type standing struct {
-	// ours says that the pod was known here once, gone that it wasn't at the last look.
+	// ours means that this agent managed the pod once (or Sole is set), gone that Knows was false in the last pass.
 	ours, gone bool
 }
 
-// NewLogSweep makes a sweep.
+// NewLogSweep returns a sweep.
 func NewLogSweep(c LogsConfig) *LogSweep { return &LogSweep{Debounce: wake.NewDebounce(every), cfg: c} }
 
-// Run sweeps at once, after a Wake (which whoever sees a pod go has to call), but once a
-// minute at most, and every 30 minutes, until ctx ends. The error is nil.
+// Run sweeps at the start, after each Wake (which callers that observe deleted pods have to call), at most once a
+// minute, and every 30 minutes, until ctx ends. The error is nil.
 func (s *LogSweep) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
@@ -102,7 +100,7 @@ func (s *LogSweep) Run(ctx context.Context) error {
 	}
 }
 
-// sweep looks through the directories. It reports whether another look is due soon.
+// sweep checks all directories once. It reports whether another pass is due in a minute.
 func (s *LogSweep) sweep() (again bool) {
 	if !s.cfg.Pods.Synced() {
 		return false

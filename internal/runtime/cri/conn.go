@@ -1,7 +1,5 @@
-// Package cri is deckhand's connection to a container runtime over the CRI.
-// It offers the calls that deckhand makes and no others, gets a lost connection
-// back as soon as the runtime answers again, and leaves logging of errors to
-// whoever handles them.
+// Package cri is deckhand's connection to a container runtime over the CRI. It offers only the calls that deckhand
+// makes, reconnects as soon as the runtime answers again, and leaves the logging of errors to its callers.
 package cri
 
 import (
@@ -26,37 +24,37 @@ type Observer interface {
 	Operation(name string, took time.Duration, err error)
 }
 
-// Options says where the runtime is.
+// Options configure a connection to a runtime.
 type Options struct {
 	// Endpoint of the runtime service: unix:///PATH or an absolute path.
 	Endpoint string
 	// ImageEndpoint of the image service; empty means the same as Endpoint.
 	ImageEndpoint string
-	// Timeout bounds calls that have no longer time of their own: starting a
-	// sandbox gets twice that, stopping a container its grace more. 0 means 2 minutes.
+	// Timeout is the default timeout of calls. Some get more: starting a sandbox twice as much, stopping a
+	// container its grace period in addition. 0 means 2 minutes.
 	Timeout time.Duration
 	// Observer may be nil.
 	Observer Observer
-	// Tracer begins a span for each call, and the runtime gets its context (traceparent); nil for none.
+	// Tracer creates a span for each call and passes its context (traceparent) to the runtime; nil for none.
 	Tracer trace.TracerProvider
 }
 
-// Conn is a connection to a runtime. All methods may be called concurrently.
-// Their errors are *Error; see IsNotFound and IsUnavailable.
+// Conn is a connection to a runtime. All methods may be called concurrently. Their errors are of type *Error; see
+// IsNotFound and IsUnavailable.
 type Conn struct {
 	observer Observer
 	runtime  *link[internalapi.RuntimeService]
 	image    *link[internalapi.ImageManagerService]
 	exec     *link[*execService]
-	// receivers has a slot for each answer to ExecSync that comes in.
+	// receivers is a semaphore that bounds the ExecSync answers received at once.
 	receivers chan struct{}
 
 	mu sync.Mutex
-	// checkpoints counts the calls by which each container is written into an archive, by its ID.
+	// checkpoints counts the running checkpoint calls by container ID.
 	checkpoints map[string]int
 }
 
-// New checks the options and returns a connection that is made with the first call.
+// New validates the options and returns a connection that is established by the first call.
 func New(o Options) (*Conn, error) {
 	runtimeAt, err := endpoint(o.Endpoint)
 	if err != nil {
@@ -83,7 +81,7 @@ func New(o Options) (*Conn, error) {
 	}, nil
 }
 
-// Dial is New, and fails unless the runtime answers now.
+// Dial is New, but fails unless the runtime answers now.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
 	c, err := New(o)
 	if err != nil {
@@ -100,19 +98,19 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	return c, nil
 }
 
-// Close ends the connection. Calls under way may finish, later ones fail.
+// Close closes the connection. Calls in progress may finish, later ones fail.
 func (c *Conn) Close() {
 	c.runtime.close(context.Background())
 	c.image.close(context.Background())
 	c.exec.close(context.Background())
 }
 
-// call makes one call on a link, measured, and gives its error a name. A connection that f finds
-// broken is given up.
+// call makes one call on a link, reports it to the observer and wraps its error. If f's error means that the
+// connection is broken, the link drops the connection.
 func call[S service](ctx context.Context, c *Conn, l *link[S], operation, subject string,
 	f func(context.Context, S) error) error {
 	begin := time.Now()
-	// cri-client logs every error it also returns; whoever handles it logs it here.
+	// cri-client also logs every error that it returns; the callers of this package log them.
 	ctx = logr.NewContext(ctx, logr.Discard())
 	s, err := l.acquire(ctx)
 	if err == nil {
@@ -128,7 +126,7 @@ func call[S service](ctx context.Context, c *Conn, l *link[S], operation, subjec
 	return nil
 }
 
-// get makes a call that has an answer.
+// get makes a call that returns a value.
 func get[S service, T any](ctx context.Context, c *Conn, l *link[S], operation, subject string,
 	f func(context.Context, S) (T, error)) (out T, err error) {
 	err = call(ctx, c, l, operation, subject, func(ctx context.Context, s S) error {

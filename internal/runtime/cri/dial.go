@@ -42,29 +42,28 @@ func dialImage(endpoint string, timeout time.Duration,
 	}
 }
 
-// ask puts one question over a connection of its own. cri-client's constructors
-// ask the same, but leave a connection behind that goes on dialling for ever when
-// the answer isn't good: so they are only called when it has just been good.
+// ask makes one call over a separate connection. cri-client's constructors make the same call, but if it fails they
+// leave a connection behind that redials forever: so they are only called after it succeeded.
 func ask(ctx context.Context, endpoint string, timeout time.Duration,
 	question func(context.Context, *grpc.ClientConn) error) error {
 	conn, err := connect(endpoint)
 	if err != nil {
 		return err
 	}
-	// Closing it fails only if it is closed already.
+	// Closing fails only if the connection is closed already.
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return question(ctx, conn)
 }
 
-// connect returns a connection to a unix socket, which is made with the first call.
+// connect returns a connection to a unix socket, which is established by the first call.
 func connect(endpoint string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient(endpoint,
 		append(more, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))...)
 }
 
-// traced has calls be traced as cri-client's are.
+// traced returns the options that trace calls in the same way as cri-client.
 func traced(tracer trace.TracerProvider) []grpc.DialOption {
 	if tracer == nil {
 		return nil

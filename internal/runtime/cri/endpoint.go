@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 )
 
-// maxSocketPath is how long a unix socket's path may be on Linux (sun_path without its final NUL).
+// maxSocketPath is the maximum length of a unix socket's path on Linux (sun_path without its final NUL).
 const maxSocketPath = 107
 
-// endpoint checks a --container-runtime-endpoint and completes a bare path.
+// endpoint validates a --container-runtime-endpoint and adds the scheme to a bare path.
 func endpoint(text string) (string, error) {
 	if text == "" {
 		return "", fmt.Errorf("no container runtime endpoint given: use unix:///PATH/TO/SOCKET")

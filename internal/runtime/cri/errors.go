@@ -13,7 +13,7 @@ import (
 type Error struct {
 	// Operation is named as in kubelet_runtime_operations_* ("run_podsandbox").
 	Operation string
-	// Subject is what it worked on: an ID, an image, a pod's name; may be empty.
+	// Subject is the object of the call: an ID, an image or a pod's name; may be empty.
 	Subject string
 	err     error
 }
@@ -30,24 +30,24 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("container runtime: %s: %s", what, text)
 }
 
-// Unwrap gives the gRPC status below.
+// Unwrap returns the underlying error, which carries the gRPC status.
 func (e *Error) Unwrap() error { return e.err }
 
-// IsNotFound reports whether the runtime doesn't know what a call was about.
+// IsNotFound reports whether the object of a call doesn't exist in the runtime.
 func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 
-// IsUnimplemented reports whether the runtime doesn't offer a call.
+// IsUnimplemented reports whether the runtime doesn't implement a call.
 func IsUnimplemented(err error) bool { return code(err) == codes.Unimplemented }
 
 // IsUnavailable reports whether the runtime can't be reached, or isn't ready yet.
 func IsUnavailable(err error) bool {
-	// containerd's CRI service answers so until it has started up, with no code of its own.
+	// containerd's CRI service returns this message during its startup, without a specific code.
 	return code(err) == codes.Unavailable || err != nil &&
 		strings.Contains(err.Error(), "server is not initialized yet")
 }
 
-// IsAnswer reports whether a call with this error was answered by the runtime: a refusal shows that it is alive as
-// success does.
+// IsAnswer reports whether an error is nil or an answer of the runtime: a refusal also shows that the runtime is
+// alive.
 func IsAnswer(err error) bool {
 	if err == nil {
 		return true
@@ -56,14 +56,14 @@ func IsAnswer(err error) bool {
 	return ok && st.Code() != codes.DeadlineExceeded && st.Code() != codes.Canceled && !IsUnavailable(err)
 }
 
-// IsExecTimeout reports whether the runtime ended a command because its time was over.
+// IsExecTimeout reports whether the runtime killed a command because of its timeout.
 func IsExecTimeout(err error) bool { return errors.Is(err, errExecTimeout) }
 
-// IsExecUnanswered reports whether the runtime said nothing of a command that should have ended long ago.
+// IsExecUnanswered reports whether the runtime hasn't answered although the command's timeout passed long ago.
 func IsExecUnanswered(err error) bool { return errors.Is(err, errExecUnanswered) }
 
-// IsExecTooMuchOutput reports whether a command printed more than can be returned, 16 MiB.
-// How it ended isn't known then.
+// IsExecTooMuchOutput reports whether a command printed more than the 16 MiB that can be returned. Its exit code
+// isn't available then.
 func IsExecTooMuchOutput(err error) bool { return errors.Is(err, errExecOutput) }
 
 func code(err error) codes.Code {

@@ -6,14 +6,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// eventBuffer evens out bursts between the network and the handler.
+// eventBuffer absorbs bursts between the network and the handler.
 const eventBuffer = 64
 
-// GetContainerEvents subscribes to the runtime's events and calls handle with
-// each, until the stream breaks or ctx ends; it always returns an error. Once
-// the subscription has been sent, established is called, and before any handle;
-// both are called from this goroutine. A runtime without events is only known
-// by the error after that (IsUnimplemented).
+// GetContainerEvents subscribes to the runtime's events and calls handle with each, until the stream breaks or ctx
+// ends; it always returns an error. established is called once the subscription has been sent, before any handle;
+// both are called from this goroutine. If the runtime doesn't support events, the error after established shows it
+// (IsUnimplemented).
 func (c *Conn) GetContainerEvents(ctx context.Context, established func(),
 	handle func(*runtimeapi.ContainerEventResponse)) error {
 	return call(ctx, c, c.runtime, "get_container_events", "", func(ctx context.Context, s rt) error {
@@ -37,7 +36,7 @@ func (c *Conn) GetContainerEvents(ctx context.Context, established func(),
 			done <- err
 			established()
 		}
-		// cri-client sends without looking at ctx, so this loop has to go on to the end.
+		// cri-client sends to the channel without checking ctx, so this loop has to drain it.
 		for e := range events {
 			if ctx.Err() == nil {
 				handle(e)

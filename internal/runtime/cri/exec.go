@@ -16,25 +16,23 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// ExecOutputLimit is how many bytes of each output stream ExecSync keeps.
-// The kubelet keeps 10 KiB of a probe's output.
+// ExecOutputLimit is how many bytes of each output stream ExecSync returns. The kubelet keeps 10 KiB of a probe's
+// output.
 const ExecOutputLimit = 16 << 10
 
-// execAnswerLimit is how large an answer may be: what containerd and CRI-O send at most.
+// execAnswerLimit is the maximum size of an answer; containerd and CRI-O send no more.
 const execAnswerLimit = 16 << 20
 
-// execReceivers is how many answers may come in at once: each may take
-// execAnswerLimit of memory, and milliseconds.
+// execReceivers is how many answers are received at once: each may take execAnswerLimit of memory, and
+// milliseconds.
 const execReceivers = 2
 
-// execWindow is how much of an answer a runtime may send before it is its turn to
-// come in (the least that gRPC takes).
+// execWindow is how much of an answer the runtime may send before it gets a slot of receivers (gRPC's minimum).
 const execWindow = 64 << 10
 
-// execSlack is what starting the command and killing it may take beyond its
-// timeout. containerd counts the timeout from the command's start, and then waits
-// until nobody holds the output any more: a child that the command left behind,
-// which isn't killed, would hold up the answer for as long as it lives.
+// execSlack is how long starting and killing the command may take beyond its timeout. containerd's timeout starts
+// with the command; after it, containerd waits until no process has the output open. A child process that the
+// command left behind isn't killed, and would delay the answer until it exits.
 const execSlack = 10 * time.Second
 
 var (
@@ -43,20 +41,18 @@ var (
 	errExecOutput     = errors.New("the command printed more than 16 MiB")
 )
 
-// ExecResult is what a command in a container came to.
+// ExecResult is the result of a command in a container.
 type ExecResult struct {
-	// Stdout and Stderr are the beginnings, of at most ExecOutputLimit bytes.
+	// Stdout and Stderr are the first bytes of the output, at most ExecOutputLimit.
 	Stdout, Stderr []byte
 	ExitCode       int
 }
 
-// ExecSync runs a command in a container and waits for it, and for everybody to
-// whom it gave its output. A command that ends with a code other than 0 is a
-// result, not an error; one that prints more than 16 MiB is an error, since
-// neither side takes so large a message (IsExecTooMuchOutput). timeout counts in whole
-// seconds, rounded up; 0 means none. See IsExecTimeout and IsExecUnanswered. Processes that the command
-// started may outlive the call. However many calls there are, and whatever their
-// commands print, they take little more memory than two of the largest answers.
+// ExecSync runs a command in a container and waits until it and all processes that inherited its output have ended.
+// An exit code other than 0 is a result, not an error; more than 16 MiB of output is an error, because neither side
+// supports larger messages (IsExecTooMuchOutput). timeout is rounded up to seconds; 0 means none. See IsExecTimeout
+// and IsExecUnanswered. Processes that the command started may outlive the call. Concurrent calls together take
+// little more memory than two of the largest answers.
 func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string,
 	timeout time.Duration) (out ExecResult, err error) {
 	seconds := wholeSeconds(timeout)
@@ -75,20 +71,20 @@ func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string,
 	return out, err
 }
 
-// execError recognises what became of the command in the runtime's answer to a call. An answer that arrives as ctx
-// ends is one.
+// execError classifies the error of an ExecSync call. An answer of the runtime that arrives as ctx ends also counts
+// as unanswered.
 func execError(ctx context.Context, err error, timeout, took time.Duration) error {
 	if err != nil && ctx.Err() != nil && timeout > 0 && took > timeout {
 		return fmt.Errorf("%w (the command may take %s)", errExecUnanswered, timeout)
 	}
 	switch status.Code(err) {
 	case codes.DeadlineExceeded:
-		// Before that, it is the time of something else: the runtime's own calls have deadlines, too.
+		// An earlier one isn't the command's timeout: the runtime's own calls have deadlines, too.
 		if took >= timeout {
 			return fmt.Errorf("%w (%s)", errExecTimeout, timeout)
 		}
 	case codes.ResourceExhausted:
-		// gRPC has no other sign; the runtime itself may run out of other things.
+		// gRPC has no code for this; ResourceExhausted may also be the runtime's.
 		if strings.Contains(err.Error(), "message larger than max") {
 			return errExecOutput
 		}
@@ -96,14 +92,14 @@ func execError(ctx context.Context, err error, timeout, took time.Duration) erro
 	return err
 }
 
-// execService is a connection for ExecSync alone. cri-client's call would take
-// several times the memory of all that a command printed, for each call.
+// execService is a connection for ExecSync alone. For each call, cri-client would use several times the memory of
+// the command's whole output.
 type execService struct{ conn *grpc.ClientConn }
 
-// dialExec returns a connection that is made with the first call.
+// dialExec returns a connection that is established by the first call.
 func dialExec(endpoint string, tracer trace.TracerProvider) func(context.Context) (*execService, error) {
 	return func(context.Context) (*execService, error) {
-		// A window of fixed size: it would grow by itself to where all answers fit in at once.
+		// The window is fixed because gRPC would enlarge it until all answers are received at once.
 		conn, err := connect(endpoint, append(traced(tracer), grpc.WithStaticStreamWindowSize(execWindow))...)
 		if err != nil {
 			return nil, err
@@ -115,12 +111,11 @@ func dialExec(endpoint string, tracer trace.TracerProvider) func(context.Context
 // Close implements service.
 func (s *execService) Close(context.Context) error { return s.conn.Close() }
 
-// execSync makes the call as a stream of one message each way, which on the wire is
-// the same: so it can wait for the command without taking in the answer, and for
-// one of the slots of receivers before it does.
+// execSync makes the call as a stream with one message in each direction, which is the same on the wire. This way
+// it can wait for the command, and then for a slot of receivers, before it receives the answer.
 func (s *execService) execSync(ctx context.Context, request *runtimeapi.ExecSyncRequest,
 	receivers chan struct{}) (out ExecResult, err error) {
-	ctx, cancel := context.WithCancel(ctx) // gives the stream up wherever this returns
+	ctx, cancel := context.WithCancel(ctx) // cancels the stream on every return
 	defer cancel()
 	stream, err := s.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: "ExecSync"},
 		runtimeapi.RuntimeService_ExecSync_FullMethodName,
@@ -131,7 +126,7 @@ func (s *execService) execSync(ctx context.Context, request *runtimeapi.ExecSync
 	if err := stream.SendMsg(request); err != nil {
 		return out, err
 	}
-	// The answer's headers come with its beginning. If there are none, RecvMsg says why.
+	// The answer's headers arrive with its first bytes. If there are none, RecvMsg returns the error.
 	if _, err := stream.Header(); err != nil {
 		return out, err
 	}

@@ -18,9 +18,8 @@ const (
 	exitCodeField protowire.Number = 3
 )
 
-// execCodec is protobuf, but reads an answer to ExecSync into an *ExecResult: it
-// picks the little that is kept out of gRPC's buffers, where the usual codec copies
-// all of it twice.
+// execCodec is the protobuf codec, but decodes an ExecSync answer into an *ExecResult: it copies only the needed
+// bytes from gRPC's buffers, whereas the default codec copies everything twice.
 type execCodec struct{ encoding.CodecV2 }
 
 func newExecCodec() execCodec { return execCodec{encoding.GetCodecV2(protocodec.Name)} }
@@ -41,7 +40,7 @@ func (execCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// readField reads the next field. Of a field that comes twice, the last one counts.
+// readField reads the next field. If a field occurs twice, the last one counts.
 func (out *ExecResult) readField(r *mem.Reader) error {
 	tag, err := binary.ReadUvarint(r)
 	if err != nil {
@@ -63,7 +62,7 @@ func (out *ExecResult) readField(r *mem.Reader) error {
 	return err
 }
 
-// beginning keeps the first ExecOutputLimit bytes of a field.
+// beginning returns the first ExecOutputLimit bytes of a field.
 func beginning(r *mem.Reader) ([]byte, error) {
 	size, err := length(r)
 	if err != nil {
@@ -76,7 +75,7 @@ func beginning(r *mem.Reader) ([]byte, error) {
 	return kept, discard(r, size-len(kept))
 }
 
-// skip passes over a field that a later version of the CRI may have.
+// skip skips an unknown field, such as one of a later CRI version.
 func skip(r *mem.Reader, kind protowire.Type) error {
 	switch kind {
 	case protowire.VarintType:
@@ -96,7 +95,7 @@ func skip(r *mem.Reader, kind protowire.Type) error {
 	return fmt.Errorf("unknown wire type %d", kind)
 }
 
-// length reads how long a field is, which can't be more than what is left.
+// length reads the length of a field, which can't exceed the remaining bytes.
 func length(r *mem.Reader) (int, error) {
 	size, err := binary.ReadUvarint(r)
 	if err != nil {

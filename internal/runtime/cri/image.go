@@ -9,7 +9,7 @@ import (
 
 type images = internalapi.ImageManagerService
 
-// ImageStatus reports one image; nil without an error means that it isn't there.
+// ImageStatus returns one image; nil without an error means that it doesn't exist.
 func (c *Conn) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
 	return get(ctx, c, c.image, "image_status", image.GetImage(),
 		func(ctx context.Context, s images) (*runtimeapi.Image, error) {
@@ -18,8 +18,8 @@ func (c *Conn) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*r
 		})
 }
 
-// PullImage pulls an image and returns the runtime's reference to it. It takes
-// as long as it takes: ctx alone bounds it. auth and sandbox may be nil.
+// PullImage pulls an image and returns the runtime's reference to it. It has no timeout except ctx. auth and
+// sandbox may be nil.
 func (c *Conn) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	return get(ctx, c, c.image, "pull_image", image.GetImage(), func(ctx context.Context, s images) (string, error) {
@@ -34,14 +34,14 @@ func (c *Conn) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) (
 	})
 }
 
-// RemoveImage removes an image. An image that is gone is no error.
+// RemoveImage removes an image. A missing image isn't an error.
 func (c *Conn) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	return call(ctx, c, c.image, "remove_image", image.GetImage(), func(ctx context.Context, s images) error {
 		return s.RemoveImage(ctx, image)
 	})
 }
 
-// ImageFsInfo tells where images are kept and how much space they take.
+// ImageFsInfo returns the file systems of images and their usage.
 func (c *Conn) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return get(ctx, c, c.image, "image_fs_info",
 		"", func(ctx context.Context, s images) (*runtimeapi.ImageFsInfoResponse, error) {

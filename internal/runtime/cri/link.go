@@ -7,20 +7,19 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// service is what a link keeps connected.
+// service is a connection that a link maintains.
 type service interface {
 	Close(ctx context.Context) error
 }
 
-// link keeps a connection to one service and makes a new one when it is lost.
+// link maintains a connection to one service and replaces it when it is lost.
 //
-// gRPC alone would reconnect by itself, but waits up to 3 s between tries with
-// the back-off that cri-client hard-wires. A runtime that was away for some
-// seconds would seem to be away for some seconds more. So a connection that
-// failed is dropped, and the next call makes a new one at once.
+// gRPC alone would reconnect, but with the back-off that cri-client hard-codes it waits up to 3 s between attempts:
+// a runtime would seem unavailable for some seconds longer than it was. So a failed connection is dropped, and the
+// next call establishes a new one at once.
 type link[S service] struct {
 	dial func(context.Context) (S, error)
-	// gate has one slot: who holds it may dial.
+	// gate is a semaphore: its holder may dial.
 	gate chan struct{}
 
 	mu      sync.Mutex
@@ -28,7 +27,7 @@ type link[S service] struct {
 	closed  bool
 }
 
-// session is one connection. It is closed when it is retired and nobody uses it any more.
+// session is one connection. It is closed when it is retired and has no users.
 type session[S service] struct {
 	service S
 	users   int
@@ -39,7 +38,7 @@ func newLink[S service](dial func(context.Context) (S, error)) *link[S] {
 	return &link[S]{dial: dial, gate: make(chan struct{}, 1)}
 }
 
-// acquire returns a live connection, which is to be released.
+// acquire returns a live connection, which the caller has to release.
 func (l *link[S]) acquire(ctx context.Context) (*session[S], error) {
 	if s, err := l.take(); s != nil || err != nil {
 		return s, err
@@ -50,7 +49,7 @@ func (l *link[S]) acquire(ctx context.Context) (*session[S], error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	// Somebody else may have dialled in the meantime.
+	// Another goroutine may have dialled in the meantime.
 	if s, err := l.take(); s != nil || err != nil {
 		return s, err
 	}
@@ -68,7 +67,7 @@ func (l *link[S]) acquire(ctx context.Context) (*session[S], error) {
 	return l.current, nil
 }
 
-// take returns the current connection, or nil if there is none.
+// take returns the current connection and counts its caller as a user, or nil if there is none.
 func (l *link[S]) take() (*session[S], error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +100,7 @@ func (l *link[S]) retire(s *session[S]) {
 	}
 }
 
-// close ends the link: calls under way may finish, new ones fail.
+// close closes the link: calls in progress may finish, new ones fail.
 func (l *link[S]) close(ctx context.Context) {
 	l.mu.Lock()
 	l.closed = true

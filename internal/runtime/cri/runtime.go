@@ -33,7 +33,7 @@ func (c *Conn) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResp
 		})
 }
 
-// RunPodSandbox makes and starts a sandbox and returns its ID.
+// RunPodSandbox creates and starts a sandbox and returns its ID.
 func (c *Conn) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	m := config.GetMetadata()
 	return get(ctx, c, c.runtime, "run_podsandbox", m.GetNamespace()+"/"+m.GetName(),
@@ -42,14 +42,14 @@ func (c *Conn) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxC
 		})
 }
 
-// StopPodSandbox ends everything in a sandbox, and its network. A sandbox that is gone is no error.
+// StopPodSandbox stops all containers in a sandbox and tears down its network. A missing sandbox isn't an error.
 func (c *Conn) StopPodSandbox(ctx context.Context, id string) error {
 	return call(ctx, c, c.runtime, "stop_podsandbox", id, func(ctx context.Context, s rt) error {
 		return s.StopPodSandbox(ctx, id)
 	})
 }
 
-// RemovePodSandbox removes a sandbox with its containers. A sandbox that is gone is no error.
+// RemovePodSandbox removes a sandbox with its containers. A missing sandbox isn't an error.
 func (c *Conn) RemovePodSandbox(ctx context.Context, id string) error {
 	return call(ctx, c, c.runtime, "remove_podsandbox", id, func(ctx context.Context, s rt) error {
 		return s.RemovePodSandbox(ctx, id)
@@ -65,7 +65,7 @@ func (c *Conn) ListPodSandbox(ctx context.Context,
 		})
 }
 
-// PodSandboxStatus reports one sandbox, addresses included.
+// PodSandboxStatus returns the status of one sandbox, including addresses.
 func (c *Conn) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
 	return get(ctx, c, c.runtime, "podsandbox_status", id,
 		func(ctx context.Context, s rt) (*runtimeapi.PodSandboxStatus, error) {
@@ -74,20 +74,21 @@ func (c *Conn) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.Pod
 		})
 }
 
-// SandboxImage is what the sandbox was made of, as containerd and CRI-O tell in their own words; empty if the runtime
-// doesn't.
+// SandboxImage returns the sandbox's image from the verbose status of containerd and CRI-O; empty with other
+// runtimes.
 func (c *Conn) SandboxImage(ctx context.Context, id string) (string, error) {
 	return get(ctx, c, c.runtime, "podsandbox_status", id, func(ctx context.Context, s rt) (string, error) {
 		r, err := s.PodSandboxStatus(ctx, id, true)
 		var info struct{ Image string }
 		if err == nil {
-			_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // another runtime's words
+			_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // other runtimes have another format
 		}
 		return info.Image, err
 	})
 }
 
-// CreateContainer makes a container in a sandbox, with the configuration the sandbox was made from, and returns its ID.
+// CreateContainer creates a container in a sandbox and returns its ID. sandbox is the configuration that the
+// sandbox was created with.
 func (c *Conn) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
 	sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	return get(ctx, c, c.runtime, "create_container", config.GetMetadata().GetName(),
@@ -96,22 +97,22 @@ func (c *Conn) CreateContainer(ctx context.Context, sandboxID string, config *ru
 		})
 }
 
-// StartContainer starts a created container. The text of a failure has no ID, so that the events of one that fails
-// again and again are one event, which is counted.
+// StartContainer starts a created container. The error message doesn't include the ID, so that repeated failures
+// are aggregated into one event with a count.
 func (c *Conn) StartContainer(ctx context.Context, id string) error {
 	return call(ctx, c, c.runtime, "start_container", "", func(ctx context.Context, s rt) error {
 		return s.StartContainer(ctx, id)
 	})
 }
 
-// StopContainer asks a container to stop and kills it after grace, which counts in whole seconds, rounded up.
+// StopContainer stops a container with its stop signal, and kills it after grace, which is rounded up to seconds.
 func (c *Conn) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	return call(ctx, c, c.runtime, "stop_container", id, func(ctx context.Context, s rt) error {
 		return s.StopContainer(ctx, id, wholeSeconds(grace))
 	})
 }
 
-// RemoveContainer removes a container, killing it if it runs. A container that is gone is no error.
+// RemoveContainer removes a container, killing it if it runs. A missing container isn't an error.
 func (c *Conn) RemoveContainer(ctx context.Context, id string) error {
 	return call(ctx, c, c.runtime, "remove_container", id, func(ctx context.Context, s rt) error {
 		return s.RemoveContainer(ctx, id)
@@ -127,7 +128,7 @@ func (c *Conn) ListContainers(ctx context.Context,
 		})
 }
 
-// ContainerStatus reports one container, with times, exit code and mounts.
+// ContainerStatus returns the status of one container, with times, exit code and mounts.
 func (c *Conn) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
 	return get(ctx, c, c.runtime, "container_status", id,
 		func(ctx context.Context, s rt) (*runtimeapi.ContainerStatus, error) {
@@ -136,16 +137,16 @@ func (c *Conn) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Cont
 		})
 }
 
-// UpdateContainerResources changes the resources of a container in place. Fields
-// that are 0 stay as they are; -1 takes a CPU quota or a memory limit away.
+// UpdateContainerResources changes the resources of a container in place. Fields that are 0 stay unchanged; -1
+// removes a CPU quota or a memory limit.
 func (c *Conn) UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
 	return call(ctx, c, c.runtime, "update_container", id, func(ctx context.Context, s rt) error {
 		return s.UpdateContainerResources(ctx, id, &runtimeapi.ContainerResources{Linux: r})
 	})
 }
 
-// UpdatePodSandboxResources tells the runtime what a pod as a whole, and its sandbox, may use by now. Runtimes that
-// hold the pod itself to that, in a virtual machine, or have plugins that do, go by it.
+// UpdatePodSandboxResources notifies the runtime of the new resources of the whole pod, and of its overhead.
+// Runtimes that enforce them for the pod, such as with a virtual machine, or whose plugins do, apply them.
 func (c *Conn) UpdatePodSandboxResources(ctx context.Context, id string, overhead,
 	resources *runtimeapi.LinuxContainerResources) error {
 	return call(ctx, c, c.runtime, "update_podsandbox", id, func(ctx context.Context, s rt) error {
@@ -155,7 +156,7 @@ func (c *Conn) UpdatePodSandboxResources(ctx context.Context, id string, overhea
 	})
 }
 
-// ContainerStats reports what a running container uses.
+// ContainerStats returns the resource usage of a running container.
 func (c *Conn) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
 	return get(ctx, c, c.runtime, "container_stats", id,
 		func(ctx context.Context, s rt) (*runtimeapi.ContainerStats, error) {
@@ -163,14 +164,14 @@ func (c *Conn) ContainerStats(ctx context.Context, id string) (*runtimeapi.Conta
 		})
 }
 
-// ReopenContainerLog makes the runtime write to a new log file after the old one was moved away.
+// ReopenContainerLog makes the runtime create a new log file after the old one was moved away.
 func (c *Conn) ReopenContainerLog(ctx context.Context, id string) error {
 	return call(ctx, c, c.runtime, "reopen_container_log", id, func(ctx context.Context, s rt) error {
 		return s.ReopenContainerLog(ctx, id)
 	})
 }
 
-// Exec prepares a command in a container, and returns the URL that its streams are to be had at.
+// Exec prepares a command in a container, and returns the URL of its streams.
 func (c *Conn) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (string, error) {
 	return get(ctx, c, c.runtime, "exec", r.GetContainerId(), func(ctx context.Context, s rt) (string, error) {
 		response, err := s.Exec(ctx, r)
@@ -178,7 +179,7 @@ func (c *Conn) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (string, err
 	})
 }
 
-// Attach prepares streams from and to a container's main process, and returns the URL that they are to be had at.
+// Attach prepares streams from and to a container's main process, and returns their URL.
 func (c *Conn) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (string, error) {
 	return get(ctx, c, c.runtime, "attach", r.GetContainerId(), func(ctx context.Context, s rt) (string, error) {
 		response, err := s.Attach(ctx, r)
@@ -186,7 +187,7 @@ func (c *Conn) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (string,
 	})
 }
 
-// PortForward prepares connections to ports of a sandbox, and returns the URL that they are to be had at.
+// PortForward prepares connections to ports of a sandbox, and returns their URL.
 func (c *Conn) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (string, error) {
 	return get(ctx, c, c.runtime, "port_forward", r.GetPodSandboxId(), func(ctx context.Context, s rt) (string, error) {
 		response, err := s.PortForward(ctx, r)
@@ -194,8 +195,8 @@ func (c *Conn) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest
 	})
 }
 
-// CheckpointContainer writes a container's memory and files into an archive. The request's timeout counts where it is
-// longer than that of all calls.
+// CheckpointContainer writes a container's memory and files into an archive. The request's timeout replaces the
+// default one if it is longer.
 func (c *Conn) CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error {
 	id := r.GetContainerId()
 	c.countCheckpoint(id, 1)
@@ -213,17 +214,17 @@ func (c *Conn) countCheckpoint(id string, n int) {
 	}
 }
 
-// Checkpointing reports whether a container is being written into an archive. Its processes are frozen meanwhile.
+// Checkpointing reports whether a checkpoint of the container is in progress. Its processes are frozen meanwhile.
 func (c *Conn) Checkpointing(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.checkpoints[id] > 0
 }
 
-// longest is as good as without end, and can be added to.
+// longest stands for an unlimited time, and allows additions without overflow.
 const longest = 100 * 365 * 24 * time.Hour
 
-// wholeSeconds rounds up: the CRI takes 0 for "at once" or "never", which part of a second doesn't mean.
+// wholeSeconds rounds up: 0 means "at once" or "never" in the CRI, unlike a fraction of a second.
 func wholeSeconds(d time.Duration) int64 {
 	return int64((min(max(d, 0), longest) + time.Second - 1) / time.Second)
 }

@@ -1,6 +1,6 @@
-// Package dns knows how the containers of a pod resolve names: by the pod's
-// dnsPolicy and dnsConfig, the cluster's name servers and the node's resolv.conf, as
-// https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/ has it.
+// Package dns computes how the containers of a pod resolve names: from the pod's dnsPolicy and dnsConfig, the
+// cluster's name servers and the node's resolv.conf, according to
+// https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/.
 package dns
 
 import (
@@ -17,37 +17,37 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// clusterOptions are the resolver's options with the cluster's name servers: so many
-// dots that "service.namespace.svc" is looked for in the searched domains first. The
-// node's options don't count then: they are for the node's servers.
+// clusterOptions are the resolver's options for the cluster's name servers: with ndots:5, "service.namespace.svc"
+// is looked up in the search domains first. The node's options aren't used, because they are for the node's
+// servers.
 var clusterOptions = []string{"ndots:5"}
 
-// Config is what a Configurer is built from.
+// Config configures a Configurer.
 type Config struct {
-	// ClusterDNS are the addresses of the cluster's name servers; there may be none.
+	// ClusterDNS has the addresses of the cluster's name servers; it may be empty.
 	ClusterDNS []string
 	// ClusterDomain is the cluster's domain, which may be empty.
 	ClusterDomain string
 	// ResolvConf is the path of the node's resolver configuration. Empty disables DNS
 	// lookups in pods that don't use the cluster's name servers (KubeletConfiguration's resolvConf).
 	ResolvConf string
-	// NodeEvent takes in what is wrong with the node's resolver configuration: each thing
-	// once for as long as it stays so. Its Container is empty.
+	// NodeEvent receives problems with the node's resolver configuration, each once as long as it persists. The
+	// events' Container is empty.
 	NodeEvent func(pod.Event)
 	Log       logr.Logger
 }
 
-// Configurer makes the DNS configuration of pods. It may be used by any number of goroutines.
+// Configurer computes the DNS configuration of pods. It is safe for concurrent use.
 type Configurer struct {
 	cfg     Config
 	missing sync.Once
 
 	mu sync.Mutex
-	// reported is the last message reported about the node, by reason.
+	// reported is the last reported message about the node, by reason.
 	reported map[pod.Reason]string
 }
 
-// New constructs a configurer. It refuses a cluster name server that is no IP address.
+// New returns a configurer. It fails if a cluster name server isn't an IP address.
 func New(cfg Config) (*Configurer, error) {
 	for i, s := range cfg.ClusterDNS {
 		if _, err := netip.ParseAddr(s); err != nil {
@@ -59,10 +59,9 @@ func New(cfg Config) (*Configurer, error) {
 	return &Configurer{cfg: cfg, reported: map[pod.Reason]string{}}, nil
 }
 
-// For makes the pod's DNS configuration, never nil without an error, and what is to
-// be reported when the pod starts. The node's resolver configuration is read each
-// time, since it changes with the networks that a node joins. A pod that needs it
-// fails if it can't be read.
+// For returns the pod's DNS configuration, never nil without an error, and the events to record when the pod
+// starts. The node's resolver configuration is read each time, because it changes with the node's networks. If it
+// can't be read, pods that need it fail.
 func (c *Configurer) For(p *v1.Pod) (*runtimeapi.DNSConfig, []pod.Event, error) {
 	from, events, err := c.origin(p)
 	if err != nil {
@@ -81,7 +80,7 @@ func (c *Configurer) For(p *v1.Pod) (*runtimeapi.DNSConfig, []pod.Event, error) 
 		append(events, limited...), nil
 }
 
-// origin is where a pod's DNS configuration comes from, before its own dnsConfig.
+// origin is the source of a pod's DNS configuration, before its own dnsConfig is applied.
 type origin int
 
 const (
@@ -104,7 +103,7 @@ func (c *Configurer) origin(p *v1.Pod) (origin, []pod.Event, error) {
 		if len(c.cfg.ClusterDNS) > 0 {
 			return fromCluster, nil, nil
 		}
-		// It is what a pod has that names no policy: without a cluster that is nobody's mistake, and reported once.
+		// ClusterFirst is also the default policy: without a cluster it isn't a mistake, and is logged once.
 		c.missing.Do(func() {
 			c.cfg.Log.V(2).Info("No clusterDNS is configured: pods use the node's name servers", "pod", klog.KObj(p),
 				"dnsPolicy", policy)
@@ -121,7 +120,7 @@ func (c *Configurer) origin(p *v1.Pod) (origin, []pod.Event, error) {
 	}
 }
 
-// missingClusterDNS says it in the kubelet's words, for who looks for them.
+// missingClusterDNS returns the kubelet's message, for users who search for it.
 func missingClusterDNS(policy v1.DNSPolicy) string {
 	return fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. "+
 		"Falling back to %q policy.", policy, v1.DNSDefault)
@@ -151,9 +150,9 @@ func (c *Configurer) clusterSearches(namespace string) []string {
 	return []string{namespace + ".svc." + d, "svc." + d, d}
 }
 
-// node reads how the node resolves names. Without a file nothing is to be
-// resolved: an empty configuration wouldn't do, since a resolver without a server
-// tries the loopback address with the host name's domain.
+// node returns the node's resolver configuration. Without a file, pods mustn't resolve any names: an empty
+// configuration wouldn't achieve that, because a resolver without a server queries the loopback address with the
+// host name's domain.
 func (c *Configurer) node() (resolver, error) {
 	if c.cfg.ResolvConf == "" {
 		return resolver{servers: []string{"127.0.0.1"}, searches: []string{"."}}, nil

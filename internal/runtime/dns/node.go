@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// checkLimits reports whether the node's configuration alone has more than a pod can have.
+// checkLimits reports whether the node's configuration alone exceeds the limits of a pod's configuration.
 func (c *Configurer) checkLimits(node resolver) {
 	var tooMuch []string
 	if n := len(node.servers); n > maxServers {
@@ -37,16 +37,15 @@ func (c *Configurer) checkLimits(node resolver) {
 	c.reportNode(pod.ReasonCheckLimitsForResolvConf, message)
 }
 
-// checkReach reports whether pods with the node's configuration have no server that they
-// can reach: that is so where the node asks a server of its own, such as
-// systemd-resolved's on 127.0.0.53.
+// checkReach reports whether pods with the node's configuration have no reachable server. That is the case if the
+// node uses a local server, such as systemd-resolved's on 127.0.0.53.
 func (c *Configurer) checkReach(node, merged resolver) {
 	if slices.ContainsFunc(node.servers, reachable) {
 		c.reportNode(pod.ReasonUnreachableNameservers, "")
 		return
 	}
 	if slices.ContainsFunc(merged.servers, reachable) {
-		return // this one has its own
+		return // the pod's dnsConfig has one
 	}
 	what := "names no server"
 	if len(node.servers) > 0 {
@@ -64,7 +63,7 @@ func reachable(server string) bool {
 	return err == nil && !addr.Unmap().IsLoopback() && !addr.IsUnspecified()
 }
 
-// reportNode reports a message about the node once; an empty message says that all is well.
+// reportNode records a message about the node once; an empty message means that the problem is gone.
 func (c *Configurer) reportNode(reason pod.Reason, message string) {
 	c.mu.Lock()
 	changed := c.reported[reason] != message

@@ -12,20 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFile is how long a resolver configuration may be, in bytes: a search list and
-// servers take some thousand.
+// maxFile is the maximum size of a resolver configuration in bytes: a search list and servers take a few thousand.
 const maxFile = 32 << 10
 
-// CheckFile says why the node's resolver configuration can't be read (KubeletConfiguration's resolvConf).
+// CheckFile returns an error if the node's resolver configuration can't be read (KubeletConfiguration's
+// resolvConf).
 func CheckFile(path string) error {
 	_, err := read(path)
 	return err
 }
 
-// read reads a resolver configuration. A symbolic link is followed, since that is
-// what /etc/resolv.conf often is.
+// read reads a resolver configuration. It follows symbolic links, because /etc/resolv.conf often is one.
 func read(path string) (resolver, error) {
-	// Not to wait for a writer, if somebody put a pipe there.
+	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return resolver{}, fmt.Errorf(
@@ -53,9 +52,8 @@ func read(path string) (resolver, error) {
 	return parse(string(text)), nil
 }
 
-// parse reads a resolver configuration as resolv.conf(5) has it: of several search
-// and domain lines the last one counts. What a resolver ignores is left out: servers
-// that aren't addresses, and words that can't be domains or options.
+// parse parses a resolver configuration according to resolv.conf(5): the last search or domain line counts. It
+// omits entries that resolvers ignore: servers that aren't addresses, and words that can't be domains or options.
 func parse(text string) resolver {
 	var r resolver
 	for line := range strings.Lines(text) {
@@ -82,8 +80,8 @@ func parse(text string) resolver {
 	return r
 }
 
-// split returns a line's keyword and the words after it, up to a comment. Words with
-// other than visible ASCII are left out.
+// split returns a line's keyword and the following words, up to a comment. It omits words with characters other
+// than visible ASCII.
 func split(line string) (keyword string, values []string) {
 	for i, w := range strings.Fields(line) {
 		switch {
@@ -98,8 +96,7 @@ func split(line string) (keyword string, values []string) {
 	return keyword, values
 }
 
-// domains takes the dot off the end of each, so that a domain counts once with it
-// and without; the root remains a dot.
+// domains removes trailing dots, so that a domain with and without one counts once; the root remains a dot.
 func domains(list []string) []string {
 	out := make([]string, 0, len(list))
 	for _, d := range list {

@@ -9,25 +9,25 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// What a pod's resolver configuration can hold; internal/pod/spec refuses a dnsConfig that alone has more
+// The limits of a pod's resolver configuration; internal/pod/spec rejects a dnsConfig that alone exceeds them
 // (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-dns-config and
 // https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#dns-search-domain-list-limits).
 const (
 	maxServers  = 3
 	maxSearches = 32
-	// maxSearchBytes counts the domains and the spaces between them.
+	// maxSearchBytes includes the spaces between the domains.
 	maxSearchBytes = 2048
 )
 
-// resolver is the configuration of a resolver. Its slices may be shared with the settings.
+// resolver is the configuration of a resolver. Its slices may be shared with Config.
 type resolver struct {
 	servers, searches []string
 	// options are "name" or "name:value".
 	options []string
 }
 
-// merge adds to a policy's configuration what the pod asks for: servers and domains
-// that aren't there yet at the end, options in the place of those of the same name.
+// merge adds the pod's dnsConfig to a policy's configuration: new servers and domains at the end; options replace
+// those of the same name.
 func merge(base resolver, c *v1.PodDNSConfig) resolver {
 	if c == nil {
 		c = &v1.PodDNSConfig{}
@@ -47,7 +47,7 @@ func merge(base resolver, c *v1.PodDNSConfig) resolver {
 	}
 }
 
-// setOption puts an option in the place of that of the same name, or at the end.
+// setOption replaces the option of the same name, or appends the option.
 func setOption(options []string, text string) []string {
 	name, _, _ := strings.Cut(text, ":")
 	for i, o := range options {
@@ -59,7 +59,7 @@ func setOption(options []string, text string) []string {
 	return append(options, text)
 }
 
-// unique is what is in the lists, in their order, each once.
+// unique concatenates the lists without duplicates.
 func unique(lists ...[]string) []string {
 	var out []string
 	for _, list := range lists {
@@ -72,7 +72,7 @@ func unique(lists ...[]string) []string {
 	return out
 }
 
-// limit leaves out what is beyond the limits, and says so in the kubelet's words.
+// limit truncates the configuration to the limits, and returns events with the kubelet's messages.
 func limit(r resolver) (resolver, []pod.Event) {
 	var events []pod.Event
 	tell := func(message string) {
@@ -92,7 +92,7 @@ func limit(r resolver) (resolver, []pod.Event) {
 	return r, events
 }
 
-// fitting is how many of the domains, from the first on, a search list can hold.
+// fitting returns how many of the domains, from the first on, fit into a search list.
 func fitting(searches []string) int {
 	length := -1 // no space before the first
 	for i, s := range searches {

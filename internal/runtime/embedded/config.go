@@ -1,10 +1,10 @@
-// Package embedded runs containerd for the agent: as a child in a session of its own, with
-// generated configuration, restarted if it dies, adopted if it still runs, and left running
-// when the agent stops. Its network is in package cni, the image archives it imports in package
-// archives, the shims it has lost in package orphans.
+// Package embedded runs containerd for the agent: as a child process in its own session, with generated
+// configuration. It restarts containerd if it dies, adopts one that still runs, and leaves it running when the
+// agent stops. The pod network is in package cni, the import of image archives in package archives, the removal of
+// orphaned shims in package orphans.
 //
-// It also asks containerd for what the CRI doesn't offer: how far a pull is, and the removal of
-// a task that the CRI has lost sight of.
+// It also calls containerd's own API for functions that the CRI doesn't offer: the progress of a pull, and the
+// removal of a task that the CRI lost track of.
 package embedded
 
 import (
@@ -27,48 +27,47 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
 
-// What a Config gets where it says nothing.
+// Defaults for empty fields of a Config.
 const (
-	// DefaultPauseImage comes as an archive with deckhand, so that no registry is needed.
+	// DefaultPauseImage is part of deckhand as an archive, so that no registry is needed.
 	DefaultPauseImage = "deckhand.local/pause:1"
-	// DefaultLogLevel leaves out containerd's lines for every single call.
+	// DefaultLogLevel omits containerd's messages about every single call.
 	DefaultLogLevel = "warn"
 )
 
-// Config is what can be chosen about the embedded runtime. What is host-wide
-// (Bridge, PodCIDR) has to differ between two agents on one host; everything
-// else follows from RootDir.
+// Config is the configuration of the embedded runtime. Bridge and PodCIDR are host-wide, so they have to differ
+// between two agents on one host; everything else is separated by RootDir.
 type Config struct {
-	// RootDir is the agent's root directory, absolute.
+	// RootDir is the absolute path of the agent's root directory.
 	RootDir string
 	// BinDirs are searched for containerd, its shim, runc and the CNI plugins before PATH.
 	BinDirs []string
-	// PodCIDR is one range, or one of each IP family with a comma between.
+	// PodCIDR is one prefix, or one of each IP family separated by a comma.
 	PodCIDR string
-	// Bridge is the name of the host's interface that pods are plugged into.
+	// Bridge is the name of the host's bridge interface for pods.
 	Bridge string
-	// PauseImage holds each pod's namespaces. It is never collected as garbage.
+	// PauseImage is the image of the pods' pause containers. It is never garbage-collected.
 	PauseImage string
 	// LogLevel is containerd's: trace, debug, info, warn, error, fatal or panic.
 	LogLevel string
-	// SystemdCgroup has runc ask systemd for containers' cgroups, which has to be so if
-	// pods' cgroup parents are slices (KubeletConfiguration cgroupDriver: systemd).
+	// SystemdCgroup makes runc use systemd for containers' cgroups, which is required if pods' cgroup parents are
+	// slices (KubeletConfiguration cgroupDriver: systemd).
 	SystemdCgroup bool
-	// OnStart, if set, is called with the number of a containerd that was started or found. An error of it keeps the
-	// runtime from being used: that containerd is stopped, and fails Start, or is started again by Run.
+	// OnStart, if set, is called with the process ID of a containerd that was started or found. If it returns an
+	// error, that containerd is stopped: Start fails, or Run restarts containerd.
 	OnStart func(pid int) error
-	// Collector is where spans go of calls that the agent traces, by OTLP over gRPC: HOST:PORT, or empty for nowhere.
+	// Collector receives the spans of traced calls by OTLP over gRPC: HOST:PORT, or empty for none.
 	Collector string
-	// OnRestore, if set, is called with a sentence after parts of the pods' network that another program
-	// removed were made again.
+	// OnRestore, if set, is called with a sentence after parts of the pod network that another program removed were
+	// restored.
 	OnRestore func(message string)
-	// OnImport, if set, is called with the references of each archive's images when it was
-	// imported, not when it was found unchanged. It is called from any goroutine,
-	// also before Start has returned; it must not block, nor import.
+	// OnImport, if set, is called with the references of each archive's images when it was imported, but not when
+	// it was found unchanged. It may be called from any goroutine, also before Start has returned; it must not
+	// block, nor import.
 	OnImport func(refs []string)
 }
 
-// ConfigOf is the embedded runtime's part of an agent's configuration.
+// ConfigOf returns the embedded runtime's part of an agent's configuration.
 func ConfigOf(cfg *config.Config) Config {
 	c := Config{RootDir: cfg.RootDir, Bridge: cfg.Embedded.Bridge, BinDirs: binDirs(cfg.Embedded.BinDir),
 		SystemdCgroup: cfg.Kubelet.CgroupDriver == validation.CgroupDriverSystemd}
@@ -84,7 +83,8 @@ func ConfigOf(cfg *config.Config) Config {
 	return c.WithDefaults()
 }
 
-// collector is an endpoint of a collector as containerd can have it: nowhere but at a host and port.
+// collector converts the endpoint of a collector for containerd, which supports only host and port; empty if it
+// can't be converted.
 func collector(endpoint string) string {
 	at := strings.TrimPrefix(endpoint, "dns:///")
 	if _, port, err := net.SplitHostPort(at); err != nil ||
@@ -94,9 +94,9 @@ func collector(endpoint string) string {
 	return at
 }
 
-// binDirs are where the runtime's programs are looked for before PATH, unless a directory is
-// configured: where the package puts them, whose /usr/bin may have a containerd of the host,
-// and beside the agent's own program.
+// binDirs are the directories that are searched for the runtime's programs before PATH, unless one is configured:
+// the package's directory, because /usr/bin may have the host's containerd, and the directory of the agent's own
+// program.
 func binDirs(configured string) []string {
 	if configured != "" {
 		return []string{configured}
@@ -110,7 +110,7 @@ func binDirs(configured string) []string {
 
 var logLevels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic"}
 
-// WithDefaults fills in what is empty and isn't host-wide.
+// WithDefaults sets empty fields that aren't host-wide.
 func (c Config) WithDefaults() Config {
 	for _, f := range []struct {
 		field *string
@@ -128,11 +128,11 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Layout has the paths of the runtime of this configuration.
+// Layout returns the paths of the runtime of this configuration.
 func (c Config) Layout() (rootdir.Runtime, error) { return rootdir.NewRuntime(c.RootDir) }
 
-// Claim makes the root directory and marks it as deckhand's if it is new or empty,
-// which lets a teardown remove it. The agent calls it before it writes there.
+// Claim creates the root directory and marks it as deckhand's if it is new or empty, which allows a teardown to
+// remove it. The agent calls it before it writes there.
 func (c Config) Claim() error {
 	l, err := c.Layout()
 	if err != nil {
@@ -141,7 +141,7 @@ func (c Config) Claim() error {
 	return l.Claim()
 }
 
-// Network is the pod network of this configuration.
+// Network returns the pod network of this configuration.
 func (c Config) Network() (cni.Network, error) {
 	l, err := c.Layout()
 	if err != nil {
@@ -156,7 +156,7 @@ func (c Config) Network() (cni.Network, error) {
 	return n, n.Validate()
 }
 
-// Validate reports everything that is wrong with a complete configuration.
+// Validate returns all errors of a complete configuration.
 func (c Config) Validate() error {
 	_, err := c.Network()
 	errs := []error{err}
@@ -170,7 +170,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Endpoint is where containerd of this configuration answers CRI calls, as a URL.
+// Endpoint returns the URL of containerd's CRI socket.
 func (c Config) Endpoint() (string, error) {
 	l, err := c.Layout()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// lookAtHost finds out what containerd's configuration depends on. dir is on the
-// disk where snapshots will be; before is the configuration that was written last, if any.
+// lookAtHost determines the host's properties. dir is on the disk of the snapshots; before is the configuration
+// that was written last, if any.
 func lookAtHost(dir string, before []byte) (host, error) {
 	h := host{Snapshotter: "overlayfs", Platform: "linux/" + runtime.GOARCH,
 		HugePages: boundsHugePages("/sys/fs/cgroup")}
@@ -26,7 +26,7 @@ func lookAtHost(dir string, before []byte) (host, error) {
 	h.MayLowerOOMScore = may
 	switch err := TryOverlay(dir); {
 	case err == nil:
-	case atomicfile.DiskFull(err): // which says nothing about overlayfs, and the images are where they were
+	case atomicfile.DiskFull(err): // this isn't about overlayfs; keep the snapshotter of the existing images
 		if bytes.Contains(before, []byte(`snapshotter = "native"`)) {
 			h.Snapshotter = "native"
 		}
@@ -36,8 +36,8 @@ func lookAtHost(dir string, before []byte) (host, error) {
 	return h, nil
 }
 
-// boundsHugePages reports whether control groups, mounted at dir, can bound the use of
-// huge pages: where containerd looks for that itself.
+// boundsHugePages reports whether cgroups, mounted at dir, can limit the use of huge pages. It checks the same
+// files as containerd.
 func boundsHugePages(dir string) bool {
 	controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err == nil {
@@ -47,7 +47,7 @@ func boundsHugePages(dir string) bool {
 	return err == nil && info.IsDir()
 }
 
-// HasCapability reports whether this process has the capability in effect.
+// HasCapability reports whether this process has the capability in its effective set.
 func HasCapability(capability int) (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -11,16 +11,15 @@ import (
 )
 
 const (
-	// tryDirs is what the names of our directories begin with: dir may be others' too.
+	// tryDirs is the prefix of our temporary directories: dir may contain other files.
 	tryDirs = ".deckhand-overlay-"
-	// staleAfter is far more than a try takes.
+	// staleAfter is far longer than a try takes.
 	staleAfter = time.Minute
 )
 
-// TryOverlay makes a small overlayfs under dir, which has to exist: some file
-// systems can't carry one even where the kernel can. It appears nowhere in the
-// tree of mounts, so that it goes with this process however that ends; only empty
-// directories can be left then, and the next try removes them.
+// TryOverlay creates a small overlayfs under dir, which has to exist: some file systems don't support one even if
+// the kernel does. It isn't mounted anywhere, so that it disappears with this process however that ends; only empty
+// directories may remain, which the next try removes.
 func TryOverlay(dir string) (err error) {
 	removeStaleTries(dir)
 	work, err := os.MkdirTemp(dir, tryDirs)
@@ -43,7 +42,7 @@ func TryOverlay(dir string) (err error) {
 			return &os.PathError{Op: "open", Path: path, Err: err}
 		}
 		defer unix.Close(fd)
-		// The option's own path could be too long: it takes 255 bytes.
+		// The option's own path could exceed the limit of 255 bytes.
 		if err := unix.FsconfigSetString(fs, option, fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil {
 			return fmt.Errorf("overlayfs under %s: %s: %w", dir, option, err)
 		}
@@ -54,8 +53,7 @@ func TryOverlay(dir string) (err error) {
 	return nil
 }
 
-// removeStaleTries removes the directories of tries whose process was killed. What
-// can't be removed does no harm.
+// removeStaleTries removes the directories of tries whose process was killed. Errors do no harm.
 func removeStaleTries(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

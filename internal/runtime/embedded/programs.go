@@ -13,24 +13,23 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
 
-// cniDirs are where distributions put CNI plugins.
+// cniDirs are the directories in which distributions install CNI plugins.
 var cniDirs = []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"}
 
-// Programs are the absolute paths of what the runtime runs.
+// Programs are the absolute paths of the runtime's programs.
 type Programs struct {
 	Containerd, Shim, Runc string
-	// CNIDirs hold the CNI plugins, each plugin in one of them.
+	// CNIDirs are the directories of the CNI plugins, each plugin in one of them.
 	CNIDirs []string
-	// PauseArchive is the archive with the default pause image, in a directory images beside
-	// the programs; empty if there is none.
+	// PauseArchive is the archive with the default pause image, in a directory images beside the programs; empty if
+	// it is missing.
 	PauseArchive string
-	// Path is the PATH that containerd and its shims get.
+	// Path is the PATH of containerd and its shims.
 	Path string
 }
 
-// FindPrograms looks in the given directories, then in PATH; for CNI plugins in their usual
-// directories instead of PATH, which has another program called bridge (iproute2's). The error
-// names everything that is missing.
+// FindPrograms searches the given directories, then PATH; for CNI plugins it searches their usual directories
+// instead of PATH, which has another program called bridge (iproute2's). The error names all missing programs.
 func FindPrograms(binDirs []string) (Programs, error) {
 	dirs := make([]string, 0, len(binDirs))
 	for _, d := range binDirs {
@@ -46,10 +45,10 @@ func FindPrograms(binDirs []string) (Programs, error) {
 			path = append(path, d)
 		}
 	}
-	// netfilter programs and modprobe live there, and a user's PATH may not have it.
+	// netfilter programs and modprobe are there, and a user's PATH may not include it.
 	path = append(path, "/usr/sbin", "/sbin")
 	p := Programs{Path: strings.Join(path, string(os.PathListSeparator)), PauseArchive: findArchive(dirs)}
-	missing := map[string]string{} // where it was looked for
+	missing := map[string]string{} // value: the directories that were searched
 	for name, to := range map[string]*string{"containerd": &p.Containerd, "containerd-shim-runc-v2": &p.Shim,
 		"runc": &p.Runc} {
 		if *to = find(name, path); *to == "" {
@@ -106,5 +105,5 @@ func findArchive(dirs []string) string {
 	return ""
 }
 
-// Plugin is the path of a CNI plugin, empty if there is none.
+// Plugin returns the path of a CNI plugin, empty if it is missing.
 func (p Programs) Plugin(name string) string { return find(name, p.CNIDirs) }

@@ -18,34 +18,33 @@ import (
 )
 
 const (
-	// namespace is where containerd's CRI keeps its images and containers.
+	// namespace is containerd's namespace of the CRI's images and containers.
 	namespace = "k8s.io"
-	// source, followed by a registry's host without its port, labels what was fetched with the repositories it came
-	// from.
+	// source, followed by a registry's host without its port, is the label with the repositories that content was
+	// fetched from.
 	source = "containerd.io/distribution.source."
-	// layers, followed by a number, labels a manifest with its layers.
+	// layers, followed by a number, is a manifest's label with the digest of a layer.
 	layers = "containerd.io/gc.ref.content.l."
-	// ingest, followed by a digest, names a layer that is being fetched.
+	// ingest, followed by a digest, is the reference of a layer that is being fetched.
 	ingest = "layer-"
-	// largest is more than a manifest may take (registries refuse larger ones than 4 MiB).
+	// largest exceeds the size of any manifest (registries reject manifests of more than 4 MiB).
 	largest = 4 << 20
-	// most is more layers than any image has that can be run: each costs containerd a look
-	// at all it has, and a manifest can list tens of thousands.
+	// most exceeds the number of layers of any image that can run: each costs containerd a scan of all its content,
+	// and a manifest can list tens of thousands.
 	most = 1000
 )
 
-// Transfer is how far a pull is.
+// Transfer is the progress of a pull.
 type Transfer struct {
-	// Layers is how many the image has, LayersDone how many are here.
+	// Layers is the number of the image's layers, LayersDone how many of them are complete.
 	Layers, LayersDone int
-	// Bytes is how much they are as they are fetched, BytesDone how much of that is here.
+	// Bytes is the compressed size of the layers, BytesDone how much of it was fetched.
 	Bytes, BytesDone int64
 }
 
-// TransferOf tells how far the pull of an image is, from what containerd has fetched and is fetching:
-// its CRI doesn't report it. It knows nothing (false) before the image's
-// manifest is here and once all its layers are; of two images of one repository that are
-// pulled at the same time it returns the sum.
+// TransferOf returns the progress of an image's pull from containerd's content store, because the CRI doesn't
+// report it. It returns false before the image's manifest was fetched and once all its layers are complete; for two
+// images of one repository that are pulled at the same time it returns the sum.
 func TransferOf(ctx context.Context, conn grpc.ClientConnInterface, image string) (Transfer, bool, error) {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -92,7 +91,7 @@ func (s store) transfer(ctx context.Context, image reference.Named) (Transfer, e
 	return total, nil
 }
 
-// begun returns how much there is of each layer that is being fetched, by digest.
+// begun returns how many bytes of each layer in progress were fetched, by digest.
 func (s store) begun(ctx context.Context) (map[string]int64, error) {
 	r, err := s.client.ListStatuses(ctx, &content.ListStatusesRequest{})
 	if err != nil {
@@ -107,7 +106,7 @@ func (s store) begun(ctx context.Context) (map[string]int64, error) {
 	return begun, nil
 }
 
-// list returns what has been fetched and fits one of the filters.
+// list returns the complete content that matches one of the filters.
 func (s store) list(ctx context.Context, filters ...string) ([]*content.Info, error) {
 	stream, err := s.client.List(ctx, &content.ListContentRequest{Filters: filters})
 	if err != nil {
@@ -126,7 +125,7 @@ func (s store) list(ctx context.Context, filters ...string) ([]*content.Info, er
 	}
 }
 
-// fetching reports whether labels are those of a manifest of which a layer is being fetched.
+// fetching reports whether the labels are those of a manifest with a layer in progress.
 func fetching(labels map[string]string, begun map[string]int64) bool {
 	for k, digest := range labels {
 		if _, ok := begun[digest]; ok && strings.HasPrefix(k, layers) {

@@ -16,16 +16,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
-// askAgain is the pause between questions to a containerd that answers already,
-// but whose CRI service hasn't finished starting: that moment has no event.
+// askAgain is the polling interval of a containerd that answers but whose CRI service is still starting: there is
+// no event for its end.
 const askAgain = 20 * time.Millisecond
 
-// dial connects to containerd once the socket answers.
+// dial returns a connection to containerd, which is established once the socket answers.
 func dial(socket string) (*grpc.ClientConn, error) {
-	// Not grpc's own unix resolver: it would read the path as part of a URL.
+	// grpc's own unix resolver would parse the path as part of a URL.
 	conn, err := grpc.NewClient("passthrough:///containerd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// It is on this machine: trying often costs nothing.
+		// The socket is local: frequent attempts cost nothing.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: askAgain, Multiplier: 1.6, MaxDelay: time.Second},
 			MinConnectTimeout: 20 * time.Second}),
@@ -38,8 +38,8 @@ func dial(socket string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Dial connects to the containerd of a configuration, without waiting for it to
-// run. The caller closes the connection.
+// Dial connects to the containerd of a configuration, without waiting for it to run. The caller closes the
+// connection.
 func Dial(c Config) (*grpc.ClientConn, error) {
 	l, err := c.Layout()
 	if err != nil {
@@ -48,7 +48,7 @@ func Dial(c Config) (*grpc.ClientConn, error) {
 	return dial(l.Socket())
 }
 
-// listens reports whether a process listens at the socket; one that hangs does.
+// listens reports whether a process listens on the socket, even if it hangs.
 func listens(ctx context.Context, socket string) bool {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err == nil {
@@ -72,7 +72,7 @@ func waitForSocket(ctx context.Context, socket string) error {
 		if err == nil {
 			return conn.Close()
 		}
-		// The file is there a moment before anyone listens on it.
+		// The file exists a moment before containerd listens on it.
 		pause := time.NewTimer(askAgain)
 		if errors.Is(err, unix.ENOENT) {
 			pause.Stop()
@@ -91,7 +91,7 @@ func waitForSocket(ctx context.Context, socket string) error {
 	}
 }
 
-// waitForCRI returns when the CRI service says that it can run pods.
+// waitForCRI returns when the CRI service reports that it can run pods.
 func waitForCRI(ctx context.Context, client cri.RuntimeServiceClient) error {
 	for {
 		err := askCRI(ctx, client)

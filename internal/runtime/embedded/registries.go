@@ -14,17 +14,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// loopbackHosts is what containerd is told of a registry on loopback that nothing else is said of: containerd would
-// take any certificate there. A registry without TLS is still asked by plain HTTP: containerd tries both where the
-// scheme is http and something is said of TLS.
+// loopbackHosts is the hosts.toml for a registry on loopback without one: containerd would accept any certificate
+// there. A registry without TLS is still contacted by plain HTTP: containerd tries both if the scheme is http and a
+// TLS option is set.
 const loopbackHosts = `# Written by deckhand, for containerd accepts any certificate of a registry on loopback otherwise.
 # It isn't written again over changes: ca = "/path/of/ca.pem" names an authority, skip_verify = true accepts all.
 server = "%s://%s"
 skip_verify = false
 `
 
-// VerifyRegistry has containerd verify the certificate of the image's registry on loopback, as it does those of all
-// others, unless a hosts.toml (or another file for that registry, or for all) says otherwise. It is called before a
+// VerifyRegistry makes containerd verify the certificate of the image's registry on loopback, as it does for all
+// other registries, unless a hosts.toml (or another file for that registry, or for all) exists. Call it before a
 // pull.
 func (c Config) VerifyRegistry(image string) error {
 	named, err := reference.ParseNormalizedNamed(image)
@@ -40,7 +40,7 @@ func (c Config) VerifyRegistry(image string) error {
 	if err != nil {
 		name, port = host, ""
 	}
-	if ip := net.ParseIP(name); name != "localhost" && !ip.IsLoopback() || port == "80" { // where there is no TLS
+	if ip := net.ParseIP(name); name != "localhost" && !ip.IsLoopback() || port == "80" { // port 80 has no TLS
 		return nil
 	}
 	scheme := "http"
@@ -53,10 +53,10 @@ func (c Config) VerifyRegistry(image string) error {
 	return nil
 }
 
-// describe writes the hosts.toml of a registry, unless there is something of it already.
+// describe writes a registry's hosts.toml, unless there is any file for the registry.
 func describe(certs, host string, text []byte) error {
 	dir := filepath.Join(certs, host)
-	// Where containerd looks (docs/hosts.md), which takes HOST_PORT_ for HOST:PORT.
+	// containerd searches these directories (docs/hosts.md); HOST_PORT_ is an alternative to HOST:PORT.
 	other := dir
 	if at := strings.LastIndexByte(dir, ':'); at > 0 {
 		other = dir[:at] + "_" + dir[at+1:] + "_"

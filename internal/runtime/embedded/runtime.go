@@ -30,8 +30,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
-// Runtime is the containerd of one root directory. Start comes first, then Run;
-// Import and Problems may be called at any time after Start, from any goroutine.
+// Runtime is the containerd of one root directory. Call Start first, then Run; Import and Problems may be called at
+// any time after Start, from any goroutine.
 type Runtime struct {
 	config  Config
 	layout  rootdir.Runtime
@@ -39,19 +39,19 @@ type Runtime struct {
 	log     logr.Logger
 	images  *archives.Importer
 	orphans *orphans.Sweeper
-	// answers has one element when containerd has begun to answer.
+	// answers is signaled when containerd has become ready.
 	answers wake.Slot
 
-	// mu guards what Start and Run know of the running containerd, and the keeper.
+	// mu guards the state of the running containerd, and the keeper.
 	mu      sync.Mutex
 	process *child.Process
-	// ready is when the process could run pods; zero before.
+	// ready is when the process became able to run pods; zero before.
 	ready time.Time
-	// keeper is there once Start has made the network.
+	// keeper is set once Start has created the network.
 	keeper *cni.Keeper
 }
 
-// New checks the configuration, with defaults for what is empty. It changes nothing.
+// New validates the configuration, after applying defaults. It changes nothing.
 func New(config Config, log logr.Logger) (*Runtime, error) {
 	config = config.WithDefaults()
 	if err := config.Validate(); err != nil {
@@ -74,16 +74,16 @@ func New(config Config, log logr.Logger) (*Runtime, error) {
 	}, nil
 }
 
-// Endpoint is where containerd answers CRI calls, as a URL.
+// Endpoint returns the URL of containerd's CRI socket.
 func (r *Runtime) Endpoint() string { return endpoint(r.layout) }
 
-// StateDir is the directory with the containers that run.
+// StateDir returns the directory of running containers.
 func (r *Runtime) StateDir() string { return r.layout.State() }
 
-// Start makes containerd run and answer, and imports the archives that are
-// there, that of the pause image beside the programs among them. A containerd that runs for this root directory is
-// adopted; it is restarted, under its pods, when its program or configuration is another than it ought to be. Only one
-// agent per root directory may call it; the agent's lock sees to that.
+// Start makes containerd run and answer, and imports the existing archives, including that of the pause image
+// beside the programs. A containerd that runs for this root directory is adopted; it is restarted, while its pods
+// continue, if its program or configuration has changed. Only one agent per root directory may call it, which the
+// agent's lock ensures.
 func (r *Runtime) Start(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
@@ -97,8 +97,8 @@ func (r *Runtime) Start(ctx context.Context) error {
 	return r.providePause(ctx)
 }
 
-// providePause imports the default pause image where it is missing and its archive lies
-// beside the programs: it is in no registry.
+// providePause imports the default pause image if it is missing and its archive is beside the programs: no registry
+// has it.
 func (r *Runtime) providePause(ctx context.Context) error {
 	programs, err := FindPrograms(r.config.BinDirs)
 	if err != nil || programs.PauseArchive == "" || r.config.PauseImage != DefaultPauseImage {
@@ -107,9 +107,8 @@ func (r *Runtime) providePause(ctx context.Context) error {
 	return r.images.Ensure(ctx, DefaultPauseImage, programs.PauseArchive)
 }
 
-// Run keeps containerd running and the pods' network whole, imports archives as they appear,
-// and removes the shims that containerd has lost. When ctx ends it returns nil and leaves
-// containerd running.
+// Run keeps containerd and the pod network working, imports archives as they appear, and removes orphaned shims.
+// When ctx ends it returns nil and leaves containerd running.
 func (r *Runtime) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.supervise(ctx) })
@@ -124,18 +123,17 @@ func (r *Runtime) Import(ctx context.Context, path string) ([]string, error) {
 	return r.images.Import(ctx, path)
 }
 
-// ImportFrom imports the images of the archive that archive holds, and returns their
-// references.
+// ImportFrom imports the images of an archive, and returns their references.
 func (r *Runtime) ImportFrom(ctx context.Context, archive io.Reader) ([]string, error) {
 	return r.images.ImportFrom(ctx, archive)
 }
 
-// ExportTo writes an archive with the images of these names, as the CRI has them.
+// ExportTo writes an archive with the images of these names, which are the CRI's.
 func (r *Runtime) ExportTo(ctx context.Context, names []string, archive io.Writer) error {
 	return r.images.ExportTo(ctx, names, archive)
 }
 
-// Tag gives the image with the ID, which has one of the names, the name target too.
+// Tag adds the name target to the image with the ID, which has one of the names.
 func (r *Runtime) Tag(ctx context.Context, id string, names []string, target string) error {
 	conn, err := Dial(r.config)
 	if err != nil {
@@ -148,10 +146,10 @@ func (r *Runtime) Tag(ctx context.Context, id string, names []string, target str
 // Archived lists the images whose archives are in the images directory.
 func (r *Runtime) Archived() []string { return r.images.Archived() }
 
-// Problems are the archives that can't be imported, each in a sentence.
+// Problems lists the archives that can't be imported, each in a sentence.
 func (r *Runtime) Problems() []string { return r.images.Problems() }
 
-// NetworkProblem is what keeps the pods' network from being as it should be; the zero value is none.
+// NetworkProblem returns the problem of the pod network; the zero value if there is none.
 func (r *Runtime) NetworkProblem() cni.Problem {
 	r.mu.Lock()
 	keeper := r.keeper
@@ -162,7 +160,7 @@ func (r *Runtime) NetworkProblem() cni.Problem {
 	return keeper.Problem()
 }
 
-// PID is containerd's process, 0 while there is none.
+// PID returns containerd's process ID, 0 if it doesn't run.
 func (r *Runtime) PID() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,9 +170,9 @@ func (r *Runtime) PID() int {
 	return r.process.PID()
 }
 
-// Shutdown stops the containerd of this root directory, whoever started it; its pods
-// go on. It is for teardown: an agent that stops leaves containerd running.
-// When ctx ends first, containerd is killed. Run must not be running.
+// Shutdown stops the containerd of this root directory, even if another agent started it; its pods continue. It is
+// for teardown: an agent that stops leaves containerd running. When ctx ends first, containerd is killed. Run must
+// not be running.
 func (r *Runtime) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	p := r.process
@@ -194,7 +192,7 @@ func (r *Runtime) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// prepare makes what containerd and the pods' network need on the host.
+// prepare creates the files, directories and network that containerd and pods need on the host.
 func (r *Runtime) prepare(ctx context.Context) error {
 	if err := r.layout.Make(); err != nil {
 		return err
@@ -228,7 +226,7 @@ func (r *Runtime) prepare(ctx context.Context) error {
 		r.log.Info("The host's firewall drops forwarded packets, so pods reach only each other and this host; "+
 			"accept the bridge in its FORWARD chain to change that", "bridge", r.network.Bridge)
 	}
-	// Before the bridge is there, and so before a packet of a pod: the rules go by its name.
+	// The rules match the bridge's name, so they exist before the bridge and before any packet of a pod.
 	if err := r.network.EnsureRules(ctx, backend); err != nil {
 		return err
 	}
@@ -244,25 +242,25 @@ func (r *Runtime) prepare(ctx context.Context) error {
 	return r.network.Write(r.layout.CNIConf(), backend)
 }
 
-// portmap is the path of the plugin that makes host ports.
+// portmap returns the path of the plugin that creates host ports.
 func (r *Runtime) portmap() (string, error) {
 	programs, err := FindPrograms(r.config.BinDirs)
 	if path := programs.Plugin("portmap"); path != "" {
-		return path, nil // whatever else is missing
+		return path, nil // even if other programs are missing
 	}
 	return "", err
 }
 
-// inUse reports whether something runs by the state directory: its containerd, or containers whose roots are mounted
-// there.
+// inUse reports whether the state directory is in use: by its containerd, or by containers whose root file systems
+// are mounted there.
 func inUse(ctx context.Context, l rootdir.Runtime) (bool, error) {
 	if found, err := ours(ctx, l); err != nil || found {
 		return found, err
 	}
-	if found, err := runs(l); err != nil || found { // and doesn't answer
+	if found, err := runs(l); err != nil || found { // also a containerd that doesn't answer
 		return found, err
 	}
-	state, err := filepath.EvalSymlinks(l.State()) // as the mount table has it
+	state, err := filepath.EvalSymlinks(l.State()) // as in the mount table
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -273,14 +271,14 @@ func inUse(ctx context.Context, l rootdir.Runtime) (bool, error) {
 	return slices.ContainsFunc(mounted, func(m mounts.Entry) bool { return m.Point != state }), err
 }
 
-// CheckOurs refuses a root directory whose containerd answers and isn't among the processes that are seen from here:
-// nobody here could stop it, and it goes on using what is there.
+// CheckOurs returns an error if the root directory's containerd answers but isn't among the visible processes: this
+// agent couldn't stop it, and it would continue to use the directory.
 func CheckOurs(ctx context.Context, l rootdir.Runtime) error {
 	_, err := ours(ctx, l)
 	return err
 }
 
-// ours reports whether a containerd answers that is among the processes here.
+// ours reports whether a containerd answers that is among the visible processes.
 func ours(ctx context.Context, l rootdir.Runtime) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endIn)
 	defer cancel()
@@ -288,9 +286,9 @@ func ours(ctx context.Context, l rootdir.Runtime) (bool, error) {
 		conn, err := socket.Dial(ctx, l.Socket())
 		switch {
 		case err == nil:
-			_ = conn.Close() // it said all
+			_ = conn.Close() // the connection was the answer
 		case errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist):
-			return false, nil // nobody has it
+			return false, nil // no process listens
 		}
 		if found, err := runs(l); err != nil || found {
 			return found, err
@@ -302,13 +300,13 @@ func ours(ctx context.Context, l rootdir.Runtime) (bool, error) {
 					"PID namespace, or %s had another name when it was started; nothing was changed: do this where "+
 					"it runs and by that name, or end it there",
 				l.Socket(), l.Root)
-		// one that is ending is no process any more before its socket is closed
+		// the process of an exiting containerd may disappear before its socket is closed
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// runs reports whether the containerd of this directory is among the processes here.
+// runs reports whether the containerd of this directory is among the visible processes.
 func runs(l rootdir.Runtime) (bool, error) {
 	p, err := child.Find(l.Config())
 	if err != nil {
@@ -320,7 +318,7 @@ func runs(l rootdir.Runtime) (bool, error) {
 	return true, p.Release()
 }
 
-// endIn is how long a containerd that is ending may still seem to answer.
+// endIn is how long the socket of an exiting containerd may still accept connections.
 const endIn = time.Second
 
 // launch adopts the running containerd or starts one, and waits until it answers.
@@ -344,9 +342,9 @@ func (r *Runtime) launch(ctx context.Context) error {
 	}
 	adopted := p != nil
 	if !adopted {
-		// Written while no containerd runs, so the file always is what the running one read.
-		// One that is as it has to be isn't written again: a full disk, which the agent may
-		// have come to clear, must not keep it from starting.
+		// Written only while no containerd runs, so the file is always the one that the running containerd has
+		// read. An unchanged file isn't written again: a full disk, which the agent may be able to clear, must not
+		// prevent the start.
 		if !bytes.Equal(before, conf) {
 			if err := atomicfile.Write(r.layout.Config(), conf, 0o600); err != nil {
 				return err
@@ -380,13 +378,14 @@ func (r *Runtime) spawn(programs Programs) (*child.Process, error) {
 	return child.Spawn(programs.Containerd, r.layout.Config(), programs.Path, log, append(r.traces(), garbage)...)
 }
 
-// garbage has containerd collect more often than Go programs do. It keeps up to 16 MiB of each stream of a command that
-// prints without end, in a buffer that doubles until then, and throws it away: with four such probes at once it took
-// 210 MiB, and takes 150. At rest it costs nothing.
+// garbage makes containerd's garbage collection run more often than Go's default. For a command that prints
+// endlessly, containerd buffers up to 16 MiB of each stream, doubling the buffer up to that, and discards it: with
+// four such probes at once it used 210 MiB, with this setting 150. It costs nothing at rest.
 const garbage = "GOGC=30"
 
-// traces are the variables by which containerd is told where its spans go; its configuration can't say it. It begins no
-// trace itself, and tries for a minute before it logs that the collector is away: it would fill its log with that.
+// traces returns the environment variables for tracing, which the configuration file can't set. containerd starts
+// no traces itself. It retries for a minute before it logs that the collector is unavailable, which would otherwise
+// fill its log.
 func (r *Runtime) traces() []string {
 	if r.config.Collector == "" {
 		return nil
@@ -396,7 +395,7 @@ func (r *Runtime) traces() []string {
 		"OTEL_EXPORTER_OTLP_TIMEOUT=60000", "OTEL_BSP_EXPORT_TIMEOUT=60000"}
 }
 
-// adopt finds the running containerd, and stops it if it has to be started again.
+// adopt returns the running containerd, or stops it if it has to be restarted.
 func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*child.Process, error) {
 	p, err := child.Find(r.layout.Config())
 	if p == nil || err != nil {
@@ -435,8 +434,8 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 	return nil, err
 }
 
-// awaitAdopted returns nil when containerd has answered or is still starting. The error says that it is hung or has
-// ended; it is ctx's if that ended first.
+// awaitAdopted returns nil when containerd has answered or is still starting. The error means that it hangs or has
+// ended; it is ctx's if ctx ended first.
 func (r *Runtime) awaitAdopted(ctx context.Context, p *child.Process) error {
 	if age := p.Age(); age < startFor && !listens(ctx, r.layout.Socket()) {
 		r.log.V(2).Info("The running containerd is still starting", "pid", p.PID(), "duration", age)
@@ -458,14 +457,14 @@ func (r *Runtime) awaitAdopted(ctx context.Context, p *child.Process) error {
 	return err
 }
 
-// errEnded says that containerd's process has ended.
+// errEnded means that containerd's process has ended.
 var errEnded = errors.New("it ended")
 
-// stopWithin is how long a containerd that is to be started again may take to stop before it is killed.
+// stopWithin is how long a containerd may take to stop for a restart before it is killed.
 const stopWithin = 20 * time.Second
 
-// fewFiles says that a containerd may have fewer files open than one that is started now, as its agent had a lower
-// limit than this one: it would fail pods with "too many open files".
+// fewFiles returns a reason to restart a containerd whose limit of open files is lower than that of a new one,
+// because an earlier agent had a lower limit: it would fail pods with "too many open files".
 func fewFiles(p *child.Process) (string, error) {
 	its, err := p.MayOpen()
 	if err != nil {
@@ -525,9 +524,8 @@ func (r *Runtime) ask(ctx context.Context, fresh bool) error {
 	return r.releaseAddresses(ctx, client)
 }
 
-// releaseAddresses frees the addresses of sandboxes that containerd no longer
-// knows: it died between reserving and recording. A containerd that has just
-// started makes no sandbox yet.
+// releaseAddresses frees the addresses of sandboxes that containerd doesn't have: it died between reserving an
+// address and recording the sandbox. A containerd that has just started isn't creating sandboxes yet.
 func (r *Runtime) releaseAddresses(ctx context.Context, client cri.RuntimeServiceClient) error {
 	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {

@@ -7,18 +7,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
-// How long a containerd that died waits to be started again: doubling, and from
-// the start again once it has been healthy for a while.
+// The delays before containerd is restarted double each time, and start over once it has been healthy for a while.
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = 30 * time.Second
 	healthyAfter = time.Minute
 )
 
-// pauses says how long to wait before each restart.
+// pauses computes the delay before each restart.
 type pauses struct{ next time.Duration }
 
-// take returns the pause after a containerd that was ready for the given time.
+// take returns the delay after a containerd that was ready for the given time.
 func (p *pauses) take(healthy time.Duration) time.Duration {
 	if p.next == 0 || healthy >= healthyAfter {
 		p.next = firstPause
@@ -28,7 +27,7 @@ func (p *pauses) take(healthy time.Duration) time.Duration {
 	return pause
 }
 
-// supervise starts containerd again whenever it ends, until ctx ends.
+// supervise restarts containerd whenever it ends, until ctx ends.
 func (r *Runtime) supervise(ctx context.Context) error {
 	var back pauses
 	for {
@@ -63,7 +62,7 @@ func (r *Runtime) supervise(ctx context.Context) error {
 	}
 }
 
-// ignoreEnd hides an error that only says that ctx has ended.
+// ignoreEnd drops an error that is due to the end of ctx.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

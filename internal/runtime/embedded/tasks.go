@@ -13,17 +13,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TaskLeft reports whether a container couldn't be removed because of a task that containerd's
-// CRI has lost sight of. A start that is aborted at the wrong moment (the client died, or gave
-// up) leaves containerd 2.4.2 with a container that its CRI calls exited while its task still
-// exists: the container then can't be removed, whoever asks and however often. Containerd has
-// no code for that, only these words.
+// TaskLeft reports whether a container couldn't be removed because of a task that containerd's CRI lost track of.
+// If a start is aborted at the wrong moment (the client died or gave up), containerd 2.4.2 has a container that the
+// CRI reports as exited while its task still exists: the container can't be removed then, however often a client
+// tries. containerd has no error code for that, only this message.
 func TaskLeft(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "cannot delete running task")
 }
 
-// ClearTask kills the container's task and removes it. It is for a container that has
-// ended as far as the CRI knows. No task is no error.
+// ClearTask kills the container's task and removes it. Use it for a container that has exited according to the CRI.
+// A missing task isn't an error.
 func ClearTask(ctx context.Context, conn grpc.ClientConnInterface, container string) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	client := api.NewTasksClient(conn)
@@ -31,7 +30,7 @@ func ClearTask(ctx context.Context, conn grpc.ClientConnInterface, container str
 	if err != nil && status.Code(err) != codes.NotFound {
 		return fmt.Errorf("kill what is left of container %s: %w", container, err)
 	}
-	// Returns when its first process has ended, at once if it has already.
+	// Returns when the task's first process has ended, at once if it already has.
 	if _, err := client.Wait(ctx, &api.WaitRequest{ContainerID: container}); err != nil &&
 		status.Code(err) != codes.NotFound {
 		return fmt.Errorf("wait for the end of what is left of container %s: %w", container, err)

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// noticed is how long containerd's CRI may take to notice that a name is gone, glance how often it is asked
+	// noticed is how long containerd's CRI may take to process the removal of a name, glance the polling interval
 	// meanwhile.
 	noticed = 5 * time.Second
 	glance  = 20 * time.Millisecond
 )
 
-// Untag removes names of images, in full as the CRI has them. The images stay if they have others. It returns when the
-// CRI doesn't list the names any more.
+// Untag removes image names, which are full names as in the CRI. Images with other names remain. It returns when
+// the CRI doesn't list the names any more.
 func Untag(ctx context.Context, conn grpc.ClientConnInterface, names []string) error {
 	ctx, cancel := withinNotice(ctx)
 	defer cancel()
@@ -53,8 +53,8 @@ func Untag(ctx context.Context, conn grpc.ClientConnInterface, names []string) e
 	})
 }
 
-// Tag gives the image with the ID the name target, in full. names are others that the CRI has of it. Another image
-// that had the name loses it. It returns when the CRI finds it by the name.
+// Tag gives the image with the ID the full name target. names are other names of it in the CRI. Another image with
+// that name loses it. Tag returns when the CRI finds the image by the name.
 func Tag(ctx context.Context, conn grpc.ClientConnInterface, id string, names []string, target string) error {
 	ctx, cancel := withinNotice(ctx)
 	defer cancel()
@@ -81,14 +81,14 @@ func Tag(ctx context.Context, conn grpc.ClientConnInterface, id string, names []
 	return awaitStatus(ctx, conn, target, func(i *cri.Image) bool { return i.GetId() == id })
 }
 
-// withinNotice limits what waits for the CRI, and chooses the CRI's images of containerd's.
+// withinNotice sets the timeout of waiting for the CRI, and containerd's namespace of the CRI's images.
 func withinNotice(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace), noticed)
 }
 
-// completed returns the names of all records of images that stand for the name, and first creates the record with the
-// name in full if it is missing. An archive or ctr may write a name in short form: the CRI lists that in full, but
-// doesn't find the image by it, and without a record in full lists it until containerd ends.
+// completed returns the names of all image records that are forms of the name, and first creates the record with
+// the full name if it is missing. An archive or ctr may record a short name: the CRI lists it in full, but doesn't
+// find the image by it, and without a record of the full name lists it until containerd ends.
 func completed(
 	ctx context.Context, conn grpc.ClientConnInterface, list []*images.Image, name string,
 ) (written []string, err error) {
@@ -117,7 +117,8 @@ func deleteNames(ctx context.Context, client images.ImagesClient, names []string
 	return nil
 }
 
-// giveName gives what is at target the name, as an image of the CRI's; known says that another may have it.
+// giveName gives the image at target the name and the CRI's label; known means that another image may have the
+// name.
 func giveName(
 	ctx context.Context, client images.ImagesClient, name string, target *types.Descriptor, known bool,
 ) (err error) {
@@ -131,7 +132,7 @@ func giveName(
 	return err
 }
 
-// awaitStatus returns when the image that the CRI has by a name is as it should be; nil is for none.
+// awaitStatus returns when done accepts the image that the CRI has by this name, nil if it has none.
 func awaitStatus(ctx context.Context, conn grpc.ClientConnInterface, name string, done func(*cri.Image) bool) error {
 	request := &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}}
 	return awaitNoticed(ctx, conn, func(client cri.ImageServiceClient) (bool, error) {
@@ -140,8 +141,7 @@ func awaitStatus(ctx context.Context, conn grpc.ClientConnInterface, name string
 	})
 }
 
-// awaitNoticed returns when the images that the CRI has are as they should be: it learns of changes by an event,
-// and reports to nobody when.
+// awaitNoticed returns when done accepts the CRI's images: the CRI updates them asynchronously on an event.
 func awaitNoticed(
 	ctx context.Context, conn grpc.ClientConnInterface, done func(cri.ImageServiceClient) (bool, error),
 ) error {

@@ -14,47 +14,47 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
-// A containerd that doesn't answer is killed and started again; shims and containers run on. As a restart costs the
-// calls that are under way, one that is only slow must not be killed. So it is asked something that needs no disk, no
-// lock and no shim, which it answers in a millisecond of CPU time at any load. Whatever it answers, an error included,
-// it lives.
+// A containerd that doesn't answer is killed and restarted; shims and containers continue. Because a restart
+// interrupts calls in progress, one that is only slow must not be killed. So the health check is a call that needs
+// no disk, lock or shim, which containerd answers with a millisecond of CPU time under any load. Any answer, even
+// an error, means that it is alive.
 const (
-	// askEvery is the time from an answer to the next question.
+	// askEvery is the time from an answer to the next health check.
 	askEvery = 15 * time.Second
-	// lookEvery is how often its process is looked at while a question is unanswered.
+	// lookEvery is how often the process is inspected while a health check is unanswered.
 	lookEvery = 5 * time.Second
-	// startFor bounds the time until the first answer. A containerd that starts has no socket before it has read its
-	// database and asked every shim, and waits 5 seconds for one that doesn't answer.
+	// startFor bounds the time until the first answer. A starting containerd has no socket before it has read its
+	// database and called every shim, and waits 5 seconds for each shim that doesn't answer.
 	startFor = 15 * time.Minute
 )
 
-// patience limits the silence of a process.
+// patience limits how long a process may be unresponsive.
 type patience struct {
-	// still limits the time in which it uses less than a hundredth of a CPU: it was stopped, or waits for itself.
+	// still limits the time in which it uses less than a hundredth of a CPU: it was stopped, or is deadlocked.
 	still time.Duration
-	// all limits the whole silence, also while it works.
+	// all limits the whole time, including time in which it uses the CPU.
 	all time.Duration
 }
 
 var (
 	whileStarting = patience{still: startFor, all: startFor}
 	whileRunning  = patience{still: time.Minute, all: 5 * time.Minute}
-	// whileAdopted leaves time to start another containerd before systemd ends the agent (TimeoutStartSec in
+	// whileAdopted leaves time to start another containerd before systemd kills the agent (TimeoutStartSec in
 	// packaging/deckhand.service).
 	whileAdopted = patience{still: time.Minute, all: 2 * time.Minute}
 )
 
-// silence is how long a question has been unanswered.
+// silence is how long a health check has been unanswered.
 type silence struct {
 	limits     patience
 	still, all time.Duration
 	last       child.Activity
 }
 
-// add counts a time at whose end the process was seen, and reports whether the process is hung. What it was blocked in
-// the kernel isn't counted: killing it wouldn't end that, and starting on a disk that doesn't answer wouldn't either. A
-// time counts as no more than lookEvery, for while the agent itself stood still (a machine that was suspended, or its
-// debugger) nobody knows what the process could do.
+// add counts a period that ended with the observation now, and reports whether the process hangs. Periods in which
+// it was blocked in the kernel don't count: killing it wouldn't end that, and a new one would block on the same
+// disk. A period counts as at most lookEvery: if the agent itself was stopped (by a suspended machine or a
+// debugger), the process may have been, too.
 func (s *silence) add(d time.Duration, now child.Activity) bool {
 	used := now.CPU - s.last.CPU
 	s.last = now
@@ -69,8 +69,8 @@ func (s *silence) add(d time.Duration, now child.Activity) bool {
 	return s.still >= s.limits.still || s.all >= s.limits.all
 }
 
-// attend returns nil when containerd has ended, and ctx's error if that came first. It kills a containerd that is hung;
-// first limits the silence before the first answer.
+// attend returns nil when containerd has ended, and ctx's error if that came first. It kills a containerd that
+// hangs; first is the limit until its first answer.
 func (r *Runtime) attend(ctx context.Context, p *child.Process, first patience) error {
 	watched, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -80,7 +80,7 @@ func (r *Runtime) attend(ctx context.Context, p *child.Process, first patience) 
 	return p.Wait(ctx)
 }
 
-// killHung asks containerd from time to time until ctx ends, and kills it if it is hung.
+// killHung checks containerd's health periodically until ctx ends, and kills it if it hangs.
 func (r *Runtime) killHung(ctx context.Context, p *child.Process, limits patience) {
 	for sleep(ctx, askEvery) {
 		silent := r.awaitAnswer(ctx, p, limits)
@@ -99,8 +99,8 @@ func (r *Runtime) killHung(ctx context.Context, p *child.Process, limits patienc
 	}
 }
 
-// awaitAnswer returns nil once containerd has answered a question. The error says that it is hung; it is ctx's if that
-// ended first.
+// awaitAnswer returns nil once containerd has answered a health check. The error means that it hangs; it is ctx's
+// if ctx ended first.
 func (r *Runtime) awaitAnswer(ctx context.Context, p *child.Process, limits patience) error {
 	asking, stop := context.WithCancel(ctx)
 	answered := make(chan struct{})
@@ -114,7 +114,7 @@ func (r *Runtime) awaitAnswer(ctx context.Context, p *child.Process, limits pati
 	return listen(ctx, answered, p.Activity, limits)
 }
 
-// listen waits for an answer, and looks at the process meanwhile.
+// listen waits for an answer, and inspects the process meanwhile.
 func listen(ctx context.Context, answered <-chan struct{}, activity func() child.Activity, limits patience) error {
 	looks := time.NewTicker(lookEvery)
 	defer looks.Stop()
@@ -136,9 +136,9 @@ func listen(ctx context.Context, answered <-chan struct{}, activity func() child
 	}
 }
 
-// askHealth returns when containerd has answered, in whatever way, or ctx has ended. The health service is disabled, so
-// the server itself answers that there is none. The CRI would answer Unavailable until it has recovered its containers,
-// which can't be told from a connection that broke.
+// askHealth returns when containerd has answered in any way, or ctx has ended. The health service is disabled, so
+// the server itself answers Unimplemented. The CRI isn't used because until it has recovered its containers it
+// answers Unavailable, which is also the code of a broken connection.
 func askHealth(ctx context.Context, socket string) {
 	for {
 		if conn, err := dial(socket); err == nil {

@@ -1,5 +1,5 @@
-// Package health knows how the container runtime is doing: which one it is, what it can do,
-// whether it answers, and why not.
+// Package health tracks the container runtime: its name and version, its features, whether it is ready, and why
+// not.
 package health
 
 import (
@@ -24,56 +24,57 @@ import (
 // defaultName prefixes container IDs until the runtime has reported its name.
 const defaultName = "containerd"
 
-// askAgain is how often a runtime that isn't ready is asked again.
+// askAgain is the polling interval while the runtime isn't ready.
 const askAgain = time.Second
 
-// answerLimit is how long a runtime may take to say how it is.
+// answerLimit is the timeout for a status call.
 const answerLimit = 10 * time.Second
 
-// Runtime is what of the CRI is needed. Errors carry a gRPC status.
+// Runtime is the part of the CRI that the package uses. Errors carry a gRPC status.
 type Runtime interface {
 	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 	Status(ctx context.Context) (*runtimeapi.StatusResponse, error)
 	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
 }
 
-// State is what is known of the runtime. It follows the lists that the observed state makes:
-// they succeed or fail as the runtime comes and goes. Its methods may be called concurrently.
+// State is the runtime's state. It follows the results of package observed's lists (see Relisted): they succeed or
+// fail as the runtime becomes available or unavailable. Its methods may be called concurrently.
 type State struct {
 	runtime Runtime
 	poll    time.Duration
 	log     logr.Logger
 	changed wake.Group
-	// listed gets a value when a list has succeeded and the version isn't known.
+	// listed is signaled when a list has succeeded and the version isn't cached.
 	listed wake.Slot
 
 	mu   sync.Mutex
 	info Info
 	can  *translate.Features
-	// unready says which of its conditions keep the runtime from running pods; they are known since it is there.
+	// unready has the runtime's conditions that prevent pods from running. known means that unready and can were
+	// fetched since the runtime last became available.
 	unready []string
 	known   bool
-	// silent says why the last question wasn't answered, though lists were before; empty if it was.
+	// silent is the error of the last status call if it failed although lists succeed; empty otherwise.
 	silent string
 }
 
-// Info is what people are shown of the runtime.
+// Info describes the runtime for users.
 type Info struct {
 	Name, Version string
 	Ready         bool
-	// Message says why it isn't ready; empty if it is.
+	// Message is why the runtime isn't ready; empty if it is.
 	Message string
 }
 
-// New returns a state that knows nothing until Run. poll is how often a runtime is asked for its conditions, which
-// it tells nobody unasked, and whether it answers at all; 0 if nobody wants to know.
+// New returns a state that is empty until Run. poll is the interval at which the runtime's conditions are polled,
+// since the runtime doesn't push them; with 0 they are fetched only when the runtime becomes available.
 func New(rt Runtime, poll time.Duration, log logr.Logger) *State {
 	return &State{runtime: rt, poll: poll, log: log, listed: wake.NewSlot(),
 		info: Info{Name: defaultName, Message: "not connected yet"}}
 }
 
-// Run asks the runtime for its name and version each time it is new or back, and for its conditions, until ctx ends.
-// The error is nil.
+// Run gets the runtime's version and conditions each time the runtime becomes available, and its conditions every
+// poll interval, until ctx ends. The error is nil.
 func (s *State) Run(ctx context.Context) error {
 	for {
 		var due <-chan time.Time
@@ -94,7 +95,7 @@ func (s *State) Run(ctx context.Context) error {
 	}
 }
 
-// wait is how long to wait before a runtime that is polled is asked for its conditions.
+// wait returns the time until the next poll of the runtime's conditions.
 func (s *State) wait() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,8 +105,8 @@ func (s *State) wait() time.Duration {
 	return s.poll
 }
 
-// ask asks the runtime what of it isn't known, and for its conditions. Where that doesn't change what pods get, the
-// next list says so if it doesn't answer.
+// ask gets the runtime's version if it isn't cached, and its conditions. Without polling a failure is ignored: the
+// next list reports it.
 func (s *State) ask(ctx context.Context) {
 	s.mu.Lock()
 	info := s.info
@@ -131,7 +132,7 @@ func (s *State) ask(ctx context.Context) {
 	}
 }
 
-// take takes in an answer.
+// take applies the results of ask.
 func (s *State) take(info Info, st *runtimeapi.StatusResponse, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +162,7 @@ func (s *State) take(info Info, st *runtimeapi.StatusResponse, err error) {
 	}
 }
 
-// unreadyConditions says which of a runtime's conditions keep it from running pods, in the words that people know from
-// the kubelet.
+// unreadyConditions describes the runtime's conditions that prevent pods from running, in the kubelet's wording.
 func unreadyConditions(st *runtimeapi.StatusResponse) []string {
 	var list []string
 	for _, kind := range []struct{ condition, what string }{{runtimeapi.RuntimeReady, "container runtime"}, {
@@ -177,11 +177,11 @@ func unreadyConditions(st *runtimeapi.StatusResponse) []string {
 	return list
 }
 
-// Subscribe returns a channel that receives after what NotReady or Features return has changed. stop ends the
+// Subscribe returns a channel that receives after the result of NotReady or Features has changed. stop ends the
 // subscription.
 func (s *State) Subscribe() (woken <-chan struct{}, stop func()) { return s.changed.Subscribe() }
 
-// NotReady says what keeps the runtime from running pods; nothing if it is ready.
+// NotReady lists the reasons why the runtime can't run pods; it is empty if the runtime is ready.
 func (s *State) NotReady() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +194,7 @@ func (s *State) NotReady() []string {
 	return s.unready
 }
 
-// Relisted takes in what came of a list of everything the runtime has.
+// Relisted reports the result of listing everything in the runtime.
 func (s *State) Relisted(err error) {
 	s.mu.Lock()
 	was := s.info
@@ -204,7 +204,7 @@ func (s *State) Relisted(err error) {
 			s.listed.Wake()
 		}
 	} else {
-		// Another version may come back.
+		// The runtime may return as another version.
 		s.info.Version, s.info.Message, s.known, s.silent = "", err.Error(), false, ""
 	}
 	changed := s.info != was
@@ -214,7 +214,7 @@ func (s *State) Relisted(err error) {
 	}
 }
 
-// SetMessage sets what is said of a runtime that isn't ready.
+// SetMessage sets the message of a runtime that isn't ready.
 func (s *State) SetMessage(text string) {
 	s.mu.Lock()
 	s.info.Message = text
@@ -222,14 +222,14 @@ func (s *State) SetMessage(text string) {
 	s.changed.Wake()
 }
 
-// Features are what the runtime can do; nil until it has reported them.
+// Features returns the runtime's features; nil until it has reported them.
 func (s *State) Features() *translate.Features {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.can
 }
 
-// Info returns what is known at the moment.
+// Info returns the current information on the runtime.
 func (s *State) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (s *State) Info() Info {
 	return info
 }
 
-// Check asks the runtime whether it can run pods.
+// Check calls the runtime and returns an error if it can't run pods.
 func (s *State) Check(ctx context.Context) error {
 	st, err := s.runtime.Status(ctx)
 	if err != nil {
@@ -252,8 +252,8 @@ func (s *State) Check(ctx context.Context) error {
 	return nil
 }
 
-// CgroupDriver is the runtime's (KEP-4033) as the configuration names it (cgroupDriver), and false if it doesn't report
-// one, or ctx ended. It blocks until the runtime answers.
+// CgroupDriver returns the runtime's cgroup driver (KEP-4033) as the value of cgroupDriver in the configuration. It
+// returns false if the runtime doesn't report one, or ctx ended. It blocks until the runtime answers.
 func (s *State) CgroupDriver(ctx context.Context) (string, bool) {
 	said := ""
 	for {

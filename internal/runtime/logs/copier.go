@@ -11,18 +11,17 @@ import (
 )
 
 const (
-	// letGoTime is how long a reading gives the runtime to release a rotated
-	// file, before it passes to the next. It takes the runtime less than a millisecond
-	// unless the disk holds it up.
+	// letGoTime is how long a reader waits for the runtime to release a rotated file before it continues with the
+	// next one. The runtime takes less than a millisecond unless the disk is slow.
 	letGoTime = time.Second
-	// followLetGoTime is longer, because a follower misses what is written there later. Should a
-	// call to reopen the log have failed, it was made again by then.
+	// followLetGoTime is longer, because a follower misses lines that are written to the file afterwards. If the
+	// call to reopen the log failed, the rotator has repeated it by then.
 	followLetGoTime = 30 * time.Second
-	// guessTime stands in where the kernel can't tell who writes to a file.
+	// guessTime is the wait if the kernel can't report whether a file has writers.
 	guessTime = 100 * time.Millisecond
 )
 
-// copier carries out one Request.
+// copier executes one Request.
 type copier struct {
 	reader *Reader
 	req    Request
@@ -42,7 +41,7 @@ func newCopier(r *Reader, req Request, w io.Writer) *copier {
 	return c
 }
 
-// existing copies what there is now.
+// existing copies the lines that exist now.
 func (c *copier) existing(ctx context.Context) error {
 	if !c.req.Onward && !c.req.OrLater {
 		return c.once(ctx, c.req.Attempt)
@@ -55,7 +54,7 @@ func (c *copier) existing(ctx context.Context) error {
 		if attempt < c.req.Attempt {
 			continue
 		}
-		// One that was removed since it was listed is not missed.
+		// An instance whose log was removed after it was listed is skipped.
 		err := c.once(ctx, attempt)
 		if err == nil && !c.req.Onward {
 			return nil
@@ -70,7 +69,7 @@ func (c *copier) existing(ctx context.Context) error {
 	return missing(c.req.Log, c.req.Attempt, 0)
 }
 
-// once copies what the log of an instance holds now.
+// once copies the current log of one instance.
 func (c *copier) once(ctx context.Context, attempt int) error {
 	parts, err := c.begin(ctx, attempt)
 	if err != nil {
@@ -91,13 +90,13 @@ func (c *copier) once(ctx context.Context, attempt int) error {
 	return c.lines.Finish()
 }
 
-// begin opens an instance's log, and goes to where the copying begins.
+// begin opens an instance's log and seeks to the first line to copy.
 func (c *copier) begin(ctx context.Context, attempt int) ([]*part, error) {
 	parts, err := c.reader.openParts(c.req.Log, attempt, "")
 	if err != nil {
 		return nil, err
 	}
-	if err := c.lines.NextInstance(); err != nil { // of the instance before
+	if err := c.lines.NextInstance(); err != nil { // of the previous instance
 		closeAll(parts)
 		return nil, err
 	}
@@ -115,7 +114,7 @@ func (c *copier) begin(ctx context.Context, attempt int) ([]*part, error) {
 	return rest, nil
 }
 
-// skip returns the parts that are to be read, set to where the reading begins.
+// skip returns the parts to read; the first of them is positioned at its first line to copy.
 func (c *copier) skip(ctx context.Context, parts []*part, tail int64) ([]*part, error) {
 	for c.tooOld(parts) {
 		parts = parts[1:]
@@ -136,8 +135,8 @@ func (c *copier) skip(ctx context.Context, parts []*part, tail int64) ([]*part, 
 	return parts, nil
 }
 
-// tooOld says that nothing in the first of the parts is as new as was asked for. A
-// follower needs the last one in any case.
+// tooOld reports whether the first part has only lines from before Since. A follower needs the last part in any
+// case.
 func (c *copier) tooOld(parts []*part) bool {
 	if c.req.Since.IsZero() || len(parts) == 0 || c.req.Follow && len(parts) == 1 {
 		return false
@@ -145,7 +144,7 @@ func (c *copier) tooOld(parts []*part) bool {
 	return parts[0].writtenBefore(c.req.Since)
 }
 
-// whole copies a part that others come after.
+// whole copies a part that other parts follow.
 func (c *copier) whole(ctx context.Context, p *part) error {
 	if err := c.drain(ctx, p); err != nil {
 		return err
@@ -158,10 +157,9 @@ func (c *copier) whole(ctx context.Context, p *part) error {
 	return c.lines.NextFile()
 }
 
-// released copies what is still written to a part that was rotated away: the runtime's
-// ReopenContainerLog returns a moment before it has released the old file. It does so until
-// nobody has it open for writing any more, or letGo has passed; where the kernel can't
-// tell, for guessTime.
+// released copies the lines that the runtime still writes to a rotated part: ReopenContainerLog returns a moment
+// before the runtime releases the old file. It copies until no process has the file open for writing, or letGo has
+// passed; for guessTime if the kernel can't report writers.
 func (c *copier) released(ctx context.Context, p *part) error {
 	deadline := time.Now().Add(c.letGo)
 	for pause := time.Millisecond; ; pause = min(2*pause, guessTime) {
@@ -197,7 +195,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// drain passes on every complete entry up to the end of what the part holds now.
+// drain passes on every complete entry up to the current end of the part.
 func (c *copier) drain(ctx context.Context, p *part) error {
 	if p.text == nil {
 		if err := p.rewind(); err != nil {
@@ -223,7 +221,7 @@ func (c *copier) drain(ctx context.Context, p *part) error {
 	}
 }
 
-// unreadable goes on after what can't be unpacked.
+// unreadable handles a read error: the rest of a corrupt compressed part is skipped.
 func (c *copier) unreadable(p *part, err error) error {
 	if !p.name.Compressed {
 		return err

@@ -6,29 +6,29 @@ import (
 	"io"
 )
 
-// entries cuts what is read of logs into entries and passes their lines on. Its
-// methods may not be called concurrently. Their errors are the writer's, or errLimit.
+// entries splits log data into entries and passes their lines on. Its methods may not be called concurrently. Their
+// errors are the writer's, or errLimit.
 type entries struct {
 	out *output
-	// buf holds what was read and not yet passed on: an incomplete entry, between reads.
+	// buf holds data that wasn't passed on yet: an incomplete entry, between reads.
 	buf []byte
-	// inside is whether buf goes on with an entry whose begin was passed on
-	// already, because it is longer than buf; partial is that entry's tag.
+	// inside means that buf continues an entry that is longer than buf, and whose beginning was passed on already;
+	// partial is that entry's tag.
 	inside  bool
 	partial bool
 }
 
-// newEntries passes lines on to w. It reads into buf, which it never grows; what is
-// in it already is not looked at. Every Write to w is a batch of lines that is worth sending at once.
+// newEntries passes lines on to w. It reads into buf, which never grows; its contents are ignored. Every Write to w
+// is a batch of lines that is worth sending at once.
 func newEntries(w io.Writer, opts lineOptions, buf []byte) *entries {
 	return &entries{out: newOutput(w, opts), buf: buf[:0]}
 }
 
-// Space is where to read to; it is never empty.
+// Space is the free part of the buffer, to read into; it is never empty.
 func (e *entries) Space() []byte { return e.buf[len(e.buf):cap(e.buf)] }
 
-// Add passes on the complete entries after n bytes were read into Space, and the
-// begin of one that fills all of the buffer.
+// Add passes on the complete entries after n bytes were read into Space, and the beginning of an entry that fills
+// the whole buffer.
 func (e *entries) Add(n int) error {
 	rest := e.buf[:len(e.buf)+n]
 	for {
@@ -51,15 +51,14 @@ func (e *entries) Add(n int) error {
 	return nil
 }
 
-// Flush writes what was passed on: all but what is held of unfinished lines.
+// Flush writes the lines that were passed on, except unfinished ones that are held.
 func (e *entries) Flush() error { return e.out.flush() }
 
-// Prompt writes unfinished lines too, as far as they go, for they may be prompts. The
-// rest of one that a rotation split is there at once or never.
+// Prompt also writes the beginnings of unfinished lines, because they may be prompts. It doesn't write lines that a
+// rotation split: their rest is in the next file, or never comes.
 func (e *entries) Prompt() error { return e.out.prompt() }
 
-// Finish passes on an entry that never was completed, as when the node lost power: no
-// more of the instance will be read.
+// Finish passes on an incomplete entry, such as after a power failure: no more of the instance will be read.
 func (e *entries) Finish() error {
 	var err error
 	if len(e.buf) > 0 {
@@ -69,13 +68,13 @@ func (e *entries) Finish() error {
 	return err
 }
 
-// NextInstance ends what the instance before left unfinished.
+// NextInstance ends the unfinished lines of the previous instance.
 func (e *entries) NextInstance() error { return e.out.endLines() }
 
-// Close writes all there is.
+// Close writes all remaining data.
 func (e *entries) Close() error { return errors.Join(e.out.spill(), e.out.flush()) }
 
-// NextFile goes on with another file. An entry that was not completed in this one ends.
+// NextFile continues with another file. An incomplete entry ends with the current one.
 func (e *entries) NextFile() error {
 	cut := len(e.buf) > 0 || e.inside
 	if err := e.Finish(); err != nil {
@@ -88,15 +87,15 @@ func (e *entries) NextFile() error {
 	return nil
 }
 
-// Restart forgets what was read of an entry: its file was truncated.
+// Restart discards an incomplete entry: its file was truncated.
 func (e *entries) Restart() { e.buf, e.inside = e.buf[:0], false }
 
-// entry passes on an entry, or a part of one that is not its end.
+// entry passes on an entry, or a piece of one if end is false.
 func (e *entries) entry(b []byte, end bool) error {
 	if !e.inside {
 		h, ok := parseHeader(b)
 		if !ok {
-			h = header{} // damage
+			h = header{} // corrupt entry
 		}
 		e.out.begin(h, b[:h.stamp])
 		b = b[h.size:]

@@ -2,23 +2,23 @@ package logs
 
 import "bytes"
 
-// header is what precedes the text of a CRI log entry. It is small enough for the processor's registers.
+// header is the part of a CRI log entry before its text. It is small enough to be passed in CPU registers.
 type header struct {
-	// stamp and size are how many bytes of the entry its time takes, and all of the header.
+	// stamp is the length of the timestamp in bytes, size that of the whole header.
 	stamp, size     int
 	stderr, partial bool
 }
 
-// maxHeader is longer than any header: a time of 35 bytes, a stream of 6, tags.
+// maxHeader is longer than any header: a timestamp of 35 bytes, a stream of 6, tags.
 const maxHeader = 128
 
-// fullStdout and fullStderr are what nearly all entries have between their time and their text.
+// fullStdout and fullStderr are the bytes between timestamp and text in nearly all entries.
 const (
 	fullStdout = " stdout F "
 	fullStderr = " stderr F "
 )
 
-// parseHeader reads the header of an entry; false if the bytes aren't one.
+// parseHeader parses the header of an entry; false if it isn't one.
 func parseHeader(entry []byte) (header, bool) {
 	end := bytes.IndexByte(entry[:min(len(entry), maxHeader)], ' ')
 	// "2006-01-02T15:04:05Z" is the shortest form.
@@ -38,7 +38,7 @@ func parseHeader(entry []byte) (header, bool) {
 	return h.parseRest(entry[end+1 : min(len(entry), maxHeader)])
 }
 
-// parseRest reads what follows the time in a header, in its less usual forms.
+// parseRest parses the rest of a header after the timestamp, in its less common forms.
 func (h header) parseRest(entry []byte) (header, bool) {
 	stream, tags, ok := bytes.Cut(entry, []byte{' '})
 	h.stderr = string(stream) == "stderr"
@@ -60,8 +60,8 @@ func (h header) parseRest(entry []byte) (header, bool) {
 	return h, true
 }
 
-// entryEndsLine reports, from an entry's first maxHeader bytes, whether it is the last one of a
-// line: all are but partial ones.
+// entryEndsLine reports, from an entry's first maxHeader bytes, whether it is the last one of a line: all but
+// partial entries are.
 func entryEndsLine(entry []byte) bool {
 	h, ok := parseHeader(entry)
 	return !ok || !h.partial

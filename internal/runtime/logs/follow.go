@@ -11,11 +11,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// lastWrites is how long after a container's end the runtime may still be
-// writing what it had buffered of the last lines.
+// lastWrites is how long after a container's end the runtime may still be writing buffered lines.
 const lastWrites = 100 * time.Millisecond
 
-// follow copies instance after instance until there is no more to come.
+// follow copies one instance after the other until the last one has ended.
 func (c *copier) follow(ctx context.Context, instances Instances) error {
 	for attempt := c.req.Attempt; ; {
 		parts, err := c.begin(ctx, attempt)
@@ -38,13 +37,13 @@ func (c *copier) follow(ctx context.Context, instances Instances) error {
 	}
 }
 
-// await waits, where an instance has no log, until there may be one to follow. It
-// returns which; a negative number if none is to come; gone if that is an error.
+// await waits, if an instance has no log, until there may be one to follow. It returns that instance's attempt, a
+// negative number if no instance will come, or the error gone if the request needs one.
 func (c *copier) await(ctx context.Context, attempt int, instances Instances, gone error) (int, error) {
 	now, later := instances.Current(), c.req.Onward || c.req.OrLater
 	switch {
 	case now.Attempt > attempt && later:
-		return attempt + 1, nil // it came and went; its log is gone
+		return attempt + 1, nil // the instance has ended and its log was removed
 	case now.Final && c.req.Onward:
 		return -1, nil
 	case now.Final, !later && (now.Attempt > attempt || now.Attempt == attempt && now.Ended):
@@ -63,8 +62,8 @@ type pursuit struct {
 	*copier
 	attempt   int
 	instances Instances
-	// parts are those that are open and not yet copied to their end; the last of them
-	// is the newest there was when the directory was last looked at.
+	// parts are the open files that aren't copied to their end yet; the last of them was the newest when the
+	// directory was last listed.
 	parts []*part
 }
 
@@ -103,7 +102,7 @@ func (f *pursuit) run(ctx context.Context) error {
 	}
 }
 
-// catchUp copies all there is now. One part is left then.
+// catchUp copies everything that exists now. One part is left then.
 func (f *pursuit) catchUp(ctx context.Context) error {
 	for {
 		for ; len(f.parts) > 1; f.parts = f.parts[1:] {
@@ -129,8 +128,8 @@ func (f *pursuit) catchUp(ctx context.Context) error {
 	}
 }
 
-// successors opens what has taken the place of the last part in a log rotation:
-// nothing if there was none, or if the runtime hasn't made the new file yet.
+// successors opens the files that replaced the last part in a log rotation: none if there was no rotation, or if
+// the runtime hasn't created the new file yet.
 func (f *pursuit) successors() ([]*part, error) {
 	p := f.parts[0]
 	now, removed, err := layout.NameOf(p.file)
@@ -140,8 +139,8 @@ func (f *pursuit) successors() ([]*part, error) {
 	if now == layout.Current(f.attempt).String() && !removed {
 		return nil, f.lines.Prompt()
 	}
-	// By now it has the name of its rotation, which tells what comes after it. If somebody
-	// else moved it, all that is newer than the parts before it does.
+	// The file has the name of its rotation now, whose timestamp tells which files follow. If another process moved
+	// the file, all files newer than the previous parts follow.
 	if name, ok := layout.ParseName(now); ok && name.Stamp > p.after {
 		p.after = name.Stamp
 	}
@@ -151,13 +150,13 @@ func (f *pursuit) successors() ([]*part, error) {
 	}
 	if err == nil && slices.ContainsFunc(more, p.same) {
 		closeAll(more)
-		return nil, nil // renamed back meanwhile, because the runtime made no new file
+		return nil, nil // renamed back meanwhile, because the runtime created no new file
 	}
 	return more, err
 }
 
-// truncated reports that the file is to be read again, because it is shorter than what was
-// read of it: some rotators copy a file and truncate it.
+// truncated reports whether the file has to be read from its start because it is shorter than the data read: some
+// rotators copy a file and truncate it.
 func (f *pursuit) truncated() (bool, error) {
 	p := f.parts[0]
 	if p.name.Compressed {

@@ -7,7 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// StatusOf is the status of a pod's container, of whatever kind; nil if it has none of that name.
+// StatusOf returns the status of the pod's container, init container or ephemeral container of this name; nil if it
+// has none.
 func StatusOf(p *v1.Pod, container string) *v1.ContainerStatus {
 	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses,
 		p.Status.EphemeralContainerStatuses} {
@@ -20,9 +21,8 @@ func StatusOf(p *v1.Pod, container string) *v1.ContainerStatus {
 	return nil
 }
 
-// Choose says which instance's log is meant where the container's, or that of its previous instance, is asked for, as
-// kubectl has it. attempts are the instances that have a log. The error says that there is none, in the words that
-// kubectl's users know.
+// Choose returns the instance whose log kubectl shows for the container, or for its previous instance. attempts are
+// the instances that have a log. The error means that there is none; it has the API server's wording.
 func Choose(pod string, status *v1.ContainerStatus, previous bool, attempts []int) (int, error) {
 	newest := int(status.RestartCount)
 	last, waiting := status.LastTerminationState.Terminated, status.State.Waiting
@@ -36,15 +36,15 @@ func Choose(pod string, status *v1.ContainerStatus, previous bool, attempts []in
 	case waiting != nil && last == nil:
 		return 0, fmt.Errorf("container %q in pod %q is waiting to start: %s", status.Name, pod, waiting.Reason)
 	case waiting != nil && newest > 0:
-		return newest - 1, nil // the newest was made but hasn't started
+		return newest - 1, nil // the newest was created but hasn't started
 	}
 	return newest, nil
 }
 
-// Followed is a container as the statuses of its pod show it.
+// Followed implements Instances with the container's status in its pod.
 type Followed struct {
 	Log
-	// Latest returns the pod that has its name now, or nil. Wake is filled when that may have changed.
+	// Latest returns the current pod of that name, or nil. Wake receives when its result may have changed.
 	Latest func() *v1.Pod
 	Wake   <-chan struct{}
 }
@@ -68,7 +68,7 @@ func (f *Followed) Current() Instance {
 	case status.State.Terminated != nil:
 		now.Ended, now.Final = true, true
 	default:
-		// Waiting is one that hasn't started as well as one that will be followed.
+		// Waiting containers either haven't started yet or will be restarted.
 		last := status.LastTerminationState.Terminated
 		now.Ended = last != nil && last.ContainerID == status.ContainerID
 		now.Final = p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed

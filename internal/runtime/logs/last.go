@@ -7,10 +7,9 @@ import (
 	"io"
 )
 
-// Last returns the last lines that an instance has written, to either stream, and
-// of those no more than the last size bytes. However large the log has grown, only
-// its last 32 KiB are looked at, and only what isn't compressed. The error is
-// fs.ErrNotExist (wrapped) for an instance that has no log.
+// Last returns the last count lines that an instance has written to either stream, and of those at most the last
+// size bytes. It reads only the last 32 KiB of the log, and only uncompressed files. The error is fs.ErrNotExist
+// (wrapped) if the instance has no log.
 func (r *Reader) Last(l Log, attempt, count, size int) ([]byte, error) {
 	parts, err := r.openParts(l, attempt, "")
 	if err != nil {
@@ -36,7 +35,7 @@ func (r *Reader) Last(l Log, attempt, count, size int) ([]byte, error) {
 	return text.Bytes()[max(0, text.Len()-size):], nil
 }
 
-// lastOf returns the last entries of the parts, about bufferSize of them.
+// lastOf returns the last entries of the parts, about bufferSize bytes.
 func lastOf(parts []*part) ([]byte, error) {
 	var window []byte
 	for i := len(parts) - 1; i >= 0 && len(window) < bufferSize && !parts[i].name.Compressed; i-- {
@@ -52,7 +51,7 @@ func lastOf(parts []*part) ([]byte, error) {
 	return window, nil
 }
 
-// end returns the last entries of a part, of at most size bytes.
+// end returns the last entries of a part, at most size bytes.
 func (p *part) end(size int) ([]byte, error) {
 	info, err := p.file.Stat()
 	if err != nil {
@@ -70,8 +69,8 @@ func (p *part) end(size int) ([]byte, error) {
 	return b[:n], nil
 }
 
-// pastHeader leaves out what may be the header of an entry that b begins within:
-// the rest of a header isn't known for one.
+// pastHeader skips a possibly incomplete header at the start of b: b may begin in the middle of an entry, and
+// parseHeader doesn't recognize the rest of a header.
 func pastHeader(b []byte) []byte {
 	head := b[:min(len(b), maxHeader)]
 	if end := bytes.IndexByte(head, '\n'); end >= 0 {

@@ -1,9 +1,8 @@
-// Package logs reads container logs from the kubelet's layout,
-// ROOT/NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log, in the CRI log format, and the termination
-// messages that containers leave. Packages below it name, make and remove log directories (layout)
-// and rotate logs (rotate).
+// Package logs reads container logs from the kubelet's layout, ROOT/NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log, in
+// the CRI log format, and containers' termination messages. Its subpackages name, create and remove log directories
+// (layout) and rotate logs (rotate).
 //
-// Pods can write to what is read here, so it is opened with care.
+// Pods can write to these files, so they are opened with care.
 package logs
 
 import (
@@ -35,73 +34,72 @@ func (l Log) dir() string {
 	return filepath.Join(layout.PodDirectory(l.Namespace, l.Pod, l.UID), l.Container)
 }
 
-// Options mean what their namesakes in v1.PodLogOptions mean.
+// Options have the meaning of the same fields in v1.PodLogOptions.
 type Options struct {
-	// Follow goes on until the container has ended.
+	// Follow continues until the container has ended.
 	Follow bool
-	// Tail is how many of the last lines to begin with; negative for all.
+	// Tail is the number of last lines to start with; negative for all lines.
 	Tail int64
-	// Since leaves out older lines, unless zero.
+	// Since omits older lines, unless zero.
 	Since time.Time
 	// Timestamps puts an RFC 3339 time of fixed width before each line.
 	Timestamps bool
-	// LimitBytes ends the output after so many bytes; 0 for no limit.
+	// LimitBytes is the maximum size of the output; 0 means no limit.
 	LimitBytes int64
 	// Stream is Both if empty.
 	Stream Stream
 }
 
-// Request says what to read.
+// Request specifies what to read.
 type Request struct {
 	Log
-	// Attempt is the instance to begin with: 0 is the container's first. With
-	// Follow, it may be one that is yet to come.
+	// Attempt is the first instance to read: 0 is the container's first. With Follow, it may be a future instance.
 	Attempt int
-	// OrLater begins with the next instance that has a log if Attempt has none.
+	// OrLater starts with the next instance that has a log if Attempt has none.
 	OrLater bool
-	// Onward goes on to later instances: those that have a log, and with Follow
-	// those to come. Tail counts in the first of them only. It implies OrLater.
+	// Onward continues with later instances: those that have a log, and with Follow future ones. Tail applies to
+	// the first of them only. Onward implies OrLater.
 	Onward bool
 	// Begun, if not nil, is called with each instance before its log is copied.
 	Begun func(attempt int)
 	Options
 }
 
-// Instance is how the followed container fares.
+// Instance is the state of the followed container.
 type Instance struct {
-	// Attempt is that of the newest instance.
+	// Attempt is that of the container's newest instance.
 	Attempt int
-	// Ended is whether that instance will write no more; false also before it starts.
+	// Ended means that this instance writes no more; false also before it starts.
 	Ended bool
-	// Final is whether that was the last one.
+	// Final means that there will be no further instance.
 	Final bool
 }
 
-// Instances gives a follower the state of its container.
+// Instances provides a follower with the state of its container.
 type Instances interface {
 	// Current returns the newest instance.
 	Current() Instance
-	// Changed is a one-slot channel that is filled when Current may have changed.
+	// Changed is a one-slot channel that receives when Current may have changed.
 	Changed() <-chan struct{}
 }
 
 // Reader reads the logs below one root. Its methods may be called concurrently.
 //
-// An instance's log is read as a whole: what was rotated away, and compressed, comes first.
-// However a log is rotated while it is read, no line is lost or doubled.
+// An instance's log is read as a whole: rotated and compressed files come first. No line is lost or duplicated if a
+// log is rotated while it is read.
 //
-// What isn't in the CRI log format ("TIMESTAMP STREAM TAG TEXT") is shown rather than lost,
-// and never ends the reading:
+// Data that isn't in the CRI log format ("TIMESTAMP STREAM TAG TEXT") is shown rather than lost, and never ends the
+// reading:
 //
-//   - Text without a header (another format, such as Docker's JSON lines; damage; zeros
-//     after a loss of power) is shown as it is, up to the next newline, as if it had been
-//     written to stdout with the entry before it: --since leaves it out with that one.
+//   - Text without a header (another format, such as Docker's JSON lines; corruption; zeros
+//     after a power failure) is shown as it is, up to the next newline, as if it had been
+//     written to stdout with the previous entry: --since omits both or neither.
 //   - A line may be of any length; it is passed on in pieces.
-//   - A line that was split into partial entries (tag P) is put together, also across
-//     files and where entries of the other stream lie in between; one of more than 64 KiB
-//     may have these in its midst.
-//   - An entry without its newline, as a full disk leaves it, ends with its file.
-//   - What can't be unpacked of a compressed file is left out.
+//   - A line that was split into partial entries (tag P) is joined, also across files and
+//     with entries of the other stream in between. Lines of more than 64 KiB may be
+//     interleaved with such entries.
+//   - An entry without a newline, such as after the disk was full, ends with its file.
+//   - The rest of a corrupt compressed file is omitted.
 type Reader struct {
 	root    string
 	log     logr.Logger
@@ -113,8 +111,8 @@ func New(root string, log logr.Logger) *Reader {
 	return &Reader{root: root, log: log, watches: newWatches()}
 }
 
-// Attempts returns which instances of a container have a log, oldest first. A
-// container without a log directory has none.
+// Attempts returns the instances of a container that have a log, oldest first. It is empty for a container without
+// a log directory.
 func (r *Reader) Attempts(l Log) ([]int, error) {
 	dir, err := layout.Open(r.root, l.dir())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,10 +136,9 @@ func (r *Reader) Attempts(l Log) ([]int, error) {
 	return slices.Compact(attempts), nil
 }
 
-// Copy writes the log to w. It returns nil when all was written that was asked
-// for, ctx's error when ctx ended, fs.ErrNotExist (wrapped) when the instance
-// has no log, and w's error when w fails. instances is needed with Follow only.
-// Each Write is a batch of lines that is worth sending at once.
+// Copy writes the log to w. It returns nil when it has written everything requested, ctx's error when ctx ended,
+// fs.ErrNotExist (wrapped) when the instance has no log, and w's error when w fails. instances is only needed with
+// Follow. Each Write is a batch of lines that is worth sending at once.
 func (r *Reader) Copy(ctx context.Context, w io.Writer, req Request, instances Instances) error {
 	c := newCopier(r, req, w)
 	var err error

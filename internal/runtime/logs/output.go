@@ -9,10 +9,10 @@ import (
 // errLimit reports that LimitBytes were written.
 var errLimit = errors.New("byte limit reached")
 
-// outputSize is how much is written at once.
+// outputSize is the size of one write.
 const outputSize = 64 << 10
 
-// Stream says which of a container's outputs to read.
+// Stream selects the container's output streams.
 type Stream string
 
 // The values are those of v1.PodLogOptions.Stream.
@@ -22,54 +22,53 @@ const (
 	Stderr Stream = "Stderr"
 )
 
-// lineOptions say which lines to pass on, and how. They mean what their namesakes in
-// v1.PodLogOptions mean.
+// lineOptions select lines and their format. They have the meaning of the same fields in v1.PodLogOptions.
 type lineOptions struct {
-	// Since leaves out older entries, unless zero.
+	// Since omits older entries, unless zero.
 	Since time.Time
 	// Timestamps puts an RFC 3339 time of fixed width before each line.
 	Timestamps bool
-	// LimitBytes ends the output after so many bytes; 0 for no limit.
+	// LimitBytes is the maximum size of the output; 0 means no limit.
 	LimitBytes int64
 	// Stream is Both if empty.
 	Stream Stream
 }
 
-// maxHeld is how much of a line is held until its end comes. Of longer ones, what the
-// other stream writes meanwhile comes out in the midst.
+// maxHeld is how much of an unfinished line is held until it ends. Longer lines are interleaved with lines that the
+// other stream writes meanwhile.
 const maxHeld = 64 << 10
 
-// output turns log entries into the lines that were asked for.
+// output turns log entries into the requested lines.
 type output struct {
 	w    io.Writer
 	opts lineOptions
 	left int64
 	buf  []byte
-	// While one full buffer is written, the other one is filled: writing is told what became of it, and is nil when
-	// nothing is written.
+	// While one full buffer is written, the other one is filled. writing receives the result of the write; it is
+	// nil if there is none.
 	other   []byte
 	writing chan error
-	// err is why nothing can be written any more.
+	// err is the error of a failed write; nothing is written after it.
 	err error
-	// lines are what is begun and not ended of stdout and stderr.
+	// lines are the unfinished lines of stdout and stderr.
 	lines [2]halfLine
-	// line, skip and stamp are those of the entry that is being written; old is whether
-	// the last one that had a time was older than was asked for.
+	// line, skip and stamp belong to the current entry; old means that the last entry with a timestamp is older
+	// than Since.
 	line  *halfLine
 	skip  bool
 	old   bool
 	stamp []byte
 }
 
-// halfLine is a line that is put together.
+// halfLine is a line that is assembled from several entries.
 type halfLine struct {
-	// open is whether the line is begun but not ended.
+	// open means that the line isn't finished.
 	open bool
-	// held is its begin, unless that is written already.
+	// held is its beginning, unless that was written already.
 	held []byte
-	// written is whether a begin of it is.
+	// written means that its beginning was written.
 	written bool
-	// split is whether its rest comes in the next file.
+	// split means that the line continues in the next file.
 	split bool
 }
 
@@ -77,7 +76,7 @@ func newOutput(w io.Writer, opts lineOptions) *output {
 	return &output{w: w, opts: opts, left: opts.LimitBytes, buf: make([]byte, 0, outputSize)}
 }
 
-// begin starts an entry that was written at stamp.
+// begin starts an entry with the timestamp stamp.
 func (o *output) begin(h header, stamp []byte) {
 	o.line, o.stamp = &o.lines[0], o.stamp[:0]
 	if h.stderr {
@@ -93,7 +92,7 @@ func (o *output) begin(h header, stamp []byte) {
 		}
 		return
 	}
-	// What has no time that can be read belongs to the entry before it.
+	// An entry without a valid timestamp belongs to the previous entry.
 	at, err := time.Parse(time.RFC3339Nano, string(stamp))
 	if err == nil {
 		o.old = at.Before(o.opts.Since)
@@ -129,7 +128,7 @@ func (o *output) text(b []byte) error {
 	return o.write(b)
 }
 
-// release writes what is held of a line.
+// release writes the held beginning of a line.
 func (o *output) release(l *halfLine) error {
 	if len(l.held) == 0 {
 		return nil
@@ -140,7 +139,7 @@ func (o *output) release(l *halfLine) error {
 	return err
 }
 
-// spill writes what is held.
+// spill writes all held beginnings of lines.
 func (o *output) spill() error {
 	if err := o.release(&o.lines[0]); err != nil {
 		return err
@@ -148,8 +147,8 @@ func (o *output) spill() error {
 	return o.release(&o.lines[1])
 }
 
-// prompt writes and flushes unfinished lines as far as they go, for they may be
-// prompts. The rest of one that a rotation split is there at once or never.
+// prompt writes and flushes the beginnings of unfinished lines, because they may be prompts. It doesn't write lines
+// that a rotation split: their rest is in the next file, or never comes.
 func (o *output) prompt() error {
 	for i := range o.lines {
 		if l := &o.lines[i]; !l.split {
@@ -161,14 +160,14 @@ func (o *output) prompt() error {
 	return o.flush()
 }
 
-// nextFile notes that what is unfinished goes on in another file.
+// nextFile marks unfinished lines as continuing in another file.
 func (o *output) nextFile() {
 	for i := range o.lines {
 		o.lines[i].split = o.lines[i].open
 	}
 }
 
-// endLines ends what is begun of lines that nothing comes of any more.
+// endLines ends unfinished lines that won't be continued.
 func (o *output) endLines() error {
 	for i := range o.lines {
 		l := &o.lines[i]
@@ -204,7 +203,7 @@ func (o *output) write(b []byte) error {
 	return nil
 }
 
-// handOver has what was gathered written while more is read: flush waits for it.
+// handOver writes the full buffer in the background while more is read; flush waits for it.
 func (o *output) handOver() error {
 	if err := o.settle(); err != nil {
 		return err
@@ -221,7 +220,7 @@ func (o *output) handOver() error {
 	return nil
 }
 
-// settle waits until nothing is written.
+// settle waits for the write in the background.
 func (o *output) settle() error {
 	if o.writing != nil {
 		o.err, o.writing = <-o.writing, nil
@@ -229,7 +228,7 @@ func (o *output) settle() error {
 	return o.err
 }
 
-// flush writes what was gathered: all but what is held.
+// flush writes the buffer: everything except held beginnings of lines.
 func (o *output) flush() error {
 	if err := o.settle(); err != nil || len(o.buf) == 0 {
 		return err

@@ -16,23 +16,22 @@ import (
 )
 
 const (
-	// bufferSize is how much is read at once.
+	// bufferSize is the size of one read.
 	bufferSize = 32 << 10
-	// maxParts is how many files of an instance are read, the newest. Rotation leaves a few; a pod
-	// that can write to the directory could make any number.
+	// maxParts bounds the files of an instance that are read; the newest count. Rotation leaves a few; a pod that
+	// can write to the directory could create any number.
 	maxParts = 256
-	// maxLooks is how often a directory is listed that keeps changing meanwhile.
+	// maxLooks is how often a directory is listed if it changes meanwhile.
 	maxLooks = 20
 )
 
-// part is one of the files that an instance's log consists of, opened. It stays
-// readable when it is renamed, compressed or removed.
+// part is one open file of an instance's log. It stays readable when it is renamed, compressed or removed.
 type part struct {
 	name layout.Name
 	file *os.File
-	// text is what is read: the file, or what is unpacked from it; nil before the begin.
+	// text is the file's (decompressed) data; nil before the first read.
 	text io.Reader
-	// after is the stamp that whatever comes next has a later one than.
+	// after is the exclusive lower bound of the next part's timestamp.
 	after string
 }
 
@@ -44,7 +43,7 @@ func closeAll(parts []*part) {
 	}
 }
 
-// rewind makes text start over.
+// rewind restarts text at the beginning.
 func (p *part) rewind() error {
 	if p.name.Compressed {
 		text, err := p.unpack()
@@ -56,7 +55,7 @@ func (p *part) rewind() error {
 	return err
 }
 
-// unpack returns the text of a compressed part.
+// unpack returns the decompressed text of a compressed part.
 func (p *part) unpack() (*bufio.Reader, error) {
 	if _, err := p.file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -68,14 +67,14 @@ func (p *part) unpack() (*bufio.Reader, error) {
 	return bufio.NewReaderSize(unpacked, bufferSize), nil
 }
 
-// writtenBefore says that nothing was written to the file at that time or later.
+// writtenBefore reports whether the file was last modified before t.
 func (p *part) writtenBefore(t time.Time) bool {
 	info, err := p.file.Stat()
-	// The kernel's time of a change may be a tick behind the clock that entries have theirs from.
+	// The kernel's modification time may be a tick behind the clock of the entries' timestamps.
 	return err == nil && info.ModTime().Add(time.Second).Before(t)
 }
 
-// same says that both are one file.
+// same reports whether both are the same file.
 func (p *part) same(other *part) bool {
 	mine, err := p.file.Stat()
 	if err != nil {
@@ -85,12 +84,11 @@ func (p *part) same(other *part) bool {
 	return err == nil && os.SameFile(mine, others)
 }
 
-// openParts opens what an instance's log consists of now, the oldest first:
-// only what comes after that stamp, if it isn't empty. It is fs.ErrNotExist (wrapped) if
-// there is nothing of the instance at all.
+// openParts opens the files of an instance's log, oldest first: only those after the timestamp, if it isn't empty.
+// The error is fs.ErrNotExist (wrapped) if the instance has no files.
 //
-// It opens all of them at once, so that nothing slips by when the log is rotated
-// while it is being read: every entry written before is in exactly one of them.
+// It opens all of them at once, so that no line is missed if the log is rotated during reading: every entry that
+// was written before is in exactly one of them.
 func (r *Reader) openParts(l Log, attempt int, after string) ([]*part, error) {
 	directory, err := layout.Open(r.root, l.dir())
 	if err != nil {
@@ -127,8 +125,8 @@ func missing(l Log, attempt, files int) error {
 	return &os.PathError{Op: "read", Path: l.dir() + "/" + layout.Current(attempt).String(), Err: fs.ErrNotExist}
 }
 
-// listParts lists the files to read. Of one that is about to be compressed, or was
-// just now, the file itself counts.
+// listParts lists the files to read. If both a file and its compressed version exist, it lists the uncompressed
+// one.
 func listParts(directory *layout.ContainerDir, attempt int) ([]layout.Name, error) {
 	files, err := directory.Files(attempt)
 	if err != nil {
@@ -139,8 +137,7 @@ func listParts(directory *layout.ContainerDir, attempt int) ([]layout.Name, erro
 	return files[max(0, len(files)-maxParts):], nil
 }
 
-// openEach opens those of the files that come after that stamp, and reports whether some
-// were gone.
+// openEach opens the files whose timestamp is after the given one, and reports whether some were gone.
 func (r *Reader) openEach(directory *layout.ContainerDir, files []layout.Name,
 	after string) (parts []*part, gone bool, err error) {
 	for _, name := range files {

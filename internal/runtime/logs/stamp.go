@@ -8,11 +8,11 @@ import (
 // stampFormat is RFC 3339 with nine digits, so that lines stay aligned.
 const stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// appendStamp appends an entry's time in stampFormat, and a space; nothing if it is no time.
+// appendStamp appends an entry's timestamp in stampFormat and a space; nothing if the timestamp is invalid.
 func appendStamp(to, stamp []byte) []byte {
 	const seconds = len("2006-01-02T15:04:05")
-	// Nearly all are in UTC with some digits of a second, of which those at the end that are
-	// zero were left out. To put these back is much faster than to compute with the time.
+	// Nearly all timestamps are in UTC with a fraction of a second without its trailing zeros. Appending the zeros
+	// is much faster than parsing and formatting the time.
 	if fraction, ok := bytes.CutSuffix(stamp, []byte{'Z'}); ok && isUTC(fraction) {
 		to = append(to, fraction[:seconds]...)
 		if fraction = fraction[seconds:]; len(fraction) == 0 {
@@ -28,8 +28,8 @@ func appendStamp(to, stamp []byte) []byte {
 	return append(at.AppendFormat(to, stampFormat), ' ')
 }
 
-// isUTC reports whether a time without its zone has the form 2006-01-02T15:04:05.999999999,
-// with up to nine digits behind the point, or none and no point.
+// isUTC reports whether a timestamp without its zone has the form 2006-01-02T15:04:05.999999999, with one to nine
+// digits after the point, or no fraction and no point.
 func isUTC(stamp []byte) bool {
 	const form = "0000-00-00T00:00:00.000000000"
 	if len(stamp) > len(form) || len(stamp) < len("0000-00-00T00:00:00") || len(stamp) == len("0000-00-00T00:00:00.") {

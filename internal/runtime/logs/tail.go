@@ -8,10 +8,9 @@ import (
 	"io"
 )
 
-// seekTail goes to where the last n lines of the part begin, and reports that it
-// has found the place; or how many lines the part has, if there are no more than
-// n: then the first of them may go on with a line that begins in the part before.
-// Entries that the runtime split a long line into count as one line.
+// seekTail seeks to the beginning of the last n lines of the part, and reports whether it found it. If the part has
+// at most n lines, it returns their count instead; the first of them may be the rest of a line of the previous
+// part. Entries that the runtime split a long line into count as one line.
 func (p *part) seekTail(ctx context.Context, n int64) (count int64, found bool, err error) {
 	if p.name.Compressed {
 		return p.unpackTail(ctx, n)
@@ -22,7 +21,7 @@ func (p *part) seekTail(ctx context.Context, n int64) (count int64, found bool, 
 	}
 	offset, count, found, err := tailOffset(ctx, p.file, info.Size(), n)
 	if errors.Is(err, io.EOF) {
-		offset, found, err = 0, true, nil // truncated meanwhile: all that is there now is new
+		offset, found, err = 0, true, nil // truncated meanwhile: all of its current content is new
 	}
 	if err != nil || !found {
 		return count, false, err
@@ -32,8 +31,8 @@ func (p *part) seekTail(ctx context.Context, n int64) (count int64, found bool, 
 	return 0, true, err
 }
 
-// unpackTail is seekTail for a compressed part. That has no way back from its end: it
-// is read up to there to count, and again to go to the place. What can't be unpacked ends it.
+// unpackTail is seekTail for a compressed part. That can't be read backwards: it is read once to count the lines,
+// and again to seek. A decompression error ends the part.
 func (p *part) unpackTail(ctx context.Context, n int64) (count int64, found bool, err error) {
 	count, _ = p.passLines(ctx, -1)
 	if err := ctx.Err(); err != nil || count <= n {
@@ -43,8 +42,8 @@ func (p *part) unpackTail(ctx context.Context, n int64) (count int64, found bool
 	return 0, true, err
 }
 
-// passLines reads a compressed part from its begin to the end of that many lines; to the
-// end of all if negative. It returns how many there were.
+// passLines reads a compressed part from its beginning to the end of line n, or to its end if n is negative. It
+// returns how many lines it read.
 func (p *part) passLines(ctx context.Context, n int64) (count int64, err error) {
 	text, err := p.unpack()
 	if err != nil {
@@ -70,13 +69,13 @@ func (p *part) passLines(ctx context.Context, n int64) (count int64, err error) 
 	return count, nil
 }
 
-// tailOffset returns where the last n lines of a text begin; found is false if it has
-// no more than that: count then says how many.
+// tailOffset returns the offset of the last n lines of a log; if it has at most n lines, found is false and count
+// is their number.
 func tailOffset(ctx context.Context, f io.ReaderAt, size, n int64) (offset, count int64, found bool, err error) {
 	var (
 		block = make([]byte, min(bufferSize, size))
 		head  [maxHeader]byte
-		// next is where the entry after the one being looked at begins.
+		// next is the offset of the entry after the current one.
 		next = size
 	)
 	for high := size; high > 0; {
@@ -121,8 +120,8 @@ func tailOffset(ctx context.Context, f io.ReaderAt, size, n int64) (offset, coun
 	return next, count, count > n, nil
 }
 
-// endsLine reports whether the entry from begin up to next is the last one of
-// a line. One that is still being written, at the end of the file, isn't one yet.
+// endsLine reports whether the entry between begin and next is the last one of a line. An incomplete entry at the
+// end of the file isn't.
 func endsLine(f io.ReaderAt, head []byte, begin, next, size int64) (bool, error) {
 	if begin == next {
 		return false, nil

@@ -19,52 +19,50 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// The limits are those of the API's comments on the two fields. That the last
-// bytes of the file count, rather than the first, is what the kubelet does.
+// The limits are those in the API comments of the two fields. Like the kubelet, the reader uses the last bytes of
+// the file rather than the first.
 const (
 	fileBytes = 4096
 	logBytes  = 2048
 	logLines  = 80
-	// margin is how many more bytes are read, so that a character isn't taken for a broken
-	// one because it begins before the limit.
+	// margin is how many bytes more are read, so that a character that starts before the limit isn't cut into
+	// invalid UTF-8.
 	margin = utf8.UTFMax - 1
 )
 
 // Logs reads container logs.
 type Logs interface {
-	// Last returns the text of the last lines of an instance's log, and of that no
-	// more than the last size bytes; fs.ErrNotExist (wrapped) if there is no log.
+	// Last returns the text of the last lines of an instance's log, at most the last size bytes; fs.ErrNotExist
+	// (wrapped) if there is no log.
 	Last(l Log, attempt, lines, size int) ([]byte, error)
 }
 
-// MessageReader reads the termination messages of v1.Container's terminationMessagePath and
-// terminationMessagePolicy, and no more of a file than counts. Its methods may be called
-// concurrently.
+// MessageReader reads termination messages according to v1.Container's terminationMessagePath and
+// terminationMessagePolicy. Its methods may be called concurrently.
 type MessageReader struct {
 	podsDir string
 	logs    Logs
 	log     logr.Logger
 }
 
-// NewMessageReader returns a reader. podsDir is the absolute path of the directory that holds the
-// pods' directories: a file elsewhere isn't one that was made for a message.
+// NewMessageReader returns a reader. podsDir is the absolute path of the directory that has the pods' directories:
+// files elsewhere weren't created for termination messages.
 func NewMessageReader(podsDir string, logs Logs, log logr.Logger) *MessageReader {
 	return &MessageReader{podsDir: podsDir, logs: logs, log: log}
 }
 
-// Message returns what an ended instance left as its termination message, as valid
-// UTF-8 of at most 4096 bytes; empty if nothing. Where the policy asks for it, the
-// end of the log stands in for an empty file of an instance that failed.
+// Message returns the termination message of an ended instance, as valid UTF-8 of at most 4096 bytes; empty if it
+// has none. If the policy is FallbackToLogsOnError, the file is empty and the instance failed, it returns the end
+// of the log.
 //
-// What can't be read is logged and counts as empty. It reads a few KiB and never
-// waits for anybody but the disk.
+// Read errors are logged and count as an empty message. Message reads a few KiB and blocks only on disk I/O.
 func (r *MessageReader) Message(who translate.Identity, c *pod.Container) string {
 	b, err := r.file(who, c)
 	r.complain(err, "termination message", who, c)
 	if len(b) > 0 {
 		return text(b, fileBytes)
 	}
-	// One that never ran has written no log: the runtime says why.
+	// An instance that never started has no log: the runtime reports the reason.
 	if c.TerminationMessagePolicy != v1.TerminationMessageFallbackToLogsOnError || c.ExitCode == 0 ||
 		c.StartedAt.IsZero() {
 		return ""
@@ -75,8 +73,8 @@ func (r *MessageReader) Message(who translate.Identity, c *pod.Container) string
 	return text(b, logBytes)
 }
 
-// complain logs an error, once for each end of an instance. What is gone is no error:
-// it went with its pod.
+// complain logs an error, once for each end of an instance. A missing file isn't an error: it was removed with its
+// pod.
 func (r *MessageReader) complain(err error, what string, who translate.Identity, c *pod.Container) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return
@@ -85,18 +83,18 @@ func (r *MessageReader) complain(err error, what string, who translate.Identity,
 		"containerName", c.Name, "containerID", c.ID, "err", err.Error())
 }
 
-// file returns the end of the message's file.
+// file returns the end of the termination message file.
 func (r *MessageReader) file(who translate.Identity, c *pod.Container) ([]byte, error) {
 	path := c.TerminationMessagePath
 	if path == "" {
 		return nil, nil
 	}
-	// What is mounted there may be a volume of the pod's own, which may lead anywhere on
-	// the host. No pod can write to this directory, or to those on the way to it.
+	// The path may be mounted from a volume of the pod, which may lead anywhere on the host. No pod can write to
+	// the containers directory or its parents.
 	if filepath.Dir(path) != filepath.Join(r.podsDir, string(who.UID), "containers", c.Name) {
 		return nil, fmt.Errorf("%s is mounted in its place", path)
 	}
-	// Without O_NONBLOCK, opening a pipe would wait for a writer.
+	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
@@ -118,7 +116,7 @@ func (r *MessageReader) file(who translate.Identity, c *pod.Container) ([]byte, 
 	return b[:n], nil
 }
 
-// text is b as valid UTF-8, and of that no more than the last limit bytes.
+// text returns b as valid UTF-8, at most the last limit bytes.
 func text(b []byte, limit int) string {
 	s := strings.ToValidUTF8(string(b), string(utf8.RuneError))
 	from := max(0, len(s)-limit)

@@ -11,12 +11,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// pollPeriod is how often a log is looked at where the kernel doesn't report changes.
+// pollPeriod is the polling interval of a log whose changes the kernel doesn't report.
 const pollPeriod = 500 * time.Millisecond
 
-// watches shares one inotify instance among all followers, because a host allows
-// few of them per user (fs.inotify.max_user_instances, often 128). There is none
-// while nobody follows.
+// watches shares one inotify instance among all followers, because a host allows few of them per user
+// (fs.inotify.max_user_instances, often 128). There is no instance without followers.
 type watches struct {
 	mu      sync.Mutex
 	watcher *filewatch.Watcher
@@ -28,9 +27,9 @@ type watches struct {
 // watch is one follower's interest in a directory.
 type watch struct {
 	dir string
-	// wake is filled when something in the directory changed.
+	// wake is signaled when something in the directory changed.
 	wake wake.Slot
-	// polling is set where the directory can't be watched.
+	// polling is set if the directory can't be watched.
 	polling bool
 }
 
@@ -38,7 +37,7 @@ func newWatches() *watches {
 	return &watches{dirs: map[string]map[*watch]struct{}{}}
 }
 
-// poll fires after a while where the directory can't be watched, else never.
+// poll fires after pollPeriod if the directory can't be watched, else never.
 func (w *watch) poll() <-chan time.Time {
 	if !w.polling {
 		return nil
@@ -62,7 +61,7 @@ func (ws *watches) add(dir string, log logr.Logger) *watch {
 	return w
 }
 
-// arm makes sure that the kernel reports changes in dir. The caller holds mu.
+// arm makes the kernel report changes in dir. The caller holds mu.
 func (ws *watches) arm(dir string) error {
 	if ws.watcher == nil {
 		watcher, err := filewatch.Open(ws.lead)
@@ -78,7 +77,7 @@ func (ws *watches) arm(dir string) error {
 	return ws.watcher.Arm()
 }
 
-// lead puts the directories that are there onto the trail of what is watched. The caller holds mu.
+// lead adds the existing directories to the trail of watched ones. The caller holds mu.
 func (ws *watches) lead(t filewatch.Trail) {
 	for dir := range ws.dirs {
 		if _, err := os.Stat(dir); err == nil {
@@ -87,7 +86,7 @@ func (ws *watches) lead(t filewatch.Trail) {
 	}
 }
 
-// remove ends a watch, and with the last one the inotify instance.
+// remove ends a watch, and closes the inotify instance with the last one.
 func (ws *watches) remove(w *watch) {
 	ws.mu.Lock()
 	delete(ws.dirs[w.dir], w)
@@ -96,7 +95,7 @@ func (ws *watches) remove(w *watch) {
 	}
 	watcher, done := ws.watcher, ws.done
 	if watcher != nil && len(ws.dirs) > 0 {
-		// What can't be watched, was reported to the others when they began.
+		// Errors were logged when the other watches were added.
 		_ = watcher.Arm()
 		watcher = nil
 	} else {
@@ -117,7 +116,7 @@ func (ws *watches) dispatch(watcher *filewatch.Watcher, done chan<- struct{}) {
 	}
 }
 
-// wake wakes the followers of a directory; all if it is empty, since events were lost then.
+// wake wakes the followers of a directory; all followers if dir is empty, which means that events were lost.
 func (ws *watches) wake(dir string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -1,14 +1,12 @@
-// Package memcri is a container runtime that runs nothing: a CRI server that
-// keeps sandboxes, containers and images in memory and otherwise behaves like
-// containerd 2.4. It exists for tests and measurements.
+// Package memcri is a fake container runtime: a CRI server that manages sandboxes, containers and images in memory
+// without running anything, and otherwise behaves like containerd 2.4. It is for tests and measurements.
 //
-// It is held to the same contract suite as containerd (internal/runtime/critest).
-// It differs on purpose in one place: where a reader of the event stream falls
-// behind, containerd holds up every call that causes an event, while memcri
-// drops events past Options.EventQueue and counts them.
+// It passes the same contract suite as containerd (internal/runtime/critest). One difference is intended: if a
+// reader of the event stream falls behind, containerd blocks every call that causes an event, whereas memcri drops
+// events past Options.EventQueue and counts them.
 //
-// Time is taken from package time, so that a server used through DialContext
-// without a socket can live in a testing/synctest bubble.
+// It uses only package time as its clock, so that a server that is used through DialContext without a socket can
+// run in a testing/synctest bubble.
 package memcri
 
 import (
@@ -28,58 +26,57 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri/node"
 )
 
-// Behaviour says what a container does once it is started.
+// Behaviour is what a container does after its start.
 type Behaviour = node.Behaviour
 
 // Line is a line a container writes to its log.
 type Line = node.Line
 
-// Forever is a Behaviour.IgnoreTerm that only SIGKILL ends.
+// Forever is a Behaviour.IgnoreTerm: the container ends only with SIGKILL.
 const Forever = node.Forever
 
-// ExecResult is what came of a command run in a container.
+// ExecResult is the result of a command in a container.
 type ExecResult = node.ExecResult
 
-// Options shape a Server. The zero value is a good default.
+// Options configure a Server. The zero value is a good default.
 type Options struct {
-	// PodCIDR is the IPv4 network sandboxes get addresses from; default 10.88.0.0/16.
+	// PodCIDR is the IPv4 network of sandboxes' addresses; default 10.88.0.0/16.
 	PodCIDR string
-	// Images are present from the start.
+	// Images exist from the start.
 	Images []string
-	// WriteLogs makes the log files that CreateContainer names, at the start of
-	// the container, with what its Behaviour says.
+	// WriteLogs creates the log files specified with CreateContainer when the container starts, with the output of
+	// its Behaviour.
 	WriteLogs bool
-	// Program says what a container does whose name, image and command have no
-	// Behaviour set; default node.Example.
+	// Program returns the Behaviour of containers for whose name, image and command none is set; default
+	// node.Example.
 	Program func(command []string) Behaviour
-	// EventQueue is how many events each reader of the event stream, or the
-	// next one, may fall behind before it misses some; default 10,000.
+	// EventQueue is how many events each current or next reader of the event stream may fall behind before it
+	// misses some; default 10,000.
 	EventQueue int
-	// CgroupDriver is what RuntimeConfig reports; default SYSTEMD, the zero value.
+	// CgroupDriver is the driver that RuntimeConfig reports; default SYSTEMD, the zero value.
 	CgroupDriver runtimeapi.CgroupDriver
 }
 
-// Server is the runtime with its controls. Its state outlives the connections:
-// see Crash and Reboot. All methods may be called concurrently.
+// Server is the runtime with its controls. Its state outlives its connections: see Crash and Reboot. All methods
+// may be called concurrently.
 type Server struct {
-	// Injector scripts faults and counts calls, by method name ("RunPodSandbox").
+	// Injector injects faults and counts calls, by method name ("RunPodSandbox").
 	*node.Injector
-	// Images are the images the runtime has and the ways their pulls go.
+	// Images are the runtime's images and the behaviours of their pulls.
 	Images *node.Store
 
-	// Node is what the runtime runs, with the controls over it: Exit, Behave,
-	// DropEvents, Violations and others. Its CRI methods may be called directly;
-	// neither faults nor counters apply then.
+	// Node is the state of sandboxes and containers, with its controls: Exit, Behave, DropEvents, Violations and
+	// others. Its CRI methods may be called directly; neither faults nor counters apply then.
 	*node.Node
 
-	mu     sync.Mutex // guards what follows: serving
+	mu     sync.Mutex // guards the fields below
 	socket string
 	buffer *bufconn.Listener
 	grpc   *grpc.Server
 	served chan struct{}
 }
 
-// New makes a Server that doesn't serve yet. It fails when an option is invalid.
+// New returns a Server that doesn't serve yet. It fails if an option is invalid.
 func New(o Options) (*Server, error) {
 	if o.Program == nil {
 		o.Program = node.Example
@@ -102,8 +99,8 @@ func New(o Options) (*Server, error) {
 	return &Server{Injector: node.NewFaults(), Node: n, Images: images}, nil
 }
 
-// Start serves on a unix socket, replacing a stale one, with mode 0600. An empty
-// path serves in process only: see DialContext.
+// Start serves on a unix socket with mode 0600, replacing a stale one. With an empty path it serves in process
+// only: see DialContext.
 func (s *Server) Start(socket string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +127,7 @@ func (s *Server) serve() error {
 	s.served = make(chan struct{})
 	go func(g *grpc.Server, served chan struct{}) {
 		defer close(served)
-		// Serve only fails here because of Stop, or with the listener it is
-		// about to lose; clients see either as a lost connection.
+		// Serve only fails because of Stop, or if it loses its listener; clients see either as a lost connection.
 		_ = g.Serve(listener)
 	}(s.grpc, s.served)
 	return nil
@@ -155,7 +151,7 @@ func (s *Server) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// Close stops serving and everything that runs. The Server can't be used again.
+// Close stops serving and all containers. The Server can't be used again.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,9 +160,9 @@ func (s *Server) Close() {
 	s.Node.Close()
 }
 
-// Crash drops every connection and serves no more until Restart, as when the
-// runtime's process dies. What runs keeps running; what ends meanwhile ends
-// without an event and with the exit code 255, Unknown, as with containerd.
+// Crash drops every connection and stops serving until Restart, as if the runtime's process had died. Containers
+// continue; those that end meanwhile end without an event and with exit code 255 and reason Unknown, as with
+// containerd.
 func (s *Server) Crash() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +179,7 @@ func (s *Server) halt() {
 	s.grpc = nil
 }
 
-// Restart serves again after Crash, at the same place.
+// Restart serves again after Crash, on the same socket.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,17 +195,16 @@ func (s *Server) CrashAndRestart() error {
 	return s.Restart()
 }
 
-// Reboot is what a reboot of the node looks like: connections drop, and when the
-// runtime serves again every sandbox is NotReady without an address, and every
-// container that ran has exited with 255 and the reason Unknown.
+// Reboot simulates a reboot of the node: connections drop, and when the runtime serves again every sandbox is
+// NotReady without an address, and every container that ran has exited with 255 and the reason Unknown.
 func (s *Server) Reboot() error {
 	s.Crash()
 	s.Node.Reboot()
 	return s.Restart()
 }
 
-// DialContext connects to the server, over the socket or in process. It is what
-// grpc.WithContextDialer wants; the address is ignored.
+// DialContext connects to the server, over the socket or in process. It has the signature of
+// grpc.WithContextDialer; the address is ignored.
 func (s *Server) DialContext(ctx context.Context, _ string) (net.Conn, error) {
 	s.mu.Lock()
 	socket, buffer := s.socket, s.buffer
@@ -225,8 +220,8 @@ func (s *Server) DialContext(ctx context.Context, _ string) (net.Conn, error) {
 	}
 }
 
-// Connect returns a client connection, which the caller closes. It connects
-// lazily, and again after a crash.
+// Connect returns a client connection, which the caller closes. It connects on the first call, and again after a
+// crash.
 func (s *Server) Connect(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	opts = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

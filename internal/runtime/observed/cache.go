@@ -12,29 +12,28 @@ import (
 )
 
 const (
-	// tombstoneTime is how long the gone are remembered at least. No reading is under way for longer.
+	// tombstoneTime is how long the IDs of removed instances are remembered at least. No reading takes longer.
 	tombstoneTime = 5 * time.Minute
-	// reviveTime is how long a list may still show what is gone: containerd reports
-	// that a sandbox is deleted shortly before it stops listing it.
+	// reviveTime is how long a list may still include a removed instance: containerd sends the deletion event of a
+	// sandbox shortly before it stops listing it.
 	reviveTime = 10 * time.Second
 )
 
-// cache is the set of all pods the runtime has something of. Readings are merged per instance,
-// and only ever forward: Created, Running, ended; Ready, not ready; gone. An instance that is
-// known to be gone doesn't come back with a late reading. Its methods may be called
-// concurrently.
+// cache holds all pods that exist in the runtime. Readings are merged per instance, and states only move forward:
+// Created, Running, Exited; Ready, NotReady; removed. A late reading doesn't bring a removed instance back. Its
+// methods may be called concurrently.
 type cache struct {
 	wake func(types.UID)
 
 	mu    sync.RWMutex
 	pods  map[types.UID]*record
 	owner map[string]types.UID
-	// gone holds when IDs were learnt to be gone.
+	// gone maps the IDs of removed instances to the time at which the cache learnt of the removal.
 	gone map[string]time.Time
 }
 
-// newCache returns an empty cache. wake is called, outside locks, after a pod's
-// snapshot changed, by whoever brought the change: it must not block.
+// newCache returns an empty cache. wake is called after a pod's snapshot changed, outside locks, in the goroutine
+// that made the change: it must not block.
 func newCache(wake func(types.UID)) *cache {
 	return &cache{
 		wake:  wake,
@@ -44,10 +43,10 @@ func newCache(wake func(types.UID)) *cache {
 	}
 }
 
-// reading is what the runtime, or one of the agent's own calls, reported at one time.
+// reading is the state that the runtime, or one of the agent's own calls, reported at one time.
 type reading struct {
-	// AsOf is when it was true; of two readings of the same state the later counts.
-	// Zero is for such calls: whatever the runtime itself reports takes precedence.
+	// AsOf is when the state was true; of two readings of the same state the later counts. It is zero for the
+	// agent's own calls: any report of the runtime takes precedence over them.
 	AsOf       time.Time
 	Sandboxes  []sandboxReading
 	Containers []containerReading
@@ -57,19 +56,20 @@ type reading struct {
 type sandboxReading struct {
 	Pod     translate.Identity
 	Sandbox pod.Sandbox
-	// Detailed says that it is complete; otherwise only the state of a known one is taken from it.
+	// Detailed means that the reading is complete; otherwise only the state of an instance that is already cached
+	// is used.
 	Detailed bool
 }
 
-// containerReading is a reading of one container; Detailed is as with sandboxReading. An
-// empty SandboxID means that the reading doesn't have it.
+// containerReading is a reading of one container; see sandboxReading for Detailed. SandboxID may be empty if the
+// reading doesn't include it.
 type containerReading struct {
 	Pod       translate.Identity
 	Container pod.Container
 	Detailed  bool
 }
 
-// Get returns the pod's snapshot, or nil if the runtime has nothing of it.
+// Get returns the pod's snapshot, or nil if the pod doesn't exist in the runtime.
 func (c *cache) Get(uid types.UID) *pod.Observed {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -79,7 +79,7 @@ func (c *cache) Get(uid types.UID) *pod.Observed {
 	return nil
 }
 
-// UIDs lists the pods the runtime has something of, in no order.
+// UIDs lists the pods that exist in the runtime, unordered.
 func (c *cache) UIDs() []types.UID {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -90,22 +90,22 @@ func (c *cache) UIDs() []types.UID {
 	return out
 }
 
-// Knowledge is how well an instance is known.
+// Knowledge is the cached state of one instance.
 type Knowledge struct {
-	// UID is the pod's; empty if the instance is unknown.
+	// UID is the pod's; empty if the instance isn't cached.
 	UID types.UID
-	// Gone says that it is known to exist no more.
+	// Gone means that the instance was removed.
 	Gone bool
 	// Detailed says that a complete reading of its current state has been merged.
 	Detailed bool
-	// Sandbox and Container are its state; one of them is set for a known instance.
+	// Sandbox and Container are the instance's state; exactly one of them is set if it is cached.
 	Sandbox   pod.SandboxState
 	Container pod.ContainerState
-	// Instance is the container as it is known; nil for what is no known container. It is read-only.
+	// Instance is the cached container; nil for sandboxes and uncached containers. It is read-only.
 	Instance *pod.Container
 }
 
-// Know reports how well the sandbox or container with this ID is known.
+// Know returns the cached state of the sandbox or container with this ID.
 func (c *cache) Know(id string) Knowledge {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -127,9 +127,9 @@ func (c *cache) Know(id string) Knowledge {
 	return k
 }
 
-// Merge takes in a reading.
+// Merge applies a reading.
 func (c *cache) Merge(rd reading) {
-	// New names are to appear in the order of their creation, whatever order the runtime lists them in.
+	// Runtimes list in any order; new container names have to appear in the order of creation.
 	slices.SortStableFunc(rd.Containers, func(a, b containerReading) int {
 		return a.Container.CreatedAt.Compare(b.Container.CreatedAt)
 	})
@@ -158,8 +158,7 @@ func (c *cache) Merge(rd reading) {
 	changed.each(c.wake)
 }
 
-// Advance moves a known instance on to a state, if that is forward. It does
-// nothing for an unknown one.
+// Advance changes the state of a cached instance, if that moves it forward. It does nothing for others.
 func (c *cache) Advance(id string, change func(*pod.Sandbox, *pod.Container)) {
 	c.mu.RLock()
 	uid, ok := c.owner[id]
@@ -183,8 +182,7 @@ func (c *cache) Advance(id string, change func(*pod.Sandbox, *pod.Container)) {
 	c.Merge(rd)
 }
 
-// Remove takes in that a sandbox, with every container in it, or a container
-// exists no more. It may be one that was never known.
+// Remove records that a container, or a sandbox with every container in it, was removed. The ID needn't be cached.
 func (c *cache) Remove(id string) {
 	now := time.Now()
 	c.mu.Lock()
@@ -206,8 +204,8 @@ func (c *cache) Remove(id string) {
 	}
 }
 
-// Listed takes in a complete list, begun at a time: whatever was known before
-// and isn't in it exists no more. With a uid, the list was of that pod alone.
+// Listed applies a complete list that was started at begun: cached instances that were added before and aren't in
+// the list were removed. With a uid, the list was of that pod alone.
 func (c *cache) Listed(begun time.Time, uid types.UID, listed func(id string) bool) {
 	now := time.Now()
 	var changed uidSet
@@ -239,8 +237,8 @@ func (c *cache) Listed(begun time.Time, uid types.UID, listed func(id string) bo
 	changed.each(c.wake)
 }
 
-// Revive takes in that a list, begun at a time, shows an instance. If it was
-// thought to be gone long before that, it is there after all.
+// Revive reports that a list, started at begun, includes an instance. An instance that was recorded as removed more
+// than reviveTime before exists after all.
 func (c *cache) Revive(begun time.Time, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,7 +257,7 @@ func (c *cache) bury(id string, now time.Time) {
 	delete(c.owner, id)
 }
 
-// record returns the pod's record, made if need be, as the owner of id.
+// record returns the pod's record, created if necessary, and makes the pod the owner of id.
 func (c *cache) record(who translate.Identity, id string) *record {
 	r := c.pods[who.UID]
 	if r == nil {
@@ -276,7 +274,7 @@ func (c *cache) forgetIfEmpty(uid types.UID) {
 	}
 }
 
-// uidSet is a set that costs nothing until it is used, for there is seldom more than one in it.
+// uidSet is a set of UIDs that allocates nothing until it is used; it seldom has more than one element.
 type uidSet struct{ list []types.UID }
 
 func (s *uidSet) add(uid types.UID) {

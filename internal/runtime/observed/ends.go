@@ -5,14 +5,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// ends adds the container's own termination message to what the runtime reports.
+// ends adds the container's own termination message to the runtime's report.
 type ends struct {
 	message func(translate.Identity, *pod.Container) string
 }
 
-// complete completes the message of a container that has ended, before its end is
-// merged. Once merged, the message stays as it is: the same end isn't read twice,
-// and what it was read from may be gone by then.
+// complete sets the message of an ended container before its end is merged. Once merged, the message stays: the
+// same end isn't read twice, because its source (file or log) may have been removed.
 func (e ends) complete(who translate.Identity, c *pod.Container, k Knowledge) {
 	if e.message == nil || c.State != pod.ContainerExited || k.Gone {
 		return
@@ -26,7 +25,7 @@ func (e ends) complete(who translate.Identity, c *pod.Container, k Knowledge) {
 	case c.Message == "":
 		c.Message = words
 	default:
-		// As when it was killed and has said something before.
+		// Such as when the container was OOM-killed after it wrote a message.
 		c.Message += ": " + words
 	}
 }

@@ -7,22 +7,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// The methods below record what successful calls have changed, so that a decision
-// taken right after a call never sees the state from before it. Whatever the
-// runtime itself reports of the same state, before or after, takes precedence.
+// The methods below record the effects of successful calls, so that a decision right after a call never uses the
+// state before it. Any report of the runtime on the same state takes precedence.
 
 // SandboxCreated reports that a sandbox was created and started.
 func (s *Store) SandboxCreated(uid types.UID, name, namespace string, sb pod.Sandbox) {
 	who := translate.Identity{UID: uid, Name: name, Namespace: namespace}
 	s.cache.Merge(reading{Sandboxes: []sandboxReading{{Pod: who, Sandbox: sb}}})
 	if len(sb.IPs) == 0 && !sb.HostNetwork && !s.state.streaming() {
-		// No event will bring its addresses.
+		// No event will report its addresses.
 		s.refresh.want(uid)
 	}
 }
 
-// ContainerCreated reports that a container was created. It may also be called with
-// what the runtime reported of the container later, such as how it ended.
+// ContainerCreated reports that a container was created. It may also be called with a later state of the container
+// that the runtime reported, such as how it ended.
 func (s *Store) ContainerCreated(uid types.UID, name, namespace string, c pod.Container) {
 	who := translate.Identity{UID: uid, Name: name, Namespace: namespace}
 	s.ends.complete(who, &c, s.cache.Know(c.ID))
@@ -41,9 +40,9 @@ func (s *Store) SandboxStopped(id string) {
 	})
 }
 
-// SandboxRemoved reports that a sandbox was removed, and the containers in it with it.
+// SandboxRemoved reports that a sandbox was removed together with its containers.
 func (s *Store) SandboxRemoved(id string) { s.cache.Remove(id) }
 
-// RequestRefresh has the pod listed again. It is for an action that failed half-way: the
-// store may differ from what the runtime has, and no event need ever correct it.
+// RequestRefresh requeues the pod to be listed. Call it after an action that failed half-way: the store may differ
+// from the runtime's state, and no event might ever correct it.
 func (s *Store) RequestRefresh(uid types.UID) { s.refresh.want(uid) }

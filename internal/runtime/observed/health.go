@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// healthThreshold is the kubelet's: the longest time without a list or an event from the runtime.
+// healthThreshold is the kubelet's: the longest time without a list or an event of the runtime.
 const healthThreshold = 3 * time.Minute
 
-// state is what is known of the feed itself.
+// state is the state of the connection to the runtime.
 type state struct {
 	mu sync.Mutex
-	// up says that the event stream is connected, since upSince; otherwise it broke at brokeAt.
+	// up means that the event stream is connected, since upSince; otherwise it broke at brokeAt.
 	up      bool
 	upSince time.Time
 	brokeAt time.Time
-	// listBegun is when the newest list was begun, listed when the newest complete one was.
+	// listBegun is when the newest list started, listed when the newest successful list started.
 	listBegun time.Time
 	listed    time.Time
-	// incomplete says that the newest list is missing details.
+	// incomplete means that the newest list is missing details.
 	incomplete bool
 }
 
@@ -54,7 +54,7 @@ func (st *state) beginList(now time.Time) {
 	st.listBegun = now
 }
 
-// endList returns the time since the list before.
+// endList returns the time since the previous list.
 func (st *state) endList(begun time.Time, incomplete bool) time.Duration {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -66,14 +66,14 @@ func (st *state) endList(begun time.Time, incomplete bool) time.Duration {
 	return interval
 }
 
-// olderThanList reports whether something reported at a time is older than the newest list.
+// olderThanList reports whether a report of the given time is older than the start of the newest list.
 func (st *state) olderThanList(at time.Time) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return !st.listBegun.IsZero() && at.Before(st.listBegun)
 }
 
-// nextList is how long to wait until the next list.
+// nextList returns how long to wait before the next list.
 func (st *state) nextList(period time.Duration) time.Duration {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -88,8 +88,9 @@ func (st *state) nextList(period time.Duration) time.Duration {
 	return period
 }
 
-// Healthy returns an error if what is known may be out of date: nothing has been
-// heard of the runtime for 3 minutes, as with the kubelet's PLEG.
+// Healthy returns an error if the state may be out of date, as the kubelet's PLEG does: if the last complete list,
+// or the end of the event stream if later, is more than 3 minutes ago. While the stream is up, the relist period is
+// added.
 func (s *Store) Healthy(now time.Time) error {
 	st := &s.state
 	st.mu.Lock()

@@ -19,8 +19,8 @@ import (
 
 var errNoStatus = errors.New("the runtime's answer has no usable status")
 
-// listing is one list in the making. Lists don't have everything: exit codes and
-// addresses come from the status of what is new, or has changed.
+// listing is one list in progress. The CRI's lists don't include exit codes and addresses: they come from the
+// status of each instance that is new or has changed.
 type listing struct {
 	rt    Runtime
 	log   logr.Logger
@@ -28,13 +28,13 @@ type listing struct {
 	ends  ends
 	boot  string
 	begun time.Time
-	// fetches get the details that the list doesn't have.
+	// fetches get the details that the list doesn't include.
 	fetches []func(context.Context) error
 
 	mu      sync.Mutex
 	listed  map[string]struct{}
 	reading reading
-	// incomplete says that the runtime refused details of something.
+	// incomplete means that the runtime refused the status of an instance.
 	incomplete bool
 }
 
@@ -86,7 +86,7 @@ func (l *listing) container(item *runtimeapi.Container) {
 		there, fatalErr := l.noteMissing(c.ID, who, k, err)
 		if there {
 			if c.State == pod.ContainerExited {
-				// Without its status, an end must not be taken for a success.
+				// Without its status, an ended container must not count as successful.
 				c.State = pod.ContainerUnknown
 				c.Message = "the runtime can't tell how the container ended: " + errorText(err)
 			}
@@ -96,9 +96,8 @@ func (l *listing) container(item *runtimeapi.Container) {
 	})
 }
 
-// noteMissing handles a status that couldn't be had: the instance is gone by now (there is
-// false, and it is dropped from the list), the runtime doesn't answer (an error), or it
-// refuses the status of this one.
+// noteMissing handles a status call that failed. there is false if the instance has been removed (and is dropped
+// from the list); the error is set if the runtime doesn't answer. Otherwise the runtime refuses this one status.
 func (l *listing) noteMissing(id string, who translate.Identity, k Knowledge, err error) (there bool, _ error) {
 	if err == nil {
 		err = errNoStatus
@@ -132,7 +131,7 @@ func (l *listing) addContainer(c containerReading) {
 	l.reading.Containers = append(l.reading.Containers, c)
 }
 
-// fetch gets the details of what is new or changed.
+// fetch gets the details of new and changed instances.
 func (l *listing) fetch(ctx context.Context) error {
 	g, inner := errgroup.WithContext(ctx)
 	g.SetLimit(statusConcurrency)
@@ -150,7 +149,7 @@ func (l *listing) fetch(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// fatal reports whether an error says that the runtime as a whole doesn't answer.
+// fatal reports whether an error means that the runtime as a whole doesn't answer.
 func fatal(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:

@@ -17,8 +17,8 @@ func sandboxRank(s pod.SandboxState) int {
 	return 1
 }
 
-// containerRank orders states as they follow each other. A container whose shim
-// was lost counts as ended, but the runtime may still find out how.
+// containerRank orders states by their sequence. A container whose shim was lost counts as ended, but the runtime
+// may still report how it ended.
 func containerRank(s pod.ContainerState) int {
 	switch s {
 	case pod.ContainerCreated:
@@ -32,7 +32,7 @@ func containerRank(s pod.ContainerState) int {
 	}
 }
 
-// completeSandbox fills in what a reading leaves out with what is known.
+// completeSandbox fills in fields that the reading doesn't have from the cached state.
 func completeSandbox(next pod.Sandbox, old *pod.Sandbox, detailed bool) pod.Sandbox {
 	if !detailed {
 		state := next.State
@@ -48,7 +48,7 @@ func completeSandbox(next pod.Sandbox, old *pod.Sandbox, detailed bool) pod.Sand
 	return next
 }
 
-// completeContainer fills in what a reading leaves out with what is known.
+// completeContainer fills in fields that the reading doesn't have from the cached state.
 func completeContainer(next pod.Container, old *pod.Container, detailed bool) pod.Container {
 	next.SandboxID = cmp.Or(next.SandboxID, old.SandboxID)
 	next.CreatedAt = known(next.CreatedAt, old.CreatedAt)
@@ -80,8 +80,8 @@ func known(next, old time.Time) time.Time {
 	return next
 }
 
-// keep returns old unless next says something else. So what is the same stays the
-// same pointer, by which sameContainer knows it.
+// keep returns old unless next differs. Equal values therefore keep the same pointer, which sameContainer relies
+// on.
 func keep[T any](next, old *T) *T {
 	if next == nil || next == old || equality.Semantic.DeepEqual(next, old) {
 		return old
@@ -94,7 +94,7 @@ func sameSandbox(a, b *pod.Sandbox) bool {
 		a.HostNetwork == b.HostNetwork && slices.Equal(a.IPs, b.IPs)
 }
 
-// sameContainer compares what completeContainer made with what it was made from.
+// sameContainer compares the result of completeContainer with its input old.
 func sameContainer(a, b *pod.Container) bool {
 	x, y := *a, *b
 	if !x.CreatedAt.Equal(y.CreatedAt) || !x.StartedAt.Equal(y.StartedAt) || !x.FinishedAt.Equal(y.FinishedAt) {

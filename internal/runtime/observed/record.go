@@ -8,17 +8,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// record is one pod. Its snapshot is never changed but replaced, so that those
-// who were given it can keep it.
+// record is one pod. Its snapshot is replaced, never changed, so callers may hold on to it.
 type record struct {
 	snapshot *pod.Observed
 	meta     []meta
 }
 
-// meta is what the snapshot doesn't have of an instance.
+// meta has data about an instance that isn't part of the snapshot.
 type meta struct {
 	id string
-	// learnt is when the instance was first heard of here.
+	// learnt is when the instance was added here.
 	learnt   time.Time
 	asOf     time.Time
 	detailed bool
@@ -55,7 +54,7 @@ func (r *record) inSandbox(id string) []string {
 func (r *record) mergeSandbox(s *sandboxReading, asOf, now time.Time) bool {
 	next := s.Sandbox
 	if next.State == pod.SandboxNotReady {
-		// The network is taken down after the state changed, without another event.
+		// The network is torn down after the state changed, without another event.
 		next.IPs = nil
 	}
 	i := r.sandbox(next.ID)
@@ -103,8 +102,8 @@ func (r *record) mergeContainer(k *containerReading, asOf, now time.Time) bool {
 	return true
 }
 
-// accept reports whether a reading counts, given how far it moves the state
-// forward. It records of one that counts when it was made and whether it is detailed.
+// accept reports whether a reading counts, given by how many ranks it moves the state forward. If it does, accept
+// records its time and whether it is detailed.
 func (r *record) accept(id string, forward int, asOf time.Time, detailed bool) bool {
 	m := r.metaOf(id)
 	switch {
@@ -143,8 +142,8 @@ func (r *record) insertSandbox(s pod.Sandbox) {
 	r.snapshot = &o
 }
 
-// insertContainer keeps the instances of a name together, newest attempt first,
-// and the names in the order in which they came up.
+// insertContainer keeps the instances of one container together, newest attempt first, and the containers in the
+// order in which they appeared.
 func (r *record) insertContainer(k pod.Container) {
 	o := *r.snapshot
 	at, found := len(o.Containers), false

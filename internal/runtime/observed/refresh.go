@@ -11,13 +11,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// refreshConcurrency bounds how many pods are looked at at a time.
+// refreshConcurrency bounds how many pods are listed at a time.
 const refreshConcurrency = 4
 
-// refresher looks at single pods again. A pod wanted twice is looked at once,
-// unless looking has begun already.
+// refresher lists single pods again. A pod that is requested twice is listed once, unless the first listing has
+// already started.
 type refresher struct {
-	// signal has one slot: there is something to do.
+	// signal wakes run: the queue isn't empty, or a pod is done.
 	signal wake.Slot
 
 	mu      sync.Mutex
@@ -29,7 +29,7 @@ func newRefresher() *refresher {
 	return &refresher{signal: wake.NewSlot(), running: map[types.UID]struct{}{}}
 }
 
-// want never blocks.
+// want queues a pod. It never blocks.
 func (r *refresher) want(uid types.UID) {
 	r.mu.Lock()
 	if !slices.Contains(r.queue, uid) {
@@ -39,7 +39,7 @@ func (r *refresher) want(uid types.UID) {
 	r.signal.Wake()
 }
 
-// run looks at pods as they are wanted until ctx ends.
+// run calls look for queued pods until ctx ends.
 func (r *refresher) run(ctx context.Context, look func(context.Context, types.UID)) {
 	var g errgroup.Group
 	g.SetLimit(refreshConcurrency)
@@ -59,7 +59,7 @@ func (r *refresher) run(ctx context.Context, look func(context.Context, types.UI
 	_ = g.Wait() // none of them returns an error
 }
 
-// next takes the first pod that nobody is looking at.
+// next removes from the queue the first pod that isn't being listed.
 func (r *refresher) next() (types.UID, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

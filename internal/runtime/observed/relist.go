@@ -12,21 +12,21 @@ import (
 
 const (
 	defaultRelistPeriod = 5 * time.Minute
-	// pollPeriod is between two lists without events.
+	// pollPeriod is the time between two lists without events.
 	pollPeriod = time.Second
-	// subscribeTime is how long a subscription may take to become effective in the
-	// runtime: a list begun sooner may miss something, and is made again after it.
+	// subscribeTime is how long a subscription may take to become effective in the runtime: a list that started
+	// earlier may miss changes, and is repeated.
 	subscribeTime = time.Second
-	// incompletePeriod is between two tries to get details that the runtime refused.
+	// incompletePeriod is the time between attempts to get details that the runtime refused.
 	incompletePeriod = 10 * time.Second
 	// statusConcurrency bounds how many statuses are fetched at a time.
 	statusConcurrency = 4
 )
 
-// relistLoop lists everything when asked to, and every so often.
+// relistLoop lists everything on request and periodically.
 func (s *Store) relistLoop(ctx context.Context) {
 	retry := minRetry
-	// The stream asks for the first list as soon as it is up.
+	// The stream requests the first list as soon as it is up.
 	wait := minRetry
 	for {
 		t := time.NewTimer(wait)
@@ -58,7 +58,7 @@ func (s *Store) relistLoop(ctx context.Context) {
 	}
 }
 
-// Relist lists everything now. It is what Run does by itself, and may be called beside it.
+// Relist lists everything now. Run calls it; others may call it concurrently.
 func (s *Store) Relist(ctx context.Context) error {
 	select {
 	case s.listing <- struct{}{}:
@@ -81,7 +81,7 @@ func (s *Store) Relist(ctx context.Context) error {
 	return nil
 }
 
-// refreshPod lists what the runtime has of one pod.
+// refreshPod lists the sandboxes and containers of one pod.
 func (s *Store) refreshPod(ctx context.Context, uid types.UID) {
 	begun := time.Now()
 	_, err := s.list(ctx, begun, uid)
@@ -93,8 +93,8 @@ func (s *Store) refreshPod(ctx context.Context, uid types.UID) {
 	}
 }
 
-// list merges what the runtime lists of one pod, or of all if uid is empty.
-// incomplete says that the runtime refused details of something.
+// list merges the runtime's list of one pod, or of all pods if uid is empty. incomplete means that the runtime
+// refused details of an instance.
 func (s *Store) list(ctx context.Context, begun time.Time, uid types.UID) (incomplete bool, err error) {
 	var sandboxFilter *runtimeapi.PodSandboxFilter
 	var containerFilter *runtimeapi.ContainerFilter

@@ -1,10 +1,9 @@
-// Package observed knows what the runtime has of every pod: it is the pod lifecycle event
-// generator and the pod cache in one.
+// Package observed holds the runtime's state of every pod: it is the pod lifecycle event generator (PLEG) and the
+// pod cache in one.
 //
-// The runtime's event stream drives it. A list of everything, right after the stream is up,
-// after it broke, and every few minutes, finds what the stream left out. Readings of the
-// runtime may arrive late, doubled and out of order, so a cache merges them per instance, and
-// only ever forward. A change wakes the pod's worker, without data.
+// The runtime's event stream drives it. A complete list right after the stream is up, after it broke, and every few
+// minutes finds changes that the stream missed. Readings of the runtime may arrive late, twice and out of order, so
+// a cache merges them per instance, and states only move forward. A change wakes the pod's worker, without data.
 package observed
 
 import (
@@ -22,52 +21,51 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// Runtime is what of the CRI is needed. Errors carry a gRPC status.
+// Runtime is the part of the CRI that the store uses. Errors carry a gRPC status.
 type Runtime interface {
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
-	// GetContainerEvents calls established once the subscription is sent, then
-	// event with each event, and returns with an error when the stream ends.
+	// GetContainerEvents calls established once the subscription is sent, then event for each event, and returns an
+	// error when the stream ends.
 	GetContainerEvents(ctx context.Context, established func(), event func(*runtimeapi.ContainerEventResponse)) error
 }
 
-// Observer receives what metrics are made of. It may be called concurrently.
+// Observer receives measurements for metrics. It may be called concurrently.
 type Observer interface {
-	// Relisted reports a list of everything: when it was begun, how long it took
-	// and how long after the one before (0 for the first).
+	// Relisted reports a list of everything: when it started, how long it took and the time since the start of the
+	// previous one (0 for the first).
 	Relisted(begun time.Time, took, interval time.Duration, err error)
 	// PodRelisted reports how long a list of one pod took.
 	PodRelisted(took time.Duration)
-	// Event reports how old an event was when it came in.
+	// Event reports how old an event was on arrival.
 	Event(latency time.Duration)
-	// EventDiscarded reports an event about something that is no pod's, or gone.
+	// EventDiscarded reports an event about an object that belongs to no pod or has been removed.
 	EventDiscarded()
-	// Stream reports that the event stream was connected (nil), or that it ended.
+	// Stream reports that the event stream was connected (nil), or why it ended.
 	Stream(err error)
 }
 
-// Options of a Store.
+// Options configure a Store.
 type Options struct {
 	// Wake is called after a pod's snapshot changed, outside locks. It must not block.
 	Wake func(types.UID)
 	Log  logr.Logger
-	// RelistPeriod is between two lists while events flow; 0 means 5 minutes.
-	// Without events it is 1 s.
+	// RelistPeriod is the time between two lists while the event stream is up; 0 means 5 minutes. Without the
+	// stream it is 1 s.
 	RelistPeriod time.Duration
-	// Boot is what the kernel calls this boot of the host.
+	// Boot is the kernel's boot ID of the host.
 	Boot string
 	// Observer may be nil.
 	Observer Observer
-	// Message returns what an ended instance left as its termination message; empty
-	// for nothing. It is asked when an end is learnt, outside locks, before anybody
-	// is passed the end. It must not wait for the runtime. nil has no messages read.
+	// Message returns the termination message of an ended instance, empty if it has none. It is called when the end
+	// is learnt, outside locks, before the end is published. It must not wait for the runtime. If it is nil, no
+	// messages are read.
 	Message func(translate.Identity, *pod.Container) string
 }
 
-// Store holds a snapshot of every pod the runtime has something of. Its methods
-// may be called concurrently.
+// Store holds a snapshot of every pod that exists in the runtime. Its methods may be called concurrently.
 type Store struct {
 	rt       Runtime
 	log      logr.Logger
@@ -79,15 +77,15 @@ type Store struct {
 	ends     ends
 	state    state
 
-	// listing has one slot: who holds it may list everything.
+	// listing is a semaphore: its holder may list everything.
 	listing chan struct{}
-	// kick has one slot: a list is wanted at once.
+	// kick requests a list at once.
 	kick   wake.Slot
 	synced chan struct{}
 	once   sync.Once // closes synced
 }
 
-// New returns a store that knows nothing until Run.
+// New returns a store that is empty until Run.
 func New(rt Runtime, o Options) *Store {
 	s := &Store{
 		rt:       rt,
@@ -111,7 +109,7 @@ func New(rt Runtime, o Options) *Store {
 	return s
 }
 
-// Run follows the runtime until ctx ends, through any outage. It may be called once.
+// Run follows the runtime until ctx ends, also through outages. It may be called once.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { s.streamLoop(ctx); return nil })
@@ -123,7 +121,7 @@ func (s *Store) Run(ctx context.Context) error {
 // Synced is closed after the first complete list.
 func (s *Store) Synced() <-chan struct{} { return s.synced }
 
-// Listed reports whether everything that the runtime has was listed once.
+// Listed reports whether a complete list has succeeded.
 func (s *Store) Listed() bool {
 	select {
 	case <-s.synced:
@@ -133,7 +131,7 @@ func (s *Store) Listed() bool {
 	}
 }
 
-// All lists the newest snapshots of all pods the runtime has something of, in no order.
+// All returns the newest snapshots of all pods that exist in the runtime, unordered.
 func (s *Store) All() []*pod.Observed {
 	uids := s.UIDs()
 	list := make([]*pod.Observed, 0, len(uids))
@@ -145,13 +143,13 @@ func (s *Store) All() []*pod.Observed {
 	return list
 }
 
-// Running is All; the error is nil.
+// Running is All; the error is always nil.
 func (s *Store) Running(context.Context) ([]*pod.Observed, error) { return s.All(), nil }
 
-// Get returns the pod's newest snapshot, or nil if the runtime has nothing of it.
+// Get returns the pod's newest snapshot, or nil if the pod doesn't exist in the runtime.
 func (s *Store) Get(uid types.UID) *pod.Observed { return s.cache.Get(uid) }
 
-// UIDs lists the pods the runtime has something of, in no order.
+// UIDs lists the pods that exist in the runtime, unordered.
 func (s *Store) UIDs() []types.UID { return s.cache.UIDs() }
 
 type unobserved struct{}

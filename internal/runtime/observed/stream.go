@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// Retrying while the runtime is away.
+// Delays between retries while the runtime is unavailable.
 const (
 	minRetry = 50 * time.Millisecond
 	maxRetry = time.Second
@@ -22,7 +22,7 @@ const (
 // streamLoop keeps the event stream connected.
 func (s *Store) streamLoop(ctx context.Context) {
 	retry := minRetry
-	var logged codes.Code // what was logged of the stream's state; OK is nothing
+	var logged codes.Code // state of the stream that was logged last; OK if none was
 	for {
 		err := s.rt.GetContainerEvents(ctx, s.subscribed, s.handle)
 		if ctx.Err() != nil {
@@ -31,7 +31,7 @@ func (s *Store) streamLoop(ctx context.Context) {
 		s.observer.Stream(err)
 		wasUp, since := s.state.streamDown(time.Now())
 		if wasUp {
-			// No event reports what happens from here on.
+			// Events of the time until the stream is back are missing.
 			s.kick.Wake()
 		}
 		if wasUp && time.Since(since) >= maxRetry {
@@ -56,16 +56,16 @@ func (s *Store) streamLoop(ctx context.Context) {
 	}
 }
 
-// subscribed is called when the stream is up: subscribed first, listed then,
-// so that nothing falls between.
+// subscribed is called when the stream is up. Listing after subscribing ensures that no change is missed between
+// them.
 func (s *Store) subscribed() {
 	s.state.streamUp(time.Now())
 	s.observer.Stream(nil)
 	s.kick.Wake()
 }
 
-// handle takes in one event. It makes no call that waits: what an event
-// is missing is fetched elsewhere.
+// handle processes one event. It makes no blocking call: details that the event doesn't include are fetched in the
+// background.
 func (s *Store) handle(e *runtimeapi.ContainerEventResponse) {
 	at := time.Unix(0, e.GetCreatedAt())
 	s.observer.Event(time.Since(at))
@@ -87,13 +87,13 @@ func (s *Store) handle(e *runtimeapi.ContainerEventResponse) {
 	}
 }
 
-// reading turns the statuses in an event into a reading. incomplete lists pods of
-// which the event is missing something; foreign says that it is about no pod.
+// reading turns the statuses in an event into a reading. incomplete lists pods whose details the event doesn't
+// include; foreign means that the event isn't about a pod.
 func (s *Store) reading(e *runtimeapi.ContainerEventResponse,
 	at time.Time) (rd reading, incomplete []types.UID, foreign bool) {
 	rd.AsOf = at
-	// A runtime may keep events while nobody listens, and report what was long ago.
-	// What such an event shows and the list since didn't is looked up.
+	// A runtime may queue events while no client is connected, and deliver old ones. If such an event shows an
+	// instance that the list since then didn't, the pod is listed again.
 	stale := s.state.olderThanList(at)
 	sandboxID := ""
 	if st := e.GetPodSandboxStatus(); st != nil {
@@ -124,7 +124,7 @@ func (s *Store) reading(e *runtimeapi.ContainerEventResponse,
 	return rd, incomplete, false
 }
 
-// mentions reports whether the event carries the status of what it is about.
+// mentions reports whether the event includes the status of the instance that it is about.
 func mentions(e *runtimeapi.ContainerEventResponse) bool {
 	if e.GetPodSandboxStatus().GetId() == e.GetContainerId() {
 		return true
@@ -137,7 +137,7 @@ func mentions(e *runtimeapi.ContainerEventResponse) bool {
 	return false
 }
 
-// lookAt has an instance looked up that an event names without its status.
+// lookAt queues a refresh for an event that names an instance without its status.
 func (s *Store) lookAt(id string) {
 	switch k := s.cache.Know(id); {
 	case k.Gone:
@@ -151,7 +151,7 @@ func (s *Store) lookAt(id string) {
 	}
 }
 
-// sleep waits and reports whether ctx is still alive.
+// sleep waits for d and reports whether it elapsed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -10,10 +10,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// appArmorProfile is the runtime's form of the container's AppArmor profile: its own, or
-// else that of its deprecated annotation, or else the pod's. nil leaves it to the
-// runtime: its default profile, if the host has AppArmor at all. loaded reports
-// whether the host has a profile of a name; nil leaves that to the runtime.
+// appArmorProfile returns the container's AppArmor profile for the runtime: the container's own, or that of its
+// deprecated annotation, or the pod's. nil leaves it to the runtime: its default profile, if the host has AppArmor.
+// loaded reports whether the host has loaded a profile; nil leaves that check to the runtime.
 func appArmorProfile(p *v1.Pod, c *v1.Container,
 	loaded func(profile string) (bool, error)) (*runtimeapi.SecurityProfile, error) {
 	profile, err := pod.AppArmorProfile(p, c)

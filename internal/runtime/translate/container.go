@@ -14,44 +14,44 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
-// ContainerInput is what one instance of a container is made from.
+// ContainerInput is the input of ContainerConfig for one instance of a container.
 type ContainerInput struct {
-	// Pod needs Status.QOSClass set: it decides the OOM score.
+	// Pod needs Status.QOSClass, which determines the OOM score.
 	Pod *v1.Pod
 	// Container is one of the pod's containers, init containers or ephemeral containers.
 	Container *v1.Container
 	// Attempt counts the instances of this container from 0.
 	Attempt int
-	// ImageRef is the resolved image that EnsureImage found.
+	// ImageRef is the runtime's reference to the image.
 	ImageRef string
-	// ImageUser is who the image says its process runs as.
+	// ImageUser is the user in the image's configuration.
 	ImageUser ImageUser
 	// RuntimeHandler is the sandbox's; empty for the runtime's default.
 	RuntimeHandler string
-	// Env is complete and resolved; command and args are expanded with it.
+	// Env is complete and resolved; references in command and args are expanded with it.
 	Env []*runtimeapi.KeyValue
-	// Mounts are complete: volumes, hosts file, termination message. They become
-	// part of the configuration, which in a pod with its own users maps their owners.
+	// Mounts are complete: volumes, hosts file, termination message. ContainerConfig adds ID mappings to them if
+	// the pod has a user namespace.
 	Mounts []*runtimeapi.Mount
-	// Groups are those that the pod's volumes are for, beside the pod's own.
+	// Groups are the supplemental groups for the pod's volumes, in addition to the pod's own.
 	Groups     []int64
 	Assignment Assignment
-	// Devices and CDIDevices are passed to the runtime as they are.
+	// Devices and CDIDevices are passed to the runtime unchanged.
 	Devices    []*runtimeapi.Device
 	CDIDevices []*runtimeapi.CDIDevice
-	// Annotations are added to those that this agent writes itself.
+	// Annotations are added to the agent's own annotations.
 	Annotations map[string]string
-	// Users are the host's IDs that the pod has; for hostUsers false only, and needed there.
+	// Users are the host's IDs of the pod; required with hostUsers false, otherwise nil.
 	Users *userns.Range
-	// Backoff is how long the next instance waits after this one ended.
+	// Backoff is how long the next instance waits after this one has ended.
 	Backoff time.Duration
-	// TargetID is the running instance that targetContainerName of an ephemeral
-	// container names; empty for none. The two share their processes.
+	// TargetID is the running instance of an ephemeral container's targetContainerName; empty for none. The two
+	// share a PID namespace.
 	TargetID string
 }
 
-// ContainerConfig is the CRI's configuration of one container instance. An
-// error says that the pod's security context forbids running it, or that it can't be run at all.
+// ContainerConfig returns the CRI configuration of one container instance. An error means that the pod's security
+// context forbids running it, or that it can't be run at all.
 func ContainerConfig(s *Settings, in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	c := in.Container
 	security, err := containerSecurity(s, in)

@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// recordCreatedWith adds what a container is created with, and has to be known as long as
-// it exists, to its annotations.
+// recordCreatedWith adds annotations with those fields of a container's spec that it is created with and that are
+// needed as long as it exists.
 func recordCreatedWith(annotations map[string]string, p *v1.Pod, c *v1.Container) error {
 	record := func(key, field string, value any) error {
 		text, err := json.Marshal(value)
@@ -41,8 +41,8 @@ func recordCreatedWith(annotations map[string]string, p *v1.Pod, c *v1.Container
 	return nil
 }
 
-// createdWith is recordMade read back; nil if the container isn't from an agent that
-// records it. What can't be read counts as not written.
+// createdWith is the inverse of recordCreatedWith; nil if the container's agent doesn't record these fields.
+// Invalid annotations count as missing.
 func createdWith(annotations map[string]string) *pod.CreatedWith {
 	if annotations[AnnotationHash] == "" {
 		return nil
@@ -51,7 +51,7 @@ func createdWith(annotations map[string]string) *pod.CreatedWith {
 	if text, written := annotations[AnnotationResources]; written {
 		readBack(text, &m.Resources)
 	} else if annotations[AnnotationImage] != "" {
-		m.Resources = &v1.ResourceRequirements{} // created by this agent, with none
+		m.Resources = &v1.ResourceRequirements{} // created by this agent, without resources
 	}
 	readBack(annotations[AnnotationPodLimits], &m.PodLimits)
 	readBack(annotations[AnnotationPreStopHandler], &m.PreStop)

@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Devices is what resource managers have allocated to one container: device
-// plugins' answers (Allocate), names of the Container Device Interface, CPUs and memory nodes.
+// Devices are the resources that resource managers have allocated to one container: device plugins' answers
+// (Allocate), names of the Container Device Interface, CPUs and NUMA nodes.
 type Devices struct {
 	Assignment Assignment
 	Devices    []*runtimeapi.Device
@@ -21,15 +21,16 @@ type Devices struct {
 	Annotations map[string]string
 }
 
-// Assignment is which CPUs and memory nodes a container is confined to. The zero Assignment leaves it all of them.
+// Assignment is the set of CPUs and memory nodes to which a container is confined. The zero Assignment confines it
+// to none in particular.
 type Assignment struct {
-	// CPUs and Mems are lists as of cpuset(7), "0-3,8"; empty for all.
+	// CPUs and Mems are lists as in cpuset(7), "0-3,8"; empty for all.
 	CPUs, Mems string
-	// NoQuota says that it has its CPUs for itself: a quota would only throttle it.
+	// NoQuota means that the CPUs are exclusive to the container: a quota would only throttle it.
 	NoQuota bool
 }
 
-// apply confines a container.
+// apply sets the container's cpuset.
 func (a Assignment) apply(r *runtimeapi.LinuxContainerResources) {
 	r.CpusetCpus, r.CpusetMems = a.CPUs, a.Mems
 	if a.NoQuota && r.CpuPeriod != 0 {
@@ -37,8 +38,8 @@ func (a Assignment) apply(r *runtimeapi.LinuxContainerResources) {
 	}
 }
 
-// AddDevices gives the instance the devices and what comes with them. What the pod
-// itself says comes after that, and so wins: its environment and its mounts.
+// AddDevices adds devices and their environment, mounts and annotations to the instance. The pod's own environment
+// and mounts come after those, and so take precedence.
 func (in *ContainerInput) AddDevices(d Devices) {
 	if d.Assignment != (Assignment{}) {
 		in.Assignment = d.Assignment
@@ -57,7 +58,7 @@ func (in *ContainerInput) AddDevices(d Devices) {
 	}
 }
 
-// addAnnotations adds to the agent's own annotations, which nobody else may change.
+// addAnnotations adds annotations that don't override the agent's own ones.
 func addAnnotations(own, others map[string]string) {
 	for k, v := range others {
 		if _, taken := own[k]; !taken {
@@ -66,14 +67,14 @@ func addAnnotations(own, others map[string]string) {
 	}
 }
 
-// Permissions of a device in its control group (CRI's Device).
+// Permissions of a device in its cgroup (CRI's Device).
 const (
 	readOnlyDevice = "r"
 	fullDevice     = "mrw"
 )
 
-// BlockDevices are the devices of the container's volumeDevices. volumes has those
-// that are ready, by their name in the pod.
+// BlockDevices returns the devices for the container's volumeDevices. volumes has the block volumes that are ready,
+// by their name in the pod.
 func BlockDevices(c *v1.Container, volumes map[string]pod.BlockVolume) ([]*runtimeapi.Device, error) {
 	var devices []*runtimeapi.Device
 	for _, d := range c.VolumeDevices {

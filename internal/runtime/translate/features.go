@@ -9,24 +9,23 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Features are what a runtime can do, by its status.
+// Features are the features that a runtime's status reports.
 type Features struct {
-	// SupplementalGroupsPolicy says that it knows the policy Strict (KEP-3619).
+	// SupplementalGroupsPolicy means that the runtime supports the policy Strict (KEP-3619).
 	SupplementalGroupsPolicy bool
-	// Handlers are its runtime handlers by name; "" is the default one.
+	// Handlers are the runtime handlers by name; "" is the default one.
 	Handlers map[string]HandlerFeatures
 }
 
-// HandlerFeatures are what one runtime handler can do.
+// HandlerFeatures are the features of one runtime handler.
 type HandlerFeatures struct {
 	// UserNamespaces includes idmapped mounts (KEP-127).
 	UserNamespaces bool
-	// RecursiveReadOnlyMounts are KEP-3857's.
+	// RecursiveReadOnlyMounts is the feature of KEP-3857.
 	RecursiveReadOnlyMounts bool
 }
 
-// FeaturesOf reads them from the runtime's status. A runtime that doesn't report
-// something can't do it.
+// FeaturesOf returns the features of the runtime's status. A feature that isn't reported counts as unsupported.
 func FeaturesOf(st *runtimeapi.StatusResponse) *Features {
 	f := &Features{
 		SupplementalGroupsPolicy: st.GetFeatures().GetSupplementalGroupsPolicy(),
@@ -41,9 +40,9 @@ func FeaturesOf(st *runtimeapi.StatusResponse) *Features {
 	return f
 }
 
-// CheckUsers fails for a pod with users of its own (KEP-127) whose runtime handler can't give it any. It is
-// to be asked before the pod gets a sandbox. The error is a *pod.Failure; f is nil while the runtime
-// hasn't reported what it can do.
+// CheckUsers returns an error for a pod with a user namespace (KEP-127) if its runtime handler doesn't support
+// them. Call it before the pod's sandbox is created. The error is a *pod.Failure; f is nil while the runtime hasn't
+// reported its features.
 func (f *Features) CheckUsers(handler string, p *v1.Pod) error {
 	switch {
 	case !ownUsers(p):

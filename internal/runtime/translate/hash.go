@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Hash is what the kubelet 1.36 calls the hash of a container: of its name and image only. A kubelet that finds
-// another one on a running container makes it again.
+// Hash is the container hash of kubelet 1.36, which includes only name and image. A kubelet recreates running
+// containers with another hash.
 func Hash(c *v1.Container) (string, error) {
 	text, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// hugePageLimits bounds the use of every size of huge pages that the node can
-// bound: what wasn't asked for is none.
+// hugePageLimits returns a limit for every size of huge pages that the node can limit; 0 if the container doesn't
+// request that size.
 func hugePageLimits(s *Settings, p *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
 	if len(s.HugePageSizes) == 0 {
 		return nil

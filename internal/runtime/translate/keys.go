@@ -1,10 +1,9 @@
-// Package translate turns pods into the CRI's configurations, and what the runtime answers into
-// the nouns of internal/pod. It knows what a pod says about seccomp, AppArmor, SELinux and
-// sysctls in the runtime's terms, and lists the fields that this build doesn't act on. It is
-// pure: no I/O, no clock.
+// Package translate converts pods to CRI configurations, and the runtime's answers to the types of internal/pod. It
+// translates a pod's seccomp, AppArmor, SELinux and sysctl fields for the runtime, and lists the fields that this
+// build doesn't support. It is pure: no I/O, no clock.
 //
-// Names, labels, annotations and log paths are those of the kubelet, so that crictl, log
-// shippers and a kubelet that ran here before (or will run after) understand them.
+// Names, labels, annotations and log paths are those of the kubelet, so that crictl, log shippers and a kubelet
+// that ran here before (or will run later) understand them.
 package translate
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// Annotations of a container as the kubelet writes them.
+// Annotations of a container that the kubelet also writes.
 const (
 	AnnotationHash                     = "io.kubernetes.container.hash"
 	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
@@ -31,32 +30,34 @@ const (
 
 // Annotations of a container that only deckhand writes and reads.
 const (
-	// AnnotationBackoff is how long a restart waits after this instance ended, as a Go duration.
+	// AnnotationBackoff is how long a restart waits after this instance has ended, as a Go duration.
 	AnnotationBackoff = "deckhand.io/restart-backoff"
-	// AnnotationBoot is the boot of the host in which this instance was made: after another boot, AnnotationBackoff
-	// doesn't count.
+	// AnnotationBoot is the boot ID of the host when this instance was created: after another boot,
+	// AnnotationBackoff doesn't count.
 	AnnotationBoot = "deckhand.io/boot"
-	// AnnotationImage is the image as the pod asked for it: runtimes report a resolved one instead.
+	// AnnotationImage is the image in the pod's spec: runtimes report a resolved one instead.
 	AnnotationImage = "deckhand.io/image"
-	// AnnotationResources are the requests and limits it was made with, as JSON; not written if there are none.
+	// AnnotationResources has the requests and limits at the container's creation, as JSON; missing if there are
+	// none.
 	AnnotationResources = "deckhand.io/resources"
-	// AnnotationPodLimits are the limits of the pod as a whole at that time, as JSON; not written if there are none.
+	// AnnotationPodLimits has the pod-level limits at the container's creation, as JSON; missing if there are none.
 	AnnotationPodLimits = "deckhand.io/pod-limits"
-	// AnnotationRedacted is on containers of which Redacted is true, with an empty value.
+	// AnnotationRedacted marks containers for which Redacted is true. Its value is empty.
 	AnnotationRedacted = "deckhand.io/redacted"
-	// annotationRedacted is what AnnotationRedacted was before: containers that run may still have it.
+	// annotationRedacted is the key that earlier versions used for AnnotationRedacted: running containers may still
+	// have it.
 	annotationRedacted = "deckhand.io/hushed"
 )
 
-// Identity names a pod among those of all times.
+// Identity identifies a pod uniquely in time.
 type Identity struct {
 	UID       types.UID
 	Name      string
 	Namespace string
 }
 
-// LogDirectory is the directory of a pod's container logs under podLogsDir, which
-// the CRI calls the sandbox's log directory.
+// LogDirectory returns the directory of a pod's container logs under podLogsDir, which the CRI calls the sandbox's
+// log directory.
 func LogDirectory(podLogsDir string, id Identity) string {
 	return filepath.Join(podLogsDir, layout.PodDirectory(id.Namespace, id.Name, id.UID))
 }
@@ -65,7 +66,7 @@ func identityOf(p *v1.Pod) Identity {
 	return Identity{UID: p.UID, Name: p.Name, Namespace: p.Namespace}
 }
 
-// podLabels are the labels by which a sandbox or container is known to belong to a pod.
+// podLabels returns the labels that identify the pod of a sandbox or container.
 func podLabels(p *v1.Pod) map[string]string {
 	return map[string]string{
 		kubelettypes.KubernetesPodNameLabel:      p.Name,

@@ -15,24 +15,24 @@ const (
 	memoryMin  = "memory.min"
 )
 
-// defaultThrottling is KubeletConfiguration's memoryThrottlingFactor where it isn't set.
+// defaultThrottling is the default of KubeletConfiguration's memoryThrottlingFactor.
 const defaultThrottling = 0.9
 
-// MemoryQoS says how requests and limits of memory guide the kernel's reclaim
-// (KEP-2570, as of v1.36). It takes effect on cgroup v2 only.
+// MemoryQoS configures how memory requests and limits influence the kernel's reclaim (KEP-2570, as of v1.36). It
+// takes effect on cgroup v2 only.
 type MemoryQoS struct {
 	// Enabled is the feature gate MemoryQoS, alpha and off by default in v1.36.
 	Enabled bool
-	// ThrottlingFactor is where between request and limit a container begins to be
-	// slowed down, above 0 and up to 1; 0 means 0.9 (KubeletConfiguration memoryThrottlingFactor).
+	// ThrottlingFactor determines the memory usage between request and limit at which a container is throttled,
+	// above 0 and up to 1; 0 means 0.9 (KubeletConfiguration memoryThrottlingFactor).
 	ThrottlingFactor float64
-	// Reserve protects what is requested from reclaim (memoryReservationPolicy TieredReservation).
+	// Reserve protects requested memory from reclaim (memoryReservationPolicy TieredReservation).
 	Reserve bool
-	// Allocatable is the node's allocatable memory in bytes: the limit of containers that have none.
+	// Allocatable is the node's allocatable memory in bytes, used as the limit of containers without one.
 	Allocatable int64
 }
 
-// values adds the files' values that are other than the kernel's own.
+// values adds the files' values that differ from the kernel's defaults.
 func (q *MemoryQoS) values(p *v1.Pod, c *v1.Container, set map[string]string) {
 	if !q.Enabled {
 		return
@@ -47,7 +47,7 @@ func (q *MemoryQoS) values(p *v1.Pod, c *v1.Container, set map[string]string) {
 		}
 	}
 	if p.Status.QOSClass == v1.PodQOSGuaranteed {
-		return // may use all it asked for, at full speed
+		return // may use its request without throttling
 	}
 	factor := q.ThrottlingFactor
 	if factor == 0 {

@@ -12,9 +12,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Sandbox reads a sandbox from a list. Addresses and the use of the host's
-// network aren't in lists. ok is false for one that is not a pod's in the
-// kubelet's sense: that is somebody else's and must be left alone.
+// Sandbox converts a sandbox of a list. Lists don't include its addresses and whether it uses the host's network.
+// ok is false for a sandbox without the kubelet's labels: it isn't a pod's and must be left alone.
 func Sandbox(sb *runtimeapi.PodSandbox) (id Identity, out pod.Sandbox, ok bool) {
 	id, ok = identityFrom(sb.GetLabels())
 	if !ok || sb.GetId() == "" {
@@ -28,7 +27,7 @@ func Sandbox(sb *runtimeapi.PodSandbox) (id Identity, out pod.Sandbox, ok bool) 
 	}, true
 }
 
-// SandboxStatus reads a sandbox's status; ok is as with Sandbox.
+// SandboxStatus converts a sandbox's status; see Sandbox for ok.
 func SandboxStatus(st *runtimeapi.PodSandboxStatus) (id Identity, out pod.Sandbox, ok bool) {
 	id, ok = identityFrom(st.GetLabels())
 	if !ok || st.GetId() == "" {
@@ -52,9 +51,9 @@ func SandboxStatus(st *runtimeapi.PodSandboxStatus) (id Identity, out pod.Sandbo
 	return id, out, true
 }
 
-// Container reads a container from a list. Start, end, log path, Told and the
-// termination message's file aren't in lists; Made isn't read from them, for lists
-// are long. ok is as with Sandbox.
+// Container converts a container of a list. Lists don't include the times of its start and end, log path,
+// RuntimeReported and the path of the termination message; CreatedWith isn't parsed, because lists are long. See
+// Sandbox for ok.
 func Container(c *runtimeapi.Container, boot string) (id Identity, out pod.Container, ok bool) {
 	id, out, ok = labelled(c.GetId(), c.GetLabels(), c.GetAnnotations(), c.GetMetadata(), c.GetImage(), boot)
 	if !ok {
@@ -67,15 +66,14 @@ func Container(c *runtimeapi.Container, boot string) (id Identity, out pod.Conta
 	return id, out, true
 }
 
-// ContainerStatus reads a container's status; ok is as with Sandbox. The CRI
-// doesn't report the sandbox with it: the caller has to know.
+// ContainerStatus converts a container's status; see Sandbox for ok. The CRI's status doesn't include the sandbox's
+// ID, so the caller has to pass it.
 func ContainerStatus(st *runtimeapi.ContainerStatus, sandboxID, boot string) (id Identity, out pod.Container, ok bool) {
 	return ContainerUpdate(st, sandboxID, boot, nil)
 }
 
-// ContainerUpdate is ContainerStatus for a container that may be known already:
-// what doesn't change is taken over from known, or shared with it, instead of being
-// read again. known may be nil or another container.
+// ContainerUpdate is ContainerStatus for a container that may be cached as known: unchanged values are copied from
+// known or shared with it, instead of being parsed again. known may be nil or another container.
 func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
 	known *pod.Container) (id Identity, out pod.Container, ok bool) {
 	id, out, ok = labelled(st.GetId(), st.GetLabels(), st.GetAnnotations(), st.GetMetadata(), st.GetImage(), boot)
@@ -108,8 +106,7 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
 	return id, out, true
 }
 
-// labelled reads what labels, annotations and metadata say. Annotations that
-// can't be read count as not written.
+// labelled converts labels, annotations and metadata. Invalid annotations count as missing.
 func labelled(cid string, labels, annotations map[string]string, meta *runtimeapi.ContainerMetadata,
 	image *runtimeapi.ImageSpec, boot string) (Identity, pod.Container, bool) {
 	id, ok := identityFrom(labels)
@@ -138,7 +135,7 @@ func labelled(cid string, labels, annotations map[string]string, meta *runtimeap
 		out.Backoff = documentedBackoff(out.Attempt)
 	}
 	if made := annotations[AnnotationBoot]; made != "" && boot != "" && made != boot {
-		out.Backoff = 0 // the host went down with it, which says nothing of the container
+		out.Backoff = 0 // the instance ended with the host, so the end isn't the container's failure
 	}
 	if g, err := strconv.ParseInt(annotations[AnnotationTerminationGrace], 10, 64); err == nil && g >= 0 {
 		out.Grace = &g
@@ -152,8 +149,8 @@ func labelled(cid string, labels, annotations map[string]string, meta *runtimeap
 	return id, out, true
 }
 
-// documentedBackoff is the wait after an instance of the kubelet's, which records none: Kubernetes documents that it
-// doubles from 10 s to 300 s with each restart.
+// documentedBackoff returns the back-off after an instance of the kubelet, which doesn't record it: according to
+// Kubernetes' documentation, it doubles from 10 s to 300 s with each restart.
 func documentedBackoff(attempt int) time.Duration {
 	const first, top = 10 * time.Second, 300 * time.Second
 	if attempt == 0 {
@@ -182,8 +179,8 @@ func containerState(s runtimeapi.ContainerState) pod.ContainerState {
 	}
 }
 
-// nanoTime is zero for times that haven't come, and for the nonsense that
-// containerd reports as the creation time of a sandbox it has just taken down.
+// nanoTime returns zero for times that aren't set, and for the invalid creation time that containerd reports for a
+// sandbox that it has just torn down.
 func nanoTime(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}

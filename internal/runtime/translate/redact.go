@@ -8,18 +8,18 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ErrRedacted replaces the runtime's message about a container that Redacted is true of.
+// ErrRedacted replaces the runtime's messages about containers for which Redacted is true.
 var ErrRedacted = errors.New(
 	"the runtime can't start the program that its command names; its message is redacted, as it quotes the name, and " +
 		"that may hold a Secret's value: check that the program exists in the image and may be executed")
 
-// Redacted reports whether what the runtime says of the container may hold a Secret's value:
-// runtimes quote the name of a program that they can't start, and this one's is made of
-// variables, in a container that has variables of a Secret.
+// Redacted reports whether the runtime's messages about the container may contain a Secret's value: runtimes quote
+// the name of a program that they can't start, and this container has variables from a Secret and a program name
+// with variables in it.
 func Redacted(c *v1.Container) bool {
 	words := c.Command
 	if len(words) == 0 {
-		words = c.Args // where the image has no entrypoint, they begin with the program
+		words = c.Args // if the image has no entrypoint, they start with the program
 	}
 	return len(words) > 0 && strings.Contains(words[0], "$(") && knowsSecrets(c)
 }
@@ -38,8 +38,8 @@ func knowsSecrets(c *v1.Container) bool {
 	return false
 }
 
-// runtimeMessage is what the runtime says of a container, with ErrRedacted in its place where it may
-// hold a Secret's value. That a start was aborted (see lifecycle) is never redacted.
+// runtimeMessage returns the runtime's message about a container, replaced by ErrRedacted if it may contain a
+// Secret's value. The message of an aborted start (see lifecycle) is never redacted.
 func runtimeMessage(st *runtimeapi.ContainerStatus) string {
 	const canceled = "context canceled"
 	message := st.GetMessage()

@@ -10,11 +10,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// defaultCPUPeriod is KubeletConfiguration's cpuCFSQuotaPeriod where it isn't set.
+// defaultCPUPeriod is the default of KubeletConfiguration's cpuCFSQuotaPeriod.
 const defaultCPUPeriod = 100 * time.Millisecond
 
-// OOM score adjustments by QoS class ("Node out of memory behavior" in the
-// documentation of node-pressure eviction).
+// OOM score adjustments by QoS class ("Node out of memory behavior" in the documentation of node-pressure
+// eviction).
 const (
 	oomGuaranteed   = -997
 	oomBestEffort   = 1000
@@ -24,7 +24,7 @@ const (
 
 const systemNodeCritical = "system-node-critical"
 
-// containerResources is what an instance of the container is made with.
+// containerResources returns the resources with which an instance of the container is created.
 func containerResources(s *Settings, p *v1.Pod, c *v1.Container, a Assignment) *runtimeapi.LinuxContainerResources {
 	r := quantities(s, c.Resources, allocated.ContainerLimits(p, c.Resources.Limits))
 	a.apply(r)
@@ -39,14 +39,13 @@ func containerResources(s *Settings, p *v1.Pod, c *v1.Container, a Assignment) *
 	return r
 }
 
-// unlimited takes a limit away in an update, where 0 leaves the one there is.
+// unlimited removes a limit in an update, where 0 keeps the current one.
 const unlimited = -1
 
-// ResizedResources is the CRI's update that gives a running container c of pod p
-// the requests and limits r (UpdateContainerResources). p has what was allocated to it
-// as a whole. It sets all that a resize may change: limits that r doesn't have are
-// taken away. What can't be resized is left out, which is to say as it is, the OOM
-// score and huge pages among it (KEP-1287). The container keeps the CPUs and memory nodes that it was assigned.
+// ResizedResources returns the CRI update that gives a running container c of pod p the requests and limits r
+// (UpdateContainerResources). p has the allocated pod-level resources. The update sets everything that a resize may
+// change: it removes limits that r doesn't have. Resources that can't be resized, such as the OOM score and huge
+// pages (KEP-1287), are omitted and so unchanged. The container keeps its assigned CPUs and memory nodes.
 func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequirements,
 	a Assignment) *runtimeapi.LinuxContainerResources {
 	u := quantities(s, r, allocated.ContainerLimits(p, r.Limits))
@@ -60,7 +59,7 @@ func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequ
 	resized := *c
 	resized.Resources.Requests, resized.Resources.Limits = r.Requests, r.Limits
 	s.swap(u, p, &resized)
-	// Runtimes keep values of before: those that no longer hold have to be taken back.
+	// Runtimes keep previous values: the update has to reset those that no longer apply.
 	set := map[string]string{}
 	if s.CgroupV2 {
 		set[memoryHigh] = "max"
@@ -72,7 +71,7 @@ func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequ
 	return u
 }
 
-// unified adds values of cgroup v2's files to those in set.
+// unified adds values for cgroup v2's files to those in set.
 func (s *Settings) unified(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Container, set map[string]string) {
 	if s.CgroupV2 {
 		s.swapMax(p, c, set)
@@ -83,9 +82,8 @@ func (s *Settings) unified(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *
 	}
 }
 
-// quantities turns requests and limits into the kernel's terms. A CPU request
-// that isn't given is taken from the container's own limit (API comment of
-// requests); limits are those that hold, be they its own or its pod's.
+// quantities converts requests and limits to cgroup values. A missing CPU request defaults to the container's own
+// limit (API comment of requests); limits are the effective ones, either the container's or the pod's.
 func quantities(s *Settings, own v1.ResourceRequirements, limits v1.ResourceList) *runtimeapi.LinuxContainerResources {
 	request, ok := own.Requests[v1.ResourceCPU]
 	if !ok {
@@ -106,9 +104,9 @@ func quantities(s *Settings, own v1.ResourceRequirements, limits v1.ResourceList
 	return r
 }
 
-// OOMScoreAdj is how readily the kernel kills the container's processes, by the
-// pod's QoS class and, for burstable pods, its share of memoryCapacity (bytes).
-// A sidecar goes no sooner than the main containers would (KEP-753).
+// OOMScoreAdj returns the OOM score adjustment of the container's processes. It depends on the pod's QoS class and,
+// for Burstable pods, on the requested share of memoryCapacity (bytes). A sidecar's isn't higher than the main
+// containers' would be (KEP-753).
 func OOMScoreAdj(p *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 	switch {
 	case p.Spec.PriorityClassName == systemNodeCritical, p.Status.QOSClass == v1.PodQOSGuaranteed:
@@ -136,8 +134,8 @@ func burstableOOM(request, capacity int64) int64 {
 	return min(max(oomBestEffort-oomBestEffort*request/capacity, oomBurstableMin), oomBurstableMax)
 }
 
-// sharedMemoryRequest is each container's part of what the pod as a whole
-// requests beyond the sum of its containers (KEP-2837); 0 without pod-level resources.
+// sharedMemoryRequest returns each container's share of the pod-level request beyond the sum of the containers'
+// requests (KEP-2837); 0 without pod-level resources.
 func sharedMemoryRequest(p *v1.Pod) int64 {
 	if !resourcehelper.IsPodLevelRequestsSet(p) {
 		return 0

@@ -9,10 +9,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// runtimeReported reads what the runtime says of a container in the API's terms; nil if it
-// says nothing. known is what it said before, or nil: it stands for what isn't
-// said now, and is returned if nothing else is, so that the many repetitions in
-// events cost no memory.
+// runtimeReported converts the fields of a container's status that only the runtime can report; nil if it reports
+// none. known is the previous result, or nil: it supplies fields that aren't reported now, and is returned itself
+// if no field differs, so that the frequent repetitions in events use no memory.
 func runtimeReported(st *runtimeapi.ContainerStatus, known *pod.RuntimeReported) *pod.RuntimeReported {
 	user, signal, mounts := st.GetUser().GetLinux(), apiSignal(st.GetStopSignal()), st.GetMounts()
 	if known == nil {
@@ -54,8 +53,8 @@ func sameUser(u *runtimeapi.LinuxContainerUser, known *v1.ContainerUser) bool {
 		slices.Equal(u.GetSupplementalGroups(), known.Linux.SupplementalGroups)
 }
 
-// volumeMounts leaves out names: the runtime doesn't know them. Among the mounts
-// are those that no volume of the pod is behind (the hosts file, ...).
+// volumeMounts returns mounts without names, because the runtime doesn't have them. They include mounts without a
+// volume (the hosts file, ...).
 func volumeMounts(mounts []*runtimeapi.Mount) []v1.VolumeMountStatus {
 	if len(mounts) == 0 {
 		return nil
@@ -80,7 +79,7 @@ func sameMounts(mounts []*runtimeapi.Mount, known []v1.VolumeMountStatus) bool {
 	})
 }
 
-// recursiveReadOnly is only said of read-only mounts (API comment of VolumeMountStatus).
+// recursiveReadOnly is only set for read-only mounts (API comment of VolumeMountStatus).
 func recursiveReadOnly(m *runtimeapi.Mount) v1.RecursiveReadOnlyMode {
 	if m.GetRecursiveReadOnly() {
 		return v1.RecursiveReadOnlyEnabled

@@ -12,21 +12,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
-// SandboxInput is what one sandbox is made from.
+// SandboxInput is the input of SandboxConfig for one sandbox.
 type SandboxInput struct {
 	Pod *v1.Pod
 	// Attempt counts the pod's sandboxes from 0.
 	Attempt uint32
 	// DNS becomes the pod's resolv.conf; nil leaves it to the runtime.
 	DNS *runtimeapi.DNSConfig
-	// CgroupParent is the pod's cgroup in cgroupfs or systemd notation, as the runtime is configured.
+	// CgroupParent is the pod's cgroup in cgroupfs or systemd notation, depending on the runtime's configuration.
 	CgroupParent string
-	// Users are the host's IDs that the pod has; for hostUsers false only, and needed there.
+	// Users are the host's IDs of the pod; required with hostUsers false, otherwise nil.
 	Users *userns.Range
 }
 
-// SandboxConfig is the CRI's configuration of a pod sandbox. It fails only if
-// the pod can't have the host name or the users it asks for.
+// SandboxConfig returns the CRI configuration of a pod sandbox. It fails only if the pod's host name or users are
+// invalid.
 func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	p := in.Pod
 	security, err := sandboxSecurity(p, in.Users)
@@ -65,14 +65,15 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 	return cfg, nil
 }
 
-// Hostname is the host name inside a pod, by the API comment of setHostnameAsFQDN and those of pod.HostNames.
+// Hostname returns the host name inside a pod, according to the API comment of setHostnameAsFQDN and those of
+// pod.HostNames.
 func Hostname(p *v1.Pod, clusterDomain string) (string, error) {
 	host, fqdn := pod.HostNames(p, clusterDomain)
 	if p.Spec.SetHostnameAsFQDN == nil || !*p.Spec.SetHostnameAsFQDN || fqdn == "" {
 		return host, nil
 	}
 	if len(fqdn) > pod.MaxHostname {
-		// The first words are the kubelet's, which people and Kubernetes' specs look for in events.
+		// The message begins like the kubelet's, for which users and Kubernetes' end-to-end tests search in events.
 		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s has %d bytes, "+
 			"and with setHostnameAsFQDN Linux takes %d: shorten hostname, subdomain or namespace",
 			fqdn, len(fqdn), pod.MaxHostname)
@@ -80,7 +81,7 @@ func Hostname(p *v1.Pod, clusterDomain string) (string, error) {
 	return fqdn, nil
 }
 
-// portMappings lists the ports that are to be had on the node's addresses too.
+// portMappings lists the ports that are also forwarded from the node's addresses.
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	add := func(c *v1.Container) {
@@ -119,7 +120,7 @@ func protocol(p v1.Protocol) runtimeapi.Protocol {
 	}
 }
 
-// sysctls are the pod's, by their names with dots.
+// sysctls returns the pod's sysctls with dots in their names.
 func sysctls(p *v1.Pod) map[string]string {
 	sc := p.Spec.SecurityContext
 	if sc == nil || len(sc.Sysctls) == 0 {

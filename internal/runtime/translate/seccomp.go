@@ -9,9 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// seccompProfile is the runtime's form of a profile. Localhost ones are files below root;
-// no profile means the runtime's own if byDefault is set (KubeletConfiguration
-// seccompDefault), and none otherwise.
+// seccompProfile converts a profile for the runtime. Localhost profiles are files below root; no profile means
+// RuntimeDefault if byDefault is set (KubeletConfiguration seccompDefault), else Unconfined.
 func seccompProfile(p *v1.SeccompProfile, root string, byDefault bool) (*runtimeapi.SecurityProfile, error) {
 	if p == nil {
 		if byDefault {
@@ -38,12 +37,12 @@ func seccompProfile(p *v1.SeccompProfile, root string, byDefault bool) (*runtime
 		p.Type)
 }
 
-// unconfined is the profile that confines nothing.
+// unconfined returns the profile without restrictions.
 func unconfined() *runtimeapi.SecurityProfile {
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 }
 
-// selinuxOption is the runtime's form of a label; nil leaves the choice to the runtime.
+// selinuxOption converts a label for the runtime; nil leaves the choice to the runtime.
 func selinuxOption(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	if o == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
-// namespaces are the same for a sandbox and the containers in it.
+// namespaces returns the namespaces of a sandbox and of its containers.
 func namespaces(p *v1.Pod, users *userns.Range) (*runtimeapi.NamespaceOption, error) {
 	own, err := userNamespace(p, users)
 	if err != nil {
@@ -37,9 +37,9 @@ func namespaces(p *v1.Pod, users *userns.Range) (*runtimeapi.NamespaceOption, er
 	return ns, nil
 }
 
-// containerNamespaces are the pod's, except that an ephemeral container may be
-// among the processes of the one it targets (API comment of targetContainerName).
-// Where the pod shares its processes or sees the host's, it sees the target anyway.
+// containerNamespaces returns the pod's namespaces, except that an ephemeral container may share the PID namespace
+// of its target (API comment of targetContainerName). If the pod shares its PID namespace or uses the host's, it
+// sees the target anyway.
 func containerNamespaces(in ContainerInput) (*runtimeapi.NamespaceOption, error) {
 	ns, err := namespaces(in.Pod, in.Users)
 	if err != nil {
@@ -59,8 +59,7 @@ func sandboxSecurity(p *v1.Pod, users *userns.Range) (*runtimeapi.LinuxSandboxSe
 	out := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: ns,
 		Privileged:       anyPrivileged(p),
-		// The sandbox's own process does nothing but wait: whatever the pod asks
-		// for, the strictest profile fits it.
+		// The sandbox's process only waits, so the strictest profile works for every pod.
 		Seccomp:                  &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 		SupplementalGroups:       supplementalGroups(p),
 		SupplementalGroupsPolicy: groupsPolicy(p),
@@ -68,7 +67,7 @@ func sandboxSecurity(p *v1.Pod, users *userns.Range) (*runtimeapi.LinuxSandboxSe
 	if sc := p.Spec.SecurityContext; sc != nil {
 		out.SelinuxOptions = selinuxOption(sc.SELinuxOptions)
 		if sc.RunAsUser != nil {
-			// The CRI takes a group only together with a user.
+			// The CRI accepts a group only together with a user.
 			out.RunAsUser, out.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
 		}
 	}
@@ -98,7 +97,7 @@ func privileged(sc *v1.SecurityContext) bool {
 	return sc != nil && sc.Privileged != nil && *sc.Privileged
 }
 
-// contexts are the container's security context and the pod's, never nil.
+// contexts returns the container's security context and the pod's, never nil.
 func contexts(p *v1.Pod, c *v1.Container) (*v1.SecurityContext, *v1.PodSecurityContext) {
 	sc, psc := c.SecurityContext, p.Spec.SecurityContext
 	if sc == nil {
@@ -128,8 +127,8 @@ func containerSecurity(s *Settings, in ContainerInput) (*runtimeapi.LinuxContain
 		Capabilities:     capabilities(sc.Capabilities),
 		NamespaceOptions: ns,
 		ReadonlyRootfs:   sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem,
-		// Validation refuses to deny escalation to who has all privileges anyway (API
-		// comment); where that isn't so, it is denied.
+		// Validation rejects allowPrivilegeEscalation: false for privileged containers (API comment); for all
+		// others it is applied.
 		NoNewPrivs:               sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
 		SelinuxOptions:           selinuxOption(first(sc.SELinuxOptions, psc.SELinuxOptions)),
 		SupplementalGroups:       withGroups(supplementalGroups(p), in.Groups),
@@ -162,8 +161,8 @@ func setProfiles(s *Settings, in ContainerInput, out *runtimeapi.LinuxContainerS
 	return err
 }
 
-// capabilities are named without "CAP_", as in the API's documentation: a runtime
-// would pass over a name that it doesn't know, and not drop what was to be dropped.
+// capabilities strips "CAP_" from the names, as in the API's documentation: a runtime would ignore an unknown name,
+// and so keep a capability that was to be dropped.
 func capabilities(c *v1.Capabilities) *runtimeapi.Capability {
 	if c == nil {
 		return nil
@@ -181,9 +180,8 @@ func capabilityName(c v1.Capability) string {
 	return strings.TrimPrefix(strings.ToUpper(string(c)), "CAP_")
 }
 
-// setPaths hides parts of /proc and /sys. Empty lists hide nothing: that is for
-// pods with a user namespace only, since others could write to the host's kernel
-// (API comment of procMount, KEP-4265).
+// setPaths sets the masked and read-only paths in /proc and /sys. Empty lists mask nothing: that is only for pods
+// with a user namespace, because others could write to the host's kernel (API comment of procMount, KEP-4265).
 func setPaths(s *Settings, out *runtimeapi.LinuxContainerSecurityContext, mount *v1.ProcMountType,
 	ownUsers bool) error {
 	if mount != nil && *mount == v1.UnmaskedProcMount {
@@ -198,9 +196,8 @@ func setPaths(s *Settings, out *runtimeapi.LinuxContainerSecurityContext, mount 
 	return nil
 }
 
-// maskedPaths are what a container can't read: the usual
-// set of container runtimes. They are sent because CRI runtimes take an empty
-// list for "mask nothing".
+// maskedPaths returns the paths that a container can't read: the usual set of container runtimes. It is sent
+// because CRI runtimes interpret an empty list as "mask nothing".
 func maskedPaths() []string {
 	return []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -209,12 +206,12 @@ func maskedPaths() []string {
 	}
 }
 
-// readonlyPaths are what a container can't write.
+// readonlyPaths returns the paths that a container can't write.
 func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// first is the container's setting, or else the pod's.
+// first returns the container's setting, or else the pod's.
 func first[T any](container, pod *T) *T {
 	if container != nil {
 		return container

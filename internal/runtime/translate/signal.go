@@ -7,10 +7,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The API and the CRI name signals alike, but for the real-time ones: what is
-// SIGRTMIN+1 in the one is SIGRTMINPLUS1 in the other.
+// The API and the CRI use the same names of signals, except for real-time signals: SIGRTMIN+1 in the API is
+// SIGRTMINPLUS1 in the CRI.
 
-// stopSignal is the signal that StopContainer begins with.
+// stopSignal returns the first signal that StopContainer sends.
 func stopSignal(c *v1.Container) runtimeapi.Signal {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
 		return runtimeapi.Signal_RUNTIME_DEFAULT
@@ -21,7 +21,7 @@ func stopSignal(c *v1.Container) runtimeapi.Signal {
 	return runtimeapi.Signal(runtimeapi.Signal_value[name])
 }
 
-// apiSignal is the API's name of a signal; empty if the runtime doesn't say which.
+// apiSignal returns the API's name of a signal; empty if the runtime doesn't report one.
 func apiSignal(s runtimeapi.Signal) v1.Signal {
 	if s == runtimeapi.Signal_RUNTIME_DEFAULT {
 		return ""

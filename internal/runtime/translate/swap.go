@@ -8,8 +8,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SwapLimit is how many bytes of swap the container may use by KEP-2400: none but
-// in Burstable pods under LimitedSwap, and there in proportion to what it requests.
+// SwapLimit returns the container's swap limit in bytes according to KEP-2400: 0 except in Burstable pods with
+// LimitedSwap, where it is proportional to the memory request.
 func SwapLimit(s *Settings, p *v1.Pod, c *v1.Container) int64 {
 	if !s.CgroupV2 || p.Status.QOSClass != v1.PodQOSBurstable {
 		return 0
@@ -17,8 +17,8 @@ func SwapLimit(s *Settings, p *v1.Pod, c *v1.Container) int64 {
 	return allocated.SwapShare(allocated.SwapRequest(p, c), s.MemoryCapacity, s.Swap)
 }
 
-// swap sets the CRI's limit of memory and swap together. Without a limit of
-// memory it can't say anything: cgroup v2 has swapMax then, and cgroup v1 nothing.
+// swap sets the CRI's limit of memory plus swap. Without a memory limit the CRI can't express a swap limit: cgroup
+// v2 uses swapMax then, and cgroup v1 has no limit.
 func (s *Settings) swap(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Container) {
 	switch {
 	case !s.BoundSwap:
@@ -29,9 +29,8 @@ func (s *Settings) swap(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.
 	}
 }
 
-// swapMax bounds swap by cgroup v2's own file. It goes beside the CRI's limit:
-// containerd ignores that one if it runs in the root group, and it says nothing of
-// containers without a memory limit.
+// swapMax limits swap with cgroup v2's own file, in addition to the CRI's limit: containerd ignores the latter if
+// it runs in the root cgroup, and it doesn't cover containers without a memory limit.
 func (s *Settings) swapMax(p *v1.Pod, c *v1.Container, set map[string]string) {
 	if s.BoundSwap {
 		set["memory.swap.max"] = strconv.FormatInt(SwapLimit(s, p, c), 10)

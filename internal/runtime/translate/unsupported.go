@@ -11,10 +11,10 @@ import (
 
 const notActedOn = "not acted on by this build"
 
-// UnsupportedFields lists the fields of the pod that have no effect, each as
-// "spec.path: not acted on by this build", or with another reason, in the order of the spec. Kinds of volumes that this
-// build doesn't have aren't among them: the volume manager refuses those, by name. noSELinux says that the
-// runtime labels nothing, whatever the host does.
+// UnsupportedFields lists the fields of the pod that have no effect, each as "spec.path: not acted on by this
+// build" or with another reason, in the order of the spec. It doesn't list unsupported volume types: the volume
+// manager rejects them by name. noSELinux means that the runtime applies no SELinux labels, whatever the host
+// supports.
 func UnsupportedFields(p *v1.Pod, noSELinux bool) []string {
 	l := &list{noSELinux: noSELinux}
 	l.pod(&p.Spec)
@@ -72,7 +72,7 @@ func (l *list) container(at string, c *v1.Container) {
 	}
 }
 
-// capabilities reports those that don't exist: runtimes pass over them.
+// capabilities lists nonexistent capabilities: runtimes ignore them.
 func (l *list) capabilities(at string, names []v1.Capability) {
 	for _, name := range names {
 		wanted := capabilityName(name)
@@ -87,8 +87,8 @@ func (l *list) capabilities(at string, names []v1.Capability) {
 	}
 }
 
-// claims reports resources that no manager allocates or watches: DRA claims. Of
-// ephemeral storage limits are watched; a request alone is for schedulers.
+// claims lists resources that no manager allocates or monitors: DRA claims. Ephemeral storage limits are monitored;
+// a request alone is only used by schedulers.
 func (l *list) claims(at string, r *v1.ResourceRequirements) {
 	l.add(len(r.Claims) > 0, at+".claims")
 	_, requested := r.Requests[v1.ResourceEphemeralStorage]

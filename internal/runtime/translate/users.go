@@ -12,17 +12,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
-// ErrNonRoot says that a container that must not run as root would, or might.
+// ErrNonRoot means that a container that must not run as root would, or might, do so.
 var ErrNonRoot = errors.New("runAsNonRoot is set")
 
-// ImageUser is who an image's process runs as unless the pod says otherwise:
-// by number, by name, or, if neither is set, root.
+// ImageUser is the user in an image's configuration, which a container runs as unless the pod specifies another: a
+// number, a name, or, if neither is set, root.
 type ImageUser struct {
 	UID  *int64
 	Name string
 }
 
-// ImageUserOf reads the user from an image's status; nil means root.
+// ImageUserOf returns the user from an image's status; nil means root.
 func ImageUserOf(img *runtimeapi.Image) ImageUser {
 	if uid := img.GetUid(); uid != nil {
 		v := uid.GetValue()
@@ -31,8 +31,8 @@ func ImageUserOf(img *runtimeapi.Image) ImageUser {
 	return ImageUser{Name: img.GetUsername()}
 }
 
-// NeedsImageUser reports whether ContainerInput.ImageUser has to be known: it is
-// what runAsNonRoot is checked against, and what a runAsGroup goes with.
+// NeedsImageUser reports whether ContainerInput.ImageUser is required: to check runAsNonRoot, or because the CRI
+// needs a user together with runAsGroup.
 func NeedsImageUser(p *v1.Pod, c *v1.Container) bool {
 	sc, psc := contexts(p, c)
 	if first(sc.RunAsUser, psc.RunAsUser) != nil {
@@ -42,8 +42,8 @@ func NeedsImageUser(p *v1.Pod, c *v1.Container) bool {
 	return nonRoot != nil && *nonRoot || first(sc.RunAsGroup, psc.RunAsGroup) != nil
 }
 
-// setUser leaves the user to the image unless the pod names one; but the CRI
-// takes a group only together with a user, so then the image's is named.
+// setUser leaves the user to the image unless the pod specifies one. The CRI accepts a group only together with a
+// user, so it passes the image's user if only a group is specified.
 func setUser(out *runtimeapi.LinuxContainerSecurityContext, user, group *int64, image ImageUser) {
 	out.RunAsUser, out.RunAsGroup = int64Value(user), int64Value(group)
 	if user != nil || group == nil {
@@ -74,7 +74,7 @@ func checkNonRoot(user *int64, image ImageUser) error {
 	return nil
 }
 
-// supplementalGroups begin with fsGroup: what volumes belong to.
+// supplementalGroups starts with fsGroup, the group of volumes.
 func supplementalGroups(p *v1.Pod) []int64 {
 	sc := p.Spec.SecurityContext
 	if sc == nil {
@@ -87,7 +87,7 @@ func supplementalGroups(p *v1.Pod) []int64 {
 	return append(groups, sc.SupplementalGroups...)
 }
 
-// withGroups adds those that aren't among the groups yet.
+// withGroups adds the groups of more that groups doesn't have yet.
 func withGroups(groups, more []int64) []int64 {
 	for _, g := range more {
 		if !slices.Contains(groups, g) {
@@ -104,10 +104,10 @@ func groupsPolicy(p *v1.Pod) runtimeapi.SupplementalGroupsPolicy {
 	return runtimeapi.SupplementalGroupsPolicy_Merge
 }
 
-// ownUsers reports whether the pod has a user namespace of its own (KEP-127).
+// ownUsers reports whether the pod has its own user namespace (KEP-127).
 func ownUsers(p *v1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
 
-// userNamespace is the pod's; users are its IDs if it has one of its own.
+// userNamespace returns the pod's user namespace; users are its IDs if it has its own.
 func userNamespace(p *v1.Pod, users *userns.Range) (*runtimeapi.UserNamespace, error) {
 	if !ownUsers(p) {
 		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil
@@ -123,23 +123,23 @@ func idMappings(r *userns.Range) []*runtimeapi.IDMapping {
 	return []*runtimeapi.IDMapping{{HostId: r.HostID, Length: r.Length}}
 }
 
-// mapMounts has the runtime show the owners of files as they are on disk, though
-// the pod's own IDs are others on the host (idmapped mounts, KEP-127).
+// mapMounts makes the runtime show the owners of files as they are on disk, although the pod's IDs are different
+// ones on the host (idmapped mounts, KEP-127).
 func mapMounts(mounts []*runtimeapi.Mount, users *userns.Range) {
 	for _, m := range mounts {
 		m.UidMappings, m.GidMappings = idMappings(users), idMappings(users)
 	}
 }
 
-// identities are a sandbox's or a container's security context.
+// identities is the security context of a sandbox or container.
 type identities interface {
 	GetRunAsUser() *runtimeapi.Int64Value
 	GetRunAsGroup() *runtimeapi.Int64Value
 	GetSupplementalGroups() []int64
 }
 
-// checkMapped refuses IDs that the pod's user namespace doesn't have: the runtime
-// would fail without saying why.
+// checkMapped rejects IDs that the pod's user namespace doesn't have: the runtime would fail without a clear
+// message.
 func checkMapped(sc identities, users *userns.Range) error {
 	ids := append([]int64{sc.GetRunAsUser().GetValue(), sc.GetRunAsGroup().GetValue()}, sc.GetSupplementalGroups()...)
 	if id := slices.Max(ids); id >= int64(users.Length) {

@@ -9,24 +9,22 @@ import (
 	"strings"
 )
 
-// Owner is the user whose subordinate IDs pods have. Its name is documented, and
-// can't be configured.
+// Owner is the user whose subordinate IDs pods get. The name is documented and can't be configured.
 const Owner = "kubelet"
 
-// Finder finds out which IDs of the host pods may have.
+// Finder finds the host's IDs that pods may use.
 type Finder struct {
-	// Exists reports whether the host has a user of this name; nil asks the host.
+	// Exists reports whether the host has a user of this name; nil queries the host.
 	Exists func(name string) (bool, error)
-	// MaxPods is how many pods the node runs (KubeletConfiguration maxPods), PerPod
-	// how many IDs each of them gets; 0 counts as Block.
+	// MaxPods is the maximum number of pods on the node (KubeletConfiguration maxPods), PerPod the number of IDs
+	// for each of them; 0 means Block.
 	MaxPods int32
 	PerPod  uint32
 }
 
-// Find asks getsubids, which knows /etc/subuid and whatever else the host keeps
-// subordinate IDs in, for those of the user "kubelet". Without that user or that
-// command, pods get the IDs after the first block. Everything else is an
-// error: pods mustn't get IDs that somebody else counts on
+// Find gets the subordinate IDs of the user "kubelet" from getsubids, which reads /etc/subuid and any other source
+// that the host has configured. Without that user or that command, pods get the IDs after the first block.
+// Everything else is an error: pods mustn't get IDs that other users have
 // (https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/#set-up-a-node-to-support-user-namespaces).
 func (f Finder) Find(ctx context.Context) (Range, error) {
 	if f.PerPod == 0 {
@@ -77,7 +75,7 @@ func (f Finder) fallback() Range {
 	return Range{HostID: Block, Length: uint32(min(f.wanted(), end-Block))}
 }
 
-// wanted is how many IDs all pods together have.
+// wanted returns how many IDs all pods together need.
 func (f Finder) wanted() uint64 { return uint64(f.PerPod) * uint64(max(f.MaxPods, 0)) }
 
 func (f Finder) suits(r Range) error {

@@ -16,29 +16,27 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// ErrNone says that a pod has no IDs of its own yet.
+// ErrNone means that a pod has no IDs yet.
 var ErrNone = errors.New("the pod has no range of user IDs")
 
-// Config says which IDs there are to allocate.
+// Config configures a Manager.
 type Config struct {
 	// PodsDir has a directory for every pod (ROOT/pods). Only root may be able to write to it.
 	PodsDir string
-	// Find finds out which of the host's IDs pods may have, as Finder does. With its error
-	// every new pod is refused.
+	// Find finds the host's IDs that pods may use, as Finder does. If it fails, new pods get its error.
 	Find func(context.Context) (Range, error)
-	// PerPod is how many each pod gets (KubeletConfiguration userNamespaces.idsPerPod):
-	// a multiple of Block; 0 counts as Block.
+	// PerPod is the number of IDs for each pod (KubeletConfiguration userNamespaces.idsPerPod): a multiple of
+	// Block; 0 means Block.
 	PerPod uint32
-	// Mapped lists what the processes of the host have mapped; nil asks /proc. It is
-	// asked only while a pod's record can't be read.
+	// Mapped lists the IDs that processes of the host have mapped; nil reads /proc. It is called only while a pod's
+	// record can't be read.
 	Mapped func() ([]Range, error)
 }
 
-// Manager allocates ranges. It is safe for concurrent use, for one pod by one
-// caller at a time.
+// Manager allocates ranges. It is safe for concurrent use by one caller per pod.
 type Manager struct {
 	conf Config
-	// ids may be allocated; noIDs says why none may. Restore sets them.
+	// ids may be allocated; noIDs is the error if there are none. Restore sets them.
 	ids   Range
 	noIDs error
 
@@ -46,17 +44,17 @@ type Manager struct {
 	pods map[types.UID]*holding
 }
 
-// holding is what a pod has.
+// holding is the allocation of a pod.
 type holding struct {
-	// r is zero if that isn't known.
+	// r is zero if the record can't be read.
 	r Range
 	// recorded is set once r is on disk.
 	recorded bool
-	// bad is why nothing new may be started with r.
+	// bad is the reason why nothing new may be started with r.
 	bad error
 }
 
-// New makes a manager that knows of no pod: see Restore.
+// New returns a manager without allocations: see Restore.
 func New(c Config) *Manager {
 	if c.PerPod == 0 {
 		c.PerPod = Block
@@ -67,13 +65,11 @@ func New(c Config) *Manager {
 	return &Manager{conf: c, pods: map[types.UID]*holding{}}
 }
 
-// Restore finds out which IDs there are, and reads what all pods had when the agent last ran. It
-// is called once, before anything else.
+// Restore finds the available IDs, and reads the allocations of all pods. Call it once, before any other method.
 //
-// A record that can't be used doesn't keep the agent from working: the error says,
-// for a person, whose it is and what to do. That pod's containers run on, nothing new is
-// started in it, and nobody is given its IDs. Of two pods with the same IDs, the one
-// that had them first keeps them.
+// An invalid record doesn't prevent the agent from working: the error names, for the administrator, the pod and the
+// remedy. That pod's containers run on, nothing new is started in it, and its IDs aren't allocated to other pods.
+// If two pods have the same IDs, the one with the older record keeps them.
 func (m *Manager) Restore(ctx context.Context) error {
 	m.ids, m.noIDs = m.conf.Find(ctx)
 	entries, err := os.ReadDir(m.conf.PodsDir)
@@ -118,7 +114,7 @@ func (m *Manager) Restore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// check returns the pod's holding by its record; its field bad says why the record can't be used.
+// check returns the pod's holding for its record; its field bad is set if the record can't be used.
 func (m *Manager) check(uid types.UID, r Range, err error) *holding {
 	if err != nil {
 		return &holding{bad: fmt.Errorf(
@@ -137,8 +133,8 @@ func (m *Manager) check(uid types.UID, r Range, err error) *holding {
 	return h
 }
 
-// Get returns what the pod has. It is for what is started among processes that
-// run with it already; the error is ErrNone if there is nothing.
+// Get returns the pod's allocation, for processes that are started beside running ones with the same IDs; the error
+// is ErrNone if the pod has no allocation.
 func (m *Manager) Get(uid types.UID) (Range, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,8 +148,8 @@ func (m *Manager) Get(uid types.UID) (Range, error) {
 	return Range{}, ErrNone
 }
 
-// look returns the pod's holding, or nil. A record that was bad is looked at again:
-// a person may have fixed or deleted it.
+// look returns the pod's holding, or nil. It reads an invalid record again: the administrator may have fixed or
+// deleted it.
 func (m *Manager) look(uid types.UID) *holding {
 	h := m.pods[uid]
 	if h == nil || h.bad == nil {
@@ -173,8 +169,8 @@ func (m *Manager) look(uid types.UID) *holding {
 	return h
 }
 
-// Ensure returns what the pod has, and gives it a range if it has none. When it
-// returns without an error, the record survives a loss of power. A new sandbox needs it.
+// Ensure returns the pod's allocation, and allocates a range if it has none. When it returns without an error, the
+// record survives a power failure. A new sandbox needs it.
 func (m *Manager) Ensure(uid types.UID) (Range, error) {
 	path, err := m.path(uid)
 	if err != nil {
@@ -193,7 +189,7 @@ func (m *Manager) Ensure(uid types.UID) (Range, error) {
 	if bad != nil || recorded {
 		return r, bad
 	}
-	// It stays taken if this fails: the record may be in place all the same.
+	// The range stays allocated if this fails: the record may be on disk all the same.
 	if err := m.write(path, r); err != nil {
 		return Range{}, fmt.Errorf("the pod's user IDs can't be recorded: %w", err)
 	}
@@ -236,7 +232,7 @@ func (m *Manager) take(uid types.UID) (*holding, error) {
 	return h, nil
 }
 
-// free finds the first n IDs in a row among ids that aren't taken.
+// free returns the first n consecutive IDs among ids that aren't taken.
 func free(ids Range, n uint32, taken []Range) (Range, bool) {
 	slices.SortFunc(taken, func(a, b Range) int { return cmp.Compare(a.HostID, b.HostID) })
 	at := uint64(ids.HostID)
@@ -254,8 +250,8 @@ func free(ids Range, n uint32, taken []Range) (Range, bool) {
 	return Range{HostID: uint32(at), Length: n}, true
 }
 
-// Release gives back what the pod has. Nothing of the pod may run any more. What
-// it hasn't got is no error; on another error nothing is given back.
+// Release frees the pod's allocation. Nothing of the pod may run any more. A missing allocation isn't an error; if
+// an error is returned, nothing was freed.
 func (m *Manager) Release(uid types.UID) error {
 	path, err := m.path(uid)
 	if err != nil {

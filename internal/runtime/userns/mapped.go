@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// mappedByProcesses lists the host's IDs that processes in user namespaces have.
+// mappedByProcesses lists the host's IDs that processes in user namespaces use.
 func mappedByProcesses() ([]Range, error) {
 	return mappedIn("/proc")
 }
@@ -30,7 +30,7 @@ func mappedIn(proc string) ([]Range, error) {
 		for _, file := range []string{"uid_map", "gid_map"} {
 			text, err := os.ReadFile(filepath.Join(proc, name, file))
 			if err != nil {
-				continue // it has ended
+				continue // the process has ended
 			}
 			if err := addMapped(seen, string(text)); err != nil {
 				return nil, fmt.Errorf("%s of process %s: %w", file, name, err)
@@ -44,7 +44,7 @@ func mappedIn(proc string) ([]Range, error) {
 	return out, nil
 }
 
-// addMapped reads lines of "ID inside, ID outside, length" (user_namespaces(7)).
+// addMapped parses lines of "ID inside, ID outside, length" (user_namespaces(7)).
 func addMapped(to map[Range]struct{}, text string) error {
 	for line := range strings.Lines(text) {
 		var inside uint32
@@ -52,7 +52,7 @@ func addMapped(to map[Range]struct{}, text string) error {
 		if _, err := fmt.Sscan(line, &inside, &r.HostID, &r.Length); err != nil {
 			return err
 		}
-		// One from 0 on is the whole of the namespace this runs in, no pod's.
+		// A range from 0 on is the user namespace of this process, not a pod's.
 		if r.HostID != 0 {
 			to[r] = struct{}{}
 		}

@@ -1,10 +1,9 @@
-// Package userns allocates the host's user and group IDs that pods with user
-// namespaces of their own have (spec.hostUsers: false, KEP-127). No two pods ever
-// have the same: what a pod has is in its directory before anything runs with it, as
+// Package userns allocates the host's user and group IDs of pods with user namespaces (spec.hostUsers: false,
+// KEP-127). No two pods share IDs: a pod's allocation is recorded in its directory before any process uses it, as
 //
 //	PODS/UID/userns    {"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[...]}
 //
-// which is the kubelet's own record, and is read back when the agent starts.
+// This is the kubelet's format. The records are read when the agent starts.
 package userns
 
 import (
@@ -12,16 +11,16 @@ import (
 	"math"
 )
 
-// Block is what all ranges are multiples of: the IDs that every container image
-// may count on (KEP-127). The first block is the host's own.
+// Block is the unit of all ranges: every container image may rely on having that many IDs (KEP-127). The first
+// block belongs to the host.
 const Block = 65536
 
-// end is where the IDs for pods end: the last ID of all is no ID, so its block is left out.
+// end is the exclusive upper bound of the IDs for pods: the highest 32-bit ID isn't valid, so its block is omitted.
 const end = math.MaxUint32 + 1 - Block
 
-// Range is a range of IDs of the host, for users and groups alike. In the pod they count from 0.
+// Range is a range of IDs of the host, used for both users and groups. In the pod they start at 0.
 type Range struct {
-	// HostID is the first one, Length how many there are. Both are multiples of Block.
+	// HostID is the first ID, Length the number of IDs. Both are multiples of Block.
 	HostID uint32
 	Length uint32
 }
@@ -35,7 +34,7 @@ func (r Range) overlaps(o Range) bool {
 	return uint64(r.HostID) < o.end() && uint64(o.HostID) < r.end()
 }
 
-// check refuses ranges that pods can't have, among them any with IDs of the host's own.
+// check rejects ranges that pods can't have, such as those with IDs of the host.
 func (r Range) check() error {
 	switch {
 	case r.Length == 0 || r.Length%Block != 0 || r.HostID%Block != 0:

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Reach reports why processes with a pod's IDs can't come to the directory dir, an
-// absolute path: all have to be let through every directory on the way. The directory with the
-// runtime's containers has to be within their reach, or else none can be started.
+// Reach returns an error if processes with a pod's IDs can't reach the directory dir, an absolute path: everyone
+// needs search permission on every directory of the path. They must be able to reach the directory of the runtime's
+// containers, or no container can be started.
 func Reach(dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 const (
 	recordName = "userns"
-	// maxRecord is far more than a record has.
+	// maxRecord is far more than the size of a record.
 	maxRecord = 64 << 10
 )
 
@@ -77,8 +77,8 @@ func parse(text []byte) (Range, error) {
 	return r, r.check()
 }
 
-// write makes a pod's record, and its directory if need be. Once it has returned nil,
-// the record survives a loss of power.
+// write writes a pod's record, and creates its directory if necessary. Once it has returned nil, the record
+// survives a power failure.
 func (m *Manager) write(path string, r Range) error {
 	one := []mapping{{HostID: r.HostID, Length: r.Length}}
 	text, err := json.Marshal(record{UIDMappings: one, GIDMappings: one})
@@ -95,8 +95,8 @@ func (m *Manager) write(path string, r Range) error {
 	return atomicfile.SyncDir(m.conf.PodsDir) // the pod's directory may be new
 }
 
-// remove removes a pod's record for good: one that came back after a loss of power
-// would claim what another pod has by then.
+// remove removes a pod's record durably: a record that reappeared after a power failure would claim IDs that
+// another pod may have by then.
 func remove(path string) error {
 	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {

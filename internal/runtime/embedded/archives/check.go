@@ -17,20 +17,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// containerd believes an archive: its images get any name, and the sizes that it tells. So both are checked once it
-// has stored them, and a bad archive's images are taken back.
+// containerd doesn't validate names of images in an archive and the sizes in its descriptors. So both are checked
+// after the import, and the images of an invalid archive are removed again.
 
 const (
-	// largest is more than a part of an image can have; it bounds those for other machines, which need not be in an
-	// archive.
+	// largest exceeds the size of any part of an image; it bounds parts for other platforms, which the archive
+	// needn't include.
 	largest = 1 << 40
-	// mostParts is more than an image has.
+	// mostParts exceeds the number of parts of any image.
 	mostParts = 10_000
-	// takeBackIn is how long taking an archive's images back may take.
+	// takeBackIn is the timeout for undoing an import.
 	takeBackIn = 10 * time.Second
 )
 
-// check says what is wrong with images that were just imported.
+// check validates images that were just imported.
 func check(ctx context.Context, conn *grpc.ClientConn, names []string) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	i := identifier{images: images.NewImagesClient(conn), content: content.NewContentClient(conn)}
@@ -51,8 +51,8 @@ func check(ctx context.Context, conn *grpc.ClientConn, names []string) error {
 	return nil
 }
 
-// checkName refuses what is no image's name, as a path or what steers a terminal, and IDs: by that of another image,
-// the CRI would take this one for it.
+// checkName rejects invalid image names, such as paths or terminal escape sequences, and IDs: under another image's
+// ID, the CRI would confuse the two.
 func checkName(name string) error {
 	ref, err := reference.ParseAnyReference(name)
 	if _, named := ref.(reference.Named); err == nil && !named {
@@ -64,8 +64,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkSizes compares the size that is told of a manifest or an index, and of what it consists of, with what is
-// stored. parts counts.
+// checkSizes compares the sizes in descriptors, of a manifest or index and of all its parts, with those of the
+// stored content. parts counts them.
 func (i identifier) checkSizes(ctx context.Context, of descriptor, depth int, parts *int) error {
 	there, err := i.checkSize(ctx, of, parts)
 	if err != nil || !there {
@@ -114,7 +114,7 @@ func (i identifier) checkSize(ctx context.Context, of descriptor, parts *int) (t
 	return true, nil
 }
 
-// stored are all images by name.
+// stored returns all images by name.
 func stored(ctx context.Context, conn *grpc.ClientConn) (map[string]*images.Image, error) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	list, err := images.NewImagesClient(conn).List(ctx, &images.ListImagesRequest{})
@@ -128,7 +128,7 @@ func stored(ctx context.Context, conn *grpc.ClientConn) (map[string]*images.Imag
 	return out, nil
 }
 
-// takeBack removes images of these names, and brings back those that had the names before.
+// takeBack removes the images of these names, and restores those that had the names before.
 func takeBack(ctx context.Context, conn *grpc.ClientConn, names []string, before map[string]*images.Image) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackIn)
 	defer cancel()

@@ -16,11 +16,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// window is how many bytes containerd sends before it is asked for more.
+// window is the flow-control window: how many bytes containerd sends before it needs an update.
 const window = 32 * chunk
 
-// ExportTo writes an archive with the images of these names, as the CRI has them: an OCI layout that docker reads as
-// well, not compressed, with what images have for this machine. On error a part of it may have been written.
+// ExportTo writes an uncompressed archive with the images of these names, which are the CRI's: an OCI layout that
+// docker also reads, with the images' content for this platform. On error, a part of it may have been written.
 func (im *Importer) ExportTo(ctx context.Context, names []string, w io.Writer) error {
 	conn, err := im.connect()
 	if err != nil {
@@ -45,7 +45,7 @@ func (im *Importer) ExportTo(ctx context.Context, names []string, w io.Writer) e
 	})
 }
 
-// Canonical is the name of an image as the CRI has it: an archive may have written it otherwise.
+// Canonical returns an image's name in the CRI's form: archives may have another form.
 func Canonical(name string) string {
 	if named, err := reference.ParseDockerRef(name); err == nil {
 		return named.String()
@@ -53,8 +53,8 @@ func Canonical(name string) string {
 	return name
 }
 
-// Record returns containerd's record of an image by one of its names, the first that there is; nil if there is none. A
-// record that has the name as it is comes before one that has it written otherwise, which may be another image's.
+// Record returns containerd's record of an image by the first of its names that has one; nil if there is none. A
+// record with exactly the name takes precedence over one with another form of it, which may be another image's.
 func Record(list []*images.Image, names ...string) *images.Image {
 	for _, name := range names {
 		for _, is := range []func(string) bool{
@@ -102,12 +102,12 @@ func transferOut(ctx context.Context, conn *grpc.ClientConn, source *transfertyp
 		}
 		return fmt.Errorf("containerd can't export it: %w", err)
 	}
-	<-received // containerd has sent all, but on another stream
+	<-received // containerd has sent everything, but on another stream
 	return wrong
 }
 
-// download writes an archive that containerd sends to w. containerd doesn't close the stream: the archive itself says
-// where it ends.
+// download writes the archive that containerd sends to w. containerd doesn't close the stream: the end of the
+// archive is its end.
 func (s stream) download(w io.Writer) error {
 	defer s.grpc.CloseSend()
 	in := tar.NewReader(io.TeeReader(&reader{stream: s}, w))
@@ -125,10 +125,10 @@ func (s stream) download(w io.Writer) error {
 	}
 }
 
-// reader reads the bytes that a stream carries.
+// reader reads the bytes of a stream.
 type reader struct {
 	stream stream
-	// open is how many bytes containerd may still send, rest what it has sent and wasn't read yet.
+	// open is how many bytes containerd may still send, rest the received bytes that weren't read yet.
 	open int
 	rest []byte
 }
@@ -137,7 +137,7 @@ type reader struct {
 func (r *reader) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 {
 		if r.open < window/2 {
-			// An error is one of receiving as well.
+			// If this fails, Recv fails as well.
 			_ = r.stream.send(&transfertypes.WindowUpdate{Update: int32(window - r.open)})
 			r.open = window
 		}

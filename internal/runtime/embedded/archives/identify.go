@@ -17,22 +17,21 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxDocument is the most that is read of an index or a manifest (registries allow 4 MiB).
+// maxDocument is the maximum size of an index or a manifest (registries allow 4 MiB).
 const maxDocument = 8 << 20
 
-// deepest is how deep manifests may lie: an index has some, and might have indexes.
+// deepest is the maximum nesting of indexes: an index has manifests, and might have indexes.
 const deepest = 4
 
-// identifier gives images the names that the CRI gives those that it pulled itself: their IDs,
-// which are the digests of their configurations. To create a container from an image the CRI
-// needs no such name, but to mount one as a volume it does.
+// identifier adds the names that the CRI adds to images it pulled itself: their IDs, which are the digests of their
+// configurations. The CRI doesn't need such a name to create a container from an image, but it does to mount one as
+// a volume.
 type identifier struct {
 	images  images.ImagesClient
 	content content.ContentClient
 }
 
-// identify sees to it that the images of these names have their IDs as names, too. A
-// name that is gone by now is none of its business.
+// identify ensures that the images of these names also have their IDs as names. It ignores names that are gone.
 func identify(ctx context.Context, conn *grpc.ClientConn, names []string) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	i := identifier{images: images.NewImagesClient(conn), content: content.NewContentClient(conn)}
@@ -64,8 +63,7 @@ func (i identifier) image(ctx context.Context, name string) error {
 	return err
 }
 
-// document is what there is to know of an index or a manifest (OCI image-spec; docker's
-// have the same fields).
+// document has the needed fields of an index or a manifest (OCI image-spec; docker's have the same fields).
 type document struct {
 	Config    *descriptor  `json:"config"`
 	Layers    []descriptor `json:"layers"`
@@ -92,7 +90,7 @@ func (i identifier) document(ctx context.Context, digest string, size int64) (d 
 	return d, nil
 }
 
-// config is the digest of the configuration that an image has for this machine.
+// config returns the digest of an image's configuration for this platform.
 func (i identifier) config(ctx context.Context, digest string, size int64) (string, error) {
 	for range deepest {
 		d, err := i.document(ctx, digest, size)
@@ -118,7 +116,7 @@ func (i identifier) read(ctx context.Context, digest string, size int64) ([]byte
 		return nil, fmt.Errorf("manifest %s has %d bytes, more than the %d that one may have", digest, size,
 			maxDocument)
 	}
-	ctx, cancel := context.WithCancel(ctx) // ends the stream, read to its end or not
+	ctx, cancel := context.WithCancel(ctx) // ends the stream on every return
 	defer cancel()
 	stream, err := i.content.Read(ctx, &content.ReadContentRequest{Digest: digest})
 	if err != nil {

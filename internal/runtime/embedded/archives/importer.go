@@ -1,5 +1,5 @@
-// Package archives imports the image archives of a directory into containerd: at
-// the start, and whenever one appears or changes.
+// Package archives imports the image archives of a directory into containerd: at the start, and whenever one
+// appears or changes.
 package archives
 
 import (
@@ -23,8 +23,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Importer imports the archives (*.tar, docker's or OCI's format) of one directory.
-// Its methods may be called from several goroutines; one import of a file runs at a time.
+// Importer imports the archives (*.tar, docker's or OCI's format) of one directory. Its methods may be called
+// concurrently; archive files are imported one at a time.
 type Importer struct {
 	dir      string
 	record   string
@@ -32,17 +32,16 @@ type Importer struct {
 	onImport func(refs []string)
 	log      logr.Logger
 
-	// importing is held while archives are looked at and imported.
+	// importing is held while archives are checked and imported.
 	importing sync.Mutex
-	// mu guards problems: what is wrong, by file name.
+	// mu guards problems: errors by file name.
 	mu       sync.Mutex
 	problems map[string]string
 }
 
-// New makes an importer for dir that remembers in the file record what it has
-// imported. connect opens a connection to containerd; each is closed after use.
-// onImport, unless nil, is called with the references of each archive that was
-// imported; it must not block, nor call the importer.
+// New returns an importer for dir that records its imports in the file record. connect opens a connection to
+// containerd; each is closed after use. onImport, unless nil, is called with the references of each imported
+// archive; it must not block, nor call the importer.
 func New(dir, record string, connect func() (*grpc.ClientConn, error), onImport func(refs []string),
 	log logr.Logger) *Importer {
 	if onImport == nil {
@@ -52,7 +51,7 @@ func New(dir, record string, connect func() (*grpc.ClientConn, error), onImport 
 		problems: map[string]string{}}
 }
 
-// Problems are the archives that can't be imported, each in a sentence.
+// Problems lists the archives that can't be imported, each in a sentence.
 func (im *Importer) Problems() []string {
 	im.mu.Lock()
 	defer im.mu.Unlock()
@@ -63,8 +62,7 @@ func (im *Importer) Problems() []string {
 	return out
 }
 
-// Import imports the archive at path, wherever it is, and returns the references
-// of its images.
+// Import imports the archive at path, in any directory, and returns the references of its images.
 func (im *Importer) Import(ctx context.Context, path string) ([]string, error) {
 	im.importing.Lock()
 	defer im.importing.Unlock()
@@ -77,7 +75,7 @@ func (im *Importer) Import(ctx context.Context, path string) ([]string, error) {
 	return refs, err
 }
 
-// Ensure imports the archive at path, wherever it is, unless the image it is for is there.
+// Ensure imports the archive at path, in any directory, unless the image ref exists.
 func (im *Importer) Ensure(ctx context.Context, ref, path string) error {
 	im.importing.Lock()
 	defer im.importing.Unlock()
@@ -94,8 +92,8 @@ func (im *Importer) Ensure(ctx context.Context, ref, path string) error {
 	return err
 }
 
-// ImportFrom imports the archive that r holds, and returns the references of its
-// images. It waits for nothing but r: a slow one holds up no other import.
+// ImportFrom imports the archive in r, and returns the references of its images. It doesn't lock out other imports,
+// so a slow r doesn't block them.
 func (im *Importer) ImportFrom(ctx context.Context, r io.Reader) ([]string, error) {
 	conn, err := im.connect()
 	if err != nil {
@@ -105,7 +103,7 @@ func (im *Importer) ImportFrom(ctx context.Context, r io.Reader) ([]string, erro
 	return im.take(ctx, conn, "image archive", r)
 }
 
-// Archived lists the images that archives in the directory hold, as of the last Sync.
+// Archived lists the images of archives in the directory, as of the last Sync.
 func (im *Importer) Archived() []string {
 	var names []string
 	for file, e := range readRecord(im.record, im.log) {
@@ -116,8 +114,8 @@ func (im *Importer) Archived() []string {
 	return names
 }
 
-// Sync imports the archives of the directory that are new, have changed, or whose
-// images are gone. A bad archive is a Problem, not an error.
+// Sync imports the archives of the directory that are new, have changed, or whose images are gone. An invalid
+// archive is a Problem, not an error.
 func (im *Importer) Sync(ctx context.Context) error {
 	im.importing.Lock()
 	defer im.importing.Unlock()
@@ -160,8 +158,8 @@ func (im *Importer) Sync(ctx context.Context) error {
 	return next.write(im.record)
 }
 
-// importNew imports an archive of the directory. What is wrong with it becomes its
-// problem; an error means that containerd went away, which no archive is to blame for.
+// importNew imports an archive of the directory. Errors of the archive become its problem; the returned error means
+// that containerd became unavailable.
 func (im *Importer) importNew(ctx context.Context, conn *grpc.ClientConn, name string) (entry, bool, error) {
 	refs, file, err := im.importFile(ctx, conn, filepath.Join(im.dir, name))
 	if ctx.Err() != nil {
@@ -192,14 +190,14 @@ func (im *Importer) setProblem(name string, err error) {
 	im.log.Error(err, "An image archive can't be imported", "path", name)
 }
 
-// forgetProblems drops those of files that are gone.
+// forgetProblems drops the problems of files that are gone.
 func (im *Importer) forgetProblems(names []string) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	maps.DeleteFunc(im.problems, func(name, _ string) bool { return !slices.Contains(names, name) })
 }
 
-// list names the directory's archives. Names with a dot in front are half-written.
+// list returns the names of the directory's archives. Names that start with a dot are incomplete files.
 func (im *Importer) list() ([]string, error) {
 	entries, err := os.ReadDir(im.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -221,9 +219,9 @@ func isArchive(name string) bool {
 	return strings.HasSuffix(name, ".tar") && !strings.HasPrefix(name, ".")
 }
 
-// importFile imports what is at path now, and says which file that was.
+// importFile imports the file at path, and returns its file info.
 func (im *Importer) importFile(ctx context.Context, conn *grpc.ClientConn, path string) ([]string, fs.FileInfo, error) {
-	// Not blocking: a FIFO would wait for a writer.
+	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("image archive: %w", err)
@@ -240,7 +238,7 @@ func (im *Importer) importFile(ctx context.Context, conn *grpc.ClientConn, path 
 	return refs, info, err
 }
 
-// take imports an archive, and reports its images.
+// take imports an archive, and calls onImport with its images.
 func (im *Importer) take(ctx context.Context, conn *grpc.ClientConn, what string, r io.Reader) ([]string, error) {
 	before, err := stored(ctx, conn)
 	if err != nil {
@@ -262,14 +260,14 @@ func (im *Importer) take(ctx context.Context, conn *grpc.ClientConn, what string
 	return refs, nil
 }
 
-// identify makes images mountable as volumes. Without that they are still good for containers.
+// identify makes images mountable as volumes. If it fails, they still work for containers.
 func (im *Importer) identify(ctx context.Context, conn *grpc.ClientConn, refs []string) {
 	if err := identify(ctx, conn, refs); err != nil && ctx.Err() == nil {
 		im.log.Error(err, "Imported images can't be used as volumes", "images", refs)
 	}
 }
 
-// references are the names of all images that the CRI knows.
+// references returns the names of all images in the CRI.
 func references(ctx context.Context, conn *grpc.ClientConn) (map[string]bool, error) {
 	list, err := cri.NewImageServiceClient(conn).ListImages(ctx, &cri.ListImagesRequest{})
 	if err != nil {

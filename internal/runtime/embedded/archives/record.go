@@ -15,18 +15,19 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// recordVersion is the record file's format. 0, without version and sum, was only the content.
+// recordVersion is the version of the record file's format. Version 0 had only the content, without version and
+// checksum.
 const recordVersion = 1
 
-// imported is what was imported, by file name: the content of the record file.
+// imported lists the imported archives by file name: the content of the record file.
 type imported map[string]entry
 
-// entry is one imported archive. Size and time are enough to tell a change: who
-// replaces an archive on purpose can touch it.
+// entry is one imported archive. Size and modification time suffice to detect a change: after replacing an archive
+// by one with the same, users can touch it.
 type entry struct {
 	Size     int64     `json:"size"`
 	Modified time.Time `json:"modified"`
-	// Images are the references it held.
+	// Images are the references in the archive.
 	Images []string `json:"images"`
 }
 
@@ -34,8 +35,7 @@ func (e entry) equal(other entry) bool {
 	return e.Size == other.Size && e.Modified.Equal(other.Modified) && slices.Equal(e.Images, other.Images)
 }
 
-// holds reports whether the file is the one that was imported, and all its
-// images are still there.
+// holds reports whether the file is unchanged since its import, and all its images still exist.
 func (e entry) holds(path string, present map[string]bool) bool {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() != e.Size || !info.ModTime().Equal(e.Modified) {
@@ -44,8 +44,8 @@ func (e entry) holds(path string, present map[string]bool) bool {
 	return !slices.ContainsFunc(e.Images, func(ref string) bool { return !present[ref] })
 }
 
-// readRecord reads the record. A missing, bad or newer one only means importing again,
-// and making it again.
+// readRecord reads the record. If it is missing, invalid or of a newer version, all archives are imported again and
+// the record is rewritten.
 func readRecord(path string, log logr.Logger) imported {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

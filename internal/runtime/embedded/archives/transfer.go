@@ -20,26 +20,26 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// This file speaks containerd's transfer service through its generated API. The
-// client package would do the same, for 3 MiB more of memory (this: under 1 MiB).
+// This file uses the generated API of containerd's transfer service. containerd's client package would do the same,
+// for 3 MiB more of memory (this: under 1 MiB).
 
 const (
-	// namespace is where containerd's CRI keeps its images.
+	// namespace is containerd's namespace of the CRI's images.
 	namespace = "k8s.io"
-	// ManagedLabel has the value Managed where the CRI takes an image for its own.
+	// ManagedLabel has the value Managed on images that the CRI manages.
 	ManagedLabel, Managed = "io.cri-containerd.image", "managed"
-	// unnamed replaces the missing name of an image that has but a tag.
+	// unnamed replaces the missing name of an image that has only a tag.
 	unnamed = "deckhand.local/import"
-	// chunk is the most that goes into one message, as containerd's own client has it.
+	// chunk is the maximum payload of one message, as in containerd's own client.
 	chunk = 32 << 10
-	// leaseFor is when containerd drops the lease of a transfer that was killed.
+	// leaseFor is when the lease of a killed transfer expires.
 	leaseFor = 24 * time.Hour
-	// releaseIn is how long releasing it may take.
+	// releaseIn is the timeout for releasing a lease.
 	releaseIn = 5 * time.Second
 )
 
-// leased runs do under a lease: without one containerd's garbage collector may
-// take away a stream before it is used. The lease goes with the transfer.
+// leased runs do with a lease: without one, containerd's garbage collector may remove a stream before it is used.
+// The lease is released when do returns.
 func leased(ctx context.Context, conn *grpc.ClientConn, do func(context.Context) error) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	client := leases.NewLeasesClient(conn)
@@ -60,7 +60,7 @@ func leased(ctx context.Context, conn *grpc.ClientConn, do func(context.Context)
 	return err
 }
 
-// send imports an archive and returns the names of the images that it held.
+// send imports an archive and returns the names of its images.
 func send(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) (names []string, err error) {
 	err = leased(ctx, conn, func(ctx context.Context) error {
 		names, err = transferIn(ctx, conn, archive)
@@ -98,7 +98,7 @@ func transferIn(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) (
 	}()
 	_, err = transfer.NewTransferClient(conn).Transfer(ctx, request)
 	if err == nil {
-		// containerd reports all before it answers, but on another stream.
+		// containerd reports all images before it answers, but on another stream.
 		<-reported
 	}
 	cause := context.Cause(ctx)
@@ -123,7 +123,7 @@ func request(archive, progress string) (*transfer.TransferRequest, error) {
 		ExtraReferences: []*transfertypes.ImageReference{
 			{Name: unnamed, IsPrefix: true, AllowOverwrite: true},
 		},
-		// No snapshotter: the one that containerd is configured with.
+		// The default snapshotter is the configured one.
 		Unpacks: []*transfertypes.UnpackConfiguration{{Platform: here}},
 	})
 	if err != nil {
@@ -150,7 +150,7 @@ func openStream(ctx context.Context, conn *grpc.ClientConn, prefix string) (stre
 	if err := s.send(&streaming.StreamInit{ID: s.id}); err != nil {
 		return stream{}, fmt.Errorf("open a stream to containerd: %w", err)
 	}
-	// containerd acknowledges the name.
+	// containerd acknowledges the stream's ID.
 	if _, err := s.grpc.Recv(); err != nil {
 		return stream{}, fmt.Errorf("open a stream to containerd: %w", err)
 	}
@@ -165,8 +165,8 @@ func (s stream) send(m proto.Message) error {
 	return s.grpc.Send(packed)
 }
 
-// upload sends the archive as fast as containerd opens its window. It returns
-// only errors of reading: what goes wrong with the stream, Transfer reports better.
+// upload sends the archive as containerd's window allows. It returns only errors of reading the archive: Transfer
+// reports errors of the stream better.
 func (s stream) upload(archive io.Reader) error {
 	defer s.grpc.CloseSend()
 	var window int
@@ -195,7 +195,7 @@ func (s stream) upload(archive io.Reader) error {
 	}
 }
 
-// saved collects the names of the images that were stored.
+// saved collects the names of the stored images.
 func (s stream) saved() []string {
 	defer s.grpc.CloseSend()
 	var names []string
@@ -213,13 +213,13 @@ func (s stream) saved() []string {
 	}
 }
 
-// receive is false when the stream has ended.
+// receive returns false when the stream has ended.
 func (s stream) receive(m proto.Message) bool {
 	packed, err := s.grpc.Recv()
 	return err == nil && proto.Unmarshal(packed.GetValue(), m) == nil
 }
 
-// pack is anypb.New with containerd's type URLs, which have no host in front.
+// pack is anypb.New with containerd's type URLs, which have no host as a prefix.
 func pack(m proto.Message) (*anypb.Any, error) {
 	value, err := proto.Marshal(m)
 	if err != nil {

@@ -7,19 +7,18 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
-// retry is for a containerd that is away.
+// retry is the delay before the next Sync while containerd is unavailable.
 const retry = 5 * time.Second
 
-// Run imports archives as they appear and change, until ctx ends; then it
-// returns nil. Every change leads to a look at the whole directory, so lost and
-// doubled ones do no harm.
+// Run imports archives as they appear and change, until ctx ends; then it returns nil. Every change triggers a scan
+// of the whole directory, so lost and duplicate events do no harm.
 func (im *Importer) Run(ctx context.Context) error {
 	files := filewatch.NewSettled([]string{im.dir}, isArchive, "the next start imports what has come", im.log)
 	done := make(chan error, 1)
 	go func() { done <- files.Run(ctx) }()
 	var again <-chan time.Time
 	for {
-		// What came between the start's Sync and the watch is found by a first look.
+		// Changed also fires at first, which covers changes between the start's Sync and the watch.
 		select {
 		case err := <-done:
 			return err

@@ -11,16 +11,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/process"
 )
 
-// Activity is what a process has done, and does at the moment.
+// Activity is a process's CPU usage and current state.
 type Activity struct {
-	// CPU is the time that it has used.
+	// CPU is the CPU time used so far.
 	CPU time.Duration
-	// Blocked says that one of its threads is in uninterruptible sleep (state D of proc(5)), mostly waiting for a disk.
-	// The process can't end before that does, also when it is killed.
+	// Blocked means that one of its threads is in uninterruptible sleep (state D of proc(5)), mostly waiting for a
+	// disk. The process can't end before that does, even when it is killed.
 	Blocked bool
 }
 
-// Activity reads what the process does from /proc; of one that has ended it is zero.
+// Activity reads the process's state from /proc; it is zero for a process that has ended.
 func (p *Process) Activity() Activity {
 	dir := filepath.Join("/proc", strconv.Itoa(p.pid))
 	var a Activity
@@ -40,7 +40,7 @@ func (p *Process) Activity() Activity {
 	return a
 }
 
-// Age is the time since the process was started, 0 if that isn't known.
+// Age returns the time since the process was started, 0 if that can't be determined.
 func (p *Process) Age() time.Duration {
 	stat, known := process.ReadStat(filepath.Join("/proc", strconv.Itoa(p.pid), "stat"))
 	var now unix.Timespec

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLog is the size at which containerd's log starts again; one older is kept.
+// maxLog is the size in bytes at which containerd's log is rotated at its next start; one old log is kept.
 const maxLog = 10 << 20
 
-// OpenLog opens the log for appending. containerd writes to the file itself, so
-// that it needs no reader that outlives the agent.
+// OpenLog opens the log for appending. containerd writes to the file itself, so it needs no reader that outlives
+// the agent.
 func OpenLog(path string) (*os.File, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -33,7 +33,7 @@ func OpenLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// LastLine is the end of a log, for a message: empty when there is none.
+// LastLine returns the last line of a log for messages, empty if there is none.
 func LastLine(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func LastLine(path string) string {
 	}
 	defer f.Close()
 	if _, err := f.Seek(-4096, io.SeekEnd); err != nil {
-		// It is shorter than that.
+		// The log is shorter than that.
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return ""
 		}

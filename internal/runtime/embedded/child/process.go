@@ -1,5 +1,4 @@
-// Package child holds on to a containerd process: one that this agent started, or
-// one that an earlier agent did.
+// Package child manages a containerd process that was started by this agent or an earlier one.
 package child
 
 import (
@@ -21,19 +20,19 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// Process is a running containerd, held by a pidfd: whatever becomes of its
-// number, a signal can't reach a stranger.
+// Process is a running containerd, identified by a pidfd: signals can't reach another process even if the process
+// ID is reused.
 type Process struct {
 	pid   int
 	pidfd *os.File
-	// cmd is set where this agent is the parent, and has to reap it.
+	// cmd is set if this agent is the parent, and has to reap the process.
 	cmd *exec.Cmd
 }
 
-// PID is the process's number.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.pid }
 
-// MayOpen is how many files the process may have open at once, at the most (its hard limit).
+// MayOpen returns the process's hard limit of open files.
 func (p *Process) MayOpen() (uint64, error) {
 	var limit unix.Rlimit
 	if err := unix.Prlimit(p.pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
@@ -42,8 +41,8 @@ func (p *Process) MayOpen() (uint64, error) {
 	return limit.Max, nil
 }
 
-// Spawn starts containerd in a session of its own, so that neither Ctrl-C nor
-// the agent's end reaches it, with further variables in its environment.
+// Spawn starts containerd in its own session, so that neither Ctrl-C nor the agent's end reaches it. env is added
+// to its environment.
 func Spawn(program, config, searchPath string, log *os.File, env ...string) (*Process, error) {
 	pidfd := -1
 	cmd := exec.Command(program, "--config", config)
@@ -54,11 +53,11 @@ func Spawn(program, config, searchPath string, log *os.File, env ...string) (*Pr
 	if err := safeopen.WithUmask(umask, cmd.Start); err != nil {
 		return nil, fmt.Errorf("start containerd: %w", err)
 	}
-	if err := allowCore(cmd.Process.Pid); err != nil { // before there is a shim
+	if err := allowCore(cmd.Process.Pid); err != nil { // before it starts a shim
 		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	if pidfd < 0 {
-		// Linux before 5.4. As long as it isn't reaped its number can't be another's.
+		// Linux before 5.4. The process ID isn't reused before the process is reaped.
 		fd, err := unix.PidfdOpen(cmd.Process.Pid, 0)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("watch containerd: %w", err), cmd.Process.Kill(), cmd.Wait())
@@ -72,13 +71,14 @@ func Spawn(program, config, searchPath string, log *os.File, env ...string) (*Pr
 	return &Process{pid: cmd.Process.Pid, pidfd: f, cmd: cmd}, nil
 }
 
-// umask is what containers get from containerd by its shims, as from a service of systemd's, whatever that of the agent
-// is: a shell's, or a unit's. A narrower one would keep users of containers from files that containerd makes for them
-// (resolv.conf).
+// umask is the one that containers inherit from containerd through its shims, as with a systemd service, regardless
+// of the agent's own from a shell or unit. A narrower one would prevent users in containers from reading files that
+// containerd creates for them (resolv.conf).
 const umask = 0o022
 
-// allowCore gives containers, which get containerd's limits by its shims, the core dumps that a containerd of its own
-// unit (LimitCORE=infinity) allows, as far as this machine does. The agent itself has none: its memory holds Secrets.
+// allowCore raises the core dump limit, which containers inherit from containerd through its shims, as
+// LimitCORE=infinity in containerd's own unit does, as far as the hard limit allows. The agent itself writes no
+// core dumps: its memory has Secrets.
 func allowCore(pid int) error {
 	var limit unix.Rlimit
 	err := unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &limit)
@@ -86,14 +86,14 @@ func allowCore(pid int) error {
 		limit.Cur = limit.Max
 		err = unix.Prlimit(pid, unix.RLIMIT_CORE, &limit, nil)
 	}
-	if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended, which its parent learns
+	if err != nil && !errors.Is(err, unix.ESRCH) { // the process has ended, which its parent detects
 		return fmt.Errorf("set containerd's limit of core dumps: %w", err)
 	}
 	return nil
 }
 
-// passed are the variables that containerd gets from the agent: where to find
-// registries. Others (NOTIFY_SOCKET, LISTEN_FDS, ...) would leak into shims.
+// passed are the variables that containerd inherits from the agent, for access to registries. Others
+// (NOTIFY_SOCKET, LISTEN_FDS, ...) would leak into shims.
 var passed = map[string]bool{
 	"HOME": true, "LANG": true, "TZ": true, "SSL_CERT_FILE": true, "SSL_CERT_DIR": true,
 	"HTTP_PROXY": true, "HTTPS_PROXY": true, "NO_PROXY": true, "ALL_PROXY": true,
@@ -111,9 +111,8 @@ func environment(from []string, searchPath string) []string {
 	return env
 }
 
-// Find finds the containerd that runs with this configuration file. The
-// process table is the record: it can't be stale, and it also knows a containerd
-// whose agent was killed right after starting it.
+// Find returns the containerd that runs with this configuration file. It searches the process table, which is never
+// stale, and which includes a containerd whose agent was killed right after starting it.
 func Find(config string) (*Process, error) {
 	pids, err := candidates(config)
 	if err != nil {
@@ -128,7 +127,7 @@ func Find(config string) (*Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Asked again, now that the pidfd keeps the number from meaning another process.
+		// Check again, now that the pidfd prevents reuse of the process ID.
 		if isContainerd(pid, config) {
 			return &Process{pid: pid, pidfd: f}, nil
 		}
@@ -139,7 +138,7 @@ func Find(config string) (*Process, error) {
 	return nil, nil
 }
 
-// candidates are the processes that look like the containerd with this configuration.
+// candidates returns the processes that look like the containerd with this configuration.
 func candidates(config string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -154,8 +153,8 @@ func candidates(config string) ([]int, error) {
 	return eldest(parents), nil
 }
 
-// eldest are the processes of which the parent isn't among them. A program that containerd is
-// about to start is called as containerd is, from the fork until it takes its own name.
+// eldest returns the processes whose parent isn't among them. A program that containerd starts has containerd's
+// command line between fork and exec.
 func eldest(parents map[int]int) []int {
 	var pids []int
 	for pid, parent := range parents {
@@ -167,13 +166,13 @@ func eldest(parents map[int]int) []int {
 	return pids
 }
 
-// parentOf is a process' parent; 0 if that isn't known.
+// parentOf returns a process's parent; 0 if that can't be determined.
 func parentOf(pid int) int {
 	stat, _ := process.ReadStat(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	return stat.Parent
 }
 
-// isContainerd reports whether the process is root's, and was started as Spawn does.
+// isContainerd reports whether the process has this process's user and the command line of Spawn.
 func isContainerd(pid int, config string) bool {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
@@ -189,8 +188,8 @@ func isContainerd(pid int, config string) bool {
 	return unix.Stat(dir, &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// Runs reports whether the process executes this very file; a file that was
-// replaced has another inode, also under the same name.
+// Runs reports whether the process executes this very file; a replaced file has another inode, even under the same
+// name.
 func (p *Process) Runs(program string) bool {
 	running, err := os.Stat(filepath.Join("/proc", strconv.Itoa(p.pid), "exe"))
 	if err != nil {
@@ -200,8 +199,7 @@ func (p *Process) Runs(program string) bool {
 	return err == nil && os.SameFile(running, installed)
 }
 
-// pidfdFile makes the descriptor one that Go's poller waits for, so that waiting
-// costs no thread and can be given up.
+// pidfdFile registers the descriptor with Go's poller, so that waiting needs no thread and can be canceled.
 func pidfdFile(fd int) (*os.File, error) {
 	unix.CloseOnExec(fd)
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -210,15 +208,15 @@ func pidfdFile(fd int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// Wait returns nil when the process has ended, and ctx's error when that came first.
+// Wait returns nil when the process has ended, and ctx's error if that came first.
 func (p *Process) Wait(ctx context.Context) error {
 	raw, err := p.pidfd.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("watch containerd: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() {
-		// A deadline in the past ends the wait below. It can only fail on a closed
-		// file, and then nobody waits.
+		// A deadline in the past ends the wait below. Setting it only fails on a closed file, and then there is no
+		// wait.
 		_ = p.pidfd.SetReadDeadline(time.Unix(1, 0))
 	})
 	defer stop()
@@ -232,7 +230,7 @@ func (p *Process) Wait(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		// The deadline is left from an earlier wait that was given up.
+		// The deadline is left from an earlier, canceled wait.
 		if err := p.pidfd.SetReadDeadline(time.Time{}); err != nil {
 			return fmt.Errorf("watch containerd: %w", err)
 		}
@@ -242,32 +240,31 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// ended asks without waiting: a pidfd is readable once its process has ended.
+// ended polls without blocking: a pidfd is readable once its process has ended.
 func ended(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n == 1
 }
 
-// Reap frees what an ended process left, and says how it ended where that can be
-// known, which is by its parent only.
+// Reap releases the resources of an ended process. It returns its exit status, which is only available to its
+// parent.
 func (p *Process) Reap() string {
 	how := "it ended"
 	if p.cmd != nil {
-		// An error here only repeats the exit status.
+		// The error only repeats the exit status.
 		_ = p.cmd.Wait()
 		how = p.cmd.ProcessState.String()
 	}
-	// Closing can't fail in a way that matters: nothing was written.
+	// Nothing was written, so an error of Close doesn't matter.
 	_ = p.pidfd.Close()
 	return how
 }
 
-// Release closes the descriptor; the process runs on.
+// Release closes the descriptor; the process continues.
 func (p *Process) Release() error { return p.pidfd.Close() }
 
-// Stop asks containerd to end, and kills it when ctx ends first. Shims and
-// containers go on.
+// Stop terminates containerd, and kills it when ctx ends first. Shims and containers continue.
 func (p *Process) Stop(ctx context.Context) error {
 	if err := p.signal(unix.SIGTERM); err != nil {
 		return err
@@ -280,7 +277,7 @@ func (p *Process) Stop(ctx context.Context) error {
 		p.signal(unix.SIGKILL), p.Wait(context.WithoutCancel(ctx)))
 }
 
-// Kill ends containerd without asking it. Shims and containers go on. Wait says when it has ended.
+// Kill kills containerd. Shims and containers continue. Wait returns when it has ended.
 func (p *Process) Kill() error { return p.signal(unix.SIGKILL) }
 
 func (p *Process) signal(sig unix.Signal) error {

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// ReleaseAddresses frees reserved addresses whose sandbox is gone, and returns
-// them. The host-local plugin keeps one file per address, named by it, whose
-// first line is the sandbox's ID. Call it only while no sandbox is being made.
+// ReleaseAddresses frees reserved addresses whose sandbox is gone, and returns them. The host-local plugin has a
+// file per address, whose name is the address and whose first line is the sandbox's ID. Call it only while no
+// sandbox is being created.
 func (n Network) ReleaseAddresses(alive func(sandbox string) bool) ([]string, error) {
 	dir := filepath.Join(n.AddressDir, n.Bridge)
 	entries, err := os.ReadDir(dir)
@@ -26,7 +26,7 @@ func (n Network) ReleaseAddresses(alive func(sandbox string) bool) ([]string, er
 	var errs []error
 	for _, e := range entries {
 		if _, err := netip.ParseAddr(e.Name()); err != nil {
-			continue // The plugin's lock, and its memory of the last address.
+			continue // The plugin's lock, or the last allocated address.
 		}
 		path := filepath.Join(dir, e.Name())
 		text, err := os.ReadFile(path)

@@ -1,10 +1,8 @@
-// Package cni gives pods their network: it writes the configuration that
-// containerd's CRI passes to the CNI plugins bridge, host-local and portmap, and
-// prepares on the host what these share: the bridge, forwarding, masquerading.
+// Package cni provides the pod network: it writes the configuration that containerd's CRI passes to the CNI plugins
+// bridge, host-local and portmap, and sets up their shared parts on the host: the bridge, forwarding, masquerading.
 //
-// Masquerading is one rule for the whole pod network, made here, instead of the
-// bridge plugin's rule for each pod: starting a pod then runs no netfilter
-// program, and there is one thing to remove.
+// Masquerading is one rule for the whole pod network, created here, instead of the bridge plugin's rule for each
+// pod: so starting a pod runs no netfilter program, and there is only one rule to remove.
 package cni
 
 import (
@@ -26,19 +24,18 @@ type Network struct {
 	Bridge string
 	// Prefixes are the pod CIDRs: one, or one of each IP family.
 	Prefixes []netip.Prefix
-	// Owner marks the bridge and the netfilter rules as one agent's. It consists of
-	// letters and digits.
+	// Owner marks the bridge and the netfilter rules as one agent's. It consists of letters and digits.
 	Owner string
 	// AddressDir is where host-local reserves addresses.
 	AddressDir string
-	// ResultsDir is where the CNI library keeps the results of what it set up.
+	// ResultsDir is where the CNI library caches results.
 	ResultsDir string
 }
 
-// interfaceName is what both the kernel (IFNAMSIZ) and the bridge plugin accept.
+// interfaceName matches names that both the kernel (IFNAMSIZ) and the bridge plugin accept.
 var interfaceName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
 
-// ParseCIDRs reads "10.1.0.0/22" or, for two families, "10.1.0.0/22,fd00:1::/112".
+// ParseCIDRs parses "10.1.0.0/22" or, for two families, "10.1.0.0/22,fd00:1::/112".
 func ParseCIDRs(text string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, part := range strings.Split(text, ",") {
@@ -60,7 +57,7 @@ func ParseCIDRs(text string) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// Validate checks the parts that end up in commands and file names.
+// Validate checks the fields that become part of commands and file names.
 func (n Network) Validate() error {
 	if !interfaceName.MatchString(n.Bridge) {
 		return fmt.Errorf("bridge %q: has to be an interface name of at most 15 letters, digits, '_', '.' or '-'",
@@ -72,8 +69,8 @@ func (n Network) Validate() error {
 	return nil
 }
 
-// conflist is the CNI network configuration list, version 1.0.0: from 1.1.0 on
-// every CRI Status call would run every plugin.
+// conflist is the CNI network configuration list, version 1.0.0: from 1.1.0 on, every CRI Status call would run
+// every plugin.
 type conflist struct {
 	CNIVersion string `json:"cniVersion"`
 	Name       string `json:"name"`
@@ -110,10 +107,10 @@ type portmapPlugin struct {
 	Backend      string          `json:"backend"`
 }
 
-// Plugins are the programs that the configuration makes containerd run.
+// Plugins returns the CNI plugins that the configuration uses.
 func Plugins() []string { return []string{"bridge", "host-local", "portmap"} }
 
-// Conflist is the text of the configuration.
+// Conflist returns the configuration file's content.
 func (n Network) Conflist(backend Backend) ([]byte, error) {
 	ipam := hostLocal{Type: "host-local", DataDir: n.AddressDir}
 	for _, p := range n.Prefixes {
@@ -139,11 +136,10 @@ func (n Network) Conflist(backend Backend) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// confName sorts before what a person might add; containerd takes the first file.
+// confName sorts before names that administrators might add; containerd uses the first file.
 const confName = "10-deckhand.conflist"
 
-// Write puts the configuration into dir, and leaves the file alone when it is
-// the same already: containerd reloads it whenever it is touched.
+// Write writes the configuration into dir. It doesn't touch an unchanged file, because containerd would reload it.
 func (n Network) Write(dir string, backend Backend) error {
 	text, err := n.Conflist(backend)
 	if err != nil {

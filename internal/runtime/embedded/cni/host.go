@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alias is the bridge's ifalias: it says whose it is.
+// alias returns the bridge's ifalias, which identifies its owner.
 func (n Network) alias() string { return "deckhand:" + n.Owner }
 
-// CheckBridge says whether the bridge's name is taken by something of another's.
+// CheckBridge returns an error if the bridge's name belongs to another interface or another agent's bridge.
 func (n Network) CheckBridge() error {
 	_, err := n.bridge()
 	return err
 }
 
-// bridge is the bridge if it is there and ours, nil if there is none.
+// bridge returns the bridge if it exists and is ours, nil if it doesn't exist.
 func (n Network) bridge() (netlink.Link, error) {
 	link, err := netlink.LinkByName(n.Bridge)
 	if isNoLink(err) {
@@ -36,10 +36,10 @@ func (n Network) bridge() (netlink.Link, error) {
 	return link, n.checkOwner(link)
 }
 
-// EnsureBridge makes the bridge, or what is missing of it, and reports whether something was.
-// The bridge plugin would make it too; made here it carries its owner's name from the start, and is there
-// before a packet of a pod. mac is its hardware address where it is made again under pods, which remember
-// it for minutes; nil for that of the network's name.
+// EnsureBridge creates the bridge or its missing parts, and reports whether anything was missing. The bridge plugin
+// would create it too; created here, it has its owner's alias from the start, and exists before any packet of a
+// pod. mac is its hardware address if it is recreated for running pods, which cache it for minutes; nil for the one
+// that is derived from the network's owner.
 func (n Network) EnsureBridge(mac net.HardwareAddr) (changed bool, err error) {
 	link, err := n.bridge()
 	if err != nil {
@@ -83,20 +83,20 @@ func (n Network) makeBridge(mac net.HardwareAddr) (netlink.Link, error) {
 	if err := netlink.LinkAdd(br); err != nil {
 		return nil, fmt.Errorf("make the bridge %s: %w", n.Bridge, err)
 	}
-	// A packet with a route of its own is rewritten after the guard has seen it.
+	// The kernel processes a source route after the guard's check.
 	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", n.Bridge, "accept_source_route"), []byte("0"),
 		0o644); err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", n.Bridge, err)
 	}
-	// As the bridge plugin does; without IPv6 there is no such file.
+	// As the bridge plugin does; the file doesn't exist without IPv6.
 	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", n.Bridge, "accept_ra"), []byte("0"), 0o644)
 	return br, nil
 }
 
-// gateway is the host's address in a prefix: host-local's default.
+// gateway returns the host's address in a prefix: host-local's default.
 func gateway(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr().Next(), p.Bits()) }
 
-// ensureAddress gives the bridge the gateway's address of a prefix, and the route to its pods.
+// ensureAddress adds the gateway's address of a prefix to the bridge, and the route to its pods.
 func (n Network) ensureAddress(link netlink.Link, p netip.Prefix) (changed bool, err error) {
 	own := gateway(p)
 	family := netlink.FAMILY_V4
@@ -112,7 +112,7 @@ func (n Network) ensureAddress(link netlink.Link, p netip.Prefix) (changed bool,
 	}
 	if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IPNet.String() == own.String() }) {
 		changed = true
-		// Nobody else has it, and pods need it at once.
+		// No other host has the address, and pods need it at once, so skip duplicate address detection.
 		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: asNet(own), Flags: unix.IFA_F_NODAD}); err != nil &&
 			!errors.Is(err, unix.EEXIST) {
 			return changed, fmt.Errorf("give it the address %s: %w", own, err)
@@ -135,7 +135,8 @@ func (n Network) ensureAddress(link netlink.Link, p netip.Prefix) (changed bool,
 	return true, nil
 }
 
-// ensurePort plugs a pod's interface into the bridge as the bridge plugin does, and reports whether it wasn't.
+// ensurePort connects a pod's interface to the bridge as the bridge plugin does, and reports whether it changed
+// anything.
 func ensurePort(bridge, port netlink.Link) (changed bool, err error) {
 	a := port.Attrs()
 	if a.MasterIndex != bridge.Attrs().Index {
@@ -165,8 +166,8 @@ func (n Network) checkOwner(link netlink.Link) error {
 		n.Bridge, link.Attrs().Alias)
 }
 
-// Owns reports whether the bridge was made for this agent: by its alias, or,
-// where a plugin made it again after someone removed it, by its address.
+// Owns reports whether the bridge was created for this agent: by its alias, or, if a plugin recreated it after its
+// removal, by its address.
 func (n Network) Owns(link netlink.Link) bool {
 	if link.Attrs().Alias != "" {
 		return link.Attrs().Alias == n.alias()
@@ -185,8 +186,8 @@ func (n Network) Owns(link netlink.Link) bool {
 	return false
 }
 
-// RemoveBridge removes the bridge if it is ours, and with it the pods' ends that
-// are still plugged in.
+// RemoveBridge removes the bridge if it is ours, and the host's ends of the pods' interfaces that are connected to
+// it.
 func (n Network) RemoveBridge() error {
 	link, err := netlink.LinkByName(n.Bridge)
 	if isNoLink(err) {
@@ -224,7 +225,7 @@ func removePorts(bridge int) error {
 	return errors.Join(errs...)
 }
 
-// whole asks the kernel for a list again while it changed under way.
+// whole repeats a list call to the kernel if the list changed meanwhile.
 func whole[T any](list func() ([]T, error)) ([]T, error) {
 	const tries = 20
 	for try := 1; ; try++ {
@@ -240,7 +241,7 @@ func isNoLink(err error) bool {
 	return errors.As(err, &none)
 }
 
-// CheckOverlap says which route of the host the pod network would hide.
+// CheckOverlap returns an error if the pod network overlaps a route of the host.
 func (n Network) CheckOverlap() error {
 	own := -1
 	if link, err := netlink.LinkByName(n.Bridge); err == nil && n.Owns(link) {
@@ -265,7 +266,7 @@ func (n Network) CheckOverlap() error {
 	return nil
 }
 
-// prefixOf is false for default routes, which overlap everything and mean nothing here.
+// prefixOf is false for default routes, which overlap everything and don't matter here.
 func prefixOf(dst *net.IPNet) (netip.Prefix, bool) {
 	if dst == nil {
 		return netip.Prefix{}, false
@@ -286,18 +287,18 @@ func linkName(index int) string {
 	return link.Attrs().Name
 }
 
-// EnableForwarding lets the host pass packets on between pods and other hosts. It
-// returns the settings that it had to change.
+// EnableForwarding enables IP forwarding between pods and other hosts. It returns the settings that it had to
+// change.
 func (n Network) EnableForwarding() ([]string, error) {
 	return n.enable("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 }
 
-// EnableBridgeForwarding is EnableForwarding for the bridge alone, which has settings of its own.
+// EnableBridgeForwarding is EnableForwarding for the bridge alone, which has its own settings.
 func (n Network) EnableBridgeForwarding() ([]string, error) {
 	return n.enable("net/ipv4/conf/"+n.Bridge+"/forwarding", "net/ipv6/conf/"+n.Bridge+"/forwarding")
 }
 
-// routeLoopback lets the host send from its loopback addresses to pods, as host ports at 127.0.0.1 need it.
+// routeLoopback allows routing between the host's loopback addresses and pods, which host ports at 127.0.0.1 need.
 func (n Network) routeLoopback() error {
 	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", n.Bridge, "route_localnet"), []byte("1"),
 		0o644); err != nil {

@@ -16,56 +16,56 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// Keeper makes again what other programs take away of a network while pods run: a restarted firewall
-// flushes netfilter's rules, an administrator deletes the bridge or switches forwarding off. Only what is
-// the network's own is touched. The kernel tells of changes, so that nothing is asked for while there are none.
+// Keeper restores parts of the network that other programs remove while pods run: a firewall's restart flushes
+// netfilter rules, an administrator deletes the bridge or disables forwarding. It changes only the network's own
+// parts. The kernel notifies it of changes, so there is no polling.
 type Keeper struct {
 	config KeeperConfig
 	look   wake.Debounce
 
-	// mu guards what the watch and the commands share with Run.
+	// mu guards fields that the watch, callers and Run share.
 	mu      sync.Mutex
 	dirty   parts
 	by      string
 	problem Problem
 }
 
-// KeeperConfig is what a Keeper works with. Every field is needed.
+// KeeperConfig configures a Keeper. Every field is required.
 type KeeperConfig struct {
 	Network Network
 	Backend Backend
 	// Portmap returns the path of the portmap plugin.
 	Portmap func() (string, error)
-	// Restored is called with a sentence after something was made again.
+	// Restored is called with a sentence after a part was restored.
 	Restored func(message string)
 	Log      logr.Logger
 }
 
-// Problem is what keeps the network from being as it should be. The zero value is none.
+// Problem is why the network isn't in its intended state. The zero value means no problem.
 type Problem struct {
 	Message string
 	Since   time.Time
 }
 
-// parts are what may have changed.
+// parts are the parts of the network that may have changed.
 type parts struct{ links, rules bool }
 
 const (
-	// lookGap is how long after a look the next one is, at least: each reads what is known of all pods, and pods that
-	// start wake it.
+	// lookGap is the shortest time between two checks: each reads the records of all pods, and starting pods
+	// trigger it.
 	lookGap = time.Second
 	// settle is how long host ports may be missing of a pod, as they are while it is taken down.
 	settle = time.Second
-	// writing is how old an unreadable CNI result may be and still be one that is being written.
+	// writing is the age up to which an unreadable CNI result may be a file that is still being written.
 	writing = 5 * time.Second
-	// repairPause is how long repairs are apart at least, where another program undoes each of them. After foughtAfter
-	// repairs, none of which held for calm, that is a problem.
+	// repairPause is the shortest time between repairs if another program undoes each of them. After foughtAfter
+	// repairs without a time of calm in between, a problem is reported.
 	repairPause = time.Second
 	calm        = 10 * time.Second
 	foughtAfter = 20
-	// longestPause is how long tries that fail are apart: lookGap at first, doubling.
+	// longestPause is the longest delay after failed attempts: lookGap at first, doubling.
 	longestPause = 30 * time.Second
-	// legacyPoll is how often rules of iptables-legacy are looked at: it alone tells nobody of changes.
+	// legacyPoll is the interval of checks of iptables-legacy rules, whose changes the kernel doesn't report.
 	legacyPoll = 30 * time.Second
 )
 
@@ -74,14 +74,14 @@ func NewKeeper(config KeeperConfig) *Keeper {
 	return &Keeper{config: config, look: wake.NewDebounce(lookGap)}
 }
 
-// Problem is what is wrong at present.
+// Problem returns the current problem.
 func (k *Keeper) Problem() Problem {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.problem
 }
 
-// Run keeps the network until ctx ends. At its beginning it makes again what was taken away while no agent ran.
+// Run maintains the network until ctx ends. It starts with restoring parts that were removed while no agent ran.
 func (k *Keeper) Run(ctx context.Context) error {
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -98,13 +98,13 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// tellsChanges reports whether the kernel tells of changes of iptables' rules: those of nftables.
+// tellsChanges reports whether the kernel notifies of changes of iptables' rules, which it does for nftables.
 func tellsChanges(ctx context.Context) bool {
 	version, err := output(ctx, "iptables", "-V")
 	return err == nil && strings.Contains(string(version), "nf_tables")
 }
 
-// watch has Run look where something may have changed. A watch that ends is begun again.
+// watch wakes Run after changes. It restarts a watch that ends.
 func (k *Keeper) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := k.config.Network.watch(ctx, k)
@@ -138,7 +138,7 @@ func (k *Keeper) changedBy(program string) {
 	k.by = program
 }
 
-// take returns what to look at, and who changed rules last.
+// take returns the parts to check, and the program that last changed rules.
 func (k *Keeper) take() (parts, string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -147,7 +147,8 @@ func (k *Keeper) take() (parts, string) {
 	return p, by
 }
 
-// setProblem has it that this is wrong, or with an empty message nothing. It reports whether that is new.
+// setProblem sets the current problem, or clears it if the message is empty. It reports whether the message has
+// changed.
 func (k *Keeper) setProblem(message string, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -165,32 +166,33 @@ func (k *Keeper) setProblem(message string, now time.Time) bool {
 	return true
 }
 
-// keeping is what Run knows from one look to the next.
+// keeping is the state of Run between checks.
 type keeping struct {
 	*Keeper
 	legacy bool
-	// mac is the bridge's, under which pods know the host.
+	// mac is the bridge's hardware address, which pods cache for the host.
 	mac net.HardwareAddr
-	// baseline is how the rules look when they are in force; empty before the first look.
+	// baseline is the listing of the rules in their intended state; empty before the first check.
 	baseline string
-	// suspects have had host ports missing since these times; restored have had them made again by us, which may
-	// have been too late for their teardown.
+	// suspects have missing host ports, since these times; the host ports of restored were restored by the keeper,
+	// possibly after the plugin's teardown.
 	suspects map[string]time.Time
 	restored map[string]bool
 	// broken are the sandboxes whose results were logged as unreadable.
 	broken map[string]bool
-	// repairs is how many there were without calm, the last at repaired.
+	// repairs counts repairs without a time of calm in between; the last was at repaired.
 	repairs  int
 	repaired time.Time
-	// failures is how many tries have failed since one that didn't. Host ports aren't touched before retry then: each
-	// try to make a pod's ports changes netfilter, which wakes us.
+	// failures counts consecutive failed attempts. After a failure, host ports aren't changed before retry: each
+	// attempt to map a pod's ports changes netfilter, which wakes the keeper.
 	failures int
 	retry    time.Time
-	// pending is what is still to be looked at, since the last try failed or had to wait.
+	// pending are the parts that still have to be checked, because the last attempt failed or was postponed.
 	pending parts
 }
 
-// round looks at what may have changed, makes again what is missing, and returns when to look again whatever happens.
+// round checks the parts that may have changed, restores missing ones, and returns the time of the next check if
+// nothing wakes the keeper earlier.
 func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
 	p, by := s.take()
 	s.pending.links, s.pending.rules = s.pending.links || p.links, s.pending.rules || p.rules
@@ -259,7 +261,8 @@ func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
 	return s.soonest(next)
 }
 
-// soonest is when the next look is due without a wake-up: at next, if that isn't zero, or when it has been calm.
+// soonest returns the time of the next check without a wake-up: next, if that isn't zero, or the end of the time of
+// calm.
 func (s *keeping) soonest(next time.Time) time.Time {
 	if s.repaired.IsZero() {
 		return next
@@ -270,8 +273,8 @@ func (s *keeping) soonest(next time.Time) time.Time {
 	return next
 }
 
-// repair makes again what is missing of the pending parts and says what that was. again is when to look
-// again at rules that may be missing for a good reason. Without mayMap host ports are left as they are.
+// repair restores missing elements of the pending parts and returns descriptions of them. again is when to check
+// rules again that may be missing temporarily. Without mayMap it doesn't change host ports.
 func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again time.Time, err error) {
 	n := s.config.Network
 	var errs []error
@@ -313,7 +316,7 @@ func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again
 	return made, again, errors.Join(errs...)
 }
 
-// leaveOut logs each broken result once. again is when to read those again that may still be written.
+// leaveOut logs each broken result once. again is when to read results again that may still be being written.
 func (s *keeping) leaveOut(unread []*broken) (again time.Time) {
 	now := time.Now()
 	logged := map[string]bool{}
@@ -333,7 +336,7 @@ func (s *keeping) leaveOut(unread []*broken) (again time.Time) {
 	return again
 }
 
-// repairRules makes the network's own rules again where they aren't as they were.
+// repairRules restores the network's own rules if they have changed.
 func (s *keeping) repairRules(ctx context.Context) (changed bool, err error) {
 	n, backend := s.config.Network, s.config.Backend
 	now, err := n.rules(ctx, backend)
@@ -343,7 +346,7 @@ func (s *keeping) repairRules(ctx context.Context) (changed bool, err error) {
 	if now != "" && now == s.baseline {
 		return false, nil
 	}
-	// At the first look they are made whatever is there, which isn't worth a word unless they were missing.
+	// At the first check they are always created, which is reported only if they were missing.
 	changed = s.baseline != "" || now == ""
 	if err := n.EnsureRules(ctx, backend); err != nil {
 		return false, err
@@ -352,8 +355,8 @@ func (s *keeping) repairRules(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// plugged returns those attachments whose interface is there, and the bridge, if it is. The others' pods are being
-// taken down.
+// plugged returns the attachments whose interface exists, and the bridge if it exists. The pods of other
+// attachments are being torn down.
 func (s *keeping) plugged(all []attachment) ([]attachment, netlink.Link, error) {
 	bridge, err := s.config.Network.bridge()
 	if err != nil {
@@ -371,7 +374,7 @@ func (s *keeping) plugged(all []attachment) ([]attachment, netlink.Link, error) 
 	}), bridge, nil
 }
 
-// repairLinks makes forwarding, the bridge and the pods' connections to it again.
+// repairLinks restores forwarding, the bridge and the pods' connections to it.
 func (s *keeping) repairLinks(before netlink.Link, attached []attachment) (made []string, err error) {
 	n := s.config.Network
 	if before != nil {
@@ -423,14 +426,14 @@ func (s *keeping) repairLinks(before netlink.Link, attached []attachment) (made 
 		made = append(made, fmt.Sprintf("the connection of %s to the bridge", pods(ports)))
 	}
 	if before == nil && published {
-		// As the portmap plugin set it, without which 127.0.0.1:HOSTPORT of this host goes nowhere.
+		// As the portmap plugin does; without it, 127.0.0.1:HOSTPORT of this host doesn't work.
 		errs = append(errs, n.routeLoopback())
 	}
 	return made, errors.Join(errs...)
 }
 
-// repairPorts makes host ports of pods again that are missing. It waits a while, until again, for those of a pod that
-// may be about to be taken down, unless it is plain that something was removed.
+// repairPorts restores missing host ports of pods. If a pod may be being torn down, it waits until again, unless it
+// is certain that another program removed something.
 func (s *keeping) repairPorts(ctx context.Context, attached []attachment,
 	certain bool) (made []string, again time.Time, err error) {
 	n, now := s.config.Network, time.Now()
@@ -474,14 +477,14 @@ func (s *keeping) repairPorts(ctx context.Context, attached []attachment,
 	if done > 0 {
 		made = append(made, "host ports of "+pods(done))
 	}
-	// A pod that was being made while the rules went isn't remembered yet.
+	// A pod that was being created when the rules were removed has no result yet.
 	if again.IsZero() {
 		again = now.Add(10 * settle)
 	}
 	return made, again, errors.Join(errs...)
 }
 
-// unmapGone deletes the host ports that were made again of pods that are gone: the plugin had deleted them already.
+// unmapGone deletes restored host ports of pods that are gone: the plugin's own teardown may have come before.
 func (s *keeping) unmapGone(ctx context.Context, attached []attachment) error {
 	var errs []error
 	for sandbox := range s.restored {

@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// Backend is the program that makes netfilter rules; the value is the portmap
-// plugin's name for it.
+// Backend is the program for netfilter rules; the value is the portmap plugin's name for it.
 type Backend string
 
 const (
@@ -23,9 +22,9 @@ const (
 	IPTables Backend = "iptables"
 )
 
-// Detect finds a program that works on this host, nft before iptables.
+// Detect returns the backend that works on this host, preferably nft.
 func Detect(ctx context.Context) (Backend, error) {
-	// Some kernels have nf_tables without the inet family, which the rule here is in.
+	// Some kernels have nf_tables without the inet family, which these rules need.
 	nftErr := try(ctx, "nft", "--check", "add", "table", "inet", "deckhand_check")
 	if nftErr == nil {
 		return NFTables, nil
@@ -56,7 +55,7 @@ func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// lookProgram also looks where a user's PATH often doesn't.
+// lookProgram also searches directories that a user's PATH often doesn't have.
 func lookProgram(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	for _, dir := range []string{"/usr/sbin/", "/sbin/"} {
@@ -76,7 +75,7 @@ func (n Network) nft() (knftables.Interface, error) {
 	return knftables.New(knftables.InetFamily, n.table())
 }
 
-// multicast traffic keeps its source address.
+// multicast returns the family and prefix of multicast traffic, which keeps its source address.
 func multicast(p netip.Prefix) (family, prefix string) {
 	if p.Addr().Is4() {
 		return "ip", "224.0.0.0/4"
@@ -84,15 +83,14 @@ func multicast(p netip.Prefix) (family, prefix string) {
 	return "ip6", "ff00::/8"
 }
 
-// EnsureRules makes what the pod network has of netfilter: masquerading of what pods send
-// beyond it, and a guard of the host's loopback addresses. Call it before the first pod is started.
+// EnsureRules creates the pod network's netfilter rules: masquerading of packets from pods to other networks, and a
+// guard of the host's loopback addresses. Call it before the first pod is started.
 //
-// The portmap plugin sets route_localnet on the bridge, so that 127.0.0.1:HOSTPORT works. With
-// it, the kernel delivers a packet that a pod addresses to 127.0.0.1 to the host's own services
-// (CVE-2020-8558). The guard drops packets from or to 127.0.0.0/8, ::1 and its IPv4-mapped like
-// as they arrive from the bridge, before any translation: what the host gets back from a pod
-// through a host port is addressed to the bridge at that point, so nothing is exempt, not even
-// host ports of 127.0.0.1.
+// The portmap plugin sets route_localnet on the bridge, so that 127.0.0.1:HOSTPORT works. With it, the kernel
+// delivers a pod's packet to 127.0.0.1 to the host's own services (CVE-2020-8558). The guard drops packets from or
+// to 127.0.0.0/8, ::1 and its IPv4-mapped equivalent when they arrive from the bridge, before any translation. A
+// pod's replies to the host through a host port are addressed to the bridge at that point, so the guard needs no
+// exceptions, not even for host ports of 127.0.0.1.
 func (n Network) EnsureRules(ctx context.Context, backend Backend) error {
 	var err error
 	if backend == IPTables {
@@ -137,20 +135,20 @@ func (n Network) ensureNFT(ctx context.Context) error {
 	return nft.Run(ctx, tx)
 }
 
-// loopback are the addresses that only the host itself may use. The kernel drops those of IPv6
-// at other interfaces than lo, whatever it is set to; the rules don't rely on it.
+// loopback are the addresses that only the host itself may use. The kernel always drops those of IPv6 on interfaces
+// other than lo; the rules don't rely on it.
 var loopback = []struct{ nft, iptables, prefix string }{
 	{"ip", "iptables", "127.0.0.0/8"},
 	{"ip6", "ip6tables", "::1/128"},
 	{"ip6", "ip6tables", "::ffff:127.0.0.0/104"},
 }
 
-// RemoveRules removes what EnsureRules made, whichever program made it. Call it when the bridge is gone.
+// RemoveRules removes the rules of EnsureRules, of both backends. Call it after the bridge is gone.
 func (n Network) RemoveRules(ctx context.Context) error {
 	var errs []error
 	if nft, err := n.nft(); err == nil {
 		tx := nft.NewTransaction()
-		// Add first: deleting what isn't there is an error, and "destroy" is too new.
+		// Add first: deleting a missing table is an error, and "destroy" is too new.
 		tx.Add(&knftables.Table{})
 		tx.Delete(&knftables.Table{})
 		errs = append(errs, nft.Run(ctx, tx))
@@ -159,7 +157,7 @@ func (n Network) RemoveRules(ctx context.Context) error {
 		for _, r := range n.iptables(ctx) {
 			err := r.remove(ctx)
 			if err != nil && ctx.Err() == nil && try(ctx, r.program, "-w", "-t", r.table, "-S", r.chain) != nil {
-				continue // The program doesn't work on this host, so it has made nothing.
+				continue // The program doesn't work on this host, so it has created no rules.
 			}
 			errs = append(errs, err)
 		}
@@ -170,13 +168,13 @@ func (n Network) RemoveRules(ctx context.Context) error {
 	return nil
 }
 
-// iptablesRule is one rule of the network where nftables can't be used.
+// iptablesRule is one rule of the network if nftables can't be used.
 type iptablesRule struct {
 	program, table, chain string
-	// op is -A, or -I for what has to come before what others have in the chain.
+	// op is -A, or -I for a rule that has to precede other programs' rules in the chain.
 	op   string
 	rule []string
-	// later is a rule that has to come after this one, if any.
+	// later is a rule that has to follow this one, if any.
 	later []string
 }
 
@@ -184,8 +182,8 @@ func (r iptablesRule) command(op string) []string {
 	return append([]string{"-w", "-t", r.table, op, r.chain}, r.rule...)
 }
 
-// there reports whether the chain has the rule. Only the exit status 1 says that it doesn't: others are of a lock,
-// memory or a kernel module, and a rule that is taken for missing would be made twice.
+// there reports whether the chain has the rule. Only exit status 1 means that it doesn't: others are due to a lock,
+// memory or a kernel module, and treating the rule as missing would create it twice.
 func (r iptablesRule) there(ctx context.Context) (bool, error) {
 	err := try(ctx, r.program, r.command("-C")...)
 	var exit *exec.ExitError
@@ -211,13 +209,13 @@ func (r iptablesRule) remove(ctx context.Context) error {
 	return fmt.Errorf("%s %s: there are more than %d copies", r.program, strings.Join(r.command("-D"), " "), mostCopies)
 }
 
-// iptables are the network's rules in the order in which they are made; they can be deleted in any.
+// iptables returns the network's rules in the order of their creation; they can be deleted in any order.
 func (n Network) iptables(ctx context.Context) []iptablesRule {
 	comment := []string{"-m", "comment", "--comment", n.table()}
 	var rules []iptablesRule
 	for _, l := range loopback {
 		if l.iptables != "iptables" && try(ctx, l.iptables, "-w", "-t", "raw", "-S", "PREROUTING") != nil {
-			continue // A host without IPv6; one with it has the kernel's own check.
+			continue // A host without IPv6; with IPv6, the kernel's own check applies.
 		}
 		for _, match := range []string{"-s", "-d"} {
 			rules = append(rules, iptablesRule{program: l.iptables, table: "raw", chain: "PREROUTING", op: "-I",
@@ -249,7 +247,7 @@ func (n Network) ensureIPTables(ctx context.Context) error {
 		if there {
 			continue
 		}
-		if r.later != nil { // it is made again after this one
+		if r.later != nil { // recreated after this one
 			later := r
 			later.rule = r.later
 			if err := later.remove(ctx); err != nil {
@@ -263,8 +261,8 @@ func (n Network) ensureIPTables(ctx context.Context) error {
 	return nil
 }
 
-// rules is a text that changes when the network's rules do: equal ones mean that they are in force as
-// they were. It is empty where rules are missing for certain.
+// rules returns a string that changes with the network's rules: an equal string means that they are unchanged. It
+// is empty if rules are missing for certain.
 func (n Network) rules(ctx context.Context, backend Backend) (string, error) {
 	if backend == IPTables {
 		for _, r := range n.iptables(ctx) {
@@ -277,7 +275,7 @@ func (n Network) rules(ctx context.Context, backend Backend) (string, error) {
 	return listTable(ctx, "inet", n.table())
 }
 
-// listTable is nft's listing of a table, empty if there is none.
+// listTable returns nft's listing of a table, empty if the table doesn't exist.
 func listTable(ctx context.Context, family, name string) (string, error) {
 	listing, err := output(ctx, "nft", "list", "table", family, name)
 	if err != nil && strings.Contains(err.Error(), "No such file or directory") {
@@ -286,8 +284,8 @@ func listTable(ctx context.Context, family, name string) (string, error) {
 	return string(listing), err
 }
 
-// ForwardDropped says whether the host's firewall drops what it forwards by
-// default, as Docker sets it up; pods then reach nothing but each other and the host.
+// ForwardDropped reports whether the host's firewall drops forwarded packets by default, as Docker configures it;
+// then pods reach only each other and the host.
 func ForwardDropped(ctx context.Context) bool {
 	rules, err := output(ctx, "iptables", "-w", "-S", "FORWARD")
 	return err == nil && bytes.HasPrefix(rules, []byte("-P FORWARD DROP"))

@@ -19,20 +19,19 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// ResultsDir is where the CNI library keeps the results of what it set up; the
-// CRI has no setting for it.
+// ResultsDir is where the CNI library caches results; the CRI has no setting for it.
 const ResultsDir = "/var/lib/cni/results"
 
-// podInterface is the name of the interface in each pod, as containerd's CRI has it.
+// podInterface is the name of the interface in each pod, as in containerd's CRI.
 const podInterface = "eth0"
 
-// result is where the result of a sandbox is.
+// result returns the path of a sandbox's cached result.
 func (n Network) result(sandbox string) string {
 	return filepath.Join(n.ResultsDir, n.Bridge+"-"+sandbox+"-"+podInterface)
 }
 
-// Remembered are the sandboxes of this network that the CNI library set up and
-// hasn't removed.
+// Remembered returns the sandboxes of this network with a cached result: those that the CNI library set up and
+// didn't tear down.
 func (n Network) Remembered() []string {
 	files, err := filepath.Glob(n.result("*"))
 	if err != nil {
@@ -53,14 +52,14 @@ func isSandboxID(id string) bool {
 	return len(id) == 64 && strings.Trim(id, "0123456789abcdef") == ""
 }
 
-// ForgetResults removes what the CNI library remembers of this network.
+// ForgetResults removes the CNI library's cached results of this network.
 func (n Network) ForgetResults() error {
 	var errs []error
 	for _, id := range n.Remembered() {
 		errs = append(errs, os.Remove(n.result(id)))
 	}
 	for _, dir := range []string{n.ResultsDir, filepath.Dir(n.ResultsDir)} {
-		// Not empty is as it should be: then it is used by others.
+		// A directory that isn't empty is used by other networks.
 		if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 {
 			errs = append(errs, os.Remove(dir))
 		}
@@ -68,24 +67,24 @@ func (n Network) ForgetResults() error {
 	return errors.Join(errs...)
 }
 
-// attachment is how a sandbox was plugged into the network, as the CNI library remembers it.
+// attachment is a sandbox's connection to the network, from the CNI library's cache.
 type attachment struct {
 	sandbox string
 	// netns is the path of its network namespace, port the host's end of its interface.
 	netns, port string
 	addresses   []netip.Addr
-	// mappings are its host ports, hostIPs the address of each, invalid where it is for all of them.
+	// mappings are its host ports, hostIPs the host address of each, invalid for all addresses.
 	mappings json.RawMessage
 	hostIPs  []netip.Addr
-	// result is what the plugins said in the end.
+	// result is the final result of the plugins.
 	result json.RawMessage
 }
 
-// maxResult bounds how much of one remembered result is read, in bytes.
+// maxResult bounds how much of one cached result is read, in bytes.
 const maxResult = 4 << 20
 
-// broken is the result of a sandbox that can't be understood. The library writes in place: it is being written, or the
-// machine lost power meanwhile.
+// broken is the unreadable result of a sandbox. The library writes files in place: it is still writing this one, or
+// the host lost power meanwhile.
 type broken struct {
 	sandbox string
 	written time.Time
@@ -94,8 +93,8 @@ type broken struct {
 
 func (b *broken) Error() string { return b.err.Error() }
 
-// attachments are those of all sandboxes whose network is set up. One that is taken down meanwhile is left out, and so
-// are those whose result is broken.
+// attachments returns those of all sandboxes whose network is set up. It omits sandboxes that are torn down
+// meanwhile, and returns broken results separately.
 func (n Network) attachments() ([]attachment, []*broken, error) {
 	var all []attachment
 	var left []*broken
@@ -118,7 +117,7 @@ func (n Network) attachments() ([]attachment, []*broken, error) {
 	return all, left, errors.Join(errs...)
 }
 
-// attachment reads the result of a sandbox. The error is a *broken if that can't be understood.
+// attachment reads the result of a sandbox. The error is a *broken if the result is invalid.
 func (n Network) attachment(sandbox string) (attachment, error) {
 	f, err := os.Open(n.result(sandbox))
 	if err != nil {
@@ -141,8 +140,7 @@ func (n Network) attachment(sandbox string) (attachment, error) {
 }
 
 func (n Network) parse(sandbox string, text []byte) (attachment, error) {
-	// The library's cniCacheV1. containerd has no names of its own for the fields of a mapping; JSON's don't heed case
-	// here.
+	// The library's cniCacheV1. containerd has no JSON names for the fields of a mapping; decoding ignores case.
 	var kept struct {
 		NetNS          string
 		CapabilityArgs struct{ PortMappings json.RawMessage }
@@ -184,7 +182,7 @@ func (n Network) parse(sandbox string, text []byte) (attachment, error) {
 	return a, nil
 }
 
-// mapped is how many host ports of the family the portmap plugin makes for the sandbox.
+// mapped returns how many host ports of the family the portmap plugin creates for the sandbox.
 func (a *attachment) mapped(v4 bool) int {
 	if !slices.ContainsFunc(a.addresses, func(ip netip.Addr) bool { return ip.Is4() == v4 }) {
 		return 0
@@ -198,11 +196,11 @@ func (a *attachment) mapped(v4 bool) int {
 	return count
 }
 
-// UnmapPorts has the portmap plugin at the given path delete a sandbox's rules,
-// as the CNI specification's DEL. Without any it does nothing.
+// UnmapPorts makes the portmap plugin at the given path delete a sandbox's rules with the CNI specification's DEL.
+// It does nothing if there are none.
 func (n Network) UnmapPorts(ctx context.Context, plugin string, backend Backend, sandbox string) error {
-	// Which ports were mapped isn't known any more. The plugin goes by the sandbox
-	// alone, but only looks when there is at least one port.
+	// The mapped ports aren't recorded any more. The plugin uses only the sandbox's ID, but does nothing without at
+	// least one port.
 	ports := json.RawMessage(`[{"hostPort":1,"containerPort":1,"protocol":"tcp"}]`)
 	if err := n.runPortmap(ctx, plugin, backend, "DEL", &attachment{sandbox: sandbox, mappings: ports}); err != nil {
 		return fmt.Errorf("remove the port mappings of sandbox %s: %w", sandbox, err)
@@ -210,8 +208,8 @@ func (n Network) UnmapPorts(ctx context.Context, plugin string, backend Backend,
 	return nil
 }
 
-// mapPorts has the portmap plugin make a sandbox's rules again. Its ADD makes them twice where they
-// are there, so what is left of them is deleted first.
+// mapPorts makes the portmap plugin recreate a sandbox's rules. Its ADD duplicates existing rules, so remaining
+// ones are deleted first.
 func (n Network) mapPorts(ctx context.Context, plugin string, backend Backend, a *attachment) error {
 	if err := n.UnmapPorts(ctx, plugin, backend, a.sandbox); err != nil {
 		return err
@@ -222,7 +220,7 @@ func (n Network) mapPorts(ctx context.Context, plugin string, backend Backend, a
 	return nil
 }
 
-// runPortmap runs the portmap plugin alone, as the CNI library does after the plugins before it.
+// runPortmap runs the portmap plugin alone, as the CNI library does after the other plugins.
 func (n Network) runPortmap(ctx context.Context, plugin string, backend Backend, command string, a *attachment) error {
 	request := struct {
 		CNIVersion string `json:"cniVersion"`
@@ -249,14 +247,14 @@ func (n Network) runPortmap(ctx context.Context, plugin string, backend Backend,
 	return nil
 }
 
-// portmapTable is the portmap plugin's, of IPv4 and of IPv6.
+// portmapTable is the portmap plugin's table, for IPv4 and for IPv6.
 const portmapTable = "cni_hostport"
 
-// The portmap plugin's chains that hold a rule per pod, for nftables.
+// The portmap plugin's nftables chains with a rule per pod.
 var portmapChains = []string{"hostports", "hostip_hostports", "masquerading"}
 
-// RemoveEmptyPortmap removes the tables and chains that portmap shares between
-// all pods of the host, if no pod of anyone's has a rule in them.
+// RemoveEmptyPortmap removes the tables and chains that portmap shares between all pods of the host, if they have
+// no rule of any pod.
 func RemoveEmptyPortmap(ctx context.Context) error {
 	var errs []error
 	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
@@ -305,28 +303,28 @@ func removeEmptyTable(ctx context.Context, family knftables.Family) error {
 	return nil
 }
 
-// goneMeanwhile reports whether another teardown on this host was faster.
+// goneMeanwhile reports whether the table was removed by another teardown on this host.
 func goneMeanwhile(ctx context.Context, nft knftables.Interface) bool {
 	_, err := nft.ListRules(ctx, portmapChains[0])
 	return knftables.IsNotFound(err)
 }
 
-// removeEmptyChains does the same for the iptables backend, whose chains are in
-// the table nat: CNI-DN-* for each pod, jumped to from CNI-HOSTPORT-DNAT.
+// removeEmptyChains does the same for the iptables backend, whose chains are in the table nat: CNI-DN-* for each
+// pod, with a jump from CNI-HOSTPORT-DNAT.
 func removeEmptyChains(ctx context.Context, program string) error {
 	if _, err := lookProgram(program); err != nil {
 		return nil
 	}
 	rules, err := output(ctx, program, "-w", "-t", "nat", "-S")
 	if err != nil {
-		return nil // No such table, so nothing in it.
+		return nil // The table doesn't exist, so it has no rules.
 	}
 	var jumps, chains []string
 	for line := range strings.Lines(string(rules)) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, "-N CNI-DN-"), strings.HasPrefix(line, "-A CNI-HOSTPORT-DNAT "):
-			return nil // Someone's port.
+			return nil // a port in use
 		case strings.HasPrefix(line, "-N CNI-HOSTPORT-"):
 			chains = append(chains, strings.TrimPrefix(line, "-N "))
 		case strings.HasPrefix(line, "-A ") && strings.Contains(line, " -j CNI-HOSTPORT-"):
@@ -359,7 +357,7 @@ func splitRule(line string) []string {
 	return args
 }
 
-// unmapped returns those of the attachments of which host ports are missing.
+// unmapped returns the attachments with missing host ports.
 func (n Network) unmapped(ctx context.Context, backend Backend, all []attachment) ([]attachment, error) {
 	missing := map[string]bool{}
 	for _, v4 := range []bool{true, false} {
@@ -383,8 +381,8 @@ func (n Network) unmapped(ctx context.Context, backend Backend, all []attachment
 	return slices.DeleteFunc(slices.Clone(all), func(a attachment) bool { return !missing[a.sandbox] }), nil
 }
 
-// mappings returns what counts the host ports of a sandbox that work: none where what the portmap
-// plugin shares between all pods is gone.
+// mappings returns a function that counts the working host ports of a sandbox: 0 if rules that portmap shares
+// between all pods are missing.
 func mappings(ctx context.Context, backend Backend, v4 bool) (count func(sandbox string) int, err error) {
 	if backend == IPTables {
 		program := "iptables"
@@ -402,7 +400,7 @@ func mappings(ctx context.Context, backend Backend, v4 bool) (count func(sandbox
 	return nftMappings(listing), err
 }
 
-// nftMappings reads what `nft list table` says of the portmap plugin's table.
+// nftMappings parses the output of `nft list table` for the portmap plugin's table.
 func nftMappings(listing string) func(sandbox string) int {
 	chains, chain := map[string][]string{}, ""
 	for line := range strings.Lines(listing) {
@@ -425,7 +423,7 @@ func nftMappings(listing string) func(sandbox string) int {
 		}
 	}
 	for _, hook := range []string{"prerouting", "output"} {
-		// Both chains and, in newer plugins, one between.
+		// Both chains and, in newer plugins, one between them.
 		if !has(hook, "hook "+hook) || !has(hook, "jump hostports") || has(hook, "jump hostports_all") &&
 			!has("hostports_all", "jump hostports") {
 			return func(string) int { return 0 }
@@ -439,7 +437,7 @@ func nftMappings(listing string) func(sandbox string) int {
 	}
 }
 
-// iptablesMappings reads what `iptables -S` says of the table nat.
+// iptablesMappings parses the output of `iptables -S` for the table nat.
 func iptablesMappings(rules string) func(sandbox string) int {
 	var entries, shared []string
 	targets := map[string]int{} // by chain

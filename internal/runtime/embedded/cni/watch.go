@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attributes of linux/netconf.h, which x/sys hasn't.
+// Attributes of linux/netconf.h that x/sys doesn't have.
 const (
 	netconfIndex   = 1 // NETCONFA_IFINDEX
 	netconfForward = 2 // NETCONFA_FORWARDING
 )
 
-// observer is told what may have changed of what the network is made of.
+// observer is notified of possible changes of the network.
 type observer interface {
-	// watching is called once nothing is missed any more.
+	// watching is called once the subscriptions are established.
 	watching()
-	// linksChanged: interfaces, addresses, routes and forwarding; rulesChanged: netfilter.
+	// linksChanged covers interfaces, addresses, routes and forwarding; rulesChanged netfilter.
 	linksChanged()
 	rulesChanged()
-	// changedBy says by which program rules were changed.
+	// changedBy names the program that changed rules.
 	changedBy(program string)
 }
 
-// watch tells o of changes until ctx ends. The kernel tells of each: nothing is asked for meanwhile.
+// watch notifies o of changes until ctx ends. The kernel reports each change, so it doesn't poll.
 func (n Network) watch(ctx context.Context, o observer) error {
 	routes, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
 		unix.RTNLGRP_IPV6_IFADDR,
@@ -58,7 +58,7 @@ func (n Network) watch(ctx context.Context, o observer) error {
 	return errors.Join(ended[:]...)
 }
 
-// receive calls changed after messages that matter, and when messages were lost.
+// receive calls changed after relevant messages, and when messages were lost.
 func receive(ctx context.Context, s *nl.NetlinkSocket, matters func(syscall.NetlinkMessage) bool,
 	changed func()) error {
 	for {
@@ -73,7 +73,7 @@ func receive(ctx context.Context, s *nl.NetlinkSocket, matters func(syscall.Netl
 			continue
 		case err != nil:
 			return fmt.Errorf("watch the host's network: %w", err)
-		case from.Pid != 0: // Not the kernel's.
+		case from.Pid != 0: // not the kernel's
 			continue
 		}
 		for _, m := range messages {
@@ -101,7 +101,7 @@ func (n Network) routeMatters(m syscall.NetlinkMessage) bool {
 				plugged = true
 			}
 		}
-		// A pod's interface that is plugged in and up is as it has to be.
+		// A pod's interface that is connected and up is as intended.
 		return name == n.Bridge || strings.HasPrefix(name, "veth") &&
 			(!plugged || info.Flags&unix.IFF_UP == 0 || m.Header.Type == unix.RTM_DELLINK)
 	case unix.RTM_DELADDR:
@@ -131,18 +131,18 @@ func (n Network) routeMatters(m syscall.NetlinkMessage) bool {
 				forward = int32(binary.NativeEndian.Uint32(value))
 			}
 		}
-		// Of one interface also when it appears, with what holds for all.
+		// Messages about one interface also arrive when it appears, with the default for all interfaces.
 		return forward == 0 && index != 0
 	}
 	return false
 }
 
-// rulesWatch reads what changes in nftables, which iptables-nft uses, too.
+// rulesWatch evaluates messages about nftables, which iptables-nft uses, too.
 type rulesWatch struct {
 	// table is the network's own.
 	table string
 	by    func(program string)
-	// pending is set in a transaction that matters.
+	// pending is set during a transaction with relevant changes.
 	pending bool
 }
 
@@ -182,7 +182,7 @@ func (w *rulesWatch) matters(m syscall.NetlinkMessage) bool {
 	return true
 }
 
-// attributes yields netlink's attributes; what isn't well-formed ends them.
+// attributes yields netlink attributes; it stops at a malformed one.
 func attributes(b []byte) func(yield func(uint16, []byte) bool) {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.SizeofNlAttr {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hierarchies are the mount points of cgroup v2 and of every v1 controller.
+// Hierarchies returns the mount points of cgroup v2 and of every v1 controller.
 func Hierarchies() []string {
 	infos, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
@@ -30,15 +30,14 @@ func Hierarchies() []string {
 	return points
 }
 
-// ContainerCgroup reports whether dir is a directory of a container in one of the
-// hierarchies: they are named by the container, or its scope where systemd makes
-// them; nothing else is believed.
+// ContainerCgroup reports whether dir is a container's directory in one of the hierarchies. Its name has to be the
+// container's ID, or with systemd the container's scope; other directories are rejected.
 func ContainerCgroup(dir string, hierarchies []string, id string) bool {
 	inside := slices.ContainsFunc(hierarchies, func(p string) bool { return strings.HasPrefix(dir, p+"/") })
 	return inside && filepath.Clean(dir) == dir && CgroupOwner(dir) == id
 }
 
-// CgroupOwner is the container that a directory would be of by its name.
+// CgroupOwner returns the container ID in a cgroup directory's name.
 func CgroupOwner(dir string) (id string) {
 	name := filepath.Base(dir)
 	if scope, ok := strings.CutSuffix(name, ".scope"); ok {
@@ -47,9 +46,9 @@ func CgroupOwner(dir string) (id string) {
 	return name
 }
 
-// KillCgroup kills every process in a cgroup and those below it.
+// KillCgroup kills every process in a cgroup and its descendants.
 func KillCgroup(dir string) error {
-	// cgroup v2 since Linux 5.14 does it at one stroke.
+	// cgroup v2 supports this atomically since Linux 5.14.
 	if control(dir, "cgroup.kill", "1") == nil {
 		return Kill(processesIn(dir))
 	}
@@ -57,7 +56,7 @@ func KillCgroup(dir string) error {
 	if err := control(dir, "freezer.state", "THAWED"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// Again while there are any: a process may fork as the list is read.
+	// Repeat until there are none: a process may fork while the list is read.
 	deadline := time.Now().Add(dieIn)
 	for {
 		left := processesIn(dir)
@@ -73,7 +72,7 @@ func KillCgroup(dir string) error {
 	}
 }
 
-// control writes to a cgroup's file if it has such a file.
+// control writes to a cgroup's file if the file exists.
 func control(dir, name, text string) error {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
 	if err != nil {
@@ -83,13 +82,13 @@ func control(dir, name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// processesIn are the processes in a cgroup and below it.
+// processesIn returns the processes in a cgroup and its descendants.
 func processesIn(dir string) []Process {
 	var all []Process
 	for _, path := range Tree(dir) {
 		text, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
 		if err != nil {
-			continue // What vanishes under way has no processes.
+			continue // the cgroup was removed meanwhile
 		}
 		for field := range strings.FieldsSeq(string(text)) {
 			// 0 stands for a process of another PID namespace.
@@ -101,10 +100,10 @@ func processesIn(dir string) []Process {
 	return all
 }
 
-// Tree lists dir and the directories below it, each before those inside it.
+// Tree lists dir and the directories below it, parents first.
 func Tree(dir string) []string {
 	var all []string
-	// What vanishes under way needn't be removed.
+	// Directories that are removed meanwhile needn't be listed.
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			all = append(all, path)
@@ -114,7 +113,7 @@ func Tree(dir string) []string {
 	return all
 }
 
-// RemoveCgroup removes a cgroup and those below it, innermost first.
+// RemoveCgroup removes a cgroup and its descendants, innermost first.
 func RemoveCgroup(dir string) error {
 	for _, path := range slices.Backward(Tree(dir)) {
 		if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {

@@ -25,13 +25,12 @@ func mountsUnder(dirs ...string) ([]string, error) {
 	for _, info := range infos {
 		points = append(points, info.Mountpoint)
 	}
-	// A later mount can only be on or inside an earlier one, or elsewhere.
+	// A later mount can't be below an earlier one's parent without being listed after it.
 	slices.Reverse(points)
 	return points, nil
 }
 
-// Unmount takes all mounts below the directories away. What is still in use goes
-// when its user does.
+// Unmount detaches all mounts below the directories. Mounts in use disappear when their last user ends.
 func Unmount(dirs ...string) error {
 	points, err := mountsUnder(dirs...)
 	if err != nil {
@@ -40,7 +39,7 @@ func Unmount(dirs ...string) error {
 	var errs []error
 	for _, point := range points {
 		err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		// EINVAL: it went together with one around it.
+		// EINVAL: it was detached together with its parent mount.
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
 		}
@@ -48,8 +47,8 @@ func Unmount(dirs ...string) error {
 	return errors.Join(errs...)
 }
 
-// RemoveTree removes a directory with everything in it. It follows no link
-// (os.RemoveAll works with openat and unlinkat) and refuses to cross a mount.
+// RemoveTree removes a directory with its contents. It follows no symbolic links (os.RemoveAll uses openat and
+// unlinkat) and refuses to cross a mount.
 func RemoveTree(dir string) error {
 	points, err := mountsUnder(dir)
 	if err != nil {

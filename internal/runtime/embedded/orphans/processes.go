@@ -13,19 +13,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/process"
 )
 
-// dieIn is how long killed processes may take to be gone.
+// dieIn is how long killed processes may take to end.
 const dieIn = 10 * time.Second
 
-// Process is a process, told apart from a later one of the same number by its
-// start time.
+// Process is a process. Its start time distinguishes it from a later one with the same process ID.
 type Process struct {
 	PID int
-	// Start is in clock ticks since the boot; 0 is whoever has the number now.
+	// Start is in clock ticks since the boot; 0 matches any process with the ID.
 	Start uint64
 }
 
-// Lives reports whether the process is still there, and more than a record that
-// its parent hasn't read. Start has to be known.
+// Lives reports whether the process exists and isn't a zombie. Start has to be set.
 func (p Process) Lives() bool {
 	s, ok := readStat(p.PID)
 	return ok && s.Start == p.Start && s.State != 'Z'
@@ -35,7 +33,7 @@ func readStat(pid int) (process.Stat, bool) {
 	return process.ReadStat(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 }
 
-// numbers are the processes' numbers, in ascending order as /proc has them.
+// numbers returns all process IDs, in /proc's order.
 func numbers() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -50,7 +48,7 @@ func numbers() ([]int, error) {
 	return pids, nil
 }
 
-// Descendants are the children of a process, their children, and so on.
+// Descendants returns the children of a process, their children, and so on.
 func Descendants(of Process) ([]Process, error) {
 	pids, err := numbers()
 	if err != nil {
@@ -71,8 +69,7 @@ func Descendants(of Process) ([]Process, error) {
 	return all, nil
 }
 
-// Kill kills processes and waits until they are gone. Whoever has taken over a
-// number meanwhile is left alone.
+// Kill kills processes and waits until they have ended. It spares other processes that have reused an ID.
 func Kill(processes []Process) error {
 	var errs []error
 	var fds []unix.PollFd
@@ -96,7 +93,7 @@ func Kill(processes []Process) error {
 	return errors.Join(errs...)
 }
 
-// open returns a pidfd, or ESRCH if the process is gone.
+// open returns a pidfd, or ESRCH if the process has ended.
 func (p Process) open() (int, error) {
 	if p.PID <= 1 {
 		return -1, unix.ESRCH
@@ -105,7 +102,7 @@ func (p Process) open() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// Only now: from here on the number can't be given away unnoticed.
+	// Check only now: the pidfd prevents that the ID is reused unnoticed.
 	if p.Start != 0 && !p.Lives() {
 		return -1, errors.Join(unix.ESRCH, unix.Close(fd))
 	}

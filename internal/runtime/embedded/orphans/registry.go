@@ -17,22 +17,21 @@ import (
 )
 
 const (
-	// namespace is where containerd's CRI keeps its containers.
+	// namespace is containerd's namespace of the CRI's containers.
 	namespace = "k8s.io"
-	// kindLabel is the CRI's label of what a container is.
+	// kindLabel is the CRI's label that distinguishes sandboxes from containers.
 	kindLabel   = "io.cri-containerd.kind"
 	kindSandbox = "sandbox"
-	// maxList is the longest list that is read, in bytes; grpc's own 4 MiB are
-	// few for a node full of pods.
+	// maxList is the maximum size of a list in bytes; grpc's default of 4 MiB is too small for a node full of pods.
 	maxList = 16 << 20
 )
 
-// container is a record of containerd's.
+// container is containerd's record of a container.
 type container struct {
 	snapshotter, snapshot string
 }
 
-// registry asks containerd what it knows.
+// registry queries containerd's records.
 type registry struct {
 	cri        cri.RuntimeServiceClient
 	sandboxes  sandboxes.StoreClient
@@ -55,7 +54,7 @@ func inNamespace(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
-// lost are those of the given that neither the CRI nor what is below it knows.
+// lost returns the given orphans that neither the CRI nor containerd's stores have.
 func (r registry) lost(ctx context.Context, there map[string]*orphan) (map[string]*orphan, error) {
 	known, err := r.listed(ctx)
 	if err != nil {
@@ -75,7 +74,7 @@ func (r registry) lost(ctx context.Context, there map[string]*orphan) (map[strin
 	return lost, nil
 }
 
-// listed are the sandboxes and containers that the CRI lists.
+// listed returns the sandboxes and containers that the CRI lists.
 func (r registry) listed(ctx context.Context) (map[string]bool, error) {
 	known := map[string]bool{}
 	pods, err := r.cri.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{}, grpc.MaxCallRecvMsgSize(maxList))
@@ -95,8 +94,8 @@ func (r registry) listed(ctx context.Context) (map[string]bool, error) {
 	return known, nil
 }
 
-// stored looks for what the CRI doesn't list: a sandbox that is being created,
-// and a container that is being created or that isn't the CRI's.
+// stored reports whether containerd has a record that the CRI doesn't list: of a sandbox that is being created, or
+// of a container that is being created or isn't the CRI's.
 func (r registry) stored(ctx context.Context, o *orphan) (known bool, err error) {
 	ctx = inNamespace(ctx)
 	_, err = r.sandboxes.Get(ctx, &sandboxes.StoreGetRequest{SandboxID: o.id})
@@ -118,11 +117,11 @@ func (r registry) stored(ctx context.Context, o *orphan) (known bool, err error)
 	return false, nil
 }
 
-// forget makes containerd drop a container whose shim was killed.
+// forget makes containerd delete a container whose shim was killed.
 func (r registry) forget(ctx context.Context, id string, c *container) error {
 	ctx = inNamespace(ctx)
-	// Asked to delete the task, containerd cleans up after the shim, but answers
-	// that the shim is gone. Asked again, it says that the task is.
+	// The first call cleans up after the shim, but fails because the shim is gone. The second one reports that the
+	// task is gone.
 	_, err := r.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
 	if err != nil {
 		_, err = r.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})

@@ -9,11 +9,11 @@ import (
 	"google.golang.org/grpc"
 )
 
-// forgetIn is how long containerd may take to drop a container.
+// forgetIn is how long containerd may take to delete a container.
 const forgetIn = 20 * time.Second
 
-// remove kills the orphan's processes and removes its mounts, cgroups and files.
-// It goes on past what fails; a later look tries again.
+// remove kills the orphan's processes and removes its mounts, cgroups and files. It continues after errors; a later
+// Look tries again.
 func (s *Sweeper) remove(ctx context.Context, conn *grpc.ClientConn, o *orphan) {
 	err := s.kill(o)
 	if o.container != nil {
@@ -32,14 +32,14 @@ func (s *Sweeper) remove(ctx context.Context, conn *grpc.ClientConn, o *orphan) 
 		"shims", pids(o.shims))
 }
 
-// kill kills the shims first, so that they start nothing and report to nobody,
-// then what they and runc have started.
+// kill kills the shims first, so that they start no processes and send no reports, then the processes that they and
+// runc have started.
 func (s *Sweeper) kill(o *orphan) error {
 	var errs []error
 	var shims, others []Process
 	for _, shim := range o.shims {
 		shims = append(shims, shim.Process)
-		// Before the shim dies, and its children become somebody else's.
+		// Before the shim dies, because its children get another parent then.
 		started, err := Descendants(shim.Process)
 		errs = append(errs, err)
 		others = append(others, started...)

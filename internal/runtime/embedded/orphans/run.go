@@ -5,14 +5,12 @@ import (
 	"time"
 )
 
-// pauses are between the looks after containerd has started or was adopted: one
-// at once, one when an agent has removed the sandboxes that an earlier one left
-// half-made, and two for what takes its time. Then there is none: shims are lost
-// when an agent dies, and the next agent looks.
+// pauses are the delays between calls of Look after containerd started or was adopted: one at once, one after the
+// agent has removed the incomplete sandboxes of an earlier agent, and two for slow cases. Then there are none:
+// shims are orphaned when an agent dies, and the next agent calls Look.
 var pauses = [...]time.Duration{0, 20 * time.Second, 40 * time.Second, 9 * time.Minute}
 
-// Run looks for orphans a few times whenever started says that containerd
-// answers again, until ctx ends; then it returns nil.
+// Run calls Look a few times whenever started signals that containerd answers, until ctx ends; then it returns nil.
 func (s *Sweeper) Run(ctx context.Context, started <-chan struct{}) error {
 	run(ctx, started, func(ctx context.Context) bool {
 		again, err := s.Look(ctx, time.Now())
@@ -24,7 +22,7 @@ func (s *Sweeper) Run(ctx context.Context, started <-chan struct{}) error {
 	return nil
 }
 
-// run has look called after each of pauses, and after Patience where look says so.
+// run calls look after each of pauses, and after Patience if look returns true.
 func run(ctx context.Context, started <-chan struct{}, look func(context.Context) (again bool)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

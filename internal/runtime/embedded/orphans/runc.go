@@ -13,8 +13,7 @@ type Container struct {
 	Cgroups []string
 }
 
-// ReadContainer reads runc's state.json. It is false where there is none that can
-// be read.
+// ReadContainer reads runc's state.json. It returns false if the file is missing or invalid.
 func ReadContainer(path string) (Container, bool) {
 	var state struct {
 		PID     int               `json:"init_process_pid"`
@@ -26,7 +25,7 @@ func ReadContainer(path string) (Container, bool) {
 		return Container{}, false
 	}
 	var c Container
-	// Without its start time the number doesn't identify a process.
+	// Without its start time, the ID doesn't identify a process.
 	if state.Start != 0 {
 		c.Init = Process{state.PID, state.Start}
 	}

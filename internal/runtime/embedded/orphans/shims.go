@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Shim is a running shim, or a short run of its program on behalf of containerd.
+// Shim is a running shim, or a short run of its program by containerd.
 type Shim struct {
 	Process
-	// ID is the sandbox or container that it says it serves. Any process can say
-	// anything of itself: don't make a path of it unchecked.
+	// ID is the sandbox or container on the shim's command line. Any process can have such a command line: validate
+	// the ID before it becomes part of a path.
 	ID string
 }
 
-// Shims finds the shims that report to the containerd of a socket.
+// Shims returns the shims of the containerd with this socket.
 func Shims(socket string) ([]Shim, error) {
 	pids, err := numbers()
 	if err != nil {
@@ -39,8 +39,7 @@ func Shims(socket string) ([]Shim, error) {
 	return found, nil
 }
 
-// shimID reads a shim's command line: it names containerd's socket and the
-// sandbox it serves.
+// shimID parses a shim's command line, which has containerd's socket and the sandbox's ID.
 func shimID(cmdline []byte, socket string) (string, bool) {
 	args := strings.Split(string(bytes.TrimSuffix(cmdline, []byte{0})), "\x00")
 	if !strings.HasPrefix(filepath.Base(args[0]), "containerd-shim-") {

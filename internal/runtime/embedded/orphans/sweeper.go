@@ -1,9 +1,9 @@
-// Package orphans finds and removes what pods have left on the host where containerd no longer
-// does: shims, processes, cgroups and mounts. It works from the process table, the mount table
-// and runc's records, and asks containerd only what it still knows.
+// Package orphans finds and removes remains of pods on the host that containerd no longer handles: shims,
+// processes, cgroups and mounts. It uses the process table, the mount table and runc's records, and queries
+// containerd only for its records.
 //
-// A Sweeper removes the shims that containerd has lost while it runs. The functions for
-// processes, cgroups and mounts also serve a reset of the node, when containerd is gone.
+// A Sweeper removes orphaned shims while containerd runs. The functions for processes, cgroups and mounts also
+// serve a reset of the node, when containerd is gone.
 package orphans
 
 import (
@@ -21,48 +21,45 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 )
 
-// Patience is how long after the first look a shim has to be unknown still.
+// Patience is how long after the first Look containerd still must not have a record of a shim.
 const Patience = 15 * time.Second
 
-// Sweeper removes the shims of one root directory that containerd has lost. It isn't safe for concurrent use.
+// Sweeper removes the orphaned shims of one root directory. It isn't safe for concurrent use.
 //
-// containerd 2.4 loses a shim when the caller of RunPodSandbox goes away before the
-// answer, as a killed agent does. Either the call fails with "failed to create
-// shim task: context canceled" and the shim stays, idle and known to nobody; or
-// it fails with "failed to get task pid", and removing the sandbox, which then is
-// in state UNKNOWN, forgets the task and container below it.
+// containerd 2.4 loses track of a shim if the caller of RunPodSandbox disappears before the answer, as a killed
+// agent does. Either the call fails with "failed to create shim task: context canceled", and the shim remains, idle
+// and without a record; or it fails with "failed to get task pid", and removing the sandbox, which then is in state
+// UNKNOWN, leaves its task and container behind.
 //
-// What this rests on:
+// The sweeper relies on these facts:
 //   - The CRI stores a sandbox before it starts its shim, and removes it from the
 //     store after the shim. So a sandbox that is neither in that store nor in the
-//     CRI's list, while its shim runs, is no sandbox under way.
+//     CRI's list, while its shim runs, isn't being created or removed.
 //   - The container of a sandbox has the CRI's label of kind "sandbox". Any other
-//     container that containerd has a record of is somebody's.
-//   - IDs are random, so none comes back for another sandbox.
-//   - A shim's command line names containerd's socket and the sandbox.
+//     container in containerd's records is in use.
+//   - IDs are random, so none is reused for another sandbox.
+//   - A shim's command line has containerd's socket and the sandbox's ID.
 //
-// None of it has to hold for long: only what was unknown twice, Patience apart, is
-// taken for an orphan.
+// They may be violated temporarily: only IDs that are missing from the records twice, Patience apart, count as
+// orphans.
 type Sweeper struct {
 	layout  rootdir.Runtime
 	connect func() (*grpc.ClientConn, error)
 	log     logr.Logger
-	// unknown says since when containerd doesn't know what runs under an ID.
+	// unknown maps IDs that containerd has no record of to the time when that was first noticed.
 	unknown map[string]time.Time
 }
 
-// New makes a sweeper. connect opens a connection to containerd; each is closed
-// after use.
+// New returns a sweeper. connect opens a connection to containerd; each is closed after use.
 func New(l rootdir.Runtime, connect func() (*grpc.ClientConn, error), log logr.Logger) *Sweeper {
 	return &Sweeper{layout: l, connect: connect, log: log, unknown: map[string]time.Time{}}
 }
 
-// Look compares what there is with what containerd knows, and removes what has
-// been unknown for Patience at the time now. It reports whether something is
-// unknown for the first time, so that another look is due after Patience.
+// Look compares shims and their remains with containerd's records, and removes those that have had no record for
+// Patience at the time now. It reports whether an ID is missing for the first time, so that another Look is due
+// after Patience.
 func (s *Sweeper) Look(ctx context.Context, now time.Time) (again bool, err error) {
-	// Before the question what is known: a sandbox that ends in between is gone by
-	// the next look.
+	// This comes before the query of the records: a sandbox that ends in between is gone by the next Look.
 	there, err := s.there()
 	if err != nil {
 		return false, err
@@ -98,15 +95,15 @@ func (s *Sweeper) Look(ctx context.Context, now time.Time) (again bool, err erro
 	return again, nil
 }
 
-// orphan is what runs or lies around under an ID that containerd doesn't know.
+// orphan is a shim, or its remains, under an ID of which containerd has no record.
 type orphan struct {
 	id    string
 	shims []Shim
-	// container is the record that containerd may have below the CRI.
+	// container is the record that containerd may have outside the CRI.
 	container *container
 }
 
-// there finds shims, and what may have outlived its shim, by ID.
+// there finds shims, and possible remains of shims, by ID.
 func (s *Sweeper) there() (map[string]*orphan, error) {
 	shims, err := Shims(s.layout.Socket())
 	if err != nil {
@@ -120,7 +117,7 @@ func (s *Sweeper) there() (map[string]*orphan, error) {
 		return found[id]
 	}
 	for _, shim := range shims {
-		// Also because a path is made of it.
+		// The check is also needed because the ID becomes part of a path.
 		if isID(shim.ID) {
 			o := at(shim.ID)
 			o.shims = append(o.shims, shim)
@@ -140,7 +137,7 @@ func (s *Sweeper) there() (map[string]*orphan, error) {
 	return found, nil
 }
 
-// isID reports whether id is one that the CRI makes: 32 bytes in hexadecimal.
+// isID reports whether id has the form of the CRI's IDs: 32 bytes in hexadecimal.
 func isID(id string) bool {
 	raw, err := hex.DecodeString(id)
 	return err == nil && len(raw) == 32

@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Directory is one container's log directory. A pod with the right hostPath volume can write there, so
-// nothing but a regular file in a directory that is reached without any symbolic link is a log.
-// Its methods may not be called concurrently.
-// Errors are of type *os.PathError or wrap one, so that fs.ErrNotExist tells what is gone.
+// ContainerDir is one container's log directory. A pod with a suitable hostPath volume can write there, so only
+// regular files in a directory that is reached without symbolic links count as logs. Its methods may not be called
+// concurrently. Errors are of type *os.PathError or wrap one, so that fs.ErrNotExist identifies missing files.
 type ContainerDir struct {
 	dir *os.File
 }
 
-// Open opens the directory name below root. What root itself leads over is trusted.
+// Open opens the directory name below root. Symbolic links in root itself are trusted.
 func Open(root, name string) (*ContainerDir, error) {
 	path := filepath.Join(root, name)
 	top, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -40,10 +39,10 @@ func Open(root, name string) (*ContainerDir, error) {
 	return &ContainerDir{dir: os.NewFile(uintptr(fd), path)}, nil
 }
 
-// Close ends the use of the directory, not of files that were opened in it.
+// Close closes the directory, but not the files that were opened in it.
 func (d *ContainerDir) Close() error { return d.dir.Close() }
 
-// Files lists what belongs to the log of an instance, the oldest first.
+// Files lists the files of an instance's log, oldest first.
 func (d *ContainerDir) Files(attempt int) ([]Name, error) {
 	all, err := d.All()
 	if err != nil {
@@ -54,7 +53,7 @@ func (d *ContainerDir) Files(attempt int) ([]Name, error) {
 	return files, nil
 }
 
-// All lists the files of all instances, in no order.
+// All lists the files of all instances, unordered.
 func (d *ContainerDir) All() ([]Name, error) {
 	if _, err := d.dir.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func (d *ContainerDir) All() ([]Name, error) {
 
 // Open opens a file for reading.
 func (d *ContainerDir) Open(n Name) (*os.File, error) {
-	// Without O_NONBLOCK, opening a pipe would wait for a writer.
+	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
 	f, err := d.open(n, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -89,7 +88,7 @@ func (d *ContainerDir) Open(n Name) (*os.File, error) {
 	return f, nil
 }
 
-// Create makes a file that isn't there yet, for writing, with mode 0600.
+// Create creates a file for writing, with mode 0600. It fails if the file exists.
 func (d *ContainerDir) Create(n Name) (*os.File, error) {
 	return d.open(n, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 }
@@ -105,8 +104,7 @@ func (d *ContainerDir) open(n Name, flags int, perm uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Rename gives a file another name. If there is a file of that name, it stays and
-// the error is fs.ErrExist.
+// Rename renames a file. It doesn't replace an existing file: the error is then fs.ErrExist.
 func (d *ContainerDir) Rename(from, to Name) error {
 	err := unix.Renameat2(d.fd(), from.String(), d.fd(), to.String(), unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
@@ -118,7 +116,7 @@ func (d *ContainerDir) Rename(from, to Name) error {
 	return nil
 }
 
-// renameWatchfully is for file systems that can't refuse to replace a file themselves.
+// renameWatchfully renames on file systems that don't support RENAME_NOREPLACE.
 func (d *ContainerDir) renameWatchfully(from, to Name) error {
 	var stat unix.Stat_t
 	switch err := unix.Fstatat(d.fd(), to.String(), &stat, unix.AT_SYMLINK_NOFOLLOW); {
@@ -130,7 +128,7 @@ func (d *ContainerDir) renameWatchfully(from, to Name) error {
 	return unix.Renameat(d.fd(), from.String(), d.fd(), to.String())
 }
 
-// Remove removes a file. That it isn't there is no error.
+// Remove removes a file. A missing file isn't an error.
 func (d *ContainerDir) Remove(n Name) error {
 	if err := unix.Unlinkat(d.fd(), n.String(), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &os.PathError{Op: "remove", Path: d.path(n), Err: err}
@@ -138,15 +136,14 @@ func (d *ContainerDir) Remove(n Name) error {
 	return nil
 }
 
-// Sync has names outlive a loss of power.
+// Sync writes the directory entries to disk, so that they survive a power failure.
 func (d *ContainerDir) Sync() error { return d.dir.Sync() }
 
 func (d *ContainerDir) fd() int { return int(d.dir.Fd()) }
 
 func (d *ContainerDir) path(n Name) string { return filepath.Join(d.dir.Name(), n.String()) }
 
-// retried calls again what was disturbed: EAGAIN is what openat2 returns when a
-// rename elsewhere came in the way of its walk.
+// retried repeats an interrupted call: openat2 returns EAGAIN if a concurrent rename disturbed its path lookup.
 func retried(open func() (int, error)) (int, error) {
 	for {
 		fd, err := open()
@@ -163,8 +160,8 @@ func refused(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-// NameOf returns the name, without its directory, that an open file has now, after any
-// renaming, and whether it was removed: then it is the name that it had at last.
+// NameOf returns the current base name of an open file, after any renaming, and whether it was removed: then it
+// returns its last name.
 func NameOf(f *os.File) (name string, removed bool, err error) {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	if err != nil {

@@ -12,25 +12,24 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// DirsConfig says where logs and links are.
+// DirsConfig has the directories of logs and links.
 type DirsConfig struct {
 	// PodLogsDir has a directory for each pod, usually /var/log/pods.
 	PodLogsDir string
-	// LinksDir has a link for each log, usually /var/log/containers. Others may have links there.
+	// LinksDir has a link for each log, usually /var/log/containers. It may contain links of other programs.
 	LinksDir string
 }
 
-// Dirs makes and removes directories and links. It keeps no state but what is on disk
-// and is safe for concurrent use, for one pod by one caller at a time. It reaches nothing
-// outside its two directories, whatever links somebody puts in them.
+// Dirs creates and removes directories and links. All its state is on disk. It is safe for concurrent use by one
+// caller per pod. It never leaves its two directories, whatever links they contain.
 type Dirs struct {
 	conf DirsConfig
 }
 
-// NewDirs makes a Dirs.
+// NewDirs returns a Dirs.
 func NewDirs(c DirsConfig) *Dirs { return &Dirs{conf: c} }
 
-// Create makes the directory for a container's logs. It may be there already.
+// Create creates the directory for a container's logs. It may exist.
 func (d *Dirs) Create(p Pod, container string) error {
 	if err := errors.Join(p.check(), safeopen.Check("container name", container)); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
@@ -46,7 +45,7 @@ func (d *Dirs) Create(p Pod, container string) error {
 	return nil
 }
 
-// Link makes the link to the instance's log. The log needn't exist yet; the link may.
+// Link creates the link to the instance's log. The log needn't exist yet; the link may.
 func (d *Dirs) Link(p Pod, i Instance) error {
 	if err := checkInstance(p, i); err != nil {
 		return fmt.Errorf("link log: %w", err)
@@ -72,8 +71,7 @@ func (d *Dirs) Link(p Pod, i Instance) error {
 	return nil
 }
 
-// Remove removes the instance's log, what was rotated from it, and the link. What
-// isn't there is no error.
+// Remove removes the instance's log, its rotated files, and the link. Missing files aren't errors.
 func (d *Dirs) Remove(p Pod, i Instance) error {
 	if err := checkInstance(p, i); err != nil {
 		return fmt.Errorf("remove log: %w", err)
@@ -84,8 +82,8 @@ func (d *Dirs) Remove(p Pod, i Instance) error {
 	return d.removeLogs(p, i.Container, func(attempt int) bool { return attempt == i.Attempt })
 }
 
-// Retire leaves the log of an instance that is gone for `logs --previous`: it removes its
-// link, and the logs of all instances before it. What isn't there is no error.
+// Retire keeps the log of a removed instance for `kubectl logs --previous`: it removes its link, and the logs of
+// all earlier instances. Missing files aren't errors.
 func (d *Dirs) Retire(p Pod, i Instance) error {
 	if err := checkInstance(p, i); err != nil {
 		return fmt.Errorf("retire log: %w", err)
@@ -106,8 +104,7 @@ func (d *Dirs) unlink(p Pod, i Instance) error {
 	return nil
 }
 
-// removeLogs removes those logs of a container, and what was rotated from them,
-// whose number is meant.
+// removeLogs removes the logs, including rotated files, of a container's attempts that meant selects.
 func (d *Dirs) removeLogs(p Pod, container string, meant func(attempt int) bool) error {
 	err := within(d.conf.PodLogsDir, func(logs *os.Root) error {
 		dir := filepath.Join(p.directory(), container)
@@ -129,8 +126,7 @@ func (d *Dirs) removeLogs(p Pod, container string, meant func(attempt int) bool)
 	return nil
 }
 
-// RemovePod removes all logs of the pod. What isn't there is no error. Its links
-// go with each Remove, or with RemoveDeadLinks.
+// RemovePod removes all logs of the pod. Missing files aren't errors. Remove and RemoveDeadLinks remove its links.
 func (d *Dirs) RemovePod(p Pod) error {
 	if err := p.check(); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
@@ -142,8 +138,8 @@ func (d *Dirs) RemovePod(p Pod) error {
 	return nil
 }
 
-// Attempts tells for each container of the pod that has logs which number its next
-// instance has: so restarts are counted on after a reboot, or when the runtime lost its records.
+// Attempts returns the number of the next instance for each container of the pod that has logs: restart counts
+// continue after a reboot, or after the runtime lost its state.
 func (d *Dirs) Attempts(p Pod) (map[string]int, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("look for logs: %w", err)
@@ -160,8 +156,8 @@ func (d *Dirs) Attempts(p Pod) (map[string]int, error) {
 	return next, nil
 }
 
-// Used is how many bytes of disk the logs of each container of the pod take, those that were rotated and those of
-// earlier instances included. What can't be read isn't counted.
+// Used returns how many bytes of disk the logs of each container of the pod use, including rotated files and those
+// of earlier instances. Unreadable files don't count.
 func (d *Dirs) Used(p Pod) map[string]int64 {
 	if p.check() != nil {
 		return nil
@@ -179,7 +175,7 @@ func (d *Dirs) Used(p Pod) map[string]int64 {
 	return used
 }
 
-// each calls found for each file in the directories of the pod's containers, with the directory of all pods.
+// each calls found for each file in the directories of the pod's containers; logs is the directory of all pods.
 func (d *Dirs) each(p Pod, found func(logs *os.Root, container, file string)) error {
 	return within(d.conf.PodLogsDir, func(logs *os.Root) error {
 		containers, err := fs.ReadDir(logs.FS(), p.directory())
@@ -202,7 +198,7 @@ func (d *Dirs) each(p Pod, found func(logs *os.Root, container, file string)) er
 	})
 }
 
-// Orphans lists the pods that have a directory of logs, wanted or not, in order.
+// Orphans lists the pods that have a log directory, including pods that still exist, in order.
 func (d *Dirs) Orphans() ([]Pod, error) {
 	entries, err := os.ReadDir(d.conf.PodLogsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -217,9 +213,8 @@ func (d *Dirs) Orphans() ([]Pod, error) {
 	return pods, nil
 }
 
-// RemoveDeadLinks removes the links that lead to logs of pods or containers whose
-// directory is gone. Links that lead elsewhere are somebody else's. It reads the whole
-// directory: it is for after the start and for rare tidying.
+// RemoveDeadLinks removes links to logs whose directory is gone. Links that lead outside PodLogsDir belong to other
+// programs. It reads the whole directory, so call it after the start and for rare cleanups only.
 func (d *Dirs) RemoveDeadLinks() error {
 	err := within(d.conf.LinksDir, func(links *os.Root) error {
 		entries, err := fs.ReadDir(links.FS(), ".")
@@ -235,7 +230,7 @@ func (d *Dirs) RemoveDeadLinks() error {
 			if err != nil || !strings.HasPrefix(target, filepath.Clean(d.conf.PodLogsDir)+"/") {
 				continue
 			}
-			// The log itself may be about to be written; its directory is made before the link.
+			// The log itself may not exist yet; its directory is created before the link.
 			if _, err := os.Lstat(filepath.Dir(target)); errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, links.Remove(e.Name()))
 			}
@@ -256,14 +251,14 @@ func checkInstance(p Pod, i Instance) error {
 	return err
 }
 
-// within opens the directory for f. That it, or what f looks for, isn't there is no error.
+// within opens the directory for f. Missing files and directories aren't errors.
 func within(dir string, f func(*os.Root) error) error {
 	root, err := os.OpenRoot(dir)
 	if err == nil {
 		defer root.Close()
 		err = f(root)
 	}
-	// A directory's name is made of several: one that is longer than a name can be was never there.
+	// Directory names consist of several names: one that exceeds the file system's limit can't exist.
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG) {
 		return nil
 	}

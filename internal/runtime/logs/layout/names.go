@@ -9,35 +9,33 @@ import (
 	"time"
 )
 
-// The endings of files that come from rotation, and the form of the time in their
-// names: local, as the kubelet writes it.
+// The suffixes of rotated files, and the format of the timestamps in their names: local time, as the kubelet's.
 const (
 	compressedSuffix = ".gz"
 	tempSuffix       = ".tmp"
 	stampFormat      = "20060102-150405"
 )
 
-// Name is what the name of a file in a container's log directory says:
+// Name is the parsed name of a file in a container's log directory:
 //
-//	N.log                  what the runtime writes
-//	N.log.STAMP            rotated away at that time
-//	N.log.STAMP.gz         and compressed since
+//	N.log                  the current log
+//	N.log.STAMP            rotated at that time
+//	N.log.STAMP.gz         rotated and compressed
 //	N.log.STAMP.tmp        being compressed
 type Name struct {
 	// Attempt counts the container's instances from 0.
 	Attempt int
-	// Stamp is empty for what the runtime writes. The stamps of an instance are in the order
-	// of its rotations, and sort as text.
+	// Stamp is empty for the current log. The timestamps of an instance are in the order of its rotations, and sort
+	// as strings.
 	Stamp string
 	// Compressed and Temp are never both set.
 	Compressed, Temp bool
 }
 
-// Current is the name of what an instance's runtime writes.
+// Current returns the name of an instance's current log.
 func Current(attempt int) Name { return Name{Attempt: attempt} }
 
-// ParseName reads the name of a file, without its directory; false if it isn't one of the
-// forms. String gives back what was read.
+// ParseName parses a file's base name; false if it has none of the forms. String is its inverse.
 func ParseName(name string) (Name, bool) {
 	number, rest, _ := strings.Cut(name, ".")
 	attempt, ok := parseAttempt(number)
@@ -55,7 +53,7 @@ func ParseName(name string) (Name, bool) {
 	if stamp, n.Compressed = strings.CutSuffix(stamp, compressedSuffix); !n.Compressed {
 		stamp, n.Temp = strings.CutSuffix(stamp, tempSuffix)
 	}
-	// Parse alone would also take fractions of a second.
+	// Parse alone would also accept fractions of a second.
 	if _, err := time.Parse(stampFormat, stamp); err != nil || len(stamp) != len(stampFormat) {
 		return Name{}, false
 	}
@@ -63,7 +61,7 @@ func ParseName(name string) (Name, bool) {
 	return n, true
 }
 
-// String is the file's name.
+// String returns the file's name.
 func (n Name) String() string {
 	name := strconv.Itoa(n.Attempt) + Suffix
 	switch {
@@ -77,11 +75,11 @@ func (n Name) String() string {
 	return name + "." + n.Stamp
 }
 
-// In is the file's path below its pod's Directory.
+// In returns the file's path below its pod's directory.
 func (n Name) In(container string) string { return filepath.Join(container, n.String()) }
 
-// Compare orders the files of an instance by the age of what they hold, the oldest
-// first; a file before what it is compressed to.
+// Compare orders the files of an instance by the age of their content, oldest first; a file before its compressed
+// version.
 func (n Name) Compare(other Name) int {
 	if n.Stamp == other.Stamp {
 		return cmp.Compare(n.rank(), other.rank())
@@ -105,9 +103,9 @@ func (n Name) rank() int {
 	return 0
 }
 
-// NextStamp is the stamp for a rotation now, where newest is that of the rotation
-// before, or empty. It comes after newest even in the same second, or if the clock was set
-// back meanwhile: nothing is overwritten, and the order stays true.
+// NextStamp returns the timestamp for a rotation now; newest is that of the previous rotation, or empty. The result
+// is later than newest even in the same second, or if the clock was set back: so no file is overwritten, and the
+// order is kept.
 func NextStamp(now time.Time, newest string) (string, error) {
 	stamp := now.Format(stampFormat)
 	if stamp > newest {

@@ -8,13 +8,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// Pod is whose logs they are. A pod of which only logs are left is known by this much.
+// Pod identifies a pod. The name of its log directory has all of these fields, so they are available for deleted
+// pods.
 type Pod struct {
 	Namespace, Name string
 	UID             types.UID
 }
 
-// Instance is whose log it is.
+// Instance identifies an instance of a container.
 type Instance struct {
 	// Container is the container's name.
 	Container string
@@ -24,7 +25,7 @@ type Instance struct {
 	ID string
 }
 
-// PodDir is the directory of a pod's logs.
+// PodDir returns the directory of a pod's logs.
 func PodDir(podLogsDir string, p Pod) string {
 	return filepath.Join(podLogsDir, p.directory())
 }
@@ -40,17 +41,17 @@ func (p Pod) check() error {
 	return nil
 }
 
-// parsePod reads a directory's name.
+// parsePod parses the name of a pod's log directory.
 func parsePod(directory string) (p Pod, ok bool) {
 	p.Namespace, p.Name, p.UID, ok = ParseDir(directory)
 	return p, ok && p.check() == nil
 }
 
-// maxName is how long a file's name can be.
+// maxName is the maximum length of a file name.
 const maxName = 255
 
-// linkName is what log shippers take namespace, pod and container from. As with
-// the kubelet, one that is too long loses its end.
+// linkName returns the name of a link, from which log shippers take namespace, pod and container. As with the
+// kubelet, a name that is too long is truncated.
 func linkName(p Pod, i Instance) string {
 	name := p.Name + "_" + p.Namespace + "_" + i.Container + "-" + i.ID
 	return name[:min(len(name), maxName-len(Suffix))] + Suffix

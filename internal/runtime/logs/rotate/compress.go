@@ -16,11 +16,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// chunk is how much is compressed between two looks at what can't wait.
+// chunk is how much is compressed between two calls of meanwhile.
 const chunk = 128 << 10
 
-// compress puts a compressed file in the place of one that nobody writes to. If it
-// fails, the file is still there. It calls meanwhile again and again.
+// compress replaces a file without writers with its compressed version. If it fails, the file still exists. It
+// calls meanwhile repeatedly.
 func compress(ctx context.Context, dir directory, file layout.Name, meanwhile func()) error {
 	temp, packed := file, file
 	temp.Temp, packed.Compressed = true, true
@@ -31,14 +31,14 @@ func compress(ctx context.Context, dir directory, file layout.Name, meanwhile fu
 	if err != nil {
 		return errors.Join(fmt.Errorf("compress a rotated log: %w", err), dir.Remove(temp))
 	}
-	// The one must not be gone from the disk before the other is there.
+	// The compressed file must be on disk before the original is removed.
 	if err := during(dir.Sync, meanwhile); err != nil {
 		return fmt.Errorf("compress a rotated log: %w", err)
 	}
 	return dir.Remove(file)
 }
 
-// fill writes to temp, and to the disk, what file holds, compressed.
+// fill writes the compressed contents of file to temp and syncs it to disk.
 func fill(ctx context.Context, dir directory, file, temp layout.Name, meanwhile func()) error {
 	from, err := dir.Open(file)
 	if err != nil {
@@ -81,8 +81,7 @@ func pack(ctx context.Context, to io.Writer, from io.Reader, meanwhile func()) e
 	}
 }
 
-// during does what may take long, as a disk that is busy with a flood of logs has it, and calls meanwhile until that is
-// done.
+// during runs a function that may take long on a busy disk, and calls meanwhile periodically until it returns.
 func during(do func() error, meanwhile func()) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -98,8 +97,8 @@ func during(do func() error, meanwhile func()) error {
 	}
 }
 
-// inherit gives a file the owner and the mode of another, and the time of its last
-// change: a reader sees by that which files are too old for it.
+// inherit copies the owner, mode and modification time of a file to another: readers skip files by their
+// modification time.
 func inherit(to, from *os.File) error {
 	info, err := from.Stat()
 	if err != nil {

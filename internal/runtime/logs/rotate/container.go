@@ -14,56 +14,53 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// lingerTime is how long a runtime may take to release a file after it was asked to: it has
-// to write what it had buffered, on a disk that may be slow. To ask it again too early would have it write to one
-// file by two ways, and lines might change places.
+// lingerTime is how long a runtime may take to release a file after the call to reopen the log: it has to write its
+// buffers to a possibly slow disk. A second call before that would make it write to one file through two
+// descriptors, and lines might change places.
 const lingerTime = 5 * time.Second
 
-// maxPause is the longest pause before something that failed is tried again. The first is an
-// interval, and each is twice as long as the one before.
+// maxPause is the longest delay before a failed operation is retried. The first delay is an interval, and each is
+// twice as long as the previous one.
 const maxPause = 5 * time.Minute
 
 const (
-	// longest and shortest are how long a log that grows isn't looked at.
+	// longest and shortest bound the time between two checks of a log that grows.
 	longest, shortest = time.Second, 100 * time.Millisecond
-	// quietAtOnce is how many logs that don't grow are looked at in longest where the kernel doesn't report their next
-	// write, which costs some 200 µs: that is how soon it is noticed that one begins to.
+	// quietAtOnce is how many logs that don't grow are checked within longest if the kernel can't report their next
+	// write. A check takes some 200 µs. The number determines how soon a new write is noticed.
 	quietAtOnce = 100
 )
 
-// container is what is remembered of one that runs. It belongs to look, and while it is
-// queued or worked at, to the worker.
+// container is the rotator's state of a running container. look owns it, except that a worker owns it while it is
+// queued or processed.
 type container struct {
 	Container
-	// foreign is one whose log isn't below the root, or not named as a log.
+	// foreign means that the log isn't below the root, or doesn't have a log's name.
 	foreign bool
 	// dir is the log's directory below the root, file its name there.
 	dir  string
 	file layout.Name
-	// untidy is whether there may be something to compress or to remove, or the runtime may
-	// not have followed a rotation: so it is at the first look, since nobody
-	// knows what an earlier agent left.
+	// untidy means that files may have to be compressed or removed, or that the runtime may not have reopened its
+	// log after a rotation. It is set at first, because an earlier agent may have left such files.
 	untidy bool
-	// files is the MaxFiles that it was tidied up for last.
+	// files is the MaxFiles of the last tidy.
 	files int
-	// lingering is the newest rotated file if the runtime was still writing to it when
-	// last looked at, since the time at which that was first seen.
+	// lingering is the newest rotated file if the runtime was still writing to it at the last check, since when
+	// that was first noticed.
 	lingering layout.Name
 	since     time.Time
-	// rotating and tidying are apart, so that a disk too full to compress on
-	// doesn't keep a log from being rotated.
+	// rotating and tidying are separate, so that a log is still rotated when the disk is too full to compress.
 	rotating, tidying tries
-	// size is how large the log was when it was looked at last, which was at seen; rate is by how many bytes a second
-	// it had grown, and next is when it is looked at again. watched is the inode whose next write the kernel reports, 0
-	// for none. They are look's alone.
+	// size is the log's size at the last check, which was at seen; rate is its growth in bytes per second, and next
+	// is the time of the next check. watched is the inode whose next write the kernel reports, 0 for none. Only
+	// look uses them.
 	size       int64
 	seen, next time.Time
 	rate       float64
 	watched    uint64
 }
 
-// tries is how something fared: the failures since it last succeeded, and when it
-// may be tried again.
+// tries is the retry state of an operation: the failures since it last succeeded, and when it may be retried.
 type tries struct {
 	failures int
 	retry    time.Time
@@ -87,7 +84,7 @@ func (r *Rotator) newContainer(c Container) *container {
 	return k
 }
 
-// due says whether there is something to do for a container.
+// due reports whether a worker has to process the container.
 func (r *Rotator) due(c *container, now time.Time, conf *Config, quiet time.Duration) bool {
 	if c.untidy && !now.Before(c.tidying.retry) {
 		return true
@@ -95,7 +92,7 @@ func (r *Rotator) due(c *container, now time.Time, conf *Config, quiet time.Dura
 	if now.Before(c.rotating.retry) || now.Before(c.next) {
 		return false
 	}
-	// This only says where to look more closely, so it may be misled by a link.
+	// This only selects logs for a proper check, so a symbolic link may mislead it.
 	var stat unix.Stat_t
 	if err := unix.Lstat(c.Path, &stat); err != nil {
 		return errors.Is(err, fs.ErrNotExist)
@@ -107,11 +104,12 @@ func (r *Rotator) due(c *container, now time.Time, conf *Config, quiet time.Dura
 	return stat.Size >= conf.MaxSize
 }
 
-// awaitWrite has the kernel report the next write to a log that doesn't grow, so that it needs no look before.
+// awaitWrite makes the kernel report the next write to a log that doesn't grow, so that it needn't be checked
+// before.
 func (r *Rotator) awaitWrite(c *container, stat *unix.Stat_t, now time.Time, conf *Config) {
 	if c.watched != stat.Ino {
 		if err := r.writes.Watch(c.Path); err != nil {
-			return // it is looked at now and then
+			return // it is polled
 		}
 		var since unix.Stat_t
 		if err := unix.Lstat(c.Path, &since); err != nil || since.Ino != stat.Ino || since.Size != stat.Size {
@@ -123,12 +121,12 @@ func (r *Rotator) awaitWrite(c *container, stat *unix.Stat_t, now time.Time, con
 	c.next = now.Add(conf.Interval)
 }
 
-// measured takes down how large the log is, and says when it is looked at again: when it will be too large, if
-// it goes on growing like this, and after the period quiet if it doesn't grow.
+// measured records the log's size and schedules the next check: when the log would reach maxSize at its current
+// growth, or after the period quiet if it doesn't grow.
 func (c *container) measured(now time.Time, size, maxSize int64, quiet time.Duration) {
 	grown, since := size-c.size, now.Sub(c.seen)
 	if grown < 0 {
-		grown = size // of a new file
+		grown = size // a new file
 	}
 	c.rate = 0
 	if since > 0 && !c.seen.IsZero() {
@@ -137,13 +135,13 @@ func (c *container) measured(now time.Time, size, maxSize int64, quiet time.Dura
 	c.size, c.seen, c.next = size, now, now.Add(quiet)
 	switch {
 	case size >= maxSize:
-		c.next = now // it is rotated now, and begins again
+		c.next = now // it is rotated now and starts at 0
 	case c.rate > 0:
 		c.next = now.Add(min(longest, quiet, timeFor(maxSize-size, c.rate)))
 	}
 }
 
-// pause is how long it is until the container has to be looked at again.
+// pause returns the time until the container's next check.
 func (c *container) pause(now time.Time, maxSize int64) time.Duration {
 	pause := max(c.next.Sub(now), c.rotating.retry.Sub(now))
 	switch {
@@ -158,12 +156,12 @@ func (c *container) pause(now time.Time, maxSize int64) time.Duration {
 	return pause
 }
 
-// timeFor is how long it takes to write so many bytes.
+// timeFor returns how long it takes to write this many bytes, at least shortest.
 func timeFor(bytes int64, rate float64) time.Duration {
 	return max(shortest, time.Duration(min(float64(bytes)/rate, maxPause.Seconds())*float64(time.Second)))
 }
 
-// note takes down how a try went, and returns the failures in a row.
+// note records the result of an attempt, and returns the number of consecutive failures.
 func (t *tries) note(err error, interval time.Duration) int {
 	if err == nil {
 		*t = tries{}
@@ -178,7 +176,7 @@ func (t *tries) note(err error, interval time.Duration) int {
 	return t.failures
 }
 
-// logTry takes note of how a try went, and logs failures once.
+// logTry records the result of an attempt, and logs repeated failures once.
 func (r *Rotator) logTry(c *container, t *tries, err error) {
 	failures := t.note(err, r.conf.Load().Interval)
 	if err == nil || errors.Is(err, context.Canceled) {
@@ -189,7 +187,7 @@ func (r *Rotator) logTry(c *container, t *tries, err error) {
 	case failures == 1 && atomicfile.DiskFull(err):
 		log.Info("No space is left to compress a rotated log; it is kept as it is for now", "err", err.Error())
 	case failures == 2 && !atomicfile.DiskFull(err):
-		// The first time, the container may just have ended.
+		// The first failure may be due to the end of the container.
 		log.Error(err, "A container's log can't be rotated as it should be")
 	default:
 		log.V(4).Info("Log rotation failed", "err", err.Error(), "failures", failures)

@@ -5,21 +5,20 @@ import (
 	"sync"
 )
 
-// queue hands containers to workers: each to one worker at a time. It is safe for
-// concurrent use.
+// queue distributes containers to workers: each to one worker at a time. It is safe for concurrent use.
 type queue struct {
 	mu sync.Mutex
-	// rotate and tidy are waiting for a worker; rotate goes first.
+	// rotate and tidy have the containers that wait for a worker; rotate goes first.
 	rotate, tidy []*container
-	// busy are those that wait or are being worked at.
+	// busy has the containers that are queued or processed.
 	busy map[*container]struct{}
-	// workers is how many there are.
+	// workers is the current number of workers.
 	workers int
 }
 
 func newQueue() *queue { return &queue{busy: map[*container]struct{}{}} }
 
-// has reports whether the container waits or is being worked at.
+// has reports whether the container is queued or processed.
 func (q *queue) has(c *container) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -27,7 +26,7 @@ func (q *queue) has(c *container) bool {
 	return ok
 }
 
-// add queues a container to have its log rotated.
+// add queues a container for rotation.
 func (q *queue) add(c *container) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -35,22 +34,22 @@ func (q *queue) add(c *container) {
 	q.rotate = append(q.rotate, c)
 }
 
-// later queues a container that a worker has, to be tidied up.
+// later queues a container that its worker has rotated, for tidying.
 func (q *queue) later(c *container) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.tidy = append(q.tidy, c)
 }
 
-// done ends a worker's hold on a container.
+// done releases a container from its worker.
 func (q *queue) done(c *container) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.busy, c)
 }
 
-// hire reports whether there is work for one worker more, who then has to call next until
-// that sends it away.
+// hire reports whether there is work for an additional worker, and counts it. The worker has to call next until it
+// returns nil.
 func (q *queue) hire(limit int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -61,8 +60,8 @@ func (q *queue) hire(limit int) bool {
 	return true
 }
 
-// urgent returns to a worker, beside the container that it has, one that waits to have its log rotated, or nil. Those
-// that wait to be tidied up are given up until the next look, for their logs may grow meanwhile.
+// urgent returns a container that waits for rotation to a worker that is tidying another one, or nil. It drops the
+// containers that wait for tidying until the next look, because their logs may grow meanwhile.
 func (q *queue) urgent() *container {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,8 +77,8 @@ func (q *queue) urgent() *container {
 	return c
 }
 
-// next returns a container to a worker, or sends it away with nil: there is none left,
-// there are too many workers, or ctx has ended.
+// next returns a container to a worker, and whether to tidy it. nil ends the worker: the queue is empty, there are
+// too many workers, or ctx has ended.
 func (q *queue) next(ctx context.Context, limit int) (c *container, tidy bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

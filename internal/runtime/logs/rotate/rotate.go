@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// directory is a container's log directory; layout.Directory is one.
+// directory is a container's log directory; layout.ContainerDir implements it.
 type directory interface {
 	Files(attempt int) ([]layout.Name, error)
 	Open(layout.Name) (*os.File, error)
@@ -25,8 +25,8 @@ type directory interface {
 	Close() error
 }
 
-// rotate renames the log if it is too large, and has the runtime begin a new one. If
-// there is no log, because an agent died between these two, the second is done.
+// rotate renames the log if it is too large, and makes the runtime create a new one. If the log is missing, because
+// an agent died between these two steps, it does only the second.
 func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error {
 	dir, err := r.open(conf.Root, c.dir)
 	if err != nil {
@@ -46,16 +46,16 @@ func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error 
 			return err
 		}
 		if _, err := sizeOf(dir, c.file); err != nil {
-			// Else it would be asked again and again.
+			// Otherwise the call would be repeated endlessly.
 			return fmt.Errorf("the runtime was asked to make a new log, and has not: %w", err)
 		}
 		return nil
 	case err != nil:
 		return err
 	case size < conf.MaxSize, conf.MaxSize <= 0:
-		return nil // so it is by now
+		return nil // the log was rotated meanwhile
 	}
-	// What can't be removed must not keep the log from being rotated: tidy reports it.
+	// Failing to remove excess files must not prevent the rotation: tidy reports it.
 	_ = removeExcess(dir, files, conf.MaxFiles-2)
 	renamed, err := rotatedName(c.file, files)
 	if err != nil {
@@ -73,8 +73,8 @@ func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error 
 	return nil
 }
 
-// reopen has the runtime begin a new log, where the one it writes was renamed to renamed. If
-// it doesn't, the old one gets its name back.
+// reopen makes the runtime create a new log after the current one was renamed to renamed. If that fails, it renames
+// the old one back.
 func (r *Rotator) reopen(ctx context.Context, dir directory, c *container, renamed layout.Name) error {
 	err := r.runtime.ReopenContainerLog(ctx, c.ID)
 	if err == nil {
@@ -84,22 +84,21 @@ func (r *Rotator) reopen(ctx context.Context, dir directory, c *container, renam
 	if renamed == (layout.Name{}) {
 		return err
 	}
-	// If the runtime has made a new file in spite of its error, that one stays: whether it
-	// is being written shows at the next look.
+	// If the runtime has created a new file in spite of its error, that one stays: the next tidy checks whether the
+	// runtime writes to it.
 	if back := dir.Rename(renamed, c.file); back != nil && !errors.Is(back, fs.ErrExist) {
 		err = errors.Join(err, back)
 	}
 	return err
 }
 
-// rotated lists what was rotated from an instance's log, the oldest first, but no
-// unfinished files.
+// rotated lists the rotated files of an instance's log, oldest first, without unfinished ones.
 func rotated(dir directory, attempt int) ([]layout.Name, error) {
 	files, err := dir.Files(attempt)
 	return slices.DeleteFunc(files, func(n layout.Name) bool { return n.Stamp == "" || n.Temp }), err
 }
 
-// newestPlain returns the newest file if it is as the runtime wrote it, else none.
+// newestPlain returns the newest file if it isn't compressed, else an empty name.
 func newestPlain(files []layout.Name) layout.Name {
 	if len(files) == 0 || files[len(files)-1].Compressed {
 		return layout.Name{}
@@ -107,7 +106,7 @@ func newestPlain(files []layout.Name) layout.Name {
 	return files[len(files)-1]
 }
 
-// removeExcess removes the oldest rotations so that no more than that many are left.
+// removeExcess removes the oldest rotations so that at most keep are left.
 func removeExcess(dir directory, files []layout.Name, keep int) error {
 	var errs []error
 	for excess := countStamps(files) - max(0, keep); excess > 0; excess-- {
@@ -118,7 +117,7 @@ func removeExcess(dir directory, files []layout.Name, keep int) error {
 	return errors.Join(errs...)
 }
 
-// countStamps counts the rotations that files, in order, come from.
+// countStamps counts the rotations that the sorted files come from.
 func countStamps(files []layout.Name) int {
 	n, last := 0, ""
 	for _, f := range files {
@@ -129,7 +128,7 @@ func countStamps(files []layout.Name) int {
 	return n
 }
 
-// rotatedName names what the log is going to be renamed to.
+// rotatedName returns the name of the log after its rotation.
 func rotatedName(file layout.Name, files []layout.Name) (layout.Name, error) {
 	newest := ""
 	if len(files) > 0 {
@@ -153,8 +152,8 @@ func sizeOf(dir directory, file layout.Name) (int64, error) {
 	return info.Size(), nil
 }
 
-// isWritten reports whether somebody may still be writing to a rotated file. Where the kernel can't
-// tell, the age of the file has to do: nobody is taken to write to it.
+// isWritten reports whether a process has a rotated file open for writing. It returns false if the kernel can't
+// report that.
 func isWritten(dir directory, file layout.Name) (bool, error) {
 	f, err := dir.Open(file)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// tidy finishes what rotations have begun: it removes leftovers and what there is too many of, sees that
-// the runtime has released what was renamed, and compresses all of that but the newest.
+// tidy completes rotations: it removes leftovers and excess files, checks that the runtime has released the renamed
+// file, and compresses all renamed files but the newest.
 func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) (err error) {
 	c.untidy, c.files = false, conf.MaxFiles // a rotation meanwhile leaves more to do
 	done := false
@@ -39,22 +39,21 @@ func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) (err err
 	return errors.Join(leftovers, excess, err, compressErr)
 }
 
-// overtake rotates what can't wait until a container is tidied up, since a log may be written faster than it is
-// compressed: its own and those in the queue.
+// overtake rotates logs that can't wait until a container is tidied, because logs may grow faster than they are
+// compressed: the container's own and those in the queue.
 func (r *Rotator) overtake(ctx context.Context, c *container) {
-	var stat unix.Stat_t // as in due
+	var stat unix.Stat_t // may be misled by a symbolic link, as in due
 	if err := unix.Lstat(c.Path, &stat); err == nil && stat.Size >= r.conf.Load().MaxSize {
 		r.tryRotate(ctx, c)
 	}
 	for o := r.queue.urgent(); o != nil; o = r.queue.urgent() {
 		r.tryRotate(ctx, o)
-		r.queue.done(o) // it is tidied up after the next look
+		r.queue.done(o) // it is tidied after the next look
 	}
 }
 
-// followed reports whether the runtime has released the newest file that was renamed. If it
-// hasn't for long, it doesn't know of the rotation (an agent or a runtime died, or a call
-// failed late) and is asked again.
+// followed reports whether the runtime has released the newest renamed file. If it hasn't for lingerTime, it wasn't
+// notified of the rotation (an agent or a runtime died, or a call failed late) and followed calls it again.
 func (r *Rotator) followed(ctx context.Context, dir directory, c *container, newest layout.Name) (bool, error) {
 	if newest == (layout.Name{}) {
 		return true, nil
@@ -75,8 +74,8 @@ func (r *Rotator) followed(ctx context.Context, dir directory, c *container, new
 	return false, r.reopen(ctx, dir, c, newest)
 }
 
-// compressOld compresses what was rotated away before the newest, and reports whether
-// nothing is left to be compressed. One that fails doesn't keep the others from it.
+// compressOld compresses all rotated files but the newest, and reports whether none is left to compress. The
+// failure of one doesn't stop the others.
 func compressOld(ctx context.Context, dir directory, files []layout.Name, meanwhile func()) (bool, error) {
 	left := true
 	var errs []error
@@ -89,7 +88,7 @@ func compressOld(ctx context.Context, dir directory, files []layout.Name, meanwh
 			err = compress(ctx, dir, file, meanwhile)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			err = nil // a rotation meanwhile removed it, as the oldest
+			err = nil // a rotation meanwhile removed it as the oldest
 		}
 		left = left && err == nil && !written
 		errs = append(errs, err)
@@ -97,8 +96,8 @@ func compressOld(ctx context.Context, dir directory, files []layout.Name, meanwh
 	return left, errors.Join(errs...)
 }
 
-// removeLeftovers removes what a compression left that was cut off: its unfinished file, or
-// the original of a finished one.
+// removeLeftovers removes files of interrupted compressions: an unfinished compressed file, or the original of a
+// finished one.
 func removeLeftovers(dir directory, attempt int) error {
 	files, err := dir.Files(attempt)
 	errs := []error{err}

@@ -5,27 +5,25 @@ import (
 	"net/netip"
 )
 
-// addressPool gives out addresses in turn, skipping those in use. It is not safe for
-// concurrent use.
+// addressPool allocates addresses in turn, skipping those in use. It is not safe for concurrent use.
 type addressPool struct {
 	prefix netip.Prefix
 	last   netip.Addr
 	used   map[netip.Addr]struct{}
 }
 
-// newAddressPool makes an addressPool of the network cidr ("10.88.0.0/16").
+// newAddressPool returns an addressPool of the network cidr ("10.88.0.0/16").
 func newAddressPool(cidr string) (*addressPool, error) {
 	prefix, err := netip.ParsePrefix(cidr)
 	if err != nil {
 		return nil, fmt.Errorf("pod CIDR: %w", err)
 	}
 	prefix = prefix.Masked()
-	// The network's own address and the gateway's are never given out.
+	// The network's own address and the gateway's are never allocated.
 	return &addressPool{prefix: prefix, last: prefix.Addr().Next(), used: make(map[netip.Addr]struct{})}, nil
 }
 
-// Take gives out an address that isn't in use, in the words of the CNI plugin
-// host-local if there is none.
+// Take allocates a free address. If there is none, its error is that of the CNI plugin host-local.
 func (p *addressPool) Take() (string, error) {
 	gateway := p.prefix.Addr().Next()
 	for addr := p.next(p.last); ; addr = p.next(addr) {
@@ -40,7 +38,7 @@ func (p *addressPool) Take() (string, error) {
 	}
 }
 
-// next is the address after addr; after the last comes the gateway's again.
+// next returns the address after addr; after the last one it starts again with the gateway's.
 func (p *addressPool) next(addr netip.Addr) netip.Addr {
 	if addr = addr.Next(); p.prefix.Contains(addr) {
 		return addr
@@ -48,7 +46,7 @@ func (p *addressPool) next(addr netip.Addr) netip.Addr {
 	return p.prefix.Addr().Next()
 }
 
-// Release takes an address back. One that wasn't given out is ignored.
+// Release frees an address. It ignores one that isn't allocated.
 func (p *addressPool) Release(ip string) {
 	if addr, err := netip.ParseAddr(ip); err == nil {
 		delete(p.used, addr)

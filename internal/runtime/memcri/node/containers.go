@@ -13,14 +13,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Exit codes a runtime makes up itself.
+// Exit codes that the runtime sets itself.
 const (
 	exitStartFailed int32 = 128
 	exitKilled      int32 = 137
 	exitUnknown     int32 = 255
 )
 
-// CreateContainer makes a container in a ready sandbox, of an image that is present.
+// CreateContainer creates a container in a ready sandbox, from an image that exists.
 func (n *Node) CreateContainer(_ context.Context,
 	r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	n.mu.Lock()
@@ -62,12 +62,12 @@ func (n *Node) CreateContainer(_ context.Context,
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
-// processes says whose processes a container's own are among.
+// processes returns the namespace options, which include the PID namespace of a container.
 func processes(config *runtimeapi.ContainerConfig) *runtimeapi.NamespaceOption {
 	return config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 }
 
-// targetOf is the container among whose processes a container has its own, or empty.
+// targetOf returns the container whose PID namespace a container shares as its target, or empty.
 func targetOf(config *runtimeapi.ContainerConfig) string {
 	if processes(config).GetPid() != runtimeapi.NamespaceMode_TARGET {
 		return ""
@@ -92,7 +92,7 @@ func (n *Node) checkTarget(s *sandbox, config *runtimeapi.ContainerConfig) error
 	return nil
 }
 
-// describe fills in the status of a container that was just created.
+// describe sets the status of a new container.
 func describe(st *runtimeapi.ContainerStatus, r *runtimeapi.CreateContainerRequest, image *runtimeapi.Image) {
 	config := r.GetConfig()
 	st.Metadata = config.GetMetadata()
@@ -120,7 +120,7 @@ func describe(st *runtimeapi.ContainerStatus, r *runtimeapi.CreateContainerReque
 	}
 }
 
-// userOf is root unless configured otherwise. Its group is always among its groups.
+// userOf returns the configured user; the default is root. The groups always include the user's group.
 func userOf(security *runtimeapi.LinuxContainerSecurityContext) *runtimeapi.LinuxContainerUser {
 	u := &runtimeapi.LinuxContainerUser{Uid: security.GetRunAsUser().GetValue(),
 		Gid: security.GetRunAsGroup().GetValue()}
@@ -133,8 +133,8 @@ func userOf(security *runtimeapi.LinuxContainerSecurityContext) *runtimeapi.Linu
 	return u
 }
 
-// StartContainer starts a created container. One that can't be started has
-// exited with 128 and the reason StartError afterwards.
+// StartContainer starts a created container. If that fails, the container has exited with 128 and the reason
+// StartError.
 func (n *Node) StartContainer(_ context.Context,
 	r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	n.mu.Lock()
@@ -186,8 +186,7 @@ func (n *Node) launch(c *container) error {
 	return nil
 }
 
-// RemoveContainer removes the container, killing it if it runs. A container
-// that is gone is fine.
+// RemoveContainer removes the container, killing it if it runs. A missing container isn't an error.
 func (n *Node) RemoveContainer(_ context.Context,
 	r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	n.mu.Lock()

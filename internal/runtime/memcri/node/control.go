@@ -7,17 +7,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Behave says what containers created from now on do, if key is their name, the
-// image as they ask for it, or the first word of their command (with or without
-// its directory), looked for in that order.
+// Behave sets the behaviour of containers that are created from now on, if key is their name, their image as
+// specified, or the first word of their command (with or without its directory). The first match in this order
+// counts.
 func (n *Node) Behave(key string, b Behaviour) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.behaviours[key] = b
 }
 
-// Exit lets a running container end now with code. An empty reason is what
-// follows from the code: Completed or Error. Running out of memory is 137, "OOMKilled".
+// Exit ends a running container with code. With an empty reason, the reason depends on the code: Completed or
+// Error. For running out of memory use 137, "OOMKilled".
 func (n *Node) Exit(containerID string, code int32, reason string) error {
 	return n.withRunning(containerID, func(c *container) error {
 		n.end(c, code, reason)
@@ -25,7 +25,7 @@ func (n *Node) Exit(containerID string, code int32, reason string) error {
 	})
 }
 
-// SetMemory says how many bytes of memory a running container uses from now on.
+// SetMemory sets the memory usage of a running container in bytes.
 func (n *Node) SetMemory(containerID string, bytes uint64) error {
 	return n.withRunning(containerID, func(c *container) error {
 		c.memory = bytes
@@ -33,7 +33,7 @@ func (n *Node) SetMemory(containerID string, bytes uint64) error {
 	})
 }
 
-// SetLayer says what a running container has written to its root file system, from now on.
+// SetLayer sets the usage of a running container's writable layer.
 func (n *Node) SetLayer(containerID string, bytes, inodes uint64) error {
 	return n.withRunning(containerID, func(c *container) error {
 		c.bytes, c.inodes = bytes, inodes
@@ -65,8 +65,8 @@ func (n *Node) withRunning(id string, do func(*container) error) error {
 	return do(c)
 }
 
-// KillSandbox lets a sandbox's own process die: it is NotReady, its containers
-// run on and it keeps its address until it is stopped.
+// KillSandbox simulates the death of a sandbox's pause process: the sandbox becomes NotReady, its containers
+// continue and it keeps its address until it is stopped.
 func (n *Node) KillSandbox(id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,14 +79,14 @@ func (n *Node) KillSandbox(id string) error {
 	return nil
 }
 
-// SetExec says what ExecSync does from now on. f may be called concurrently.
+// SetExec sets the function that ExecSync calls. f may be called concurrently.
 func (n *Node) SetExec(f ExecFunc) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.exec = f
 }
 
-// SetCondition changes what Status reports of one condition ("NetworkReady").
+// SetCondition sets one condition in the answer of Status ("NetworkReady").
 func (n *Node) SetCondition(c *runtimeapi.RuntimeCondition) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,28 +96,27 @@ func (n *Node) SetCondition(c *runtimeapi.RuntimeCondition) {
 	n.conditions = append(kept, c)
 }
 
-// DropEvents lets events get lost, or arrive again.
+// DropEvents starts or stops dropping events.
 func (n *Node) DropEvents(drop bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dropEvents = drop
 }
 
-// NoEvents makes this a runtime without GetContainerEvents. Streams that are
-// open stay so and are silent.
+// NoEvents disables GetContainerEvents, as in a runtime that doesn't implement it. Open streams stay open and
+// silent.
 func (n *Node) NoEvents() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.noEvents = true
 }
 
-// EventsMissed returns how many events some reader missed because it fell
-// behind, or because nobody listened for too long.
+// EventsMissed returns how many events readers missed because they fell behind, or because there was no reader for
+// too long.
 func (n *Node) EventsMissed() int { return n.events.Dropped() }
 
-// Violations lists each time a container of a pod was started while another
-// instance of it ran. Containers are told apart by the kubelet's labels, or by
-// pod UID and container name where they are missing.
+// Violations lists each time a container was started while another instance of it ran. Containers are identified by
+// the kubelet's labels, or by pod UID and container name if those are missing.
 func (n *Node) Violations() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 // logFile is a container's log file.
 type logFile struct{ f *os.File }
 
-// openLog opens path for appending, making it and its directory if they are missing.
-// Like containerd it follows no symbolic link there.
+// openLog opens path for appending, and creates it and its directory if they are missing. Like containerd it
+// doesn't follow a symbolic link there.
 func openLog(path string) (*logFile, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func openLog(path string) (*logFile, error) {
 	return &logFile{f}, nil
 }
 
-// Write adds one full line of stream ("stdout" or "stderr").
+// Write appends one full line of stream ("stdout" or "stderr").
 func (l *logFile) Write(stream, line string) error {
 	_, err := fmt.Fprintf(l.f, "%s %s F %s\n", time.Now().Format(time.RFC3339Nano), stream, line)
 	return err
@@ -33,6 +33,6 @@ func (l *logFile) Write(stream, line string) error {
 
 // Close closes the file.
 func (l *logFile) Close() {
-	// Nothing is buffered here, so there is nothing a failure could lose.
+	// Nothing is buffered here, so a failure loses nothing.
 	_ = l.f.Close()
 }

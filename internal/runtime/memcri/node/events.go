@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// GetContainerEvents streams what happens from now on, after what happened while
-// nobody listened (no more than five minutes of it).
+// GetContainerEvents streams events from now on, after those of the time without a reader (at most the last five
+// minutes).
 func (n *Node) GetContainerEvents(_ *runtimeapi.GetEventsRequest,
 	out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	n.mu.Lock()
@@ -34,7 +34,7 @@ func (n *Node) GetContainerEvents(_ *runtimeapi.GetEventsRequest,
 	}
 }
 
-// publish publishes an event with the pod as it is now. Called with n.mu held.
+// publish publishes an event with the current status of the pod. The caller holds n.mu.
 func (n *Node) publish(s *sandbox, id string, kind runtimeapi.ContainerEventType) {
 	if n.down || n.dropEvents || n.noEvents {
 		return

@@ -16,23 +16,21 @@ import (
 // maxMessage is the largest message that containerd sends.
 const maxMessage = 16 << 20
 
-// ExecFunc says what a command run in a container comes to.
+// ExecFunc returns the result of a command in a container.
 type ExecFunc func(container *runtimeapi.ContainerStatus, command []string) ExecResult
 
-// ExecResult is what came of a command run in a container.
+// ExecResult is the result of a command in a container.
 type ExecResult struct {
 	Stdout, Stderr string
 	Code           int32
-	// Takes is how long it runs; past the call's timeout, or when its container
-	// ends, it is killed.
+	// Takes is how long the command runs; it is killed at the call's timeout, or when its container ends.
 	Takes time.Duration
-	// Err makes the call itself fail.
+	// Err is the error of the call itself.
 	Err error
 }
 
-// ExecSync runs a command in a running container, as SetExec scripted it. Without
-// a script the command does what it would as a container's own. More than a
-// message holds is refused once it has run.
+// ExecSync runs a command in a running container with the function of SetExec. Without one, the command behaves as
+// if it were a container's own. Output that exceeds the maximum message size is an error after the command has run.
 func (n *Node) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	n.mu.Lock()
 	c, err := n.find(r.GetContainerId())
@@ -60,7 +58,7 @@ func (n *Node) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*ru
 		select {
 		case <-ctx.Done():
 			return nil, execTimeout(ctx)
-		case <-stopped: // what runs in a container ends with it
+		case <-stopped: // commands end with their container
 			return &runtimeapi.ExecSyncResponse{ExitCode: exitKilled}, nil
 		case <-t.C:
 		}
@@ -75,7 +73,7 @@ func (n *Node) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*ru
 	return &runtimeapi.ExecSyncResponse{Stdout: []byte(res.Stdout), Stderr: []byte(res.Stderr), ExitCode: res.Code}, nil
 }
 
-// execProgram lets the program say what a command comes to.
+// execProgram returns the result according to the command's Behaviour.
 func (n *Node) execProgram(_ *runtimeapi.ContainerStatus, command []string) ExecResult {
 	n.mu.Lock()
 	b := n.behaviourOf(&runtimeapi.ContainerConfig{Command: command})

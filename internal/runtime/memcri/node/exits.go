@@ -11,9 +11,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// StopContainer sends the stop signal, once however often it is called, waits
-// for the timeout and kills what still runs. A container that is gone or doesn't
-// run is fine.
+// StopContainer sends the stop signal (only once, even if called repeatedly), waits for the timeout and kills the
+// container if it still runs. A container that is missing or doesn't run isn't an error.
 func (n *Node) StopContainer(ctx context.Context,
 	r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	n.mu.Lock()
@@ -60,8 +59,8 @@ func (n *Node) signal(c *container) {
 	}
 }
 
-// endLater lets c end after d, in place of an end planned before. Even with d = 0
-// that is after the current call is done.
+// endLater schedules the end of c after d, and replaces an end scheduled before. Even with d = 0 it happens after
+// the current call.
 func (n *Node) endLater(c *container, d time.Duration, code int32, reason string) {
 	n.cancelExit(c)
 	n.sleepers.Add(1)
@@ -80,8 +79,8 @@ func (n *Node) cancelExit(c *container) {
 	c.exit = nil
 }
 
-// end lets a running container exit and publishes that. Like containerd, a runtime
-// that is down while a container ends never learns its exit code.
+// end ends a running container and publishes that. As in containerd, if the runtime is down when a container ends,
+// its exit code is lost.
 func (n *Node) end(c *container, code int32, reason string) {
 	if !c.is(runtimeapi.ContainerState_CONTAINER_RUNNING) {
 		return
@@ -91,7 +90,7 @@ func (n *Node) end(c *container, code int32, reason string) {
 	}
 	n.finish(c, code, reason, "")
 	n.publish(c.sandbox, c.id(), runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
-	// The kernel kills what is left of a process namespace when its first process ends.
+	// The kernel kills the remaining processes of a PID namespace when its first process ends.
 	if processes(c.config).GetPid() != runtimeapi.NamespaceMode_CONTAINER {
 		return
 	}
@@ -102,7 +101,7 @@ func (n *Node) end(c *container, code int32, reason string) {
 	}
 }
 
-// finish makes a container an exited one without an event.
+// finish sets a container's state to exited, without an event.
 func (n *Node) finish(c *container, code int32, reason, message string) {
 	if reason == "" {
 		reason = "Completed"
@@ -126,7 +125,7 @@ func (n *Node) finish(c *container, code int32, reason, message string) {
 	close(c.stopped)
 }
 
-// noteRunning checks that no other instance of the same container of the pod runs.
+// noteRunning records a violation if another instance of the same container of the pod runs.
 func (n *Node) noteRunning(c *container) {
 	slot := c.slot()
 	if other, runs := n.running[slot]; runs {

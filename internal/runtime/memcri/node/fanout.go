@@ -9,12 +9,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// errClosed is what Next returns after Shutdown.
+// errClosed is Next's error after Shutdown.
 var errClosed = errors.New("event queue is shut down")
 
-// fanout sends each published value to every subscriber, in order. It never holds up a
-// publisher: each subscriber has a bounded queue of its own, and what doesn't fit is dropped
-// and counted. All its methods may be called concurrently.
+// fanout sends each published value to every subscriber, in order. It never blocks a publisher: each subscriber has
+// its own bounded queue, and values that don't fit are dropped and counted. All its methods may be called
+// concurrently.
 type fanout[T any] struct {
 	size int
 	keep time.Duration
@@ -31,14 +31,13 @@ type heldValue[T any] struct {
 	until time.Time
 }
 
-// newFanout makes a fanout whose subscribers may each fall size values behind. Values
-// published while nobody subscribes are kept for keep and given to the next
-// subscriber; no more than size of them.
+// newFanout returns a fanout whose subscribers may each fall size values behind. Values that are published without
+// subscribers are kept for the duration keep, at most size of them, and delivered to the next subscriber.
 func newFanout[T any](size int, keep time.Duration) *fanout[T] {
 	return &fanout[T]{size: size, keep: keep, subs: make(map[*subscription[T]]struct{})}
 }
 
-// Publish gives v to every subscriber, or keeps it for the next one.
+// Publish sends v to every subscriber, or keeps it for the next one.
 func (q *fanout[T]) Publish(v T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,8 +76,7 @@ func (q *fanout[T]) push(s *subscription[T], v T) {
 	s.ready.Wake()
 }
 
-// Subscribe starts a subscription with the values kept so far. The caller has
-// to Close it.
+// Subscribe starts a subscription with the values kept so far. The caller has to Close it.
 func (q *fanout[T]) Subscribe() *subscription[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,22 +94,21 @@ func (q *fanout[T]) Subscribe() *subscription[T] {
 	return s
 }
 
-// Forget drops what is kept for a next subscriber, uncounted.
+// Forget discards the values kept for the next subscriber, without counting them.
 func (q *fanout[T]) Forget() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.held = nil
 }
 
-// Dropped returns how many values some subscriber missed.
+// Dropped returns how many values subscribers missed.
 func (q *fanout[T]) Dropped() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.dropped
 }
 
-// Shutdown ends every subscription once it has read what it was given, and
-// drops further values.
+// Shutdown ends every subscription after its queued values have been read, and drops further values.
 func (q *fanout[T]) Shutdown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,16 +118,15 @@ func (q *fanout[T]) Shutdown() {
 	}
 }
 
-// subscription is one reader's queue. Next and Close must not be called
-// concurrently.
+// subscription is one reader's queue. Next and Close must not be called concurrently.
 type subscription[T any] struct {
 	q       *fanout[T]
 	waiting []T
 	ready   wake.Slot
 }
 
-// Next returns the values that wait, in order, waiting for the first if there
-// is none. It returns ctx's error when ctx ends, errClosed after Shutdown.
+// Next returns the queued values in order, and blocks until there is at least one. It returns ctx's error when ctx
+// ends, errClosed after Shutdown.
 func (s *subscription[T]) Next(ctx context.Context) ([]T, error) {
 	for {
 		s.q.mu.Lock()
@@ -151,7 +147,7 @@ func (s *subscription[T]) Next(ctx context.Context) ([]T, error) {
 	}
 }
 
-// Close ends the subscription. Closing twice is fine.
+// Close ends the subscription. It may be called twice.
 func (s *subscription[T]) Close() {
 	s.q.mu.Lock()
 	defer s.q.mu.Unlock()

@@ -12,12 +12,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Injector makes a gRPC server misbehave on purpose: calls fail, take long, hang, or are
-// carried out and their answer is lost. It also counts calls. A method is named by its last
-// part ("RunPodSandbox"), for unary and streaming calls alike.
+// Injector injects faults into a gRPC server: calls that fail, take long, hang, or are executed but lose their
+// answer. It also counts calls. Methods are named by their last part ("RunPodSandbox"), for unary and streaming
+// calls alike.
 //
-// It holds the scripted faults and the counters of one server. The zero
-// value is not usable; see NewFaults. All methods may be called at any time.
+// An Injector belongs to one server. The zero value is not usable; see NewFaults. All methods may be called at any
+// time.
 type Injector struct {
 	mu      sync.Mutex
 	calls   map[string]int
@@ -33,7 +33,7 @@ type failure struct {
 	err  error
 }
 
-// NewFaults returns an Injector that injects nothing yet.
+// NewFaults returns an Injector without faults.
 func NewFaults() *Injector {
 	return &Injector{
 		calls:   make(map[string]int),
@@ -45,35 +45,32 @@ func NewFaults() *Injector {
 	}
 }
 
-// FailNext lets the next n calls of method fail with err, before anything is
-// done. An err that is no gRPC status reaches the client with code Unknown.
-// n = 0 takes the failures back.
+// FailNext makes the next n calls of method fail with err, without executing them. An err without a gRPC status
+// reaches the client with code Unknown. n = 0 cancels the failures.
 func (i *Injector) FailNext(method string, n int, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.fail[method] = &failure{left: n, err: err}
 }
 
-// LoseNext lets the next n calls of method be carried out and their answers be
-// lost: the client sees Unavailable, as when the connection breaks.
+// LoseNext executes the next n calls of method but loses their answers: the client sees Unavailable, as if the
+// connection broke.
 func (i *Injector) LoseNext(method string, n int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.lose[method] = n
 }
 
-// Delay lets every call of method wait for d before it is carried out. 0 takes
-// the delay back.
+// Delay delays every call of method by d. 0 removes the delay.
 func (i *Injector) Delay(method string, d time.Duration) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.delays[method] = d
 }
 
-// Hang lets every call of method wait until release is called or the client
-// gives up. After release the waiting calls are carried out. release may be
-// called more than once. Hanging a method again before release replaces the
-// earlier hang for later calls.
+// Hang blocks every call of method until release is called or the client gives up. After release, the waiting calls
+// are executed. release may be called more than once. A second Hang of a method before release replaces the first
+// one for later calls.
 func (i *Injector) Hang(method string) (release func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -103,8 +100,8 @@ func (i *Injector) AllCalls() map[string]int {
 	return maps.Clone(i.calls)
 }
 
-// AwaitCalls waits until method has been called at least n times since the
-// server was made. It returns ctx's error if that doesn't happen.
+// AwaitCalls waits until method has been called at least n times since the server was created. It returns ctx's
+// error if ctx ends first.
 func (i *Injector) AwaitCalls(ctx context.Context, method string, n int) error {
 	for {
 		i.mu.Lock()
@@ -143,7 +140,7 @@ func (i *Injector) Stream(srv any, s grpc.ServerStream, info *grpc.StreamServerI
 	return next(srv, s)
 }
 
-// before counts the call and applies what is scripted for it.
+// before counts the call and applies the faults for it.
 func (i *Injector) before(ctx context.Context, method string) (lost bool, err error) {
 	i.mu.Lock()
 	i.calls[method]++

@@ -18,11 +18,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// PullBehaviour says what happens when an image is pulled.
+// PullBehaviour is the behaviour of an image's pull.
 type PullBehaviour struct {
 	// Takes is how long a pull lasts.
 	Takes time.Duration
-	// Err, when set, is what a pull ends with after Takes.
+	// Err, if set, is the error of the pull after Takes.
 	Err error
 	// Size of the image in bytes; 0 means 1 MiB.
 	Size uint64
@@ -30,9 +30,8 @@ type PullBehaviour struct {
 	User string
 }
 
-// Store holds images and serves the CRI ImageService. Every reference can be
-// pulled unless it is scripted to fail. The zero value is not usable; see NewImageStore.
-// All methods may be called concurrently.
+// Store stores images and serves the CRI ImageService. Every reference can be pulled unless Script makes it fail.
+// The zero value is not usable; see NewImageStore. All methods may be called concurrently.
 type Store struct {
 	runtimeapi.UnimplementedImageServiceServer
 
@@ -44,7 +43,7 @@ type Store struct {
 	script map[string]PullBehaviour     // normalized reference
 }
 
-// NewImageStore returns a Store whose file system info names mountpoint.
+// NewImageStore returns a Store; mountpoint is the one in its file system info.
 func NewImageStore(mountpoint string) *Store {
 	return &Store{
 		mountpoint: mountpoint,
@@ -54,16 +53,15 @@ func NewImageStore(mountpoint string) *Store {
 	}
 }
 
-// Script says what pulls of ref do from now on. An unparsable ref is scripted
-// as it is written.
+// Script sets the behaviour of pulls of ref. An invalid ref is used unchanged.
 func (s *Store) Script(ref string, b PullBehaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.script[normalize(ref)] = b
 }
 
-// Add makes the image present, as if it had been imported, and returns its ID.
-// Pinned images are marked so.
+// Add adds the image, as if it had been imported, and returns its ID. pinned sets the flag that protects the image
+// from garbage collection.
 func (s *Store) Add(ref string, pinned bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +99,7 @@ func (s *Store) add(ref string, pinned bool) string {
 	return img.Id
 }
 
-// Resolve finds a present image by ID or reference. The result is read-only.
+// Resolve finds an image by ID or reference. The result is read-only.
 func (s *Store) Resolve(ref string) (*runtimeapi.Image, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +117,7 @@ func (s *Store) resolve(ref string) (*runtimeapi.Image, bool) {
 	return img, ok
 }
 
-// PullImage makes the image present after its scripted time.
+// PullImage adds the image after the duration of its PullBehaviour.
 func (s *Store) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	ref := r.GetImage().GetImage()
 	if _, err := reference.ParseDockerRef(ref); err != nil {
@@ -146,7 +144,7 @@ func (s *Store) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (
 	return &runtimeapi.PullImageResponse{ImageRef: s.add(ref, false)}, nil
 }
 
-// ImageStatus returns the image, or an empty answer if it isn't present.
+// ImageStatus returns the image, or an empty answer if it doesn't exist.
 func (s *Store) ImageStatus(_ context.Context,
 	r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	img, _ := s.Resolve(r.GetImage().GetImage())
@@ -178,8 +176,7 @@ func (s *Store) list() []*runtimeapi.Image {
 	return images
 }
 
-// RemoveImage removes the image with all its references. Removing what isn't
-// there is fine.
+// RemoveImage removes the image with all its references. A missing image isn't an error.
 func (s *Store) RemoveImage(_ context.Context,
 	r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	s.mu.Lock()
@@ -195,7 +192,7 @@ func (s *Store) RemoveImage(_ context.Context,
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo returns the space the images use.
+// ImageFsInfo returns the disk usage of images.
 func (s *Store) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,8 +208,7 @@ func (s *Store) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*r
 	}}}, nil
 }
 
-// normalize writes a reference out in full, as runtimes store it:
-// "nginx" becomes "docker.io/library/nginx:latest".
+// normalize returns the full reference, as runtimes store it: "nginx" becomes "docker.io/library/nginx:latest".
 func normalize(ref string) string {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
@@ -226,7 +222,7 @@ func hash(kind, ref string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// userNumber tells a numeric user ("65532", "65532:65532") from a name.
+// userNumber parses a numeric user ("65532", "65532:65532"); false for a name.
 func userNumber(user string) (int64, bool) {
 	user, _, _ = strings.Cut(user, ":")
 	n, err := strconv.ParseInt(user, 10, 64)

@@ -2,8 +2,8 @@ package node
 
 import runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-// SetDown says whether the runtime's process is down. While it is, events get
-// lost, those that were kept for a next reader too.
+// SetDown sets whether the runtime's process is down. While it is, events are lost, including those kept for the
+// next reader.
 func (n *Node) SetDown(down bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -13,8 +13,8 @@ func (n *Node) SetDown(down bool) {
 	}
 }
 
-// Reboot makes the node look as after it was switched off and on again: no
-// sandbox is ready or has an address, and what ran has exited with 255, Unknown.
+// Reboot simulates a power cycle of the node: no sandbox is ready or has an address, and containers that ran have
+// exited with 255, Unknown.
 func (n *Node) Reboot() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -33,10 +33,10 @@ func (n *Node) Reboot() {
 	}
 }
 
-// EndStreams ends every event stream after what its reader was already given.
+// EndStreams ends every event stream after its queued events.
 func (n *Node) EndStreams() { n.events.Shutdown() }
 
-// Close ends everything that runs, silently, and waits for what is under way.
+// Close ends all containers without events, and waits for ends in progress.
 func (n *Node) Close() {
 	n.mu.Lock()
 	n.down = true

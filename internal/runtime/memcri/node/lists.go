@@ -10,7 +10,7 @@ import (
 // batch is how many items a streamed list sends at once.
 const batch = 500
 
-// ListPodSandbox returns the sandboxes the filter lets through, in no order.
+// ListPodSandbox returns the sandboxes that match the filter, unordered.
 func (n *Node) ListPodSandbox(_ context.Context,
 	r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	return &runtimeapi.ListPodSandboxResponse{Items: n.listSandboxes(r.GetFilter())}, nil
@@ -24,7 +24,7 @@ func (n *Node) StreamPodSandboxes(r *runtimeapi.StreamPodSandboxesRequest,
 	})
 }
 
-// ListContainers returns the containers the filter lets through, in no order.
+// ListContainers returns the containers that match the filter, unordered.
 func (n *Node) ListContainers(_ context.Context,
 	r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
 	return &runtimeapi.ListContainersResponse{Containers: n.listContainers(r.GetFilter())}, nil

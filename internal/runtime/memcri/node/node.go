@@ -1,7 +1,6 @@
-// Package node is the state of an in-memory container runtime, and the CRI services over it:
-// sandboxes, containers that run scripted programs, an image store, container logs and events.
-// It has controls for what no CRI call can bring about, and an Injector that makes calls fail,
-// hang or lose their answers.
+// Package node is the state of an in-memory container runtime, and its CRI services: sandboxes, containers that run
+// scripted programs, an image store, container logs and events. It has controls for states that no CRI call can
+// cause, and an Injector that makes calls fail, hang or lose their answers.
 package node
 
 import (
@@ -13,35 +12,32 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Labels that say which pod and which of its containers something belongs to.
-// Whoever calls a CRI sets them; they are the kubelet's.
+// Labels with the pod and container that an object belongs to. CRI clients set them; they are the kubelet's.
 const (
 	labelPodUID        = "io.kubernetes.pod.uid"
 	labelContainerName = "io.kubernetes.container.name"
 )
 
-// eventKeep is how long containerd keeps events for a next subscriber when it has none.
+// eventKeep is how long containerd keeps events for the next subscriber if there is none.
 const eventKeep = 5 * time.Minute
 
-// Options shape a Node. Every field has to be set, except for WriteLogs.
+// Options configure a Node. All fields except WriteLogs are required.
 type Options struct {
-	// PodCIDR is the IPv4 network sandboxes get addresses from.
+	// PodCIDR is the IPv4 network of sandboxes' addresses.
 	PodCIDR string
-	// Images are where containers' images come from.
+	// Images is the store of containers' images.
 	Images *Store
-	// WriteLogs makes the log files that CreateContainer names, when the
-	// container starts.
+	// WriteLogs creates the log files specified with CreateContainer when the container starts.
 	WriteLogs bool
-	// Program says what a container does that no Behave applies to.
+	// Program returns the behaviour of containers to which no Behave applies.
 	Program func(command []string) Behaviour
 	// EventQueue is how many events each reader may fall behind before it misses some.
 	EventQueue int
-	// CgroupDriver is what RuntimeConfig reports.
+	// CgroupDriver is the driver that RuntimeConfig reports.
 	CgroupDriver runtimeapi.CgroupDriver
 }
 
-// Node is what a runtime knows of its node. It serves the CRI RuntimeService.
-// All methods may be called concurrently.
+// Node is the runtime's state. It serves the CRI RuntimeService. All methods may be called concurrently.
 type Node struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 
@@ -58,14 +54,14 @@ type Node struct {
 	exec       ExecFunc
 	running    map[string]string // pod UID/container name -> ID of the running instance
 	violations []string
-	conditions []*runtimeapi.RuntimeCondition // nil: all is well
-	down       bool                           // nobody is there to send events
+	conditions []*runtimeapi.RuntimeCondition // nil: all are true
+	down       bool                           // the runtime's process is down
 	dropEvents bool
 	noEvents   bool
-	sleepers   sync.WaitGroup // exits that have come due and are being carried out
+	sleepers   sync.WaitGroup // exits that are being executed
 }
 
-// New makes a Node on which nothing runs. It fails on an invalid PodCIDR.
+// New returns a Node without sandboxes. It fails on an invalid PodCIDR.
 func New(o Options) (*Node, error) {
 	ips, err := newAddressPool(o.PodCIDR)
 	if err != nil {
@@ -83,8 +79,8 @@ func New(o Options) (*Node, error) {
 	}, nil
 }
 
-// sandbox is one pod sandbox. Its status and item are immutable and replaced
-// together on change, so that answers and events may share them.
+// sandbox is one pod sandbox. Its status and item are immutable and replaced together on change, so that answers
+// and events may share them.
 type sandbox struct {
 	name       string
 	config     *runtimeapi.PodSandboxConfig
@@ -94,7 +90,7 @@ type sandbox struct {
 	item       *runtimeapi.PodSandbox
 }
 
-// container is one container instance; status and item as with sandbox.
+// container is one container instance; see sandbox for status and item.
 type container struct {
 	name      string
 	order     uint64 // of creation
@@ -103,11 +99,11 @@ type container struct {
 	behaviour Behaviour
 	status    *runtimeapi.ContainerStatus
 	item      *runtimeapi.Container
-	memory    uint64        // in use while it runs, in bytes
+	memory    uint64        // usage while it runs, in bytes
 	bytes     uint64        // in its writable layer
 	inodes    uint64        // in its writable layer
 	signalled bool          // the stop signal was sent
-	exit      *time.Timer   // the next exit by itself, nil if none is due
+	exit      *time.Timer   // the scheduled exit, nil if there is none
 	stopped   chan struct{} // closed when it has exited
 	log       *logFile
 }
@@ -149,14 +145,14 @@ func (c *container) set(change func(*runtimeapi.ContainerStatus)) {
 	change(c.status)
 	c.item = &runtimeapi.Container{
 		Id: c.status.Id, PodSandboxId: c.sandbox.id(), Metadata: c.status.Metadata,
-		// As in containerd, a list gives the image's ID where a status gives its digest.
+		// As in containerd, a list has the image's ID where a status has its digest.
 		Image: c.config.GetImage(), ImageRef: c.status.ImageId, ImageId: c.status.ImageId,
 		State: c.status.State, CreatedAt: c.status.CreatedAt, Labels: c.status.Labels,
 		Annotations: c.status.Annotations,
 	}
 }
 
-// slot names the container of the pod that c is an instance of.
+// slot identifies the pod's container of which c is an instance.
 func (c *container) slot() string {
 	uid, name := c.config.GetLabels()[labelPodUID], c.config.GetLabels()[labelContainerName]
 	if uid == "" || name == "" {

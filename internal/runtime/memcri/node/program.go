@@ -7,36 +7,36 @@ import (
 	"time"
 )
 
-// Forever is an IgnoreTerm that only SIGKILL ends.
+// Forever is an IgnoreTerm: the container ends only with SIGKILL.
 const Forever time.Duration = 1<<63 - 1
 
-// Behaviour says what a container does once it is started. The zero value runs
-// until it is stopped and then ends at once with exit code 0.
+// Behaviour is what a container does after its start. The zero value runs until it is stopped, and then ends at
+// once with exit code 0.
 type Behaviour struct {
-	// Exits makes it end by itself, ExitAfter its start, with ExitCode.
+	// Exits ends the container by itself, with ExitCode, after ExitAfter.
 	Exits     bool
 	ExitAfter time.Duration
 	ExitCode  int32
-	// Reason replaces the reason that follows from the exit code (Completed, Error).
+	// Reason replaces the reason that depends on the exit code (Completed, Error).
 	Reason string
-	// IgnoreTerm is how long it goes on after the stop signal; Forever lets it
-	// run until it is killed. Stop signals other than SIGTERM and SIGINT end it at once.
+	// IgnoreTerm is how long the container continues after the stop signal; with Forever until it is killed. Stop
+	// signals other than SIGTERM and SIGINT end it at once.
 	IgnoreTerm time.Duration
-	// TermCode is what it ends with after the stop signal.
+	// TermCode is the exit code after the stop signal.
 	TermCode int32
-	// Output is written to its log at its start.
+	// Output is written to the container's log at its start.
 	Output []Line
-	// StartError makes StartContainer fail with this text.
+	// StartError makes StartContainer fail with this message.
 	StartError string
 }
 
-// Line is a line a container writes: to stdout, unless Stderr.
+// Line is a line of a container's output, to stdout unless Stderr is set.
 type Line struct {
 	Stderr bool
 	Text   string
 }
 
-// Stream names where the line goes, as logs do.
+// Stream returns the stream's name in the CRI log format.
 func (l Line) Stream() string {
 	if l.Stderr {
 		return "stderr"
@@ -44,14 +44,14 @@ func (l Line) Stream() string {
 	return "stdout"
 }
 
-// Example is what deckhand's example image does for a command:
+// Example is the behaviour of deckhand's example image for a command:
 //
 //	sleep D        end with 0 after D ("1h")
 //	exit CODE [D]  end with CODE, after D
 //	logs N         write N lines, odd ones to stdout and even ones to stderr, and end
 //	serve          write a line and run until stopped
 //	ignore-term    write a line and run until killed
-//	burst BYTES    write so many bytes as lines of 100, and end
+//	burst BYTES    write this many bytes as lines of 100, and end
 //	cat /dev/zero  run out of memory
 //
 // Anything else runs until it is stopped.
@@ -93,7 +93,7 @@ func burst(bytes int) (lines []Line) {
 	return lines
 }
 
-// number reads the first argument; what isn't a number counts as 0.
+// number parses the first argument; an invalid number counts as 0.
 func number(args []string) int {
 	if len(args) == 0 {
 		return 0
@@ -105,7 +105,7 @@ func number(args []string) int {
 	return n
 }
 
-// duration reads argument i; what is no duration counts as 0.
+// duration parses argument i; an invalid duration counts as 0.
 func duration(args []string, i int) time.Duration {
 	if i >= len(args) {
 		return 0

@@ -10,11 +10,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// defaultMemory is what a running container uses unless SetMemory said otherwise.
+// defaultMemory is the memory usage of a running container without SetMemory.
 const defaultMemory = 1 << 20
 
-// UpdateContainerResources changes the resources that are set in the request. As
-// runc does on cgroup v1, it refuses to limit a running container's memory to less than it uses.
+// UpdateContainerResources changes the resources that are set in the request. As runc on cgroup v1, it refuses to
+// set the memory limit of a running container below its usage.
 func (n *Node) UpdateContainerResources(_ context.Context,
 	r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	n.mu.Lock()
@@ -34,7 +34,7 @@ func (n *Node) UpdateContainerResources(_ context.Context,
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 
-// merged is old with what is set in change.
+// merged returns old with the fields that are set in change.
 func merged(old, change *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
 	out := &runtimeapi.LinuxContainerResources{
 		CpuPeriod:              cmp.Or(change.GetCpuPeriod(), old.GetCpuPeriod()),
@@ -54,8 +54,7 @@ func merged(old, change *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxCo
 	return out
 }
 
-// ContainerStats reports the memory and disk that a running container uses; there is none of
-// one that doesn't run.
+// ContainerStats returns the memory and disk usage of a running container; it fails for others.
 func (n *Node) ContainerStats(_ context.Context,
 	r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	n.mu.Lock()

@@ -8,14 +8,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Version names the runtime.
+// Version returns the runtime's name and version.
 func (n *Node) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{
 		Version: "0.1.0", RuntimeName: "memcri", RuntimeVersion: "v1.0.0", RuntimeApiVersion: "v1",
 	}, nil
 }
 
-// Status reports the conditions RuntimeReady and NetworkReady, true unless SetCondition said otherwise.
+// Status returns the conditions RuntimeReady and NetworkReady, true unless changed by SetCondition.
 func (n *Node) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -36,7 +36,7 @@ func (n *Node) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.S
 	}, nil
 }
 
-// RuntimeConfig reports the cgroup driver.
+// RuntimeConfig returns the cgroup driver.
 func (n *Node) RuntimeConfig(context.Context,
 	*runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	return &runtimeapi.RuntimeConfigResponse{
@@ -49,7 +49,7 @@ func (n *Node) UpdateRuntimeConfig(context.Context,
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// ReopenContainerLog opens the log of a running container again, after rotation.
+// ReopenContainerLog reopens the log of a running container after a rotation.
 func (n *Node) ReopenContainerLog(_ context.Context,
 	r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	n.mu.Lock()

@@ -12,9 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RunPodSandbox creates a ready sandbox with an address of its own, unless it
-// is on the host's network. Its name is made of name, namespace, UID and attempt
-// and can be taken once.
+// RunPodSandbox creates a ready sandbox with an address, unless it uses the host's network. Its name consists of
+// name, namespace, UID and attempt, and has to be unique.
 func (n *Node) RunPodSandbox(_ context.Context,
 	r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	config := r.GetConfig()
@@ -56,8 +55,8 @@ func (n *Node) RunPodSandbox(_ context.Context,
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// StopPodSandbox kills the sandbox's containers and gives its address back. A
-// sandbox that is gone or stopped is fine.
+// StopPodSandbox kills the sandbox's containers and releases its address. A sandbox that is missing or stopped
+// isn't an error.
 func (n *Node) StopPodSandbox(_ context.Context,
 	r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	n.mu.Lock()
@@ -76,7 +75,7 @@ func (n *Node) stopSandbox(s *sandbox) {
 	}
 	if s.ready() {
 		s.set(func(st *runtimeapi.PodSandboxStatus) { st.State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY })
-		// As in containerd, the network is taken down after this event.
+		// As in containerd, the network is torn down after this event.
 		n.publish(s, s.id(), runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 	if s.ip != "" {
@@ -86,8 +85,7 @@ func (n *Node) stopSandbox(s *sandbox) {
 	}
 }
 
-// RemovePodSandbox stops the sandbox and removes it with all its containers. A
-// sandbox that is gone is fine.
+// RemovePodSandbox stops the sandbox and removes it with all its containers. A missing sandbox isn't an error.
 func (n *Node) RemovePodSandbox(_ context.Context,
 	r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	n.mu.Lock()

@@ -1,10 +1,9 @@
-// Package env makes a container's environment from its spec and from what that
-// refers to, expands references to it in commands and arguments, and reads env files: files in a
-// pod's volume that variables of its containers come from (fileKeyRef, KEP-3721).
+// Package env builds a container's environment from its spec and the objects that it refers to, expands references
+// to variables in commands and arguments, and reads env files: files in a pod's volume that define variables of its
+// containers (fileKeyRef, KEP-3721).
 //
-// But for ReadFile it is pure apart from what Sources do. A pod has written what ReadFile reads,
-// so a file is opened with care, no more of it is read than may count, and no error quotes it: it
-// may hold secrets.
+// Except for ReadFile and calls of Sources it does no I/O. Pods control the files of ReadFile, so it opens them
+// with care, limits their size, and quotes nothing of them in errors: they may contain secrets.
 package env
 
 import (
@@ -19,18 +18,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Facts is what an environment may refer to beyond the pod's spec.
+// Facts are values outside the pod's spec that an environment may refer to.
 type Facts struct {
-	// PodIPs are the pod's addresses, or the node's for a pod on the host's
-	// network; the default one first.
+	// PodIPs are the pod's addresses, or the node's for a pod on the host's network; the default one first.
 	PodIPs []string
 	// HostIPs are the node's addresses, the primary one first.
 	HostIPs []string
-	// Allocatable stands in for limits that neither a container nor its pod sets.
+	// Allocatable supplies limits that neither a container nor its pod sets.
 	Allocatable v1.ResourceList
 }
 
-// Objects is as much of the pod's object.View as its containers' environments need.
+// Objects is the part of the pod's object.View that environments need.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
@@ -39,25 +37,23 @@ type Objects interface {
 
 // EnvFiles reads env files from the pod's volumes.
 type EnvFiles interface {
-	// EnvFile returns the variables of the file at path in the volume that the pod's
-	// spec names so. It fails with fs.ErrNotExist (wrapped) if there is no such file;
-	// its errors quote nothing of the file.
+	// EnvFile returns the variables of the file at path in the pod's volume of this name. It fails with
+	// fs.ErrNotExist (wrapped) if the file doesn't exist; its errors quote nothing of the file.
 	EnvFile(volume, path string) (map[string]string, error)
 }
 
-// Sources is where what a spec refers to comes from.
+// Sources provides the objects and files that a spec refers to.
 type Sources struct {
 	Objects Objects
 	Files   EnvFiles
 }
 
-// Resolve is the container's environment. Of variables with one name that count which
-// comes last: service variables, envFrom in its order, env in its order (API comments of
-// Container.env and envFrom). $(NAME) in a value refers to what NAME is by then.
+// Resolve returns the container's environment. If several variables have the same name, the last one counts:
+// service variables, envFrom in its order, env in its order (API comments of Container.env and envFrom). $(NAME) in
+// a value refers to the value that NAME has at that point.
 //
-// The event reports what was left out, if the environment can be made. The error is
-// an *Error, also if ctx ended (which it then wraps). Each object and file is looked
-// up once at most, and only if the spec refers to it.
+// The events report omitted keys. The error is an *Error, also if ctx ended (which it then wraps). Each object and
+// file is fetched at most once, and only if the spec refers to it.
 func Resolve(ctx context.Context, p *v1.Pod, c *v1.Container, facts Facts,
 	from Sources) ([]*runtimeapi.KeyValue, []pod.Event, error) {
 	r := &resolver{
@@ -72,7 +68,7 @@ func Resolve(ctx context.Context, p *v1.Pod, c *v1.Container, facts Facts,
 	return r.vars.list, r.events, nil
 }
 
-// resolver makes one environment.
+// resolver builds one environment.
 type resolver struct {
 	pod       *v1.Pod
 	container *v1.Container
@@ -103,13 +99,13 @@ func (r *resolver) addEnv(ctx context.Context) error {
 	return nil
 }
 
-// failure is err as an *Error.
+// failure returns err as an *Error.
 func (r *resolver) failure(where string, object pod.Object, err error) error {
 	return &Error{Container: r.container.Name, Where: where, Object: object, err: err}
 }
 
-// maxEnvironment is how large Linux lets arguments and environment be together, whatever
-// the limits of the process (execve(2): three quarters of 8 MiB). What is larger can't be run.
+// maxEnvironment is Linux' maximum size of arguments and environment together, whatever the limits of the process
+// (execve(2): three quarters of 8 MiB). Larger ones can't be executed.
 const maxEnvironment = 6 << 20
 
 var (
@@ -118,17 +114,16 @@ var (
 		"with it the environment has more than the 6 MiB that Linux takes: refer to less, or set enableServiceLinks " +
 			"to false if there are many services")
 	errNUL = errors.New("its value has a NUL byte, which no environment variable can have: put it into a volume instead")
-	// CRI has bytes, but the configuration that OCI runtimes start a container from is JSON: other bytes arrive as
-	// U+FFFD.
+	// The CRI uses bytes, but the configuration of OCI runtimes is JSON, where invalid UTF-8 becomes U+FFFD.
 	errNotUTF8 = errors.New(
 		"its value isn't UTF-8, and container runtimes can't hand on anything else: put it into a volume instead")
 )
 
-// builder collects variables in the order in which their names first come.
+// builder collects variables in the order in which their names first occur.
 type builder struct {
 	list   []*runtimeapi.KeyValue
 	values map[string]*runtimeapi.KeyValue
-	// size is what execve(2) would copy: NAME=VALUE and a NUL each.
+	// size is the number of bytes that execve(2) copies: NAME=VALUE and a NUL each.
 	size int
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// addEnvFrom adds all keys of the ConfigMaps and Secrets that envFrom names. Keys that
-// don't make a name are skipped and reported.
+// addEnvFrom adds all keys of the ConfigMaps and Secrets in envFrom. Keys that aren't valid names are skipped and
+// reported.
 func (r *resolver) addEnvFrom(ctx context.Context) error {
 	for i := range r.container.EnvFrom {
 		from := &r.container.EnvFrom[i]
@@ -61,10 +61,10 @@ func (r *resolver) envFromObject(from *v1.EnvFromSource) (object pod.Object, opt
 	return pod.Object{}, false, false
 }
 
-// maxSkipped is how many bytes of names an event has; the API limits messages to 1 KiB.
+// maxSkipped is how many bytes of names an event lists; the API limits messages to 1 KiB.
 const maxSkipped = 512
 
-// skippedEvent has the kubelet's reason and words
+// skippedEvent returns an event with the kubelet's reason and message
 // (https://kubernetes.io/docs/tasks/configure-pod-container/configure-pod-configmap/#restrictions).
 func (r *resolver) skippedEvent(object pod.Object, names []string) pod.Event {
 	kind := "configMap"

@@ -6,14 +6,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Error says why a container's environment can't be made. Waiting for the runtime
-// won't help: the pod or what it refers to has to change, so callers report it as
-// CreateContainerConfigError. It has no value of any variable in it.
+// Error means that a container's environment can't be built. It is independent of the runtime: the pod or an object
+// that it refers to has to change, so callers report it as CreateContainerConfigError. It contains no variable's
+// value.
 type Error struct {
 	Container string
-	// Where says which part of the spec it is about, in words.
+	// Where describes the part of the spec that the error is about.
 	Where string
-	// Object is the one that has to appear or to change; zero if there is none.
+	// Object has to be created or changed; zero if there is none.
 	Object pod.Object
 
 	err error
@@ -23,10 +23,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("container %s: %s: %v", e.Container, e.Where, e.err)
 }
 
-// Unwrap returns what is wrong; it wraps what Sources failed with, unless that something
-// isn't there.
+// Unwrap returns the cause. It wraps the error of Sources, unless the object or file doesn't exist.
 func (e *Error) Unwrap() error { return e.err }
 
-// WaitsFor returns the object that has to appear or to change before trying again can
-// help; ok is false if the problem is another one.
+// WaitsFor returns the object that has to be created or changed before a retry can succeed; ok is false if the
+// error has another cause.
 func (e *Error) WaitsFor() (object pod.Object, ok bool) { return e.Object, e.Object != pod.Object{} }

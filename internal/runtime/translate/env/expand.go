@@ -10,13 +10,13 @@ import (
 
 const tooLong = "more than the 128 KiB that Linux takes, with its references replaced: make it shorter"
 
-// Strings expands each of list with the environment env. It fails if one becomes
-// too long to be run, or all of them together.
+// Strings expands each string of list with the environment env. It fails if one string, or all of them together,
+// exceed Linux' limits.
 func Strings(list []string, env []*runtimeapi.KeyValue) ([]string, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	var known map[string]string // made when it is needed: most commands refer to nothing
+	var known map[string]string // built on first use: most commands have no references
 	lookup := func(name string) (string, bool) {
 		if known == nil {
 			known = make(map[string]string, len(env))

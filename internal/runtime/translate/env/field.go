@@ -12,7 +12,7 @@ import (
 
 var errNoAddress = errors.New("the address isn't known: the pod's network isn't up")
 
-// field is the value of a fieldRef, by the API comment of EnvVarSource.
+// field returns the value of a fieldRef, according to the API comment of EnvVarSource.
 func field(p *v1.Pod, path string, facts *Facts) (string, error) {
 	switch path {
 	case "spec.nodeName":
@@ -27,7 +27,7 @@ func field(p *v1.Pod, path string, facts *Facts) (string, error) {
 		return firstAddress(facts.HostIPs)
 	case "status.hostIPs":
 		return addresses(facts.HostIPs)
-	case "metadata.labels", "metadata.annotations": // as a whole they are for volumes only
+	case "metadata.labels", "metadata.annotations": // as a whole only for volumes
 	default:
 		if text, err := pod.DownwardField(p, path); !errors.Is(err, pod.ErrUnknownField) {
 			return text, err

@@ -11,19 +11,18 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// The limits are KEP-3721's ("Size Limit"), in bytes.
+// The limits in bytes, from KEP-3721 ("Size Limit").
 const (
 	maxFile  = 64 << 10
 	maxName  = 128
 	maxValue = 32 << 10
 )
 
-// ReadFile returns the variables of the env file at path, which is relative to the
-// volume's directory dir. dir itself is trusted, nothing below it is: path is followed
-// over symbolic links only as long as they stay inside the volume, and nothing but a
-// regular file is opened, let alone waited for.
+// ReadFile returns the variables of the env file at path, relative to the volume's directory dir. dir itself is
+// trusted, but nothing below it: symbolic links in path are followed only within the volume, and only regular files
+// are opened, without blocking.
 //
-// It fails with an error that is fs.ErrNotExist if there is no such file.
+// It fails with fs.ErrNotExist (wrapped) if the file doesn't exist.
 func ReadFile(dir, path string) (map[string]string, error) {
 	f, err := open(dir, path)
 	if err != nil {
@@ -48,7 +47,7 @@ func open(dir, path string) (*os.File, error) {
 		return nil, fmt.Errorf("the volume of env file %q: %w", path, reason(err))
 	}
 	defer root.Close()
-	// Another file system below the volume is none that the volume's plugin made.
+	// A file system mounted below the volume wasn't created by the volume's plugin.
 	found, err := safeopen.OpenSameMount(root, path, unix.O_PATH, 0)
 	if err != nil {
 		return nil, fmt.Errorf("env file %q: %w", path, refusal(err))
@@ -68,7 +67,7 @@ func open(dir, path string) (*os.File, error) {
 	return f, nil
 }
 
-// refusal says what to do about a path that is refused.
+// refusal explains why a path was rejected, and what to do.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, unix.EXDEV):
@@ -79,8 +78,8 @@ func refusal(err error) error {
 	return reason(err)
 }
 
-// reason is an error without a path: one on this node is nobody's business in a pod's
-// status, and the one in the volume has been said.
+// reason returns the error without paths: paths on this node don't belong in a pod's status, and the path in the
+// volume is part of the message already.
 func reason(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

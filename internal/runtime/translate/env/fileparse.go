@@ -9,21 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ParseFile returns the variables of an env file's text; of two with one name, the later
-// counts. The format is a subset of what a POSIX shell reads
+// ParseFile returns the variables of an env file; if a name occurs twice, the later one counts. The format is a
+// subset of the POSIX shell's
 // (https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-via-file/#env-file-syntax):
 //
-//	# a line that begins with # is a comment, also after blanks
+//	# lines that start with # are comments, also after blanks
 //	NAME='value'
 //	OTHER = 'blanks around = are ignored,
 //	line breaks and everything else between the quotes count'
 //
-// Nothing but blanks may follow the closing quote in its line: neither another
-// string, as a shell would join it, nor a comment. A name is what the API allows:
-// printable ASCII without '=', at most 128 bytes. A value has at most 32 KiB, the
-// file 64 KiB.
+// Only blanks may follow the closing quote on its line: neither another string, which a shell would concatenate,
+// nor a comment. Names are restricted as in the API: printable ASCII without '=', at most 128 bytes. A value has at
+// most 32 KiB, the file 64 KiB.
 //
-// An error names the line, and quotes nothing of it.
+// Errors have the line's number but quote nothing of it.
 func ParseFile(text []byte) (map[string]string, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("it is larger than the %d KiB an env file may have", maxFile>>10)
@@ -53,7 +52,7 @@ func ParseFile(text []byte) (map[string]string, error) {
 	}
 }
 
-// declaration splits NAME='value' off the beginning of text, with the end of its last line.
+// declaration parses NAME='value' at the beginning of text, including the end of its last line.
 func declaration(text []byte) (name, value string, rest []byte, err error) {
 	line, _ := cutLine(text)
 	head, _, ok := bytes.Cut(line, []byte{'='})
@@ -87,7 +86,7 @@ func declaration(text []byte) (name, value string, rest []byte, err error) {
 		"something follows the closing quote of the value, and nothing may: neither another string nor a comment")
 }
 
-// variable is the name in what is left of "=".
+// variable parses the name before "=".
 func variable(head []byte) (string, error) {
 	name := string(bytes.TrimRight(head, " \t"))
 	switch {

@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// theAPI is the service of the API server. Pods get its variables whether they want
-// those of services or not (kubernetes/kubernetes#120953).
+// theAPI is the service of the API server. Pods get its variables even if they disable those of services
+// (kubernetes/kubernetes#120953).
 const theAPI = "kubernetes"
 
 // addServices adds the variables of services, in the order of their names.
@@ -32,8 +32,8 @@ func (r *resolver) addServices(ctx context.Context) error {
 	return nil
 }
 
-// services are those that the pod gets variables of: all of its namespace unless
-// enableServiceLinks is false, and the API server's if they don't have one of that name.
+// services returns the services whose variables the pod gets: all of its namespace unless enableServiceLinks is
+// false, and the API server's unless the namespace has a service of that name.
 func (r *resolver) services(ctx context.Context) ([]*v1.Service, error) {
 	inDefault, err := r.servicesIn(ctx, v1.NamespaceDefault)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *resolver) services(ctx context.Context) ([]*v1.Service, error) {
 	return services, nil
 }
 
-// servicesIn are the services of a namespace that have an address of their own.
+// servicesIn returns the services of a namespace that have a cluster IP.
 func (r *resolver) servicesIn(ctx context.Context, namespace string) ([]*v1.Service, error) {
 	list, err := r.from.Objects.Services(ctx, namespace)
 	if err != nil {
@@ -73,10 +73,9 @@ func (r *resolver) servicesIn(ctx context.Context, namespace string) ([]*v1.Serv
 	return services, nil
 }
 
-// addService adds one service's variables, as
-// https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
-// has them: its address and ports, and the same again as Docker's links had it, where
-// the first port stands for the service.
+// addService adds one service's variables according to
+// https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables: its address and ports,
+// and the variables of Docker's links, where the first port represents the service.
 func (r *resolver) addService(s *v1.Service) error {
 	prefix, ip := variablePart(s.Name), s.Spec.ClusterIP
 	vars := [][2]string{{prefix + "_SERVICE_HOST", ip}}
@@ -103,7 +102,7 @@ func (r *resolver) addService(s *v1.Service) error {
 	return nil
 }
 
-// variablePart is a name as part of a variable's name.
+// variablePart returns a name as part of a variable's name.
 func variablePart(name string) string {
 	return strings.ReplaceAll(strings.ToUpper(name), "-", "_")
 }

@@ -16,17 +16,17 @@ import (
 	podobject "github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// value is what a variable's source has for it.
+// value is the result of a variable's source.
 type value struct {
 	text string
-	// ok is false if the source is optional and has nothing.
+	// ok is false if the source is optional and missing.
 	ok bool
-	// object is where it comes from, or should; zero for what comes from elsewhere.
+	// object is the source object; zero for other sources.
 	object pod.Object
 }
 
-// value is a variable's value by its literal text or its source. With an error, its
-// object is the one that the error is about.
+// value returns a variable's value from its literal text or its source. With an error, the result's object is the
+// one that the error is about.
 func (r *resolver) value(ctx context.Context, e *v1.EnvVar) (value, error) {
 	from := e.ValueFrom
 	if from == nil {
@@ -57,7 +57,7 @@ func (r *resolver) value(ctx context.Context, e *v1.EnvVar) (value, error) {
 	return value{}, errors.New("valueFrom names no source that this build knows")
 }
 
-// key is the value of one key of an object.
+// key returns the value of one key of an object.
 func (r *resolver) key(ctx context.Context, object pod.Object, key string, optional bool) (value, error) {
 	data, err := r.keysOf(ctx, object)
 	switch {
@@ -90,7 +90,7 @@ func (r *resolver) keysOf(ctx context.Context, object pod.Object) (keys, error) 
 	})
 }
 
-// unavailable says that an object that has to be there isn't, or can't be read.
+// unavailable returns the error for a required object that doesn't exist or can't be read.
 func unavailable(object pod.Object, err error) error {
 	if errors.Is(err, podobject.ErrRefused) {
 		return err
@@ -102,7 +102,7 @@ func unavailable(object pod.Object, err error) error {
 	return fmt.Errorf("can't read %v: %w", object, err)
 }
 
-// keys is the data of a ConfigMap or a Secret: one of the two.
+// keys is the data of either a ConfigMap or a Secret.
 type keys struct {
 	configMap *v1.ConfigMap
 	secret    *v1.Secret
@@ -134,8 +134,8 @@ func (k keys) binary(key string) bool {
 
 type fileName struct{ volume, path string }
 
-// fileKey is the value of one variable of an env file (KEP-3721): a file or a variable
-// that is missing may be optional, a file that can't be read or understood is a problem.
+// fileKey returns the value of one variable of an env file (KEP-3721). A missing file or variable may be optional;
+// an unreadable or invalid file is an error.
 func (r *resolver) fileKey(ref *v1.FileKeySelector) (value, error) {
 	vars, err := r.files.get(fileName{ref.VolumeName, ref.Path}, func() (map[string]string, error) {
 		return r.from.Files.EnvFile(ref.VolumeName, ref.Path)
@@ -158,8 +158,7 @@ func (r *resolver) fileKey(ref *v1.FileKeySelector) (value, error) {
 	return value{text: text, ok: ok}, nil
 }
 
-// once remembers what looking something up came to, so that an environment is made of
-// one version of each thing.
+// once caches the results of lookups, so that an environment uses one version of each object.
 type once[K comparable, T any] struct{ known map[K]outcome[T] }
 
 type outcome[T any] struct {
