@@ -26,7 +26,7 @@ type store struct {
 	mu      sync.Mutex
 	lease   types.UID
 	version string
-	// same ends, by other, when this is detected. A new one replaces it.
+	// same ends, by other, when that is detected. A new one replaces it.
 	same  context.Context
 	other context.CancelFunc
 }

@@ -82,10 +82,10 @@ const (
 	// answerLimit is how long a watch waits for the server to begin to answer. watchTime is how long a watch lasts,
 	// in seconds; at most twice that.
 	answerLimit = 30 * time.Second
-	// recoveredLimit replaces answerLimit once the server has recovered since the call.
+	// recoveredLimit is how long a call waits for its answer after the server has recovered.
 	recoveredLimit = 3 * time.Second
 	watchTime      = 300
-	// overdue is how long after that time the client ends a watch that the server leaves open. A proxy, or a server
+	// overdue is how long after its time the client ends a watch that the server leaves open. A proxy, or a server
 	// whose watch is stuck, may leave it open forever, and answer all other calls.
 	overdue = 30 * time.Second
 	// bookmarkGap is how long a watch may be silent if the server sends bookmarks. An API server sends one a minute,

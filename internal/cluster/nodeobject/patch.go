@@ -87,9 +87,9 @@ const (
 	amountsGap = 100 * time.Millisecond
 )
 
-// due is when to send status now, if was was sent at that time: at once if readiness has changed, soon if
-// anything else has, otherwise after every. hurried says that was was sent sooner than minGap after its
-// predecessor.
+// due is when to send the status now, after the last one, was, was sent at sent: at once if readiness has changed,
+// soon if anything else has, otherwise after every. hurried says that the last one was sent sooner than minGap after
+// the one before it.
 func due(was, now *v1.NodeStatus, sent time.Time, hurried bool, every time.Duration) time.Time {
 	switch {
 	case readiness(was) != readiness(now):

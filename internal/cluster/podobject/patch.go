@@ -137,7 +137,7 @@ func replaced[T any](list []T) []any {
 	return all
 }
 
-// urgent is how soon status now has to be sent, if the API server has was.
+// urgent is how soon a status, now, has to replace the API server's, was.
 func urgent(was, now *v1.PodStatus) urgency {
 	over := pod.Terminal(now.Phase) != ""
 	switch {

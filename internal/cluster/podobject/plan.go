@@ -24,7 +24,7 @@ type step struct {
 	action action
 	urgency
 	due time.Time
-	// was is the agent's part of the status at the API server, is the one to send.
+	// was is the agent's part of the status at the API server; is is the status to send.
 	was, is *v1.PodStatus
 }
 
