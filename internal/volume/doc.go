@@ -16,5 +16,5 @@
 // when the token has to be renewed; if the renewal fails, the old content stays. An update leaves the files that
 // containers were created with as a subPath (volume.Request.Held), because the kernel can't mount a name that is gone.
 //
-// manager.CleanPod removes the rest of a pod's directory. It follows no link and enters no mount.
+// manager.Clean removes the rest of a pod's directory. It follows no link and enters no mount.
 package volume

@@ -29,7 +29,7 @@ type reference struct {
 	optional              *bool
 }
 
-// said returns a description of the object for messages.
+// said returns the object's kind, name and namespace for messages.
 func (r reference) said() string {
 	return fmt.Sprintf("%s %q (namespace %s)", r.kind, r.name, r.namespace)
 }

@@ -54,11 +54,10 @@ func isType(want fs.FileMode) func(fs.FileMode) bool {
 	return func(m fs.FileMode) bool { return m.Type() == want }
 }
 
-// Mount checks the type of the path, and creates the path if the type says so (API: HostPathType).
-// Without a type it checks nothing; the runtime creates a directory if the path is missing. Symbolic links on the
-// node are followed, as the API says ("If the path is a symlink, it will follow the link to the real path"): pods
-// that may use hostPath may use the whole node. But nothing is created through a dangling link. fsGroup isn't
-// applied to hostPath.
+// Mount checks the type of the path, and creates the path if the type says so (API: HostPathType). Without a type
+// it checks nothing; the runtime creates a directory if the path is missing. Symbolic links on the node are followed,
+// as the API says ("If the path is a symlink, it will follow the link to the real path"): pods that may use hostPath
+// may use the whole node. But nothing is created through a dangling link. fsGroup isn't applied to hostPath.
 func (p HostPath) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := ctx.Err(); err != nil {
 		return volume.Mounted{}, err

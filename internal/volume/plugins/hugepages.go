@@ -91,7 +91,7 @@ func isHugetlbfs(dir *os.File) (bool, error) {
 	return st.Type == unix.HUGETLBFS_MAGIC, nil
 }
 
-// pages returns the volume's page size, and the pod's limit for pages of that size, in bytes.
+// pages returns the volume's page size, and the pod's request of pages of that size, both in bytes.
 func pages(p *v1.Pod, medium v1.StorageMedium) (page, total int64, err error) {
 	asked := hugePages(p)
 	sizes := slices.Sorted(maps.Keys(asked))

@@ -42,8 +42,8 @@ func (h *Holders) file(uid types.UID, c *v1.PersistentVolumeClaim) string {
 	return filepath.Join(h.layout.Pod(uid), directory, c.Namespace+"_"+c.Name)
 }
 
-// Take reserves the ReadWriteOncePod claims of the pod: all of them or none, so that two pods never deadlock. It
-// returns the volumes that the pod may use. The pod's directory has to exist.
+// Take reserves the ReadWriteOncePod claims of the pod: all of them or, if another pod has one, none, so that two pods
+// never deadlock. It returns the volumes that the pod may use. The pod's directory has to exist.
 func (h *Holders) Take(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems []Problem) {
 	if !slices.ContainsFunc(wants, once) {
 		return wants, nil
