@@ -27,8 +27,8 @@ type Credential struct {
 type Kind string
 
 const (
-	// FromNode is the node's Docker configuration, or a credential provider that doesn't depend on the pod: every pod
-	// of the node may use the images pulled with it.
+	// FromNode is the node's Docker configuration, or a credential provider that receives no token of a pod's service
+	// account: every pod of the node may use the images pulled with it.
 	FromNode Kind = "node"
 	// FromSecret is a pull secret.
 	FromSecret Kind = "secret"

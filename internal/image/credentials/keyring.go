@@ -59,8 +59,8 @@ func NewKeyring(o Options) *Keyring { return &Keyring{o: o} }
 // is pulled anonymously. p and objects are nil for a pull by a command: it uses only the node's credentials.
 //
 // A source that fails is reported in an event of the pod, and the others are used. The only errors are an invalid
-// image name, the context's error, and an *object.Unknown if a pull secret can't be read yet: a pull without it could
-// fail and start the backoff.
+// image name, the context's error, and an *object.Unknown while it is unclear whether, for example, a pull secret
+// exists: a pull without the secret could fail and start the backoff.
 func (k *Keyring) For(ctx context.Context, p *v1.Pod, objects Objects, image string) ([]Credential, error) {
 	name, err := ParseImage(image)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// List lists all images on the node by name. Until all users have been listed, the images' Users are incomplete.
+// List lists all images on the node, sorted by name. Until all users have been listed, the images' Users are
+// incomplete.
 func (c *Collector) List(ctx context.Context) ([]Image, error) {
 	images, err := c.look(ctx)
 	if err != nil && !errors.Is(err, ErrUsesUnknown) {

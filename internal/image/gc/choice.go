@@ -134,8 +134,8 @@ func (p *plan) remove(i *Image, r Reason, why string) {
 
 // settling is how long after its start the collector removes no images for their age (MaxAge, if that is shorter).
 // Ages survive restarts, unlike the kubelet's ("If the kubelet is restarted, the tracked image age is reset",
-// Kubernetes' page on garbage collection), and a node that was off for long receives the pods that use its images
-// only some time after its start.
+// Kubernetes' page on garbage collection). So, when a node was off for long, old images stay until the pods that use
+// them have arrived.
 const settling = time.Hour
 
 // regular removes images that are too old, then those that have to go for space.
