@@ -76,7 +76,7 @@ type LogSweep struct {
 	seen map[types.UID]standing
 }
 
-// standing is what the sweep records about a pod with a directory.
+// standing is the sweep's record of a pod with a log directory.
 type standing struct {
 	// ours means that this agent managed the pod once (or Sole is set), gone that Knows was false in the last pass.
 	ours, gone bool

@@ -145,8 +145,8 @@ func (c *Conn) UpdateContainerResources(ctx context.Context, id string, r *runti
 	})
 }
 
-// UpdatePodSandboxResources notifies the runtime of the new resources of the whole pod, and of its overhead.
-// Runtimes that enforce them for the pod, such as with a virtual machine, or whose plugins do, apply them.
+// UpdatePodSandboxResources notifies the runtime of the new resources of the whole pod, and of its overhead. They
+// matter to runtimes that enforce pod-level limits, such as with a virtual machine or in plugins.
 func (c *Conn) UpdatePodSandboxResources(ctx context.Context, id string, overhead,
 	resources *runtimeapi.LinuxContainerResources) error {
 	return call(ctx, c, c.runtime, "update_podsandbox", id, func(ctx context.Context, s rt) error {

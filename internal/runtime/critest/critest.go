@@ -1,8 +1,8 @@
-// Package critest is the contract between deckhand and a container runtime: what
-// deckhand relies on from the CRI, as tests that run against every runtime it
-// is used with, the in-memory one of its own tests (memcri) and containerd.
+// Package critest is the contract between deckhand and a container runtime: tests of the CRI behaviour that
+// deckhand relies on. They run against every supported runtime: the in-memory one of deckhand's own tests (memcri)
+// and containerd.
 //
-// Where the two differ, containerd is right.
+// If the two differ, containerd is right.
 package critest
 
 import (
@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Harness is one runtime under test. Every test makes pods of its own, so a
-// runtime may be shared between tests and have other things on it.
+// Harness is one runtime under test. Every test creates its own pods, so a runtime may be shared between tests and
+// run other pods.
 type Harness struct {
 	// Connect opens a connection, which the suite closes.
 	Connect func() (*grpc.ClientConn, error)

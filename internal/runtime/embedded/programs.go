@@ -29,7 +29,7 @@ type Programs struct {
 }
 
 // FindPrograms searches the given directories, then PATH; for CNI plugins it searches their usual directories
-// instead of PATH, which has another program called bridge (iproute2's). The error names all missing programs.
+// instead of PATH, where bridge is another program (iproute2's). The error names all missing programs.
 func FindPrograms(binDirs []string) (Programs, error) {
 	dirs := make([]string, 0, len(binDirs))
 	for _, d := range binDirs {

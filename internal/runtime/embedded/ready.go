@@ -16,8 +16,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
-// askAgain is the polling interval of a containerd that answers but whose CRI service is still starting: there is
-// no event for its end.
+// askAgain is the polling interval while containerd answers but its CRI service is still starting: there is no
+// event for the end of that.
 const askAgain = 20 * time.Millisecond
 
 // dial returns a connection to containerd, which is established once the socket answers.

@@ -342,9 +342,9 @@ func (r *Runtime) launch(ctx context.Context) error {
 	}
 	adopted := p != nil
 	if !adopted {
-		// Written only while no containerd runs, so the file is always the one that the running containerd has
-		// read. An unchanged file isn't written again: a full disk, which the agent may be able to clear, must not
-		// prevent the start.
+		// Written only while no containerd runs, so the running containerd always uses the file on disk. An
+		// unchanged file isn't written again: a full disk, which the agent may be able to clear, must not prevent
+		// the start.
 		if !bytes.Equal(before, conf) {
 			if err := atomicfile.Write(r.layout.Config(), conf, 0o600); err != nil {
 				return err

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// letGoTime is how long a reader waits for the runtime to release a rotated file before it continues with the
-	// next one. The runtime takes less than a millisecond unless the disk is slow.
+	// letGoTime is how long the runtime has to release a rotated file before a reader continues with the next one. It
+	// takes less than a millisecond unless the disk is slow.
 	letGoTime = time.Second
 	// followLetGoTime is longer, because a follower misses lines that are written to the file afterwards. If the
 	// call to reopen the log failed, the rotator has repeated it by then.

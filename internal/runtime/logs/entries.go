@@ -12,8 +12,8 @@ type entries struct {
 	out *output
 	// buf holds data that wasn't passed on yet: an incomplete entry, between reads.
 	buf []byte
-	// inside means that buf continues an entry that is longer than buf, and whose beginning was passed on already;
-	// partial is that entry's tag.
+	// inside means that the beginning of buf's first entry was passed on already, because the entry is longer than
+	// buf; partial is that entry's tag.
 	inside  bool
 	partial bool
 }

@@ -139,8 +139,8 @@ func (f *pursuit) successors() ([]*part, error) {
 	if now == layout.Current(f.attempt).String() && !removed {
 		return nil, f.lines.Prompt()
 	}
-	// The file has the name of its rotation now, whose timestamp tells which files follow. If another process moved
-	// the file, all files newer than the previous parts follow.
+	// The file has the name of its rotation now: the following files have later timestamps. If another process
+	// moved the file, all files newer than the previous parts follow.
 	if name, ok := layout.ParseName(now); ok && name.Stamp > p.after {
 		p.after = name.Stamp
 	}

@@ -136,8 +136,8 @@ func (r *Reader) Attempts(l Log) ([]int, error) {
 	return slices.Compact(attempts), nil
 }
 
-// Copy writes the log to w. It returns nil when it has written everything requested, ctx's error when ctx ended,
-// fs.ErrNotExist (wrapped) when the instance has no log, and w's error when w fails. instances is only needed with
+// Copy writes the log to w. It returns nil after writing everything requested, ctx's error when ctx ended,
+// fs.ErrNotExist (wrapped) if the instance has no log, and w's error when w fails. instances is only needed with
 // Follow. Each Write is a batch of lines that is worth sending at once.
 func (r *Reader) Copy(ctx context.Context, w io.Writer, req Request, instances Instances) error {
 	c := newCopier(r, req, w)

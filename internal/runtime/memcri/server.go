@@ -26,7 +26,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri/node"
 )
 
-// Behaviour is what a container does after its start.
+// Behaviour scripts a container after its start.
 type Behaviour = node.Behaviour
 
 // Line is a line a container writes to its log.
@@ -47,8 +47,7 @@ type Options struct {
 	// WriteLogs creates the log files specified with CreateContainer when the container starts, with the output of
 	// its Behaviour.
 	WriteLogs bool
-	// Program returns the Behaviour of containers for whose name, image and command none is set; default
-	// node.Example.
+	// Program returns the Behaviour of containers without a match by name, image or command; default node.Example.
 	Program func(command []string) Behaviour
 	// EventQueue is how many events each current or next reader of the event stream may fall behind before it
 	// misses some; default 10,000.

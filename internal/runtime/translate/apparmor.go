@@ -11,8 +11,8 @@ import (
 )
 
 // appArmorProfile returns the container's AppArmor profile for the runtime: the container's own, or that of its
-// deprecated annotation, or the pod's. nil leaves it to the runtime: its default profile, if the host has AppArmor.
-// loaded reports whether the host has loaded a profile; nil leaves that check to the runtime.
+// deprecated annotation, or the pod's. nil leaves it to the runtime, which uses its default profile on hosts with
+// AppArmor. loaded reports whether a profile is loaded on the host; nil leaves that check to the runtime.
 func appArmorProfile(p *v1.Pod, c *v1.Container,
 	loaded func(profile string) (bool, error)) (*runtimeapi.SecurityProfile, error) {
 	profile, err := pod.AppArmorProfile(p, c)

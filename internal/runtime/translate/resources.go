@@ -43,9 +43,10 @@ func containerResources(s *Settings, p *v1.Pod, c *v1.Container, a Assignment) *
 const unlimited = -1
 
 // ResizedResources returns the CRI update that gives a running container c of pod p the requests and limits r
-// (UpdateContainerResources). p has the allocated pod-level resources. The update sets everything that a resize may
-// change: it removes limits that r doesn't have. Resources that can't be resized, such as the OOM score and huge
-// pages (KEP-1287), are omitted and so unchanged. The container keeps its assigned CPUs and memory nodes.
+// (UpdateContainerResources). p includes the allocated pod-level resources. The update sets everything that a
+// resize may change: it removes limits that r doesn't include. Resources that can't be resized, such as the OOM
+// score and huge pages (KEP-1287), are omitted and so unchanged. The container keeps its assigned CPUs and memory
+// nodes.
 func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequirements,
 	a Assignment) *runtimeapi.LinuxContainerResources {
 	u := quantities(s, r, allocated.ContainerLimits(p, r.Limits))

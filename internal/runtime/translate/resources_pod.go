@@ -7,7 +7,7 @@ import (
 )
 
 // SandboxResources returns the resources of the sandbox itself (nil for none), and those of the rest of the pod,
-// for pods whose resources have changed (UpdatePodSandboxResources). p has its allocated resources.
+// for UpdatePodSandboxResources after a resize. p includes its allocated resources.
 func SandboxResources(s *Settings, p *v1.Pod) (itself, pod *runtimeapi.LinuxContainerResources) {
 	if o := p.Spec.Overhead; len(o) > 0 {
 		itself = overhead(s, o)

@@ -3,7 +3,7 @@ package translate
 import "time"
 
 // Settings are the facts and options of the node that translations depend on. They don't change while the agent
-// runs. The zero value is usable; zero fields have the kubelet's default unless documented otherwise.
+// runs. The zero value is usable; unless documented otherwise, zero fields mean the kubelet's default.
 type Settings struct {
 	// PodLogsDir is the directory of the pods' log directories (KubeletConfiguration podLogsDir).
 	PodLogsDir string

@@ -63,7 +63,7 @@ func (i identifier) image(ctx context.Context, name string) error {
 	return err
 }
 
-// document has the needed fields of an index or a manifest (OCI image-spec; docker's have the same fields).
+// document is an index or a manifest, with the needed fields (OCI image-spec; docker's have the same ones).
 type document struct {
 	Config    *descriptor  `json:"config"`
 	Layers    []descriptor `json:"layers"`

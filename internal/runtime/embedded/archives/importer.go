@@ -114,7 +114,7 @@ func (im *Importer) Archived() []string {
 	return names
 }
 
-// Sync imports the archives of the directory that are new, have changed, or whose images are gone. An invalid
+// Sync imports the archives of the directory that are new, have changed, or of which images are gone. An invalid
 // archive is a Problem, not an error.
 func (im *Importer) Sync(ctx context.Context) error {
 	im.importing.Lock()

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// ReleaseAddresses frees reserved addresses whose sandbox is gone, and returns them. The host-local plugin has a
-// file per address, whose name is the address and whose first line is the sandbox's ID. Call it only while no
-// sandbox is being created.
+// ReleaseAddresses frees reserved addresses of sandboxes that are gone, and returns them. The host-local plugin has
+// a file per address, which has the address as its name and the sandbox's ID as its first line. Call it only while
+// no sandbox is being created.
 func (n Network) ReleaseAddresses(alive func(sandbox string) bool) ([]string, error) {
 	dir := filepath.Join(n.AddressDir, n.Bridge)
 	entries, err := os.ReadDir(dir)

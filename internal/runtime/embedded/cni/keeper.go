@@ -54,7 +54,7 @@ const (
 	// lookGap is the shortest time between two checks: each reads the records of all pods, and starting pods
 	// trigger it.
 	lookGap = time.Second
-	// settle is how long host ports may be missing of a pod, as they are while it is taken down.
+	// settle is how long a pod's host ports may be missing, as they are while it is torn down.
 	settle = time.Second
 	// writing is the age up to which an unreadable CNI result may be a file that is still being written.
 	writing = 5 * time.Second
@@ -65,7 +65,7 @@ const (
 	foughtAfter = 20
 	// longestPause is the longest delay after failed attempts: lookGap at first, doubling.
 	longestPause = 30 * time.Second
-	// legacyPoll is the interval of checks of iptables-legacy rules, whose changes the kernel doesn't report.
+	// legacyPoll is the interval of checks of iptables-legacy rules: the kernel doesn't report their changes.
 	legacyPoll = 30 * time.Second
 )
 

@@ -309,8 +309,8 @@ func goneMeanwhile(ctx context.Context, nft knftables.Interface) bool {
 	return knftables.IsNotFound(err)
 }
 
-// removeEmptyChains does the same for the iptables backend, whose chains are in the table nat: CNI-DN-* for each
-// pod, with a jump from CNI-HOSTPORT-DNAT.
+// removeEmptyChains does the same for the iptables backend. Its chains are in the table nat: CNI-DN-* for each pod,
+// with a jump from CNI-HOSTPORT-DNAT.
 func removeEmptyChains(ctx context.Context, program string) error {
 	if _, err := lookProgram(program); err != nil {
 		return nil

@@ -25,7 +25,7 @@ func mountsUnder(dirs ...string) ([]string, error) {
 	for _, info := range infos {
 		points = append(points, info.Mountpoint)
 	}
-	// A later mount can't be below an earlier one's parent without being listed after it.
+	// A mount is listed after the mounts around it.
 	slices.Reverse(points)
 	return points, nil
 }

@@ -152,7 +152,7 @@ func sizeOf(dir directory, file layout.Name) (int64, error) {
 	return info.Size(), nil
 }
 
-// isWritten reports whether a process has a rotated file open for writing. It returns false if the kernel can't
+// isWritten reports whether a rotated file is open for writing in any process. It returns false if the kernel can't
 // report that.
 func isWritten(dir directory, file layout.Name) (bool, error) {
 	f, err := dir.Open(file)

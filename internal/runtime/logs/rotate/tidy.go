@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// tidy completes rotations: it removes leftovers and excess files, checks that the runtime has released the renamed
-// file, and compresses all renamed files but the newest.
+// tidy completes rotations: it removes leftovers and excess files, checks whether the runtime still writes to the
+// renamed file, and compresses all renamed files but the newest.
 func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) (err error) {
 	c.untidy, c.files = false, conf.MaxFiles // a rotation meanwhile leaves more to do
 	done := false
@@ -52,8 +52,9 @@ func (r *Rotator) overtake(ctx context.Context, c *container) {
 	}
 }
 
-// followed reports whether the runtime has released the newest renamed file. If it hasn't for lingerTime, it wasn't
-// notified of the rotation (an agent or a runtime died, or a call failed late) and followed calls it again.
+// followed reports whether the runtime has released the newest renamed file. After lingerTime without that, the
+// runtime must have missed the rotation (an agent or a runtime died, or a call failed late), and followed repeats
+// the call.
 func (r *Rotator) followed(ctx context.Context, dir directory, c *container, newest layout.Name) (bool, error) {
 	if newest == (layout.Name{}) {
 		return true, nil

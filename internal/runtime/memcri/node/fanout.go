@@ -12,8 +12,8 @@ import (
 // errClosed is Next's error after Shutdown.
 var errClosed = errors.New("event queue is shut down")
 
-// fanout sends each published value to every subscriber, in order. It never blocks a publisher: each subscriber has
-// its own bounded queue, and values that don't fit are dropped and counted. All its methods may be called
+// fanout sends each published value to every subscriber, in order. It never blocks a publisher: the queue of each
+// subscriber is bounded, and values that don't fit are dropped and counted. All its methods may be called
 // concurrently.
 type fanout[T any] struct {
 	size int

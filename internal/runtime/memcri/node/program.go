@@ -10,8 +10,8 @@ import (
 // Forever is an IgnoreTerm: the container ends only with SIGKILL.
 const Forever time.Duration = 1<<63 - 1
 
-// Behaviour is what a container does after its start. The zero value runs until it is stopped, and then ends at
-// once with exit code 0.
+// Behaviour scripts a container after its start. The zero value runs until it is stopped, and then ends at once
+// with exit code 0.
 type Behaviour struct {
 	// Exits ends the container by itself, with ExitCode, after ExitAfter.
 	Exits     bool
