@@ -1,5 +1,4 @@
-// Command deckhand is a Kubernetes node agent. Called as `kubelet` it takes the
-// kubelet's place.
+// Command deckhand is a Kubernetes node agent. Called as `kubelet` it replaces the kubelet.
 package main
 
 import (
@@ -12,10 +11,9 @@ import (
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command"
 )
 
-// gcPercent is how much garbage may gather beside what is in use, in percent of
-// that, unless GOGC says otherwise. An agent is at rest nearly always, and its
-// memory counts more than the CPU that Go's default of 100 saves at starts: with 500
-// pods 20 takes 6 MiB less than 50, and as much CPU for starting them (bench scale).
+// gcPercent is the default of GOGC. An agent is idle nearly always, so that its memory matters more than the CPU time
+// that Go's default of 100 saves at starts: with 500 pods, 20 needs 6 MiB less than 50, and as much CPU time for
+// starting them (bench scale).
 const gcPercent = 20
 
 func main() {

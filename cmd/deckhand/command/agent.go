@@ -55,14 +55,14 @@ before it stops the pods of that; where nobody can answer it needs --yes.`,
 	return cmd
 }
 
-// agentHelp shows the flags in groups: there are too many for one list.
+// agentHelp prints the flags in groups: there are too many for one list.
 func (a *app) agentHelp(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n\nExamples:\n%s\n\n", cmd.Long, cmd.UseLine(), cmd.Example)
-	_ = flags.PrintHelp(out, a.deps.AgentFlags.Groups(), cmp.Or(terminalWidth(out), 100)) // the client has left
+	_ = flags.PrintHelp(out, a.deps.AgentFlags.Groups(), cmp.Or(terminalWidth(out), 100)) // the reader is gone
 }
 
-// orVersion has the agent's flag --version print it, instead of running a command.
+// orVersion handles the agent's flag --version: it prints the version instead of running the command.
 func (a *app) orVersion(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if a.deps.AgentFlags != nil {
@@ -74,8 +74,8 @@ func (a *app) orVersion(run func(*cobra.Command, []string) error) func(*cobra.Co
 	}
 }
 
-// printVersion answers --version. In the kubelet's place that is the kubelet's version
-// which this build stands for, in the form that tools read.
+// printVersion prints the version for --version. Called as the kubelet, it prints the version of the kubelet that
+// this build replaces, in the format that tools parse.
 func (a *app) printVersion(out io.Writer, v flags.Version) error {
 	build, kubernetes := buildinfo.Get(), cmp.Or(v.Reported, buildinfo.Kubernetes)
 	var err error
@@ -117,7 +117,7 @@ the pods of that; where nobody can answer it needs --yes.`,
 	return cmd
 }
 
-// upHelp shows the few flags that aren't the agent's as well.
+// upHelp prints only the flags that `deckhand agent` doesn't have.
 func (a *app) upHelp(cmd *cobra.Command, _ []string) {
 	own := pflag.NewFlagSet("up", pflag.ContinueOnError)
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -128,7 +128,7 @@ func (a *app) upHelp(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n\nExamples:\n%s\n\n", cmd.Long, cmd.UseLine(), cmd.Example)
 	groups := []flags.Group{{Title: "Flags, beside those of `deckhand agent`", Flags: own}}
-	_ = flags.PrintHelp(out, groups, cmp.Or(terminalWidth(out), 100)) // the client has left
+	_ = flags.PrintHelp(out, groups, cmp.Or(terminalWidth(out), 100)) // the reader is gone
 }
 
 func (a *app) up(cmd *cobra.Command, args []string) error {
@@ -147,7 +147,7 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		// A typing error would have the agent stop what it runs.
+		// After a typing error, the agent would stop the running pods.
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && flagValue(cmd, "wait") != "true" {
 			return usagef(cmd, "%s doesn't exist; with --wait its pods run once it does", path)
 		}
@@ -167,7 +167,7 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 	}
 	showErr := a.showComingUp(ctx, cmd, terminal)
 	if showErr != nil && !errors.Is(showErr, local.ErrStopped) && ctx.Err() == nil {
-		// Without its progress the agent is of use all the same.
+		// The agent works without its progress display, too.
 		fmt.Fprintln(cmd.ErrOrStderr(), "error: show progress:", showErr)
 	}
 	if err := <-agent; errors.Is(err, ErrAllStopped) {
@@ -180,11 +180,11 @@ func (a *app) up(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// upSteady is for how long all pods have to be ready until `deckhand up` says that they are.
+// upSteady is how long all pods have to stay ready before `deckhand up` reports success.
 const upSteady = 10 * time.Second
 
 // showComingUp shows progress until all pods are ready and stay ready, then prints their URLs. If the user interrupts
-// it, it prints the problems that are left.
+// it, it prints the remaining problems.
 func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *foreground.Terminal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	snapshots := make(chan local.Snapshot)
@@ -200,7 +200,7 @@ func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *fo
 		return tellReady(out, last)
 	}
 	if wrong := foreground.Wrong(&last); interrupted && len(wrong) > 0 {
-		// What scrolled away, or was cut in the table.
+		// They may have scrolled away, or have been cut in the table.
 		fmt.Fprintf(out, "\n%s\n", strings.Join(wrong, "\n"))
 	}
 	if errors.Is(err, io.EOF) {
@@ -209,7 +209,7 @@ func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *fo
 	return err
 }
 
-// forward sends the agent's snapshots on, until ctx ends or the agent stops.
+// forward forwards the agent's snapshots until ctx ends or the agent stops.
 func forward(ctx context.Context, client *local.Client, to chan<- local.Snapshot) error {
 	defer close(to)
 	for snapshot, err := range client.Watch(ctx) {
@@ -255,10 +255,10 @@ func tellReady(out io.Writer, s local.Snapshot) error {
 	return err
 }
 
-// mostURLs is how many addresses of pods are printed.
+// mostURLs is the maximum number of pod URLs that are printed.
 const mostURLs = 10
 
-// curls are commands that show that pods answer, with the pods' names where there are several.
+// curls returns a curl command for each URL, with the pod's name if there are several URLs.
 func curls(urls []foreground.URL) string {
 	if len(urls) == 0 {
 		return ""
@@ -277,7 +277,7 @@ func curls(urls []foreground.URL) string {
 	return text
 }
 
-// called is the command line of another command for the same agent, as its user can type it.
+// called returns the command line of another command for the same agent, which the user can type.
 func (a *app) called(cmd *cobra.Command, args string) string {
 	line := cmp.Or(a.deps.Self, "deckhand") + " " + args
 	if root := flagValue(cmd, "root-dir"); root != a.deps.RootDir {
@@ -286,7 +286,7 @@ func (a *app) called(cmd *cobra.Command, args string) string {
 	return "`" + line + "`"
 }
 
-// terminal describes the terminal behind w, or returns nil. stop ends the watch for its size.
+// terminal returns the terminal of w, or nil if w isn't one. stop ends the notification of its size.
 func (a *app) terminal(w io.Writer) (terminal *foreground.Terminal, stop func()) {
 	file := terminalOf(w)
 	if file == nil || a.deps.Getenv("TERM") == "dumb" {
@@ -296,7 +296,7 @@ func (a *app) terminal(w io.Writer) (terminal *foreground.Terminal, stop func())
 	signal.Notify(resized, syscall.SIGWINCH)
 	return &foreground.Terminal{
 		Size: func() (int, int) { return terminalSize(file) },
-		// Any value but none switches colours off, see https://no-color.org.
+		// Any value but an empty one disables colors, see https://no-color.org.
 		Color:   a.deps.Getenv("NO_COLOR") == "",
 		Resized: resized,
 	}, func() { signal.Stop(resized) }

@@ -1,6 +1,6 @@
-// Package cli has the commands that a person types. Some run the agent in this process, or take
-// down what it made (Commands); most others talk to a running agent through its local API.
-// `deckhand replay` needs no agent: it runs recorded decisions through the core again.
+// Package command has the command line's commands. Some run the agent in this process, or remove everything that it
+// created (Commands); most others use a running agent's local API. `deckhand replay` needs no agent: it replays
+// recorded decisions.
 package command
 
 import (
@@ -23,14 +23,14 @@ import (
 // EnvRootDir is the environment variable that stands in for --root-dir.
 const EnvRootDir = "DECKHAND_ROOT_DIR"
 
-// Deps carries out the commands that run the agent or take it down, as Commands does. The
-// functions that carry out a command return when ctx ends.
+// Deps implements the commands that run the agent or remove everything that it created; Commands returns it. Its
+// functions return when ctx ends.
 type Deps struct {
-	// RootDir is the agent's root directory where no other is named.
+	// RootDir is the default of the agent's root directory.
 	RootDir string
-	// Kubelet says that the program was called by the kubelet's name.
+	// Kubelet is set if the program was called as the kubelet.
 	Kubelet bool
-	// Self is how a person calls the program from a shell. If it is empty that isn't said.
+	// Self is the program's name or path for a shell. If it is empty, hints for other commands are omitted.
 	Self string
 	// Getenv is os.Getenv if nil.
 	Getenv func(string) string
@@ -39,45 +39,45 @@ type Deps struct {
 
 	// AgentFlags are the flags of `deckhand agent`.
 	AgentFlags *flags.Set
-	// Agent runs the agent in the foreground with AgentFlags. What --version and --runonce print goes to out.
-	// confirm asks the user a question, like UpRequest.Confirm.
+	// Agent runs the agent in the foreground with AgentFlags. Output of --version and --runonce goes to out. confirm
+	// asks the user a question, like UpRequest.Confirm.
 	Agent func(ctx context.Context, out io.Writer, confirm func(question string) error) error
 
 	// UpFlags adds flags of `deckhand up` beyond --root-dir, if any.
 	UpFlags func(*pflag.FlagSet)
-	// Steady is for how long all pods have to be ready until Up counts as done; 10 s if zero.
+	// Steady is how long all pods have to stay ready until Up reports success; 10 s if zero.
 	Steady time.Duration
 	// Up runs a standalone agent in the foreground.
 	Up func(ctx context.Context, request UpRequest) error
 
-	// StopAll runs an agent that stops what the last one with this root directory ran, and ends with ErrAllStopped. It
-	// returns nil if nothing is there to stop. It calls started once the local API answers.
+	// StopAll runs an agent that stops the pods of the last one with this root directory, and ends with
+	// ErrAllStopped. It returns nil if there is nothing to stop. It calls started once the local API serves requests.
 	StopAll func(ctx context.Context, rootDir string, started func()) error
-	// Leftovers says, for a person, what Reset would remove, a line each; there are none if there is nothing.
+	// Leftovers describes what Reset would remove, with one string for each thing.
 	Leftovers func(rootDir string) ([]string, error)
-	// Reset removes all that an agent with this root directory made on the host. The agent has ended.
+	// Reset removes everything on the host that an agent with this root directory created. The agent must have
+	// stopped.
 	Reset func(ctx context.Context, rootDir string) error
 }
 
-// ErrAllStopped is what ends an agent that was asked to stop all pods, and has.
+// ErrAllStopped is the error of an agent that has stopped all pods because a user requested it.
 var ErrAllStopped = agent.ErrAllStopped
 
-// UpRequest is what `deckhand up` asks of the agent.
+// UpRequest has the arguments of Deps.Up.
 type UpRequest struct {
 	RootDir string
 	// Manifests is the directory or file to run; empty for the agent's default.
 	Manifests string
 	Flags     *pflag.FlagSet
-	// Terminal says that a table is drawn on the terminal, so that nothing else,
-	// such as logs, must be written there.
+	// Terminal is set if a table is drawn on the terminal; then nothing else, such as logs, may be written to it.
 	Terminal bool
-	// Confirm asks the user whether to go on; it returns an error if not.
+	// Confirm asks the user whether to continue; it returns an error if not.
 	Confirm func(question string) error
-	// Started is to be called once the local API answers.
+	// Started has to be called once the local API serves requests.
 	Started func()
 }
 
-// app is what the commands share.
+// app is the state that the commands share.
 type app struct {
 	deps Deps
 }
@@ -89,7 +89,7 @@ const (
 	groupMore  = "more"
 )
 
-// New returns the root command. It writes to the streams set on it.
+// New returns the root command. It reads from and writes to the streams that are set on it.
 func New(deps Deps) *cobra.Command { return newApp(deps).command() }
 
 func newApp(deps Deps) *app {
@@ -121,7 +121,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 		Args:              unknownCommand,
 		PersistentPreRunE: a.sharedFlags,
 	}
-	// Not cobra's own flag: that would take -v, which is the agent's, and needs a template to print this.
+	// Cobra's own flag would use -v, which is the agent's, and needs a template to print this.
 	printVersion := root.Flags().Bool("version", false, "print the version")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !*printVersion {
@@ -133,7 +133,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", &flagError{err}) })
 	root.PersistentFlags().String("root-dir", a.deps.RootDir, "the agent's root directory; also $"+EnvRootDir)
 	root.PersistentFlags().StringP("namespace", "n", "", "only this namespace")
-	// it only fails for a flag that doesn't exist
+	// only fails for a flag that doesn't exist
 	_ = root.RegisterFlagCompletionFunc("namespace", a.completeNamespaces)
 	root.PersistentFlags().BoolP("all-namespaces", "A", false, "all namespaces, which is the default")
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupLook, Title: "Look:"},
@@ -154,8 +154,8 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 	return root
 }
 
-// sharedFlags sets --root-dir from the environment where it wasn't given. As kubectl has
-// it, --all-namespaces counts more than --namespace.
+// sharedFlags sets --root-dir from the environment if it isn't given. As in kubectl, --all-namespaces overrides
+// --namespace.
 func (a *app) sharedFlags(cmd *cobra.Command, _ []string) error {
 	if flagValue(cmd, "all-namespaces") == "true" {
 		if err := cmd.Flags().Set("namespace", ""); err != nil {
@@ -169,7 +169,7 @@ func (a *app) sharedFlags(cmd *cobra.Command, _ []string) error {
 	return cmd.Flags().Set(flag.Name, a.rootDir(cmd))
 }
 
-// rootDir is the root directory that the command line names, or the environment.
+// rootDir returns the root directory from the command line, or from the environment.
 func (a *app) rootDir(cmd *cobra.Command) string {
 	flag, env := cmd.Flags().Lookup("root-dir"), a.deps.Getenv(EnvRootDir)
 	switch {
@@ -184,7 +184,7 @@ func (a *app) client(cmd *cobra.Command) *local.Client {
 	return local.NewClient(local.SocketPath(flagValue(cmd, "root-dir")))
 }
 
-// flagValue returns a flag's value as text, whoever defined it.
+// flagValue returns a flag's value as a string, also for inherited flags.
 func flagValue(cmd *cobra.Command, name string) string {
 	if flag := cmd.Flags().Lookup(name); flag != nil {
 		return flag.Value.String()

@@ -23,12 +23,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
-// defaultRootDir is where deckhand keeps its state under its own name; called as
-// kubelet it is config.DefaultRootDir, the kubelet's.
+// defaultRootDir is the root directory; called as the kubelet, it is config.DefaultRootDir, the kubelet's.
 const defaultRootDir = "/var/lib/deckhand"
 
-// Commands carries out the commands that run the agent or take it down, for a program called by
-// the name argv0.
+// Commands implements the commands that run the agent or remove everything that it created, for a program that was
+// called as argv0.
 func Commands(argv0 string) Deps {
 	root, kubelet := defaultRootDir, filepath.Base(argv0) == "kubelet"
 	if kubelet {
@@ -49,7 +48,7 @@ func Commands(argv0 string) Deps {
 	}
 }
 
-// self is how a person calls this program: by name, if that is what a shell finds, or by its path.
+// self returns the name of this program if a shell finds it by that name, otherwise its path.
 func self(name string) string {
 	path, err := os.Executable()
 	if err != nil {
@@ -65,9 +64,9 @@ func self(name string) string {
 	return path
 }
 
-// commands holds what the flags of the commands are parsed into.
+// commands has the values of the commands' flags.
 type commands struct {
-	// flags are those of agent and up: only one of them is run.
+	// flags are those of agent and up: only one of them runs.
 	flags *flags.Set
 	// images is the flag --images of up.
 	images string
@@ -90,7 +89,7 @@ func (c *commands) agent(ctx context.Context, stdout io.Writer, confirm func(que
 	if err != nil {
 		return err
 	}
-	// Nobody asks a node of a cluster anything, whose configuration is changed from afar.
+	// No question on a node of a cluster: its configuration is changed remotely.
 	if cfg.Standalone {
 		if err := confirmReplacing(cfg, confirm); err != nil {
 			return err
@@ -101,13 +100,12 @@ func (c *commands) agent(ctx context.Context, stdout io.Writer, confirm func(que
 		return &exitError{exitAllStopped}
 	}
 	if cfg.Kubelet.RunOnce && errors.Is(err, context.Canceled) {
-		return runonce.ErrBrokenOff // before the agent began
+		return runonce.ErrBrokenOff // interrupted before the agent started
 	}
 	return err
 }
 
-// up runs a standalone agent whose log goes to a file, so that the terminal is
-// free for people.
+// up runs a standalone agent that logs to a file, so that the terminal is free for the progress display.
 func (c *commands) up(ctx context.Context, r UpRequest) error {
 	defer outliveReaders()()
 	ctx, end := untilHangUp(ctx)
@@ -122,7 +120,7 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 		return err
 	}
 	if r.Manifests != "" {
-		// Nobody typed that flag.
+		// The user didn't type this flag.
 		cfg.Deprecated = slices.DeleteFunc(cfg.Deprecated, func(line string) bool {
 			return strings.HasPrefix(line, "--pod-manifest-path:")
 		})
@@ -159,8 +157,8 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 	return host.serve(ctx, cfg, warnings, log)
 }
 
-// confirmReplacing asks before an agent with this configuration ends the pods of the last one, whose manifests were
-// elsewhere.
+// confirmReplacing asks before an agent with this configuration stops the pods of the last one, if that had another
+// source of manifests.
 func confirmReplacing(cfg *config.Config, confirm func(question string) error) error {
 	old, pods := reset.Replaced(cfg)
 	if pods == 0 {
@@ -174,7 +172,8 @@ func confirmReplacing(cfg *config.Config, confirm func(question string) error) e
 		cfg.RootDir, old, pods, from))
 }
 
-// stopAll runs an agent that stops what the last one with this root directory ran. It logs where `deckhand up` does.
+// stopAll runs an agent that stops the pods of the last one with this root directory. It logs to the file of
+// `deckhand up`.
 func stopAll(ctx context.Context, root string, started func()) error {
 	if os.Geteuid() != 0 {
 		return errors.New("not root: only root can stop containers")
@@ -204,7 +203,7 @@ func stopAll(ctx context.Context, root string, started func()) error {
 	return host.serve(ctx, cfg, nil, log)
 }
 
-// leftovers says what a reset would remove.
+// leftovers describes what a reset would remove.
 func leftovers(root string) ([]string, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -220,7 +219,7 @@ func leftovers(root string) ([]string, error) {
 	return reset.Describe(recorded)
 }
 
-// resetAll removes what an agent with this root directory made.
+// resetAll removes everything that an agent with this root directory created.
 func resetAll(ctx context.Context, root string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("must run as root, to remove containers, mounts and network interfaces")
@@ -233,7 +232,7 @@ func resetAll(ctx context.Context, root string) error {
 	if err != nil {
 		return fmt.Errorf("stop the agent first: %w", err)
 	}
-	defer func() { _ = lock.Release() }() // it goes with the directory
+	defer func() { _ = lock.Release() }() // the lock file is removed with the directory
 	recorded, err := reset.RecordedConfig(root)
 	if err != nil {
 		return err
@@ -246,8 +245,8 @@ func resetAll(ctx context.Context, root string) error {
 	return reset.Run(ctx, recorded, log.Logger())
 }
 
-// copyArchives copies image archives into the directory the runtime imports from.
-// One that is there unchanged is left alone, so that it isn't imported again.
+// copyArchives copies image archives to the directory that the runtime imports from. It skips unchanged ones, so that
+// they aren't imported again.
 func copyArchives(from, to string) error {
 	files, err := filepath.Glob(filepath.Join(from, "*.tar"))
 	if err != nil {
@@ -272,11 +271,10 @@ func copyArchives(from, to string) error {
 	return nil
 }
 
-// logFile is where `deckhand up` logs, below the root directory.
+// logFile is the log of `deckhand up`, in the root directory.
 const logFile = "deckhand.log"
 
-// maxLog is how large a log of `deckhand up` may be when it is opened to be
-// written on; a larger one is begun again.
+// maxLog is the size in bytes above which `deckhand up` truncates its log at the start instead of appending to it.
 const maxLog = 10 << 20
 
 func openLog(path string) (io.WriteCloser, error) {

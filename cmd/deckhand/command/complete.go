@@ -9,7 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 )
 
-// completePod completes the name of the one pod that a command takes.
+// completePod completes the name of a command's only pod.
 func (a *app) completePod(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -17,7 +17,7 @@ func (a *app) completePod(cmd *cobra.Command, args []string, typed string) ([]st
 	return a.completePods(cmd, args, typed)
 }
 
-// completePods completes pod names, and for `logs` the container's after the pod's.
+// completePods completes pod names, and for `logs` the container's name after the pod's.
 func (a *app) completePods(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if cmd.Name() == "logs" && len(args) > 0 {
 		if len(args) > 1 {
@@ -38,7 +38,7 @@ func (a *app) completePods(cmd *cobra.Command, args []string, typed string) ([]s
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeContainers completes -c with the containers of the pod that the command names.
+// completeContainers completes -c with the containers of the command's pod.
 func (a *app) completeContainers(cmd *cobra.Command) {
 	// It only fails for a flag that doesn't exist.
 	_ = cmd.RegisterFlagCompletionFunc("container", a.completeContainer)
@@ -56,7 +56,7 @@ func (a *app) completeContainer(cmd *cobra.Command, args []string, _ string) ([]
 	return show.Containers(p), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeNamespaces completes -n with the namespaces of the pods here.
+// completeNamespaces completes -n with the namespaces of the node's pods.
 func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	snapshot, err := a.client(cmd).Snapshot(cmd.Context())
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]st
 	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeLabels completes -L with the labels that pods here have.
+// completeLabels completes -L with the labels of the node's pods.
 func (a *app) completeLabels(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	snapshot, err := a.client(cmd).Snapshot(cmd.Context())
 	if err != nil {

@@ -30,8 +30,8 @@ func (a *app) configCommand() *cobra.Command {
 	return cmd
 }
 
-// agentFlags adds all flags of the agent to a command that computes a configuration, and
-// shows only those in its help that name files.
+// agentFlags adds all flags of the agent to a command that computes a configuration. The help shows only those that
+// name files.
 func (a *app) agentFlags(cmd *cobra.Command) *flags.Set {
 	set := flags.New(a.deps.RootDir)
 	set.AddTo(cmd.Flags())
@@ -41,8 +41,7 @@ func (a *app) agentFlags(cmd *cobra.Command) *flags.Set {
 	return set
 }
 
-// agentFlagsGiven reports whether flags of the agent were given that say more than which
-// agent it is.
+// agentFlagsGiven reports whether flags of the agent were given that change the configuration.
 func agentFlagsGiven(cmd *cobra.Command) bool {
 	given := false
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -82,8 +81,8 @@ started with them would go by, whether one runs or not.`,
 	return cmd
 }
 
-// configuration is that of the running agent or, where flags of the agent are given,
-// the one they make.
+// configuration returns the running agent's configuration or, if flags of the agent are given, the one that they
+// produce.
 func (a *app) configuration(cmd *cobra.Command, set *flags.Set) (local.Configuration, error) {
 	if !agentFlagsGiven(cmd) {
 		view, err := a.client(cmd).Configuration(cmd.Context())

@@ -61,19 +61,18 @@ read, or wrong usage.`,
 	return cmd
 }
 
-// configResult is what `deckhand config check` says of one configuration. Its JSON is for
-// programs.
+// configResult is the result of `deckhand config check` for one configuration. Its JSON is an API for programs.
 type configResult struct {
-	// File is as it was named; "<stdin>" for the standard input.
+	// File is the name of the file as it was given; "<stdin>" for the standard input.
 	File  string `json:"file"`
 	Valid bool   `json:"valid"`
-	// Unread says why the file can't be read.
+	// Unread is the error if the file can't be read.
 	Unread   string           `json:"error,omitempty"`
 	Problems []config.Problem `json:"problems,omitempty"`
 	Notes    []string         `json:"notes,omitempty"`
 }
 
-// configResults checks the files or, if there are none, what the flags make.
+// configResults checks the files or, if there are none, the configuration that the flags produce.
 func (a *app) configResults(cmd *cobra.Command, set *flags.Set, files []string) []configResult {
 	open := func(c *config.Config) ([]config.Problem, []string) {
 		if flagValue(cmd, "skip-files") == "true" {
@@ -109,7 +108,7 @@ func (a *app) configResults(cmd *cobra.Command, set *flags.Set, files []string) 
 	return results
 }
 
-// resultOf checks a configuration, and where that is valid the files that it names.
+// resultOf checks a configuration and, if it is valid, the files that it names.
 func resultOf(
 	name string, check func() (*config.Config, []string, error),
 	open func(*config.Config) ([]config.Problem, []string),
@@ -131,7 +130,7 @@ func resultOf(
 	return v
 }
 
-// reportResults prints them, and returns an error with the exit code if there is anything wrong.
+// reportResults prints the results, and returns an error with the exit code if there are problems.
 func reportResults(cmd *cobra.Command, results []configResult) error {
 	code := exitOK
 	for _, v := range results {
@@ -169,8 +168,8 @@ func writeResults(out io.Writer, results []configResult) error {
 	return err
 }
 
-// print prints a line for each problem, in the form that editors take for a place to go to,
-// and one that sums up. What can't be read goes to errs.
+// print prints a line for each problem, in the format that editors parse as a position, and a summary. If the file
+// can't be read, it prints that to errs.
 func (v *configResult) print(out, errs io.Writer) {
 	if v.Unread != "" {
 		fmt.Fprint(errs, errorLines(errors.New(v.Unread)))

@@ -30,7 +30,7 @@ the beginning of names, NAMESPACE/NAME or pod/NAME.`,
 		ValidArgsFunction: a.completePods,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && slices.Contains([]string{"ls", "list", "ps"}, args[0]) {
-				args = args[1:] // as podman has it
+				args = args[1:] // as in podman
 			}
 			selector, err := selector(cmd)
 			if err != nil {
@@ -63,15 +63,15 @@ the beginning of names, NAMESPACE/NAME or pod/NAME.`,
 	}
 	cmd.Flags().BoolVar(&noTrunc, "no-trunc", false, "show IDs in full")
 	cmd.Flags().BoolP("all", "a", true, "those that have ended, too, which is the default")
-	// for who types podman container ls -a; it only fails for a flag that doesn't exist
+	// for users of podman container ls -a; only fails for a flag that doesn't exist
 	_ = cmd.Flags().MarkHidden("all")
 	selectorFlag(cmd)
 	outputFlag(cmd, dataFormats...)
 	return cmd
 }
 
-// firstProcesses returns a function that finds the first process of a container by its ID, 0 if there is none: of those
-// in a control group that is called after the container, the one that was started first.
+// firstProcesses returns a function that finds the first process of a container by the container's ID; 0 if there is
+// none. It is the process that was started first of those in a cgroup named after the container.
 func firstProcesses(proc string) func(id string) int {
 	type member struct {
 		pid     int
@@ -79,7 +79,7 @@ func firstProcesses(proc string) func(id string) int {
 		group   []byte
 	}
 	var list []member
-	groups, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cgroup")) // the pattern is right
+	groups, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cgroup")) // the pattern is valid
 	for _, path := range groups {
 		dir := filepath.Dir(path)
 		group, err := os.ReadFile(path)

@@ -72,7 +72,7 @@ written as ./NAME.
 		"let files in the container have its user as their owner, and its default modes")
 	_ = cmd.RegisterFlagCompletionFunc("container",
 		func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-			for _, arg := range args { // it only fails for a flag that doesn't exist
+			for _, arg := range args { // only fails for a flag that doesn't exist
 				if r, there := remotePath(arg); there {
 					return a.completeContainer(cmd, []string{r.pod}, typed)
 				}
@@ -82,7 +82,7 @@ written as ./NAME.
 	return cmd
 }
 
-// completeCopy completes names of pods; paths are the shell's.
+// completeCopy completes names of pods; the shell completes paths.
 func (a *app) completeCopy(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 1 || strings.ContainsAny(typed, ":./") {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -100,7 +100,7 @@ func (a *app) completeCopy(cmd *cobra.Command, args []string, typed string) ([]s
 // remote is a path in a container.
 type remote struct{ pod, path string }
 
-// remotePath reads POD:PATH; anything else is a path on this machine.
+// remotePath parses POD:PATH; it returns false for a path on this machine.
 func remotePath(arg string) (r remote, there bool) {
 	if strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") {
 		return r, false
@@ -112,7 +112,7 @@ func remotePath(arg string) (r remote, there bool) {
 	return remote{pod, p}, true
 }
 
-// copier copies to and from a container by its tar.
+// copier copies to and from a container with the container's tar.
 type copier struct {
 	cmd       *cobra.Command
 	client    *local.Client
@@ -132,7 +132,7 @@ func (c *copier) run(ctx context.Context, in io.Reader, out, errs io.Writer, com
 	return ends.Join(ctx, conn)
 }
 
-// tar runs tar in the container, which says on the person's standard error what is wrong.
+// tar runs tar in the container. Its errors go to the standard error of the command.
 func (c *copier) tar(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
 	errs := c.cmd.ErrOrStderr()
 	if terminalOf(errs) != nil {
@@ -145,7 +145,7 @@ func (c *copier) tar(ctx context.Context, in io.Reader, out io.Writer, args ...s
 	return c.explain("tar", err)
 }
 
-// explain is why a program couldn't be run in the container.
+// explain adds to an error that the container couldn't run a program.
 func (c *copier) explain(program string, err error) error {
 	if failed := (*streams.FailedError)(nil); errors.As(err, &failed) {
 		return fmt.Errorf("container %s of pod %s can't run %s, which copying takes: %w", c.container, c.pod.Name,
@@ -156,7 +156,7 @@ func (c *copier) explain(program string, err error) error {
 
 func (c *copier) remark(text string) { c.cmd.PrintErrln(terminal.Keep(text)) }
 
-// split is the directory that a path is in, and its name there; the name of what has none is ".".
+// split returns the directory and the base name of a path; the name is "." for a path such as / or "..".
 func split(p string) (dir, name string) {
 	p = filepath.Clean(p)
 	if dir, name = filepath.Dir(p), filepath.Base(p); name == "/" || name == ".." {
@@ -165,7 +165,7 @@ func split(p string) (dir, name string) {
 	return dir, name
 }
 
-// download copies what is at from in the container to to.
+// download copies the file or directory from in the container to the local path to.
 func (c *copier) download(ctx context.Context, from, to string) error {
 	dir, name := split(from)
 	into, as := to, name
@@ -201,7 +201,7 @@ func (c *copier) download(ctx context.Context, from, to string) error {
 	return err
 }
 
-// upload copies what is at from to to in the container.
+// upload copies the local file or directory from to the path to in the container.
 func (c *copier) upload(ctx context.Context, from, to string, noPreserve bool) error {
 	dir, name := split(from)
 	root, err := os.OpenRoot(dir)

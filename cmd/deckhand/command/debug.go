@@ -24,7 +24,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// debugOptions are the flags of `deckhand debug`, which are kubectl's. The container is the one that is added.
+// debugOptions are the flags of `deckhand debug`, which are kubectl's. They describe the container to add.
 type debugOptions struct {
 	sessionOptions
 	image, pullPolicy, target, profile string
@@ -32,7 +32,7 @@ type debugOptions struct {
 	attach, arguments                  bool
 }
 
-// profiles are what containers may do for each purpose (KEP-1441, "Debugging Profiles").
+// profiles are the security contexts of debugging profiles (KEP-1441, "Debugging Profiles").
 var profiles = map[string]func() *v1.SecurityContext{
 	"general":  func() *v1.SecurityContext { return capabilities("SYS_PTRACE") },
 	"baseline": func() *v1.SecurityContext { return nil },
@@ -130,7 +130,7 @@ remove it. An agent that is restarted knows it. Pods of an API server get theirs
 	return cmd
 }
 
-// check checks what was asked for, and completes it.
+// check validates the options and sets defaults.
 func (o *debugOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.image == "":
@@ -152,7 +152,7 @@ func (o *debugOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// describe describes the container, with this behind its --.
+// describe returns the container to add, with the command after --.
 func (o *debugOptions) describe(command []string) v1.EphemeralContainer {
 	c := v1.EphemeralContainer{TargetContainerName: o.target}
 	if c.Name = o.container; c.Name == "" {
@@ -160,7 +160,7 @@ func (o *debugOptions) describe(command []string) v1.EphemeralContainer {
 	}
 	c.Image, c.ImagePullPolicy = o.image, v1.PullPolicy(o.pullPolicy)
 	c.Stdin, c.TTY = o.stdin, o.tty
-	// it hears of the end of a pipe; who sits before a terminal may come again
+	// a pipe has an end, after which nobody attaches again; a user at a terminal may attach again
 	c.StdinOnce = o.attach && o.stdin && !o.tty
 	c.SecurityContext = profiles[o.profile]()
 	if o.arguments {
@@ -175,7 +175,7 @@ func (o *debugOptions) describe(command []string) v1.EphemeralContainer {
 	return c
 }
 
-// join attaches to the container that was added once it runs, and returns when it has ended: its exit code as an error.
+// join attaches to the added container once it runs, and returns when it has ended, with its exit code as an error.
 func (o *debugOptions) join(ctx context.Context, cmd *cobra.Command, client *local.Client, p *v1.Pod) error {
 	status, err := o.await(ctx, cmd, client, p, func(s v1.ContainerState) bool { return s.Running != nil })
 	if err != nil {
@@ -190,7 +190,7 @@ func (o *debugOptions) join(ctx context.Context, cmd *cobra.Command, client *loc
 		if !errors.As(err, &gone) {
 			break
 		}
-		fallthrough // it has ended before
+		fallthrough // it ended before
 	default:
 		err = o.output(ctx, cmd, client, p)
 	}
@@ -209,7 +209,8 @@ func (o *debugOptions) join(ctx context.Context, cmd *cobra.Command, client *loc
 	return nil
 }
 
-// await waits until the container is as wanted, or has ended, and says meanwhile what it waits for.
+// await waits until wanted accepts the container's state or the container has ended. Meanwhile it prints the reasons
+// for waiting.
 func (o *debugOptions) await(ctx context.Context, cmd *cobra.Command, client *local.Client, p *v1.Pod,
 	wanted func(v1.ContainerState) bool) (*v1.ContainerStatus, error) {
 	told := ""
@@ -245,7 +246,7 @@ func (o *debugOptions) await(ctx context.Context, cmd *cobra.Command, client *lo
 	return nil, ctx.Err()
 }
 
-// output prints what the container has printed, and goes on until it ends.
+// output prints the container's log until the container ends.
 func (o *debugOptions) output(ctx context.Context, cmd *cobra.Command, client *local.Client, p *v1.Pod) error {
 	request := local.LogRequest{Namespace: p.Namespace, Pod: p.Name, Container: o.container}
 	request.Tail = -1

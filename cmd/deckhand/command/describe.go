@@ -47,7 +47,8 @@ as kubectl does. "deckhand why" is the short answer: what a pod waits for, and w
 				args = args[1:]
 			case named && isPodKind(kind):
 			default:
-				if _, other := show.OtherKind(kind, a.inCluster(cmd)); other && (named || len(args) > 1) { // a pod may be called like a kind
+				// A single word may be a pod's name.
+				if _, other := show.OtherKind(kind, a.inCluster(cmd)); other && (named || len(args) > 1) {
 					return a.noSuchKind(cmd, kind)
 				}
 			}

@@ -104,15 +104,15 @@ func (a *app) reset(cmd *cobra.Command, _ []string) error {
 	return err
 }
 
-// yesFlag adds --yes to a command that asks.
+// yesFlag adds --yes to a command that asks for confirmation.
 func yesFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolP("yes", "y", false, "don't ask")
 }
 
-// errNotConfirmed is that a person said no.
+// errNotConfirmed means that the user didn't confirm.
 var errNotConfirmed = errors.New("nothing was changed")
 
-// confirm asks on the terminal, unless --yes was given. Where nobody can answer that is a usage error.
+// confirm asks on the terminal, unless --yes was given. Without a terminal it returns a usage error.
 func (a *app) confirm(cmd *cobra.Command, question string) error {
 	if flagValue(cmd, "yes") == "true" {
 		return nil
@@ -125,7 +125,7 @@ func (a *app) confirm(cmd *cobra.Command, question string) error {
 		return err
 	}
 	answered := make(chan string, 1)
-	go func() { // it ends with the process where nobody answers: reading a terminal can't be given up
+	go func() { // without an answer it ends with the process: reading a terminal can't be cancelled
 		line, _ := bufio.NewReader(in).ReadString('\n')
 		answered <- line
 	}()
@@ -141,8 +141,8 @@ func (a *app) confirm(cmd *cobra.Command, question string) error {
 	}
 }
 
-// stopAll has the running agent stop all pods and end, or an agent of its own where none runs. It reports whether there
-// was anything to stop.
+// stopAll lets the running agent stop all pods and exit, and then runs an agent of its own to stop the rest. It
+// reports whether there was anything to stop.
 func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
 	ctx, client := cmd.Context(), a.client(cmd)
 	err = client.StopAll(ctx)
@@ -159,7 +159,7 @@ func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
 	case !errors.As(err, &noAgent):
 		return false, err
 	}
-	// Also after the agent ended: it may have been killed half-way.
+	// Also after the agent has ended: it may have been killed before all pods were stopped.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	started, ended := make(chan struct{}), make(chan error, 1)
@@ -179,7 +179,7 @@ func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
 	return true, err
 }
 
-// allStopped is the error of an agent that was to stop all pods, nil if it has.
+// allStopped returns an agent's error; nil if the agent has stopped all pods.
 func allStopped(err error) error {
 	if errors.Is(err, ErrAllStopped) {
 		return nil
@@ -187,7 +187,7 @@ func allStopped(err error) error {
 	return err
 }
 
-// interrupted says what becomes of pods that are being stopped when nobody waits for that any more.
+// interrupted replaces the error if ctx has ended: the agent may not have stopped all pods.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -195,7 +195,7 @@ func interrupted(ctx context.Context, err error) error {
 	return errors.New("interrupted: not all pods are stopped yet; `deckhand down` goes on with it")
 }
 
-// tellStops prints a line for each pod that has ended, until the agent does.
+// tellStops prints a line for each pod that has stopped, until the agent stops.
 func tellStops(ctx context.Context, client *local.Client, out io.Writer) error {
 	runs := map[string]bool{}
 	for snapshot, err := range client.Watch(ctx) {

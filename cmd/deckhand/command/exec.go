@@ -18,10 +18,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// exitInterrupted is that of a session that a signal has ended.
+// exitInterrupted is the exit code of a session that was ended by a signal.
 const exitInterrupted = 130
 
-// sessionOptions are the flags of commands that reach into a container.
+// sessionOptions are the flags of commands with a session in a container.
 type sessionOptions struct {
 	container         string
 	stdin, tty, quiet bool
@@ -126,8 +126,8 @@ tty: true. Ctrl-C goes to the process then, and otherwise ends this command only
 	return cmd
 }
 
-// interruptible runs what reaches into a container. If a signal ends it, or the terminal's end, that has an exit code
-// of its own: other than of commands that only look, nobody may take it for a good end.
+// interruptible runs a session in a container. If a signal or a hangup of the terminal ends it, the exit code is
+// exitInterrupted: unlike the exit code of read-only commands, it must not look like success.
 func interruptible(cmd *cobra.Command, run func(context.Context) error) error {
 	ctx, end := untilHangUp(cmd.Context())
 	defer end()
@@ -138,7 +138,7 @@ func interruptible(cmd *cobra.Command, run func(context.Context) error) error {
 	return err
 }
 
-// find returns the pod and the container that are meant, which runs.
+// find returns the selected pod and container, which runs.
 func (o *sessionOptions) find(ctx context.Context, cmd *cobra.Command, client *local.Client,
 	name string) (*v1.Pod, string, error) {
 	snapshot, err := client.Snapshot(ctx)
@@ -159,7 +159,7 @@ func (o *sessionOptions) find(ctx context.Context, cmd *cobra.Command, client *l
 	return p, container, show.CheckRuns(snapshot, p, container)
 }
 
-// fit has the streams be those that the container's process has.
+// fit adapts the streams to those of the container's process.
 func (o *sessionOptions) fit(cmd *cobra.Command, p *v1.Pod, container string) {
 	c := show.ContainerOf(p, container)
 	if o.stdin && !c.Stdin {
@@ -169,7 +169,7 @@ func (o *sessionOptions) fit(cmd *cobra.Command, p *v1.Pod, container string) {
 	if o.tty && !c.TTY {
 		o.remark(cmd, "container %s has no terminal (tty: true in its spec)", container)
 	}
-	o.tty = c.TTY // the streams of one that has a terminal are others
+	o.tty = c.TTY // a process with a terminal has other streams
 }
 
 func (o *sessionOptions) remark(cmd *cobra.Command, format string, args ...any) {
@@ -178,8 +178,8 @@ func (o *sessionOptions) remark(cmd *cobra.Command, format string, args ...any) 
 	}
 }
 
-// join begins a session, and joins it to the standard streams until it ends. With running, the process was there
-// before.
+// join starts a session and connects it to the standard streams until it ends. running means that the process was
+// started before.
 func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command,
 	begin func(url.Values) (httpstream.Connection, error), running bool) error {
 	ends := streams.Ends{Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), TTY: o.tty}
@@ -206,8 +206,7 @@ func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command,
 	} else {
 		err = joinRaw(ctx, cmd, &ends, conn, screen, func() {
 			if running {
-				// What is typed from here on goes to the process. To a terminal in this mode, the end of a line is two
-				// characters.
+				// Further input goes to the process. A terminal in raw mode needs \r\n at the end of a line.
 				o.remark(cmd, "If you don't see a command prompt, try pressing enter.\r")
 			}
 		})
@@ -219,19 +218,19 @@ func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command,
 	return err
 }
 
-// joinRaw joins a session whose process gets each key, and leaves the terminal as it was. begun is called once that is
-// so.
+// joinRaw joins a session whose process gets each key press, and restores the terminal at the end. begun is called
+// once the terminal is in raw mode.
 func joinRaw(ctx context.Context, cmd *cobra.Command, ends *streams.Ends, conn httpstream.Connection, screen *os.File,
 	begun func()) error {
-	defer outliveReaders()() // or a reader of standard output that leaves would leave the terminal to nobody
+	defer outliveReaders()() // SIGPIPE would leave the terminal in raw mode if the reader of standard output exits
 	restore, err := streams.Raw(screen)
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
 	restore = sync.OnceValue(restore)
-	// At once when a signal ends the session: the process may have none to write to, and a second signal ends the
-	// program where it is.
-	context.AfterFunc(ctx, func() { _ = restore() }) // which is told below
+	// Restore at once when a signal ends the session: the process may not end soon, and a second signal ends the
+	// program immediately.
+	context.AfterFunc(ctx, func() { _ = restore() }) // the deferred call reports the error
 	defer func() {
 		if err := restore(); err != nil {
 			cmd.PrintErrln("error:", err)
@@ -241,7 +240,7 @@ func joinRaw(ctx context.Context, cmd *cobra.Command, ends *streams.Ends, conn h
 	return ends.Join(ctx, conn)
 }
 
-// inputTerminal is the terminal that is read; nil if it is none.
+// inputTerminal returns the terminal of in; nil if in isn't one.
 func inputTerminal(in io.Reader) *os.File {
 	f, ok := in.(*os.File)
 	if !ok {

@@ -97,7 +97,7 @@ waits for the same image.`,
 	}
 }
 
-// pullImage shows on a terminal how far the pull is, in place, and what came of it.
+// pullImage prints the result of a pull and, on a terminal, its progress in place.
 func (a *app) pullImage(cmd *cobra.Command, name string) error {
 	const eraseLine = "\r\x1b[K"
 	screen := terminalOf(cmd.ErrOrStderr())
@@ -193,13 +193,13 @@ a terminal, or to FILE, which appears, or is replaced, once the archive is whole
 		},
 	}
 	cmd.Flags().StringP("output", "o", "-", "write the archive to this `file`; - is the standard output")
-	_ = cmd.MarkFlagFilename("output", "tar") // the flag is there
+	_ = cmd.MarkFlagFilename("output", "tar") // the flag exists
 	return cmd
 }
 
-// saveImages saves images into a file; "-" is the standard output.
+// saveImages saves images to a file; "-" is the standard output.
 func (a *app) saveImages(cmd *cobra.Command, images []string, file string) error {
-	// A terminal that goes away would leave what was written, under a hidden name.
+	// If a hangup ended the program, the temporary file would stay.
 	ctx, end := untilHangUp(cmd.Context())
 	defer end()
 	archive, err := a.client(cmd).SaveImages(ctx, images)
@@ -219,8 +219,8 @@ func (a *app) saveImages(cmd *cobra.Command, images []string, file string) error
 	return nil
 }
 
-// writeWhole writes what content has into a file, which appears, or is replaced, when all of it is on the disk, and
-// returns how many bytes that were. What isn't a regular file, such as a pipe, is written to as it is.
+// writeWhole writes content to a file, which is created or replaced only after all of it is on disk. It returns the
+// size in bytes. If path isn't a regular file, but a pipe for example, it is written to directly.
 func writeWhole(path string, content io.Reader) (size int64, err error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -231,7 +231,7 @@ func writeWhole(path string, content io.Reader) (size int64, err error) {
 		size, err := io.Copy(f, content)
 		return size, errors.Join(err, f.Close())
 	}
-	// The file would be made beside the link, and take its place: in /dev, where that is /dev/stdout.
+	// The new file would replace the symlink: in /dev, in the case of /dev/stdout.
 	if link, err := os.Lstat(path); err == nil && link.Mode().Type() == fs.ModeSymlink {
 		return 0, errors.New("it is a symbolic link: name the file that it leads to, or - for the standard output")
 	}
@@ -341,7 +341,7 @@ func (a *app) inspectImageCommand() *cobra.Command {
 	outputFlag(cmd, dataFormats...)
 	output := cmd.Flags().Lookup("output")
 	output.DefValue = "yaml"
-	_ = output.Value.Set(output.DefValue) // any text will do
+	_ = output.Value.Set(output.DefValue) // any string is accepted
 	return cmd
 }
 
@@ -381,8 +381,8 @@ needs --yes.`,
 	return cmd
 }
 
-// confirmPrune shows on standard error which images nothing uses, and asks whether to remove them; any is whether there
-// is one.
+// confirmPrune lists the unused images on standard error, and asks whether to remove them; any reports whether there
+// are any.
 func (a *app) confirmPrune(cmd *cobra.Command) (any bool, err error) {
 	list, err := a.client(cmd).PruneImages(cmd.Context(), true)
 	if err != nil {
@@ -402,7 +402,7 @@ func (a *app) confirmPrune(cmd *cobra.Command) (any bool, err error) {
 	return true, a.confirm(cmd, "Remove these images?")
 }
 
-// completeImages completes names of images.
+// completeImages completes the names of images.
 func (a *app) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	images, err := a.client(cmd).Images(cmd.Context())
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// selectedTail is how many lines of each container are printed where labels choose the pods.
+// selectedTail is the default of --tail with a label selector, as in kubectl.
 const selectedTail = 10
 
-// logOptions are what `deckhand logs` is asked for.
+// logOptions are the flags of `deckhand logs`.
 type logOptions struct {
 	request                         local.LogRequest
 	container, stream               string
@@ -74,7 +74,7 @@ several containers come as they are written.`,
 	return cmd
 }
 
-// check checks what was asked for, and returns which labels choose the pods; nil if a name does.
+// check validates the options and returns the label selector of the pods; nil if the pod is given by name.
 func (o *logOptions) check(cmd *cobra.Command, args []string, now time.Time) (labels.Selector, error) {
 	chosen, err := selector(cmd)
 	if err != nil {
@@ -115,7 +115,7 @@ type source struct {
 	container string
 }
 
-// sources are the containers whose logs are asked for.
+// sources returns the selected containers.
 func (o *logOptions) sources(cmd *cobra.Command, s local.Snapshot, args []string,
 	chosen labels.Selector) ([]source, error) {
 	namespace := flagValue(cmd, "namespace")
@@ -177,7 +177,7 @@ func (o *logOptions) print(cmd *cobra.Command, client *local.Client, args []stri
 	return err
 }
 
-// several prints several containers' logs: one after the other or, as they grow, side by side.
+// several prints the logs of several containers: one after the other or, with -f, concurrently.
 func (o *logOptions) several(cmd *cobra.Command, client *local.Client, sources []source) error {
 	out := show.NewLines(cmd.OutOrStdout())
 	errs := make([]error, len(sources))
@@ -190,7 +190,7 @@ func (o *logOptions) several(cmd *cobra.Command, client *local.Client, sources [
 		read := func() {
 			w := out.Behind(prefix)
 			errs[i] = errors.Join(o.copy(cmd, client, s, w, name), w.Flush())
-			if errs[i] != nil && o.request.Follow && cmd.Context().Err() == nil { // the others may go on for ever
+			if errs[i] != nil && o.request.Follow && cmd.Context().Err() == nil { // the other logs may continue
 				cmd.PrintErrf("--- %s: %v ---\n", name, errs[i])
 				errs[i] = fmt.Errorf("%s can't be followed", name)
 			}
@@ -229,8 +229,7 @@ func copyLog(ctx context.Context, client *local.Client, request local.LogRequest
 	return nil
 }
 
-// parseStream reads which of the streams is asked for. As the API has it, an end of one alone
-// can't be.
+// parseStream sets the stream of the request. As in the API, a single stream can't be combined with --tail.
 func parseStream(cmd *cobra.Command, stream string, request *local.LogRequest) error {
 	switch stream {
 	case "all":

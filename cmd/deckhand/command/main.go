@@ -18,36 +18,37 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// Exit codes of all commands; `deckhand run` also passes on that of its container.
+// Exit codes of all commands; `deckhand run` also returns the exit code of its container.
 const (
 	exitOK      = 0
 	exitFailure = 1
-	// exitUsage is also that of `deckhand replay` and `deckhand config check` for a file that can't be read.
+	// exitUsage is also the exit code of `deckhand replay` and `deckhand config check` for a file that can't be read.
 	exitUsage = 2
-	// exitNoAgent says that no agent answers, for commands that need one.
+	// exitNoAgent means that the command needs an agent and none answers.
 	exitNoAgent = 3
-	// exitAllStopped is that of an agent that `deckhand down` has ended: the service manager isn't to start it again.
+	// exitAllStopped is the exit code of an agent that `deckhand down` has stopped: the service manager must not
+	// restart it.
 	exitAllStopped = 4
 )
 
-// usageError is a mistake in the command line, or in what it names.
+// usageError is an error in the command line, or in a file that it names.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// usagef returns a usageError that says where to read more.
+// usagef returns a usageError with a hint at --help.
 func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{fmt.Errorf("%w (see `%s --help`)", fmt.Errorf(format, args...), cmd.CommandPath())}
 }
 
-// exitError carries the exit code of something that was run, which has printed its own messages.
+// exitError has the exit code of a command that has printed its own messages.
 type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
-// Main runs the command line args, without the program's name, which is argv0. It
-// returns the exit code. ctx is to end at the first signal.
+// Main runs the command line args, which doesn't include the program's name, argv0. It returns the exit code. ctx has
+// to end at the first signal.
 func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, stdout, stderr io.Writer, deps Deps) int {
 	a := newApp(deps)
 	root := a.command()
@@ -67,7 +68,7 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 	case errors.As(err, &exit):
 		return exit.code
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return exitOK // somebody wanted it to end
+		return exitOK // the user interrupted it
 	}
 	if flag := (*flagError)(nil); errors.As(err, &flag) {
 		err = cmp.Or(a.flagMistakes(root, args), err)
@@ -82,9 +83,8 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 	return exitFailure
 }
 
-// errorLines marks each error in a text: joined errors take a line each, and
-// indented lines go on with the error above. The text of an error may come
-// from elsewhere.
+// errorLines prefixes each error in the text: joined errors have a line each, and indented lines belong to the error
+// above. The text may come from untrusted sources.
 func errorLines(err error) string {
 	var text strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(err.Error())) {
@@ -96,8 +96,8 @@ func errorLines(err error) string {
 	return text.String()
 }
 
-// withCommand puts the "agent" that is meant before a command line that names no
-// command: that of a binary called kubelet, or one that begins with the agent's flags.
+// withCommand prepends "agent" to a command line without a command: that of a binary called kubelet, or one that
+// begins with flags of the agent.
 func withCommand(argv0 string, args []string) []string {
 	agent := append([]string{"agent"}, args...)
 	if filepath.Base(argv0) == "kubelet" {
@@ -123,7 +123,7 @@ func withCommand(argv0 string, args []string) []string {
 	return agent
 }
 
-// unknownCommand is what the root command says of arguments.
+// unknownCommand returns an error if the root command has arguments.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -135,7 +135,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	// Two slips off a short word is any other.
+	// A short word with two typing errors may be any other word.
 	if like := suggest.Of(args[0], slices.Values(names), 1+min(1, len(args[0])/6)); like != "" {
 		err = fmt.Errorf("%w, did you mean %s?", err, like)
 	}

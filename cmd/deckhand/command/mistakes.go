@@ -15,10 +15,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 )
 
-// flagError is the first mistake in the flags of a command line.
+// flagError is the first error in the flags of a command line.
 type flagError struct{ error }
 
-// flagMistakes says what is wrong with each flag of the command line args, in words; nil if nothing is.
+// flagMistakes describes the errors of all flags of the command line args; nil if there are none.
 func (a *app) flagMistakes(root *cobra.Command, args []string) error {
 	cmd, rest, err := root.Find(args)
 	if err != nil {
@@ -26,7 +26,7 @@ func (a *app) flagMistakes(root *cobra.Command, args []string) error {
 	}
 	var found []error
 rounds:
-	for range args { // each round finds one, and has it accepted in the next
+	for range args { // each round finds one error and accepts the flag in the next round
 		err := cmd.ParseFlags(rest)
 		var unknown *pflag.NotExistError
 		var value *pflag.InvalidValueError
@@ -58,14 +58,14 @@ rounds:
 	return usagef(cmd, "%w", errors.Join(found...))
 }
 
-// anything is the value of a flag that is known to be wrong.
+// anything is the value of a flag whose error was found already.
 type anything struct{}
 
 func (anything) String() string   { return "" }
 func (anything) Set(string) error { return nil }
 func (anything) Type() string     { return "" }
 
-// unknownFlag says which flag was meant, or what took the place of one that the kubelet once had.
+// unknownFlag suggests the flag that was meant, or the replacement of a flag that the kubelet no longer has.
 func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError, cluster bool) error {
 	name := strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")
 	if all := unknown.GetSpecifiedShortnames(); all != "" {
@@ -77,7 +77,7 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError, cluster bool)
 		}
 		return fmt.Errorf("unknown flag: -%s", name)
 	}
-	if cmd.Flags().Lookup("pod-manifest-path") != nil { // the agent's flags are the kubelet's
+	if cmd.Flags().Lookup("pod-manifest-path") != nil { // it has the agent's flags, which are the kubelet's
 		if instead, ok := flags.Removed(name); ok {
 			return fmt.Errorf("--%s: the kubelet no longer has this flag: %s", name, instead)
 		}
@@ -97,7 +97,7 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError, cluster bool)
 	return fmt.Errorf("unknown flag: --%s", name)
 }
 
-// badValue says what a flag's value should be.
+// badValue describes the valid values of a flag.
 func badValue(e *pflag.InvalidValueError) error {
 	flag, kind := e.GetFlag(), ""
 	switch flag.Value.Type() {
@@ -132,7 +132,7 @@ func badValue(e *pflag.InvalidValueError) error {
 	return fmt.Errorf("--%s: %q isn't %s", flag.Name, e.GetValue(), kind)
 }
 
-// arguments makes the mistakes that check finds usage errors, in words: which argument is missing, or one too many.
+// arguments turns errors of check into usage errors: which argument is missing, or which is one too many.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if check(cmd, args) == nil {

@@ -46,7 +46,7 @@ events of the last hour. New pods are admitted by the same numbers.`,
 	return cmd
 }
 
-// nodesCommand is `get nodes`: this node, in a line.
+// nodesCommand is `get nodes`: this node on one line.
 func (a *app) nodesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "nodes [NAME]",
@@ -83,7 +83,7 @@ func (a *app) listNodes(cmd *cobra.Command, names []string) error {
 	return writeTable(cmd, show.NodeListRows(&n, &snapshot.Agent, format == "wide", a.deps.Now()))
 }
 
-// ownNode is the node, which the names have to be the name of.
+// ownNode returns the node; all names must be its name.
 func (a *app) ownNode(cmd *cobra.Command, names []string) (local.Node, error) {
 	n, err := a.client(cmd).Node(cmd.Context())
 	if err != nil {

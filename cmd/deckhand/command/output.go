@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// outputFlag adds -o for a command that knows these formats beside its table.
+// outputFlag adds -o with these formats, besides the default table.
 func outputFlag(cmd *cobra.Command, formats ...string) {
 	cmd.Flags().StringP("output", "o", "", "format: "+strings.Join(formats, ", "))
 	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -53,7 +53,7 @@ func selectorFlag(cmd *cobra.Command) {
 	cmd.Flags().StringP("selector", "l", "", "only pods with these labels, such as app=web,tier!=test")
 }
 
-// selector is what -l says; nil if it wasn't given.
+// selector parses -l; nil if it wasn't given.
 func selector(cmd *cobra.Command) (labels.Selector, error) {
 	text := flagValue(cmd, "selector")
 	if text == "" {
@@ -79,7 +79,7 @@ func fieldSelectorFlag(cmd *cobra.Command, known []string) {
 		cobra.FixedCompletions(complete, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
-// fieldSelector is what --field-selector says; nil if it wasn't given.
+// fieldSelector parses --field-selector; nil if it wasn't given.
 func fieldSelector(cmd *cobra.Command, known []string) (fields.Selector, error) {
 	text := flagValue(cmd, "field-selector")
 	if text == "" {
@@ -98,7 +98,7 @@ func fieldSelector(cmd *cobra.Command, known []string) (fields.Selector, error) 
 	return s, nil
 }
 
-// sortFlag adds --sort-by, which is completed with these paths.
+// sortFlag adds --sort-by, with these paths for completion.
 func sortFlag(cmd *cobra.Command, path *string, common ...string) {
 	cmd.Flags().StringVar(path, "sort-by", "", "sort by the field at this `path`, such as "+common[0])
 	// It only fails for a flag that doesn't exist.
@@ -120,7 +120,7 @@ func (s *sinceFlags) addTo(cmd *cobra.Command) {
 		cobra.FixedCompletions([]string{"5m", "1h", "12h", "24h"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// time returns the time from which output is wanted; zero if neither flag was given.
+// time returns the start of the requested output; zero if neither flag was given.
 func (s *sinceFlags) time(cmd *cobra.Command, now time.Time) (time.Time, error) {
 	switch {
 	case s.span < 0:
@@ -140,8 +140,8 @@ func (s *sinceFlags) time(cmd *cobra.Command, now time.Time) (time.Time, error) 
 	return at, nil
 }
 
-// textTo returns where a command writes text that may hold what somebody else has
-// written: the standard output, filtered if that is a terminal, which would obey it.
+// textTo returns a writer for text with untrusted parts: the standard output, with control sequences replaced if it
+// is a terminal.
 func textTo(cmd *cobra.Command) io.Writer {
 	out := cmd.OutOrStdout()
 	if terminalOf(out) != nil {
@@ -150,7 +150,7 @@ func textTo(cmd *cobra.Command) io.Writer {
 	return out
 }
 
-// terminalOf returns the file behind w if that is a terminal, else nil.
+// terminalOf returns the file of w if it is a terminal, otherwise nil.
 func terminalOf(w io.Writer) *os.File {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return f
@@ -158,7 +158,7 @@ func terminalOf(w io.Writer) *os.File {
 	return nil
 }
 
-// terminalWidth is 0 where w is no terminal.
+// terminalWidth is 0 if w isn't a terminal.
 func terminalWidth(w io.Writer) int {
 	width, _ := terminalSize(terminalOf(w))
 	return width
@@ -170,12 +170,12 @@ func terminalSize(f *os.File) (width, height int) {
 	}
 	width, height, err := term.GetSize(int(f.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
-		return 80, 24 // a terminal without a known size, such as a serial line
+		return 80, 24 // a terminal that doesn't report its size, such as a serial line
 	}
 	return width, height
 }
 
-// none says on stderr that there is nothing to list, as kubectl does.
+// none prints to standard error that there is nothing to list, as kubectl does.
 func none(cmd *cobra.Command, what string) {
 	if namespace := flagValue(cmd, "namespace"); namespace != "" {
 		what += " in namespace " + namespace

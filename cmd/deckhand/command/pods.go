@@ -37,7 +37,7 @@ names, NAMESPACE/NAME or pod/NAME.`,
 				return err
 			}
 			if cmd.CalledAs() == "pod" && len(args) > 0 && (args[0] == "ps" || args[0] == "ls") {
-				args = args[1:] // as podman has it
+				args = args[1:] // as in podman
 			}
 			if err := show.CheckPath(sortBy); err != nil {
 				return usagef(cmd, "--sort-by: %w", err)
@@ -70,7 +70,7 @@ names, NAMESPACE/NAME or pod/NAME.`,
 	sortFlag(cmd, &sortBy, ".status.startTime", ".metadata.name", ".metadata.creationTimestamp",
 		".status.containerStatuses[0].restartCount")
 	cmd.Flags().BoolP("all", "a", true, "all pods, which is the default")
-	_ = cmd.Flags().MarkHidden("all") // for who types podman ps -a; it only fails for a flag that doesn't exist
+	_ = cmd.Flags().MarkHidden("all") // for users of podman ps -a; only fails for a flag that doesn't exist
 	selectorFlag(cmd)
 	outputFlag(cmd, slices.Concat([]string{"wide", "name"}, dataFormats)...)
 	return cmd

@@ -37,7 +37,7 @@ it isn't given; 0, or nothing before the colon, is any that is free.
 			return a.completePorts(cmd, args[0]), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			defer outliveReaders()() // connections are carried, though nobody reads about it
+			defer outliveReaders()() // keep forwarding if the reader of the output exits
 			ctx, end := untilHangUp(cmd.Context())
 			defer end()
 			if err := checkAddresses(cmd, addresses); err != nil {
@@ -99,7 +99,7 @@ func checkAddresses(cmd *cobra.Command, addresses []string) error {
 	return nil
 }
 
-// parsePort reads [LOCAL:]REMOTE.
+// parsePort parses [LOCAL:]REMOTE.
 func parsePort(p *v1.Pod, arg string) (streams.Port, error) {
 	local, remote, two := strings.Cut(arg, ":")
 	if !two {
@@ -125,7 +125,7 @@ func parsePort(p *v1.Pod, arg string) (streams.Port, error) {
 	return streams.Port{Local: uint16(from), Remote: uint16(to)}, nil
 }
 
-// namedPorts are the ports that a manifest names.
+// namedPorts returns the named ports of a pod's containers.
 func namedPorts(p *v1.Pod) map[string]int32 {
 	named := map[string]int32{}
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -140,7 +140,7 @@ func namedPorts(p *v1.Pod) map[string]int32 {
 	return named
 }
 
-// completePorts completes ports that the pod's manifest has.
+// completePorts completes the ports of a pod's containers.
 func (a *app) completePorts(cmd *cobra.Command, name string) []string {
 	snapshot, err := a.client(cmd).Snapshot(cmd.Context())
 	if err != nil {

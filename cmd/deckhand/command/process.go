@@ -25,27 +25,26 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
-// process is what an agent has from the process it runs in.
+// process has the agent's parts that belong to its process.
 type process struct {
 	flags *flags.Set
-	// notifier and hangUp are nil in `deckhand up`: nobody manages it, and it ends with
-	// its terminal.
+	// notifier and hangUp are nil in `deckhand up`: it has no service manager, and ends with its terminal.
 	notifier *hostprocess.Notifier
 	hangUp   chan os.Signal
-	// endOutliving is outliveReaders's.
+	// endOutliving is the result of outliveReaders.
 	endOutliving func()
 	// lock is held while the agent runs; nil without --lock-file.
 	lock *lockfile.Named
-	// once is where --runonce prints its results.
+	// once is the output of --runonce.
 	once io.Writer
-	// started is called once the local API answers; may be nil.
+	// started is called once the local API serves requests; may be nil.
 	started func()
-	// stopAll has the agent stop all pods and end.
+	// stopAll makes the agent stop all pods and exit.
 	stopAll bool
 }
 
-// takeOver takes the service manager's line out of the environment, before a child could
-// inherit it, and the signal that asks for a reload, which would end the process otherwise.
+// takeOver removes the service manager's socket from the environment, so that child processes don't inherit it, and
+// handles SIGHUP, which requests a reload and would end the process otherwise.
 func takeOver(set *flags.Set) (*process, error) {
 	p := &process{flags: set, hangUp: make(chan os.Signal, 1)}
 	var err error
@@ -62,11 +61,11 @@ func (p *process) close() {
 	p.endOutliving()
 }
 
-// run runs the agent in this process until ctx ends: once the lock file is free, and if
-// the host has what it needs.
+// run runs the agent in this process until ctx ends, after it has the lock file and if the host meets the
+// requirements.
 func (p *process) run(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (err error) {
 	if cfg.LockFile != "" {
-		// Before anything is looked at: whoever holds it has the ports, too.
+		// Before the preflight checks: the agent that holds the lock has the ports, too.
 		if cfg, err = p.awaitLock(ctx, cfg, stdout, stderr); err != nil {
 			return err
 		}
@@ -87,8 +86,7 @@ func (p *process) run(ctx context.Context, cfg *config.Config, stdout, stderr io
 	return p.serve(ctx, cfg, warnings, log)
 }
 
-// awaitLock takes the lock file, and returns the configuration as it is then: somebody else
-// may have held it for days.
+// awaitLock waits for the lock file and then reloads the configuration, because waiting may have taken days.
 func (p *process) awaitLock(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (*config.Config, error) {
 	log, err := logging.Open(logging.ConfigOf(&cfg.Kubelet.Logging, stdout, stderr))
 	if err != nil {
@@ -104,8 +102,7 @@ func (p *process) awaitLock(ctx context.Context, cfg *config.Config, stdout, std
 	return cfg, nil
 }
 
-// serve runs the agent on a host that preflight found fit. warnings are what it found
-// missing that the agent gets by without.
+// serve runs the agent on a host that has passed preflight. warnings are its non-fatal problems.
 func (p *process) serve(ctx context.Context, cfg *config.Config, warnings []string, log *logging.Log) error {
 	logger := log.Logger()
 	for _, line := range warnings {
@@ -129,9 +126,8 @@ func (p *process) serve(ctx context.Context, cfg *config.Config, warnings []stri
 	return err
 }
 
-// openLogging makes the log that the configuration asks for; the libraries log there, too.
-// From the end of ctx on it holds nothing back: whoever insists on the end with a
-// second signal leaves no time for that.
+// openLogging opens the configured log, also for libraries. When ctx ends it closes the log, which disables
+// buffering: a second signal ends the process without a flush.
 func openLogging(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (*logging.Log, error) {
 	log, err := logging.Open(logging.ConfigOf(&cfg.Kubelet.Logging, stdout, stderr))
 	if err != nil {
@@ -145,7 +141,7 @@ func openLogging(ctx context.Context, cfg *config.Config, stdout, stderr io.Writ
 	return log, nil
 }
 
-// adjust asks the kernel for what the agent wants for itself. It goes on with what it gets.
+// adjust sets the process's limits, and continues with the previous ones if that fails.
 func adjust(log logr.Logger, cfg *config.Config) {
 	if err := hostprocess.SetOOMScoreAdj(int(ptr.Deref(cfg.Kubelet.OOMScoreAdj, 0))); err != nil {
 		log.Info("The agent isn't kept from being killed when the host's memory runs out (oomScoreAdj)", "err", err)
@@ -155,13 +151,12 @@ func adjust(log logr.Logger, cfg *config.Config) {
 	}
 }
 
-// preflight looks whether the agent can run here, and changes nothing. It returns
-// as warnings what is missing that the agent gets by without.
+// preflight checks whether the agent can run on this host, and changes nothing. warnings are the non-fatal problems.
 func preflight(ctx context.Context, cfg *config.Config) (warnings []string, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("must run as root, to create containers, mounts and network interfaces")
 	}
-	// Before the lock, which is a file there.
+	// Before the lock, which is a file in that directory.
 	if err := rootdir.Refuse(cfg.RootDir); err != nil {
 		return nil, &usageError{err}
 	}
@@ -176,7 +171,7 @@ func preflight(ctx context.Context, cfg *config.Config) (warnings []string, err 
 	}
 	problems := agentpreflight.Check(ctx, checksFor(cfg))
 	if err := ctx.Err(); err != nil {
-		return nil, err // checks that were broken off say nothing about the host
+		return nil, err // cancelled checks say nothing about the host
 	}
 	for _, p := range problems {
 		if !p.Fatal {
@@ -203,8 +198,8 @@ func checksFor(cfg *config.Config) agentpreflight.Config {
 	return c
 }
 
-// attitude is what to do about something that fail asks to refuse. What is allowed is
-// logged all the same: pods fare worse with it.
+// attitude returns how to handle a condition with a fail... setting. A condition that is permitted is still logged,
+// because pods may suffer from it.
 func attitude(fail *bool) agentpreflight.Attitude {
 	if ptr.Deref(fail, true) {
 		return agentpreflight.Refuse

@@ -12,12 +12,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript"
 )
 
-// maxFile is how many bytes are read of a file: twice what --journal-bytes may be,
-// since a pod takes more space in a file than in memory.
+// maxFile is the maximum size of a transcript in bytes: twice the maximum of --journal-bytes, because a pod needs
+// more space in a file than in memory.
 const maxFile = 128 << 20
 
-// readTranscript reads a transcript from a file, or from stdin if path is "-". Its errors
-// name the file and, where the text is at fault, the line.
+// readTranscript reads a transcript from a file, or from stdin if path is "-". Errors name the file and, if the text
+// is invalid, the line.
 func readTranscript(path string, stdin io.Reader) (*transcript.Transcript, error) {
 	return read(path, stdin, maxFile)
 }
@@ -46,8 +46,7 @@ func read(path string, stdin io.Reader, limit int64) (*transcript.Transcript, er
 	return t, nil
 }
 
-// parse reads a transcript. Where the file comes from isn't known: one that a
-// library below can't cope with is reported as any other damaged one.
+// parse parses a transcript. Files aren't trusted: a panic of a library is reported as a damaged transcript.
 func parse(text []byte) (t *transcript.Transcript, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -57,7 +56,7 @@ func parse(text []byte) (t *transcript.Transcript, err error) {
 	return transcript.Parse(text)
 }
 
-// transcriptName is what a file is called.
+// transcriptName returns the name of a file for messages.
 func transcriptName(path string) string {
 	if path == "-" {
 		return "standard input"
@@ -65,8 +64,8 @@ func transcriptName(path string) string {
 	return path
 }
 
-// printReplay decides everything again and prints what differs, and how many steps were
-// decided. It reports whether nothing differs.
+// printReplay replays all decisions and prints the differences and the number of steps. It reports whether there are
+// no differences.
 func printReplay(out io.Writer, name string, t *transcript.Transcript) (same bool, err error) {
 	found, untried := decider(transcript.Replay).differences(t)
 	name = terminal.Keep(name)
@@ -114,12 +113,12 @@ func steps(n int) string {
 	return fmt.Sprintf("%d steps", n)
 }
 
-// decider decides transcripts again.
+// decider replays transcripts.
 type decider func(*transcript.Transcript) []transcript.Difference
 
-// differences replays a transcript segment by segment: no segment needs those
-// before it. A step on which the core fails, as it may have when it was recorded,
-// is a difference, too, and ends its segment; untried are the steps after such.
+// differences replays a transcript segment by segment, because segments are independent. A step at which the core
+// panics, as it may have when it was recorded, is a difference, and ends its segment; untried is the number of steps
+// after such steps.
 func (decide decider) differences(t *transcript.Transcript) (found []transcript.Difference, untried int) {
 	for begin := 0; begin < len(t.Steps); {
 		end := begin + 1
@@ -129,7 +128,7 @@ func (decide decider) differences(t *transcript.Transcript) (found []transcript.
 		segment := t.Steps[begin:end]
 		part, failure := decide.try(segment)
 		if failure != nil {
-			// The shortest beginning that fails ends with the step that does.
+			// The last step of the shortest prefix that panics is the one that panics.
 			at := sort.Search(len(segment), func(n int) bool {
 				_, failure := decide.try(segment[:n+1])
 				return failure != nil
@@ -149,7 +148,7 @@ func (decide decider) differences(t *transcript.Transcript) (found []transcript.
 	return found, untried
 }
 
-// try replays steps and returns what the core failed with, if it did.
+// try replays steps. failure is the value of a panic, if there was one.
 func (decide decider) try(list []transcript.Step) (found []transcript.Difference, failure any) {
 	defer func() { failure = recover() }()
 	return decide(&transcript.Transcript{Steps: list}), nil

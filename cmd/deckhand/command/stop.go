@@ -12,11 +12,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// namesOfPods says what POD is.
+// namesOfPods is the help for the argument POD.
 const namesOfPods = exactNamesOfPods + `,
 or enough of the name's beginning to distinguish it from others.`
 
-// exactNamesOfPods says what POD is where the beginning of a name would be taken for that of a pod that isn't there.
+// exactNamesOfPods is the help for POD of commands that accept no prefix: a prefix could match another pod if the
+// named one doesn't exist.
 const exactNamesOfPods = `POD is the pod's name with or without the node's name at its end, NAMESPACE/NAME, pod/NAME`
 
 func (a *app) stopCommand() *cobra.Command {
@@ -65,7 +66,7 @@ empty emptyDir volumes, and no restarts counted.
 	})
 }
 
-// steeringCommand makes a command that does something to pods, and says that it is done.
+// steeringCommand makes a command that calls do for pods, and prints done for each.
 func (a *app) steeringCommand(cmd *cobra.Command, done string,
 	do func(context.Context, *local.Client, ...types.NamespacedName) error) *cobra.Command {
 	cmd.GroupID = groupRun
@@ -88,7 +89,7 @@ func (a *app) steeringCommand(cmd *cobra.Command, done string,
 			names = append(names, types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 		}
 		if err := errors.Join(unknown...); err != nil {
-			return err // nothing is done where something else may be meant
+			return err // do nothing if a name may be wrong
 		}
 		if err := do(cmd.Context(), client, names...); err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 )
 
-// topEvery is how often top -w looks.
+// topEvery is the period of top -w.
 const topEvery = 2 * time.Second
 
 func (a *app) topCommand() *cobra.Command {
@@ -83,14 +83,14 @@ func (a *app) topNodeCommand() *cobra.Command {
 	return cmd
 }
 
-// watched has a command show what made makes of a summary, once or, with -w, again and again.
+// watched makes a command print the output of made for a summary, once or, with -w, periodically.
 func (a *app) watched(cmd *cobra.Command,
 	made func([]string, *statsapi.Summary) (data any, rows [][]string, err error)) {
 	var watch bool
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, every two seconds")
 	outputFlag(cmd, dataFormats...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		const home = "\x1b[H\x1b[J" // the cursor, and nothing below it
+		const home = "\x1b[H\x1b[J" // moves the cursor home and clears the screen
 		ctx, client, screen := cmd.Context(), a.client(cmd), terminalOf(cmd.OutOrStdout())
 		for first := true; ; first = false {
 			summary, err := client.Summary(ctx)

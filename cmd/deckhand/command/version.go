@@ -14,12 +14,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// versions is what `deckhand version -o json` prints.
+// versions is the output of `deckhand version -o json`.
 type versions struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Client buildinfo.Info `json:"client"`
-	// Agent is absent if none answers.
+	// Agent is omitted if no agent answers.
 	Agent *local.AgentInfo `json:"agent,omitempty"`
 	Node  string           `json:"node,omitempty"`
 }

@@ -44,7 +44,7 @@ The exit code is 1 if that takes longer than --timeout.`,
 				return err
 			}
 			if len(args) > 0 && isPodKind(args[0]) {
-				args = args[1:] // as kubectl has it
+				args = args[1:] // as in kubectl
 			}
 			switch {
 			case condition == "":
@@ -84,13 +84,13 @@ The exit code is 1 if that takes longer than --timeout.`,
 	return cmd
 }
 
-// errTimedOut ends a wait.
+// errTimedOut is the cause of a timeout.
 var errTimedOut = errors.New("timed out")
 
 func (a *app) wait(cmd *cobra.Command, list *show.PodList, condition *show.Condition, timeout time.Duration) error {
 	ctx := cmd.Context()
 	if timeout < 0 {
-		timeout = 7 * 24 * time.Hour // as kubectl has it
+		timeout = 7 * 24 * time.Hour // as in kubectl
 	}
 	once := timeout == 0
 	if !once {
@@ -118,17 +118,17 @@ func (a *app) wait(cmd *cobra.Command, list *show.PodList, condition *show.Condi
 	return nil
 }
 
-// waiting is a wait for pods.
+// waiting is the state of a wait for pods.
 type waiting struct {
 	list      *show.PodList
 	condition *show.Condition
 	// met is called once for each pod that meets the condition.
 	met func(*v1.Pod)
-	// awaited are the pods that don't yet; nil before they were chosen.
+	// awaited are the pods that don't meet it yet; nil before pods were selected.
 	awaited []*v1.Pod
 }
 
-// look reports whether the wait is over.
+// look checks a snapshot and reports whether the wait is over.
 func (w *waiting) look(s *local.Snapshot) (over bool, err error) {
 	if w.awaited == nil {
 		views, missing := w.list.Choose(*s)

@@ -86,8 +86,8 @@ func (a *app) why(cmd *cobra.Command, args []string) (fine bool, err error) {
 	return why.Print(out, &explanation, last, as, now)
 }
 
-// lastLines returns the last lines of a log, or nothing if the log can't be read: the `deckhand logs` command that why
-// names reports the error.
+// lastLines returns the last lines of a log, or "" if the log can't be read: the `deckhand logs` command that why
+// suggests reports the error.
 func lastLines(ctx context.Context, client *local.Client, request local.LogRequest) string {
 	log, err := client.Logs(ctx, request)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/agent/reset"
 )
 
-// elsewhere has commands that aren't here.
+// elsewhere has hints for commands that deckhand doesn't have.
 var elsewhere = []show.Hint{
 	{
 		Words: "apply create replace diff",
@@ -126,7 +126,7 @@ var elsewhere = []show.Hint{
 	},
 }
 
-// flagsElsewhere has flags that commands don't have, each as COMMAND/FLAG.
+// flagsElsewhere has hints for flags that commands don't have, each as COMMAND/FLAG.
 var flagsElsewhere = []show.Hint{
 	{
 		Words: "run/image run/d run/detach run/it run/i run/t run/p run/v run/e run/env run/rm run/name run/publish " +
@@ -159,21 +159,21 @@ var flagsElsewhere = []show.Hint{
 	},
 }
 
-// inCluster reports whether the agent of this command's root directory is a node of a cluster, or was when it last ran.
+// inCluster reports whether the agent of this command's root directory is, or was when it last ran, a node of a
+// cluster.
 func (a *app) inCluster(cmd *cobra.Command) bool { return reset.InCluster(a.rootDir(cmd)) }
 
-// inClusterBy is inCluster for arguments that may have any flags.
+// inClusterBy is inCluster for arguments that may have unknown flags.
 func (a *app) inClusterBy(cmd *cobra.Command, args []string) bool {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	flags.Usage = func() {}
 	root := flags.String("root-dir", a.rootDir(cmd), "")
-	_ = flags.Parse(args) // what else is wrong with them is reported elsewhere
+	_ = flags.Parse(args) // other errors in them are reported elsewhere
 	return reset.InCluster(*root)
 }
 
-// signposts are commands that say what does the work of those that aren't here, whatever
-// flags they get. Nobody sees them before they are typed.
+// signposts returns hidden commands that print a hint instead of the commands of other tools, with any flags.
 func (a *app) signposts() []*cobra.Command {
 	var list []*cobra.Command
 	for _, h := range elsewhere {
@@ -190,7 +190,7 @@ func (a *app) signposts() []*cobra.Command {
 	return list
 }
 
-// known are commands that users of kubectl, crictl and podman find by another name or in another place.
+// known returns commands that users of kubectl, crictl and podman expect at another place or with another name.
 func (a *app) known() []*cobra.Command {
 	rmi, load := a.removeImageCommand(), a.importImageCommand()
 	rmi.Use, load.Use = "rmi IMAGE...", "load FILE..."
@@ -201,7 +201,7 @@ func (a *app) known() []*cobra.Command {
 	return list
 }
 
-// getCommand lists what the other commands list, in kubectl's words.
+// getCommand lists the same as other commands, with kubectl's syntax.
 func (a *app) getCommand() *cobra.Command {
 	cmd := a.podsCommand() // for `get pod/web`
 	run := cmd.RunE
@@ -235,7 +235,7 @@ func (a *app) getCommand() *cobra.Command {
 	pods.Aliases = []string{"pod", "po", "all"}
 	images.Use, images.Aliases = "images", []string{"image"}
 	for _, c := range []*cobra.Command{pods, events, images, nodes} {
-		c.GroupID, c.Hidden = "", true // it is described where it is at home
+		c.GroupID, c.Hidden = "", true // it is described at its usual place
 		cmd.AddCommand(c)
 	}
 	return cmd
@@ -264,7 +264,7 @@ func (a *app) getKinds(cmd *cobra.Command, kinds, names []string) error {
 		if i > 0 {
 			fmt.Fprintln(textTo(cmd))
 		}
-		// Flags that a kind doesn't know are for the others.
+		// Flags that a kind doesn't have are for the others.
 		list.SetContext(cmd.Context())
 		list.SetOut(cmd.OutOrStdout())
 		list.SetErr(cmd.ErrOrStderr())
@@ -281,11 +281,11 @@ func (a *app) getKinds(cmd *cobra.Command, kinds, names []string) error {
 	return nil
 }
 
-// copyValue gives a flag the value of another of its type.
+// copyValue sets a flag to the value of another of its type.
 func copyValue(to, from *pflag.Flag) error {
 	values, several := from.Value.(pflag.SliceValue)
 	if own, ok := to.Value.(pflag.SliceValue); ok && several {
-		return own.Replace(values.GetSlice()) // whose String isn't what Set reads
+		return own.Replace(values.GetSlice()) // Set can't parse its String
 	}
 	return to.Value.Set(from.Value.String())
 }

@@ -1,6 +1,5 @@
-// Package foreground runs a manifest's pods for as long as a person wants them, with their logs
-// on the screen. It shows how pods come up: as a table that is redrawn in place on a terminal,
-// and as one line per change elsewhere.
+// Package foreground runs a manifest's pods until the command is interrupted, with their logs on standard output. It
+// shows the progress of pods that start: as a table that is redrawn on a terminal, otherwise as a line per change.
 package foreground
 
 import (
@@ -19,17 +18,16 @@ type run struct {
 	client   *local.Client
 	notes    io.Writer
 	progress *Plain
-	// last is the newest update.
+	// last is the latest update.
 	last local.RunUpdate
 	logs *logPrinter
 }
 
-// Run runs the pods of a manifest, prints their logs to out and how they fare to
-// notes, until they have ended or ctx has; then it waits until they are gone. It
-// returns the container's exit code if there is only one, else whether any pod
-// failed (1) or none (0). After ctx's end that is 0.
+// Run runs the pods of a manifest until they or ctx have ended, and then waits until they are removed. It prints logs
+// to out and progress to notes. It returns the container's exit code if there is only one container, otherwise 1 if
+// any pod failed, or 0. If ctx has ended it returns 0.
 func Run(ctx context.Context, client *local.Client, origin string, manifest []byte, out, notes io.Writer) (int, error) {
-	// The logs go on while the pods are stopped.
+	// Logs are printed while the pods are being stopped, too.
 	logCtx, stopLogs := context.WithCancel(context.WithoutCancel(ctx))
 	r := &run{client: client, notes: notes, progress: NewPlain(notes), logs: newLogPrinter(client, out)}
 	defer r.logs.wait()
@@ -40,7 +38,7 @@ func Run(ctx context.Context, client *local.Client, origin string, manifest []by
 		return 0, err
 	}
 	if len(r.last.Pods) == 0 {
-		return 0, nil // interrupted before anything ran
+		return 0, nil // interrupted before any pod ran
 	}
 	if interrupted {
 		fmt.Fprintln(notes, "Stopping...")
@@ -56,7 +54,7 @@ func Run(ctx context.Context, client *local.Client, origin string, manifest []by
 	return exitCode(r.last), nil
 }
 
-// whileRunning keeps the pods running until they have ended or ctx has.
+// whileRunning runs the pods until they or ctx have ended.
 func (r *run) whileRunning(ctx, logCtx context.Context, origin string, manifest []byte) error {
 	for update, err := range r.client.Run(ctx, origin, manifest) {
 		if err != nil {
@@ -69,13 +67,13 @@ func (r *run) whileRunning(ctx, logCtx context.Context, origin string, manifest 
 		r.logs.follow(logCtx, update.Views)
 		if over(update) {
 			r.logs.wait()
-			return nil // which leaves the loop, and so has the pods removed
+			return nil // leaving the loop removes the pods
 		}
 	}
 	return nil
 }
 
-// untilGone waits until the agent has removed the run's pods.
+// untilGone waits until the run's pods are removed.
 func (r *run) untilGone(ctx context.Context) error {
 	uids := map[types.NamespacedName]types.UID{}
 	for _, name := range r.last.Pods {
@@ -90,7 +88,7 @@ func (r *run) untilGone(ctx context.Context) error {
 		}
 		var left []local.PodView
 		for _, view := range snapshot.Pods {
-			// A pod of another UID has taken the name since.
+			// A pod with another UID is a new one with the same name.
 			if uid, ok := uids[nameOf(view.Pod)]; ok && (uid == "" && view.OfRun() || uid == view.Pod.UID) {
 				left = append(left, view)
 			}
@@ -119,7 +117,7 @@ func over(u local.RunUpdate) bool {
 	return len(u.Views) > 0 && len(u.Views) == len(u.Pods)
 }
 
-// exitCode is what became of a run that is over.
+// exitCode returns the exit code of a run that is over.
 func exitCode(u local.RunUpdate) int {
 	code := 0
 	for _, view := range u.Views {

@@ -12,11 +12,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// URL is where a pod can be reached from this host.
+// URL is an address of a pod for clients on this host.
 type URL struct{ Pod, Address string }
 
-// URLs returns where the ready pods can be reached from this host, a URL for each TCP port: by a host port, on the
-// host's network, or by the pod's own IP, the first of these that it has.
+// URLs returns a URL for each TCP port of the ready pods, for clients on this host: the host port, the port on the
+// host's network, or the port of the pod's IP, in this order of preference.
 func URLs(s local.Snapshot) []URL {
 	var urls []URL
 	for i := range s.Pods {

@@ -15,8 +15,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// The few control sequences of ECMA-48 that redrawing in place needs. A frame is
-// written at once, each line over its old self, so that nothing flickers.
+// Control sequences of ECMA-48 for redrawing in place. A frame is written at once, each line over its previous
+// content, so that nothing flickers.
 const (
 	upLines   = "\x1b[%dF"
 	eraseLine = "\x1b[K"
@@ -63,8 +63,7 @@ func (l *live) show(s local.Snapshot) error {
 	return err
 }
 
-// rowsOf is how many rows lines take: more than one each if the terminal has
-// become narrower than they are, and wrapped them.
+// rowsOf returns how many rows the lines take: a line takes several if the terminal has become narrower and wraps it.
 func rowsOf(widths []int, width int) int {
 	rows := 0
 	for _, w := range widths {
@@ -73,7 +72,7 @@ func rowsOf(widths []int, width int) int {
 	return rows
 }
 
-// frame is what to show in width columns and height lines.
+// frame returns the lines to show in width columns and height rows.
 func (l *live) frame(s local.Snapshot, width, height int) []line {
 	lines := []line{{text: show.CutLine(l.summary(s), width)}}
 	var problems []line
@@ -100,8 +99,7 @@ func (l *live) summary(s local.Snapshot) string {
 	return fmt.Sprintf("%d of %d pods ready after %s", done, len(s.Pods), l.now().Sub(l.begun).Truncate(time.Second))
 }
 
-// pods are the lines of the table. If limit lines aren't enough for all, those that are ready
-// are left out first.
+// pods returns the lines of the table. If there are more than limit, ready pods are omitted first.
 func (l *live) pods(views []local.PodView, width, limit int) []line {
 	if len(views) == 0 || limit < 2 {
 		return nil
@@ -132,7 +130,7 @@ func (l *live) pods(views []local.PodView, width, limit int) []line {
 	return lines
 }
 
-// rank sorts pods with problems first, and those that are ready last.
+// rank sorts pods with problems first, and ready ones last.
 func rank(v *local.PodView) int {
 	switch {
 	case v.Done():

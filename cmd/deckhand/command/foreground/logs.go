@@ -24,10 +24,10 @@ func newLogPrinter(client *local.Client, out io.Writer) *logPrinter {
 	return &logPrinter{client: client, out: show.NewLines(out), begun: map[string]bool{}}
 }
 
-// wait returns when every log has come to its end.
+// wait returns when all logs have ended.
 func (l *logPrinter) wait() { l.group.Wait() }
 
-// follow prints the logs of those pods' containers, each from its begin to its end.
+// follow prints the logs of these pods' containers, each from its beginning to its end.
 func (l *logPrinter) follow(ctx context.Context, views []local.PodView) {
 	several := len(views) > 1
 	for _, view := range views {

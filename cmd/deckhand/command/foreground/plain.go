@@ -15,14 +15,14 @@ import (
 type Plain struct {
 	w    io.Writer
 	last map[string]string
-	// changed says that the last call wrote something.
+	// changed is set if the last call wrote something.
 	changed bool
 }
 
 // NewPlain returns a Plain that writes to w.
 func NewPlain(w io.Writer) *Plain { return &Plain{w: w} }
 
-// Pods writes a line for each pod that is not as it was at the last call.
+// Pods writes a line for each pod that has changed since the last call.
 func (p *Plain) Pods(views []local.PodView) error { return p.show(local.Snapshot{Pods: views}) }
 
 func (p *Plain) show(s local.Snapshot) error {
@@ -59,7 +59,7 @@ func (p *Plain) show(s local.Snapshot) error {
 	return err
 }
 
-// describe is a pod's state in one line.
+// describe describes a pod's state in one line.
 func describe(v *local.PodView) string {
 	text := fmt.Sprintf("%s, %s ready", v.Word(), podstatus.Containers(v.Pod))
 	if v.Over() {

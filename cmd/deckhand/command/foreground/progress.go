@@ -15,33 +15,33 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// Terminal is what is written to, if that is a terminal.
+// Terminal describes the terminal that is written to.
 type Terminal struct {
 	// Size returns the terminal's width and height in characters.
 	Size func() (width, height int)
-	// Color allows colours.
+	// Color enables colors.
 	Color bool
-	// Resized is filled when Size has changed; it may be nil.
+	// Resized receives a value when Size has changed; it may be nil.
 	Resized <-chan os.Signal
 }
 
-// Options say how to show progress.
+// Options are the options of Show.
 type Options struct {
 	Now func() time.Time
-	// Terminal is nil where plain lines are wanted.
+	// Terminal is nil for plain lines.
 	Terminal *Terminal
-	// Steady is how long all pods have to stay ready: a container in a crash loop is ready between two crashes. After
-	// the same time without a new line, the problems are printed again, where lines are plain.
+	// Steady is how long all pods have to stay ready: a container in a crash loop is ready between two crashes. With
+	// plain lines, the problems are printed again after the same time without a new line.
 	Steady time.Duration
 }
 
-// view is one of the two ways to show snapshots.
+// view shows snapshots in one of two formats.
 type view interface {
 	show(local.Snapshot) error
 }
 
-// Show shows snapshots until they have satisfied until for opts.Steady. It returns the last one, with
-// ctx's error when that ends first, and io.EOF when snapshots is closed first.
+// Show shows snapshots until the condition until has been true for opts.Steady. It returns the last snapshot, with
+// ctx's error if ctx ends first, and io.EOF if snapshots is closed first.
 func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, until func(local.Snapshot) bool,
 	opts Options) (local.Snapshot, error) {
 	plain := NewPlain(w)
@@ -51,12 +51,12 @@ func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, unt
 	if opts.Terminal != nil {
 		v = &live{w: w, now: opts.Now, begun: opts.Now(), terminal: opts.Terminal}
 		resized = opts.Terminal.Resized
-		ticker := time.NewTicker(time.Second) // for the ages shown
+		ticker := time.NewTicker(time.Second) // updates the ages
 		defer ticker.Stop()
 		tick = ticker.C
 	}
 	var last local.Snapshot
-	// steady fires when all pods have been ready for Steady, quiet when no line was printed for as long.
+	// steady fires when all pods have been ready for Steady, quiet when no line was printed for that time.
 	var steady, quiet <-chan time.Time
 	repeated := ""
 	for {
@@ -99,8 +99,7 @@ func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, unt
 	}
 }
 
-// Finished reports whether all sources were read, and all their pods are ready or
-// have ended.
+// Finished reports whether all sources were read, and all their pods are ready or have ended.
 func Finished(s local.Snapshot) bool {
 	for i := range s.Pods {
 		if v := &s.Pods[i]; !v.Done() && !v.Over() {
@@ -110,7 +109,8 @@ func Finished(s local.Snapshot) bool {
 	return s.Agent.Synced
 }
 
-// Well reports whether all sources were read, nothing is wrong with them, and all their pods are as they should be.
+// Well reports whether all sources were read without problems, and all their pods are ready, have succeeded or were
+// stopped by a user.
 func Well(s local.Snapshot) bool {
 	for i := range s.Pods {
 		if !s.Pods[i].Done() {
@@ -121,7 +121,7 @@ func Well(s local.Snapshot) bool {
 }
 
 // Wrong lists the pods that have failed or keep failing, and the problems of manifests, a line each. It is empty if
-// there are none; pods that are still starting don't count.
+// there are none. Pods that are still starting don't count.
 func Wrong(s *local.Snapshot) []string {
 	var lines []string
 	done := 0
@@ -155,7 +155,7 @@ func Wrong(s *local.Snapshot) []string {
 		len(s.Pods))}, lines...)
 }
 
-// fails reports whether a pod waits because something failed, and not for its turn.
+// fails reports whether a pod waits because of a failure.
 func fails(w local.Wait) bool {
 	switch w.Code {
 	case pod.WaitRetry, pod.WaitBackOff, pod.WaitSandboxBackOff, pod.WaitProbeFailed, pod.WaitRejected:

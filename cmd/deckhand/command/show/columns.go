@@ -13,7 +13,7 @@ type column struct {
 	cell  func(*local.Event) string
 }
 
-// columnsFor returns the columns that these options ask for.
+// columnsFor returns the columns for these options.
 func columnsFor(opts EventOptions) []column {
 	namespace := column{"NAMESPACE", func(e *local.Event) string { return noneIfEmpty(e.Namespace) }}
 	last := column{"LAST SEEN", func(e *local.Event) string { return podstatus.Since(e.Time, opts.Now()) }}

@@ -9,19 +9,19 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// Condition is what a pod can be waited for to meet, as `kubectl wait --for` has it.
+// Condition is a condition of pods that can be waited for, as in `kubectl wait --for`.
 type Condition struct {
-	// created and deleted say that all pods there are meet it, or none does.
+	// created is met by all existing pods, deleted by none.
 	created, deleted bool
-	// path is that of a field, or nil; status the type of a condition, or empty.
+	// path is the path of a field, or nil; status is the type of a condition, or empty.
 	path   *jsonpath.JSONPath
 	status string
-	// value is what the field or the condition has to be; any field will do if anything is set.
+	// value is the required value of the field or condition; with anything, any value will do.
 	value    string
 	anything bool
 }
 
-// ParseCondition reads create, delete, condition=NAME[=VALUE] or jsonpath={PATH}[=VALUE].
+// ParseCondition parses create, delete, condition=NAME[=VALUE] or jsonpath={PATH}[=VALUE].
 func ParseCondition(text string) (*Condition, error) {
 	switch strings.ToLower(text) {
 	case "create":
@@ -56,13 +56,13 @@ func ParseCondition(text string) (*Condition, error) {
 	return c, err
 }
 
-// Created says that it is met by every pod there is.
+// Created reports whether every existing pod meets it.
 func (c *Condition) Created() bool { return c.created }
 
-// Deleted says that it is met by no pod there is.
+// Deleted reports whether no existing pod meets it.
 func (c *Condition) Deleted() bool { return c.deleted }
 
-// Met reports whether a pod that is there meets it.
+// Met reports whether an existing pod meets it.
 func (c *Condition) Met(p *v1.Pod) (bool, error) {
 	switch {
 	case c.Created():

@@ -13,14 +13,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// Container is a container of a pod, for programs.
+// Container is a container of a pod in the output for programs.
 type Container struct {
 	metav1.TypeMeta `json:",inline"`
 	Namespace       string `json:"namespace"`
 	Pod             string `json:"pod"`
 	// Kind is init, main or debug.
 	Kind string `json:"kind"`
-	// PID is that of the first process on this machine; 0 where none runs.
+	// PID is the ID of the container's first process on this machine; 0 if none runs.
 	PID                int `json:"pid,omitempty"`
 	v1.ContainerStatus `json:",inline"`
 }
@@ -47,13 +47,13 @@ func ContainersOf(views []local.PodView, firstProcess func(id string) int) []Con
 	return list
 }
 
-// bareID is a container's ID without the runtime's name.
+// bareID returns a container's ID without the runtime's name.
 func bareID(id string) string {
 	_, bare, _ := strings.Cut(id, "://")
 	return bare
 }
 
-// ContainerRows are the rows of a table of containers, the heading first.
+// ContainerRows returns the rows of a table of containers, the heading first.
 func ContainerRows(list []Container, full bool, now time.Time) [][]string {
 	rows := [][]string{{"NAMESPACE", "POD", "CONTAINER", "ID", "PID", "STATUS", "RESTARTS", "AGE", "IMAGE"}}
 	for i := range list {
@@ -63,7 +63,7 @@ func ContainerRows(list []Container, full bool, now time.Time) [][]string {
 			name = fmt.Sprintf("%s (%s)", name, c.Kind)
 		}
 		if !full {
-			id = id[:min(len(id), 13)] // as crictl has it
+			id = id[:min(len(id), 13)] // as in crictl
 		}
 		if c.PID != 0 {
 			pid = strconv.Itoa(c.PID)

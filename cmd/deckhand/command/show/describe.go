@@ -22,8 +22,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// DescribePod writes what there is to know of a pod, with its events and without values of Secrets, in kubectl's layout
-// and names.
+// DescribePod writes the details of a pod with its events, but without values of Secrets, in kubectl's layout and
+// with its names.
 func DescribePod(w io.Writer, e *local.Explanation, now time.Time) error {
 	p, s := e.Pod, &e.Pod.Status
 	d := &outline{}
@@ -38,7 +38,7 @@ func DescribePod(w io.Writer, e *local.Explanation, now time.Time) error {
 	d.row("Start Time", clock(s.StartTime))
 	d.row("Labels", pairLines(p.Labels, "=")...)
 	annotations := maps.Clone(p.Annotations)
-	delete(annotations, v1.LastAppliedConfigAnnotation) // the whole manifest; kubectl leaves it out as well
+	delete(annotations, v1.LastAppliedConfigAnnotation) // the whole manifest; kubectl omits it, too
 	d.row("Annotations", pairLines(annotations, ": ")...)
 	if p.DeletionTimestamp != nil {
 		d.row("Status", fmt.Sprintf("Terminating (since %s)", clock(p.DeletionTimestamp)))
@@ -85,7 +85,7 @@ func DescribePod(w io.Writer, e *local.Explanation, now time.Time) error {
 	return d.writeTo(w)
 }
 
-// DescribeNode writes what Node does, and what happened to the node.
+// DescribeNode writes the output of Node, and the node's events.
 func DescribeNode(w io.Writer, n local.Node, events []local.Event, now time.Time, width int) error {
 	if err := Node(w, n, nil, width, now); err != nil {
 		return err
@@ -99,8 +99,7 @@ func DescribeNode(w io.Writer, n local.Node, events []local.Event, now time.Time
 	return d.writeTo(w)
 }
 
-// outline is text in indented rows of a name and its values. Values of names that follow each other at one depth are
-// aligned.
+// outline is text in indented rows of a name and its values. Values of adjacent rows with the same depth are aligned.
 type outline struct {
 	text  strings.Builder
 	depth int
@@ -113,7 +112,7 @@ type outlineRow struct {
 	values []string
 }
 
-// row adds a name with its values, one to a line; "<none>" if there are none.
+// row adds a name with its values, one per line; "<none>" if there are none.
 func (d *outline) row(name string, values ...string) {
 	if len(values) == 0 || len(values) == 1 && values[0] == "" {
 		values = []string{"<none>"}
@@ -121,7 +120,7 @@ func (d *outline) row(name string, values ...string) {
 	d.rows = append(d.rows, outlineRow{terminal.Keep(name) + ":", values})
 }
 
-// optional adds a row where there is a value.
+// optional adds a row if there is a value.
 func (d *outline) optional(name, value string) {
 	if value != "" {
 		d.row(name, value)
@@ -142,7 +141,7 @@ func (d *outline) list(name string, list []string) {
 	})
 }
 
-// section adds a name with what content adds below it.
+// section adds a name, with the output of content below it.
 func (d *outline) section(name string, content func()) {
 	d.flush()
 	d.line(name + ":")
@@ -321,7 +320,7 @@ func (d *outline) volumes(list []v1.Volume) {
 	})
 }
 
-// volume adds the kind of a volume and the scalar fields of its source. Nested fields are left out: they may hold
+// volume adds the type of a volume and the scalar fields of its source. It omits nested fields, which may have
 // secrets of drivers.
 func (d *outline) volume(v *v1.Volume) {
 	for _, s := range sourcesOf(v) {
@@ -337,8 +336,8 @@ type volumeSource struct {
 	fields [][2]string
 }
 
-// sourcesOf are the kinds of source that a volume has, as the API calls them, with their fields; several of a projected
-// one.
+// sourcesOf returns the sources of a volume, with the API's names and with their fields; a projected volume has
+// several.
 func sourcesOf(v *v1.Volume) []volumeSource {
 	source := func(of any) []volumeSource {
 		text, err := json.Marshal(of)
@@ -385,7 +384,7 @@ func mount(m v1.VolumeMount) string {
 	return fmt.Sprintf("%s from %s (%s)", m.MountPath, m.Name, how)
 }
 
-// envValue is a variable's value, or where it comes from.
+// envValue returns a variable's value, or a reference to its source.
 func envValue(e *v1.EnvVar) string {
 	from := e.ValueFrom
 	switch {
@@ -430,7 +429,7 @@ func optional(o *bool) string {
 	return ""
 }
 
-// probeText is a probe in kubectl's words.
+// probeText describes a probe as kubectl does.
 func probeText(p *v1.Probe) string {
 	how := ""
 	switch h := p.ProbeHandler; {

@@ -17,23 +17,23 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// EventOptions say which events to print, and how.
+// EventOptions select events, and their output format.
 type EventOptions struct {
-	// Format is json, yaml, wide, one that CheckFormat knows or, for the plain table, empty.
+	// Format is json, yaml, wide, a format that CheckFormat accepts, or empty for the plain table.
 	Format string
 	// Namespace restricts the events to those about objects in it; all if empty.
 	Namespace string
-	// Types restricts the events to these, in upper or lower case; all if empty.
+	// Types restricts the events to these types, in any case; all if empty.
 	Types []string
 	// Pod restricts the events to those about a pod of this name; all if empty.
 	Pod types.NamespacedName
-	// Since restricts the events to those seen then or later; all if zero.
+	// Since restricts the events to those that occurred at that time or later; all if zero.
 	Since time.Time
 	// Fields restricts the events by their fields, unless it is nil.
 	Fields fields.Selector
 	// SortBy is the path of the field to sort by; if empty, the newest is last.
 	SortBy string
-	// Width cuts the lines of the plain table, unless 0.
+	// Width cuts the lines of the plain table, unless it is 0.
 	Width int
 	Now   func() time.Time
 }
@@ -54,8 +54,7 @@ func NewEventList(opts EventOptions) *EventList {
 	return l
 }
 
-// FindEventPod returns the one pod that name means, of those there are and those that
-// events are about.
+// FindEventPod returns the one pod that name means, of the existing pods and the pods of events.
 func FindEventPod(s local.Snapshot, events []local.Event, namespace, name string) (types.NamespacedName, error) {
 	known := map[types.NamespacedName]bool{}
 	for _, view := range s.Pods {
@@ -80,7 +79,7 @@ func FindEventPod(s local.Snapshot, events []local.Event, namespace, name string
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, nil
 }
 
-// Choose returns the events that were asked for, in the order that was.
+// Choose returns the selected events, sorted as requested.
 func (l *EventList) Choose(events []local.Event) ([]local.Event, error) {
 	events = slices.DeleteFunc(slices.Clone(events), func(e local.Event) bool { return !l.wanted(&e) })
 	if l.opts.SortBy == "" {
@@ -107,10 +106,10 @@ func (l *EventList) wanted(e *local.Event) bool {
 	return ok && name == l.opts.Pod.Name && e.Namespace == l.opts.Pod.Namespace
 }
 
-// machine reports whether what is printed is for machines.
+// machine reports whether the output is for programs.
 func (l *EventList) machine() bool { return l.opts.Format != "" && l.opts.Format != "wide" }
 
-// apiEvents are events as those of the API. The number that orders them is the resource version.
+// apiEvents converts events to API objects. Their sequence number is the resource version.
 func apiEvents(events []local.Event) []*v1.Event {
 	list := make([]*v1.Event, len(events))
 	for i := range events {
@@ -145,8 +144,7 @@ func (l *EventList) Print(out io.Writer, events []local.Event) error {
 	return l.table.Write(out, append([][]string{l.header()}, l.rows(events)...)...)
 }
 
-// Watch prints the events that were asked for as they come, until lists ends with
-// an error, which it returns.
+// Watch prints the selected events as they occur, until lists ends with an error, which it returns.
 func (l *EventList) Watch(out io.Writer, lists iter.Seq2[[]local.Event, error]) error {
 	printed := false
 	for events, err := range lists {
@@ -173,7 +171,7 @@ func (l *EventList) Watch(out io.Writer, lists iter.Seq2[[]local.Event, error]) 
 	return nil
 }
 
-// EventFields are the fields that --field-selector knows of events: those of the API.
+// EventFields are the fields of events that --field-selector supports: those of the API.
 var EventFields = []string{"metadata.name", "metadata.namespace", "involvedObject.kind", "involvedObject.namespace",
 	"involvedObject.name", "involvedObject.uid",
 	"involvedObject.fieldPath", "reason", "source", "type"}

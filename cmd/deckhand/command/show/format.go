@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// List is `v1 List`, as kubectl prints it.
+// List is a `v1 List`, as kubectl prints it.
 type List[T any] struct {
 	metav1.TypeMeta `json:",inline"`
 	Items           []T             `json:"items"`
@@ -26,16 +26,15 @@ func ListOf[T any](items []T) List[T] {
 	return List[T]{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: items}
 }
 
-// Kind is what an object of deckhand's own calls itself in JSON.
+// Kind returns the type of one of deckhand's own objects in JSON.
 func Kind(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: "deckhand.io/v1", Kind: kind}
 }
 
-// As writes a value as JSON or YAML, or the fields of it that the format picks. It reports
-// false for other formats.
+// As writes a value as JSON or YAML, or the fields that the format selects. It returns false for other formats.
 func As(w io.Writer, format string, value any) (bool, error) { return as(w, format, value, true) }
 
-// as is As; columns have their heading where it is wanted.
+// as is As; with header, columns have a heading.
 func as(w io.Writer, format string, value any, header bool) (bool, error) {
 	switch format {
 	case "json":
@@ -64,8 +63,7 @@ func as(w io.Writer, format string, value any, header bool) (bool, error) {
 	return true, q.write(w, value)
 }
 
-// marshal returns a value as JSON without what would steer a terminal, some of which
-// YAML, too, doesn't take as it is.
+// marshal returns a value as JSON without terminal control sequences, some of which are invalid in YAML, too.
 func marshal(value any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)

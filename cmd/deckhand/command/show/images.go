@@ -13,13 +13,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image"
 )
 
-// imageObject is an image that says that it is one.
+// imageObject is an image with its type.
 type imageObject struct {
 	metav1.TypeMeta `json:",inline"`
 	image.Image     `json:",inline"`
 }
 
-// ImageList is a list of images for programs.
+// ImageList returns a list of images for programs.
 func ImageList(images []image.Image) any {
 	items := make([]imageObject, len(images))
 	for i := range images {
@@ -33,7 +33,8 @@ type removedImage struct {
 	image.RemovedImage `json:",inline"`
 }
 
-// RemovedImageList is a list of what was removed, or would be, and of what stays, for programs.
+// RemovedImageList returns the list of images that were or would be removed, and of those that are kept, for
+// programs.
 func RemovedImageList(images []image.RemovedImage) any {
 	items := make([]removedImage, len(images))
 	for i := range images {
@@ -42,7 +43,7 @@ func RemovedImageList(images []image.RemovedImage) any {
 	return ListOf(items)
 }
 
-// ImageRows are the rows of a table of images, the heading first.
+// ImageRows returns the rows of a table of images, the heading first.
 func ImageRows(images []image.Image, now time.Time) [][]string {
 	rows := [][]string{}
 	for i := range images {
@@ -56,7 +57,7 @@ func ImageRows(images []image.Image, now time.Time) [][]string {
 	return append([][]string{{"IMAGE", "ID", "SIZE", "USED BY", "LAST USED"}}, rows...)
 }
 
-// names are what the image is called: by tag, or else by digest.
+// names returns the tags of an image, otherwise its digest.
 func names(image *image.Image) []string {
 	switch {
 	case len(image.Refs) > 0:
@@ -67,7 +68,7 @@ func names(image *image.Image) []string {
 	return []string{"<none>"}
 }
 
-// ImageName is what the image is best called by.
+// ImageName returns the image's first name, or its short ID if it has none.
 func ImageName(image *image.Image) string {
 	if name := names(image)[0]; name != "<none>" {
 		return name
@@ -75,11 +76,11 @@ func ImageName(image *image.Image) string {
 	return shortID(image)
 }
 
-// leastID is how much of an ID has to be given.
+// leastID is the minimum length of an abbreviated ID.
 const leastID = 6
 
-// IsImage reports whether an image is called so: a name with or without its registry and tag, a digest or the begin of
-// its ID.
+// IsImage reports whether name is the image's: a name with or without registry and tag, a digest, or a prefix of its
+// ID.
 func IsImage(i *image.Image, name string) bool {
 	id := strings.TrimPrefix(i.ID, "sha256:")
 	if bare := strings.TrimPrefix(name, "sha256:"); len(bare) >= leastID && strings.HasPrefix(id, bare) ||
@@ -112,7 +113,7 @@ func used(image *image.Image, now time.Time) string {
 	return ""
 }
 
-// RemovedImageRows are the rows of a table of what was removed, or would be, and of what stays.
+// RemovedImageRows returns the rows of a table of images that were or would be removed, and of those that are kept.
 func RemovedImageRows(list []image.RemovedImage, dryRun bool) [][]string {
 	gone := "removed"
 	if dryRun {
@@ -130,7 +131,7 @@ func RemovedImageRows(list []image.RemovedImage, dryRun bool) [][]string {
 	return rows
 }
 
-// Freed says how many images were removed, and how much that is in all.
+// Freed says how many images were or would be removed, and their total size.
 func Freed(list []image.RemovedImage, dryRun bool) string {
 	var count int
 	var size uint64
@@ -151,7 +152,7 @@ func Freed(list []image.RemovedImage, dryRun bool) string {
 	return fmt.Sprintf("%s %d %s, %s", verb, count, noun, Bytes(size))
 }
 
-// PullProgress says in a few words how far a pull is.
+// PullProgress describes the progress of a pull in a few words.
 func PullProgress(p *image.PullProgress, now time.Time) string {
 	var parts []string
 	if p.Waiting {
@@ -172,7 +173,7 @@ func PullProgress(p *image.PullProgress, now time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
-// Bytes is a size in decimal units, as image tools print it.
+// Bytes formats a size in decimal units, as image tools do.
 func Bytes(bytes uint64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB"}
 	size, unit := float64(bytes), 0

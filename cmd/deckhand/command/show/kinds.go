@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// Hint says what does the work of words that other tools know and deckhand doesn't.
+// Hint describes the replacement of commands, flags or kinds of other tools that deckhand doesn't have.
 type Hint struct {
 	// Words are separated by spaces.
 	Words string
-	// Alone is the text on a machine alone, Cluster the one on a node of a cluster; empty if they are the same.
+	// Alone is the text for a standalone machine, Cluster the one for a node of a cluster; empty if they are the
+	// same.
 	Alone, Cluster string
 }
 
-// Text returns the hint's text on a node of a cluster, or on a machine alone.
+// Text returns the hint's text for a node of a cluster, or for a standalone machine.
 func (h *Hint) Text(cluster bool) string {
 	if cluster {
 		return cmp.Or(h.Cluster, h.Alone)
@@ -22,7 +23,7 @@ func (h *Hint) Text(cluster bool) string {
 	return h.Alone
 }
 
-// FindHint returns the text of the hint that has the word; false if none has.
+// FindHint returns the text of the hint with this word; false if there is none.
 func FindHint(list []Hint, word string, cluster bool) (text string, ok bool) {
 	i := slices.IndexFunc(list, func(h Hint) bool {
 		return slices.Contains(strings.Fields(h.Words), strings.ToLower(word))
@@ -33,7 +34,7 @@ func FindHint(list []Hint, word string, cluster bool) (text string, ok bool) {
 	return list[i].Text(cluster), true
 }
 
-// OtherKinds has kinds of objects that an agent doesn't know.
+// OtherKinds has kinds of objects that an agent doesn't manage.
 var OtherKinds = []Hint{
 	{
 		Words:   "namespace namespaces ns",
@@ -65,8 +66,7 @@ var OtherKinds = []Hint{
 	},
 }
 
-// OtherKind says what does the work of a kind of objects that an agent doesn't know; false for words that are no such
-// kind.
+// OtherKind returns the hint for a kind of object that an agent doesn't manage; false for other words.
 func OtherKind(word string, cluster bool) (text string, ok bool) {
 	return FindHint(OtherKinds, word, cluster)
 }

@@ -6,30 +6,30 @@ import (
 	"sync"
 )
 
-// Lines has several writers share one without mixing their lines up.
+// Lines lets several writers share one without mixing their lines.
 type Lines struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-// NewLines returns what shares w.
+// NewLines returns Lines that share w.
 func NewLines(w io.Writer) *Lines { return &Lines{w: w} }
 
-// Behind returns a writer that passes on whole lines, each behind a prefix. It is for one goroutine.
+// Behind returns a writer that forwards complete lines, each with a prefix. It isn't safe for concurrent use.
 func (l *Lines) Behind(prefix string) *LineWriter { return &LineWriter{to: l, prefix: prefix} }
 
-// LineWriter is one of those who share Lines.
+// LineWriter is one of the writers that share Lines.
 type LineWriter struct {
 	to     *Lines
 	prefix string
-	// rest is the begin of a line.
+	// rest is an incomplete line.
 	rest []byte
 }
 
-// maxLine is how much of a line is gathered before it is passed on in pieces.
+// maxLine is how much of a line is buffered before it is forwarded in pieces, in bytes.
 const maxLine = 64 << 10
 
-// Write passes on the lines that end in b, and keeps the rest until its end comes.
+// Write forwards the lines that end in b, and buffers the rest.
 func (l *LineWriter) Write(b []byte) (int, error) {
 	l.rest = append(l.rest, b...)
 	var out []byte
@@ -49,7 +49,7 @@ func (l *LineWriter) Write(b []byte) (int, error) {
 	return len(b), l.pass(out)
 }
 
-// Flush ends a line that has no end.
+// Flush completes an incomplete line.
 func (l *LineWriter) Flush() error {
 	if len(l.rest) == 0 {
 		return nil

@@ -24,11 +24,11 @@ type nodeObject struct {
 	local.Node      `json:",inline"`
 }
 
-// NodeObject is the node for programs.
+// NodeObject returns the node for programs.
 func NodeObject(n local.Node) any { return nodeObject{Kind("Node"), n} }
 
-// Node writes what the node is and has, and which pod holds what of it, much as `kubectl describe node` does. Lines fit
-// the width where they can; it is 0 for no limit. warnings are those about the node itself.
+// Node writes the node's properties, its resources and their allocation to pods, similar to `kubectl describe node`.
+// Lines fit into width where possible; 0 means no limit. warnings are those about the node itself.
 func Node(w io.Writer, n local.Node, warnings []local.Event, width int, now time.Time) error {
 	sum := func(of func(*local.NodePod) v1.ResourceList) v1.ResourceList {
 		total := v1.ResourceList{}
@@ -69,7 +69,7 @@ func Node(w io.Writer, n local.Node, warnings []local.Event, width int, now time
 // warningsFor is how long a warning about the node is shown.
 const warningsFor = time.Hour
 
-// NodeWarnings are the warnings about the node itself of the last hour.
+// NodeWarnings returns the warnings about the node itself of the last hour (warningsFor).
 func NodeWarnings(events []local.Event, node string, now time.Time) []local.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e local.Event) bool {
 		return e.Object != "node/"+node || e.Type != v1.EventTypeWarning || now.Sub(e.Time) > warningsFor
@@ -112,7 +112,7 @@ func conditionRows(list []v1.NodeCondition) [][]string {
 	return rows
 }
 
-// byResource are the resources of a list as people look for them: those of every node first.
+// byResource returns the resources of a list in reading order: the standard ones first.
 func byResource(list v1.ResourceList) []v1.ResourceName {
 	first := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods}
 	rank := func(name v1.ResourceName) int {
@@ -137,7 +137,7 @@ func resourceRows(n *local.Node, requested, limits v1.ResourceList) [][]string {
 	return rows
 }
 
-// nodePodRows are the rows of a table of pods. Other resources than CPU and memory have one column.
+// nodePodRows returns the rows of a table of pods. All resources except CPU and memory share one column.
 func nodePodRows(n *local.Node) [][]string {
 	rows := [][]string{{"NAMESPACE", "POD", "QOS", "CPU REQUESTS", "CPU LIMITS", "MEMORY REQUESTS", "MEMORY LIMITS",
 		"OTHER REQUESTS"}}
@@ -158,8 +158,7 @@ func nodePodRows(n *local.Node) [][]string {
 	return rows
 }
 
-// deviceRows are the rows of a table of which container has which device, and of those that are not healthy how they
-// are.
+// deviceRows returns the rows of a table of the containers' devices. Devices that aren't healthy are marked.
 func deviceRows(n *local.Node) [][]string {
 	rows := [][]string{{"NAMESPACE", "POD", "CONTAINER", "RESOURCE", "DEVICES"}}
 	for i := range n.Pods {
@@ -185,7 +184,7 @@ func amount(list v1.ResourceList, name v1.ResourceName) string {
 	return q.String()
 }
 
-// part is an amount, and in percent how much that is of what there is for pods.
+// part formats an amount, and its percentage of the allocatable amount.
 func part(list, all v1.ResourceList, name v1.ResourceName) string {
 	q, whole := list[name], all[name]
 	return fmt.Sprintf("%s (%d%%)", q.String(), percent(&q, &whole))
@@ -198,7 +197,7 @@ func percent(q, whole *resource.Quantity) int64 {
 	return int64(q.AsApproximateFloat64() / whole.AsApproximateFloat64() * 100)
 }
 
-// NodeListRows are the rows of a table of this node alone, in kubectl's columns, the heading first.
+// NodeListRows returns the rows of a table with only this node, in kubectl's columns, the heading first.
 func NodeListRows(n *local.Node, agent *local.AgentInfo, wide bool, now time.Time) [][]string {
 	status := "Unknown"
 	for _, c := range n.Conditions {

@@ -14,19 +14,19 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// defaultContainer is the annotation that names the container meant when none is
+// defaultContainer is the annotation with the default container of commands
 // (https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container).
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
-// ErrNotFound is that there is no pod of a name.
+// ErrNotFound means that no pod has a name.
 var ErrNotFound = errors.New("not found")
 
-// KindError is that a name is one of an object that an agent doesn't know, as deployment/web.
+// KindError means that a name has a kind that an agent doesn't manage, such as deployment/web.
 type KindError struct{ name, instead string }
 
 func (e *KindError) Error() string { return e.name + " is no pod: " + e.instead }
 
-// bareName is name without the pod's namespace or "pod"; empty if it names another namespace.
+// bareName returns name without the pod's namespace or "pod"; empty if it has another namespace.
 func bareName(p *v1.Pod, name string) string {
 	first, rest, found := strings.Cut(name, "/")
 	switch {
@@ -38,9 +38,8 @@ func bareName(p *v1.Pod, name string) string {
 	return ""
 }
 
-// FindPod returns the one pod that name means, which may also be the beginning of its
-// name. Where one waits for its predecessor of the same name to end, it is the
-// first in the snapshot.
+// FindPod returns the one pod that name means, which may be a prefix of the pod's name. If a pod waits for its
+// predecessor of the same name to end, it returns the first of them in the snapshot.
 func FindPod(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
 	found, err := findPods(s, namespace, name, false)
 	if err != nil {
@@ -58,8 +57,7 @@ func FindPod(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
 	return found[0], nil
 }
 
-// findPods returns the pods that name is the name of or, if there are none and it need not be exact, those whose
-// names begin with it.
+// findPods returns the pods with this name or, if there are none and exact isn't set, those with this prefix.
 func findPods(s local.Snapshot, namespace, name string, exact bool) ([]*v1.Pod, error) {
 	full := func(p *v1.Pod) bool { return bareName(p, name) == p.Name }
 	short := func(p *v1.Pod) bool { return s.Node != "" && bareName(p, name)+"-"+s.Node == p.Name }
@@ -95,7 +93,7 @@ func findPods(s local.Snapshot, namespace, name string, exact bool) ([]*v1.Pod, 
 	return nil, fmt.Errorf("pod %q %w%s%s", name, ErrNotFound, where, like)
 }
 
-// Like returns the pods whose name, with or without the node's, is most like name, as NAMESPACE/NAME.
+// Like returns the pods whose names, with or without the node's, are the most similar to name, as NAMESPACE/NAME.
 func Like(s local.Snapshot, name string) []string {
 	name = name[strings.LastIndex(name, "/")+1:]
 	pods := map[string][]string{}
@@ -105,13 +103,13 @@ func Like(s local.Snapshot, name string) []string {
 			pods[own] = append(pods[own], p.Namespace+"/"+p.Name)
 		}
 	}
-	// Two slips off a short word is any other.
+	// A short word with two typing errors may be any other word.
 	near := pods[suggest.Of(name, slices.Values(slices.Sorted(maps.Keys(pods))), 1+min(1, len(name)/6))]
 	slices.Sort(near)
 	return slices.Compact(near)
 }
 
-// Containers are the names of a pod's containers, in the order in which they begin; ephemeral ones come last.
+// Containers returns the names of a pod's containers in the order in which they start; ephemeral ones come last.
 func Containers(p *v1.Pod) []string {
 	inits, main, debug := containers(p)
 	return slices.Concat(inits, main, debug)
@@ -130,8 +128,8 @@ func containers(p *v1.Pod) (inits, main, debug []string) {
 	return inits, main, debug
 }
 
-// FindContainer returns the container that is meant when name, possibly empty, was given. Without a name that is
-// the first of several, which the remark says.
+// FindContainer returns the container for name, which may be empty: then it is the default container, otherwise the
+// first one, which the remark mentions if there are several.
 func FindContainer(p *v1.Pod, name string) (container, remark string, err error) {
 	inits, main, debug := containers(p)
 	all := slices.Concat(main, inits, debug)
@@ -163,7 +161,7 @@ func FindContainer(p *v1.Pod, name string) (container, remark string, err error)
 	return "", "", fmt.Errorf("container %s is not valid for pod %s, %s", name, p.Name, choice)
 }
 
-// ContainerOf is what a pod's manifest says of one of its containers, of whatever kind.
+// ContainerOf returns a container of a pod's spec, of any kind.
 func ContainerOf(p *v1.Pod, name string) *v1.Container {
 	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 		for i := range list {
@@ -180,7 +178,7 @@ func ContainerOf(p *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// CheckRuns returns an error that says why a container doesn't run, if it doesn't.
+// CheckRuns returns an error with the reason if a container doesn't run.
 func CheckRuns(s local.Snapshot, p *v1.Pod, container string) error {
 	i := slices.IndexFunc(s.Pods, func(v local.PodView) bool { return v.Pod == p })
 	status := logs.StatusOf(p, container)

@@ -20,30 +20,30 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// PodOptions say which pods to print, and how.
+// PodOptions select pods, and their output format.
 type PodOptions struct {
-	// Format is json, yaml, name, wide, one that CheckFormat knows or, for the plain table, empty.
+	// Format is json, yaml, name, wide, a format that CheckFormat accepts, or empty for the plain table.
 	Format string
-	// Namespace restricts the pods to those of one; all if empty.
+	// Namespace restricts the pods to one namespace; all if empty.
 	Namespace string
 	// Names restricts the pods to these; all if empty.
 	Names []string
-	// Exact has the beginning of a name not name a pod.
+	// Exact disables prefixes of names.
 	Exact bool
 	// Selector restricts them by their labels, unless it is nil.
 	Selector labels.Selector
 	// Fields restricts them by their fields, unless it is nil.
 	Fields fields.Selector
-	// LabelColumns are labels to show in a column each, ShowLabels shows all in one.
+	// LabelColumns are labels with a column each; ShowLabels shows all labels in one column.
 	LabelColumns []string
 	ShowLabels   bool
 	// SortBy is the path of the field to sort by; if empty, it is by namespace and name.
 	SortBy string
-	// NoHeaders leaves the heading away.
+	// NoHeaders omits the heading.
 	NoHeaders bool
 	// Containers shows containers as rows below their pod.
 	Containers bool
-	// Width cuts the lines of the plain table, unless 0.
+	// Width cuts the lines of the plain table, unless it is 0.
 	Width int
 	Now   func() time.Time
 }
@@ -65,7 +65,7 @@ func NewPodList(opts PodOptions) *PodList {
 	return l
 }
 
-// Choose returns the pods that were asked for, and an error for each name that no pod has.
+// Choose returns the selected pods, and an error for each name without a pod.
 func (l *PodList) Choose(s local.Snapshot) ([]local.PodView, error) {
 	var errs []error
 	named := map[*v1.Pod]bool{}
@@ -90,8 +90,7 @@ func (l *PodList) Choose(s local.Snapshot) ([]local.PodView, error) {
 	return views, errors.Join(errs...)
 }
 
-// Print prints the pods of a snapshot to out. That there are none, and what is wrong with
-// manifests, goes to notes.
+// Print prints the pods of a snapshot to out. A message that there are none, and problems of manifests, go to notes.
 func (l *PodList) Print(out, notes io.Writer, s local.Snapshot) error {
 	views, missing := l.Choose(s)
 	var err error
@@ -100,7 +99,7 @@ func (l *PodList) Print(out, notes io.Writer, s local.Snapshot) error {
 		err = writeNames(out, views)
 	case l.machine() && len(l.opts.Names) == 1 && len(views) == 1:
 		_, err = as(out, l.opts.Format, wholePod(views[0].Pod), !l.opts.NoHeaders)
-	case l.machine() && missing != nil && len(views) == 0: // the error says it
+	case l.machine() && missing != nil && len(views) == 0: // the error is enough
 	case l.machine():
 		_, err = as(out, l.opts.Format, ListOf(wholePods(views)), !l.opts.NoHeaders)
 	default:
@@ -109,7 +108,7 @@ func (l *PodList) Print(out, notes io.Writer, s local.Snapshot) error {
 	return errors.Join(err, missing)
 }
 
-// machine reports whether what is printed is for machines.
+// machine reports whether the output is for programs.
 func (l *PodList) machine() bool {
 	return !slices.Contains([]string{"", "wide", "name"}, l.opts.Format)
 }
@@ -149,7 +148,7 @@ func (l *PodList) table(out, notes io.Writer, views []local.PodView, problems []
 	return writeProblems(notes, problems, len(views) > 0, l.rows.now())
 }
 
-// podRows are the rows of pods and, where wanted, of their containers.
+// podRows returns the rows of pods and, if requested, of their containers.
 func (l *PodList) podRows(views []local.PodView) [][]string {
 	var rows [][]string
 	for i := range views {
@@ -189,10 +188,10 @@ func writeProblems(out io.Writer, problems []pod.Problem, below bool, now time.T
 	return err
 }
 
-// mostProblems is how many problems of manifests a person is shown at a time.
+// mostProblems is how many problems of manifests are printed.
 const mostProblems = 10
 
-// FirstProblems returns the problems that a person is shown, and what to say of the others; empty if there are none.
+// FirstProblems returns the problems to print, and a text about the others; empty if there are none.
 func FirstProblems(all []pod.Problem) (first []pod.Problem, more string) {
 	if len(all) <= mostProblems {
 		return all, ""
@@ -210,14 +209,14 @@ func writeNames(out io.Writer, views []local.PodView) error {
 	return nil
 }
 
-// wholePod is a pod that says that it is one.
+// wholePod returns the pod with its type.
 func wholePod(p *v1.Pod) *v1.Pod {
 	whole := *p
 	whole.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	return &whole
 }
 
-// wholePods are pods that say so.
+// wholePods returns the pods with their type.
 func wholePods(views []local.PodView) []*v1.Pod {
 	pods := make([]*v1.Pod, len(views))
 	for i := range views {
@@ -226,7 +225,7 @@ func wholePods(views []local.PodView) []*v1.Pod {
 	return pods
 }
 
-// PodFields are the fields that --field-selector knows of pods: those of the API
+// PodFields are the fields of pods that --field-selector supports: those of the API
 // (https://kubernetes.io/docs/concepts/overview/working-with-objects/field-selectors/).
 var PodFields = []string{"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy",
 	"spec.schedulerName", "spec.serviceAccountName",

@@ -18,29 +18,29 @@ const (
 	customColumns = "custom-columns="
 )
 
-// query is a format that picks fields: kubectl's jsonpath=TEMPLATE and custom-columns=SPEC. Its go-template isn't here:
-// text/template looks up methods by name, so that the linker has to keep every method of every type (test/packaging,
-// TestUnusedMethodsAreLeftOut).
+// query is a format that selects fields: kubectl's jsonpath=TEMPLATE and custom-columns=SPEC. go-template isn't
+// supported, because text/template finds methods by name, so that the linker would have to keep every method of every
+// type (test/packaging, TestUnusedMethodsAreLeftOut).
 type query struct {
-	// template is what is printed; nil for columns.
+	// template is the jsonpath template; nil for columns.
 	template *jsonpath.JSONPath
 	heading  []string
 	columns  []*jsonpath.JSONPath
 }
 
-// CheckPath says what is wrong with the path of a field.
+// CheckPath returns an error if the path of a field is invalid.
 func CheckPath(path string) error {
 	_, err := parsePath(path)
 	return err
 }
 
-// CheckFormat says what is wrong with a format that picks fields.
+// CheckFormat returns an error if a format that selects fields is invalid.
 func CheckFormat(format string) error {
 	_, _, err := parseQuery(format)
 	return err
 }
 
-// parseQuery returns false for formats that pick no fields.
+// parseQuery returns false for formats that select no fields.
 func parseQuery(format string) (*query, bool, error) {
 	if text, ok := strings.CutPrefix(format, jsonPath); ok {
 		template, err := parsePath(text)
@@ -66,7 +66,7 @@ func parseQuery(format string) (*query, bool, error) {
 	return q, true, nil
 }
 
-// parsePath reads a template, or a path without its braces.
+// parsePath parses a template, or a path without braces.
 func parsePath(text string) (*jsonpath.JSONPath, error) {
 	if !strings.Contains(text, "{") {
 		text = "{." + strings.TrimPrefix(text, ".") + "}"
@@ -78,7 +78,7 @@ func parsePath(text string) (*jsonpath.JSONPath, error) {
 	return path, nil
 }
 
-// data is a value as JSON has it, with integers as such.
+// data returns a value as decoded JSON, with integers as integers.
 func data(value any) (any, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -95,7 +95,7 @@ func (q *query) write(w io.Writer, value any) error {
 		return err
 	}
 	if q.template != nil {
-		var text bytes.Buffer // not half of it, if it fails
+		var text bytes.Buffer // no partial output if it fails
 		if err := q.template.Execute(&text, fields); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (q *query) write(w io.Writer, value any) error {
 	return new(Table).Write(w, rows...)
 }
 
-// pick returns what is at a path, without what is null.
+// pick returns the values at a path, without nulls.
 func pick(path *jsonpath.JSONPath, item any) ([]reflect.Value, error) {
 	results, err := path.FindResults(item)
 	if err != nil {
@@ -141,8 +141,7 @@ func pick(path *jsonpath.JSONPath, item any) ([]reflect.Value, error) {
 	}), nil
 }
 
-// sortBy sorts by what is at a path of each item: numbers by size, the rest as text, and those
-// that have nothing there first.
+// sortBy sorts items by the value at a path: numbers numerically, others as strings, and items without a value first.
 func sortBy[T any](items []T, path string, object func(T) any) error {
 	parsed, err := parsePath(path)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 type rowMaker struct {
 	Table
 	now func() time.Time
-	// namespaced says that all pods are of one namespace, which needs no column.
+	// namespaced means that all pods are in one namespace, so that no column is needed.
 	namespaced bool
 	wide       bool
-	// columns are labels that have a column each; showLabels says that all labels have one together.
+	// columns are labels with a column each; showLabels shows all labels in one column.
 	columns    []string
 	showLabels bool
 }
@@ -39,7 +39,7 @@ func (r *rowMaker) header() []string {
 	return r.row(append(row, "REASON"))
 }
 
-// labels are the cells of a pod's labels, before the last one, which may be long.
+// labels returns the cells of a pod's labels, which come before the last column.
 func (r *rowMaker) labels(p *v1.Pod) []string {
 	var cells []string
 	for _, key := range r.columns {
@@ -58,7 +58,7 @@ func (r *rowMaker) row(row []string) []string {
 	return row
 }
 
-// restartsColumn is where RESTARTS is; AGE follows.
+// restartsColumn returns the index of RESTARTS; AGE follows.
 func (r *rowMaker) restartsColumn() int {
 	if r.namespaced {
 		return 3
@@ -78,7 +78,7 @@ func (r *rowMaker) pod(view *local.PodView) []string {
 	return r.row(append(row, reason(view)))
 }
 
-// gone is the row of a pod that was removed.
+// gone returns the row of a pod that was removed.
 func (r *rowMaker) gone(view *local.PodView) []string {
 	row := r.pod(view)
 	row[r.restartsColumn()-1] = "Removed"
@@ -86,7 +86,7 @@ func (r *rowMaker) gone(view *local.PodView) []string {
 	return row
 }
 
-// containers are the rows below a pod's.
+// containers returns the rows below a pod's row.
 func (r *rowMaker) containers(p *v1.Pod) [][]string {
 	var rows [][]string
 	add := func(statuses []v1.ContainerStatus, kind string) {
@@ -126,7 +126,7 @@ func (r *rowMaker) container(p *v1.Pod, s *v1.ContainerStatus, kind string) []st
 	return r.row(append(row, why))
 }
 
-// address is the pod's IP, or all of them.
+// address returns the pod's IP, or all of its IPs in the wide table.
 func (r *rowMaker) address(p *v1.Pod) string {
 	if !r.wide || len(p.Status.PodIPs) == 0 {
 		return orNone(p.Status.PodIP)
@@ -138,7 +138,7 @@ func (r *rowMaker) address(p *v1.Pod) string {
 	return strings.Join(ips, ",")
 }
 
-// ports are those of main containers and sidecars, as HOST->CONTAINER/PROTOCOL where the host has one for it.
+// ports returns the ports of main containers and sidecars, as HOST->CONTAINER/PROTOCOL if there is a host port.
 func ports(p *v1.Pod) string {
 	var list []string
 	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
@@ -154,7 +154,7 @@ func ports(p *v1.Pod) string {
 	return strings.Join(list, ",")
 }
 
-// images are those of main containers.
+// images returns the images of the main containers.
 func images(p *v1.Pod) string {
 	var list []string
 	for i := range p.Spec.Containers {

@@ -1,5 +1,5 @@
-// Package show prints pods, events, images and the node: as tables, as JSON or YAML, and as they change.
-// It also finds the pod and container that a person means by a name.
+// Package show prints pods, events, images and the node: as tables, as JSON or YAML, and as they change. It also
+// finds pods and containers by the names that users type.
 package show
 
 import (
@@ -11,24 +11,23 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// leastCut is how much of a last column makes sense.
+// leastCut is the minimum width of a last column that is cut.
 const leastCut = 20
 
 // gap separates columns.
 const gap = "   "
 
-// Table writes rows in columns that never get narrower, so that rows written
-// later line up with those written before. The zero value is ready to use.
+// Table writes rows in columns that never get narrower, so that rows stay aligned with earlier ones. The zero value
+// is ready to use.
 type Table struct {
-	// MaxWidth cuts the last column so that lines fit, where leastCut characters of it are left. Other lines stay
-	// whole, and the terminal wraps them: nothing that a person has to know is lost. 0 for no limit.
+	// MaxWidth cuts the last column so that lines fit, if at least leastCut characters of it are left. Otherwise
+	// lines aren't cut, and the terminal wraps them: no essential information is lost. 0 means no limit.
 	MaxWidth int
 	widths   []int
 }
 
-// Write writes rows, without blanks at the end of lines. Line breaks in cells
-// become blanks, and what would steer a terminal is replaced: cells may hold what
-// containers have written.
+// Write writes rows, without trailing blanks. It replaces line breaks and terminal control sequences in cells,
+// because cells may have text of containers.
 func (t *Table) Write(w io.Writer, rows ...[]string) error {
 	var out bytes.Buffer
 	for _, line := range t.Lines(rows...) {
@@ -79,8 +78,8 @@ func (t *Table) line(row []string) string {
 	return strings.TrimRight(line.String(), " ")
 }
 
-// CutMiddle shortens a text to width characters by leaving out words of its middle: an error begins with what failed,
-// and ends with why.
+// CutMiddle shortens a text to width characters by omitting words in its middle: an error begins with the failed
+// operation, and ends with the reason.
 func CutMiddle(text string, width int) string {
 	runes := []rune(text)
 	if len(runes) <= width {
@@ -97,7 +96,7 @@ func CutMiddle(text string, width int) string {
 	return strings.TrimSpace(before) + " … " + strings.TrimSpace(after)
 }
 
-// CutLine shortens a line to width characters, if width isn't 0, with an ellipsis.
+// CutLine shortens a line to width characters with an ellipsis, unless width is 0.
 func CutLine(line string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(line) <= width {
 		return line

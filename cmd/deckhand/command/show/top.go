@@ -11,20 +11,20 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TopOptions says which pods are shown of a summary, and how.
+// TopOptions select pods of a summary, and their output format.
 type TopOptions struct {
 	Namespace string
-	// Names are names of pods, or beginnings of them, NAMESPACE/NAME or pod/NAME; none for all pods.
+	// Names are names of pods or prefixes of them, NAMESPACE/NAME or pod/NAME; empty for all pods.
 	Names      []string
 	Containers bool
-	// SortBy is one of TopSorts: those that use most of it come first.
+	// SortBy is one of TopSorts: pods with the highest usage come first.
 	SortBy string
 }
 
-// TopSorts are what pods can be sorted by.
+// TopSorts are the sort keys of pods.
 var TopSorts = []string{"cpu", "memory", "disk", "network", "processes"}
 
-// usage is how much a pod uses of one of TopSorts.
+// usage returns how much a pod uses of one of TopSorts.
 func usage(p *statsapi.PodStats, of string) uint64 {
 	switch of {
 	case "memory":
@@ -40,8 +40,8 @@ func usage(p *statsapi.PodStats, of string) uint64 {
 	return nanoCores(p.CPU)
 }
 
-// Choose returns the pods of a summary that are asked for, those that use most first. It is an error if a name is no
-// pod's.
+// Choose returns the selected pods of a summary, those with the highest usage first. A name without a pod is an
+// error.
 func (o TopOptions) Choose(pods []statsapi.PodStats) ([]statsapi.PodStats, error) {
 	found := make([]bool, len(o.Names))
 	var list []statsapi.PodStats
@@ -72,7 +72,7 @@ func (o TopOptions) Choose(pods []statsapi.PodStats) ([]statsapi.PodStats, error
 	return list, nil
 }
 
-// Rows are the rows of a table, the heading first. Of containers network and processes aren't counted.
+// Rows returns the rows of a table, the heading first. Network and processes aren't counted per container.
 func (o TopOptions) Rows(pods []statsapi.PodStats) [][]string {
 	heading := []string{"NAMESPACE", "NAME", "CPU(cores)", "MEMORY(bytes)", "DISK", "RECEIVED", "SENT", "PROCESSES"}
 	if o.Containers {
@@ -97,7 +97,7 @@ func (o TopOptions) Rows(pods []statsapi.PodStats) [][]string {
 	return rows
 }
 
-// NodeRows are the rows of a table of the node and its groups of processes, the heading first.
+// NodeRows returns the rows of a table of the node and its groups of processes, the heading first.
 func NodeRows(n *statsapi.NodeStats) [][]string {
 	received, sent := networkBytes(n.Network)
 	var running *uint64
@@ -127,7 +127,7 @@ func usedBytes(fs *statsapi.FsStats) *uint64 {
 	return fs.UsedBytes
 }
 
-// networkBytes returns the bytes received and sent by the default interface since the pod's network was made.
+// networkBytes returns the bytes received and sent by the default interface since the pod's network was created.
 func networkBytes(n *statsapi.NetworkStats) (received, sent *uint64) {
 	if n == nil {
 		return nil, nil
@@ -142,7 +142,7 @@ func processes(p *statsapi.PodStats) *uint64 {
 	return p.ProcessStats.ProcessCount
 }
 
-// sum is that of the values that are known; nil if none is.
+// sum returns the sum of the values that aren't nil; nil if all are.
 func sum(values ...*uint64) *uint64 {
 	var total *uint64
 	for _, v := range values {
@@ -169,7 +169,7 @@ func countText(n *uint64) string {
 
 const unknown = "<unknown>"
 
-// cpuText is in thousandths of a CPU, as kubectl has it.
+// cpuText formats CPU usage in thousandths of a CPU, as kubectl does.
 func cpuText(c *statsapi.CPUStats) string {
 	if c == nil || c.UsageNanoCores == nil {
 		return unknown
@@ -177,7 +177,7 @@ func cpuText(c *statsapi.CPUStats) string {
 	return fmt.Sprintf("%dm", (*c.UsageNanoCores+999_999)/1_000_000)
 }
 
-// memoryText is the working set in MiB, as kubectl has it.
+// memoryText formats the working set in MiB, as kubectl does.
 func memoryText(m *statsapi.MemoryStats) string {
 	if m == nil || m.WorkingSetBytes == nil {
 		return unknown

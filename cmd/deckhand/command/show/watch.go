@@ -13,14 +13,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// shown is what was printed last of a pod.
+// shown is the last printed state of a pod.
 type shown struct {
 	view  local.PodView
 	state string
 }
 
-// Watch prints the pods and then, as kubectl does, a row for each that changed,
-// until snapshots ends with an error, which it returns.
+// Watch prints the pods and then, as kubectl does, a row for each change, until snapshots ends with an error, which
+// it returns.
 func (l *PodList) Watch(out io.Writer, snapshots iter.Seq2[local.Snapshot, error]) error {
 	last := map[string]shown{}
 	header := !l.opts.NoHeaders
@@ -28,7 +28,7 @@ func (l *PodList) Watch(out io.Writer, snapshots iter.Seq2[local.Snapshot, error
 		if err != nil {
 			return err
 		}
-		views, _ := l.Choose(snapshot) // a name may be that of a pod to come
+		views, _ := l.Choose(snapshot) // a name may belong to a future pod
 		changed, gone := l.compare(last, views)
 		if len(changed)+len(gone) == 0 {
 			continue
@@ -41,7 +41,7 @@ func (l *PodList) Watch(out io.Writer, snapshots iter.Seq2[local.Snapshot, error
 	return nil
 }
 
-// compare brings last up to date and returns what has changed.
+// compare updates last and returns the changes.
 func (l *PodList) compare(last map[string]shown, views []local.PodView) (changed, gone []local.PodView) {
 	seen := map[string]bool{}
 	for _, view := range views {
@@ -62,7 +62,7 @@ func (l *PodList) compare(last map[string]shown, views []local.PodView) (changed
 	return changed, gone
 }
 
-// state is what makes a pod worth another row when it changes.
+// state returns a string that changes whenever the pod needs another row.
 func (l *PodList) state(view *local.PodView) string {
 	if l.machine() {
 		if text, err := json.Marshal(view.Pod); err == nil {
@@ -70,7 +70,7 @@ func (l *PodList) state(view *local.PodView) string {
 		}
 	}
 	row := l.rows.pod(view)
-	// Age runs on, and so does the time since the last restart.
+	// The age and the time since the last restart change all the time.
 	restarts := l.rows.restartsColumn()
 	row[restarts], row[restarts+1] = fmt.Sprint(podstatus.RestartCount(view.Pod)), ""
 	return strings.Join(row, "\x00")

@@ -19,32 +19,32 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 )
 
-// ForwardProtocol is what a Forward speaks.
+// ForwardProtocol is the subprotocol of Forward.
 const ForwardProtocol = "portforward.k8s.io"
 
-// ErrForwardEnded is that a session ended which carried connections to a pod.
+// ErrForwardEnded means that the session with the pod ended.
 var ErrForwardEnded = errors.New(
 	"lost connection to pod: it has ended, or the agent or the container runtime has stopped")
 
 const (
-	// maxForwarded is how many connections are carried at once. Others wait until they are accepted.
+	// maxForwarded is the maximum number of concurrent connections. Further ones wait to be accepted.
 	maxForwarded = 256
-	// maxReason is how much is read of why a connection can't be carried.
+	// maxReason limits how much of a connection's error is read, in bytes.
 	maxReason = 4 << 10
 )
 
-// Port is one of a pod, with that of this machine that stands for it; 0 is any.
+// Port is a port of a pod and the local port that forwards to it; a local port of 0 is any free one.
 type Port struct{ Local, Remote uint16 }
 
-// Forward carries connections to ports of a pod, over one session.
+// Forward forwards connections to ports of a pod, over one session.
 type Forward struct {
-	// Out is told what goes on, Err what is wrong, a line at a time.
+	// Out receives status messages, Err errors, one line at a time.
 	Out, Err io.Writer
 
 	listeners []listener
 	slots     chan struct{}
 	carried   atomic.Int64
-	// printing is held by who prints a line.
+	// printing is held while a line is printed.
 	printing sync.Mutex
 }
 
@@ -53,7 +53,7 @@ type listener struct {
 	port Port
 }
 
-// Listen listens for connections to a port on all of the addresses: of "localhost", which is two, on one at least.
+// Listen listens for connections to a port on all of the addresses; for "localhost", which has two, on at least one.
 func (f *Forward) Listen(ctx context.Context, addresses []string, port Port) error {
 	var failed error
 	for _, address := range addresses {
@@ -63,7 +63,7 @@ func (f *Forward) Listen(ctx context.Context, addresses []string, port Port) err
 			hosts = []string{"127.0.0.1", "::1"}
 		}
 		for _, host := range hosts {
-			network := "tcp6" // "tcp" would listen for both where an address is that of all
+			network := "tcp6" // "tcp" would listen on both families for an unspecified address
 			if at, err := netip.ParseAddr(host); err == nil && at.Unmap().Is4() {
 				network = "tcp4"
 			}
@@ -72,7 +72,7 @@ func (f *Forward) Listen(ctx context.Context, addresses []string, port Port) err
 				errs = append(errs, err)
 				continue
 			}
-			// the one that was chosen is it for the other addresses, too
+			// all addresses use the port that was chosen first
 			port.Local = uint16(l.Addr().(*net.TCPAddr).Port)
 			f.listeners = append(f.listeners, listener{l, port})
 			f.print(f.Out, fmt.Sprintf("Forwarding from %s -> %d", l.Addr(), port.Remote))
@@ -84,17 +84,17 @@ func (f *Forward) Listen(ctx context.Context, addresses []string, port Port) err
 	return failed
 }
 
-// Close gives up the ports, if Run wasn't called.
+// Close closes the listeners, if Run wasn't called.
 func (f *Forward) Close() {
 	for _, l := range f.listeners {
 		l.Close()
 	}
 }
 
-// Run carries connections until ctx ends, for which it returns nil, or the session does.
+// Run forwards connections until ctx ends, for which it returns nil, or until the session ends.
 func (f *Forward) Run(ctx context.Context, conn httpstream.Connection) error {
 	f.slots = make(chan struct{}, maxForwarded)
-	// Connections end with the session. What the caller cancels may close conn before ctx, which follows, is done.
+	// Connections end with the session. A cancellation by the caller may close conn before the derived ctx is done.
 	caller := ctx
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -145,16 +145,16 @@ func (f *Forward) accept(ctx context.Context, conn httpstream.Connection, l list
 	}
 }
 
-// Fail tells of an error that isn't the end.
+// Fail prints a non-fatal error.
 func (f *Forward) Fail(err error) { f.print(f.Err, "error: "+terminal.Keep(err.Error())) }
 
 func (f *Forward) print(to io.Writer, line string) {
 	f.printing.Lock()
 	defer f.printing.Unlock()
-	_, _ = io.WriteString(to, line+"\n") // who reads it may have left
+	_, _ = io.WriteString(to, line+"\n") // the reader may be gone
 }
 
-// carry carries one connection, which has two streams: for what comes and goes, and for what is wrong.
+// carry forwards one connection, with two streams: one for data and one for errors.
 func (f *Forward) carry(conn httpstream.Connection, c net.Conn, port uint16) error {
 	id := strconv.FormatInt(f.carried.Add(1), 10)
 	header := http.Header{}
@@ -166,10 +166,10 @@ func (f *Forward) carry(conn httpstream.Connection, c net.Conn, port uint16) err
 		return fmt.Errorf("open a stream: %w", err)
 	}
 	defer conn.RemoveStreams(wrong)
-	wrong.Close() // nothing is said on it
+	wrong.Close() // the error stream is only read
 	var copies sync.WaitGroup
 	var reason []byte
-	// What comes is read at once: until then, no other connection gets what is its own.
+	// Read the errors at once: until then, other connections may get no data.
 	copies.Go(func() {
 		reason, _ = io.ReadAll(io.LimitReader(wrong, maxReason))
 		_, _ = io.Copy(io.Discard, wrong)
@@ -183,13 +183,13 @@ func (f *Forward) carry(conn httpstream.Connection, c net.Conn, port uint16) err
 	}
 	defer conn.RemoveStreams(data)
 	copies.Go(func() {
-		_, _ = io.Copy(data, c) // who doesn't take it says so on the other stream, or ends the connection
+		_, _ = io.Copy(data, c) // if the peer refuses it, the error stream has the reason, or the connection ends
 		data.Close()
 	})
 	_, local := io.Copy(c, data)
 	c.Close()
 	if local != nil {
-		_ = data.Reset() // what is still to come has nobody who reads it
+		_ = data.Reset() // nobody reads the remaining data
 	}
 	copies.Wait()
 	if len(reason) == 0 {

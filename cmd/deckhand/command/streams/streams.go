@@ -1,5 +1,5 @@
-// Package streams joins the streams of a command that a person runs with those of a process in a container, and
-// connections on this machine with ports of a pod. It speaks what the CRI's streaming servers do.
+// Package streams connects a command's standard streams with those of a process in a container, and local connections
+// with ports of a pod. It implements the protocols of CRI streaming servers.
 package streams
 
 import (
@@ -20,36 +20,36 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// Protocol is what Join speaks.
+// Protocol is the subprotocol of Join.
 const Protocol = remotecommand.StreamProtocolV4Name
 
-// ErrLost is that a session ended before the process in it did.
+// ErrLost means that a session ended before its process.
 var ErrLost = errors.New(
 	"the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said " +
 		"on it for hours")
 
-// ExitError is that the command in the container has ended with a code other than 0.
+// ExitError means that the command in the container has ended with a code other than 0.
 type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string {
 	return fmt.Sprintf("command terminated with exit code %d", e.Code)
 }
 
-// FailedError is that the container runtime couldn't do what was asked for.
+// FailedError means that the container runtime couldn't run the command.
 type FailedError struct{ Message string }
 
 func (e *FailedError) Error() string { return e.Message }
 
-// Ends are the near ends of a session's streams. Those that are nil it doesn't have.
+// Ends are the local ends of a session's streams. A nil stream isn't opened.
 type Ends struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// TTY says that the process has a terminal, which has no Err. Sizes, if set, tells how large it is.
+	// TTY means that the process has a terminal, and so no Err. Sizes, if set, sends the size of the local terminal.
 	TTY   bool
 	Sizes *Sizes
 }
 
-// Query says which streams a session is to have.
+// Query returns the URL parameters that select the streams.
 func (e *Ends) Query() url.Values {
 	q := url.Values{}
 	for name, on := range map[string]bool{v1.ExecStdinParam: e.In != nil, v1.ExecStdoutParam: e.Out != nil,
@@ -63,9 +63,9 @@ func (e *Ends) Query() url.Values {
 
 func (e *Ends) hasErr() bool { return e.Err != nil && !e.TTY }
 
-// Join carries what comes on the streams of a session, from its beginning until the process in the container has ended,
-// or ctx has, which closes the connection. It returns an *ExitError for a command's exit code, a *FailedError where
-// there was no command, and ErrLost where nobody tells what became of it. A read of In may be under way still.
+// Join copies the streams of a session until the process in the container has ended, or ctx, which closes the
+// connection. It returns an *ExitError for an exit code, a *FailedError if the command couldn't run, and ErrLost if
+// there was no result. A read of In may still be in progress when it returns.
 func (e *Ends) Join(ctx context.Context, conn httpstream.Connection) error {
 	defer conn.Close()
 	s := &session{conn: conn}
@@ -77,7 +77,7 @@ func (e *Ends) Join(ctx context.Context, conn httpstream.Connection) error {
 	}
 	if in != nil {
 		go func() {
-			_, _ = io.Copy(in, e.In) // what can't be sent, the process doesn't want
+			_, _ = io.Copy(in, e.In) // the process doesn't read data that can't be sent
 			in.Close()
 		}()
 	}
@@ -100,13 +100,13 @@ func (e *Ends) Join(ctx context.Context, conn httpstream.Connection) error {
 		}
 		told.Go(func() {
 			if _, failed[i] = io.Copy(c.to, c.from); failed[i] != nil {
-				conn.Close() // nobody reads: the session is of no use
+				conn.Close() // the output has no reader: end the session
 			}
 		})
 	}
 	told.Wait()
 	close(ended)
-	conn.Close() // or a size may wait to be taken
+	conn.Close() // unblocks the sending of a size
 	copies.Wait()
 	switch {
 	case ctx.Err() != nil:
@@ -119,10 +119,10 @@ func (e *Ends) Join(ctx context.Context, conn httpstream.Connection) error {
 	return decode(message)
 }
 
-// maxOutcome bounds how a process is said to have ended, in bytes.
+// maxOutcome is the maximum size of a session's result in bytes.
 const maxOutcome = 64 << 10
 
-// session opens streams until one can't be.
+// session opens streams until one fails.
 type session struct {
 	conn httpstream.Connection
 	err  error
@@ -144,7 +144,7 @@ func lostOr(ctx context.Context, err error) error {
 	return err
 }
 
-// decode reads what is told at the end of a session.
+// decode decodes the result at the end of a session.
 func decode(message []byte) error {
 	var status metav1.Status
 	if err := json.Unmarshal(message, &status); err != nil {
@@ -161,7 +161,7 @@ func decode(message []byte) error {
 			}
 		}
 	}
-	// Its server says that of everything.
+	// The runtime's server puts that before every message.
 	why := strings.TrimPrefix(status.Message, "Internal error occurred: ")
 	return &FailedError{strings.TrimPrefix(why, "error executing command in container: ")}
 }

@@ -12,21 +12,21 @@ import (
 	"syscall"
 )
 
-// Pack writes a tree of files, which is at name below root, as an archive, in which it is called as; "." is what is in
-// it alone. It follows no link, and tells remark of what it leaves out.
+// Pack writes the tree of files at name below root to an archive, with the name as there; as "." the archive has only
+// the directory's content. It follows no symlinks, and calls remark for files that it omits.
 func Pack(archive io.Writer, root *os.Root, name, as string, remark func(string)) error {
 	w := tar.NewWriter(archive)
 	info, err := root.Lstat(name)
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() { // a link would be walked through
+	if !info.IsDir() { // OpenRoot would follow a symlink
 		if err := pack(w, root, name, as, remark); err != nil {
 			return err
 		}
 		return w.Close()
 	}
-	// What is put in the place of a directory meanwhile leads to nothing outside of the tree.
+	// If a directory is replaced meanwhile, paths still can't lead out of the tree.
 	tree, err := root.OpenRoot(name)
 	if err != nil {
 		return err
@@ -85,10 +85,10 @@ func replaced(root *os.Root, at string) error {
 	return fmt.Errorf("%s was replaced while it was copied", shown(root, at))
 }
 
-// shown is the path for a person.
+// shown returns the path for messages.
 func shown(root *os.Root, at string) string { return path.Join(root.Name(), at) }
 
-// packFile packs a file, which was found before, as it is when it is opened.
+// packFile packs a file that was found before, with its current content.
 func packFile(w *tar.Writer, root *os.Root, at string, found fs.FileInfo, as string) error {
 	f, err := root.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

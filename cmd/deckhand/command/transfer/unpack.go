@@ -1,5 +1,5 @@
-// Package transfer carries files to and from containers as tar archives. What comes from a container is of an author
-// whom nobody trusts: nothing of it is written outside of the place that it is to have, and nothing through a link.
+// Package transfer copies files to and from containers as tar archives. Archives of containers aren't trusted:
+// nothing is written outside of the destination, or through a symlink.
 package transfer
 
 import (
@@ -15,24 +15,24 @@ import (
 	"strings"
 )
 
-// ErrOutside is in the error for an archive that has something outside of what was asked for.
+// ErrOutside means that an archive has files that weren't requested.
 var ErrOutside = errors.New("the container's archive has what wasn't asked for")
 
-// Unpacking is a tree of files that is read from an archive.
+// Unpacking unpacks a tree of files from an archive.
 type Unpacking struct {
-	// Into is the directory that has the tree, To its path there. Of the archive, From is taken: nothing else may be in
-	// it.
+	// Into is the destination's directory, To the tree's path there. From is the tree's path in the archive, which
+	// must have nothing else.
 	Into     *os.Root
 	To, From string
-	// Remark takes what is to be said of what is left out.
+	// Remark is called with a message for each omitted file.
 	Remark func(string)
-	// found is whether From was there.
+	// found is set once the archive had From.
 	found bool
-	// made is the directory that was made, or looked at, last.
+	// made is the last directory that was created or checked.
 	made string
 }
 
-// maxPath is the longest path that Linux takes at once.
+// maxPath is the maximum length of a path in Linux.
 const maxPath = 4096
 
 // Read reads the archive to its end.
@@ -50,7 +50,7 @@ func (u *Unpacking) Read(archive io.Reader) error {
 			return err
 		}
 	}
-	// Its last block is filled up.
+	// The last block is padded.
 	if _, err := io.Copy(io.Discard, archive); err != nil {
 		return fmt.Errorf("read the container's archive: %w", err)
 	}
@@ -60,7 +60,7 @@ func (u *Unpacking) Read(archive io.Reader) error {
 	return nil
 }
 
-// place is where an entry of the archive goes.
+// place returns the destination of an entry of the archive.
 func (u *Unpacking) place(name string) (string, error) {
 	// A program that packs "." may begin all names with "./".
 	clean := path.Clean(name)
@@ -90,7 +90,7 @@ func (u *Unpacking) entry(h *tar.Header, content io.Reader) error {
 			h.Name)
 	}
 	u.found = true
-	// Bits that give others rights of the owner don't come with it.
+	// Drop setuid, setgid and sticky.
 	mode := fs.FileMode(h.Mode) & 0o777
 	if h.Typeflag == tar.TypeDir {
 		return u.directory(name, mode|0o700)
@@ -110,7 +110,7 @@ func (u *Unpacking) entry(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// isSparse reports whether an entry stands for more bytes than it has.
+// isSparse reports whether an entry expands to more bytes than the archive has of it.
 func isSparse(h *tar.Header) bool {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -120,7 +120,7 @@ func isSparse(h *tar.Header) bool {
 	return h.Typeflag == tar.TypeGNUSparse
 }
 
-// directory makes a directory, and those above it, with this mode if it isn't there. None of them is a link.
+// directory creates a directory and its parents, with this mode if it doesn't exist. None of them may be a symlink.
 func (u *Unpacking) directory(name string, mode fs.FileMode) error {
 	if name == "." || name == u.made {
 		return nil
@@ -144,8 +144,8 @@ func (u *Unpacking) directory(name string, mode fs.FileMode) error {
 	return nil
 }
 
-// clear makes room for what isn't a directory: a file that is there is replaced, not written to, for it may have other
-// names.
+// clear makes room for an entry that isn't a directory. It removes an existing file, instead of overwriting it,
+// because the file may have other hard links.
 func (u *Unpacking) clear(name string) error {
 	switch info, err := u.Into.Lstat(name); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -175,7 +175,7 @@ func (u *Unpacking) file(name string, mode fs.FileMode, content io.Reader) (err 
 	return nil
 }
 
-// link makes a symbolic link that stays in the tree; others are left out: they would mean something else here.
+// link creates a symlink that stays in the tree. It omits others: their target would be another file here.
 func (u *Unpacking) link(name, to string) error {
 	if !u.stays(name, to) {
 		u.Remark(fmt.Sprintf("%s is a symbolic link to %s, outside of what is copied: it is left out", u.shown(name),
@@ -188,8 +188,8 @@ func (u *Unpacking) link(name, to string) error {
 	return u.Into.Symlink(to, name)
 }
 
-// stays reports whether a link leads to nothing but what is in the tree. It may go up first only, through directories
-// that are none but directories; further on, ".." would go up from where another link leads.
+// stays reports whether a symlink can only lead to files in the tree. Its ".." elements must come first, where all
+// directories are real ones; after other elements, ".." could start from another symlink's target.
 func (u *Unpacking) stays(name, to string) bool {
 	rest := to
 	for rest == ".." || strings.HasPrefix(rest, "../") {
@@ -200,7 +200,7 @@ func (u *Unpacking) stays(name, to string) bool {
 	return within && filepath.IsLocal(target) && !path.IsAbs(rest) && !slices.Contains(strings.Split(rest, "/"), "..")
 }
 
-// sameFile gives a file of the archive one more name.
+// sameFile creates a hard link to a file of the archive.
 func (u *Unpacking) sameFile(name, as string) error {
 	as, err := u.place(as)
 	if err != nil {
@@ -221,5 +221,5 @@ func (u *Unpacking) sameFile(name, as string) error {
 	return u.Into.Link(as, name)
 }
 
-// shown is the path for a person.
+// shown returns the path for messages.
 func (u *Unpacking) shown(name string) string { return filepath.Join(u.Into.Name(), name) }

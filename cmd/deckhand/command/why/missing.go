@@ -12,7 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// Missing prints what may explain why there is no pod of this name.
+// Missing prints possible reasons why there is no pod of this name.
 func Missing(out io.Writer, s *local.Snapshot, events []local.Event, namespace, name string, now time.Time) error {
 	t := &printer{now: now}
 	bare := name[strings.LastIndex(name, "/")+1:]
@@ -59,14 +59,13 @@ func Missing(out io.Writer, s *local.Snapshot, events []local.Event, namespace, 
 	return err
 }
 
-// mentions reports whether a problem is about a manifest of this name, with or
-// without the node's.
+// mentions reports whether a problem is about a manifest of this pod. name may end with the node's name.
 func mentions(p *pod.Problem, name, node string) bool {
 	own := p.Pod[strings.LastIndex(p.Pod, "/")+1:]
 	if own != "" {
 		return own == name || own+"-"+node == name
 	}
-	// The name of the file may match, as of "/m/web.yaml, document 2".
+	// The file's name may match, such as that of "/m/web.yaml, document 2".
 	file, _, _ := strings.Cut(path.Base(p.Origin), ",")
 	file = strings.TrimSuffix(file, path.Ext(file))
 	return file == name || file+"-"+node == name

@@ -18,29 +18,29 @@ type podSummary struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Summary   `json:",inline"`
-	// Waits are codes, data and times of what it waits for.
+	// Waits are the reasons why it waits: codes, data and times.
 	Waits []local.Wait `json:"waits,omitempty"`
 }
 
-// overview is what isn't fine.
+// overview lists the problems of a node.
 type overview struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Fine bool `json:"fine"`
-	// Total is how many pods there are, Pods which of them aren't fine.
+	// Total is the number of pods, Pods are those that aren't fine.
 	Total int          `json:"total"`
 	Pods  []podSummary `json:"pods,omitempty"`
 	// Runtime says why the runtime isn't ready.
 	Runtime  string        `json:"runtime,omitempty"`
 	Problems []pod.Problem `json:"problems,omitempty"`
-	// Exposures are settings that open the node. They were asked for, so all may be fine with them.
+	// Exposures are settings that open the node. They are intended, so they don't affect Fine.
 	Exposures []string `json:"exposures,omitempty"`
-	// Lately are warnings about the node itself. What they say may be over.
+	// Lately are recent warnings about the node itself. Their causes may be gone.
 	Lately []local.Event `json:"lately,omitempty"`
 }
 
-// Overview prints what isn't fine of a namespace, or of all if it is empty, and what
-// happened to the node lately: in words, or as format has it. It reports whether everything is fine.
+// Overview prints the problems in a namespace, or in all if it is empty, and the node's recent warnings, as text or
+// in the format as. It reports whether everything is fine.
 func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace, as string,
 	now time.Time) (fine bool, err error) {
 	o := look(s, namespace)
@@ -63,7 +63,7 @@ func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace,
 			text, more = lines[0], fmt.Sprintf(" (and %d more)", len(lines)-1)
 		}
 		short := *p
-		short.Pod = "" // the text says which
+		short.Pod = "" // the text names the pod
 		t.line("%s%s%s", troubled(&short, now), because(text), more)
 	}
 	if others != "" {
@@ -123,7 +123,7 @@ func isAre(n int) string {
 	return " are"
 }
 
-// in is " in namespace x", or nothing for all.
+// in returns " in namespace x"; empty for all namespaces.
 func in(namespace string) string {
 	if namespace == "" {
 		return ""

@@ -19,19 +19,19 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// lastLines is how many lines of the log of a container that crashed are printed, maxLast how many bytes of them.
+// lastLines is how many lines of a crashed container's log are printed, maxLast the limit of their size in bytes.
 const (
 	lastLines = 5
 	maxLast   = 4 << 10
 )
 
-// previousLog is the command for the log of the instance before.
+// previousLog is the command for the log of the previous instance.
 const previousLog = "logs --previous"
 
-// lastEvents is how many events are printed of a pod.
+// lastEvents is how many events of a pod are printed.
 const lastEvents = 5
 
-// Crashes are the logs of a pod's containers that ended and aren't to stay so.
+// Crashes returns requests for the logs of a pod's containers that ended with an error and don't run.
 func Crashes(e *local.Explanation) []local.LogRequest {
 	var list []local.LogRequest
 	s := &e.Pod.Status
@@ -48,8 +48,8 @@ func Crashes(e *local.Explanation) []local.LogRequest {
 	return list
 }
 
-// Print prints all there is to say of one pod: in words, with the last lines of logs by container, or as format has it.
-// It reports whether the pod is fine.
+// Print prints the explanation of a pod, as text with the last lines of logs by container, or in the format as. It
+// reports whether the pod is fine.
 func Print(out io.Writer, e *local.Explanation, last map[string]string, as string,
 	now time.Time) (fine bool, err error) {
 	v := Of(e)
@@ -90,7 +90,7 @@ type printer struct {
 	now  time.Time
 }
 
-// line adds a line; what is put into it can't break it.
+// line adds a line; its arguments can't add line breaks.
 func (t *printer) line(form string, args ...any) {
 	for i := range args {
 		if s, ok := args[i].(string); ok {
@@ -100,7 +100,7 @@ func (t *printer) line(form string, args ...any) {
 	fmt.Fprintf(&t.text, form+"\n", args...)
 }
 
-// wait explains one wait. While the pod is being stopped, what comes next isn't another try.
+// wait explains one reason why the pod waits. While the pod is being stopped, there is no next attempt.
 func (t *printer) wait(w *local.Wait, e *local.Explanation) {
 	if w.Container != "" {
 		t.line("\nContainer %s: %s", w.Container, w.Text)
@@ -136,7 +136,7 @@ func (t *printer) wait(w *local.Wait, e *local.Explanation) {
 	}
 }
 
-// manifest says where the pod comes from, and what is wrong with that.
+// manifest prints the problems of the pod's manifest.
 func (t *printer) manifest(e *local.Explanation) {
 	if e.Stale != "" {
 		t.line("\nThe newest version of its manifest, %s, can't be used, and an older one is kept:", e.Origin)
@@ -145,7 +145,7 @@ func (t *printer) manifest(e *local.Explanation) {
 	t.problems(e.Problems, e.Stale)
 }
 
-// problems says what is wrong with manifests, but for what has been printed.
+// problems prints problems of manifests, except those in printed.
 func (t *printer) problems(list []pod.Problem, printed string) {
 	for i := range list {
 		p := &list[i]
@@ -158,7 +158,8 @@ func (t *printer) problems(list []pod.Problem, printed string) {
 	}
 }
 
-// troubled says what has a problem, and for how long. Only what a person wrote is wrong.
+// troubled names the object of a problem, and says for how long it has existed. Only manifests that users wrote are
+// called wrong.
 func troubled(p *pod.Problem, now time.Time) string {
 	what := p.Origin
 	if p.Pod != "" {
@@ -200,7 +201,7 @@ func (t *printer) containers(p *v1.Pod) {
 	}
 }
 
-// container says a container's state, restarts and last end.
+// container describes a container's state, restarts and last termination.
 func (t *printer) container(s *v1.ContainerStatus) string {
 	var parts []string
 	switch {
@@ -224,7 +225,7 @@ func (t *printer) container(s *v1.ContainerStatus) string {
 	return strings.Join(parts, "; ")
 }
 
-// probes lists those that fail.
+// probes lists the failing probes.
 func (t *printer) probes(list []pod.ProbeFailures) {
 	if len(list) > 0 {
 		t.text.WriteString("\nProbes that fail:\n")
@@ -260,7 +261,7 @@ func (t *printer) events(list []local.Event) {
 	}
 }
 
-// more says where there is more to see.
+// more lists commands that show more.
 func (t *printer) more(e *local.Explanation) {
 	p := e.Pod
 	name := p.Namespace + "/" + p.Name
@@ -277,14 +278,14 @@ func (t *printer) more(e *local.Explanation) {
 	}
 }
 
-// logOf is the command for the log that says most of how a container isn't as it should be; empty if there is none.
+// logOf returns the command for the log that best explains a container's state; empty if there is none.
 func logOf(s *v1.ContainerStatus) string {
 	never := func(t *v1.ContainerStateTerminated) bool { return t.Reason == string(pod.ReasonStartError) }
 	end, last := s.State.Terminated, s.LastTerminationState.Terminated
 	switch {
-	case end != nil && (end.ExitCode == 0 && s.Ready || never(end)): // an init container that is done
+	case end != nil && (end.ExitCode == 0 && s.Ready || never(end)): // an init container that has completed
 		return ""
-	case last != nil && never(last) && s.State.Running == nil: // nor has what waits to be started a log
+	case last != nil && never(last) && s.State.Running == nil: // not started yet: no log, either
 		return ""
 	case last != nil && !never(last), last == nil && s.RestartCount > 0:
 		return previousLog
@@ -294,7 +295,7 @@ func logOf(s *v1.ContainerStatus) string {
 	return ""
 }
 
-// clock is the time of day, with the date where that isn't today.
+// clock formats the time of day, with the date unless that is today.
 func (t *printer) clock(at time.Time) string {
 	at = at.In(t.now.Location())
 	if at.YearDay() == t.now.YearDay() && at.Year() == t.now.Year() {
@@ -303,5 +304,5 @@ func (t *printer) clock(at time.Time) string {
 	return at.Format(time.DateTime)
 }
 
-// span is how long something is, in kubectl's format; never less than nothing.
+// span formats a duration as kubectl does; at least 0.
 func span(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }

@@ -1,5 +1,4 @@
-// Package why says in plain words how a pod is, what it waits for, since when,
-// what comes next and what a person could do about it.
+// Package why explains the state of a pod: the reasons why it waits, since when, the next step and advice.
 package why
 
 import (
@@ -16,42 +15,41 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// maxCause is how many characters of a cause fit into a summary.
+// maxCause is the maximum length of a cause in a summary, in characters.
 const maxCause = 200
 
-// State is how a pod is.
+// State is the state of a pod.
 type State string
 
 const (
 	// Ready pods run and are ready.
 	Ready State = "Ready"
-	// NotReady pods are to be ready, and aren't.
+	// NotReady pods should be ready, and aren't.
 	NotReady State = "NotReady"
-	// Succeeded pods have run to their end, and well.
+	// Succeeded pods have completed successfully.
 	Succeeded = State(v1.PodSucceeded)
-	// Failed pods have ended otherwise.
+	// Failed pods have failed.
 	Failed = State(v1.PodFailed)
-	// Stopping pods have to end.
+	// Stopping pods are being stopped.
 	Stopping State = "Stopping"
-	// Stopped pods have ended because a person stopped them.
+	// Stopped pods ended because a user stopped them.
 	Stopped State = "Stopped"
 )
 
-// Summary says how a pod is.
+// Summary summarizes the state of a pod.
 type Summary struct {
-	// Fine says that it is as it should be: ready, from the newest version of its
-	// manifest, completed, or stopped by a person.
+	// Fine means that the pod is ready with the newest version of its manifest, has succeeded, or was stopped by a
+	// user.
 	Fine  bool  `json:"fine"`
 	State State `json:"state"`
-	// Since is when it came to that; zero if unknown.
+	// Since is when it came to this state; zero if unknown.
 	Since time.Time `json:"since,omitzero"`
-	// Restarts is how often the containers of a ready pod were restarted.
+	// Restarts is the number of restarts of a ready pod's containers.
 	Restarts int `json:"restarts,omitempty"`
-	// Text is the summary in one sentence, without times and without the pod's name at its
-	// beginning.
+	// Text is the summary in one sentence, without times and without the pod's name.
 	Text string `json:"verdict"`
 
-	// detail says why, where there is more to say.
+	// detail is the reason, if there is one.
 	detail string
 }
 
@@ -97,7 +95,7 @@ func stopping(e *local.Explanation) Summary {
 	return v
 }
 
-// text is the summary with times.
+// text returns the summary with times.
 func (v Summary) text(now time.Time) string {
 	switch v.State {
 	case Ready:
@@ -119,7 +117,7 @@ func (v Summary) text(now time.Time) string {
 	}
 }
 
-// restarts is ", restarted 3 times", or nothing if there were none.
+// restarts returns ", restarted 3 times"; empty for 0.
 func restarts(n int) string {
 	switch n {
 	case 0:
@@ -131,7 +129,7 @@ func restarts(n int) string {
 	}
 }
 
-// obstacle is what most keeps a pod from being ready.
+// obstacle returns the main reason why a pod isn't ready.
 func obstacle(e *local.Explanation) string {
 	s := &e.Pod.Status
 	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
@@ -159,7 +157,7 @@ func obstacle(e *local.Explanation) string {
 	return ""
 }
 
-// lastEndOf is why a container ended that waits to be started again.
+// lastEndOf says why a container in back-off ended.
 func lastEndOf(e *local.Explanation, s *v1.ContainerStatus) string {
 	for i := range e.Waits {
 		if w := &e.Waits[i].Wait; w.Code == pod.WaitBackOff && w.Container == s.Name {
@@ -173,12 +171,12 @@ func lastEndOf(e *local.Explanation, s *v1.ContainerStatus) string {
 	return explain.Ended(&w)
 }
 
-// exit says how an instance of a container ended, in a line.
+// exit describes how an instance of a container ended, on one line.
 func exit(t *v1.ContainerStateTerminated) string {
 	return show.CutMiddle(terminal.Line(podstatus.Exit(t)), maxCause)
 }
 
-// notReadySince is when a pod that isn't ready came to that.
+// notReadySince returns when a pod became not ready.
 func notReadySince(p *v1.Pod) time.Time {
 	if t := changed(p, v1.PodReady); !t.IsZero() {
 		return t
@@ -189,7 +187,7 @@ func notReadySince(p *v1.Pod) time.Time {
 	return p.CreationTimestamp.Time
 }
 
-// changed is when a condition last changed.
+// changed returns when a condition last changed.
 func changed(p *v1.Pod, kind v1.PodConditionType) time.Time {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == kind {
@@ -199,7 +197,7 @@ func changed(p *v1.Pod, kind v1.PodConditionType) time.Time {
 	return time.Time{}
 }
 
-// lastEnd is when the last container ended.
+// lastEnd returns when the last container ended.
 func lastEnd(p *v1.Pod) (last time.Time) {
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range list {
@@ -218,7 +216,7 @@ func because(cause string) string {
 	return ": " + show.CutMiddle(terminal.Line(cause), maxCause)
 }
 
-// lasting is " for 12s", or nothing if it isn't known since when.
+// lasting returns " for 12s"; empty if the start is unknown.
 func lasting(since, now time.Time) string {
 	if since.IsZero() {
 		return ""
@@ -226,7 +224,7 @@ func lasting(since, now time.Time) string {
 	return " for " + span(now.Sub(since))
 }
 
-// ago is " 12s ago", or nothing if the time isn't known.
+// ago returns " 12s ago"; empty if the time is unknown.
 func ago(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
