@@ -31,7 +31,7 @@ const sendBuffer = 64 << 10
 const streamBuffer = 512 << 10
 
 // acceptWithData sets TCP_DEFER_ACCEPT: the kernel returns a connection from accept only after data has arrived, or
-// after readHeaderTimeout, so that silent peers take no slot. If the option fails, those connections are cut later.
+// after readHeaderTimeout, so that silent peers take no slot. If the option fails, they are cut when slots run out.
 func acceptWithData(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, int(readHeaderTimeout/time.Second))

@@ -1,4 +1,4 @@
-// Package configtest makes random KubeletConfigurations for tests, and looks at those that tests make.
+// Package configtest generates random KubeletConfigurations for tests, and checks those that tests write.
 package configtest
 
 import (
@@ -18,18 +18,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/paths"
 )
 
-// Draw makes a configuration in which any field may have any value of its type,
-// whether that makes sense or not.
+// Draw returns a configuration in which any field may have any value of its type, even an invalid one.
 func Draw(t *rapid.T, label string) *v1beta1.KubeletConfiguration {
 	c := &v1beta1.KubeletConfiguration{}
 	fill(t, label, reflect.ValueOf(c).Elem())
 	c.APIVersion, c.Kind = v1beta1.SchemeGroupVersion.String(), "KubeletConfiguration"
-	c.Logging.FlushFrequency.SerializeAsString = true // no more than a way of writing
+	c.Logging.FlushFrequency.SerializeAsString = true // only the serialization format
 	return c
 }
 
-// SparesHost returns an error for settings by which an agent moves all processes of the host (systemCgroups): a test
-// may only have them moved in a PID namespace of its own, in which no others can be seen.
+// SparesHost returns an error for settings with which an agent moves all processes of the host (systemCgroups): a
+// test may only use them in its own PID namespace, which hides the host's processes.
 func SparesHost(settings string) error {
 	if strings.Contains(settings, "systemCgroups") && os.Getpid() != 1 {
 		return errors.New("systemCgroups would move all processes of this host: run the test in a PID namespace of " +
@@ -38,7 +37,7 @@ func SparesHost(settings string) error {
 	return nil
 }
 
-// texts are those that YAML is likely to take for something else.
+// texts are strings that YAML parsers easily mistake for other values.
 var texts = []string{
 	"", " ", "yes", "no", "on", "y", "true", "null", "~", "<<", "=", "-", "- a", "a: b", "a #b", "#", "?", "[", "{}",
 	"@", "`", "%", "&a", "*a", "!a", "|", ">",
@@ -52,7 +51,7 @@ func text() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.SampledFrom(texts), rapid.String())
 }
 
-// name is a text that a file may have as the key of a map.
+// name generates the key of a map.
 func name() *rapid.Generator[string] {
 	plain := rapid.StringMatching(`[a-z]{1,3}(\.[a-z]{1,3})?`)
 	return rapid.OneOf(plain, plain,
@@ -92,7 +91,7 @@ func fill(t *rapid.T, label string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for f := range paths.Fields(v) {
-			if rapid.IntRange(0, 3).Draw(t, f.Name) == 3 { // most stay as they are
+			if rapid.IntRange(0, 3).Draw(t, f.Name) == 3 { // most fields stay unset
 				fill(t, f.Name, f.Value)
 			}
 		}

@@ -1,4 +1,4 @@
-// Package localtest has an agent for tests of the local API and of what uses it.
+// Package localtest has an agent for tests of the local API and its users.
 package localtest
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// Agent is a local.Agent, and local.Images, that answers what a test sets.
+// Agent is a local.Agent and local.Images whose answers a test sets.
 type Agent struct {
 	mu       sync.Mutex
 	snapshot local.Snapshot
@@ -33,16 +33,17 @@ type Agent struct {
 	config   local.Configuration
 	node     local.Node
 	changed  wake.Group
-	// OnSnapshot, if there is one, is called after each Snapshot; it is set before the agent is used.
+	// OnSnapshot, if set, is called after each Snapshot. It must be set before the agent is used.
 	OnSnapshot func()
-	// OnRun answers Run; it is set before the agent is used.
+	// OnRun implements Run. It must be set before the agent is used.
 	OnRun func(origin string, manifest []byte) (local.Run, error)
-	// OnStop answers StopPods, StartPods ("start") and StopAll ("all"); it is set before the agent is used.
+	// OnStop implements StopPods ("stop", "restart"), StartPods ("start") and StopAll ("all"). It must be set before
+	// the agent is used.
 	OnStop func(how string, names ...types.NamespacedName) error
-	// OnAdd answers AddContainer; it is set before the agent is used.
+	// OnAdd implements AddContainer. It must be set before the agent is used.
 	OnAdd func(pod types.NamespacedName, c v1.EphemeralContainer) error
-	// OnSession answers exec, attach and portForward; it is set before the agent is used.
-	// Pages are served by path.
+	// OnSession serves exec, attach and portForward, Pages the pages by path. Both must be set before the agent is
+	// used.
 	Pages     map[string]http.Handler
 	OnSession http.Handler
 }
@@ -55,8 +56,8 @@ var (
 // New returns an agent with nothing to report.
 func New() *Agent { return &Agent{} }
 
-// Serve has the agent answer below a new root directory, which it returns, until the
-// test ends. Container logs are read from its directory "logs".
+// Serve serves the agent's API below a new root directory, which it returns, until the test ends. Container logs are
+// read from its directory "logs".
 func Serve(t testing.TB, agent *Agent) (rootDir string) {
 	t.Helper()
 	rootDir = t.TempDir()
@@ -68,7 +69,7 @@ func Serve(t testing.TB, agent *Agent) (rootDir string) {
 	return rootDir
 }
 
-// ServeOn has the agent answer on listener until the test ends, or stop is called.
+// ServeOn serves the agent's API on listener until the test ends, or stop is called.
 func ServeOn(t testing.TB, agent *Agent, listener net.Listener, logDir string) (stop func()) {
 	t.Helper()
 	server := local.NewServer(agent, agent, logs.New(logDir, logr.Discard()),
@@ -86,7 +87,7 @@ func ServeOn(t testing.TB, agent *Agent, listener net.Listener, logDir string) (
 	return stop
 }
 
-// Update changes what the agent reports and wakes who waits for that.
+// Update changes the snapshot and wakes the watchers.
 func (a *Agent) Update(change func(*local.Snapshot)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +106,7 @@ func (a *Agent) SetImages(images []image.Image) {
 	a.images = images
 }
 
-// SetEvents sets the events and wakes who waits for that.
+// SetEvents sets the events and wakes the watchers.
 func (a *Agent) SetEvents(events []local.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,15 +114,14 @@ func (a *Agent) SetEvents(events []local.Event) {
 	a.changed.Wake()
 }
 
-// SetDetails sets what is known of pods beyond their views.
+// SetDetails sets the details of pods.
 func (a *Agent) SetDetails(details map[types.UID]local.Details) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.details = details
 }
 
-// SetJournal sets a pod's journal, that of this agent and that of the one before;
-// empty for none.
+// SetJournal sets a pod's journals of this agent and of the one before; empty for none.
 func (a *Agent) SetJournal(uid types.UID, now, previous string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,14 +131,14 @@ func (a *Agent) SetJournal(uid types.UID, now, previous string) {
 	a.journals[uid] = [2]string{now, previous}
 }
 
-// SetConfiguration sets the configuration in force.
+// SetConfiguration sets the configuration in effect.
 func (a *Agent) SetConfiguration(c local.Configuration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.config = c
 }
 
-// SetNode sets what is known of the node.
+// SetNode sets the state of the node.
 func (a *Agent) SetNode(n local.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +159,7 @@ func (a *Agent) Configuration() local.Configuration {
 	return a.config
 }
 
-// Watchers returns how many wait for changes.
+// Watchers returns the number of watchers.
 func (a *Agent) Watchers() int { return a.changed.Count() }
 
 // Snapshot implements local.Agent.
@@ -229,11 +229,11 @@ func (a *Agent) Run(_ context.Context, origin string, manifest []byte) (local.Ru
 	return a.OnRun(origin, manifest)
 }
 
-// Run is a local.Run whose end a test can await.
+// Run is a local.Run; Closed is closed at its end.
 type Run struct {
 	Names  []types.NamespacedName
 	Closed chan struct{}
-	// Loss is what Lost returns; it is set before the run is used.
+	// Loss is the result of Lost. It must be set before the run is used.
 	Loss error
 }
 

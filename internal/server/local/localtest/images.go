@@ -19,8 +19,7 @@ func (a *Agent) List(context.Context) ([]internalimage.Image, error) {
 	return a.images, nil
 }
 
-// Pull implements local.Images: an image of that name comes, unless the name has
-// "none" in it.
+// Pull implements local.Images: it adds an image of that name, unless the name contains "none".
 func (a *Agent) Pull(_ context.Context, name string,
 	progress func(internalimage.PullProgress)) (internalimage.Image, error) {
 	progress(internalimage.PullProgress{Layers: 2, LayersDone: 1, Done: 500, Total: 1000})
@@ -43,8 +42,8 @@ func (a *Agent) Import(_ context.Context, archive io.Reader) ([]string, error) {
 	return nil, &local.StatusError{Code: http.StatusUnprocessableEntity, Err: fmt.Errorf("no image in it has a name")}
 }
 
-// Save implements local.Images: an archive is a list of names, as for Import. One with "broken" in its name fails
-// after it was written, one with "endless" goes on until it can't be written.
+// Save implements local.Images: an archive is a list of names, as for Import. An image with "broken" in its name
+// fails after it was written; one with "endless" is written until a write fails.
 func (a *Agent) Save(_ context.Context, names []string, archive io.Writer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server"
 )
 
-// Process is what a test has run in a container. Streams that it doesn't have are nil.
+// Process is a process in a container that a test implements. Streams that it doesn't have are nil.
 type Process struct {
-	// Pod is as in "default/web-node1/nginx".
+	// Pod is such as "default/web-node1/nginx".
 	Pod string
-	// Command is nil for the main process, which was attached to.
+	// Command is nil if the session is attached to the main process.
 	Command  []string
 	In       io.Reader
 	Out, Err io.Writer
@@ -27,8 +27,8 @@ type Process struct {
 	Sizes    <-chan remotecommand.TerminalSize
 }
 
-// Sessions answers exec and attach as a runtime's streaming server does: run returns the exit code, or why there is no
-// process.
+// Sessions serves exec and attach like a runtime's streaming server: run returns the exit code, or an error if there
+// is no process.
 func Sessions(run func(p Process) (code int, err error)) http.Handler {
 	return server.Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind, pod, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -68,7 +68,7 @@ func (c container) AttachContainer(ctx context.Context, name, uid, pod string, i
 	return failure
 }
 
-// Forwards answers portForward as a runtime's streaming server does: carry has one connection to a port.
+// Forwards serves portForward like a runtime's streaming server: carry serves one connection to a port.
 func Forwards(carry func(port int32, connection io.ReadWriteCloser) error) http.Handler {
 	return server.Stream(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		portforward.ServePortForward(w, r, forwarder{carry}, "", "", nil, time.Hour, time.Minute,
