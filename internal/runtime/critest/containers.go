@@ -48,7 +48,7 @@ func testContainerLifecycle(t *testing.T, f *fixture) {
 		t.Errorf("finished at %d, before its start at %d", st.GetFinishedAt(), st.GetStartedAt())
 	}
 	wantRecent(t, "FinishedAt", st.GetFinishedAt())
-	f.stopContainer(t, id, 1) // stopping what has exited is fine
+	f.stopContainer(t, id, 1) // stopping an exited container isn't an error
 	for range 2 {
 		f.removeContainer(t, id)
 		_, err := f.runtime.ContainerStatus(f.ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
@@ -72,7 +72,7 @@ func testExitCodes(t *testing.T, f *fixture) {
 	}
 }
 
-// missing is a program that is in no image.
+// missing is a program that no image has.
 const missing = "/critest-no-such-program"
 
 func testStartFailure(t *testing.T, f *fixture) {
@@ -118,7 +118,7 @@ func testCreateNeeds(t *testing.T, f *fixture) {
 	_, err = p.tryCreate(noImage)
 	wantCode(t, "creating a container of a missing image", err, codes.NotFound)
 
-	p.create(t, config) // the name isn't taken by the failures above
+	p.create(t, config) // the failures above don't reserve the name
 	_, err = p.tryCreate(config)
 	wantCode(t, "creating a container with a name in use", err, codes.FailedPrecondition)
 
@@ -127,7 +127,7 @@ func testCreateNeeds(t *testing.T, f *fixture) {
 	wantError(t, "creating a container in a stopped sandbox", err)
 }
 
-// A restart is a new container with the next attempt beside the old one.
+// A restart is a new container with the next attempt, beside the old one.
 func testRestartAttempts(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	var ids []string
@@ -156,7 +156,7 @@ func testRestartAttempts(t *testing.T, f *fixture) {
 	p.create(t, config) // attempt 0 is free again
 }
 
-// Calls on what isn't there: stopping and removing is fine, all else is NotFound.
+// Stopping and removing missing objects isn't an error; all other calls return NotFound.
 func testGone(t *testing.T, f *fixture) {
 	const none = "0000000000000000000000000000000000000000000000000000000000000000"
 	for what, call := range map[string]func() error{

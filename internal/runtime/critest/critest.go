@@ -16,33 +16,30 @@ import (
 type Harness struct {
 	// Connect opens a connection, which the suite closes.
 	Connect func() (*grpc.ClientConn, error)
-	// Image is present in the runtime. Its program knows the commands
+	// Image exists in the runtime. Its program supports the commands
 	//
 	//	sleep D        end with 0 after D ("1h")
 	//	exit CODE [D]  end with CODE, after D
 	//	logs N         write N lines, odd ones to stdout and even ones to stderr, and end
 	//	serve          handle SIGTERM, write a line, run until SIGTERM and end with 0
 	//	ignore-term    ignore SIGTERM, write a line and run until SIGKILL (or SIGQUIT)
-	//	burst BYTES    write so many bytes as lines of 100, and end
-	//	cat FILE       write what is in FILE, and end; /dev/zero takes all the memory there is
+	//	burst BYTES    write this many bytes as lines of 100, and end
+	//	cat FILE       write the contents of FILE, and end; /dev/zero exhausts the memory
 	Image string
-	// Program is the command the words above are added to. It may be empty
-	// where Image has an entry point.
+	// Program is the command that the words above are appended to. It may be empty if Image has an entrypoint.
 	Program []string
-	// CgroupParent gives a pod's cgroup, in the cgroupfs driver's form; nil
-	// leaves that to the runtime.
+	// CgroupParent returns a pod's cgroup, in the cgroupfs driver's form; nil leaves it to the runtime.
 	CgroupParent func(podUID string) string
-	// RunsPrograms says that programs really run, so that what they see can be looked at.
+	// RunsPrograms means that programs really run, so that tests can check their view of the container.
 	RunsPrograms bool
-	// Limits reports what a container's control group allows; nil where there is none.
+	// Limits reports the limits in a container's cgroup; nil if there is no cgroup.
 	Limits func(t *testing.T, podUID, containerID string) (cpuShares, cpuQuota, memory int64)
-	// Crash ends the runtime's process at once; Restart starts it again and
-	// returns when it serves. Without them tests of that are skipped.
+	// Crash kills the runtime's process; Restart starts it again and returns when it serves. Tests that need them
+	// are skipped if they are nil.
 	Crash, Restart func(t *testing.T)
 }
 
-// Run runs the suite. newHarness is called for each test; it cleans up with
-// t.Cleanup what it makes for that test alone.
+// Run runs the suite. newHarness is called for each test; it registers its cleanup with t.Cleanup.
 func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 	for _, c := range []struct {
 		name string

@@ -9,14 +9,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// watch is one event stream, read all the time.
+// watch is one event stream that is read continuously.
 type watch struct {
 	events chan *runtimeapi.ContainerEventResponse
 	close  func()
 }
 
-// watch opens an event stream on a connection of its own and waits until the
-// runtime serves it: a stream that is open isn't subscribed yet.
+// watch opens an event stream on a separate connection and waits until the subscription is effective: an open
+// stream isn't necessarily subscribed yet.
 func (f *fixture) watch(t *testing.T) *watch {
 	t.Helper()
 	ctx, cancel := context.WithCancel(f.ctx)
@@ -42,7 +42,7 @@ func (f *fixture) watch(t *testing.T) *watch {
 	w.close = func() { cancel(); <-done }
 	t.Cleanup(w.close)
 
-	// The first event to arrive proves the subscription.
+	// The first event proves that the subscription is effective.
 	for {
 		p := f.newPod().run(t)
 		p.remove(t)
@@ -85,7 +85,7 @@ func (w *watch) await(t *testing.T, id string, kind runtimeapi.ContainerEventTyp
 	}
 }
 
-// step is what an event has to say, with the pod as it was then.
+// step is an expected event, with the pod's state at that time.
 type step struct {
 	about   string // "sandbox" or a container's name
 	kind    runtimeapi.ContainerEventType
@@ -157,8 +157,8 @@ func describe(e *runtimeapi.ContainerEventResponse, p *pod, main string) step {
 	return s
 }
 
-// wantSnapshot checks that the event's statuses are as full as PodSandboxStatus
-// and ContainerStatus would give them, so that nothing has to be asked again.
+// wantSnapshot checks that the event's statuses are as complete as those of PodSandboxStatus and ContainerStatus,
+// so that no further call is needed.
 func wantSnapshot(t *testing.T, e *runtimeapi.ContainerEventResponse, p *pod) {
 	t.Helper()
 	sb := e.GetPodSandboxStatus()
@@ -182,8 +182,8 @@ func wantSnapshot(t *testing.T, e *runtimeapi.ContainerEventResponse, p *pod) {
 	}
 }
 
-// A snapshot is never older than the call that caused its event, and what an
-// event told of is visible to calls.
+// A snapshot is never older than the call that caused its event, and calls after an event return at least the
+// event's state.
 func testEventsFollowCalls(t *testing.T, f *fixture) {
 	w := f.watch(t)
 	p := f.runPod(t)
@@ -198,7 +198,7 @@ func testEventsFollowCalls(t *testing.T, f *fixture) {
 	w.await(t, id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	wantState(t, f.containerStatus(t, id), runtimeapi.ContainerState_CONTAINER_EXITED)
 
-	// Stopping a sandbox tells of the containers that die with it first.
+	// Stopping a sandbox first reports the end of its containers.
 	last := p.start(t, "last", "sleep", "1h")
 	p.stop(t)
 	for _, id := range []string{last, p.id} {
@@ -213,7 +213,7 @@ func testEventsFollowCalls(t *testing.T, f *fixture) {
 			break
 		}
 	}
-	// So does removing it of their removal.
+	// Removing it also reports their removal first.
 	p.remove(t)
 	gone := map[string]bool{}
 	for !gone[p.id] {
@@ -236,7 +236,7 @@ func testEventsToEveryReader(t *testing.T, f *fixture) {
 	}
 }
 
-// After a break events flow again. Those of the break may be missing, or come late.
+// After a break events are delivered again. Events during the break may be missing or late.
 func testEventsAfterReconnect(t *testing.T, f *fixture) {
 	w := f.watch(t)
 	w.close()

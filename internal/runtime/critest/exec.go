@@ -37,7 +37,7 @@ func testExec(t *testing.T, f *fixture) {
 	wantError(t, "a command in an exited container", err)
 }
 
-// A command that is given up is killed, and its container goes on.
+// A canceled command is killed, and its container continues.
 func testExecTimeout(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	id := p.start(t, "main", "sleep", "1h")
@@ -50,7 +50,7 @@ func testExecTimeout(t *testing.T, f *fixture) {
 	wantState(t, f.containerStatus(t, id), runtimeapi.ContainerState_CONTAINER_RUNNING)
 }
 
-// What a command prints comes whole, or not at all.
+// A command's output is returned completely, or not at all.
 func testExecOutput(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	id := p.start(t, "main", "sleep", "1h")
@@ -62,7 +62,7 @@ func testExecOutput(t *testing.T, f *fixture) {
 	wantCode(t, "a command that prints more than a message holds", err, codes.ResourceExhausted)
 }
 
-// A command ends with its container, killed like everything else in it.
+// A command is killed at the end of its container, like everything else in it.
 func testExecEndsWithContainer(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	id := p.startReady(t, "main", "ignore-term")
@@ -75,11 +75,11 @@ func testExecEndsWithContainer(t *testing.T, f *fixture) {
 		r, err := f.exec(id, 60, "sleep", "60s")
 		ended <- outcome{r.GetExitCode(), err}
 	}()
-	time.Sleep(200 * time.Millisecond) // nothing reports that the command runs
+	time.Sleep(200 * time.Millisecond) // no event reports that the command runs
 	f.stopContainer(t, id, 0)
 	select {
 	case o := <-ended:
-		// If the container was quicker, there was nothing to run it in.
+		// The call may also have failed because the container was already stopped.
 		if o.err == nil && o.code != 137 {
 			t.Errorf("the command ended with %d, want 137", o.code)
 		}

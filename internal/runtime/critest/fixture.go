@@ -13,11 +13,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// patience is how long something that has to happen may take. It only bounds
-// failing tests.
+// patience is the timeout of everything that tests wait for. Only failing tests reach it.
 const patience = 30 * time.Second
 
-// fixture is what one test works with.
+// fixture is the environment of one test.
 type fixture struct {
 	Harness
 	runtime runtimeapi.RuntimeServiceClient
@@ -56,7 +55,7 @@ type pod struct {
 	id     string
 }
 
-// newPod describes a pod that shares its name with no other.
+// newPod returns a pod with a unique name.
 func (f *fixture) newPod() *pod {
 	uid := rand.Text()
 	name := "p-" + uid[:8]
@@ -131,7 +130,7 @@ func (p *pod) status(t *testing.T) *runtimeapi.PodSandboxStatus {
 	return r.GetStatus()
 }
 
-// containerConfig describes the container name whose program is given words.
+// containerConfig returns the configuration of a container whose program gets the given words.
 func (p *pod) containerConfig(name string, words ...string) *runtimeapi.ContainerConfig {
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name},
@@ -173,7 +172,7 @@ func (p *pod) start(t *testing.T, name string, words ...string) string {
 	return id
 }
 
-// startReady is start, and waits until the program is ready for signals.
+// startReady is start, but waits until the program handles signals.
 func (p *pod) startReady(t *testing.T, name, word string) string {
 	t.Helper()
 	id := p.start(t, name, word)
@@ -230,7 +229,7 @@ func (f *fixture) awaitExit(t *testing.T, id string) *runtimeapi.ContainerStatus
 	return st
 }
 
-// eventually asks again and again, for what no event reports.
+// eventually polls for a state that no event reports.
 func (f *fixture) eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -264,7 +263,7 @@ func wantState(t *testing.T, st *runtimeapi.ContainerStatus, want runtimeapi.Con
 	}
 }
 
-// wantRecent checks that ns is nanoseconds since the epoch, not long ago.
+// wantRecent checks that ns is a recent time in nanoseconds since the epoch.
 func wantRecent(t *testing.T, what string, ns int64) {
 	t.Helper()
 	if age := time.Since(time.Unix(0, ns)); age < 0 || age > time.Minute {

@@ -58,7 +58,7 @@ var logLine = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(Z|[+-]\d\
 func testLogs(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	id := p.start(t, "main", "logs", "3")
-	path := filepath.Join(p.config.GetLogDirectory(), "main", "0.log") // its directories are the runtime's to make
+	path := filepath.Join(p.config.GetLogDirectory(), "main", "0.log") // the runtime has to create its directories
 	f.awaitExit(t, id)
 	f.eventually(t, "three lines are logged", func() bool { return countLines(t, path) >= 3 })
 	text, err := os.ReadFile(path)
@@ -85,7 +85,7 @@ func testLogs(t *testing.T, f *fixture) {
 		t.Errorf("the log is gone with its container (%v); it is the caller's to remove", err)
 	}
 
-	// A container without a log path has no log, and runs all the same.
+	// A container without a log path has no log, but runs.
 	config := p.containerConfig("mute", "logs", "1")
 	config.LogPath = ""
 	f.startContainer(t, p.create(t, config))
@@ -119,8 +119,8 @@ func testLogReopen(t *testing.T, f *fixture) {
 	wantError(t, "ReopenContainerLog of an exited container", err)
 }
 
-// What runs outlives the runtime's own process. Of what ends meanwhile only that
-// is known afterwards: containerd loses exit codes then.
+// Containers survive the runtime's process. The exit codes of containers that end meanwhile are lost, as in
+// containerd.
 func testRuntimeRestart(t *testing.T, f *fixture) {
 	if f.Crash == nil || f.Restart == nil {
 		t.Skip("this harness can't restart its runtime")
@@ -131,10 +131,10 @@ func testRuntimeRestart(t *testing.T, f *fixture) {
 	before, ip := f.containerStatus(t, runs), p.status(t).GetNetwork().GetIp()
 
 	f.Crash(t)
-	time.Sleep(2 * time.Second) // nobody is there to tell that "ends" has ended
+	time.Sleep(2 * time.Second) // "ends" ends while no runtime can report it
 	f.Restart(t)
 
-	// A connection notices in its own time that the runtime is back.
+	// A connection notices the runtime's return with a delay.
 	f.eventually(t, "the runtime answers", func() bool {
 		_, err := f.runtime.Version(f.ctx, &runtimeapi.VersionRequest{})
 		return err == nil

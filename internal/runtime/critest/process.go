@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// targeting describes a container among the processes of another.
+// targeting returns the configuration of a container that shares the PID namespace of another.
 func (p *pod) targeting(name, target string, words ...string) *runtimeapi.ContainerConfig {
 	config := p.containerConfig(name, words...)
 	config.Linux.SecurityContext = &runtimeapi.LinuxContainerSecurityContext{
@@ -35,7 +35,7 @@ func testTarget(t *testing.T, f *fixture) {
 		}
 	}
 	f.stopContainer(t, target, 0)
-	// With its first process the kernel ends the whole of a process namespace.
+	// The kernel ends a PID namespace with its first process.
 	if st := f.awaitExit(t, id); st.GetExitCode() != 137 {
 		t.Errorf("it ended with code %d together with its target, want 137", st.GetExitCode())
 	}

@@ -47,7 +47,7 @@ func testUpdateResources(t *testing.T, f *fixture) {
 	check("with limits")
 	want.CpuShares = 200
 	f.update(t, id, &runtimeapi.LinuxContainerResources{CpuShares: 200})
-	check("with more shares") // 0 leaves the others as they are
+	check("with more shares") // 0 leaves the other values unchanged
 	want.MemoryLimitInBytes = 48 * mi
 	f.update(t, id, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 48 * mi})
 	check("with less memory")
@@ -56,7 +56,7 @@ func testUpdateResources(t *testing.T, f *fixture) {
 	check("without limits")
 
 	f.stopContainer(t, id, 0)
-	f.update(t, id, &runtimeapi.LinuxContainerResources{CpuShares: 300}) // in vain, and fine
+	f.update(t, id, &runtimeapi.LinuxContainerResources{CpuShares: 300}) // no effect, but no error
 }
 
 func testUpdateSandboxResources(t *testing.T, f *fixture) {

@@ -138,7 +138,7 @@ func testSandboxTakesContainersAlong(t *testing.T, f *fixture) {
 
 	q := f.runPod(t)
 	id := q.start(t, "runs", "sleep", "1h")
-	q.remove(t) // without stopping first
+	q.remove(t) // without stopping it first
 	_, err := f.runtime.ContainerStatus(f.ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	wantCode(t, "status of a container of a sandbox removed while it ran", err, codes.NotFound)
 }
@@ -188,7 +188,7 @@ func byID[T interface{ GetId() string }](items []T) map[string]T {
 	return m
 }
 
-// wantHas checks which IDs are among items; one led by "!" must not be.
+// wantHas checks which IDs items has; IDs that start with "!" must be missing.
 func wantHas[T any](t *testing.T, what string, items map[string]T, ids ...string) {
 	t.Helper()
 	for _, id := range ids {

@@ -16,13 +16,13 @@ func testStopGrace(t *testing.T, f *fixture) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("stopping took %s, though the program ends on the stop signal", took)
 	}
-	st := f.containerStatus(t, id) // StopContainer returned, so it has exited
+	st := f.containerStatus(t, id) // StopContainer returned, so the container has exited
 	wantState(t, st, runtimeapi.ContainerState_CONTAINER_EXITED)
 	if st.GetExitCode() != 0 || st.GetReason() != "Completed" {
 		t.Errorf("it ended with code %d and reason %q, want its own 0 and Completed", st.GetExitCode(), st.GetReason())
 	}
 	created := p.create(t, p.containerConfig("created", "sleep", "1h"))
-	f.stopContainer(t, created, 1) // stopping what was never started is fine, and changes nothing
+	f.stopContainer(t, created, 1) // stopping a container that was never started isn't an error, and changes nothing
 	wantState(t, f.containerStatus(t, created), runtimeapi.ContainerState_CONTAINER_CREATED)
 }
 
@@ -54,7 +54,7 @@ func wantKilled(t *testing.T, f *fixture, id string) {
 	}
 }
 
-// A second stop with less grace cuts the first one short.
+// A second stop with a shorter grace period cuts the first one short.
 func testStopShortened(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	id := p.startReady(t, "main", "ignore-term")
@@ -74,7 +74,7 @@ func testStopShortened(t *testing.T, f *fixture) {
 	wantKilled(t, f, id)
 }
 
-// A second stop without grace ends the first at once.
+// A second stop without a grace period ends the first one at once.
 func testStopNow(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	id := p.startReady(t, "main", "ignore-term")
@@ -94,7 +94,7 @@ func testStopNow(t *testing.T, f *fixture) {
 	wantKilled(t, f, id)
 }
 
-// A caller that gives up leaves the container running, and can stop it later.
+// If a caller gives up, the container continues, and can be stopped later.
 func testStopGivenUp(t *testing.T, f *fixture) {
 	p := f.runPod(t)
 	id := p.startReady(t, "main", "ignore-term")
@@ -104,7 +104,7 @@ func testStopGivenUp(t *testing.T, f *fixture) {
 	wantError(t, "a stop whose caller gives up", err)
 	wantState(t, f.containerStatus(t, id), runtimeapi.ContainerState_CONTAINER_RUNNING)
 	began := time.Now()
-	f.stopContainer(t, id, 1) // its grace counts anew
+	f.stopContainer(t, id, 1) // its grace period starts again
 	if took := time.Since(began); took < time.Second || took > 10*time.Second {
 		t.Errorf("stopping with a grace of 1s took %s", took)
 	}

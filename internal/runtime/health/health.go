@@ -112,7 +112,7 @@ func (s *State) ask(ctx context.Context) {
 	info := s.info
 	s.mu.Unlock()
 	if !info.Ready {
-		return // a list that succeeds asks
+		return // the next successful list triggers the query
 	}
 	limited, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
@@ -137,7 +137,7 @@ func (s *State) take(info Info, st *runtimeapi.StatusResponse, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.info.Ready || err != nil && s.poll == 0 {
-		return // one that went away meanwhile may come back as another version
+		return // the runtime may return as another version
 	}
 	silent := ""
 	can, unready := s.can, []string(nil)

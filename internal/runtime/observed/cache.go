@@ -96,7 +96,7 @@ type Knowledge struct {
 	UID types.UID
 	// Gone means that the instance was removed.
 	Gone bool
-	// Detailed says that a complete reading of its current state has been merged.
+	// Detailed means that a complete reading of its current state has been merged.
 	Detailed bool
 	// Sandbox and Container are the instance's state; exactly one of them is set if it is cached.
 	Sandbox   pod.SandboxState

@@ -56,7 +56,7 @@ func (r *refresher) run(ctx context.Context, look func(context.Context, types.UI
 			})
 		}
 	}
-	_ = g.Wait() // none of them returns an error
+	_ = g.Wait() // the functions never return errors
 }
 
 // next removes from the queue the first pod that isn't being listed.

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Files of cgroup v2.
+// Interface files of cgroup v2.
 const (
 	memoryHigh = "memory.high"
 	memoryLow  = "memory.low"
