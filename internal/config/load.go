@@ -70,8 +70,8 @@ type loader struct {
 	config *Config
 	// file is the content of the file of --config; nil if there is none, or it hasn't been read.
 	file *document.DropInFile
-	// somewhere is set if the configuration is checked for another machine's agent, which may have a kubeconfig even
-	// if this command line has none.
+	// somewhere is set for a check: the agent that uses the configuration may have a kubeconfig even if this command
+	// line names none.
 	somewhere bool
 	// given is the content of files and flags, without defaults.
 	given *document.Merged

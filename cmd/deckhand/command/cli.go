@@ -20,7 +20,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// EnvRootDir is the environment variable that stands in for --root-dir.
+// EnvRootDir is the environment variable with the default of --root-dir.
 const EnvRootDir = "DECKHAND_ROOT_DIR"
 
 // Deps implements the commands that run the agent or remove everything that it created; Commands returns it. Its
