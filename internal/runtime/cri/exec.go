@@ -71,8 +71,7 @@ func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string,
 	return out, err
 }
 
-// execError classifies the error of an ExecSync call. An answer of the runtime that arrives as ctx ends also counts
-// as unanswered.
+// execError classifies the error of an ExecSync call. A successful answer that arrives as ctx ends still counts.
 func execError(ctx context.Context, err error, timeout, took time.Duration) error {
 	if err != nil && ctx.Err() != nil && timeout > 0 && took > timeout {
 		return fmt.Errorf("%w (the command may take %s)", errExecUnanswered, timeout)

@@ -21,8 +21,8 @@ type Devices struct {
 	Annotations map[string]string
 }
 
-// Assignment is the set of CPUs and memory nodes to which a container is confined. The zero Assignment confines it
-// to none in particular.
+// Assignment is the set of CPUs and memory nodes to which a container is confined. The zero Assignment doesn't
+// confine it.
 type Assignment struct {
 	// CPUs and Mems are lists as in cpuset(7), "0-3,8"; empty for all.
 	CPUs, Mems string

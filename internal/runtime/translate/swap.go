@@ -29,8 +29,8 @@ func (s *Settings) swap(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.
 	}
 }
 
-// swapMax limits swap with cgroup v2's own file, in addition to the CRI's limit: containerd ignores the latter if
-// it runs in the root cgroup, and it doesn't cover containers without a memory limit.
+// swapMax limits swap with cgroup v2's own file, in addition to the CRI's limit: containerd ignores the CRI's limit
+// if it runs in the root cgroup, and that limit doesn't cover containers without a memory limit.
 func (s *Settings) swapMax(p *v1.Pod, c *v1.Container, set map[string]string) {
 	if s.BoundSwap {
 		set["memory.swap.max"] = strconv.FormatInt(SwapLimit(s, p, c), 10)

@@ -484,7 +484,8 @@ func (s *keeping) repairPorts(ctx context.Context, attached []attachment,
 	return made, again, errors.Join(errs...)
 }
 
-// unmapGone deletes restored host ports of pods that are gone: the plugin's own teardown may have come before.
+// unmapGone deletes restored host ports of pods that are gone: the plugin may have torn down the pod before they
+// were restored.
 func (s *keeping) unmapGone(ctx context.Context, attached []attachment) error {
 	var errs []error
 	for sandbox := range s.restored {

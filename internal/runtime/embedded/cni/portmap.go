@@ -175,7 +175,7 @@ func (n Network) parse(sandbox string, text []byte) (attachment, error) {
 	for _, m := range mappings {
 		ip, err := netip.ParseAddr(m.HostIP)
 		if err != nil {
-			ip = netip.Addr{} // valid for all addresses
+			ip = netip.Addr{} // the mapping is for all addresses
 		}
 		a.hostIPs = append(a.hostIPs, ip.Unmap())
 	}

@@ -45,7 +45,7 @@ type container struct {
 	untidy bool
 	// files is the MaxFiles of the last tidy.
 	files int
-	// lingering is the newest rotated file if the runtime was still writing to it at the last check, since when
+	// lingering is the newest rotated file if the runtime was still writing to it at the last check; since is when
 	// that was first noticed.
 	lingering layout.Name
 	since     time.Time
