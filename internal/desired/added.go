@@ -18,21 +18,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// additions are the containers that were added to each pod. It is replaced as a whole, never changed; each list only
-// grows as long as the pod is wanted.
+// additions are the containers that were added to each pod. The map is replaced as a whole, never changed; each list
+// only grows while the pod is in the set.
 type additions map[types.UID]*addition
 
-// addition is what was added to one pod.
+// addition holds the containers that were added to one pod.
 type addition struct {
 	to         incarnation
 	containers []v1.EphemeralContainer
 }
 
-// incarnation distinguishes a pod from others that have its UID: what was made of another text, or of the same after it
-// was away. An edit in place leaves both.
+// incarnation distinguishes pods that have the same UID: a pod that was created from another text, or from the same
+// text after its manifest was gone for a while. An edit in place keeps the incarnation.
 type incarnation struct {
 	Base string `json:"base"`
-	// Seen is when it was first seen.
+	// Seen is when the pod was first seen.
 	Seen string `json:"seen"`
 }
 
@@ -40,7 +40,7 @@ func incarnationOf(d *pod.Desired) incarnation {
 	return incarnation{d.Base, d.Pod.Annotations[pod.AnnotationConfigSeen]}
 }
 
-// to returns what was added to this pod; nil if nothing was, or there is none.
+// to returns the addition to this pod; nil if there is none or d is nil.
 func (a additions) to(d *pod.Desired) *addition {
 	if d == nil {
 		return nil
@@ -51,7 +51,7 @@ func (a additions) to(d *pod.Desired) *addition {
 	return nil
 }
 
-// with returns what was added beside this to the pod of a UID.
+// with returns the additions with that of the UID replaced by list.
 func (a additions) with(uid types.UID, list *addition) additions {
 	next := additions{uid: list}
 	for other, l := range a {
@@ -62,14 +62,13 @@ func (a additions) with(uid types.UID, list *addition) additions {
 	return next
 }
 
-// extended is a pod with the containers that were added to it.
+// extended is a pod with its added containers.
 type extended struct {
 	with *addition
 	made *pod.Desired
 }
 
-// extend returns the pod with what was added to it. What old has for the very same pod and containers is taken from
-// there.
+// extend returns the pod with its added containers. It reuses the result in old for the same pod and containers.
 func (s *Set) extend(d *pod.Desired, added additions, old *Set) *pod.Desired {
 	with := added.to(d)
 	if with == nil {
@@ -83,8 +82,8 @@ func (s *Set) extend(d *pod.Desired, added additions, old *Set) *pod.Desired {
 	return e.made
 }
 
-// extend returns a pod with the containers. Each counts as an edit (KEP-5067), also one whose name the manifest has
-// taken since: no generation comes twice.
+// extend returns a pod with the containers. Each container counts as an edit (KEP-5067), even if the manifest has
+// defined a container of its name since: so no generation is used twice.
 func (a *addition) extend(d *pod.Desired) *pod.Desired {
 	next, p := *d, *d.Pod
 	p.Generation += int64(len(a.containers))
@@ -98,8 +97,8 @@ func (a *addition) extend(d *pod.Desired) *pod.Desired {
 	return &next
 }
 
-// wanted returns those additions whose pods the set has, also if a person has stopped them (see Forget); all of them
-// while local sources may still come to want more.
+// wanted returns the additions to pods that the set has, including those that a user has stopped (see Forget). While
+// local sources may still report more pods, it returns all additions.
 func (a additions) wanted(s *Set) additions {
 	gone := func(uid types.UID, list *addition) bool {
 		stopped := slices.ContainsFunc(s.Stopped, func(d *pod.Desired) bool { return a.to(d) == list })
@@ -110,11 +109,11 @@ func (a additions) wanted(s *Set) additions {
 	return left
 }
 
-// AdditionRules are what makes a container fit for a pod that runs. The functions are given copies only.
+// AdditionRules complete and validate a container that is added to a running pod. The functions get copies only.
 type AdditionRules struct {
-	// SetDefaults fills in what is left out.
+	// SetDefaults sets the defaults of a pod.
 	SetDefaults func(*v1.Pod)
-	// Validate returns everything that is wrong with a pod.
+	// Validate returns all errors in a pod.
 	Validate func(*v1.Pod) field.ErrorList
 	// Refuses returns why the node doesn't admit a pod; nil if it does.
 	Refuses func(*v1.Pod) *pod.Failure
@@ -127,29 +126,29 @@ type added struct {
 	Container v1.EphemeralContainer `json:"container"`
 }
 
-// addedVersion is the format's version.
+// addedVersion is the version of the file's format.
 const addedVersion = 1
 
-// Additions are the ephemeral containers that a person has added to pods that run (KEP-277): the one writer of what the
-// Merger knows of them, and of the file that keeps it. They stay as long as their pods: nobody can change one, or take
-// it away, and the manifest knows nothing of it. Safe for concurrent use.
+// Additions are the ephemeral containers that users have added to running pods (KEP-277). It is the only writer of
+// the Merger's additions and of their file. They stay as long as their pods: they can't be changed or removed, and
+// the manifest doesn't contain them. It is safe for concurrent use.
 type Additions struct {
 	path   string
 	merger *Merger
 	rules  AdditionRules
 	// mu is held while the file is written, so that writes are in order.
 	mu sync.Mutex
-	// kept is what the file has.
+	// kept are the additions in the file.
 	kept additions
 }
 
-// NewAdditions returns what adds containers to pods of the merger, and keeps that in the file path.
+// NewAdditions returns Additions that adds containers to pods of the merger and stores them in the file path.
 func NewAdditions(path string, m *Merger, rules AdditionRules) *Additions {
 	return &Additions{path: path, merger: m, rules: rules}
 }
 
-// Restore takes over what an earlier agent kept. It is to be called before sources report. A file that can't be
-// understood is renamed to end in ".corrupt", and the error says what that means.
+// Restore loads the additions that an earlier agent saved. It has to be called before sources report. An unreadable
+// file is renamed to end in ".corrupt", and the error describes the consequences.
 func (a *Additions) Restore() error {
 	var list []added
 	found, err := checkpoint.ReadFile(a.path, addedVersion, &list)
@@ -174,16 +173,16 @@ func (a *Additions) Restore() error {
 	return nil
 }
 
-// ErrNotWanted is that no pod of that UID should run.
+// ErrNotWanted says that no pod of that UID should run.
 var ErrNotWanted = errors.New("the pod isn't wanted any more")
 
-// InvalidError is that a container can't be added to a pod: everything that is wrong with it.
+// InvalidError says that a container can't be added to a pod, with all its errors.
 type InvalidError struct{ Errors field.ErrorList }
 
 func (e *InvalidError) Error() string { return e.Errors.ToAggregate().Error() }
 
-// Add has a container run beside those of the pod with this UID. The error is an *InvalidError if it is none that an
-// API server would add, a *pod.Failure if the node doesn't admit it, and ErrNotWanted if there is no such pod.
+// Add adds a container to the pod with this UID. The error is an *InvalidError if an API server wouldn't accept the
+// container, a *pod.Failure if the node doesn't admit it, and ErrNotWanted if there is no such pod.
 func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -199,7 +198,7 @@ func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 		slices.ContainsFunc(before.containers, func(b v1.EphemeralContainer) bool {
 			return equality.Semantic.DeepEqual(b, p.Spec.EphemeralContainers[last])
 		}) {
-		return nil // who asks again may not have heard the answer
+		return nil // a client that repeats a request may have missed the response
 	}
 	if err := a.check(d.Pod, p, field.NewPath("spec", "ephemeralContainers").Index(last)); err != nil {
 		return err
@@ -214,7 +213,7 @@ func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 	}
 	there := false
 	a.merger.add(func(now additions) additions {
-		// Meanwhile others may have gone, and this one, too.
+		// Meanwhile other pods may have been removed, and this one, too.
 		d := a.merger.Current().Get(uid)
 		if there = d != nil && incarnationOf(d) == list.to; there {
 			return now.with(uid, list)
@@ -227,8 +226,8 @@ func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 	return nil
 }
 
-// Forget drops what was added to pods of these names that a person has stopped. It is called before they run again, as
-// other pods of the same UIDs.
+// Forget drops the additions to pods of these names that a user has stopped. It is called before these pods run
+// again, as other pods with the same UIDs.
 func (a *Additions) Forget(names ...types.NamespacedName) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -253,7 +252,8 @@ func (a *Additions) Forget(names ...types.NamespacedName) error {
 	return nil
 }
 
-// check returns what is wrong with the last ephemeral container of a pod, and not with the pod before.
+// check returns the errors of the last ephemeral container of the pod with it, and an admission failure that the pod
+// before it doesn't have.
 func (a *Additions) check(before, with *v1.Pod, at *field.Path) error {
 	var wrong field.ErrorList
 	for _, e := range a.rules.Validate(with) {
@@ -264,14 +264,14 @@ func (a *Additions) check(before, with *v1.Pod, at *field.Path) error {
 	if len(wrong) > 0 {
 		return &InvalidError{wrong}
 	}
-	// A pod that runs stays admitted, whatever the node is like by now.
+	// A running pod stays admitted, even if the node has changed since.
 	if f := a.rules.Refuses(with); f != nil && a.rules.Refuses(before) == nil {
 		return f
 	}
 	return nil
 }
 
-// Tidy removes from the file what was added to pods that have gone since.
+// Tidy removes additions to pods that are gone from the file.
 func (a *Additions) Tidy() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
-// openSecrets advises about manifest files of Secrets that others than their owner may
-// read: once of each file, for as long as it stays that way.
+// openSecrets warns about manifest files of Secrets that other users than their owner can read: once per file, as
+// long as it stays readable.
 type openSecrets struct{ reported map[string]bool }
 
-// look goes through a set, and returns an event for each file that wasn't reported yet.
+// look checks a set, and returns an event for each such file that wasn't reported yet.
 func (s *openSecrets) look(set *object.Set) []events.Entry {
 	now := map[string]bool{}
 	var fresh []events.Entry
@@ -26,7 +26,7 @@ func (s *openSecrets) look(set *object.Set) []events.Entry {
 		file := d.Origin
 		info, err := os.Stat(file)
 		if err != nil || info.Mode().Perm()&0o077 == 0 || now[file] {
-			continue // a file that is just gone is looked at again with the next set
+			continue // a file that was just removed is checked with the next set
 		}
 		now[file] = true
 		if !s.reported[file] {

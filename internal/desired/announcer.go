@@ -12,30 +12,30 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
-// Events takes in events.
+// Events records events.
 type Events interface {
 	Add(events.Entry)
 	Event(p *v1.Pod, e pod.Event)
 }
 
-// Announcer reports to people, each thing once: in the log, what changes about the wanted pods (what is
-// wrong with manifests the Merger has logged); as events, what is wrong with manifests, what could
-// be better about those that work, and what of them this build doesn't act on.
+// Announcer reports changes to users, each once. It logs added, updated and removed pods. It records events for
+// problems with manifests, which the Merger logs, for manifests that work but should be improved, and for fields that
+// this build ignores.
 type Announcer struct {
 	merger *Merger
 	events Events
-	// unsupported lists what a pod asks for in vain.
+	// unsupported lists the fields of a pod that this build doesn't support.
 	unsupported func(*v1.Pod) []string
 	log         logr.Logger
 }
 
-// NewAnnouncer returns an announcer that says nothing before Run. unsupported lists, for people,
-// what a pod asks for in vain.
+// NewAnnouncer returns an announcer; Run starts it. unsupported lists, for users, the fields of a pod that this build
+// doesn't support.
 func NewAnnouncer(m *Merger, e Events, unsupported func(*v1.Pod) []string, log logr.Logger) *Announcer {
 	return &Announcer{merger: m, events: e, unsupported: unsupported, log: log}
 }
 
-// Run reports until ctx ends. The error is nil.
+// Run reports until ctx is done. The error is nil.
 func (a *Announcer) Run(ctx context.Context) error {
 	changed, end := a.merger.Subscribe()
 	defer end()
@@ -77,7 +77,7 @@ func (a *Announcer) logChanges(c Changes) {
 	}
 }
 
-// reportAdvice reports what could be done better about manifests that work.
+// reportAdvice reports manifests that work but should be improved.
 func (a *Announcer) reportAdvice(advice []events.Entry) {
 	for _, e := range advice {
 		a.log.Info("Event occurred", "object", e.Object.Name, "reason", e.Reason, "message", e.Message)
@@ -85,7 +85,7 @@ func (a *Announcer) reportAdvice(advice []events.Entry) {
 	}
 }
 
-// reportProblems makes events of the problems that aren't known yet, and returns all there are.
+// reportProblems records events for the problems that aren't in known, and returns all problems.
 func (a *Announcer) reportProblems(set *Set, known map[string]bool) map[string]bool {
 	now := make(map[string]bool, len(set.Problems))
 	for _, p := range set.Problems {
@@ -99,7 +99,7 @@ func (a *Announcer) reportProblems(set *Set, known map[string]bool) map[string]b
 	return now
 }
 
-// reportUnsupported reports what a new pod asks for in vain.
+// reportUnsupported reports the fields of a new pod that this build doesn't support.
 func (a *Announcer) reportUnsupported(d *pod.Desired) {
 	fields := a.unsupported(d.Pod)
 	if len(fields) == 0 {

@@ -7,55 +7,55 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Claim is one pod that a source wants to run.
+// Claim is a pod that a source defines.
 type Claim struct {
-	// Desired is the pod. A source reports the same pointer for as long as
-	// nothing about the pod changes, which is what makes comparing sets cheap.
+	// Desired is the pod. A source reports the same pointer as long as nothing about the pod changes, so that sets
+	// can be compared cheaply.
 	Desired *pod.Desired
-	// Document is the position in the manifest, from 1, for the case that one
-	// manifest makes several claims at once.
+	// Document is the position in the manifest, from 1. It orders claims of one manifest that were made at the same
+	// time.
 	Document int
-	// Since is when this origin first asked for a pod of this name. Where two
-	// origins ask for one name the earlier wins. Sources keep it across restarts of
-	// the agent, so that a restart doesn't give the name to the other.
+	// Since is when this origin first defined a pod of this name. If two origins define the same name, the earlier
+	// one wins. Sources keep the time across restarts of the agent, so that a restart doesn't give the name to the
+	// other origin.
 	Since time.Time
 }
 
-// ObjectClaim is one object that a source defines. Its fields are as a Claim's.
+// ObjectClaim is an object that a source defines. Its fields are like those of Claim.
 type ObjectClaim struct {
 	Object   *object.Desired
 	Document int
 	Since    time.Time
 }
 
-// Edit is a change of the manifest of a pod that was wanted before, under this name.
+// Edit is a change of the manifest of a pod that was reported before under this name.
 type Edit struct {
 	New *pod.Desired
-	// Why is empty if the edit is applied in place. Otherwise it says what stands in
-	// the way of that, and New is another pod.
+	// Why is empty if the edit is applied in place. Otherwise it is the reason why it can't be, and New is another
+	// pod.
 	Why string
 }
 
-// Report is everything one source says at one time. It replaces what the source
-// said before. It is read-only once reported.
+// Report is the complete state of one source. It replaces the source's previous report. It is read-only once
+// reported.
 type Report struct {
 	Source  pod.Source
 	Claims  []Claim
 	Objects []ObjectClaim
-	// Refused says where manifests define objects that can't be used as they are written there, and of
-	// which there is no older version.
+	// Refused has the objects that manifests define but that can't be used, and of which there is no older version.
+	// Its values are their origins.
 	Refused  map[object.Key]string
 	Problems []pod.Problem
-	// RefusedPods are those of an API server that can't be run.
+	// RefusedPods are pods of an API server that can't be run.
 	RefusedPods []pod.Refusal
-	// Edits are what was edited since the report before.
+	// Edits are the edits since the previous report.
 	Edits []Edit
-	// Pending says that the source doesn't know yet everything it wants. What it
-	// says counts, but it doesn't count as having reported.
+	// Pending says that the source doesn't have its complete state yet. Its report is used, but the source doesn't
+	// count as having reported.
 	Pending bool
 }
 
-// Sink takes reports. It is safe for concurrent use and doesn't block.
+// Sink receives reports. It is safe for concurrent use and doesn't block.
 type Sink interface {
 	Report(Report)
 }

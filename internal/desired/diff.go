@@ -11,25 +11,23 @@ type Change struct {
 	Old, New *pod.Desired
 }
 
-// Changes is what differs between two sets. Pods are distinguished by UID: a static
-// pod whose text changed is an Update if the edit is applied in place, and otherwise one Remove
-// and one Add of the same name. If the manifest gives its UID, it is an Update in
-// both cases, and pod.Desired.Base says which.
+// Changes are the differences between two sets. Pods are distinguished by UID: a static pod with a changed text is an
+// Update if the edit is applied in place, and otherwise one Remove and one Add of the same name. If the manifest sets
+// the UID, it is an Update in both cases, and pod.Desired.Base distinguishes them.
 type Changes struct {
 	// Add are new pods.
 	Add []*pod.Desired
-	// Update are pods that are to be run differently.
+	// Update are pods that have to be run differently.
 	Update []Change
-	// Reconcile are pods that run on as they are, while what is reported of them
-	// (status, origin, staleness) changed.
+	// Reconcile are pods that run on unchanged, but with changes in their reported data (status, origin, staleness).
 	Reconcile []Change
-	// Delete are pods whose graceful deletion was asked for (deletionTimestamp).
+	// Delete are pods with a new graceful deletion (deletionTimestamp).
 	Delete []Change
-	// Remove are pods that are gone. While the new set isn't Synced another source
-	// may still come to ask for them: see Set.Synced.
+	// Remove are pods that are gone. While the new set isn't Synced, another source may still report them: see
+	// Set.Synced.
 	Remove []*pod.Desired
-	// BecameSynced says that from the new set on everything it doesn't hold may
-	// be removed, also what was never in a set (pods of a former agent).
+	// BecameSynced says that from the new set on everything that it doesn't contain may be removed, including pods of
+	// an earlier agent that were never in a set.
 	BecameSynced bool
 }
 
@@ -38,9 +36,8 @@ func (c *Changes) Empty() bool {
 	return len(c.Add)+len(c.Update)+len(c.Reconcile)+len(c.Delete)+len(c.Remove) == 0 && !c.BecameSynced
 }
 
-// Diff returns what has to happen to get from old to new. Either may be nil,
-// which stands for the empty set that isn't synced. It is pure; pods whose pointer
-// didn't change cost one comparison.
+// Diff returns the changes from old to new. Either may be nil, which stands for an empty set that isn't synced. It is
+// pure; pods with an unchanged pointer cost one comparison.
 func Diff(old, new *Set) Changes {
 	if old == nil {
 		old = &Set{}
@@ -71,8 +68,8 @@ func Diff(old, new *Set) Changes {
 	return c
 }
 
-// sameWork reports whether two versions of a pod are run the same way. Labels and
-// annotations count, as containers can see them (downward API).
+// sameWork reports whether two versions of a pod are run in the same way. Labels and annotations count, because
+// containers can see them (downward API).
 func sameWork(a, b *pod.Desired) bool {
 	if a.Pod == b.Pod {
 		return true

@@ -13,10 +13,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// merge makes one set of what the sources say. It is a pure function: who wins a
-// contested name follows from the claims alone, whatever the order the reports
-// came in. Sources are ranked by their position in order. What is as in old, which may be
-// nil, has the pointers it has there.
+// merge builds a set from the reports of the sources. It is a pure function: the winner of a contested name follows
+// from the claims only, not from the order of the reports. Sources are ranked by their position in order. Unchanged
+// parts keep their pointers from old, which may be nil.
 func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added additions, old *Set) *Set {
 	if old == nil {
 		old = &Set{}
@@ -58,7 +57,7 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added 
 			set.Problems = append(set.Problems, conflicting(c, a.conflict))
 		}
 		if held.has(a.made) {
-			set.Stopped = append(set.Stopped, set.extend(a.made, added, old)) // with all that has to be stopped
+			set.Stopped = append(set.Stopped, set.extend(a.made, added, old)) // with everything that has to be stopped
 			continue
 		}
 		d := set.extend(a.made, added, old)
@@ -74,7 +73,7 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added 
 	return set
 }
 
-// refuse takes in a claim to what another one has.
+// refuse records that a claim's name or UID belongs to holder.
 func (s *Set) refuse(c, holder Claim, what string) {
 	p := contested(c, holder, what)
 	s.Problems = append(s.Problems, p)
@@ -83,8 +82,8 @@ func (s *Set) refuse(c, holder Claim, what string) {
 	}
 }
 
-// gather returns all claims, the ones with the better right first, and whether all sources have reported, and all that
-// are local: pods from manifests and their objects don't wait for an API server.
+// gather returns all claims, those with precedence first, and all problems. synced reports whether all sources have
+// reported, local whether all local ones have: pods from manifests and their objects don't wait for an API server.
 func gather(order []pod.Source,
 	reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced, local bool) {
 	synced, local = true, true
@@ -102,9 +101,9 @@ func gather(order []pod.Source,
 	return claims, problems, synced, local
 }
 
-// precedence is what decides who gets what two claims ask for: a local one, as that comes up without an API server,
-// then one that isn't of a leftover file, then the earlier, then the source that comes first in the order of sources,
-// then the order of origins and of documents in them.
+// precedence decides which of two claims gets a name or UID: first the local one, because it is available without an
+// API server, then the one that isn't from a leftover file, then the earlier one, then by the order of sources,
+// origins and documents.
 type precedence struct {
 	since    time.Time
 	source   pod.Source
@@ -112,7 +111,7 @@ type precedence struct {
 	document int
 }
 
-// sortClaims puts those with the better right first.
+// sortClaims sorts claims by precedence.
 func sortClaims[C any](claims []C, order []pod.Source, of func(*C) precedence) {
 	slices.SortFunc(claims, func(x, y C) int {
 		a, b := of(&x), of(&y)
@@ -126,9 +125,9 @@ func sortClaims[C any](claims []C, order []pod.Source, of func(*C) precedence) {
 	})
 }
 
-// leftover returns the end of an origin's name by which editors, package managers and people tell a version that is put
-// aside; empty for others. Such a file is a manifest like any other, as it is for the kubelet, but where another file
-// defines the same, that is the one meant.
+// leftover returns the file name extension if it is one by which editors, package managers and users mark a version
+// that is set aside; empty for other extensions. Such a file is a manifest like any other, as for the kubelet, but if
+// another file defines the same pod, that file takes precedence.
 func leftover(origin string) string {
 	switch end := path.Ext(origin); end {
 	case ".bak", ".backup", ".old", ".orig", ".rej", ".save", ".tmp", ".swo", ".swn",
@@ -140,7 +139,7 @@ func leftover(origin string) string {
 	}
 }
 
-// rank is 1 for leftovers, which come after other manifests, and 2 for what isn't local.
+// rank is 0 for local manifests, 1 for local leftovers and 2 for other sources.
 func rank(p precedence) int {
 	switch {
 	case !p.source.Local():
@@ -151,7 +150,7 @@ func rank(p precedence) int {
 	return 0
 }
 
-// choice says what to do about two definitions of one thing, of which the one at origin doesn't count.
+// choice is the advice about two definitions of the same thing, of which the one at origin is ignored.
 func choice(origin string) string {
 	if end := leftover(origin); end != "" {
 		return fmt.Sprintf("a file that ends in %s looks like a leftover of an editor or an upgrade: remove it, or "+
@@ -160,7 +159,7 @@ func choice(origin string) string {
 	return "rename or remove one of them"
 }
 
-// contested is the problem that c can't have what holder has.
+// contested is the problem of a claim c with a name or UID that belongs to holder.
 func contested(c, holder Claim, what string) pod.Problem {
 	name := c.Desired.Pod.Namespace + "/" + c.Desired.Pod.Name
 	return pod.Problem{

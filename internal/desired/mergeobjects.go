@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// mergeObjects returns the objects that the sources define, and the problems that come
-// of two defining the same. Whose is used follows from the claims as with pods.
+// mergeObjects returns the objects that the sources define, and the problems of objects that two of them define. The
+// precedence is that of pods.
 func mergeObjects(order []pod.Source,
 	reports map[pod.Source]Report) (defined []*object.Desired, problems []pod.Problem) {
 	var claims []ObjectClaim
@@ -38,7 +38,7 @@ func mergeObjects(order []pod.Source,
 	return defined, problems
 }
 
-// refusals returns where manifests define objects that can't be used; the first source counts.
+// refusals returns the origins of objects that can't be used; the first source takes precedence.
 func refusals(order []pod.Source, reports map[pod.Source]Report) map[object.Key]string {
 	all := map[object.Key]string{}
 	for _, source := range slices.Backward(order) {

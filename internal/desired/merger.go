@@ -14,9 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Merger makes one desired set of the reports of all sources. It has no
-// goroutine: a report is merged in the goroutine that brings it. Safe for
-// concurrent use.
+// Merger builds a desired set from the reports of all sources. It has no goroutine: a report is merged by the
+// goroutine that calls Report. It is safe for concurrent use.
 type Merger struct {
 	log     logr.Logger
 	order   []pod.Source
@@ -29,9 +28,8 @@ type Merger struct {
 	subscribers wake.Group
 }
 
-// New returns a merger that waits for these sources to report. Their order
-// decides who has a name that two of them claimed at the very same time. With no
-// source at all the (empty) set is synced from the start.
+// New returns a merger of the reports of these sources. Their order decides who gets a name that two of them claimed
+// at the same time. Without sources, the empty set is synced from the start.
 func New(log logr.Logger, sources ...pod.Source) *Merger {
 	m := &Merger{
 		log:     log,
@@ -45,15 +43,13 @@ func New(log logr.Logger, sources ...pod.Source) *Merger {
 // Current returns the newest set. It is never nil.
 func (m *Merger) Current() *Set { return m.current.Load() }
 
-// Subscribe returns a channel that receives after each change of Current.
-// Changes that come while one is waiting to be received are merged into that one. The
-// channel is never closed. stop ends the subscription; it may be called repeatedly.
+// Subscribe returns a channel that receives after each change of Current. Further changes before the receive are
+// merged into one. The channel is never closed. stop ends the subscription; it may be called repeatedly.
 func (m *Merger) Subscribe() (changed <-chan struct{}, stop func()) {
 	return m.subscribers.Subscribe()
 }
 
-// Report takes a source's newest state, in place of what it said before. A report
-// of a source that New doesn't know is a mistake in how the agent is built: it is
+// Report replaces a source's state. A report of a source that wasn't passed to New is a programming error: it is
 // logged and ignored.
 func (m *Merger) Report(r Report) {
 	m.mu.Lock()
@@ -68,7 +64,7 @@ func (m *Merger) Report(r Report) {
 	m.publish()
 }
 
-// publish makes the set again. mu is held.
+// publish rebuilds the set. mu is held.
 func (m *Merger) publish() {
 	old := m.current.Load()
 	new := merge(m.order, m.reports, m.held, m.added, old)
@@ -92,8 +88,7 @@ func (m *Merger) tellEdits(edits []Edit) {
 	}
 }
 
-// logProblems logs problems that came and went. Sources don't log them: this is the
-// one place that knows all of them.
+// logProblems logs new and solved problems. Sources don't log them: only here are those of all sources available.
 func (m *Merger) logProblems(old, new *Set) {
 	for _, p := range without(new.Problems, old.Problems) {
 		m.log.Info("Problem with a manifest", "source", p.Source, "origin", p.Origin, "pod", logging.Ref(p.Pod),
@@ -109,7 +104,7 @@ func (m *Merger) logProblems(old, new *Set) {
 	m.tellObjects(old.Objects, new.Objects)
 }
 
-// tellObjects logs objects that came, changed and went.
+// tellObjects logs added, changed and removed objects.
 func (m *Merger) tellObjects(old, new *object.Set) {
 	if old == new {
 		return

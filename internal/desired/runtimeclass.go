@@ -11,22 +11,22 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
-// admission is what a RuntimeClass made of a pod, as the admission of an API server does.
+// admission is the result of applying a RuntimeClass to a pod, like the RuntimeClass admission of an API server.
 //
-// It follows from the pod and the class as they are, so that it is the same after a restart.
-// A cluster knows it from the pod's creation on; here a class that is edited changes the
-// pods of that class. A pod that contradicts its class by then stays as its manifest has it:
-// an API server, too, refuses new pods only. It gets no new sandbox (see package executor).
+// It depends only on the current pod and class, so that it is the same after a restart. In a cluster a pod keeps the
+// result of its creation; here an edit of a class changes the pods of that class. A pod that conflicts with its
+// edited class stays as in its manifest, because an API server rejects only new pods, too. It gets no new sandbox
+// (see package executor).
 type admission struct {
-	// class is what it was made with; nil if the pod has none, or none that is defined.
+	// class is the class that was applied; nil if the pod has none, or if that isn't defined.
 	class *nodev1.RuntimeClass
 	made  *pod.Desired
-	// conflict is how the pod contradicts its class; empty if it doesn't.
+	// conflict is how the pod conflicts with its class; empty if it doesn't.
 	conflict string
 }
 
-// admit returns what the pod's RuntimeClass makes of it, if no API server has admitted it. What old has for the very
-// same pod and class is taken from there.
+// admit applies the pod's RuntimeClass, unless an API server has admitted the pod. It reuses the result in old for
+// the same pod and class.
 func (s *Set) admit(d *pod.Desired, old *Set) admission {
 	name := d.Pod.Spec.RuntimeClassName
 	if name == nil || !d.Source.Local() {
@@ -42,7 +42,7 @@ func (s *Set) admit(d *pod.Desired, old *Set) admission {
 	return a
 }
 
-// class is the RuntimeClass of this name: the same pointer until it is edited; nil for none.
+// class is the RuntimeClass of this name, with the same pointer until it is edited; nil if there is none.
 func (s *Set) class(name string) *nodev1.RuntimeClass {
 	d := s.Objects.Get(object.Key{Kind: object.RuntimeClass, Name: name})
 	if d == nil {
@@ -52,8 +52,7 @@ func (s *Set) class(name string) *nodev1.RuntimeClass {
 	return class
 }
 
-// withClass returns the pod as its class makes it; the pod itself if that changes
-// nothing, or if it contradicts its class.
+// withClass returns the pod with its class applied; the pod itself if that changes nothing or conflicts.
 func withClass(d *pod.Desired, class *nodev1.RuntimeClass) (made *pod.Desired, conflict string) {
 	p := d.Pod.DeepCopy()
 	conflict = spec.ApplyRuntimeClass(&p.Spec, class)
@@ -65,7 +64,7 @@ func withClass(d *pod.Desired, class *nodev1.RuntimeClass) (made *pod.Desired, c
 	return &next, ""
 }
 
-// conflicting is the problem that a pod contradicts its RuntimeClass.
+// conflicting is the problem of a pod that conflicts with its RuntimeClass.
 func conflicting(c Claim, why string) pod.Problem {
 	name := c.Desired.Pod.Namespace + "/" + c.Desired.Pod.Name
 	return pod.Problem{

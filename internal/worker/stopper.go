@@ -15,11 +15,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// ErrAllStopped is what Stopper.Run returns when all pods were to be stopped and nothing of them is left.
+// ErrAllStopped is returned by Stopper.Run after StopAll, once nothing of any pod is left.
 var ErrAllStopped = errors.New("all pods were stopped")
 
-// Stopper stops pods for a person and says when they are gone, starts those again that are being restarted, and ends
-// when all pods were to be stopped. Safe for concurrent use.
+// Stopper stops and restarts pods for users, and waits for their end. Run ends after StopAll has stopped all pods. It
+// is safe for concurrent use.
 type Stopper struct {
 	stops *desired.Stops
 	pool  *Pool
@@ -28,20 +28,21 @@ type Stopper struct {
 	ended atomic.Bool
 
 	mu sync.Mutex
-	// all is when all pods were stopped; zero if they weren't. since is when pods were, by name; those that an earlier
-	// agent stopped aren't in it.
+	// all is the time of StopAll; zero if there was none. since has the time of Stop by pod name; pods that an
+	// earlier agent stopped aren't in it.
 	all   time.Time
 	since map[types.NamespacedName]time.Time
 }
 
-// NewStopper returns a Stopper of the pool's pods, of which stops says which are stopped.
+// NewStopper returns a Stopper of the pool's pods; stops is the set of stopped pods.
 func NewStopper(stops *desired.Stops, pool *Pool, log logr.Logger) *Stopper {
 	return &Stopper{stops: stops, pool: pool, log: log, wake: wake.NewSlot(),
 		since: map[types.NamespacedName]time.Time{}}
 }
 
-// Stop has pods stopped, and kept so, or started again where restart is set. It returns when they are gone, or started,
-// or ctx has ended, which changes nothing about that.
+// Stop stops pods until they are started again; with restart set, they are started again at once. It returns when the
+// pods are gone, or when their restart has begun. If ctx is done it returns earlier, but the pods are stopped all the
+// same.
 func (s *Stopper) Stop(ctx context.Context, restart bool, names ...types.NamespacedName) error {
 	turned, end := s.pool.turned.Subscribe()
 	defer end()
@@ -66,7 +67,7 @@ func (s *Stopper) Stop(ctx context.Context, restart bool, names ...types.Namespa
 	return nil
 }
 
-// settled reports whether nothing is left of a pod that was stopped, or a pod that is restarted may come up again.
+// settled reports whether nothing is left of a stopped pod, or whether a restarted pod may come up again.
 func (s *Stopper) settled(name types.NamespacedName, restart bool) bool {
 	if !restart {
 		return s.gone(name)
@@ -79,10 +80,10 @@ func (s *Stopper) settled(name types.NamespacedName, restart bool) bool {
 	return true
 }
 
-// Start has pods run again that were stopped.
+// Start starts stopped pods again.
 func (s *Stopper) Start(names ...types.NamespacedName) error { return s.stops.Start(names...) }
 
-// StopAll has all pods stopped, and Run return when they are gone.
+// StopAll stops all pods. Run returns when they are gone.
 func (s *Stopper) StopAll() {
 	s.stops.StopAll()
 	s.mu.Lock()
@@ -94,8 +95,8 @@ func (s *Stopper) StopAll() {
 // AllStopped reports whether Run has returned ErrAllStopped.
 func (s *Stopper) AllStopped() bool { return s.ended.Load() }
 
-// Run starts pods again that are being restarted, also by an earlier agent, until ctx ends; it returns ErrAllStopped
-// when all were to be stopped and are gone.
+// Run starts the pods that are being restarted, also those from before a restart of the agent, until ctx is done. It
+// returns ErrAllStopped when all pods were stopped by StopAll and are gone.
 func (s *Stopper) Run(ctx context.Context) error {
 	turned, end := s.pool.turned.Subscribe()
 	defer end()
@@ -126,11 +127,11 @@ func (s *Stopper) startAgain() {
 				"pod", klog.KRef(name.Namespace, name.Name))
 			continue
 		}
-		s.pool.turned.Wake() // for who waits for that
+		s.pool.turned.Wake() // for callers of Stop that wait for it
 	}
 }
 
-// gone reports whether the pool knows that the pod is stopped and nothing is left of it.
+// gone reports whether the pool has applied the stop and nothing is left of the pod.
 func (s *Stopper) gone(name types.NamespacedName) bool {
 	s.mu.Lock()
 	since := s.since[name]

@@ -10,28 +10,27 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Waker wakes the workers of a pool and lists their pods. It exists before the pool does: the modules that
-// wake workers, such as the observed state or the allocations, are those that workers read. Its methods never block,
-// and may be called from anywhere at any time.
+// Waker wakes the workers of a pool and lists their pods. It is created before the pool, because modules that wake
+// workers, such as the observed state or the allocations, are also read by workers. Its methods never block and are
+// safe for concurrent use.
 type Waker struct {
 	mu sync.Mutex
-	// workers are the pool's, which alone adds and removes them.
+	// workers are the pool's workers; only the pool adds and removes them.
 	workers map[types.UID]*worker
-	// awaiting are those whose pods wait for an object (pod.Failure.Awaits), by that.
+	// awaiting has, by object, the workers of pods that wait for the object (pod.Failure.Awaits).
 	awaiting map[pod.Object]map[*worker]struct{}
 
-	// look gets a value when a pod without a worker was seen, or one whose worker
-	// can't do what is wanted.
+	// look receives a value when a pod without a worker was observed, or a worker can't do what its pod needs.
 	look wake.Slot
 }
 
-// NewWaker makes a Waker for one pool.
+// NewWaker returns a Waker for one pool.
 func NewWaker() *Waker {
 	return &Waker{workers: map[types.UID]*worker{}, awaiting: map[pod.Object]map[*worker]struct{}{},
 		look: wake.NewSlot()}
 }
 
-// Wake has the pod looked at again.
+// Wake wakes the pod's worker, or the pool if it has none.
 func (k *Waker) Wake(uid types.UID) {
 	k.mu.Lock()
 	w := k.workers[uid]
@@ -43,7 +42,7 @@ func (k *Waker) Wake(uid types.UID) {
 	k.look.Wake()
 }
 
-// WakeAll has every pod looked at again; see Wake.
+// WakeAll wakes all workers.
 func (k *Waker) WakeAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,9 +51,9 @@ func (k *Waker) WakeAll() {
 	}
 }
 
-// WakeAwaiting has those pods looked at again that wait for one of these objects (pod.Failure.Awaits), or for any
-// object that one of them is: to be called after Config.Node returns the later ObjectsAt. An object without a name is
-// any of its kind, in its namespace if it has one, the zero object any at all.
+// WakeAwaiting wakes the pods that wait for one of these objects (pod.Failure.Awaits), or for a group of objects that
+// includes one of them. It has to be called after Config.Node returns the later ObjectsAt. An object without a name
+// stands for all objects of its kind, in its namespace if that is set; the zero object stands for all objects.
 func (k *Waker) WakeAwaiting(changed ...pod.Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,7 +77,7 @@ func (k *Waker) WakeAwaiting(changed ...pod.Object) {
 	}
 }
 
-// setAwaiting has WakeAwaiting wake the worker for these objects, and no others any more.
+// setAwaiting replaces the objects for which WakeAwaiting wakes the worker.
 func (k *Waker) setAwaiting(w *worker, objects []pod.Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -96,9 +95,9 @@ func (k *Waker) setAwaiting(w *worker, objects []pod.Object) {
 	w.awaits = objects
 }
 
-// Pods yields the pods that workers look after, each with whether it is being stopped, or has ended and gives back what
-// it holds: all of those that one change of the desired set brought. A pod that waits for its predecessor to end isn't
-// among them.
+// Pods yields the pods that have workers, each with whether it is being stopped, or has ended and releases its
+// resources. Pods of one change of the desired set appear together. A pod that waits for its predecessor to end isn't
+// included.
 func (k *Waker) Pods(yield func(p *v1.Pod, stopping bool) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

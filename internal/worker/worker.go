@@ -20,21 +20,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// worker manages one pod. Its goroutine alone touches the fields below mem.
+// worker manages one pod. Only its goroutine accesses mem and the fields below it.
 type worker struct {
 	pool *Pool
 	uid  types.UID
 	name string
-	// signal wakes the worker: being woken twice is being woken once.
+	// signal wakes the worker; wake-ups merge.
 	signal wake.Slot
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex
 	desired *pod.Desired
 	stop    *lifecycle.Stop
-	// over says that the pod is told to have ended: it gives back before long what it holds.
+	// over says that the pod was reported as ended: it will release its resources soon.
 	over bool
-	// returned says that the pod was wanted again, as the same one, while it was being stopped.
+	// returned says that the same pod was wanted again while it was being stopped.
 	returned bool
 	results  []pod.Result
 
@@ -42,21 +42,21 @@ type worker struct {
 	flights  []flight
 	reported pod.Report
 	wasUp    bool
-	// ended has for each container the ID of the instance that was last counted as ended; nil before the first report.
+	// ended has, by container, the ID of the last instance that was counted as ended; nil before the first report.
 	ended map[string]string
-	// pulls are the times at which it was waited for images.
+	// pulls are the times spent waiting for images.
 	pulls spans
-	// probed are the probes that were requested last, for which pod at which address.
+	// probed is the last request for probes.
 	probed probed
-	// record takes every decision.
+	// record records every decision.
 	record Record
-	// awaits are the objects that the pod waits for: see Waker.setAwaiting.
+	// awaits are the objects that the pod waits for; see Waker.setAwaiting.
 	awaits []pod.Object
-	// panicked is when the core panicked last: a bug, see decidePanicked.
+	// panicked is the time of the core's last panic, which is a bug; see decidePanicked.
 	panicked time.Time
 }
 
-// probed is what a pod's probes depend on.
+// probed holds the probes of a pod and the state that they depend on.
 type probed struct {
 	pod    *v1.Pod
 	ip     string
@@ -81,14 +81,14 @@ func newWorker(p *Pool, uid types.UID, name string, d *pod.Desired, stop *lifecy
 	return w
 }
 
-// stopOf is what the deletion of a pod's object comes to.
+// stopOf returns the stop for the deletion of a pod's object.
 func stopOf(d *pod.Deletion) *lifecycle.Stop {
 	return &lifecycle.Stop{At: d.At, Grace: &d.Grace, Why: "it was deleted"}
 }
 
-// setDesired gives the worker the newest version of its pod. A worker whose pod is being stopped, but for the deletion
-// of its object, which may be asked to take less time, goes on with that, and reports false: the pool starts the
-// pod again afterwards.
+// setDesired sets the newest version of the worker's pod. If the pod is already being stopped, and not for the
+// deletion of its object, setDesired changes nothing and returns false: the pool starts the pod again afterwards. A
+// deletion may still get a shorter grace period.
 func (w *worker) setDesired(d *pod.Desired) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,16 +101,16 @@ func (w *worker) setDesired(d *pod.Desired) bool {
 		return true
 	}
 	if old != nil && (old.Base != d.Base || d.Pod.Generation < old.Pod.Generation && !d.UIDIsIdentity) {
-		// Not an edit in place, but another pod under the same UID, because the manifest
-		// gives it, or another source now has it: it gets another worker, once this one's pod
-		// is gone.
+		// This isn't an edit in place but another pod with the same UID, because the manifest sets the UID or because
+		// another source has the pod now: it gets another worker once this worker's pod is gone.
 		w.stop = &lifecycle.Stop{At: time.Now(), Why: whyReplaced(d)}
 		w.signal.Wake()
 		return false
 	}
 	if old != nil && !d.UIDIsIdentity &&
 		old.Pod.Annotations[pod.AnnotationConfigSeen] != d.Pod.Annotations[pod.AnnotationConfigSeen] {
-		// Nobody looked while it wasn't wanted: it is to start again all the same, and goes on counting.
+		// The manifest was removed and came back before the worker noticed: the pod is restarted all the same, and
+		// its restart counts continue.
 		w.stop, w.returned = &lifecycle.Stop{At: time.Now(), Why: "its manifest was removed, and is back"}, true
 		w.signal.Wake()
 		return false
@@ -129,12 +129,11 @@ func (w *worker) local() bool {
 	return w.desired != nil && w.desired.Source.Local()
 }
 
-// forcedGrace is what a pod gets whose object was removed without waiting for its end (`kubectl delete --force`; API
-// concepts, "Forced Pod termination": "a small grace period").
+// forcedGrace is the grace period of a pod after its object was removed without waiting for its end (`kubectl delete
+// --force`; API concepts, "Forced Pod termination": "a small grace period").
 const forcedGrace = 2 * time.Second
 
-// requestStop has the worker stop and remove its pod, which isn't to run any more. stays says that the source may still
-// have it.
+// requestStop makes the worker stop and remove its pod. stays says that the source may still have the pod.
 func (w *worker) requestStop(why string, stays bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,9 +180,9 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// turn makes a step, and says when the next is due and whether the pod is done with. It isn't a part of run, whose
-// stack frame each pod pays for at rest: with a Decision in it the stack of a worker stays at 8 KiB, without it shrinks
-// to 4.
+// turn makes one step, and returns the time of the next one and whether the pod is done. It is separate from run
+// because every idle pod pays for run's stack frame: with a Decision in that frame the stack of a worker stays at 8
+// KiB, without it the stack shrinks to 4 KiB.
 //
 //go:noinline
 func (w *worker) turn(ctx context.Context) (wake time.Time, done bool) {
@@ -191,7 +190,7 @@ func (w *worker) turn(ctx context.Context) (wake time.Time, done bool) {
 	return d.Wake, d.Done
 }
 
-// adopt finds out what has to be known of the pod before the first decision. Not inlined for the same reason as turn.
+// adopt loads the state that the first decision needs. It isn't inlined for the same reason as turn.
 //
 //go:noinline
 func (w *worker) adopt() {
@@ -204,8 +203,8 @@ func (w *worker) adopt() {
 		return
 	}
 	if k != nil && k.Base != "" && k.Base != d.Base {
-		// What is there belongs to another pod of the UID that the manifest gives, which
-		// was edited while no agent ran. The pool begins with this one when that is gone.
+		// The existing state belongs to another pod with the same UID, set by the manifest, which was edited while no
+		// agent ran. The pool starts this pod when that one is gone.
 		w.mu.Lock()
 		w.stop = &lifecycle.Stop{At: time.Now(), Why: whyReplaced(d)}
 		w.mu.Unlock()
@@ -214,10 +213,10 @@ func (w *worker) adopt() {
 		w.mem.Checkpoint, w.mem.OnDisk = k, k
 	}
 	o := w.pool.cfg.Observed.Get(w.uid)
-	// A pod that is adopted came up long ago: that isn't measured again.
+	// An adopted pod started long ago: its start isn't measured again.
 	w.wasUp = !o.Empty()
-	// Containers that the runtime has nothing of any more are counted on from their
-	// logs, even if it has a sandbox, which may be newer than they were.
+	// Containers without an instance in the runtime continue the attempt numbers of their logs, even if there is a
+	// sandbox, which may be newer than they were.
 	var logged map[string]int
 	for name := range pod.ContainerNames(d.Pod) {
 		if o.Newest(name) != nil {
@@ -232,7 +231,7 @@ func (w *worker) adopt() {
 	}
 }
 
-// countOn has each container's next instance be at least the one that attempts says.
+// countOn raises the attempt numbers of the containers' next instances to at least these.
 func (w *worker) countOn(attempts map[string]int) {
 	if w.mem.Attempts == nil {
 		w.mem.Attempts = make(map[string]int, len(attempts))
@@ -242,8 +241,8 @@ func (w *worker) countOn(attempts map[string]int) {
 	}
 }
 
-// leaves returns the attempts that containers begin with in a pod that was wanted again, as the same one, while it was
-// being stopped; nil if none was. Ephemeral containers run once in each pod, so nothing is left of theirs.
+// leaves returns the attempt numbers with which the pod's containers continue if the same pod was wanted again while
+// it was being stopped; nil if it wasn't. Ephemeral containers run once in each pod, so that theirs are dropped.
 func (w *worker) leaves() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -271,7 +270,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.collectResults(results)
 	in := lifecycle.Input{
 		Now: begun, Stop: stop, Results: results, Memory: w.mem, Node: w.pool.cfg.Node(),
-		// Read after the results were taken: the observed state then includes what they changed.
+		// Read after results: the observed state then includes the changes of these actions.
 		Observed:   w.pool.cfg.Observed.Get(w.uid),
 		Probes:     w.pool.cfg.Probes.Results(w.uid),
 		Allocation: w.pool.cfg.Allocations.Get(w.uid), Termination: w.pool.termination(w.uid),
@@ -296,7 +295,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.await(d.Memory.Retries.Awaiting(), in.Node.ObjectsAt)
 	w.record.Decision(in, d)
 	w.mu.Lock()
-	// before anybody hears of it, who may send the next pod
+	// before the report, since its readers may send the next pod
 	w.over = d.Memory.Status != nil && pod.Terminal(d.Memory.Status.Phase) != ""
 	w.mu.Unlock()
 	w.report(desired, stop, d)
@@ -315,7 +314,8 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	return d
 }
 
-// await takes in which objects the pod waits for by a decision, which knew what had changed until then.
+// await sets the objects that the pod waits for after a decision. known is the decision's ObjectsAt: if objects have
+// changed since, the worker is woken.
 func (w *worker) await(objects []pod.Object, known time.Time) {
 	if slices.Equal(objects, w.awaits) {
 		return
@@ -326,16 +326,15 @@ func (w *worker) await(objects []pod.Object, known time.Time) {
 	}
 }
 
-// rejectedBefore reports whether the node rejected another version of the pod. There is nothing to edit
-// in place then: this one takes another worker, once what is kept of that one is gone. A pod of which every version
-// is the same one has failed for good.
+// rejectedBefore reports whether the node rejected another version of the pod. A rejected pod can't be edited in
+// place: the new version gets another worker once the state of the old one is removed. If all versions are the same
+// pod (UIDIsIdentity), it has failed for good.
 func rejectedBefore(k *pod.Checkpoint, d *pod.Desired) bool {
 	return k != nil && k.Termination != nil && k.Termination.Rejected && k.Termination.Generation != d.Pod.Generation &&
 		!d.UIDIsIdentity
 }
 
-// decide calls the core. It is pure, so that one that fails has changed nothing;
-// its error holds the stack.
+// decide calls the core. The core is pure, so that a panic has changed nothing; the error contains the stack.
 func (w *worker) decide(in lifecycle.Input) (d lifecycle.Decision, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -345,12 +344,11 @@ func (w *worker) decide(in lifecycle.Input) (d lifecycle.Decision, err error) {
 	return w.pool.core(in), nil
 }
 
-// afterPanic is how long a pod is left as it is after the core panicked on it.
+// afterPanic is the time until the next decision after the core panicked.
 const afterPanic = 30 * time.Second
 
-// decidePanicked handles a panic of the core on one pod, which is a bug: the pod
-// is left as it is and looked at again later, other pods aren't affected, and the
-// core's input goes to disk for a report.
+// decidePanicked handles a panic of the core on one pod, which is a bug. The pod is left as it is until the next try,
+// other pods aren't affected, and the core's input is saved for a report.
 func (w *worker) decidePanicked(in lifecycle.Input, results []pod.Result, err error) lifecycle.Decision {
 	w.mu.Lock()
 	w.results = append(results[:len(results):len(results)], w.results...)
@@ -365,7 +363,7 @@ func (w *worker) decidePanicked(in lifecycle.Input, results []pod.Result, err er
 	return lifecycle.Decision{Wake: w.panicked.Add(afterPanic)}
 }
 
-// requestProbes has those probes run that the core wants.
+// requestProbes requests the probes of a decision if they have changed.
 func (w *worker) requestProbes(in lifecycle.Input, d lifecycle.Decision) {
 	if in.Pod == nil || len(d.Probes) == 0 && len(w.probed.probes) == 0 {
 		return
@@ -381,8 +379,8 @@ func (w *worker) requestProbes(in lifecycle.Input, d lifecycle.Decision) {
 	w.pool.cfg.Probes.Want(w.uid, in.Pod, in.Observed, next.ip, d.Probes)
 }
 
-// collectResults removes the actions that ended from the list of those under way. One that was given up counts as
-// cancelled even if it failed just before: the core has ceased to care about it.
+// collectResults removes ended actions from the list of actions under way. A cancelled action counts as cancelled
+// even if it failed just before: the core doesn't need its failure any more.
 func (w *worker) collectResults(results []pod.Result) {
 	for i := range results {
 		r := &results[i]
@@ -400,7 +398,7 @@ func (w *worker) collectResults(results []pod.Result) {
 	}
 }
 
-// launch begins an action beside the worker.
+// launch starts an action on its own goroutine.
 func (w *worker) launch(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.flights = append(w.flights, flight{action: a, ctx: ctx, cancel: cancel, begun: time.Now()})
@@ -467,7 +465,7 @@ func withHealth(s *v1.PodStatus, health map[string][]v1.ResourceStatus) *v1.PodS
 	return &next
 }
 
-// spans sums up spans of time, each moment once, if they come in the order of their ends.
+// spans sums up time spans. Overlaps count once if the spans are added in the order of their ends.
 type spans struct {
 	sum  time.Duration
 	last time.Time
@@ -482,7 +480,7 @@ func (s *spans) add(from, to time.Time) {
 	}
 }
 
-// initTook is how long the init containers ran that have ended.
+// initTook is the total run time of the ended init containers.
 func initTook(s *v1.PodStatus) (sum time.Duration) {
 	for i := range s.InitContainerStatuses {
 		if t := s.InitContainerStatuses[i].State.Terminated; t != nil {
@@ -492,8 +490,8 @@ func initTook(s *v1.PodStatus) (sum time.Duration) {
 	return sum
 }
 
-// countEnded counts the instances that ended since the last report, each once. What ended before the agent started
-// isn't counted.
+// countEnded counts the instances that ended since the last report, each once. Instances that ended before the agent
+// started aren't counted.
 func (w *worker) countEnded(p *v1.Pod, s *v1.PodStatus) {
 	first := w.ended == nil
 	if first {

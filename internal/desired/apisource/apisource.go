@@ -1,4 +1,4 @@
-// Package apisource is the source of the pods that an API server has for this node.
+// Package apisource is the source of the pods that an API server has bound to this node.
 package apisource
 
 import (
@@ -27,63 +27,66 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
-// Objects are the pods that the API server has.
+// Objects are the pods of the API server.
 type Objects interface {
-	// Pods returns those that are to run, and whether they are all there are.
+	// Pods returns the pods that should run, and whether the list is complete.
 	Pods() ([]*v1.Pod, bool)
 	Subscribe() (changed *wake.Keyed[types.UID], stop func())
 }
 
-// Config says what a Source works with.
+// Config is the configuration of a Source.
 type Config struct {
 	Objects Objects
 	Sink    desired.Sink
-	// Known keeps the pods for when the API server is away; Reach is woken when it is, and when it isn't any more.
+	// Known stores the pods for when the API server is unreachable. Reach wakes when that begins or ends.
 	Known *lastknown.Store
 	Reach func() (changed <-chan struct{}, stop func())
-	// NodeUID is that of the node's object as far as it is known. Ask asks the API server for it, and for the pods that
-	// it has then; the UID is empty if there is no object.
+	// NodeUID returns the UID of the node's object as far as it is cached. Ask requests it from the API server, with
+	// the UIDs of the pods that the server has then; the node's UID is empty if there is no object.
 	NodeUID func() types.UID
 	Ask     func(context.Context) (node types.UID, pods []types.UID, err error)
-	// Hold is for how long an API server that seems to have lost all pods isn't believed; Event tells that of the node.
+	// Hold is how long pods continue after the API server seems to have lost all of them. Event records an event of
+	// the node about that.
 	Hold  time.Duration
 	Event func(pod.Event)
-	// Phase is the phase that this node tells of a pod; empty if it tells none. What comes back of that is nothing new.
+	// Phase is the phase that this node has reported for a pod; empty if none. The same phase in the pod's object
+	// isn't a change.
 	Phase func(types.UID) v1.PodPhase
 	Log   logr.Logger
 }
 
-// Source reports the pods that an API server has for this node.
+// Source reports the pods that an API server has bound to this node.
 type Source struct {
 	conf Config
-	// seen are the objects as they were looked at last, claims and bad what came of them.
+	// seen has the objects of the last check; claims and bad have the results.
 	seen   map[types.UID]*v1.Pod
 	claims map[types.UID]desired.Claim
 	bad    map[types.UID]string
-	// restored is what an earlier agent had, and cluster the UID of the node's object where it had that from.
+	// restored has an earlier agent's pods, and cluster is the UID of the node's object at the API server that they
+	// came from.
 	restored map[types.UID]desired.Claim
 	cluster  types.UID
-	// held are those of restored that the API server had no more.
+	// held are the pods of restored that the API server didn't have any more.
 	held []types.UID
-	// synced says that all pods were told once.
+	// synced says that a complete list of pods was processed.
 	synced bool
-	// hold is set while pods go on that the API server doesn't have any more. news says that there is something to say
-	// about that.
+	// hold is set while pods continue that the API server doesn't have any more. news says that a change of that has
+	// to be reported.
 	hold *hold
 	news bool
 }
 
-// New returns a source. It reports nothing before Run.
+// New returns a source; Run starts it.
 func New(c Config) *Source {
 	return &Source{conf: c, claims: map[types.UID]desired.Claim{}, restored: map[types.UID]desired.Claim{},
 		bad: map[types.UID]string{}}
 }
 
-// batch is how far reports are apart: a burst of changes is one.
+// batch is the minimum time between reports: a burst of changes is reported once.
 const batch = 20 * time.Millisecond
 
-// Run reports until ctx ends, first that it doesn't know anything yet. What the API server said last is wanted while it
-// can't be reached, also by a new agent. The error is nil.
+// Run reports until ctx is done, first that no pods are available yet. While the API server is unreachable, its last
+// pods stay desired, also in a new agent. The error is nil.
 func (s *Source) Run(ctx context.Context) error {
 	changed, stop := s.conf.Objects.Subscribe()
 	defer stop()
@@ -131,7 +134,8 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// away waits until the API server has told all pods, or is away, which it reports.
+// away waits until the complete list of pods is available or the API server is unreachable, and reports whether it is
+// unreachable.
 func (s *Source) away(ctx context.Context, changed *wake.Keyed[types.UID]) bool {
 	reach, stop := s.conf.Reach()
 	defer stop()
@@ -152,11 +156,11 @@ func (s *Source) away(ctx context.Context, changed *wake.Keyed[types.UID]) bool 
 	}
 }
 
-// restore takes in what an earlier agent knew last.
+// restore loads the last pods of an earlier agent.
 func (s *Source) restore() {
 	now := time.Now()
 	for _, p := range s.conf.Known.Pods() {
-		if err := check(p, true); err != nil { // not what was kept
+		if err := check(p, true); err != nil { // unknown values don't matter for saved pods
 			s.conf.Log.Error(err, "A pod that the API server had can't be run", "pod", klog.KObj(p), "podUID", p.UID)
 			continue
 		}
@@ -165,7 +169,7 @@ func (s *Source) restore() {
 	s.cluster, s.held = s.conf.Known.NodeUID(), s.conf.Known.Held()
 }
 
-// goOn reports what an earlier agent had, unless anything is known that is newer.
+// goOn reports an earlier agent's pods, unless newer ones are available.
 func (s *Source) goOn() {
 	if len(s.claims) == 0 && !s.synced && len(s.restored) > 0 {
 		s.conf.Log.Info("The API server is away; the pods that it had for this node last are run",
@@ -175,14 +179,14 @@ func (s *Source) goOn() {
 	}
 }
 
-// take takes in all there is, and reports whether anything that matters has changed.
+// take processes the complete list of pods, and reports whether anything relevant has changed.
 func (s *Source) take(pods []*v1.Pod) bool {
 	now := time.Now()
 	seen, claims, bad, changed := make(map[types.UID]*v1.Pod, len(pods)), make(map[types.UID]desired.Claim, len(pods)),
 		map[types.UID]string{}, false
 	for _, p := range pods {
 		seen[p.UID] = p
-		if claim, ok := s.claims[p.UID]; ok && s.seen[p.UID] == p { // of a thousand pods one has changed
+		if claim, ok := s.claims[p.UID]; ok && s.seen[p.UID] == p { // usually only one of a thousand pods has changed
 			claims[p.UID] = claim
 			continue
 		}
@@ -208,7 +212,7 @@ func (s *Source) take(pods []*v1.Pod) bool {
 			names[pod.FullName(p)] = true
 		}
 		for uid, c := range s.hold.claims {
-			if !names[pod.FullName(c.Desired.Pod)] { // whose place nobody takes
+			if !names[pod.FullName(c.Desired.Pod)] { // and no other pod has its name
 				claims[uid] = c
 			}
 		}
@@ -224,7 +228,7 @@ func (s *Source) report() {
 	if s.hold != nil {
 		r.Problems = append(r.Problems, s.hold.problem)
 	}
-	if s.synced { // before anybody can ask for what they refer to
+	if s.synced { // before objects can be requested for these pods
 		pods := make([]*v1.Pod, 0, len(r.Claims))
 		for _, c := range r.Claims {
 			pods = append(pods, c.Desired.Pod)
@@ -243,8 +247,8 @@ func (s *Source) report() {
 	s.conf.Sink.Report(r)
 }
 
-// normalise is the pod that should run by an API server's object. It is old as long as nothing differs that the node
-// acts on: what it has told the API server comes back, and is no news. Pods aren't defaulted or validated here: an API
+// normalise returns the desired pod of an API server's object. It returns old if nothing relevant to the node
+// differs: the node's own status in the object isn't a change. Pods aren't defaulted or validated here: the API
 // server does that, and may be newer.
 func normalise(old *pod.Desired, p *v1.Pod, phase func(types.UID) v1.PodPhase, now time.Time) *pod.Desired {
 	deletion := deletionOf(old, p, now)
@@ -267,7 +271,7 @@ func desire(p *v1.Pod, deletion *pod.Deletion) *pod.Desired {
 		RequiresTerminalPhase: true, UIDIsIdentity: true, Deletion: deletion}
 }
 
-// deletionOf is the pod's end, if it is asked for. It begins when this agent sees it.
+// deletionOf returns the pod's deletion if it was requested. Its grace period begins when this agent sees it.
 func deletionOf(old *pod.Desired, p *v1.Pod, now time.Time) *pod.Deletion {
 	if p.DeletionTimestamp == nil {
 		return nil
@@ -308,8 +312,8 @@ func sameAnnotations(ours, api map[string]string) bool {
 	return n == len(api)
 }
 
-// sameStatus reports whether others have said nothing new: conditions that aren't the node's alone, or that the pod has
-// ended.
+// sameStatus reports whether other clients haven't changed the status: neither conditions that aren't only the
+// node's, nor the terminal phase.
 func sameStatus(old, p *v1.Pod, phase func(types.UID) v1.PodPhase) bool {
 	if over := pod.Terminal(p.Status.Phase); over != pod.Terminal(old.Status.Phase) && over != phase(p.UID) {
 		return false
@@ -328,15 +332,16 @@ func others(s *v1.PodStatus) []v1.PodCondition {
 	return list
 }
 
-// maxUID is how long a UID may be, as in manifests.
+// maxUID is the maximum length of a UID, as in manifests.
 const maxUID = 128
 
-// maxName is how long the API lets names be: those of DNS subdomains.
+// maxName is the API's maximum length of names: that of DNS subdomains.
 const maxName = 253
 
-// check refuses what would harm this node: what becomes part of a path or a line of a log, containers that can't be
-// told apart, and values that the node doesn't know, which it would else take for others. The last goes for pods that
-// weren't taken before: what an earlier agent ran isn't ended because this one knows less.
+// check refuses pods that would harm this node: names that become part of a path or a log line, containers that can't
+// be distinguished, and field values that the node doesn't support and would treat as other ones. The last check
+// applies only to pods that weren't accepted before (taken): a pod that an earlier agent ran isn't ended because this
+// one supports less.
 func check(p *v1.Pod, taken bool) error {
 	for _, field := range [...][2]string{{"metadata.uid", string(p.UID)}, {
 		"metadata.namespace", p.Namespace}, {"metadata.name", p.Name}} {
@@ -344,8 +349,7 @@ func check(p *v1.Pod, taken bool) error {
 			return err
 		}
 	}
-	// API servers make UIDs, of 36 characters. What is longer has no place in names that the UID is a part of: control
-	// groups, logs.
+	// UIDs from API servers have 36 characters. Longer ones don't fit in names that contain the UID: cgroups, logs.
 	if len(p.UID) > maxUID {
 		return fmt.Errorf("metadata.uid has %d characters, and may have %d at most", len(p.UID), maxUID)
 	}
@@ -398,7 +402,8 @@ func check(p *v1.Pod, taken bool) error {
 	return nil
 }
 
-// element refuses a name that can't be one element of a path: log directories join some with "_".
+// element refuses a name that can't be one element of a path. It refuses "_" because log directories join names with
+// it.
 func element(what, name string) error {
 	if err := safeopen.Check(what, name); err != nil {
 		return err

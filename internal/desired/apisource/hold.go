@@ -15,33 +15,34 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// hold is that of pods which go on running for a while though the API server doesn't have them any more.
+// hold is the state while pods continue for some time although the API server doesn't have them any more.
 type hold struct {
 	claims map[types.UID]desired.Claim
 	until  time.Time
-	// ask is when to ask the API server again, unless all is listed before.
+	// ask is when to ask the API server again, unless a complete list arrives before.
 	ask     time.Time
 	problem pod.Problem
 }
 
 const (
-	// askAgain is how long after a failure the API server is asked again what it has.
+	// askAgain is the delay before the API server is asked again after a failure.
 	askAgain = time.Second
-	// askLimit bounds one try.
+	// askLimit is the timeout of one question.
 	askLimit = 10 * time.Second
 )
 
-// judge reports whether what the API server has counts, and when to look again if nothing else happens before. listed
-// says that all was told since the last time.
+// judge reports whether the API server's list of pods counts, and when to check again if nothing else happens before.
+// listed says that a complete list has arrived since the last time.
 //
-// One that has none of the pods that were known may have lost all it had, or be another one. Which cluster it is a node
-// may not ask; but then the node's object is another one, too. The pods go on for a while, so that a person can do
-// something about it, and until it answers: one that is away then may be about to be restored.
+// An API server that has none of the known pods may have lost its data, or may be another cluster's. A node isn't
+// allowed to query the cluster's identity, but then the node's object is another one, too. The pods continue for some
+// time so that a user can fix the problem, and also until the API server responds: an unreachable one may be about to
+// be restored.
 func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts bool, again time.Time) {
 	known := s.claims
 	if !s.synced {
 		known = s.restored
-		if len(s.held) > 0 { // of the others, nobody knows which API server has them
+		if len(s.held) > 0 { // for the others, the API server that has them is uncertain
 			known = maps.Clone(known)
 			maps.DeleteFunc(known, func(uid types.UID, _ desired.Claim) bool { return !slices.Contains(s.held, uid) })
 		}
@@ -67,7 +68,7 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 	uid, there, err := s.conf.Ask(limited)
 	cancel()
 	now := time.Now()
-	// What was told is older than the answer: the store may have been restored since.
+	// The list is older than this answer: the server's store may have been restored since.
 	outdated := slices.ContainsFunc(there, func(uid types.UID) bool { _, is := known[uid]; return is })
 	switch {
 	case err != nil || outdated:

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxSize is the size of the largest manifest that is read, in bytes.
+	// maxSize is the maximum size of a manifest in bytes.
 	maxSize = 10 << 20
-	// granularity is how coarse a file system's times may be: a file read within
-	// it after its last change may have changed again with the same time.
+	// granularity is the assumed granularity of a file system's times: a file that was read within it after its last
+	// change may have changed again with the same time.
 	granularity = 2 * time.Second
 )
 
-// writeState is what events said about a file.
+// writeState is the state of writing a file, according to events.
 type writeState int
 
 const (
@@ -30,27 +30,25 @@ const (
 	whole
 )
 
-// seenFile is what is known of a file.
+// seenFile is the state of a file.
 type seenFile struct {
 	state writeState
 	// dirty says that an event reported the file since it was read.
 	dirty bool
 	// deleted says that an event reported its deletion since it was read.
 	deleted bool
-	// missing is since when it isn't there.
+	// missing is when the file was first found to be missing; zero if it exists.
 	missing time.Time
-	// read says that the content with sum was taken, at readAt, from the file
-	// that version names.
+	// read says that the content with sum was read at readAt, from the file that version identifies.
 	read    bool
 	version fileVersion
 	readAt  time.Time
 	sum     [sha256.Size]byte
-	// failure is why it couldn't be read; empty if it could.
+	// failure is why the file couldn't be read; empty if it could.
 	failure string
 }
 
-// fileVersion changes when a file's content does, but for changes within the
-// granularity of its times.
+// fileVersion changes when a file's content does, except for changes within the granularity of its times.
 type fileVersion struct {
 	dev, ino     uint64
 	size         int64
@@ -65,7 +63,7 @@ func versionOf(info fs.FileInfo) fileVersion {
 	return v
 }
 
-// file returns what is known of an origin.
+// file returns the state of an origin.
 func (w *watch) file(origin string) *seenFile {
 	f := w.files[origin]
 	if f == nil {
@@ -75,7 +73,7 @@ func (w *watch) file(origin string) *seenFile {
 	return f
 }
 
-// look looks at one origin and takes what is new in it.
+// look checks one origin and reads its new content.
 func (w *watch) look(origin string, now time.Time) {
 	if err := w.trustDir(); err != nil {
 		w.unreachable(err.Error(), now)
@@ -91,7 +89,7 @@ func (w *watch) look(origin string, now time.Time) {
 		err = errors.New("it is a symbolic link to something that doesn't exist")
 	}
 	if err == nil && info.IsDir() && origin == w.path {
-		w.rescan(now) // it was a file, or nothing, when last looked at
+		w.rescan(now) // it was a file or missing when last checked
 		return
 	}
 	f.missing = time.Time{}
@@ -115,7 +113,7 @@ func (w *watch) look(origin string, now time.Time) {
 	w.read(origin, f, now)
 }
 
-// readable says why a file won't be read.
+// readable returns why a file won't be read; nil if it will be.
 func readable(info fs.FileInfo) error {
 	switch mode := info.Mode(); {
 	case mode.IsRegular() && info.Size() > maxSize:
@@ -133,14 +131,13 @@ func readable(info fs.FileInfo) error {
 	}
 }
 
-// isRead reports whether the file is as it was when it was read.
+// isRead reports whether the file is unchanged since it was read.
 func (f *seenFile) isRead(info fs.FileInfo) bool {
 	return f.read && !f.dirty && f.failure == "" && f.version == versionOf(info) &&
 		f.readAt.Sub(info.ModTime()) > granularity
 }
 
-// wholeAt returns when the file can be taken to be whole if it doesn't change
-// any more.
+// wholeAt returns when the file can be considered complete if it doesn't change any more.
 func (w *watch) wholeAt(f *seenFile, info fs.FileInfo, now time.Time) time.Time {
 	age := now.Sub(info.ModTime())
 	if w.armed && f.state == whole || age < 0 || f.read && f.version == versionOf(info) {
@@ -152,7 +149,7 @@ func (w *watch) wholeAt(f *seenFile, info fs.FileInfo, now time.Time) time.Time 
 	return info.ModTime().Add(unchangedFor)
 }
 
-// read reads a file that is thought to be whole.
+// read reads a file that is considered complete.
 func (w *watch) read(origin string, f *seenFile, now time.Time) {
 	data, version, err := readFile(origin)
 	switch {
@@ -161,7 +158,7 @@ func (w *watch) read(origin string, f *seenFile, now time.Time) {
 		w.lookAt(origin, now.Add(unchangedFor))
 		return
 	case errors.Is(err, fs.ErrNotExist):
-		w.lookAt(origin, now) // gone this moment
+		w.lookAt(origin, now) // removed at this moment
 		return
 	case err != nil:
 		w.fail(origin, f, err, now)
@@ -197,14 +194,13 @@ func (w *watch) fail(origin string, f *seenFile, err error, now time.Time) {
 	w.changed = true
 }
 
-// errChanging is that a file changed while it was read.
+// errChanging says that a file changed while it was read.
 var errChanging = errors.New("it is being written")
 
-// readFile reads a regular file. Links are followed: whoever may write to the directory
-// of manifests may run any pod, and tools that update directories of files use links.
+// readFile reads a regular file. It follows links, because tools that update directories of files use them. That is
+// safe: a user who can write to the directory of manifests can run any pod anyway.
 func readFile(path string) ([]byte, fileVersion, error) {
-	// Opening mustn't wait for a FIFO that took the file's place, nor make a
-	// terminal ours.
+	// Opening mustn't block on a FIFO that replaced the file, nor make a terminal the controlling terminal.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, fileVersion{}, err

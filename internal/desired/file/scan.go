@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ignored reports whether a name in the directory is no manifest by its form: hidden,
-// one of those that editors use for a moment or for backups, or an archive, such as of an image.
+// ignored reports whether a file name in the directory can't be that of a manifest: hidden files, temporary and
+// backup files of editors, and archives such as images.
 func ignored(name string) bool {
 	return name == "" || name[0] == '.' ||
 		archive.MatchString(name) ||
 		strings.HasSuffix(name, "~") ||
 		strings.HasSuffix(name, ".swp") ||
 		name[0] == '#' && name[len(name)-1] == '#' ||
-		name == "4913" // vim tries with it whether it may write here
+		name == "4913" // vim's test whether the directory is writable
 }
 
-// archive matches names of tar files, whatever they are compressed with.
+// archive matches names of tar files, with any compression.
 var archive = regexp.MustCompile(`(?i)\.(tar|tgz|txz|tzst|tar\.[a-z0-9]{1,4})$`)
 
-// scan looks at everything, and makes sure it is watched.
+// scan checks all files, and makes sure that they are watched.
 func (w *watch) scan(now time.Time) {
 	w.arm(now)
 	found, err := w.list()
@@ -65,7 +65,7 @@ func (w *watch) scan(now time.Time) {
 	}
 }
 
-// elsewhere says what is at the path in place of the directory that the manifests were read from.
+// elsewhere describes what is at the path in place of the directory that the manifests were read from.
 func (w *watch) elsewhere() string {
 	switch {
 	case w.single && !w.ownFile():
@@ -81,14 +81,15 @@ func (w *watch) ownFile() bool {
 	return !slices.ContainsFunc(w.keeper.Names(), func(origin string) bool { return origin != w.path })
 }
 
-// isGood reports whether an origin was read since the manifests became unreachable, and its text could be used. That
-// shows that somebody has put manifests there: an empty mount point has none.
+// isGood reports whether an origin was read since the manifests became unreachable, and its text is valid. That shows
+// that manifests were put there: an empty mount point has none.
 func (w *watch) isGood(origin string) bool {
 	f := w.files[origin]
 	return f != nil && f.read && f.failure == "" && w.keeper.Good(origin)
 }
 
-// unreachable keeps the pods as they are: only manifests that are missing where they were read before count as deleted.
+// unreachable keeps the pods as they are: a missing manifest counts as deleted only in the directory that it was read
+// from.
 func (w *watch) unreachable(why string, now time.Time) {
 	w.setUnreachable()
 	for _, origin := range w.keeper.Names() {
@@ -103,7 +104,8 @@ func (w *watch) unreachable(why string, now time.Time) {
 	w.rescan(now.Add(min(w.every, reachEvery)))
 }
 
-// setUnreachable has each file read again, also one that comes back unchanged: then its pods are up to date again.
+// setUnreachable drops the state of all files. So each is read again, even if it comes back unchanged, and its pods
+// become up to date again.
 func (w *watch) setUnreachable() {
 	if w.reached {
 		w.reached = false
@@ -130,19 +132,20 @@ func (w *watch) arm(now time.Time) {
 	w.note(noteWatch, why, now)
 }
 
-// listing is what is at the path: the manifests, sorted, and the place of their directory.
+// listing holds the manifests at the path, sorted, and the identity of their directory.
 type listing struct {
 	origins []string
 	place   string
 }
 
-// list returns the origins that are at the path: the files of a directory, or the path
-// itself. The error is fs.ErrNotExist only if there is nothing at all.
+// list returns the origins at the path: the files of a directory, or the path itself. The error is fs.ErrNotExist
+// only if nothing is at the path.
 func (w *watch) list() (listing, error) {
 	w.single = true
 	info, err := os.Stat(w.path)
 	if err != nil {
-		// A file that came after Stat is none: the event of its coming has it listed.
+		// A file that was created after Stat isn't a symbolic link: the event of its creation triggers another
+		// listing.
 		link, linkErr := os.Lstat(w.path)
 		if linkErr == nil && link.Mode()&fs.ModeSymlink != 0 && errors.Is(err, fs.ErrNotExist) {
 			return listing{}, fmt.Errorf("%s is a symbolic link to something that doesn't exist", w.path)
@@ -175,7 +178,8 @@ func (w *watch) list() (listing, error) {
 	return listing{origins, place}, nil
 }
 
-// readDir returns what is in a directory, and the place of just that directory: another may be mounted meanwhile.
+// readDir returns the entries of a directory, and the identity of the directory that was read: another may be mounted
+// there meanwhile.
 func readDir(path string) ([]fs.DirEntry, string, error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -191,7 +195,7 @@ func readDir(path string) ([]fs.DirEntry, string, error) {
 	return entries, place, err
 }
 
-// placeOf is the identity of the directory at path now; empty if it can't be had.
+// placeOf is the identity of the directory at path now; empty if it isn't available.
 func placeOf(path string) string {
 	place, err := identity(unix.AT_FDCWD, path, 0)
 	if err != nil {
@@ -200,9 +204,9 @@ func placeOf(path string) string {
 	return place
 }
 
-// identity distinguishes a directory from any other that takes its path, such as the mount point below a disk that was
-// unmounted, and is the same after a reboot: device numbers aren't. The time of birth, where the file system knows it,
-// distinguishes those that got the same inode.
+// identity distinguishes a directory from any other one at the same path, such as the mount point under a disk that
+// was unmounted. Unlike device numbers, it is the same after a reboot. The birth time, if the file system has it,
+// distinguishes directories that got the same inode.
 func identity(dirfd int, path string, flags int) (string, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(dirfd, path, flags, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
@@ -214,8 +218,8 @@ func identity(dirfd int, path string, flags int) (string, error) {
 	return fmt.Sprintf("%d@%d.%09d", st.Ino, st.Btime.Sec, st.Btime.Nsec), nil
 }
 
-// inPlace reports whether the directory is the one that manifests were read from. Only there is a file that is missing
-// a file that was deleted.
+// inPlace reports whether the directory is the one that manifests were read from. Only there does a missing file mean
+// that it was deleted.
 func (w *watch) inPlace() bool {
 	dir := w.path
 	if w.single {
@@ -224,8 +228,8 @@ func (w *watch) inPlace() bool {
 	return w.keeper.Place() == "" || placeOf(dir) == w.keeper.Place()
 }
 
-// absentPath deals with there being nothing at the path, once that has lasted: a directory can be swapped for another.
-// A file that is the only manifest was deleted, unless its directory is gone, too.
+// absentPath handles a missing path once that has lasted, because a directory may be swapped for another one. A file
+// that is the only manifest was deleted, unless its directory is gone, too.
 func (w *watch) absentPath(now time.Time) {
 	if w.pathMissing.IsZero() {
 		w.pathMissing = now
@@ -249,8 +253,8 @@ func (w *watch) absentPath(now time.Time) {
 	w.note(notePath, "it doesn't exist; pods are read from it as soon as it does", now)
 }
 
-// absent deals with an origin that isn't there. It counts as deleted when it is
-// still missing after a moment, so that editors may move it away and back.
+// absent handles a missing origin. It counts as deleted if it is still missing after a moment, because editors may
+// move it away and back.
 func (w *watch) absent(origin string, f *seenFile, now time.Time) {
 	if !w.keeper.Has(origin) {
 		delete(w.files, origin)
@@ -270,8 +274,8 @@ func (w *watch) absent(origin string, f *seenFile, now time.Time) {
 	w.forget(origin)
 }
 
-// goneAfter is how long an origin has to be missing. The last file that is deleted may be the first thing to go of a
-// directory that is being removed.
+// goneAfter is how long an origin has to be missing. It is longer for the last file of a directory, because the
+// directory itself may be in the process of being removed.
 func (f *seenFile) goneAfter(origin string) time.Duration {
 	if f.deleted {
 		if left, err := os.ReadDir(filepath.Dir(origin)); err == nil && len(left) == 0 {

@@ -1,10 +1,8 @@
-// Package file is the source of pods whose manifests lie in a directory, or in one
-// file.
+// Package file is the source of pods with manifests in a directory or in one file.
 //
-// inotify reports changes; a look at everything every now and then
-// (fileCheckFrequency) is the safety net. A file that is being written is left alone
-// until its writer closes it. A file has to be missing twice, a moment apart, before
-// its pods go away, as editors save by moving the file away first.
+// inotify reports changes; a periodic scan (fileCheckFrequency) is the safety net. A file that is being written is
+// read only after its writer closes it. A file has to be missing twice, a moment apart, before its pods are removed,
+// because editors move the file away when they save.
 package file
 
 import (
@@ -25,17 +23,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Config says what to read.
+// Config is the configuration of a Source.
 type Config struct {
-	// Path is the absolute path of a directory or file (staticPodPath). It need not
-	// exist yet.
+	// Path is the absolute path of a directory or file (staticPodPath). It needn't exist yet.
 	Path string
-	// Every is the time between two looks at everything (fileCheckFrequency).
+	// Every is the interval of scans (fileCheckFrequency).
 	Every time.Duration
-	// DeletedAtOnce has a file that is deleted count as deleted, however soon it is back; one that is moved away or
-	// overwritten still has a moment.
+	// DeletedAtOnce makes a deleted file count as deleted at once, even if it soon comes back. A file that is moved
+	// away or overwritten still has a moment to come back.
 	DeletedAtOnce bool
-	// Invoker is who started the agent by sudo, whose files are trusted as root's.
+	// Invoker is the user who started the agent with sudo; that user's files are trusted like root's.
 	Invoker rootdir.Invoker
 }
 
@@ -54,11 +51,11 @@ type Source struct {
 	watch func(path string) (watcher, error)
 
 	running sync.Mutex
-	// files is what is known of each origin, so that it isn't read without need.
+	// files is the state of each origin, so that it isn't read unnecessarily.
 	files map[string]*seenFile
 
 	exposing sync.Mutex
-	// exposed says of paths who beside root may change what is there.
+	// exposed has, by path, a message about users other than root who can change the file or directory.
 	exposed map[string]string
 }
 
@@ -69,8 +66,8 @@ type watcher interface {
 	Close() error
 }
 
-// New returns a source that reports to sink what r reads, and keeps the last
-// good pods in store. It does nothing until Run.
+// New returns a source that reads with r, reports to sink and keeps the last good pods in store. It does nothing
+// until Run.
 func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desired.Sink, log logr.Logger) *Source {
 	path, keeper := filepath.Clean(config.Path), manifeststore.New(r)
 	return &Source{
@@ -90,9 +87,8 @@ func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desir
 	}
 }
 
-// Run reports pods until the context ends; then it returns nil. What is wrong
-// with manifests, the directory or the disk is reported as problems, and is no reason to return.
-// It may be run again after it returned, and goes on where it was.
+// Run reports pods until ctx is done; then it returns nil. Problems with manifests, the directory or the disk are
+// reported, and don't end Run. It may be run again after it returned, and continues with its state.
 func (s *Source) Run(ctx context.Context) error {
 	if !s.running.TryLock() {
 		return errors.New("the file source is running already")
@@ -122,19 +118,19 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// mine reports whether an origin is at the path. After a change of configuration
-// there may be others in the checkpoint.
+// mine reports whether an origin is at the path. After a change of the configuration the checkpoint may contain
+// others.
 func (s *Source) mine(origin string) bool {
 	return origin == s.path || filepath.Dir(origin) == s.path
 }
 
-// Topics of problems of the source itself.
+// Topics of the source's own problems.
 const (
 	notePath  = "path"
 	noteWatch = "watch"
 )
 
-// unwatched says that changes are found by looking only.
+// unwatched is the message that changes are found only by polling.
 func (s *Source) unwatched(err error) string {
 	return fmt.Sprintf("%v; until then it is polled every %v", err, s.every)
 }

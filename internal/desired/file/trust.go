@@ -14,8 +14,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 )
 
-// trust reports whether what is at a path may say what runs as root here: an error if every user of the machine may
-// change it. That others than root may, be it their own file, is what somebody may want, and is an exposure.
+// trust checks whether the file or directory at a path may decide what runs as root here. It returns an error if
+// every user of the machine may change it. Other non-root writers, such as the file's owner, may be intended, so they
+// are recorded as an exposure.
 func (s *Source) trust(path string, info fs.FileInfo) error {
 	anybody, others := rootdir.Writers(info, s.invoker)
 	s.expose(path, info.IsDir(), others)
@@ -31,9 +32,9 @@ func (s *Source) trust(path string, info fs.FileInfo) error {
 		"if its file system has no modes, mount it with umask=022", what, info.Mode().Perm(), path)
 }
 
-// Check says why manifests at a path (staticPodPath) wouldn't be read: nothing is there, it can't be listed, or every
-// user of the machine may change it. exposures say who beside root and the invoker may. What the manifests say isn't
-// checked.
+// Check returns why manifests at a path (staticPodPath) wouldn't be read: nothing is there, it can't be listed, or
+// every user of the machine may change it. exposures name the users besides root and the invoker who may. The content
+// of manifests isn't checked.
 func Check(path string, by rootdir.Invoker) (exposures []string, err error) {
 	s := &Source{path: filepath.Clean(path), invoker: by, log: logr.Discard(), exposed: map[string]string{}}
 	w := &watch{Source: s}
@@ -44,7 +45,7 @@ func Check(path string, by rootdir.Invoker) (exposures []string, err error) {
 	for _, origin := range found.origins {
 		info, err := os.Stat(origin)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone this moment, or a link to nothing, which is the matter of the pods in it
+			continue // removed at this moment, or a dangling link, which the source reports for its pods
 		}
 		if err == nil && w.single {
 			err = readable(info)
@@ -59,7 +60,7 @@ func Check(path string, by rootdir.Invoker) (exposures []string, err error) {
 	return s.Exposures(), nil
 }
 
-// trustDir is trust in the directory whose entries decide what is read.
+// trustDir is trust for the directory that contains the manifests.
 func (w *watch) trustDir() error {
 	dir := w.path
 	if w.single {
@@ -67,12 +68,12 @@ func (w *watch) trustDir() error {
 	}
 	info, err := os.Stat(dir)
 	if err != nil || w.single && info.Mode()&fs.ModeSticky != 0 {
-		return nil // who reads it says so; in a directory such as /tmp nobody replaces another's file
+		return nil // reading reports the error; in a directory like /tmp users can't replace each other's files
 	}
 	return w.trust(dir, info)
 }
 
-// expose notes who may change what is at a path; nobody if that is empty.
+// expose records the users who may change the file or directory at a path; empty for none.
 func (s *Source) expose(path string, dir bool, others string) {
 	s.exposing.Lock()
 	defer s.exposing.Unlock()
@@ -93,10 +94,10 @@ func (s *Source) expose(path string, dir bool, others string) {
 	s.log.Info("Others than root decide which pods run", "origin", path, "message", text)
 }
 
-// unexpose forgets what isn't there any more.
+// unexpose drops the record of a path that doesn't exist any more.
 func (s *Source) unexpose(path string) { s.expose(path, false, "") }
 
-// Exposures says for each manifest, or for their directory as a whole, who beside root decides what runs.
+// Exposures returns, per manifest or for their whole directory, the users besides root who decide what runs.
 func (s *Source) Exposures() []string {
 	s.exposing.Lock()
 	defer s.exposing.Unlock()

@@ -10,40 +10,38 @@ import (
 )
 
 const (
-	// passEvery is the shortest time between two passes, which bounds the work
-	// that a storm of changes makes. The first change after a quiet time isn't delayed.
+	// passEvery is the minimum time between two passes, which limits the work during a burst of changes. The first
+	// change after a quiet time isn't delayed.
 	passEvery = 10 * time.Millisecond
-	// unchangedFor is how long a file must have been unchanged to be read when
-	// no event was about it while it was watched.
+	// unchangedFor is how long a watched file must be unchanged to be read if no event has reported its state.
 	unchangedFor = 100 * time.Millisecond
-	// openUnchangedFor is the same for a file that isn't watched, or that a writer was
-	// seen to open and not to close.
+	// openUnchangedFor is the same for a file that isn't watched, or that a writer has opened and not closed.
 	openUnchangedFor = time.Second
 	// goneAfter is how long a file must be missing to count as deleted.
 	goneAfter = 50 * time.Millisecond
 	// pathGoneAfter is the same for the whole directory.
 	pathGoneAfter = time.Second
-	// reachEvery is how often manifests that are out of reach are looked for: no event says that a disk was mounted.
+	// reachEvery is the interval of checks for unreachable manifests: mounting a disk causes no event.
 	reachEvery = time.Second
-	// holdAtMost is how long a report waits for missing files to be back or gone.
+	// holdAtMost limits how long a report waits for missing files to be back or gone.
 	holdAtMost = 5 * goneAfter
-	// firstAtMost is how long the first report waits for files that are being written.
+	// firstAtMost limits how long the first report waits for files that are being written.
 	firstAtMost = 2 * time.Second
 )
 
-// watch is one run of a source. Its goroutine is the only one to use it.
+// watch is one run of a source. Only its goroutine uses it.
 type watch struct {
 	*Source
 	watcher watcher
 	events  <-chan filewatch.Event
 	// armed says that the watcher reports every change.
 	armed bool
-	// single says that the path is a file, or nothing at all: events are about
-	// the path itself.
+	// single says that the path is a file or missing: events are about the path itself.
 	single bool
-	// pathMissing is since when there is nothing at the path.
+	// pathMissing is since when the path has been missing; zero if it exists.
 	pathMissing time.Time
-	// reached says that the manifests could be read where they were before. While it is false none counts as deleted.
+	// reached says that the manifests' directory can be read and is the one from before. While it is false, no
+	// manifest counts as deleted.
 	reached bool
 
 	started  time.Time
@@ -51,13 +49,13 @@ type watch struct {
 	nextScan time.Time
 	// wake is when the next pass is due.
 	wake time.Time
-	// due are the origins to look at, and when.
+	// due has the origins to check, and when.
 	due map[string]time.Time
 
 	reported bool
-	// changed says that the keeper holds what wasn't reported yet.
+	// changed says that the keeper has changes that weren't reported yet.
 	changed bool
-	// heldSince is since when a report waits for missing files.
+	// heldSince is since when a report has been waiting for missing files.
 	heldSince time.Time
 }
 
@@ -76,7 +74,7 @@ func (w *watch) close() {
 	w.watcher, w.events, w.armed = nil, nil, false
 }
 
-// handle takes an event. open is false when the watcher broke down.
+// handle handles an event. open is false if the watcher failed.
 func (w *watch) handle(e filewatch.Event, open bool, now time.Time) {
 	if !open {
 		w.close()
@@ -84,7 +82,7 @@ func (w *watch) handle(e filewatch.Event, open bool, now time.Time) {
 			now)
 		return
 	}
-	// A name that begins with ".." is how volumes swap what links point to.
+	// Volumes swap the targets of links by renaming a name that begins with "..".
 	if e.Op == filewatch.Rescan || !w.pathMissing.IsZero() || !w.reached || !w.single &&
 		strings.HasPrefix(e.Name, "..") {
 		w.rescan(now)
@@ -130,7 +128,7 @@ func (w *watch) pass(now time.Time) {
 	w.plan()
 }
 
-// plan finds when the next pass is due.
+// plan computes when the next pass is due.
 func (w *watch) plan() {
 	w.wake = w.nextScan
 	for _, at := range w.due {
@@ -141,8 +139,7 @@ func (w *watch) plan() {
 	w.wakeAt(w.wake)
 }
 
-// wakeAt has a pass done at the given time or earlier, but not too soon after
-// the last.
+// wakeAt schedules a pass for the given time or earlier, but not too soon after the last one.
 func (w *watch) wakeAt(at time.Time) {
 	if at.Before(w.wake) {
 		w.wake = at
@@ -152,13 +149,13 @@ func (w *watch) wakeAt(at time.Time) {
 	}
 }
 
-// lookAt has an origin looked at, at the given time instead of any set before.
+// lookAt schedules a check of an origin for the given time, replacing an earlier schedule.
 func (w *watch) lookAt(origin string, at time.Time) {
 	w.due[origin] = at
 	w.wakeAt(at)
 }
 
-// rescan has everything looked at, at the given time or earlier.
+// rescan schedules a scan for the given time or earlier.
 func (w *watch) rescan(at time.Time) {
 	if at.Before(w.nextScan) {
 		w.nextScan = at
@@ -166,7 +163,7 @@ func (w *watch) rescan(at time.Time) {
 	w.wakeAt(at)
 }
 
-// report sends the sink what changed, unless it has to wait with that.
+// report sends changes to the sink, unless the report has to wait.
 func (w *watch) report(now time.Time) {
 	if !w.changed && w.reported || w.holdReport(now) {
 		return
@@ -177,9 +174,9 @@ func (w *watch) report(now time.Time) {
 	w.journal.Save()
 }
 
-// holdReport begins, or goes on, to wait with a report, and reports whether it does. While a file is missing and not
-// yet gone, its pods may have moved to another file, which would then look like a second claim to their names. The
-// first report is to be complete.
+// holdReport reports whether a report has to wait. While a file is missing but doesn't count as deleted yet, its pods
+// may have moved to another file, which would then look like a second claim to their names. The first report waits to
+// be complete.
 func (w *watch) holdReport(now time.Time) bool {
 	if !w.reported && now.Sub(w.started) < firstAtMost &&
 		(len(w.due) > 0 || w.reached && !w.pathMissing.IsZero() && len(w.keeper.Names()) > 0) {
@@ -204,7 +201,7 @@ func (w *watch) note(topic, why string, now time.Time) {
 	w.noted(w.keeper.Note(topic, w.path, why, now), now)
 }
 
-// noted has a changed note reported.
+// noted reports a changed note in the next pass.
 func (w *watch) noted(changed bool, now time.Time) {
 	if changed {
 		w.changed = true

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// maxSize is the size of the largest manifest that is read, in bytes.
+// maxSize is the maximum size of a manifest in bytes.
 const maxSize = 10 << 20
 
-// maxHeader is how many bytes of headers are taken from a server.
+// maxHeader is the maximum size of a response's headers in bytes.
 const maxHeader = 64 << 10
 
-// maxReason is how many bytes of an error are shown: some repeat what the server sent.
+// maxReason is the maximum length of a reported error in bytes: some repeat the server's response.
 const maxReason = 512
 
 // maxRedirects is how many redirects are followed.
 const maxRedirects = 10
 
-// errNotModified is that the text is still the one that was accepted.
+// errNotModified says that the text is still the accepted one.
 var errNotModified = errors.New("not modified")
 
 func newClient(secret http.Header) *http.Client {
@@ -44,8 +44,8 @@ func newClient(secret http.Header) *http.Client {
 			if len(via) >= maxRedirects {
 				return fmt.Errorf("it redirects more than %d times", maxRedirects)
 			}
-			// The client copies headers to wherever it is sent, and says where it comes
-			// from with the query in it: both may be secrets.
+			// The client copies headers to the target of a redirect, and sends the URL with its query as Referer:
+			// both may contain secrets.
 			next.Header.Del("Referer")
 			first := via[0].URL
 			if next.URL.Host != first.Host || next.URL.Scheme != first.Scheme && next.URL.Scheme != "https" {
@@ -58,8 +58,7 @@ func newClient(secret http.Header) *http.Client {
 	}
 }
 
-// fetch returns the text at the URL. Its errors are for a person, the same each
-// time for the same reason, and hold no secrets.
+// fetch returns the text at the URL. Its errors are for users, are equal for equal causes, and contain no secrets.
 func (s *Source) fetch(ctx context.Context, within time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -101,7 +100,7 @@ func (s *Source) request(ctx context.Context) (*http.Request, error) {
 		}
 	}
 	if host := s.header.Get("Host"); host != "" {
-		req.Host = host // the client takes it from here only
+		req.Host = host // the client uses only this field
 	}
 	if s.accepted == nil {
 		return req, nil
@@ -115,8 +114,8 @@ func (s *Source) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// plain drops from an error of the client what is different each time (local
-// ports) and the URL, which may hold a password.
+// plain removes the parts of a client's error that differ each time (local ports), and the URL, which may contain a
+// password.
 func plain(err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {

@@ -1,11 +1,9 @@
-// Package httpsource is the source of pods whose manifest is at a URL.
+// Package httpsource is the source of pods with a manifest at a URL.
 //
-// The URL is asked again and again (httpCheckFrequency). Only an answer that says
-// clearly what to run changes anything: an error, a status other than 200 or a text
-// that can't be used keeps the pods as they are. So does a restart: what was last good is on
-// disk. It is everything the URL wanted, so with it the source counts as having
-// reported even if the URL is out of reach; without it, it doesn't, and nothing on the
-// node is removed until the URL has answered once.
+// The URL is polled (httpCheckFrequency). Only a usable manifest changes anything: an error, a status other than 200
+// or an invalid text keeps the pods as they are. So does a restart, because the last good state is on disk. That
+// state is complete, so that the source counts as having reported even if the URL is unreachable. Without it, the
+// source doesn't count as having reported, and nothing on the node is removed until the URL has responded once.
 package httpsource
 
 import (
@@ -27,25 +25,23 @@ import (
 )
 
 const (
-	// timeout is how long one request may take, with its answer.
+	// timeout is the timeout of a request, including its response.
 	timeout = 10 * time.Second
-	// firstTimeout is the same for the first request after a start if pods are known
-	// from before: they shall not wait long for a URL that doesn't answer.
+	// firstTimeout is the timeout of the first request after a start if there are pods from before: they mustn't wait
+	// long for a URL that doesn't respond.
 	firstTimeout = 2 * time.Second
-	// retryFirst is the time to the first retry after a failure; it doubles up to
-	// the normal time between two requests.
+	// retryFirst is the delay of the first retry after a failure; it doubles up to the normal interval.
 	retryFirst = time.Second
 )
 
-// Config says what to ask for.
+// Config is the configuration of a Source.
 type Config struct {
 	// URL is an http or https URL (staticPodURL).
 	URL string
-	// Header is sent with each request (staticPodURLHeader). Its values are
-	// secrets: they are never logged, nor sent to another host that the URL
-	// redirects to.
+	// Header is sent with each request (staticPodURLHeader). Its values are secrets: they are never logged, nor sent
+	// to another host after a redirect.
 	Header http.Header
-	// Every is the time between two requests (httpCheckFrequency).
+	// Every is the interval of requests (httpCheckFrequency).
 	Every time.Duration
 }
 
@@ -62,23 +58,23 @@ type Source struct {
 	log     logr.Logger
 
 	running sync.Mutex
-	// changed says that the keeper holds what wasn't reported yet.
+	// changed says that the keeper has changes that weren't reported yet.
 	changed bool
-	// known says that the keeper holds everything the URL wants, or wanted last.
+	// known says that the keeper has the complete state of the URL, current or from before the start.
 	known bool
-	// accepted is the sum of the newest text, if it was taken and nothing failed since.
+	// accepted is the checksum of the newest text if it was used and no request has failed since.
 	accepted *[sha256.Size]byte
-	// etag and modified name the version of that text in further requests.
+	// etag and modified identify the version of that text in further requests.
 	etag, modified string
 }
 
-// New returns a source that reports to sink what r reads, and keeps the last good
-// pods in store. It does nothing until Run.
+// New returns a source that reads with r, reports to sink and keeps the last good pods in store. It does nothing
+// until Run.
 func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desired.Sink,
 	log logr.Logger) (*Source, error) {
 	u, err := url.Parse(config.URL)
 	if err != nil {
-		// The parser's error repeats the URL, which may hold a password.
+		// The parser's error contains the URL, which may have a password.
 		return nil, errors.New("the URL of the manifest can't be parsed: it should look like https://host/path")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -99,14 +95,14 @@ func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desir
 	}, nil
 }
 
-// shown is a URL without what may be secret: user, password and query.
+// shown is a URL without its parts that may be secret: user, password and query.
 func shown(u url.URL) string {
 	u.User, u.RawQuery, u.ForceQuery, u.Fragment = nil, "", false, ""
 	return u.String()
 }
 
-// Run reports pods until the context ends; then it returns nil. It may be run
-// again after it returned, and goes on where it was.
+// Run reports pods until ctx is done; then it returns nil. It may be run again after it returned, and continues with
+// its state.
 func (s *Source) Run(ctx context.Context) error {
 	if !s.running.TryLock() {
 		return errors.New("the http source is running already")
@@ -135,7 +131,7 @@ func (s *Source) Run(ctx context.Context) error {
 		case <-next.C:
 			ok := s.poll(ctx, within)
 			if ctx.Err() != nil {
-				return nil // what failed for that reason says nothing about the URL
+				return nil // a failure because of ctx says nothing about the URL
 			}
 			if s.changed {
 				s.report()
@@ -146,7 +142,7 @@ func (s *Source) Run(ctx context.Context) error {
 				retry = retryFirst
 			} else {
 				wait = min(wait, retry)
-				retry = 2 * wait // not of retry itself, which would overflow in a long outage
+				retry = 2 * wait // not twice retry, which would overflow in a long outage
 			}
 			next.Reset(wait)
 			within = timeout
@@ -161,7 +157,7 @@ func (s *Source) report() {
 	s.sink.Report(r)
 }
 
-// poll asks the URL once and takes its answer. It reports whether that worked.
+// poll requests the URL once and processes the response. It reports whether that succeeded.
 func (s *Source) poll(ctx context.Context, within time.Duration) bool {
 	data, err := s.fetch(ctx, within)
 	now := time.Now()
@@ -171,7 +167,7 @@ func (s *Source) poll(ctx context.Context, within time.Duration) bool {
 	case errors.Is(err, errNotModified):
 		return true
 	case err != nil:
-		// Forgetting the version has the whole text sent next time.
+		// Without the version, the next response has the whole text.
 		s.accepted, s.etag, s.modified = nil, "", ""
 		s.keeper.Fail(s.origin, err.Error(), now)
 		s.changed = true

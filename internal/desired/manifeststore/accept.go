@@ -8,8 +8,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 )
 
-// Accept takes the newest text of an origin. Good documents replace what the
-// origin had; of bad ones the last good version stays.
+// Accept processes the newest text of an origin. Good documents replace the origin's previous ones; for bad ones the
+// last good version stays.
 func (k *Keeper) Accept(name string, data []byte, now time.Time) {
 	docs, err := k.reader.Read(data)
 	if err != nil {
@@ -25,19 +25,18 @@ func (k *Keeper) Accept(name string, data []byte, now time.Time) {
 	k.origins[name] = a.next
 }
 
-// acceptance is the work on one text.
+// acceptance is the processing of one text.
 type acceptance struct {
 	keeper     *Keeper
 	name       string
 	many       bool
 	now        time.Time
 	prev, next *origin
-	// before are prev's entries by name.
+	// before has prev's entries by ID.
 	before map[reader.ID]*entry
-	// taken are the numbers of the good documents by what they are about.
+	// taken has the numbers of the good documents by ID.
 	taken map[reader.ID]int
-	// bad says for each bad document whose name can be read why it is bad,
-	// anyBad that for the first bad document of all.
+	// bad has the errors of the bad documents with a readable name; anyBad is the error of the first bad document.
 	bad    map[reader.ID]string
 	anyBad string
 }
@@ -62,7 +61,7 @@ func newAcceptance(k *Keeper, name string, documents int, now time.Time) *accept
 	return a
 }
 
-// document takes one document.
+// document processes one document.
 func (a *acceptance) document(d reader.Doc) {
 	if len(d.Errors) > 0 {
 		a.reject(d, d.Errors)
@@ -83,9 +82,9 @@ func (a *acceptance) document(d reader.Doc) {
 	a.next.entries = append(a.next.entries, e)
 }
 
-// entry makes the entry of a document without errors, or returns what is wrong with
-// its pod or object. What the origin said before needs no second look. Something new is a new
-// pod or object until it gets the version after the former (Keeper.assignVersions).
+// entry returns the entry of a document without errors, or the errors of its pod or object. Unchanged documents
+// aren't processed again. A changed one gets the version of a new pod or object, until Keeper.assignVersions gives it
+// the version after the previous one.
 func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 	before := a.before[d.ID]
 	if before != nil && before.hash == d.Hash {
@@ -94,7 +93,7 @@ func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 			next := *e
 			next.document, next.restored = d.Number, false
 			if e.restored {
-				next.uid = a.keeper.entry(d, a.name).uid // a record has only a part of what it is made of
+				next.uid = a.keeper.entry(d, a.name).uid // a record has only part of the UID's input
 			}
 			e = &next
 		}
@@ -118,7 +117,7 @@ func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 	return made, nil
 }
 
-// reject notes that a document is bad.
+// reject records that a document is bad.
 func (a *acceptance) reject(d reader.Doc, wrong []string) {
 	a.addProblem(d, strings.Join(wrong, "\n"))
 	a.next.bad = true
@@ -134,7 +133,7 @@ func (a *acceptance) reject(d reader.Doc, wrong []string) {
 	}
 }
 
-// inBrief is what is wrong in short, as it is kept with everything else of the manifest.
+// inBrief is a short form of the errors, which is stored with everything else that the manifest defines.
 func inBrief(wrong []string) string {
 	if len(wrong) == 1 {
 		return wrong[0]
@@ -154,7 +153,7 @@ func (a *acceptance) addProblem(d reader.Doc, message string) {
 	a.next.problems = append(a.next.problems, a.keeper.problem(a.prev, where, podName, message, a.now))
 }
 
-// about is a message that says which object it is about.
+// about is a message that names its object.
 func about(id reader.ID, message string) string {
 	switch {
 	case strings.HasPrefix(message, id.String()):
@@ -167,8 +166,7 @@ func about(id reader.ID, message string) string {
 	return id.String() + ": " + message
 }
 
-// keepOthers keeps what the origin had before and doesn't have now, if the text
-// is bad anywhere.
+// keepOthers keeps the previous entries that the new text doesn't have, if any document of the text is bad.
 func (a *acceptance) keepOthers() {
 	if a.anyBad == "" || a.prev == nil {
 		return
@@ -185,7 +183,7 @@ func (a *acceptance) keepOthers() {
 	}
 }
 
-// refuseOthers notes which objects can't be used and have no good version to keep.
+// refuseOthers records the objects that can't be used and have no good version to keep.
 func (a *acceptance) refuseOthers() {
 	for id := range a.bad {
 		_, kept := a.before[id]

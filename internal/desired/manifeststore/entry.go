@@ -8,26 +8,26 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// entry is one good pod or other object. It is never changed.
+// entry is a good pod or other object. It is never changed.
 type entry struct {
 	reader.ID
 	origin   string
 	document int
 	hash     string
-	// uid is what a pod that is made of this text gets.
+	// uid is the UID of a new pod from this text.
 	uid       string
 	canonical []byte
 	since     time.Time
-	// restored says that it is from the agent before, and that nobody has read it since.
+	// restored says that the entry is from an earlier agent and its text hasn't been read since.
 	restored bool
-	// version says which pod, or which object: of that, only Seen counts.
+	// version is the version of the pod or object; objects use only Seen.
 	version reader.Version
-	// One of these is set.
+	// One of desired and object is set.
 	desired *pod.Desired
 	object  *object.Desired
 }
 
-// stale is why it isn't up to date; empty for up to date.
+// stale is why the entry isn't up to date; empty if it is.
 func (e *entry) stale() string {
 	if e.object != nil {
 		return e.object.Stale
@@ -35,8 +35,8 @@ func (e *entry) stale() string {
 	return e.desired.Stale
 }
 
-// asStale returns the entry with why it isn't up to date; empty for up to date.
-// An entry that needs no change is returned as it is, with its pointers.
+// asStale returns the entry with the reason why it isn't up to date, empty if it is. An unchanged entry is returned
+// as it is, with its pointers.
 func (e *entry) asStale(why string) *entry {
 	if e.stale() == why {
 		return e
@@ -52,7 +52,7 @@ func (e *entry) asStale(why string) *entry {
 	return &next
 }
 
-// precedes reports whether the entry has the better right to a name than another.
+// precedes reports whether the entry takes precedence over another with the same name.
 func (e *entry) precedes(other *entry) bool {
 	if !e.since.Equal(other.since) {
 		return e.since.Before(other.since)
@@ -60,20 +60,19 @@ func (e *entry) precedes(other *entry) bool {
 	return e.origin < other.origin
 }
 
-// complete returns the entry with its pod or object as that of a version, or what is
-// wrong with it. d is the document it is made of.
+// complete returns the entry with its pod or object in a version, or the errors of these. d is the entry's document.
 func (k *Keeper) complete(e entry, d reader.Doc, v reader.Version) (_ *entry, wrong []string) {
 	e.version = v
 	e.desired, e.object, wrong = k.reader.Desire(d, v, e.origin)
 	return &e, wrong
 }
 
-// as returns the entry with its pod or object as that of another version.
+// as returns the entry with its pod or object in another version.
 func (k *Keeper) as(e *entry, v reader.Version) *entry {
 	next := *e
 	next.version = v
 	if e.object != nil {
-		o, _ := e.object.Object().DeepCopyObject().(object.Object) // it is of the same type
+		o, _ := e.object.Object().DeepCopyObject().(object.Object) // it has the same type
 		reader.ObjectIdentity{Node: k.reader.Node(), Hash: e.hash, Seen: v.Seen}.Apply(o)
 		next.object = object.NewDesired(o, k.reader.Source(), e.origin)
 		next.object.Stale = e.object.Stale
@@ -85,7 +84,7 @@ func (k *Keeper) as(e *entry, v reader.Version) *entry {
 	return &next
 }
 
-// entry is what an origin defines with d, without its pod or object.
+// entry returns the entry of d in an origin, without its pod or object.
 func (k *Keeper) entry(d reader.Doc, origin string) entry {
 	e := entry{ID: d.ID, origin: origin, document: d.Number, hash: d.Hash, canonical: d.Canonical}
 	if d.Kind == "" {
@@ -94,7 +93,7 @@ func (k *Keeper) entry(d reader.Doc, origin string) entry {
 	return e
 }
 
-// first is the entry's version if it is something new.
+// first is the entry's version if it is new.
 func (e *entry) first(seen time.Time) reader.Version {
 	if e.Kind != "" {
 		return reader.Version{Seen: seen}
@@ -102,7 +101,7 @@ func (e *entry) first(seen time.Time) reader.Version {
 	return reader.First(e.uid, seen)
 }
 
-// record is the entry as it is kept on disk, on the node of this name, read at this place.
+// record is the entry's record for the disk. node is the node's name, place the Place of the keeper.
 func (e *entry) record(node, place string) Record {
 	return Record{
 		Origin:     e.origin,

@@ -16,7 +16,7 @@ const (
 	noteSave    = "save"
 )
 
-// Journal keeps what a Keeper holds on disk. The same goroutine owns both.
+// Journal stores a Keeper's state on disk. It belongs to the keeper's goroutine.
 type Journal struct {
 	keeper   *Keeper
 	store    *Store
@@ -26,15 +26,13 @@ type Journal struct {
 	known    bool
 }
 
-// NewJournal returns the journal of a keeper. Its problems are reported as those
-// of origin.
+// NewJournal returns the journal of a keeper. Its problems are reported with this origin.
 func NewJournal(k *Keeper, store *Store, origin string) *Journal {
 	return &Journal{keeper: k, store: store, saver: NewSaver(store), origin: origin}
 }
 
-// Restore gives the keeper the last good pods from before the agent's start, of
-// those origins that mine accepts. It reads the disk the first time only. known
-// says whether they are everything the source wanted then.
+// Restore gives the keeper the last good pods from before the agent's start, of the origins for which mine returns
+// true. It reads the disk only the first time. known reports whether they were the source's complete state.
 func (j *Journal) Restore(mine func(origin string) bool, now time.Time) (known bool) {
 	if j.restored {
 		return j.known
@@ -56,17 +54,17 @@ func (j *Journal) Restore(mine func(origin string) bool, now time.Time) (known b
 	return j.known
 }
 
-// Recall returns what a source wanted last, for an agent that only ends that.
+// Recall returns a source's last state, for an agent that only stops these pods.
 func Recall(r *reader.Reader, store *Store) desired.Report {
 	k := New(r)
 	NewJournal(k, store, string(r.Source())).Restore(func(string) bool { return true }, time.Now())
 	return k.Report()
 }
 
-// Start begins writing in the background. stop writes what is left and waits for
-// the end of it; then Start may be called again.
+// Start starts writing in the background. stop writes pending records and waits for that; then Start may be called
+// again.
 func (j *Journal) Start(ctx context.Context) (stop func()) {
-	// What is left is written after ctx has ended.
+	// Pending records are written after ctx is done.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var saver sync.WaitGroup
 	saver.Go(func() { j.saver.Run(ctx) })
@@ -76,13 +74,13 @@ func (j *Journal) Start(ctx context.Context) (stop func()) {
 	}
 }
 
-// Save has the keeper's state written soon. It doesn't block.
+// Save schedules a write of the keeper's state. It doesn't block.
 func (j *Journal) Save() { j.saver.Put(j.keeper.Records()) }
 
-// Outcome receives when writing began to fail or to work again: then call Saved.
+// Outcome receives when writes begin to fail or to succeed again: then call Saved.
 func (j *Journal) Outcome() <-chan struct{} { return j.saver.Outcome() }
 
-// Saved notes the outcome of writing, and reports whether that changed anything.
+// Saved updates the note about failed writes, and reports whether it changed.
 func (j *Journal) Saved(now time.Time) bool {
 	why := ""
 	if err := j.saver.Err(); err != nil {

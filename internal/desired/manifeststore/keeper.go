@@ -1,14 +1,13 @@
-// Package manifeststore keeps what one source last wanted. A Keeper knows of each origin (a
-// file, a URL) the newest good version of each pod and other object, and what is wrong with the
-// newest text; a Store keeps that on disk, so that pods run on after kill -9 or a reboot even
-// if their manifest is bad or out of reach by then.
+// Package manifeststore keeps the last good state of a source. A Keeper has, for each origin (a file, a URL), the
+// newest good version of each pod and other object, and the problems of the newest text. A Store keeps that on disk,
+// so that pods continue after kill -9 or a reboot even if their manifest is bad or unreachable by then.
 //
-// Bad input loses nothing: a text that can't be used keeps the pods and objects that the origin
-// had, marked stale. As long as one document of a text is bad, nothing the origin had goes
-// away, since a text that was cut short looks just like one from which documents were removed.
+// Bad input loses nothing: if a text can't be used, the origin's pods and objects stay, marked as stale. As long as
+// one document of a text is bad, nothing of the origin is removed, because a truncated text looks like one from which
+// documents were removed.
 //
-// A good text is compared with the last version of the pod of that name, to be applied in place
-// if possible (see reader.Version).
+// A good text is compared with the last version of the pod of that name, and applied in place if possible (see
+// reader.Version).
 package manifeststore
 
 import (
@@ -22,35 +21,35 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Keeper holds the last good pods and objects of one source. It does no I/O and is not safe
-// for concurrent use: its source owns it.
+// Keeper holds the last good pods and objects of one source. It does no I/O and isn't safe for concurrent use: it
+// belongs to its source.
 type Keeper struct {
 	reader  *reader.Reader
 	origins map[string]*origin
-	// notes are problems of the source itself, by what they are about.
+	// notes are problems of the source itself, by topic.
 	notes map[string]pod.Problem
-	// reported is what was reported last, by name; of several claims to a name the best.
+	// reported has the last reported entries by name; of several claims to a name the one that takes precedence.
 	reported map[reader.ID]*entry
-	// ran are the UIDs of the pods that had run on this node when the agent started.
+	// ran has the UIDs of the pods that had run on this node when the agent started.
 	ran map[string]bool
-	// newest is the newest time given to a claim.
+	// newest is the newest time of a claim.
 	newest time.Time
-	// place is Place.
+	// place is the value of Place.
 	place string
 }
 
-// origin is one file or URL. It is replaced as a whole, never changed.
+// origin is the state of one file or URL. It is replaced as a whole, never changed.
 type origin struct {
 	entries  []*entry
 	problems []pod.Problem
-	// refused are the objects that the newest text defines and that couldn't be used, of which
-	// there is no good version before.
+	// refused are the objects that the newest text defines but that couldn't be used and have no earlier good
+	// version.
 	refused []object.Key
 	// bad says that the newest text, or a part of it, couldn't be used.
 	bad bool
 }
 
-// New returns a keeper that knows nothing yet.
+// New returns an empty keeper.
 func New(r *reader.Reader) *Keeper {
 	return &Keeper{
 		reader:   r,
@@ -60,7 +59,7 @@ func New(r *reader.Reader) *Keeper {
 	}
 }
 
-// Fail notes that an origin's text couldn't be had or used, and why. What it had stays.
+// Fail records that an origin's text couldn't be read or used, and why. The origin's pods and objects stay.
 func (k *Keeper) Fail(name, why string, now time.Time) {
 	prev := k.origins[name]
 	next := &origin{bad: true, problems: []pod.Problem{k.problem(prev, name, "", why, now)}}
@@ -73,8 +72,8 @@ func (k *Keeper) Fail(name, why string, now time.Time) {
 	k.origins[name] = next
 }
 
-// Unreadable keeps what an origin had, stale, though nothing is known of its text any more, and reports whether that
-// changed anything.
+// Unreadable marks everything of an origin as stale because its text isn't accessible any more. It reports whether
+// that changed anything.
 func (k *Keeper) Unreadable(name, why string) bool {
 	prev := k.origins[name]
 	if prev == nil || !slices.ContainsFunc(prev.entries, func(e *entry) bool { return e.stale() != why }) {
@@ -89,18 +88,18 @@ func (k *Keeper) Unreadable(name, why string) bool {
 	return true
 }
 
-// Place identifies where the origins were read, in terms of the source; empty if that isn't known, or nothing of that
-// runs.
+// Place identifies the location from which the origins were read, in terms of the source. It is empty if unknown, or
+// if none of the pods from there runs.
 func (k *Keeper) Place() string { return k.place }
 
 // SetPlace sets Place.
 func (k *Keeper) SetPlace(place string) { k.place = place }
 
-// Forget drops an origin that is gone for good, and what it had, but for what
-// another origin claims as well.
+// Forget drops an origin that was removed, with its pods and objects, except those that another origin claims as
+// well.
 func (k *Keeper) Forget(name string) { delete(k.origins, name) }
 
-// Delete is Forget, but what only this origin had is something new if it is had again.
+// Delete is Forget, but pods and objects that only this origin had are new ones if they come back.
 func (k *Keeper) Delete(name string) {
 	gone := k.origins[name]
 	k.Forget(name)
@@ -115,10 +114,10 @@ func (k *Keeper) Delete(name string) {
 	}
 }
 
-// Has reports whether anything is known of an origin.
+// Has reports whether the keeper has an origin.
 func (k *Keeper) Has(name string) bool { return k.origins[name] != nil }
 
-// Good reports whether the newest text of an origin could be used in full.
+// Good reports whether the newest text of an origin was used completely.
 func (k *Keeper) Good(name string) bool {
 	o := k.origins[name]
 	return o != nil && !o.bad
@@ -127,8 +126,8 @@ func (k *Keeper) Good(name string) bool {
 // Names returns the names of all origins, sorted.
 func (k *Keeper) Names() []string { return slices.Sorted(maps.Keys(k.origins)) }
 
-// Note sets the problem of the source itself about topic, or removes it if why is
-// empty, and reports whether that changed anything. Origin says where.
+// Note sets the source's own problem about topic, or removes it if why is empty, and reports whether that changed
+// anything. origin is the problem's origin.
 func (k *Keeper) Note(topic, origin, why string, now time.Time) bool {
 	old, had := k.notes[topic]
 	switch {
@@ -142,8 +141,8 @@ func (k *Keeper) Note(topic, origin, why string, now time.Time) bool {
 	return true
 }
 
-// Report returns everything the source has to say. The caller must
-// report it: what comes later is compared with it.
+// Report returns the complete state of the source. The caller must report it, because later states are compared with
+// it.
 func (k *Keeper) Report() desired.Report {
 	r := desired.Report{Source: k.reader.Source(), Edits: k.assignVersions()}
 	for _, topic := range slices.Sorted(maps.Keys(k.notes)) {
@@ -171,9 +170,8 @@ func (k *Keeper) Report() desired.Report {
 	return r
 }
 
-// stamp is the time for a new claim: now, but never before an earlier claim's, as
-// a clock set back (a board without a battery, before NTP) must not take a name from
-// who has it.
+// stamp is the time of a new claim: now, but never before an earlier claim. If the clock was set back (a board
+// without a battery, before NTP), a new claim must not take a name from its holder.
 func (k *Keeper) stamp(now time.Time) time.Time {
 	if now.Before(k.newest) {
 		now = k.newest.Add(1)
@@ -182,7 +180,7 @@ func (k *Keeper) stamp(now time.Time) time.Time {
 	return now
 }
 
-// problem makes a problem. One that prev had too keeps its time.
+// problem returns a problem. If prev has the same problem, its time is kept.
 func (k *Keeper) problem(prev *origin, where, podName, message string, now time.Time) pod.Problem {
 	p := pod.Problem{Source: k.reader.Source(), Origin: where, Pod: podName, Message: message, Since: now}
 	if prev == nil {

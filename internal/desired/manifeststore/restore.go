@@ -7,8 +7,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 )
 
-// Records returns a function that makes the records of what was reported last. It may
-// be called at any later time, from any goroutine.
+// Records returns a function that returns the records of the last reported state. It may be called at any later time,
+// from any goroutine.
 func (k *Keeper) Records() func() []Record {
 	node, place := k.reader.Node(), k.place
 	var entries []*entry
@@ -24,9 +24,8 @@ func (k *Keeper) Records() func() []Record {
 	}
 }
 
-// Restore takes over what was kept before the agent started, and the UIDs of the pods that have run on this node.
-// Origins that are known already are left alone. It returns an error, for a person, for each pod or object that can't
-// be had back.
+// Restore adds the state from before the agent's start, and the UIDs of the pods that have run on this node. It skips
+// origins that the keeper already has. It returns an error, for users, for each pod or object that can't be restored.
 func (k *Keeper) Restore(records []Record, ran map[string]bool) []error {
 	k.ran = ran
 	var failed []error
@@ -48,13 +47,13 @@ func (k *Keeper) Restore(records []Record, ran map[string]bool) []error {
 		}
 		o.entries = append(o.entries, e)
 		if e.desired != nil && ran[string(e.desired.Pod.UID)] {
-			k.place = r.Place // else nothing is left of it, as after `deckhand down`
+			k.place = r.Place // otherwise nothing of the pod is left, such as after `deckhand down`
 		}
 	}
 	for name, o := range restored {
 		k.origins[name] = o
 	}
-	k.reported = k.wanted() // by the agent before
+	k.reported = k.wanted() // by the previous agent
 	return failed
 }
 
@@ -72,9 +71,9 @@ func (k *Keeper) restore(r Record) (*entry, error) {
 	e := k.entry(d, r.Origin)
 	e.document, e.since, e.restored = r.Document, r.Since, true
 	v := e.first(r.Seen)
-	if r.Node == k.reader.Node() && r.Kind == "" { // else it has another UID here, as no two nodes may have the same
+	if r.Node == k.reader.Node() && r.Kind == "" { // else its UID differs, because no two nodes may have the same
 		v.Base, v.Generation = r.Base, r.Generation
-	} else if r.Node == "" && r.Kind == "" { // format 1, when the content hash was the UID
+	} else if r.Node == "" && r.Kind == "" { // format 1, in which the content hash was the UID
 		v.Base = d.Hash
 	}
 	made, wrong := k.complete(e, d, v)

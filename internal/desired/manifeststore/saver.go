@@ -9,19 +9,16 @@ import (
 )
 
 const (
-	// saveEvery is the shortest time between two writes: in a burst of changes
-	// only the newest state is written.
+	// saveEvery is the minimum time between two writes: of a burst of changes only the newest state is written.
 	saveEvery = 250 * time.Millisecond
-	// retryEvery is how long to wait before a failed write is tried again.
+	// retryEvery is the delay before a failed write is retried.
 	retryEvery = 20 * time.Second
 )
 
-// Saver writes a source's records in the background, so that a slow or
-// failing disk delays no pod.
+// Saver writes a source's records in the background, so that a slow or failing disk delays no pod.
 //
-// Not waiting for the disk is safe: as long as a manifest is good it is itself the
-// durable record. Only a manifest that goes bad and an agent that dies, both within the
-// quarter second before the write, can bring back the version before.
+// Not waiting for the disk is safe: a good manifest is itself the durable record. Only if a manifest becomes bad and
+// the agent dies, both within the quarter second before the write, does the previous version come back.
 type Saver struct {
 	store   *Store
 	wake    wake.Slot
@@ -37,8 +34,8 @@ func NewSaver(store *Store) *Saver {
 	return &Saver{store: store, wake: wake.NewSlot(), outcome: wake.NewSlot()}
 }
 
-// Put has the records written soon, in place of what was put before. It doesn't
-// block. The function is called later, from Run's goroutine.
+// Put schedules a write of the records, which replace those of an earlier Put. It doesn't block. The function is
+// called later, in Run's goroutine.
 func (s *Saver) Put(records func() []Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,8 +53,8 @@ func (s *Saver) Err() error {
 // Outcome receives when Err may have changed. It has one slot.
 func (s *Saver) Outcome() <-chan struct{} { return s.outcome }
 
-// Run writes until the context ends, then writes what is pending and returns.
-// It may be run again afterwards, but not twice at once.
+// Run writes until ctx is done, then writes pending records and returns. It may be run again afterwards, but not
+// concurrently.
 func (s *Saver) Run(ctx context.Context) {
 	for {
 		select {
@@ -78,7 +75,7 @@ func (s *Saver) Run(ctx context.Context) {
 	}
 }
 
-// save writes what is pending, and reports whether that worked.
+// save writes the pending records, and reports whether that succeeded.
 func (s *Saver) save() bool {
 	s.mu.Lock()
 	records := s.pending
@@ -91,8 +88,7 @@ func (s *Saver) save() bool {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// While it goes on failing the first error is reported: later ones differ in names
-	// of temporary files only.
+	// Of consecutive failures the first error is reported: later ones differ only in the names of temporary files.
 	if (err == nil) != (s.err == nil) {
 		s.err = err
 		s.outcome.Wake()

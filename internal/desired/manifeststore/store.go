@@ -16,47 +16,45 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// version is the format's version. A reader refuses newer ones, and takes older ones:
+// version is the version of the file's format. Load refuses newer versions, and reads older ones:
 //
-//   - 1 has records without Base, Generation and Node, as each edit made another pod.
-//     Seen is when the record's content was first seen, which comes to the same.
-//   - 2 has them, and a record's content as its pod.
-//   - 3 has other objects beside pods.
+//   - 1 has records without Base, Generation and Node, because each edit created another pod. Seen is when the
+//     record's content was first seen, which is equivalent.
+//   - 2 has these fields, and the pod of a record as its content.
+//   - 3 has other objects in addition to pods.
 //
-// A kind of object that is new needs no new version: a reader that doesn't know it reports that, and
-// takes all other records.
+// A new kind of object needs no new version: an agent that doesn't support it reports that, and reads all other
+// records.
 const version = 3
 
-// ErrNewer is in the error of Load and Save when the file on disk was written by a
-// newer deckhand. It is left as it is.
+// ErrNewer is in the error of Load and Save if the file on disk was written by a newer deckhand. The file isn't
+// changed.
 var ErrNewer = checkpoint.ErrNewer
 
-// Record is one last good pod or object.
+// Record is a last good pod or object.
 type Record struct {
-	// Origin is the path or URL it came from, Document its position there.
+	// Origin is its path or URL, Document its position there.
 	Origin   string `json:"origin"`
 	Document int    `json:"document"`
-	// Kind is the kind of what isn't a pod.
+	// Kind is the kind of an object that isn't a pod.
 	Kind object.Kind `json:"kind,omitempty"`
 	// Content is the pod or object before defaults and identity, in canonical form.
 	Content json.RawMessage `json:"content"`
-	// Since is when the origin first asked for one of this name, Seen when it was
-	// first seen.
+	// Since is when the origin first defined the name, Seen when the pod or object was first seen.
 	Since time.Time `json:"since"`
 	Seen  time.Time `json:"seen"`
-	// Base and Generation say which version of which pod a pod is (see reader.Version) on
-	// the node of this name. Base and Node are empty in what was format 1: there a pod was
-	// always created from what Pod says.
+	// Base and Generation are the pod's version (see reader.Version) on the node of this name. Base and Node are
+	// empty in records of format 1, in which a pod was always created from the record's content.
 	Base       string `json:"base,omitempty"`
 	Generation int64  `json:"generation"`
 	Node       string `json:"node,omitempty"`
-	// Place identifies where the origin was read: see Keeper.Place. A version that doesn't know it does without.
+	// Place identifies the location of the origin: see Keeper.Place. Agents that don't support it ignore it.
 	Place string `json:"place,omitempty"`
-	// Stale is why this version was kept when it was written, if it wasn't the newest.
+	// Stale is why this version was kept although it isn't the newest; empty if it is.
 	Stale string `json:"stale,omitempty"`
 }
 
-// What says what it is: "pod", "ConfigMap".
+// What is the kind of the record: "pod", "ConfigMap".
 func (r Record) What() string {
 	if r.Kind == "" {
 		return "pod"
@@ -64,29 +62,27 @@ func (r Record) What() string {
 	return string(r.Kind)
 }
 
-// String is what it is and where from; a record's content may be a Secret's.
+// String is the kind and the origin; the content may be that of a Secret.
 func (r Record) String() string { return r.What() + " of " + r.Origin }
 
-// Store is the checkpoint of one source: one file. It is not safe for
-// concurrent use.
+// Store is the checkpoint file of one source. It isn't safe for concurrent use.
 type Store struct {
 	path   string
 	pods   string
 	source pod.Source
-	// written is the sum of the records on disk as far as known.
+	// written is the checksum of the records on disk; empty if unknown.
 	written string
-	// refused is set once the file turned out to be a newer version's.
+	// refused is set if the file is of a newer version.
 	refused error
 }
 
-// NewStore returns the checkpoint of a source in dir, which Save makes if need be
-// (mode 0700). There may be one Store per source and dir at a time. The directory pods has one for each pod that runs,
-// by UID.
+// NewStore returns the checkpoint of a source in dir, which Save creates if necessary (mode 0700). There may be only
+// one Store per source and dir at a time. The directory pods has a subdirectory per pod that has run, named by UID.
 func NewStore(dir, pods string, source pod.Source) *Store {
 	return &Store{path: filepath.Join(dir, string(source)+".json"), pods: pods, source: source}
 }
 
-// Ran returns the UIDs of the pods that have run on this node and aren't gone.
+// Ran returns the UIDs of the pods that have run on this node and aren't cleaned up.
 func (s *Store) Ran() (uids map[string]bool, err error) {
 	entries, err := os.ReadDir(s.pods)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -106,9 +102,9 @@ type content struct {
 	Records json.RawMessage `json:"records"`
 }
 
-// Load returns what was saved last; found is false if nothing was, or if it can't
-// be used. Then the error says why, for a person: a file that can't be understood has been renamed to
-// end in ".corrupt" (in place of an older one), one of a newer version (ErrNewer) is left alone.
+// Load returns the last saved records. found is false if there are none or they can't be used. In the latter case the
+// error, which is for users, contains the reason: an unreadable file was renamed to end in ".corrupt" (replacing an
+// older one), a file of a newer version (ErrNewer) is left unchanged.
 func (s *Store) Load() (records []Record, found bool, err error) {
 	checkpoint.Sweep(s.path)
 	data, err := os.ReadFile(s.path)
@@ -131,8 +127,7 @@ func (s *Store) Load() (records []Record, found bool, err error) {
 	return records, true, nil
 }
 
-// parse returns the records of a file, and the sum of what was written if that is
-// what Save would write.
+// parse returns the records of a file, and their checksum if Save would write the same.
 func (s *Store) parse(data []byte) ([]Record, string, error) {
 	if err := checkpoint.CheckVersion(data, version); err != nil {
 		return nil, "", err
@@ -158,7 +153,7 @@ func (s *Store) parse(data []byte) ([]Record, string, error) {
 	return records, c.Sum, nil
 }
 
-// migrate makes records of an older format what they are in the present one.
+// migrate converts records of an older format to the current one.
 func migrate(c content) ([]Record, error) {
 	var old []struct {
 		Record
@@ -192,8 +187,7 @@ func (s *Store) setAside(why error) error {
 		s.path, why, movedTo)
 }
 
-// Save writes the records in place of what was saved before, durably and
-// atomically. It does nothing if they are the same.
+// Save replaces the saved records, durably and atomically. It does nothing if they are the same.
 func (s *Store) Save(records []Record) error {
 	if s.refused != nil {
 		return s.refused
@@ -213,7 +207,7 @@ func (s *Store) Save(records []Record) error {
 	if err != nil {
 		return fmt.Errorf("the last good pods of source %q can't be encoded: %w", s.source, err)
 	}
-	// Until the new file is in place it isn't known what a crash would leave.
+	// Until the new file is in place, the content after a crash is uncertain.
 	s.written = ""
 	if err := s.replace(data); err != nil {
 		return fmt.Errorf("the last good pods of source %q can't be kept on disk: %w", s.source, err)
@@ -222,7 +216,7 @@ func (s *Store) Save(records []Record) error {
 	return nil
 }
 
-// encode is json.Marshal that leaves '<', '>' and '&' as they are.
+// encode is json.Marshal without escaping '<', '>' and '&'.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

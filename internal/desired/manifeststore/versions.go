@@ -5,9 +5,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 )
 
-// assignVersions gives each wanted pod or object the version after what was last reported
-// of that name; what came and went in between nobody has seen. Origins play no part in that, so that a
-// pod whose manifest moves goes on. It returns the edits of pods.
+// assignVersions gives each wanted pod or object the version after the last reported one of that name; unreported
+// versions in between don't count. It ignores origins, so that a pod continues if its manifest moves. It returns the
+// edits of pods.
 func (k *Keeper) assignVersions() []desired.Edit {
 	var edits []desired.Edit
 	wanted := k.wanted()
@@ -43,14 +43,13 @@ func (k *Keeper) assignVersions() []desired.Edit {
 	return edits
 }
 
-// remade reports whether a kubelet has had this node since the agent before reported a pod, and has made another one of
-// today's text: where deckhand would have edited the pod in place, or has.
+// remade reports whether a kubelet had this node after the previous agent reported the pod, and has created another
+// pod from the current text, which deckhand would have applied, or has applied, as an edit in place.
 func (k *Keeper) remade(reported, e *entry) bool {
 	return e.Kind == "" && reported.restored && !e.restored && k.ran[e.uid] && !k.ran[reported.version.Base]
 }
 
-// wanted returns by name the entries with the best right to it, as desired.Merger
-// sees that.
+// wanted returns, by ID, the entries that take precedence, in the same order as desired.Merger.
 func (k *Keeper) wanted() map[reader.ID]*entry {
 	wanted := make(map[reader.ID]*entry, len(k.reported))
 	for _, o := range k.origins {
@@ -63,7 +62,7 @@ func (k *Keeper) wanted() map[reader.ID]*entry {
 	return wanted
 }
 
-// replacing returns the entry with why the pod before couldn't become it.
+// replacing returns the entry with the reason why the previous pod couldn't become it.
 func (e *entry) replacing(why string) *entry {
 	next, d := *e, *e.desired
 	d.Replaces = why
@@ -71,15 +70,15 @@ func (e *entry) replacing(why string) *entry {
 	return &next
 }
 
-// version returns which version e is after what was reported of its name before. If it is another pod or
-// object by an edit, why says what stood in the way of applying that in place.
+// version returns the version of e after the last reported one of its name. If an edit makes e another pod or object,
+// why is the reason why it couldn't be applied in place.
 func (k *Keeper) version(reported, e *entry) (v reader.Version, why string) {
 	if reported.hash == e.hash {
 		return reported.version, ""
 	}
 	if reported.object != nil {
 		if wrong := (reader.Doc{}).Frozen(reported.object.Object(), e.object.Object()); len(wrong) > 0 {
-			return e.version, wrong[0] // defined elsewhere, once that the other one is gone
+			return e.version, wrong[0] // defined by another origin, after the other one was removed
 		}
 		return reported.version, ""
 	}

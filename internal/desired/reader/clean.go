@@ -18,9 +18,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// CleanObject removes from an object as its author wrote it what only an API server
-// may say, its UID too, and sets the namespace if its kind has one and none is given. It
-// changes o.
+// CleanObject removes the fields that only an API server may set, including the UID, from an object of a manifest. It
+// sets the default namespace if the kind is namespaced and none is given. It changes o.
 func CleanObject(o object.Object) {
 	cleanMeta(o)
 	o.SetUID("")
@@ -42,8 +41,7 @@ func CleanObject(o object.Object) {
 	}
 }
 
-// giveEmpty makes values that say nothing (null) empty ones, as which they count: in the
-// canonical form there are no nulls.
+// giveEmpty replaces null values with the empty ones that they stand for: the canonical form has no nulls.
 func giveEmpty(data map[string][]byte) {
 	for key, value := range data {
 		if value == nil {
@@ -52,18 +50,17 @@ func giveEmpty(data map[string][]byte) {
 	}
 }
 
-// ObjectIdentity is what an object from a manifest has beside what its author wrote.
+// ObjectIdentity is the identity that the node adds to an object from a manifest.
 type ObjectIdentity struct {
 	// Node is the node's name.
 	Node string
 	// Hash is the content hash.
 	Hash string
-	// Seen is when the object was first seen; what was removed and came back is another
-	// object.
+	// Seen is when the object was first seen; an object that was removed and came back is another one.
 	Seen time.Time
 }
 
-// Apply makes o, a cleaned object of one of object.Kinds, an object of the node. It changes o.
+// Apply sets the node's identity on o, a cleaned object of one of object.Kinds. It changes o.
 func (id ObjectIdentity) Apply(o object.Object) {
 	kind := object.KindOf(o)
 	o.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind())
@@ -78,8 +75,8 @@ func (id ObjectIdentity) uid(kind object.Kind, o object.Object) types.UID {
 	return types.UID(hex.EncodeToString(sum[:16]))
 }
 
-// resourceVersion is a number, as an API server's is, that is another for other content.
-// It doesn't count up: only that it differs says something.
+// resourceVersion is a number, as with an API server, that depends on the content. It isn't increasing: only
+// differences are meaningful.
 func resourceVersion(hash string) string {
 	sum := sha256.Sum256([]byte(hash))
 	return strconv.FormatUint(binary.BigEndian.Uint64(sum[:8])&math.MaxInt64, 10)

@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// difference says what the first difference in meaning between two API values of
-// one type is: its path, as field.Path writes them, and whether it was added, removed or changed.
-// It is "" if there is none. path is that of the values themselves.
+// difference describes the first semantic difference between two API values of one type: its path, as field.Path
+// writes it, and whether it was added, removed or changed. It is "" if there is none. path is the path of the values
+// themselves.
 func difference(a, b reflect.Value, path string) string {
 	if equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
 		return ""
 	}
 	if reflect.PointerTo(a.Type()).Implements(reflect.TypeFor[json.Unmarshaler]()) {
-		return path + " changed" // a quantity, a time: one value to whoever writes it
+		return path + " changed" // a quantity or a time: users write it as one value
 	}
 	switch a.Kind() {
 	case reflect.Struct:
@@ -49,14 +49,14 @@ func structDifference(a, b reflect.Value, path string) string {
 	for i := range a.NumField() {
 		name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
 		at := path
-		if name != "" { // else its fields are inlined
+		if name != "" { // otherwise its fields are inlined
 			at += "." + name
 		}
 		if why := difference(a.Field(i), b.Field(i), at); why != "" {
 			return why
 		}
 	}
-	return path + " changed" // no single field says so
+	return path + " changed" // none of its fields differs
 }
 
 func sliceDifference(a, b reflect.Value, path string) string {
@@ -88,5 +88,5 @@ func mapDifference(a, b reflect.Value, path string) string {
 			return why
 		}
 	}
-	return path + " changed" // nothing in it says so
+	return path + " changed" // none of its values differs
 }

@@ -8,28 +8,26 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// EditRules are what has to be known about pods to decide about an edit. The functions are
-// given copies only.
+// EditRules are the rules of pods that decide about edits. The functions get copies only.
 type EditRules struct {
-	// SetDefaults fills in what a pod leaves out.
+	// SetDefaults sets the defaults of a pod.
 	SetDefaults func(*v1.Pod)
-	// QOSClass is the quality of service class of a pod that has its defaults.
+	// QOSClass returns the quality of service class of a pod that has its defaults.
 	QOSClass func(*v1.Pod) v1.PodQOSClass
 }
 
-// InPlace reports whether a pod that was made from old can become new while it
-// runs. If not, why says what stands in the way, beginning with the first field that
-// does: "spec.containers[0].command was added".
+// InPlace reports whether a running pod that was created from old can become new. If not, why is the reason, which
+// begins with the first field that can't be changed: "spec.containers[0].command was added".
 //
-// Both are pods as their author wrote them, before defaults, so that a default that
-// follows from an image isn't taken for a change of its own. Neither is changed.
+// Both are pods as in their manifests, without defaults, so that a default that follows from an image doesn't count
+// as a change. Neither is changed.
 func InPlace(old, new *v1.Pod, rules EditRules) (ok bool, why string) {
 	was, now, moved := old.DeepCopy(), new.DeepCopy(), old.DeepCopy()
 	move(moved, new.DeepCopy())
 	for _, p := range []*v1.Pod{was, now, moved} {
 		rules.SetDefaults(p)
 	}
-	// Now moved is the old pod with everything of the new one that may be brought to it.
+	// Now moved is the old pod with all changes of the new one that can be applied in place.
 	why = difference(reflect.ValueOf(moved.ObjectMeta), reflect.ValueOf(now.ObjectMeta), "metadata")
 	if why == "" {
 		why = difference(reflect.ValueOf(moved.Spec), reflect.ValueOf(now.Spec), "spec")
@@ -40,12 +38,11 @@ func InPlace(old, new *v1.Pod, rules EditRules) (ok bool, why string) {
 	return why == "", why
 }
 
-// move sets in p what may change in place to what it is in new, which it may share
-// memory with afterwards.
+// move applies the changes of new that are possible in place to p. p may share memory with new afterwards.
 func move(p, new *v1.Pod) {
 	p.Labels, p.Annotations = new.Labels, new.Annotations
 	s := &p.Spec
-	resizable := s.OS == nil || s.OS.Name != v1.Windows // which knows no resizing
+	resizable := s.OS == nil || s.OS.Name != v1.Windows // Windows doesn't support resizing
 	moveContainers(s.InitContainers, new.Spec.InitContainers, func(c *v1.Container) bool {
 		return resizable && pod.IsSidecar(c)
 	})
@@ -56,7 +53,7 @@ func move(p, new *v1.Pod) {
 	s.EphemeralContainers = extended(s.EphemeralContainers, new.Spec.EphemeralContainers)
 }
 
-// moveContainers does the part of move that is about one list of containers.
+// moveContainers is move for one list of containers.
 func moveContainers(list, new []v1.Container, resizable func(*v1.Container) bool) {
 	for i := range min(len(list), len(new)) {
 		c := &list[i]
@@ -70,8 +67,8 @@ func moveContainers(list, new []v1.Container, resizable func(*v1.Container) bool
 	}
 }
 
-// extended is a list of ephemeral containers with those added that only new has, in
-// new's order. Those that new doesn't have come last.
+// extended returns the ephemeral containers of list and those that only new has, in new's order. Containers that new
+// doesn't have come last.
 func extended(list, new []v1.EphemeralContainer) []v1.EphemeralContainer {
 	out := make([]v1.EphemeralContainer, 0, len(new))
 	known := make(map[string]v1.EphemeralContainer, len(list))

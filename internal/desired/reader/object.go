@@ -10,14 +10,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
-// RestoreObject reads an object of some kind back from its canonical form. No error
-// holds anything of the object's content.
+// RestoreObject reads an object of a kind from its canonical form. Errors contain nothing of the object's content.
 func (r *Reader) RestoreObject(kind object.Kind, canonical []byte) (Doc, error) {
 	o := kind.New()
 	if o == nil {
 		return Doc{}, fmt.Errorf("a stored object is of kind %q, which this version of deckhand doesn't know", kind)
 	}
-	if json.Unmarshal(canonical, o) != nil { // whose error may quote a value
+	if json.Unmarshal(canonical, o) != nil { // the error may quote a value
 		return Doc{}, fmt.Errorf("a stored %s can't be read", kind)
 	}
 	d := Doc{Number: 1, ID: ID{Kind: kind}}
@@ -27,12 +26,12 @@ func (r *Reader) RestoreObject(kind object.Kind, canonical []byte) (Doc, error) 
 	return d, nil
 }
 
-// takeObject makes o, of d's kind, the object that d is about.
+// takeObject sets o, an object of d's kind, as the content of d.
 func (r *Reader) takeObject(d *Doc, o object.Object) error {
 	CleanObject(o)
 	canonical, err := Canonical(o)
 	if err != nil {
-		return errors.New("it can't be written as JSON") // the reason may quote a value
+		return errors.New("it can't be written as JSON") // the cause may quote a value
 	}
 	if name := o.GetName(); name != "" {
 		d.Name = name
@@ -44,10 +43,10 @@ func (r *Reader) takeObject(d *Doc, o object.Object) error {
 	return nil
 }
 
-// CompleteObject returns the object that d defines, first seen at the given time, or
-// everything that is wrong with it, one line each. It is for documents of objects without errors.
+// CompleteObject returns the object that d defines, first seen at the given time, or all its errors, one line each. d
+// is a document of an object without errors.
 func (r *Reader) CompleteObject(d Doc, seen time.Time) (object.Object, []string) {
-	o, _ := d.object.DeepCopyObject().(object.Object) // it is of the same type
+	o, _ := d.object.DeepCopyObject().(object.Object) // it has the same type
 	ObjectIdentity{Node: r.node, Hash: d.Hash, Seen: seen}.Apply(o)
 	spec.SetObjectDefaults(o)
 	if invalid := spec.ValidateObject(o); len(invalid) > 0 {
@@ -56,8 +55,8 @@ func (r *Reader) CompleteObject(d Doc, seen time.Time) (object.Object, []string)
 	return o, nil
 }
 
-// Frozen returns what stands in the way of replacing old by next, both complete, which was made of d
-// (the zero Doc for one without lines): one line for each field of an immutable object that is edited.
+// Frozen returns the reasons against replacing old with next, both complete: one line per edited field of an
+// immutable object. next was built from d; a zero Doc has no line numbers.
 func (d Doc) Frozen(old, next object.Object) []string {
 	return render(d.locate(spec.Frozen(old, next)))
 }

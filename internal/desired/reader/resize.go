@@ -7,13 +7,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// resizableNames are the resources that can be resized: of main containers and
-// sidecars by KEP-1287 (an init container is over soon, or already), of the pod as a whole by
-// KEP-5419. What is set can't be taken away, and the QoS class stays.
+// resizableNames are the resources that can be resized: those of main containers and sidecars by KEP-1287 (init
+// containers end soon), and those of the pod as a whole by KEP-5419. A resource that is set can't be removed, and the
+// QoS class can't change.
 var resizableNames = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
 
-// resized returns was with CPU and memory of now; nil only if both say nothing and
-// now is nil.
+// resized returns was with CPU and memory of now; nil only if now is nil and nothing is left.
 func resized(was, now *v1.ResourceRequirements) *v1.ResourceRequirements {
 	var a, b v1.ResourceRequirements
 	if was != nil {
@@ -43,8 +42,8 @@ func resizedList(was, now v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// unresizable says why the resources of was can't become those of now; "" if they
-// can. The pods have their defaults, and differ in what is resizable only.
+// unresizable returns why the resources of was can't become those of now; "" if they can. The pods have their
+// defaults, and differ only in resizable resources.
 func unresizable(was, now *v1.Pod, class func(*v1.Pod) v1.PodQOSClass) string {
 	changed := ""
 	for _, r := range resources(was, now) {
@@ -64,7 +63,7 @@ func unresizable(was, now *v1.Pod, class func(*v1.Pod) v1.PodQOSClass) string {
 	return ""
 }
 
-// pair is the resources at one place of two pods.
+// pair is the resources at the same path of two pods.
 type pair struct {
 	path     string
 	was, now v1.ResourceRequirements

@@ -22,8 +22,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// Name returns the name a static pod has on a node: "web" on "Node1" is
-// "web-node1". A pod without a name stays without one.
+// Name returns the name of a static pod on a node: "web" on "Node1" is "web-node1". A pod without a name stays
+// without one.
 func Name(name, node string) string {
 	if name == "" {
 		return ""
@@ -31,9 +31,8 @@ func Name(name, node string) string {
 	return name + "-" + strings.ToLower(node)
 }
 
-// Clean removes from a pod as its author wrote it what only an API server may
-// say (such manifests come from `kubectl get -o yaml`), and sets the namespace if
-// none is given. It changes p.
+// Clean removes the fields that only an API server may set from a pod of a manifest (manifests from `kubectl get -o
+// yaml` have them), and sets the default namespace if none is given. It changes p.
 func Clean(p *v1.Pod) {
 	p.TypeMeta = metav1.TypeMeta{}
 	p.Status = v1.PodStatus{}
@@ -43,11 +42,11 @@ func Clean(p *v1.Pod) {
 	}
 }
 
-// cleanMeta removes what only an API server may say about an object, but for its UID.
+// cleanMeta removes the metadata that only an API server may set, except for the UID.
 func cleanMeta(o metav1.Object) {
 	o.SetResourceVersion("")
 	o.SetGeneration(0)
-	o.SetSelfLink("") // deprecated, but old manifests have it, and it must not count in the hash
+	o.SetSelfLink("") // deprecated, but old manifests have it, and it must not affect the hash
 	o.SetManagedFields(nil)
 	o.SetOwnerReferences(nil)
 	o.SetCreationTimestamp(metav1.Time{})
@@ -55,13 +54,11 @@ func cleanMeta(o metav1.Object) {
 	o.SetDeletionGracePeriodSeconds(nil)
 }
 
-// Canonical returns what a cleaned pod or object says in a form that is the same for the
-// same meaning: JSON with sorted keys, without fields that say nothing. Parsing it gives
-// the pod back.
+// Canonical returns a canonical form of a cleaned pod or object, which is the same for the same meaning: JSON with
+// sorted keys, without empty fields. Parsing it returns the pod.
 //
-// Fields that are empty but always written by one version of the API types and
-// left out by another (null, "resources": {}) are dropped, so that an upgrade of
-// these types doesn't change any hash.
+// Empty fields that one version of the API types writes and another leaves out (null, "resources": {}) are dropped,
+// so that an upgrade of these types doesn't change any hash.
 func Canonical(o metav1.Object) ([]byte, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
@@ -97,8 +94,7 @@ func prune(value any) {
 	}
 }
 
-// Hash returns the content hash of a canonical pod or object on a node: 32 hexadecimal
-// digits, as UIDs.
+// Hash returns the content hash of a canonical pod or object on a node: 32 hexadecimal digits, like UIDs.
 func Hash(canonical []byte, node string) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "node:%s\n", strings.ToLower(node))
@@ -106,7 +102,7 @@ func Hash(canonical []byte, node string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// Identity is what a static pod has beside what its author wrote.
+// Identity is the identity that the node adds to a pod from a manifest.
 type Identity struct {
 	// Node is the node's name.
 	Node   string
@@ -116,8 +112,8 @@ type Identity struct {
 	Version
 }
 
-// Apply makes p, a cleaned pod as its author wrote it, a static pod of the node.
-// It changes p, and is to be done once. The UID is Base unless the manifest gives one.
+// Apply makes p, a cleaned pod of a manifest, a static pod of the node. It changes p and has to be called once. The
+// UID is Base unless the manifest sets one.
 func (id Identity) Apply(p *v1.Pod) {
 	if p.UID == "" {
 		p.UID = types.UID(id.Base)
@@ -135,8 +131,7 @@ func (id Identity) Apply(p *v1.Pod) {
 	tolerateNoExecute(&p.Spec)
 }
 
-// tolerateNoExecute makes a static pod tolerate every NoExecute taint: nothing
-// but its manifest decides whether it runs.
+// tolerateNoExecute makes a static pod tolerate every NoExecute taint: only its manifest decides whether it runs.
 func tolerateNoExecute(spec *v1.PodSpec) {
 	want := v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
 	for i := range spec.Tolerations {
@@ -148,8 +143,8 @@ func tolerateNoExecute(spec *v1.PodSpec) {
 	spec.Tolerations = append(spec.Tolerations, want)
 }
 
-// validateDir checks that the pod's log directory can be made, whose name is that of the pod with others. hash stands
-// for a UID that isn't known yet.
+// validateDir checks that the file name of the pod's log directory, which contains the pod's name, isn't too long.
+// hash stands for a UID that isn't set yet.
 func validateDir(p *v1.Pod, hash string) field.ErrorList {
 	n := len(layout.PodDirectory(p.Namespace, p.Name, cmp.Or(p.UID, types.UID(hash))))
 	if n <= unix.NAME_MAX {
@@ -160,11 +155,11 @@ func validateDir(p *v1.Pod, hash string) field.ErrorList {
 			"logs, and a file's name has %d at most", n-unix.NAME_MAX, unix.NAME_MAX))}
 }
 
-// uid is what a UID may look like. It becomes part of paths and of cgroup names.
+// uid is the syntax of UIDs. They become parts of paths and of cgroup names.
 var uid = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9_]{0,126}[a-zA-Z0-9])?$`)
 
-// ValidateUID checks a UID that the manifest gives. The API server makes UIDs
-// itself, so its validation of pods has no rule for them.
+// ValidateUID checks a UID that the manifest sets. The API server generates UIDs itself, so its validation has no
+// rule for them.
 func ValidateUID(p *v1.Pod) field.ErrorList {
 	if p.UID == "" || uid.MatchString(string(p.UID)) {
 		return nil

@@ -17,11 +17,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// UID is the UID that a kubelet 1.36 gives the pod that origin defines with d: the FNV-128a sum of the pod as it was
-// written, with defaults, and of where it was written. So a node that changes from the kubelet to deckhand, or back,
-// has the same pods. Other releases of the kubelet may have other fields, and with them other UIDs.
+// UID is the UID that a kubelet 1.36 gives the pod that origin defines with d: the FNV-128a sum of the pod in the
+// manifest, with defaults, and of its origin. So a node that changes from the kubelet to deckhand, or back, keeps its
+// pods. Other releases of the kubelet may have other fields, and therefore other UIDs.
 //
-// Pods from sources that the kubelet doesn't have get the content hash.
+// Pods of sources that the kubelet doesn't have get the content hash.
 func (r *Reader) UID(d Doc, origin string) string {
 	var from string
 	switch r.source {
@@ -35,17 +35,18 @@ func (r *Reader) UID(d Doc, origin string) string {
 	p := d.asWritten.DeepCopy()
 	p.TypeMeta = metav1.TypeMeta{}
 	r.rules.SetDefaults(p)
-	// These are an API server's defaults, which the kubelet doesn't know: the QoS class, and the priority of a class.
+	// These are defaults of an API server that the kubelet doesn't set: the QoS class, and the priority of a
+	// PriorityClass.
 	p.Status, p.Spec.Priority = d.asWritten.Status, d.asWritten.Spec.Priority
-	_ = time.Local.String() // which is dumped for a creationTimestamp, has been read from its file after this
+	_ = time.Local.String() // loads the time zone, which is part of the dump of a creationTimestamp
 	sum := fnv.New128a()
 	dump{w: sum, spec: reflect.ValueOf(&p.Spec).Elem()}.typed(reflect.ValueOf(p))
 	_, _ = io.WriteString(sum, from) // it can't fail
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// The kubelet hashes its internal type of pods, which has the fields of the API's, in part in other places: these
-// are the types where they are.
+// internalFields has the types with other fields in the kubelet's internal API, which the kubelet hashes: it has the
+// same fields, but some are in other types.
 var internalFields = map[reflect.Type][]string{
 	reflect.TypeFor[v1.PodSpec](): {
 		"Volumes", "InitContainers", "Containers", "EphemeralContainers", "RestartPolicy",
@@ -60,7 +61,7 @@ var internalFields = map[reflect.Type][]string{
 		"ResourceClaims", "Resources", "HostnameOverride", "SchedulingGroup",
 	},
 	reflect.TypeFor[v1.PodSecurityContext](): {
-		"HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers", // the first five are of the PodSpec
+		"HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers", // PodSpec has the first five
 		"SELinuxOptions", "WindowsOptions", "RunAsUser", "RunAsGroup", "RunAsNonRoot", "SupplementalGroups",
 		"SupplementalGroupsPolicy", "FSGroup", "FSGroupChangePolicy", "Sysctls", "SeccompProfile", "AppArmorProfile",
 		"SELinuxChangePolicy",
@@ -81,14 +82,14 @@ var internalFields = map[reflect.Type][]string{
 	},
 }
 
-// dump writes values as the kubelet does before it hashes them: in the form of go-spew's %#v, without addresses and
-// with sorted keys, as if those of the API's package were of the internal package core.
+// dump writes values in the kubelet's input format of the hash: like go-spew's %#v, without addresses and with sorted
+// keys, and with the types of package core in place of those of package v1.
 type dump struct {
 	w    io.Writer
 	spec reflect.Value
 }
 
-// typed writes v with its type before it.
+// typed writes v after its type.
 func (d dump) typed(v reflect.Value) {
 	d.print("(", typeName(v.Type()), ")")
 	d.value(v)
@@ -131,7 +132,7 @@ func (d dump) slice(v reflect.Value) {
 	d.print("]")
 }
 
-// mapping writes a map, whose keys are strings as everywhere in the API.
+// mapping writes a map. All maps of the API have string keys.
 func (d dump) mapping(v reflect.Value) {
 	keys := v.MapKeys()
 	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
@@ -172,7 +173,7 @@ func (d dump) space(i int) {
 
 func (d dump) print(texts ...string) {
 	for _, text := range texts {
-		_, _ = io.WriteString(d.w, text) // to a sum, which can't fail
+		_, _ = io.WriteString(d.w, text) // writing to a hash can't fail
 	}
 }
 

@@ -12,32 +12,31 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Version says which version of which pod the content of a manifest is.
+// Version identifies the pod, and its version, that the content of a manifest defines.
 type Version struct {
-	// Base is Reader.UID of the version that the pod was created from (see Replace for the one
-	// exception; of pods from before deckhand made the kubelet's UIDs it is the content hash). Where the manifest
-	// gives no UID, it is the UID.
+	// Base is Reader.UID of the content that the pod was created from, with the exception in Replace. For pods from
+	// before deckhand used the kubelet's UIDs it is the content hash. Base is the pod's UID unless the manifest sets
+	// one.
 	Base string
-	// Generation is the pod's metadata.generation: 1, and one more with each edit that is
-	// applied in place.
+	// Generation is the pod's metadata.generation: 1, and one more with each edit that is applied in place.
 	Generation int64
 	// Seen is when the pod was first seen.
 	Seen time.Time
 }
 
-// First is the version of a pod that is new, with what Reader.UID gave for it.
+// First is the version of a new pod; uid is its Reader.UID.
 func First(uid string, seen time.Time) Version {
 	return Version{Base: uid, Generation: 1, Seen: seen}
 }
 
-// Edit is the version after v that is applied in place.
+// Edit is the version after v if the edit is applied in place.
 func (v Version) Edit() Version {
 	v.Generation++
 	return v
 }
 
-// configHash is what the annotation of that name says: what the kubelet says there, the UID, and of a pod
-// that was edited in place since the content hash, so that it differs for every changed text.
+// configHash is the value of the annotation kubernetes.io/config.hash: the UID, as with the kubelet, or the content
+// hash of a pod that was edited in place, so that it differs for every changed text.
 func (v Version) configHash(content string) string {
 	if v.Generation > 1 {
 		return content
@@ -45,11 +44,11 @@ func (v Version) configHash(content string) string {
 	return v.Base
 }
 
-// Renew returns p, a pod that Identity.Apply was given with version from, as that of version v of the same
-// text, which has this content hash. It shares memory with p, which isn't changed.
+// Renew returns p, to which Identity.Apply was applied with version from, with version v of the same text. hash is
+// the content hash of that text. The result shares memory with p, which isn't changed.
 func (v Version) Renew(p *v1.Pod, from Version, hash string) *v1.Pod {
 	next := *p
-	if next.UID == types.UID(from.Base) { // else the manifest gives it
+	if next.UID == types.UID(from.Base) { // else the manifest sets the UID
 		next.UID = types.UID(v.Base)
 	}
 	next.Generation = v.Generation
@@ -59,12 +58,10 @@ func (v Version) Renew(p *v1.Pod, from Version, hash string) *v1.Pod {
 	return &next
 }
 
-// Replace is the first version of another pod of the same name as v's, which
-// takes its place.
+// Replace is the first version of another pod that replaces v's pod and has the same name.
 //
-// Its base differs from that of v even if it has the content that v's pod was
-// created from, as when an edit that can be applied in place (giving a limit) is taken back by one
-// that can't (taking it away).
+// Its base differs from v's even if it has the content that v's pod was created from. That happens when an edit that
+// can be applied in place (adding a limit) is reverted by one that can't (removing it).
 func (v Version) Replace(uid string, seen time.Time) Version {
 	if uid == v.Base {
 		again := sha256.Sum256([]byte("again:" + uid))

@@ -1,6 +1,5 @@
-// Package runsource is the source of pods that a connected person asks for
-// (`deckhand run FILE`), and of the objects that the file defines beside them. They live
-// as long as the connection does and are kept nowhere.
+// Package runsource is the source of pods that a connected user runs (`deckhand run FILE`), and of the other objects
+// in the file. They live as long as the connection and aren't stored.
 package runsource
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Source holds the pods asked for at present. Safe for concurrent use.
+// Source holds the pods that users run now. It is safe for concurrent use.
 type Source struct {
 	reader *reader.Reader
 	sink   desired.Sink
@@ -35,8 +34,8 @@ type Source struct {
 	added map[*Addition]struct{}
 }
 
-// New returns a source that reports to sink what r reads. What wanted returns of other sources has its names; it is nil
-// where there are no others.
+// New returns a source that reads with r and reports to sink. wanted returns the current set: names of other sources'
+// pods in it are taken. It is nil if there are no other sources.
 func New(r *reader.Reader, sink desired.Sink, wanted func() *desired.Set, log logr.Logger) *Source {
 	if wanted == nil {
 		wanted = func() *desired.Set { return &desired.Set{} }
@@ -50,8 +49,8 @@ func New(r *reader.Reader, sink desired.Sink, wanted func() *desired.Set, log lo
 	}
 }
 
-// Run reports, and returns nil when the context ends. Between, Add and Remove
-// report by themselves. It may be run again after it returned.
+// Run reports, and returns nil when ctx is done. Meanwhile Add and Remove report themselves. It may be run again
+// after it returned.
 func (s *Source) Run(ctx context.Context) error {
 	if !s.running.TryLock() {
 		return errors.New("the run source is running already")
@@ -64,21 +63,20 @@ func (s *Source) Run(ctx context.Context) error {
 	return nil
 }
 
-// Addition is the pods of one manifest that were added together.
+// Addition holds the pods of one manifest, which were added together.
 type Addition struct {
-	// Pods are the pods, in the order of the manifest. One that isn't in the set
-	// lost its name to another source's pod: see the set's problems.
+	// Pods are the pods, in the order of the manifest. One that isn't in the set lost its name to another source's
+	// pod: see the set's problems.
 	Pods []*pod.Desired
-	// Objects are the objects beside them, of which the same is true.
+	// Objects are the other objects, to which the same applies.
 	Objects []*object.Desired
 
 	source *Source
 	since  time.Time
 }
 
-// Add has the pods of a manifest run, and its objects known, until Remove is called.
-// origin says where the manifest is from. It adds nothing if anything is wrong with any
-// document; the error then says everything, one line each.
+// Add runs the pods of a manifest and defines its objects until Remove is called. origin is where the manifest is
+// from. It adds nothing if any document has an error; the returned error has all of them, one line each.
 func (s *Source) Add(origin string, data []byte) (*Addition, error) {
 	a := &Addition{source: s, since: time.Now()}
 	if err := a.read(origin, data); err != nil {
@@ -95,7 +93,7 @@ func (s *Source) Add(origin string, data []byte) (*Addition, error) {
 	return a, nil
 }
 
-// Remove has the pods of the addition end. It may be called repeatedly.
+// Remove ends the pods of the addition. It may be called repeatedly.
 func (a *Addition) Remove() {
 	s := a.source
 	s.mu.Lock()
@@ -108,8 +106,7 @@ func (a *Addition) Remove() {
 	s.report()
 }
 
-// read takes the pods and objects of a manifest, or returns everything that is wrong
-// with it.
+// read reads the pods and objects of a manifest, or returns all its errors.
 func (a *Addition) read(origin string, data []byte) error {
 	docs, err := a.source.reader.Read(data)
 	if err != nil {
@@ -140,12 +137,12 @@ func (a *Addition) read(origin string, data []byte) error {
 	return nil
 }
 
-// take takes what one document defines, or returns what is wrong with it.
+// take adds the pod or object of one document, or returns its errors.
 func (a *Addition) take(origin string, d reader.Doc) (wrong []string) {
 	if len(d.Errors) > 0 {
 		return d.Errors
 	}
-	v := reader.First(a.source.reader.UID(d, origin), a.since) // whoever wants another version ends this one first
+	v := reader.First(a.source.reader.UID(d, origin), a.since) // another version ends this one first
 	p, o, wrong := a.source.reader.Desire(d, v, origin)
 	switch {
 	case p != nil:
@@ -156,8 +153,8 @@ func (a *Addition) take(origin string, d reader.Doc) (wrong []string) {
 	return wrong
 }
 
-// Lost reports, as an error, that another source has the name or the UID of one of the addition's pods: one that
-// reported after Add.
+// Lost returns an error if another source that reported after Add has the name or the UID of one of the addition's
+// pods.
 func (a *Addition) Lost() error {
 	for _, p := range a.Pods {
 		if d := a.source.other(p); d != nil {
@@ -167,7 +164,7 @@ func (a *Addition) Lost() error {
 	return nil
 }
 
-// other returns the pod of another source that has the name or the UID of p; nil if none has.
+// other returns the pod of another source that has the name or the UID of p; nil if there is none.
 func (s *Source) other(p *pod.Desired) *pod.Desired {
 	set := s.wanted()
 	for _, list := range [][]*pod.Desired{set.Pods, set.Stopped} {
@@ -180,7 +177,7 @@ func (s *Source) other(p *pod.Desired) *pod.Desired {
 	return nil
 }
 
-// taken says that d has what p needs.
+// taken is the error that d has the name or the UID of p.
 func taken(p, d *pod.Desired) error {
 	if pod.FullName(d.Pod) != pod.FullName(p.Pod) {
 		return fmt.Errorf("pod %s/%s has the UID of pod %s/%s, which is already run from %s; give it another",
@@ -190,8 +187,7 @@ func taken(p, d *pod.Desired) error {
 		p.Pod.Name, d.Origin)
 }
 
-// free reports, as an error, that one of the addition's pods is being run already, or
-// one of its objects defined.
+// free returns an error if one of the addition's pods is being run already, or one of its objects is defined already.
 func (s *Source) free(a *Addition) error {
 	for _, p := range a.Pods {
 		if d := s.other(p); d != nil {
@@ -216,7 +212,7 @@ func (s *Source) free(a *Addition) error {
 	return nil
 }
 
-// report sends the sink all pods. mu is held.
+// report sends all pods to the sink. mu is held.
 func (s *Source) report() {
 	r := desired.Report{Source: s.reader.Source()}
 	for a := range s.added {

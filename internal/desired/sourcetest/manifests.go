@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 )
 
-// Node is the name of the node that tests run on.
+// Node is the node's name in tests.
 const Node = "node1"
 
 // Manifest returns a good manifest of a pod with one container.
@@ -35,14 +35,13 @@ spec:
 `, name, name, image)
 }
 
-// Otherwise returns a manifest such as Manifest made, with a change that can't be
-// applied in place.
+// Otherwise returns a manifest from Manifest with a change that can't be applied in place.
 func Otherwise(manifest string) string { return strings.Replace(manifest, ":8080", ":9090", 1) }
 
-// Broken is a text that is no manifest.
+// Broken is not a valid manifest.
 const Broken = "apiVersion: v1\nkind: Pod\nmetadata: {name: [\n"
 
-// Invalid returns a manifest that can be read, of a pod that can't be run.
+// Invalid returns a readable manifest of a pod that can't be run.
 func Invalid(name string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: main}]}\n", name)
 }
@@ -52,7 +51,7 @@ func ConfigMap(name, value string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {key: %q}\n", name, value)
 }
 
-// Immutable returns a manifest such as ConfigMap made, of one that can't be edited.
+// Immutable returns a manifest from ConfigMap with the field immutable.
 func Immutable(manifest string) string { return manifest + "immutable: true\n" }
 
 // Secret returns a good manifest of a Secret with one value, under "key".
@@ -122,19 +121,19 @@ func Objects(r desired.Report) []string {
 	return list
 }
 
-// HasObjects returns a condition for Recorder.Wait: that the report's objects are these.
+// HasObjects returns a condition for Recorder.Wait: the report has exactly these objects.
 func HasObjects(list ...string) func(desired.Report) bool {
 	slices.Sort(list)
 	return func(r desired.Report) bool { return slices.Equal(Objects(r), list) }
 }
 
-// Has returns a condition for Recorder.Wait: that the report's pods are these.
+// Has returns a condition for Recorder.Wait: the report has exactly these pods.
 func Has(pods ...string) func(desired.Report) bool {
 	slices.Sort(pods)
 	return func(r desired.Report) bool { return slices.Equal(Pods(r), pods) }
 }
 
-// Describe returns a report in words.
+// Describe describes a report.
 func Describe(r desired.Report) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pods %q, objects %q, pending %v", Pods(r), Objects(r), r.Pending)

@@ -1,5 +1,4 @@
-// Package sourcetest is what sources of pods have in common, as tests: a suite
-// that each of them must pass, and what tests of sources need.
+// Package sourcetest has a test suite that every source of pods has to pass, and helpers for tests of sources.
 package sourcetest
 
 import (
@@ -11,10 +10,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// Patience is how long Wait waits. It is only ever used up by a test that fails.
+// Patience is the timeout of Wait. Only a failing test uses it up.
 const Patience = 20 * time.Second
 
-// Recorder is a sink that remembers. Safe for concurrent use.
+// Recorder is a sink that stores reports. It is safe for concurrent use.
 type Recorder struct {
 	mu      sync.Mutex
 	reports []desired.Report
@@ -24,7 +23,7 @@ type Recorder struct {
 // NewRecorder returns a recorder without reports.
 func NewRecorder() *Recorder { return &Recorder{changed: wake.NewSlot()} }
 
-// Report remembers a report.
+// Report stores a report.
 func (r *Recorder) Report(report desired.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,8 +55,8 @@ func (r *Recorder) Clear() {
 	r.reports = nil
 }
 
-// Wait returns the newest report once it is as wanted, and fails the test if that
-// doesn't come to pass. One goroutine may wait at a time.
+// Wait returns the newest report once wanted returns true for it, and fails the test if that doesn't happen. One
+// goroutine may wait at a time.
 func (r *Recorder) Wait(t testing.TB, what string, wanted func(desired.Report) bool) desired.Report {
 	t.Helper()
 	late := time.After(Patience)

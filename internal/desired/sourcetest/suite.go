@@ -11,28 +11,26 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Source is what the suite tests.
+// Source is the source under test.
 type Source interface {
 	Run(ctx context.Context) error
 }
 
-// Fixture is one source with the place it reads from.
+// Fixture is a source with the place that it reads from.
 type Fixture struct {
 	Kind pod.Source
-	// New returns a source that reads from the place; later ones see what earlier
-	// ones stored.
+	// New returns a source that reads from the place; later sources see the state that earlier ones stored.
 	New func(sink desired.Sink) Source
-	// Put makes text what the place says; Remove makes it say that there is no pod.
+	// Put sets the text at the place; Remove makes the place define no pods.
 	Put    func(text string)
 	Remove func()
-	// Lasting says that a bad text is taken, so that the last good pods go stale,
-	// and that a new source knows what an earlier one stored. Otherwise Put of a bad text is
-	// refused and changes nothing.
+	// Lasting says that the source accepts a bad text, so that the last good pods become stale, and that a new source
+	// has the state that an earlier one stored. Otherwise Put refuses a bad text and changes nothing.
 	Lasting bool
 }
 
-// Run runs the tests that every source has to pass. fixture is called for each
-// test; what it starts must end with the test.
+// Run runs the tests that every source has to pass. fixture is called for each test; everything that it starts must
+// end with the test.
 func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 	run(t, fixture, map[string]func(*testing.T, Fixture){
 		"an empty place is reported":        testEmpty,
@@ -48,8 +46,7 @@ func Run(t *testing.T, fixture func(t *testing.T) Fixture) {
 	})
 }
 
-// RunLasting runs the tests of Run, and those that only a source whose Fixture is
-// Lasting has to pass.
+// RunLasting runs the tests of Run, and those for sources with a Lasting Fixture.
 func RunLasting(t *testing.T, fixture func(t *testing.T) Fixture) {
 	Run(t, fixture)
 	run(t, fixture, map[string]func(*testing.T, Fixture){
@@ -71,7 +68,7 @@ func run(t *testing.T, fixture func(t *testing.T) Fixture, tests map[string]func
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := fixture(t)
-			// Whatever the fixture runs is there already.
+			// The fixture's goroutines don't count as leaks.
 			leaks := goleak.IgnoreCurrent()
 			t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
 			test(t, f)
@@ -150,7 +147,7 @@ func testChange(t *testing.T, f Fixture) {
 	}
 }
 
-// edited checks that b is a, edited in place once.
+// edited checks that b is a after one edit in place.
 func edited(t *testing.T, a, b desired.Claim) {
 	t.Helper()
 	x, y := a.Desired.Pod, b.Desired.Pod

@@ -37,8 +37,8 @@ type Node struct {
 	// AwaitsPlugin holds the resources whose device plugin has yet to register (again). Without an API server, an
 	// extended resource that the node doesn't have at all may get a plugin, too.
 	AwaitsPlugin map[v1.ResourceName]bool
-	// InCluster says that there is a scheduler. It has then counted extended resources that the node doesn't have at
-	// all, which are cluster-level ones: see
+	// InCluster says that there is a scheduler, so that extended resources that the node doesn't have at all are
+	// cluster-level ones, which the scheduler counts: see
 	// https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#cluster-level-extended-resources
 	InCluster bool
 	// Version is the kubelet version that the agent stands in for; DeclaredFeatures are the features that such a node

@@ -72,7 +72,7 @@ func (r *replayer) step(s *Step) []string {
 	return lines(string(text))
 }
 
-// keep drops actions that the transcript has neither under way nor ended: the agent died while they ran.
+// keep drops actions that are neither under way nor ended in the transcript: the agent died while they ran.
 func (r *replayer) keep(in lifecycle.Input) {
 	r.begun = slices.DeleteFunc(r.begun, func(a pod.Action) bool {
 		return find(in.InFlight, &a) < 0 &&

@@ -62,7 +62,7 @@ func (r *Executor) createContainer(ctx context.Context, d *pod.Desired, o *pod.O
 		return "", err
 	}
 	defer release()
-	// At the last moment: of a path that leads nowhere the runtime makes a directory on the host.
+	// As late as possible: for a missing path the runtime creates a directory on the host.
 	if err := r.recheck(ctx, p, pod.ContainerNamed(p, a.Container)); err != nil {
 		return "", err
 	}
@@ -134,8 +134,8 @@ func (r *Executor) containerConfig(ctx context.Context, d *pod.Desired, o *pod.O
 	return config, message, err
 }
 
-// recursiveReadOnly reports whether the container's mounts can be read-only with all that is mounted in
-// them (KEP-3857). The runtime is asked only for a container that wants it.
+// recursiveReadOnly reports whether the container's mounts can be read-only including their submounts (KEP-3857). The
+// runtime's features are checked only for a container that asks for that.
 func (r *Executor) recursiveReadOnly(ctx context.Context, d *pod.Desired, c *v1.Container) (bool, error) {
 	wants := func(mode v1.RecursiveReadOnlyMode) bool {
 		return slices.ContainsFunc(c.VolumeMounts, func(vm v1.VolumeMount) bool {
@@ -157,7 +157,7 @@ func (r *Executor) recursiveReadOnly(ctx context.Context, d *pod.Desired, c *v1.
 	return features != nil && features.Handlers[name].RecursiveReadOnlyMounts, nil
 }
 
-// addDevices adds the devices that are allocated to the container, and its block volumes.
+// addDevices adds the container's allocated devices and its block volumes.
 func (r *Executor) addDevices(ctx context.Context, p *v1.Pod, c *v1.Container, in *translate.ContainerInput) error {
 	devices, err := r.cfg.Allocations.Assigned(ctx, p, c)
 	if err != nil {
@@ -179,10 +179,10 @@ func (r *Executor) addDevices(ctx context.Context, p *v1.Pod, c *v1.Container, i
 	return nil
 }
 
-// recheckWithin is how long a check of volumes that passed just before may take while others wait for the gate.
+// recheckWithin limits the recheck of volumes, during which other actions wait for the gate.
 const recheckWithin = 5 * time.Second
 
-// recheck checks the container's volumes at the last moment.
+// recheck checks the container's volumes right before the runtime uses them.
 func (r *Executor) recheck(ctx context.Context, p *v1.Pod, c *v1.Container) error {
 	bounded, cancel := context.WithTimeout(ctx, recheckWithin)
 	defer cancel()
@@ -195,7 +195,7 @@ func (r *Executor) recheck(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 }
 
 func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
-	// Here as well, as in Mounts: a file system that hangs keeps no other container waiting.
+	// Also before acquiring the gate, so that a hanging file system blocks no other container.
 	if err := r.cfg.Volumes.Recheck(ctx, p, c); err != nil {
 		return err
 	}
@@ -209,10 +209,10 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 	}
 	ctx, done := finishing(ctx)
 	defer done()
-	// Before the start, so that no container runs without it if the agent is killed in between.
+	// Before the start, so that no container runs without the link if the agent is killed in between.
 	if err := r.cfg.Logs.Link(logsOf(p),
 		layout.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
-		// A missing link costs a log shipper's view, not the container.
+		// A missing link hides the log from log shippers; the container needn't fail for it.
 		r.cfg.Log.Error(err, "Can't link the container's log", "pod", klog.KObj(p), "containerName", a.Container)
 	}
 	err = r.cfg.Runtime.StartContainer(ctx, a.ID)
@@ -220,8 +220,8 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 	if err != nil && translate.Redacted(c) {
 		err = translate.ErrRedacted
 	}
-	// It may have ended already, and the event may be lost. How one ended that didn't start is known to the runtime
-	// alone.
+	// The container may have ended already, and the event may be lost. If the start failed, only the runtime has the
+	// details.
 	return errors.Join(err, r.refresh(ctx, a))
 }
 
@@ -262,8 +262,8 @@ func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.A
 	return r.removeLog(o, c)
 }
 
-// removeWith calls remove, and again once what the runtime has lost track of in the containers
-// is removed.
+// removeWith calls remove. If leftovers that the runtime has lost track of block that, it removes them from the
+// containers and calls remove again.
 func (r *Executor) removeWith(ctx context.Context, containers []string, remove func() error) error {
 	err := remove()
 	if err == nil || !r.cfg.Tasks.Left(err) {
@@ -277,8 +277,8 @@ func (r *Executor) removeWith(ctx context.Context, containers []string, remove f
 	return remove()
 }
 
-// targetOf is the running instance whose processes an ephemeral container wants
-// to see; empty for a container that names none.
+// targetOf returns the ID of the running instance that an ephemeral container targets; empty for a container without
+// a target.
 func targetOf(p *v1.Pod, o *pod.Observed, name string) (string, error) {
 	for i := range p.Spec.EphemeralContainers {
 		e := &p.Spec.EphemeralContainers[i]
@@ -294,8 +294,8 @@ func targetOf(p *v1.Pod, o *pod.Observed, name string) (string, error) {
 	return "", nil
 }
 
-// allocated is the pod with its allocated resources, and the container that the action is about in it, with
-// those that the action has for it.
+// allocated returns the pod with its allocated resources, and the action's container in it, with the action's
+// resources if it has any.
 func (r *Executor) allocated(p *v1.Pod, a pod.Action) (*v1.Pod, *v1.Container) {
 	q := *allocated.Apply(p, r.cfg.Allocations.Get(p.UID))
 	if a.Resources != nil {

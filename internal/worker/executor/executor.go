@@ -1,6 +1,5 @@
-// Package executor carries out the core's actions: it turns each into calls to the runtime, the
-// volumes, the cgroups and the log directories, and updates the observed state with what it
-// changed, so that the next decision never sees the state from before it.
+// Package executor carries out the core's actions with calls to the runtime, the volumes, the cgroups and the log
+// directories. It updates the observed state with its changes, so that the next decision never sees an older state.
 package executor
 
 import (
@@ -33,7 +32,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
 
-// Runtime is what actions need of the container runtime.
+// Runtime is the part of the container runtime that actions use.
 type Runtime interface {
 	RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error)
 	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
@@ -48,58 +47,60 @@ type Runtime interface {
 	UpdatePodSandboxResources(ctx context.Context, id string, overhead,
 		resources *runtimeapi.LinuxContainerResources) error
 	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
-	// ContainerStats may have nothing of a container that doesn't run.
+	// ContainerStats may return an empty result for a container that doesn't run.
 	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 }
 
-// Observer takes in what an action changed, before the runtime reports it.
+// Observer receives an action's changes before the runtime reports them.
 type Observer interface {
 	SandboxCreated(uid types.UID, name, namespace string, sb pod.Sandbox)
 	SandboxStopped(id string)
 	SandboxRemoved(id string)
-	// ContainerCreated takes in a container as it is known now; a later state replaces an earlier one.
+	// ContainerCreated sets the current state of a container; a later state replaces an earlier one.
 	ContainerCreated(uid types.UID, name, namespace string, c pod.Container)
 	ContainerRemoved(id string)
-	// RequestRefresh says that what is known of the pod may be wrong, so that the runtime is asked. It doesn't wait.
+	// RequestRefresh requests a new reading of the pod from the runtime, because the observed state may be wrong. It
+	// doesn't wait.
 	RequestRefresh(uid types.UID)
 }
 
-// Volumes makes and removes what pods mount.
+// Volumes creates and removes the volumes of pods.
 type Volumes interface {
-	// Prepare makes the pod's directory and volumes. p has its allocated resources, objects is what it may see.
+	// Prepare creates the pod's directory and volumes. p is the pod with its allocated resources, objects its view of
+	// API objects.
 	Prepare(ctx context.Context, p *v1.Pod, objects object.View) error
 	// Images waits for the images that the container mounts.
 	Images(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// Mounts returns the container's mounts and the host path of its termination message file.
 	Mounts(ctx context.Context, r manager.MountRequest) (mounts []*runtimeapi.Mount, message string, err error)
-	// Recheck fails if things of the node that the container mounts aren't there any more.
+	// Recheck fails if host paths that the container mounts don't exist any more.
 	Recheck(ctx context.Context, p *v1.Pod, c *v1.Container) error
-	// BlockVolumes returns what the container has as devices, by the volumes' names.
+	// BlockVolumes returns the container's block volumes by volume name.
 	BlockVolumes(p *v1.Pod, c *v1.Container) (map[string]pod.BlockVolume, error)
-	// Groups returns the groups that the pod's containers are to be in for its volumes' sake.
+	// Groups returns the supplemental groups that the pod's volumes require for its containers.
 	Groups(p *v1.Pod) []int64
-	// EmptyDir returns the host path of an emptyDir of the pod's.
+	// EmptyDir returns the host path of one of the pod's emptyDir volumes.
 	EmptyDir(p *v1.Pod, name string) (string, error)
-	// Release removes the volumes of a pod that has run to its end and stays known.
+	// Release removes the volumes of a finished pod that stays in its source.
 	Release(ctx context.Context, uid types.UID) error
 	Clean(ctx context.Context, uid types.UID) error
 	Orphans() ([]types.UID, error)
 }
 
-// Cgroups makes, resizes and removes the pods' cgroups.
+// Cgroups creates, resizes and removes the cgroups of pods.
 type Cgroups interface {
 	CgroupParent(p *v1.Pod) string
 	Ensure(ctx context.Context, p *v1.Pod, l allocated.Limits) error
 	Resize(ctx context.Context, p *v1.Pod, l allocated.Limits) error
 	Remove(ctx context.Context, uid types.UID) error
-	// Thaw lets the processes of a frozen container run, of all the pod's containers if it is empty.
+	// Thaw thaws the cgroup of a container, or those of all the pod's containers if container is empty.
 	Thaw(ctx context.Context, uid types.UID, container string) error
 }
 
 // Users allocates ranges of the host's user IDs to pods with a user namespace (KEP-127).
 type Users interface {
-	// Ensure gives the pod a range if it has none, Get returns what it has.
+	// Ensure allocates a range to the pod if it has none; Get returns the pod's range.
 	Ensure(types.UID) (userns.Range, error)
 	Get(types.UID) (userns.Range, error)
 	Release(types.UID) error
@@ -108,25 +109,25 @@ type Users interface {
 // Allocations allocates resources to pods.
 type Allocations interface {
 	Get(types.UID) *pod.Allocation
-	// Admit admits a new pod, or fails with a *pod.Failure; Allocated is for one that was admitted.
+	// Admit admits a new pod, or fails with a *pod.Failure. Allocated is for a pod that was admitted.
 	Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error)
 	Allocated(p *v1.Pod) (*pod.Allocation, error)
-	// Resize refuses with a *pod.Failure.
+	// Resize allocates the resources of the pod's spec, or fails with a *pod.Failure.
 	Resize(p *v1.Pod) (*pod.Allocation, error)
-	// Assigned returns the container's exclusive resources, which stay the same for its next instances; PreStart
-	// prepares them for another one.
+	// Assigned returns the container's exclusive resources, which stay the same for later instances. PreStart
+	// prepares them for the next instance.
 	Assigned(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error)
 	PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// MarkActuated says that the pod's allocation is in force.
 	MarkActuated(types.UID)
-	// MarkFailed says that it couldn't be put in force.
+	// MarkFailed says that the pod's allocation couldn't be put in force.
 	MarkFailed(types.UID)
-	// Release gives back what a pod has that has ended for good, Forget also forgets the pod.
+	// Release frees the resources of a pod that has ended for good; Forget also drops the pod.
 	Release(types.UID)
 	Forget(types.UID)
 }
 
-// Records stores what has to outlive the agent.
+// Records stores state that has to survive the agent.
 type Records interface {
 	Load(uid types.UID, kind string, v any) (found bool, err error)
 	Save(uid types.UID, kind string, v any, durable bool) error
@@ -134,42 +135,42 @@ type Records interface {
 	UIDs() ([]types.UID, error)
 }
 
-// Tasks removes what the runtime has lost track of and what prevents the removal of a
-// container. A runtime that never loses track needs nothing of it.
+// Tasks removes leftovers that the runtime has lost track of and that block the removal of a container. For a runtime
+// without such leftovers it does nothing.
 type Tasks interface {
-	// Left reports whether a removal failed for that.
+	// Left reports whether a removal failed because of such leftovers.
 	Left(err error) bool
-	// Clear ends and removes what is left of a container that has ended.
+	// Clear ends and removes the leftovers of a container that has ended.
 	Clear(ctx context.Context, container string) error
 }
 
 // Hooks runs lifecycle hooks.
 type Hooks interface {
-	// Hook runs until it is done or ctx ends.
+	// Hook runs the hook until it is done or ctx is.
 	Hook(ctx context.Context, t handler.Target, hook *v1.LifecycleHandler) error
 }
 
-// DNS knows how pods resolve names.
+// DNS provides the DNS configuration of pods.
 type DNS interface {
 	// For also returns the events to record when the pod gets a sandbox.
 	For(p *v1.Pod) (*runtimeapi.DNSConfig, []pod.Event, error)
 }
 
-// Recorder takes in events.
+// Recorder records events.
 type Recorder interface {
 	Event(p *v1.Pod, e pod.Event)
 }
 
-// Images makes images present.
+// Images pulls images if necessary.
 type Images interface {
 	Ensure(ctx context.Context, r pull.Request) (pull.Image, error)
 }
 
-// Logs makes and removes the directories and links of container logs.
+// Logs creates and removes the directories and links of container logs.
 type Logs interface {
 	Create(p layout.Pod, container string) error
 	Link(p layout.Pod, i layout.Instance) error
-	// Retire leaves the log of an instance that is gone, and removes those before it.
+	// Retire keeps the log of a removed instance, and removes the logs of earlier instances.
 	Retire(p layout.Pod, i layout.Instance) error
 	Remove(p layout.Pod, i layout.Instance) error
 	RemovePod(p layout.Pod) error
@@ -178,20 +179,20 @@ type Logs interface {
 	RemoveDeadLinks() error
 }
 
-// Meter counts what was started.
+// Meter counts starts and removals.
 type Meter interface {
-	// SandboxStarted is told of each attempt, with the RuntimeClass's handler and whether the pod has a user namespace
-	// of its own.
+	// SandboxStarted is called for each attempt, with the RuntimeClass's handler and whether the pod has its own user
+	// namespace.
 	SandboxStarted(handler string, took time.Duration, userns, failed bool)
-	// ContainerStarted is told of each attempt, with the pod.ContainerType.
+	// ContainerStarted is called for each attempt, with the pod.ContainerType.
 	ContainerStarted(containerType string, failed bool)
-	// RemovedContainer counts containers that were removed by themselves, not with their sandbox.
+	// RemovedContainer counts containers that were removed individually, not with their sandbox.
 	RemovedContainer()
-	// OrphanCleaned says that what was left of a pod that nobody wants was cleaned up, or couldn't be.
+	// OrphanCleaned says that the leftovers of a pod without a source were cleaned up, or couldn't be.
 	OrphanCleaned(uid types.UID, failed bool)
 }
 
-// Config is what an Executor is built from. Every field is needed.
+// Config is the configuration of an Executor. Every field is required.
 type Config struct {
 	Runtime  Runtime
 	Observer Observer
@@ -206,55 +207,55 @@ type Config struct {
 	Tasks    Tasks
 	Recorder Recorder
 	Ports    Ports
-	// Allocations allocates resources, Records stores what outlives the agent.
+	// Allocations allocates resources, Records stores state that survives the agent.
 	Allocations Allocations
 	Records     Records
-	// Settings are those of the moment. They have to be complete before the first action,
-	// and what was returned mustn't change.
+	// Settings returns the current settings. They have to be complete before the first action, and a returned value
+	// mustn't change.
 	Settings func() *translate.Settings
-	// Features returns what the runtime can do; nil while that isn't known.
+	// Features returns the features of the runtime; nil while they are unknown.
 	Features func() *translate.Features
 	Users    Users
-	// HostIPs are the node's addresses at the moment, the primary one first.
+	// HostIPs returns the node's current addresses, the primary one first.
 	HostIPs func() []string
-	// Allocatable is what the node has for pods at the moment.
+	// Allocatable returns the node's current allocatable resources.
 	Allocatable func() v1.ResourceList
-	// Parallel limits how many sandboxes and containers are created or started at once, and beside these how many dead
-	// sandboxes are stopped: more only makes each of them slower.
+	// Parallel limits how many sandboxes and containers are created or started at once, and separately how many dead
+	// sandboxes are stopped at once: more would only make each of them slower.
 	Parallel int
 	Log      logr.Logger
 }
 
-// Executor carries out actions. It may be used by any number of goroutines.
+// Executor carries out actions. It is safe for concurrent use.
 type Executor struct {
 	cfg  Config
 	gate *gate.Gate
-	// stops limits how many dead sandboxes are stopped at once. It isn't gate: a stop that hangs keeps nothing from
-	// starting.
+	// stops limits how many dead sandboxes are stopped at once. It is separate from gate so that a hanging stop
+	// blocks no starts.
 	stops *gate.Gate
 
 	mu sync.Mutex
-	// sandboxes has one for each pod, from its making, or the first container that is made in it after a restart
-	// of the agent, until the pod is cleaned up.
+	// sandboxes has the newest sandbox of each pod. An entry is made when the sandbox is created, or with the first
+	// container in it after a restart of the agent, and removed when the pod is cleaned up.
 	sandboxes map[types.UID]knownSandbox
 }
 
-// New constructs an executor.
+// New returns an executor.
 func New(cfg Config) *Executor {
 	return &Executor{cfg: cfg, gate: gate.New(cfg.Parallel), stops: gate.New(cfg.Parallel),
 		sandboxes: map[types.UID]knownSandbox{}}
 }
 
-// Priorities at the semaphore: what is nearly done goes first, so that pods get ready
-// one after the other instead of all at the end.
+// Priorities at the gate: actions that are nearest to a running container go first, so that pods become ready one
+// after the other instead of all at the end.
 const (
 	prioritySandbox = iota
 	priorityCreate
 	priorityStart
 )
 
-// Do carries out one action and returns its result. d is nil for a pod
-// that no source has, which is only ever removed.
+// Do carries out one action and returns its result. d is nil for a pod without a source, which can only be stopped
+// and removed.
 func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
 	began := time.Now()
 	id, message, err := r.do(ctx, d, o, uid, a)
@@ -270,7 +271,7 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 		case pod.AdmitPod, pod.PreparePod, pod.EnsureImage, pod.ReleaseVolumes, pod.CleanPod, pod.SaveCheckpoint,
 			pod.Allocate, pod.ResizePod, pod.PreStop, pod.PostStart:
 		default:
-			// It may have worked all the same, or have missed a removal that no event reported.
+			// The action may have worked all the same, or an event of a removal may have been lost.
 			r.cfg.Observer.RequestRefresh(uid)
 		}
 		return pod.Result{Failure: oneLine(failure(a, err))}
@@ -278,8 +279,9 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	return pod.Result{ID: id, Message: message}
 }
 
-// informed reports whether a failure was about an object of which more is known than when the action began: an API
-// server is asked when a pod first needs something of it, and that is no failure.
+// informed reports whether the action should be repeated: it failed for an object of unknown state, and more has been
+// learned about that since began. An object is fetched from the API server when a pod first needs it, which isn't a
+// failure.
 func (r *Executor) informed(ctx context.Context, uid types.UID, f *pod.Failure, began time.Time) bool {
 	return f.Unknown && ctx.Err() == nil && r.cfg.Objects.Await(ctx, uid, began)
 }
@@ -332,7 +334,7 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 		err = r.saveCheckpoint(uid, a.Checkpoint)
 	case pod.ReleaseVolumes:
 		volumes, group := r.cfg.Volumes.Release(ctx, uid), r.cfg.Cgroups.Remove(ctx, uid)
-		if group == nil { // not before: what it has in memory, or left running, takes room
+		if group == nil { // not before: memory and processes in the cgroup still use resources
 			r.cfg.Allocations.Release(uid)
 		}
 		if err = errors.Join(volumes, group); err == nil {
@@ -349,8 +351,8 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	return id, message, err
 }
 
-// containerOf is the container of the spec that an action is about; nil if it is about none, or about an instance of
-// one that the spec doesn't have.
+// containerOf is the container of the spec that an action is about; nil if the action has none, or for an instance of
+// a container that the spec doesn't have.
 func containerOf(p *v1.Pod, a pod.Action) (*v1.Container, error) {
 	if p == nil {
 		return nil, nil
@@ -365,7 +367,7 @@ func containerOf(p *v1.Pod, a pod.Action) (*v1.Container, error) {
 	return c, nil
 }
 
-// failure names an error as the API does. What already has a name keeps it.
+// failure gives an error the API's reason for the action, unless it has a reason already.
 func failure(a pod.Action, err error) *pod.Failure {
 	var f *pod.Failure
 	if errors.As(err, &f) {
@@ -396,8 +398,8 @@ func failure(a pod.Action, err error) *pod.Failure {
 		errors.Is(err, unix.EROFS)}
 }
 
-// withRemedy is an error's text, with what helps where that isn't to be guessed: a disk with space left may have no
-// inode left.
+// withRemedy is an error's text, with advice where the cause isn't obvious: a disk with free space may have no free
+// inodes.
 func withRemedy(err error) string {
 	if atomicfile.DiskFull(err) {
 		return err.Error() + " (free space or inodes on that disk: see df and df -i)"
@@ -405,7 +407,7 @@ func withRemedy(err error) string {
 	return err.Error()
 }
 
-// oneLine is the failure with its message in one line: joined errors have a line each.
+// oneLine is the failure with its message on one line: joined errors have several.
 func oneLine(f *pod.Failure) *pod.Failure {
 	if !strings.Contains(f.Message, "\n") {
 		return f
@@ -415,19 +417,19 @@ func oneLine(f *pod.Failure) *pod.Failure {
 	return &short
 }
 
-// LoggedAttempts returns, by container, the least attempt of a new instance by the logs on disk.
+// LoggedAttempts returns, by container, the lowest attempt number of a new instance according to the logs on disk.
 func (r *Executor) LoggedAttempts(p *v1.Pod) map[string]int {
 	attempts, err := r.cfg.Logs.Attempts(logsOf(p))
 	if err != nil {
-		// A restart count that starts again at 0 is better than a pod that doesn't start.
+		// A restart count that starts at 0 again is better than a pod that doesn't start.
 		r.cfg.Log.Error(err, "Can't find restart counts from the logs on disk", "pod", klog.KObj(p))
 	}
 	return attempts
 }
 
-// Leftovers lists the pods that have a directory under the root directory: prepare
-// makes it first and clean removes it last. Cgroups and logs aren't
-// searched for more, since another agent's may be among them.
+// Leftovers lists the pods that have a directory or a record under the root directory: prepare creates the directory
+// first and clean removes it last. Other cgroups and logs aren't searched for, because they may belong to another
+// agent.
 func (r *Executor) Leftovers() ([]types.UID, error) {
 	uids, err := r.cfg.Volumes.Orphans()
 	saved, errSaved := r.cfg.Records.UIDs()
@@ -444,7 +446,7 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 	if err := unclaimed(p); err != nil {
 		return err
 	}
-	// First: volumes show the pod its allocation.
+	// First, because volumes show the pod its allocation.
 	allowed, err := r.cfg.Allocations.Allocated(p)
 	if err != nil {
 		return err
@@ -466,9 +468,9 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 	return nil
 }
 
-// unclaimed is the failure of a pod that uses ResourceClaims (DRA, KEP-4381), which nobody prepares on this node: it
-// waits, as with a kubelet whose driver isn't there, and never runs without its devices. A scheduler makes claims for
-// extended resources, too (KEP-5004).
+// unclaimed is the failure of a pod that uses ResourceClaims (DRA, KEP-4381), which aren't supported on this node.
+// The pod waits, as with a kubelet without the driver, and never runs without its devices. A scheduler also creates
+// claims for extended resources (KEP-5004).
 func unclaimed(p *v1.Pod) error {
 	var names []string
 	for i := range p.Spec.ResourceClaims {
@@ -486,10 +488,10 @@ func unclaimed(p *v1.Pod) error {
 			"run it on a node with a kubelet, or without spec.resourceClaims", strings.Join(names, ", "))}
 }
 
-// clean removes what prepare made and the pod's records. The pod's directory goes
-// last, so that a clean-up that fails is found again after a restart.
+// clean removes the files that prepare created and the pod's records. The pod's directory is removed last, so that a
+// later agent finds an unfinished clean-up.
 func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
-	if !nameable(uid) { // whoever made it, nothing on disk has that name
+	if !nameable(uid) { // no file on disk can have that name
 		r.cfg.Allocations.Release(uid)
 		r.cfg.Allocations.Forget(uid)
 		r.forgetSandbox(uid)
@@ -497,7 +499,7 @@ func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
 		return nil
 	}
 	group := absent(r.cfg.Cgroups.Remove(ctx, uid))
-	if group == nil { // also on a disk that can't be written
+	if group == nil { // even if the disk can't be written
 		r.cfg.Allocations.Release(uid)
 	}
 	if err := errors.Join(group, r.removeLogs(p, uid), r.cfg.Records.Remove(uid)); err != nil {
@@ -515,13 +517,13 @@ func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
 	return nil
 }
 
-// nameable reports whether directories can be named by the UID.
+// nameable reports whether the UID is valid as the name of a directory.
 func nameable(uid types.UID) bool {
 	return safeopen.Check("pod UID", string(uid)) == nil && len(uid) <= unix.NAME_MAX
 }
 
-// absent is an error of a removal, and nil if it says that the name is longer than a file's can be: there is no such
-// thing. Names are made of several, of which each may have its length.
+// absent is an error of a removal, or nil if the file name is too long, so that the file can't exist. Names combine
+// several parts, each of which may be up to the limit.
 func absent(err error) error {
 	if errors.Is(err, unix.ENAMETOOLONG) {
 		return nil
@@ -529,8 +531,8 @@ func absent(err error) error {
 	return err
 }
 
-// removeLogs removes the pod's logs. Of a pod that no source has only the UID is known,
-// and an agent killed while it removed the pod may have left links.
+// removeLogs removes the pod's logs. For a pod without a source only the UID is available, and an agent that was
+// killed while it removed the pod may have left links.
 func (r *Executor) removeLogs(p *v1.Pod, uid types.UID) error {
 	if p != nil {
 		return r.cfg.Logs.RemovePod(logsOf(p))
@@ -548,7 +550,7 @@ func logsOf(p *v1.Pod) layout.Pod {
 	return layout.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// removeLog removes the log of an instance that was removed.
+// removeLog removes the log of a removed instance.
 func (r *Executor) removeLog(o *pod.Observed, c *pod.Container) error {
 	if !nameable(o.UID) {
 		return nil // it never had one

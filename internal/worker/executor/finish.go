@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// breakOffAfter is how long a call that makes or starts something goes on when its
-// end is asked for: when the agent stops, or the pod has to go. A runtime that is
-// left in the midst of a start leaves a container that ended with StartError, which
-// counts as a restart, and containerd can leave a shim that it has forgotten.
+// breakOffAfter is how long a call that creates or starts something continues after its context is done, because the
+// agent stops or the pod has to go. If a runtime is interrupted during a start, it leaves a container with
+// StartError, which counts as a restart, and containerd may leave a shim that it has lost track of.
 const breakOffAfter = 3 * time.Second
 
-// finishing returns a context for such a call, and what releases it afterwards.
+// finishing returns a context for such a call, and the function that releases it.
 func finishing(ctx context.Context) (detached context.Context, release func()) {
 	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(breakOffAfter, cancel) })

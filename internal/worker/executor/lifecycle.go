@@ -15,8 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
 
-// hook runs a postStart or preStop hook. For a pod whose spec is gone, the
-// container's CreatedWith says what to run.
+// hook runs a postStart or preStop hook. If the pod's spec is gone, the container's CreatedWith has the hook.
 func (r *Executor) hook(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.Observed, a pod.Action) error {
 	t := handler.Target{Pod: p, Container: c, ID: a.ID}
 	if ips := r.cfg.HostIPs(); p != nil && p.Spec.HostNetwork && len(ips) > 0 {
@@ -46,20 +45,21 @@ func (r *Executor) hook(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.
 	return r.cfg.Hooks.Hook(ctx, t, hook)
 }
 
-// thaw lets what is to end run, for its end. Where that fails the runtime is asked to end it all the same.
+// thaw thaws processes that have to end, so that they can. If that fails, the runtime is asked to stop them all the
+// same.
 func (r *Executor) thaw(ctx context.Context, uid types.UID, container string) {
 	if err := r.cfg.Cgroups.Thaw(ctx, uid, container); err != nil && ctx.Err() == nil {
 		r.cfg.Log.Error(err, "Can't thaw processes that are to end", "podUID", uid, "containerID", container)
 	}
 }
 
-// resizePod sets the limits of the pod's cgroup, and then tells the runtime. When they are those of its
-// allocation, and no higher, the resize is over.
+// resizePod sets the limits of the pod's cgroup, then reports them to the runtime. If they equal the pod's
+// allocation, the resize is complete.
 func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a pod.Action) error {
 	if err := r.cfg.Cgroups.Resize(ctx, p, allocated.PodLimits(p, a.PodResources)); err != nil {
 		return err
 	}
-	// As far as it wants to know: what comes of that keeps no pod from its resources (CRI UpdatePodSandboxResources).
+	// The runtime's answer is only logged and doesn't hold up the resize (CRI UpdatePodSandboxResources).
 	if o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {
 		overhead, resources := translate.SandboxResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources))
 		if err := r.cfg.Runtime.UpdatePodSandboxResources(ctx, o.Sandboxes[0].ID, overhead, resources); err != nil &&
@@ -74,8 +74,8 @@ func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a 
 	return nil
 }
 
-// resizeContainer gives a running container other resources. With a memory limit below
-// its usage the kernel would kill it: that is refused, and retried.
+// resizeContainer changes the resources of a running container. With a memory limit below its usage the kernel would
+// kill the container: that is refused, and retried.
 func (r *Executor) resizeContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
 	has, err := r.cfg.Allocations.Assigned(ctx, p, c)
 	if err != nil {
@@ -99,24 +99,22 @@ func (r *Executor) resizeContainer(ctx context.Context, p *v1.Pod, c *v1.Contain
 	return nil
 }
 
-// checkpointRecord is the kind of record that holds a pod.Checkpoint.
+// checkpointRecord is the kind of the record that holds a pod.Checkpoint.
 const checkpointRecord = "kept"
 
-// saveCheckpoint writes the checkpoint. A terminal phase, and what leads to it, has to
-// outlive a loss of power as well.
+// saveCheckpoint writes the checkpoint. A terminal phase and its causes also have to survive a loss of power.
 func (r *Executor) saveCheckpoint(uid types.UID, k *pod.Checkpoint) error {
 	durable := k.Termination != nil || k.RestartAll != nil || k.Terminal != ""
 	if err := r.cfg.Records.Save(uid, checkpointRecord, k, durable); err != nil {
 		return err
 	}
-	if k.Terminal != "" && k.Termination != nil && k.Termination.Rejected { // nothing was made of it that has to go first
+	if k.Terminal != "" && k.Termination != nil && k.Termination.Rejected { // nothing of it was created
 		r.cfg.Allocations.Release(uid)
 	}
 	return nil
 }
 
-// Checkpoint reads the checkpoint of the pod that an earlier agent saved; nil if there is none that
-// can be used.
+// Checkpoint reads the checkpoint that an earlier agent saved; nil if there is none that is readable.
 func (r *Executor) Checkpoint(uid types.UID) *pod.Checkpoint {
 	k := &pod.Checkpoint{}
 	found, err := r.cfg.Records.Load(uid, checkpointRecord, k)
@@ -129,7 +127,7 @@ func (r *Executor) Checkpoint(uid types.UID) *pod.Checkpoint {
 	return k
 }
 
-// Ended reports whether the pod has ended for good by the checkpoint of an earlier agent.
+// Ended reports whether the pod has ended for good according to the checkpoint of an earlier agent.
 func Ended(records Records, uid types.UID) (bool, error) {
 	var k pod.Checkpoint
 	found, err := records.Load(uid, checkpointRecord, &k)

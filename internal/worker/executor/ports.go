@@ -14,15 +14,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Ports knows which ports of the host are in use.
+// Ports lists the ports of the host that are in use.
 type Ports interface {
 	Listeners() ([]kernel.Listener, error)
-	// Owner is a process that has the listener's socket, if one is found.
+	// Owner returns a process that has the listener's socket, if it finds one.
 	Owner(kernel.Listener) (kernel.Process, bool)
 }
 
-// takenPorts returns an event for each of the containers' host ports that somebody else listens on. Admission
-// only sees those of pods. The pod runs all the same, as with a kubelet: the port may be free when it is needed.
+// takenPorts returns an event for each host port of the containers that another process listens on. Admission checks
+// only the ports of pods. The pod runs all the same, as with the kubelet: the port may be free when it is needed.
 func (r *Executor) takenPorts(p *v1.Pod, containers ...*v1.Container) []pod.Event {
 	var listeners []kernel.Listener
 	var events []pod.Event
@@ -48,7 +48,8 @@ func (r *Executor) takenPorts(p *v1.Pod, containers ...*v1.Container) []pod.Even
 	return events
 }
 
-// taken says who has a port, and what that means for the pod; empty if nobody has.
+// taken returns a message about the process that uses a port and the consequence for the pod; empty if the port is
+// free.
 func (r *Executor) taken(p *v1.Pod, port *v1.ContainerPort, listeners []kernel.Listener) string {
 	protocol := cmp.Or(port.Protocol, v1.ProtocolTCP)
 	for _, l := range listeners {
@@ -76,9 +77,9 @@ func (r *Executor) taken(p *v1.Pod, port *v1.ContainerPort, listeners []kernel.L
 	return ""
 }
 
-// overlap reports whether a listener is in the way of a host port of an address, empty for all. A container in the
-// host's network may listen on some addresses only, though it doesn't say so: there only what excludes all of them
-// counts.
+// overlap reports whether a listener conflicts with a host port on hostIP, empty for all addresses. A container in
+// the host network may listen on only some addresses although it doesn't declare that: there only a listener on all
+// addresses conflicts.
 func overlap(hostIP string, listener netip.Addr, hostNetwork bool) bool {
 	ip, err := netip.ParseAddr(hostIP)
 	if err != nil || ip.IsUnspecified() {
@@ -87,13 +88,13 @@ func overlap(hostIP string, listener netip.Addr, hostNetwork bool) bool {
 	return ip == listener || listener.IsUnspecified() && (ip.Is4() || listener.Is6())
 }
 
-// inPod reports whether a process is in one of the pod's cgroups, of either driver.
+// inPod reports whether a process is in one of the pod's cgroups, with either cgroup driver.
 func inPod(process kernel.Process, uid types.UID) bool {
 	return uid != "" && (strings.Contains(process.Cgroups, "pod"+string(uid)) ||
 		strings.Contains(process.Cgroups, "pod"+strings.ReplaceAll(string(uid), "-", "_")))
 }
 
-// containersOf are those of the pod that run together and may have host ports.
+// containersOf are the containers of the pod that run at the same time and may have host ports.
 func containersOf(p *v1.Pod) []*v1.Container {
 	var all []*v1.Container
 	for i := range p.Spec.InitContainers {

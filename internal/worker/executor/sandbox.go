@@ -16,16 +16,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
-// knownSandbox is the newest sandbox of a pod, with the configuration that it was created with: encoded, since every
-// running pod has one, and it is rarely needed.
+// knownSandbox is the newest sandbox of a pod, with the configuration that it was created with. The configuration is
+// encoded because every running pod has one and it is rarely needed.
 type knownSandbox struct {
 	id     string
 	config []byte
 }
 
-// sandboxConfig returns the configuration of the pod's sandbox, which the runtime is given again with each container
-// in it. By the CRI it doesn't change as long as the sandbox exists, neither with an edit of the pod nor with the
-// node's resolv.conf. After a restart of the agent it is made again, once.
+// sandboxConfig returns the configuration of the pod's sandbox, which the runtime needs again for each container in
+// it. According to the CRI it doesn't change while the sandbox exists, neither after an edit of the pod nor of the
+// node's resolv.conf. After a restart of the agent it is rebuilt once.
 func (r *Executor) sandboxConfig(p *v1.Pod, sb *pod.Sandbox) (*runtimeapi.PodSandboxConfig, error) {
 	r.mu.Lock()
 	known := r.sandboxes[p.UID]
@@ -39,8 +39,8 @@ func (r *Executor) sandboxConfig(p *v1.Pod, sb *pod.Sandbox) (*runtimeapi.PodSan
 	}
 	dns, _, err := r.cfg.DNS.For(p)
 	if err != nil {
-		// The containers' resolv.conf was made with the sandbox: that the node's can't be
-		// read now must not keep a container from starting.
+		// The containers' resolv.conf was created with the sandbox: an unreadable one on the node must not keep a
+		// container from starting.
 		r.cfg.Log.V(2).Info("Can't give the runtime the pod's DNS configuration again", "pod", klog.KObj(p), "err", err)
 	}
 	config, err := r.makeSandboxConfig(p, r.cfg.Users.Get, translate.SandboxInput{Attempt: sb.Attempt, DNS: dns})
@@ -50,7 +50,7 @@ func (r *Executor) sandboxConfig(p *v1.Pod, sb *pod.Sandbox) (*runtimeapi.PodSan
 	return config, r.remember(p.UID, sb.ID, config)
 }
 
-// remember keeps the configuration of a pod's sandbox until the pod is cleaned up or has another sandbox.
+// remember stores the configuration of a pod's sandbox until the pod is cleaned up or has another sandbox.
 func (r *Executor) remember(uid types.UID, id string, config *runtimeapi.PodSandboxConfig) error {
 	text, err := proto.Marshal(config)
 	if err != nil {
@@ -62,14 +62,15 @@ func (r *Executor) remember(uid types.UID, id string, config *runtimeapi.PodSand
 	return nil
 }
 
-// forgetSandbox drops what is remembered of a pod's sandbox.
+// forgetSandbox drops the stored sandbox of a pod.
 func (r *Executor) forgetSandbox(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.sandboxes, uid)
 }
 
-// makeSandboxConfig adds to in what follows from the pod, with its user IDs from users.
+// makeSandboxConfig completes in with the parts that follow from the pod, with its user IDs from users, and
+// translates it.
 func (r *Executor) makeSandboxConfig(p *v1.Pod, users func(types.UID) (userns.Range, error),
 	in translate.SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
 	var err error
@@ -80,7 +81,7 @@ func (r *Executor) makeSandboxConfig(p *v1.Pod, users func(types.UID) (userns.Ra
 	return translate.SandboxConfig(r.cfg.Settings(), in)
 }
 
-// usersOf is what the pod gets of the host's user IDs; nil for the host's own users.
+// usersOf returns the pod's range of the host's user IDs; nil if it uses the host's users.
 func usersOf(p *v1.Pod, get func(types.UID) (userns.Range, error)) (*userns.Range, error) {
 	if p.Spec.HostUsers == nil || *p.Spec.HostUsers {
 		return nil, nil
@@ -110,8 +111,8 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 	if err != nil {
 		return "", err
 	}
-	if !p.Spec.HostNetwork { // else it is looked at each start of a container
-		events = append(events, r.takenPorts(p, containersOf(p)...)...) // before the runtime itself may have them
+	if !p.Spec.HostNetwork { // else each start of a container checks them
+		events = append(events, r.takenPorts(p, containersOf(p)...)...) // before the runtime uses them
 	}
 	release, err := r.gate.Acquire(ctx, prioritySandbox)
 	if err != nil {
@@ -129,11 +130,11 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 	if err := r.remember(p.UID, id, config); err != nil {
 		return "", err
 	}
-	// Now, so that it is recorded once however often the runtime failed.
+	// Only now, so that each is recorded once however often the runtime failed.
 	for _, e := range events {
 		r.cfg.Recorder.Event(p, e)
 	}
-	// The answer to RunPodSandbox has no address in it, and containers need it.
+	// The response of RunPodSandbox has no address, but containers need it.
 	st, err := r.cfg.Runtime.PodSandboxStatus(ctx, id)
 	if err != nil {
 		return "", fmt.Errorf("sandbox %s was created, but its status can't be read: %w", id, err)
@@ -145,9 +146,9 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 }
 
 func (r *Executor) stopSandbox(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) error {
-	// After a reboot all pods have dead ones, which come before their next: stopping them all at once would hold up the
-	// first starts. One without a network of its own doesn't wait for others, which may wait for the network that its
-	// pod is about to make.
+	// After a reboot all pods have dead sandboxes, which have to be stopped before the next ones: stopping all at
+	// once would delay the first starts. A sandbox in the host network doesn't wait, because stops of others may hang
+	// until its pod has set up their network.
 	if sb := o.Sandbox(a.ID); d != nil && sb != nil && sb.State == pod.SandboxNotReady && !sb.HostNetwork {
 		release, err := r.stops.Acquire(ctx, 0)
 		if err != nil {

@@ -32,8 +32,8 @@ func (f envFiles) EnvFile(volume, path string) (map[string]string, error) {
 	return env.ReadFile(dir, path)
 }
 
-// configFailure is the failure of a container whose configuration can't be made. It
-// names the object that the container waits for, if there is one.
+// configFailure is the failure of a container without a valid configuration. It names the object that the container
+// waits for, if there is one.
 func configFailure(err error) *pod.Failure {
 	var known *pod.Failure
 	if errors.As(err, &known) {
@@ -52,7 +52,7 @@ func configFailure(err error) *pod.Failure {
 	return f
 }
 
-// runtimeHandler is what the pod's RuntimeClass names; empty for the runtime's default.
+// runtimeHandler is the handler of the pod's RuntimeClass; empty for the runtime's default.
 func (r *Executor) runtimeHandler(ctx context.Context, d *pod.Desired) (string, error) {
 	p := d.Pod
 	if p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
@@ -61,7 +61,7 @@ func (r *Executor) runtimeHandler(ctx context.Context, d *pod.Desired) (string, 
 	name := *p.Spec.RuntimeClassName
 	class, err := r.cfg.Objects.For(d).RuntimeClass(ctx, name)
 	if err == nil {
-		if d.Source.Local() { // an API server has admitted its pods by the class as it was then
+		if d.Source.Local() { // an API server's pod was admitted with the class of that time
 			err = checkClass(p, class)
 		}
 		return class.Handler, err
@@ -78,8 +78,8 @@ func runtimeClass(name string) pod.Object {
 	return pod.Object{Kind: string(podobject.RuntimeClass), Name: name}
 }
 
-// checkClass fails for a pod that doesn't match its RuntimeClass. That concerns the next
-// sandbox alone: what runs doesn't depend on its class any more.
+// checkClass fails for a pod that doesn't match its RuntimeClass. That affects only the next sandbox: a running one
+// doesn't depend on the class any more.
 func checkClass(p *v1.Pod, class *nodev1.RuntimeClass) error {
 	completed := p.Spec.DeepCopy()
 	if conflict := spec.ApplyRuntimeClass(completed, class); conflict != "" {
@@ -87,8 +87,7 @@ func checkClass(p *v1.Pod, class *nodev1.RuntimeClass) error {
 			Message: fmt.Sprintf("RuntimeClass %q refuses the pod: %s", class.Name, conflict),
 			Awaits:  runtimeClass(class.Name)}
 	}
-	// The class may have been defined, or edited, since this version of the pod was made: another
-	// one is on its way.
+	// The class may have been defined or edited after this version of the pod was built: a new version will follow.
 	if !allocated.SameList(completed.Overhead, p.Spec.Overhead) {
 		return fmt.Errorf("the pod isn't known yet with the overhead of RuntimeClass %q", class.Name)
 	}

@@ -14,28 +14,27 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// command is what runs in a container, and how messages show it: the values of
-// variables are often secret, and messages go into events, status and the journal.
+// command is a command to run in a container. Messages show it without the values of variables, which are often
+// secret, because messages go into events, status and the journal.
 type command struct {
-	// spec is as the pod has it; args is what runs, with references replaced.
+	// spec is the command of the pod's spec; args is the command to run, with references expanded.
 	spec, args []string
-	// values are those of the variables that were referred to, by name.
+	// values are the values of the referenced variables, by name.
 	values map[string]string
 }
 
-// plain is a command without references.
+// plain returns a command without references.
 func plain(cmd []string) command { return command{spec: cmd, args: cmd} }
 
-// expand replaces references to the container's variables in a probe's command. Only
-// those with a literal value are known here, and hooks have none replaced at all
-// (kubernetes/kubernetes#42273, #129502).
+// expand expands references to the container's variables in a probe's command. Only variables with a literal value
+// are available here. Commands of hooks aren't expanded at all (kubernetes/kubernetes#42273, #129502).
 func expand(cmd []string, c *v1.Container) (command, error) {
 	if c == nil || !strings.Contains(strings.Join(cmd, ""), "$") {
 		return plain(cmd), nil
 	}
 	out := command{spec: cmd, args: make([]string, len(cmd)), values: make(map[string]string)}
 	lookup := func(name string) (string, bool) {
-		for i := len(c.Env) - 1; i >= 0; i-- { // of two with a name the last one counts
+		for i := len(c.Env) - 1; i >= 0; i-- { // the last one of the same name counts
 			if c.Env[i].Name != name {
 				continue
 			}
@@ -58,11 +57,11 @@ func expand(cmd []string, c *v1.Container) (command, error) {
 	return out, nil
 }
 
-// String is the command as the pod has it.
+// String is the command of the spec.
 func (c command) String() string { return fmt.Sprintf("%q", strings.Join(c.spec, " ")) }
 
-// conceal puts the pod's own words back into what a runtime says, which may quote
-// the command that it was given, or a part of it.
+// conceal replaces expanded parts of the command in a runtime's message with those of the spec. The message may quote
+// the command or a part of it.
 func (c command) conceal(said string) string {
 	swaps := make([]swap, 0, len(c.values)) // most commands have none
 	for i, arg := range c.args {
@@ -73,22 +72,22 @@ func (c command) conceal(said string) string {
 	for name, value := range c.values {
 		swaps = append(swaps, swapsFor(value, "$("+name+")")...)
 	}
-	// What is part of something longer comes after it; the rest is for a stable order.
+	// Longer strings come before their parts; the other keys make the order stable.
 	slices.SortFunc(swaps, func(a, b swap) int {
 		return cmp.Or(cmp.Compare(len(b.old), len(a.old)), cmp.Compare(a.old, b.old), cmp.Compare(a.by, b.by))
 	})
 	return replace(said, swaps)
 }
 
-// swap is a text to be concealed, and what stands for it.
+// swap is a string to conceal, and its replacement.
 type swap struct{ old, by string }
 
-// unmistakable is from how many bytes on a text is concealed wherever it is found.
-// What is shorter has to stand by itself: an "a" would be found in every word.
+// unmistakable is the length in bytes from which a string is concealed wherever it occurs. A shorter one has to stand
+// by itself: an "a" would occur in every word.
 const unmistakable = 6
 
-// swapsFor are for a text as it is, and quoted once and twice: containerd quotes
-// runc's errors, in which runc quotes.
+// swapsFor returns the swaps for a string as it is, quoted once and quoted twice: containerd quotes runc's errors,
+// which contain quotes.
 func swapsFor(old, by string) []swap {
 	var swaps []swap
 	for range 3 {
@@ -102,8 +101,7 @@ func swapsFor(old, by string) []swap {
 	return swaps
 }
 
-// replace goes through s once, so that what was put in isn't replaced again. The
-// first of swaps that fits counts.
+// replace goes through s once, so that replacements aren't replaced again. The first matching swap counts.
 func replace(s string, swaps []swap) string {
 	if len(swaps) == 0 {
 		return s
@@ -124,7 +122,7 @@ func replace(s string, swaps []swap) string {
 	return b.String()
 }
 
-// alone reports whether s[from:to] is no part of a longer word.
+// alone reports whether s[from:to] isn't part of a longer word.
 func alone(s string, from, to int) bool {
 	before, _ := utf8.DecodeLastRuneInString(s[:from])
 	after, _ := utf8.DecodeRuneInString(s[to:])

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// dialTCP connects to host, an address or a name that the node resolves, until ctx ends.
-// Closing the connection resets it: a thousand probes a second would otherwise leave
-// sixty thousand sockets in TIME_WAIT and as many conntrack entries.
+// dialTCP connects to host, an address or a name that the node resolves, until ctx is done. Closing the connection
+// resets it: a thousand probes a second would otherwise leave sixty thousand sockets in TIME_WAIT and as many
+// conntrack entries.
 func dialTCP(ctx context.Context, host string, port int) (*net.TCPConn, error) {
-	d := net.Dialer{KeepAlive: -1} // the connection is over before a first keep-alive
+	d := net.Dialer{KeepAlive: -1} // the connection ends before a first keep-alive
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
 	}
-	conn := c.(*net.TCPConn) // that's what "tcp" makes
+	conn := c.(*net.TCPConn) // the type that DialContext returns for "tcp"
 	if err := conn.SetLinger(0); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
-// abortOnDone makes all reading and writing on conn fail as soon as ctx ends, so that
-// callers need not wait for ctx themselves. Call release before the connection is closed.
+// abortOnDone makes all reads and writes on conn fail as soon as ctx is done, so that callers needn't wait for ctx
+// themselves. Call release before closing the connection.
 func abortOnDone(ctx context.Context, conn net.Conn) (release func() bool) {
 	return context.AfterFunc(ctx, func() {
-		// An error means that the connection is closed, which aborts as well.
+		// An error means that the connection is closed, which also aborts.
 		_ = conn.SetDeadline(time.Unix(1, 0))
 	})
 }

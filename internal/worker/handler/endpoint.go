@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// endpoint is where to connect to.
+// endpoint is the destination of a connection.
 type endpoint struct {
 	host string
 	port int
 }
 
-// endpoint finds the host and port that a handler names. Without a host it is the
-// pod's address, and without that nothing: an empty host would be this node.
+// endpoint returns the host and port of a handler. The default host is the pod's address. Without either it fails: an
+// empty host would mean this node.
 func (t *Target) endpoint(host string, port intstr.IntOrString) (endpoint, error) {
 	if host == "" {
 		host = t.PodIP
@@ -28,9 +28,9 @@ func (t *Target) endpoint(host string, port intstr.IntOrString) (endpoint, error
 	return endpoint{host, number}, err
 }
 
-// port is a number as it is, or that of the container's port with this name.
+// port returns the number of a port, which is given as a number or as the name of a container port.
 func (t *Target) port(p intstr.IntOrString) (int, error) {
-	number := p.IntValue() // of a string: the number that it spells, or 0
+	number := p.IntValue() // of a string: its numeric value, or 0
 	if p.Type == intstr.String {
 		if named, ok := t.named(p.StrVal); ok {
 			number = named
@@ -57,7 +57,7 @@ func (t *Target) named(name string) (int, bool) {
 	return 0, false
 }
 
-// grpcEndpoint is where a gRPC probe connects to: always the pod, by number.
+// grpcEndpoint is the destination of a gRPC probe: always the pod, with a port number.
 func (t *Target) grpcEndpoint(action *v1.GRPCAction) (endpoint, error) {
 	return t.endpoint("", intstr.FromInt32(action.Port))
 }

@@ -22,8 +22,7 @@ type scratch struct {
 	answer  *bufio.Reader
 }
 
-// once makes one request on a connection of its own. location is where an answer
-// redirects to, if it does.
+// once makes one request on its own connection. location is the target of a redirect, if the response is one.
 func (c *httpClient) once(ctx context.Context, r getRequest) (a getAnswer, location string, err error) {
 	port, err := portOf(r.URL)
 	if err != nil {
@@ -33,7 +32,7 @@ func (c *httpClient) once(ctx context.Context, r getRequest) (a getAnswer, locat
 	if err != nil {
 		return a, "", during(ctx, "connecting", err)
 	}
-	// The error of closing says nothing: the connection is reset.
+	// The error of closing is irrelevant: the connection is reset.
 	defer func() { _ = conn.Close() }()
 	defer abortOnDone(ctx, conn)()
 
@@ -54,14 +53,14 @@ func (c *httpClient) once(ctx context.Context, r getRequest) (a getAnswer, locat
 	if err != nil {
 		return a, "", during(ctx, "waiting for the answer", err)
 	}
-	// The body isn't closed: that would read all of it, however long it is.
+	// The body isn't closed: Close would read all of it, however long it is.
 	if a, err = body(response); err != nil {
 		return a, "", during(ctx, "reading the answer's body", err)
 	}
 	return a, redirection(response), nil
 }
 
-// during adds to err what was under way, and makes it ctx's error if ctx ended it.
+// during adds the current step to err, and replaces err with ctx's error if ctx is done.
 func during(ctx context.Context, doing string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w while %s", ctx.Err(), doing)
@@ -83,8 +82,8 @@ func portOf(u *url.URL) (int, error) {
 	return int(port), nil
 }
 
-// handshake speaks TLS on conn. Probes don't verify certificates (Kubernetes
-// documentation): a container has no name or CA that the node could know.
+// handshake starts TLS on conn. Probes don't verify certificates (Kubernetes documentation): a container has no name
+// or CA that the node could verify.
 func handshake(conn net.Conn, host string) (*tls.Conn, error) {
 	secure := tls.Client(conn, &tls.Config{ServerName: host, InsecureSkipVerify: true})
 	err := secure.Handshake()
@@ -122,8 +121,7 @@ func (s *scratch) send(r getRequest, to io.Writer) error {
 	return err
 }
 
-// head reads an answer up to its body. Informational answers come before the one
-// that counts, except for 101, which nobody asked for.
+// head reads a response up to its body. It skips informational responses, except for 101, which wasn't requested.
 func (s *scratch) head() (*http.Response, error) {
 	for {
 		response, err := http.ReadResponse(s.answer, nil)
@@ -134,7 +132,7 @@ func (s *scratch) head() (*http.Response, error) {
 			return nil, err
 		}
 		if response.StatusCode >= http.StatusOK || response.StatusCode == http.StatusSwitchingProtocols {
-			s.limit.N = math.MaxInt64 // the reader of the body has a limit of its own
+			s.limit.N = math.MaxInt64 // the reader of the body has its own limit
 			return response, nil
 		}
 	}
@@ -153,7 +151,7 @@ func body(r *http.Response) (getAnswer, error) {
 	return a, err
 }
 
-// redirection is the Location of an answer that redirects.
+// redirection is the Location of a redirect; empty for other responses.
 func redirection(r *http.Response) string {
 	switch r.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,

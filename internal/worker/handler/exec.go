@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// answerWithin is how long a runtime that gave no answer to a command may take to say that it is alive.
+// answerWithin limits the check whether a runtime that didn't answer a command is alive.
 const answerWithin = 5 * time.Second
 
 func (h *Handlers) probeExec(ctx context.Context, t Target, action *v1.ExecAction, timeout time.Duration) Outcome {
@@ -22,7 +22,7 @@ func (h *Handlers) probeExec(ctx context.Context, t Target, action *v1.ExecActio
 	case errors.Is(err, ErrTimeout):
 		return failure(timedOut(cmd, timeout))
 	case errors.Is(err, ErrTooMuchOutput):
-		// How it ended isn't known: a probe that nobody could ever fail is worse than one that fails.
+		// The exit code is unknown: a probe that can never fail is worse than one that fails.
 		return failure(ErrTooMuchOutput.Error())
 	case err != nil:
 		return h.notRun(ctx, t, cmd, timeout, err)
@@ -32,10 +32,10 @@ func (h *Handlers) probeExec(ctx context.Context, t Target, action *v1.ExecActio
 	return Outcome{State: Success}
 }
 
-// notRun is the outcome of a probe whose command the runtime didn't carry out. A runtime that is hung or away says
-// nothing of the container (kubernetes/kubernetes#45419). A container that is frozen does: it answers nobody, though
-// runtimes refuse to run a command in it. And where the runtime is alive and the command had all its time, it is the
-// command that can't be ended.
+// notRun is the outcome of a probe command that the runtime didn't run. If the runtime hangs or is away, that says
+// nothing about the container (kubernetes/kubernetes#45419). A frozen container is a failure: its processes don't
+// run, though the error is the runtime's refusal to run a command in it. If the runtime is alive and the command's
+// time is over, the command itself can't be ended, which is a failure, too.
 func (h *Handlers) notRun(ctx context.Context, t Target, cmd command, timeout time.Duration, err error) Outcome {
 	if h.frozen != nil && h.frozen(ctx, t) {
 		return failure(fmt.Sprintf("the container is frozen: its processes don't run, nor does %s", cmd))
@@ -51,7 +51,7 @@ func (h *Handlers) notRun(ctx context.Context, t Target, cmd command, timeout ti
 	return failure(timedOut(cmd, timeout))
 }
 
-// hookExec sets no time: the runtime would kill a command that may go on until its container is killed.
+// hookExec sets no timeout: the runtime would kill a command that may run until its container is killed.
 func (h *Handlers) hookExec(ctx context.Context, t Target, action *v1.ExecAction) error {
 	cmd := plain(action.Command)
 	_, code, err := h.run(ctx, t.ID, cmd, 0)
@@ -61,9 +61,9 @@ func (h *Handlers) hookExec(ctx context.Context, t Target, action *v1.ExecAction
 	return err
 }
 
-// run runs cmd and returns what it wrote. The error of a command that took too long wraps ErrTimeout, that of one
-// that the runtime doesn't answer ErrNoAnswer, and that of one that printed too much ErrTooMuchOutput. No error
-// contains the values of variables.
+// run runs cmd and returns its output if it failed. The error wraps ErrTimeout if the command took too long,
+// ErrNoAnswer if the runtime doesn't answer, and ErrTooMuchOutput if the command printed too much. No error contains
+// the values of variables.
 func (h *Handlers) run(ctx context.Context, id string, cmd command,
 	timeout time.Duration) (output string, code int, err error) {
 	stdout, stderr, code, err := h.exec.ExecSync(ctx, id, cmd.args, timeout)
@@ -84,7 +84,7 @@ func (h *Handlers) run(ctx context.Context, id string, cmd command,
 	return "", 0, fmt.Errorf("run %s in the container: %w", cmd, err)
 }
 
-// combined is the output as messages show it: standard output, then errors.
+// combined is the output for messages: standard output, then standard error.
 func combined(stdout, stderr []byte) string {
 	if len(stdout) > maxText {
 		stdout = stdout[:maxText]

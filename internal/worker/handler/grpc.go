@@ -19,15 +19,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds on what a health check's connection may use, in bytes. The answer is a few.
+// Limits of a health check's connection, in bytes. A response has only a few bytes.
 const (
 	grpcBuffer  = 4 << 10
 	grpcMessage = 10 << 10
 	grpcHeaders = 64 << 10
 )
 
-// probeGRPC asks the server's health service (KEP-2727): on the pod's address,
-// without TLS. Everything but SERVING is a failure, also a server without that service.
+// probeGRPC calls the server's health service (KEP-2727) on the pod's address, without TLS. Everything but SERVING is
+// a failure, also a server without that service.
 func probeGRPC(ctx context.Context, t Target, action *v1.GRPCAction, timeout time.Duration) Outcome {
 	at, err := t.grpcEndpoint(action)
 	if err != nil {
@@ -54,7 +54,7 @@ func probeGRPC(ctx context.Context, t Target, action *v1.GRPCAction, timeout tim
 	answer, err := grpc_health_v1.NewHealthClient(client).Check(ctx,
 		&grpc_health_v1.HealthCheckRequest{Service: service})
 	connected := client.GetState() == connectivity.Ready
-	// The errors of closing say nothing about the server.
+	// Errors of closing say nothing about the server.
 	_ = client.Close()
 	_ = conn.Close()
 	switch {
@@ -78,7 +78,7 @@ func noConnection(address string, timeout time.Duration) string {
 	return fmt.Sprintf("timeout: failed to connect service %q within %s", address, timeout)
 }
 
-// grpcClient speaks on conn and never on another connection.
+// grpcClient returns a client that uses only conn.
 func grpcClient(address string, conn net.Conn) (*grpc.ClientConn, error) {
 	var used atomic.Bool
 	once := func(context.Context, string) (net.Conn, error) {

@@ -21,8 +21,8 @@ const (
 	hookAgent  = "kube-lifecycle/" + kubernetesVersion
 )
 
-// probeHTTP succeeds for a status from 200 to 399. One of 300 or more comes with a warning: a redirect to
-// another host, or an answer that names nothing to follow.
+// probeHTTP succeeds for a status from 200 to 399. A status of 300 or more comes with a warning: it is a redirect to
+// another host, or has no Location.
 func (h *Handlers) probeHTTP(ctx context.Context, t Target, action *v1.HTTPGetAction, timeout time.Duration) Outcome {
 	request, err := newRequest(t, action, probeAgent)
 	if err != nil {
@@ -43,12 +43,12 @@ func (h *Handlers) probeHTTP(ctx context.Context, t Target, action *v1.HTTPGetAc
 	return Outcome{State: Success}
 }
 
-// hookHTTP fails if there is no answer. Any status will do, as it always has: the
-// API says nothing about it, and pods rely on that (kubernetes/kubernetes#56963).
+// hookHTTP fails if there is no response. Any status is accepted, as it always was: the API doesn't restrict it, and
+// pods rely on that (kubernetes/kubernetes#56963).
 //
-// A server that doesn't speak TLS is asked again without: hooks ignored the scheme
-// before Kubernetes 1.26, and what worked by mistake goes on working. The headers
-// that the pod gives were meant for TLS only, and aren't sent then: any may be secret.
+// If the server doesn't speak TLS, the request is repeated over HTTP: hooks ignored the scheme before Kubernetes
+// 1.26, and such hooks have to continue to work. The pod's headers were meant for TLS only and may be secret, so they
+// aren't sent then.
 func (h *Handlers) hookHTTP(ctx context.Context, t Target, action *v1.HTTPGetAction) error {
 	request, err := newRequest(t, action, hookAgent)
 	if err != nil {
@@ -70,7 +70,7 @@ func (h *Handlers) hookHTTP(ctx context.Context, t Target, action *v1.HTTPGetAct
 	return nil
 }
 
-// newRequest turns an action into a request to a host and port.
+// newRequest converts an action to a request.
 func newRequest(t Target, action *v1.HTTPGetAction, agent string) (getRequest, error) {
 	at, err := t.endpoint(action.Host, action.Port)
 	if err != nil {
@@ -90,8 +90,8 @@ func newRequest(t Target, action *v1.HTTPGetAction, agent string) (getRequest, e
 	return getRequest{URL: u, Host: host, Header: header}, nil
 }
 
-// target is the path and the query of a URL. Whatever else a path could be read as
-// (a host, a user, a scheme) it is not.
+// target returns a URL that has only the path and the query. Any other part that the string could be parsed as (a
+// host, a user, a scheme) is ignored.
 func target(path string) *url.URL {
 	parsed, err := url.Parse(path)
 	if err != nil || parsed.Opaque != "" {
@@ -107,8 +107,8 @@ func target(path string) *url.URL {
 	return u
 }
 
-// headers are the given ones and the two that a probe has by default; an empty value
-// of those two removes them. The header Host is the request's own.
+// headers returns the given headers and the two defaults of a probe; an empty value removes such a default. The
+// header Host becomes the request's Host.
 func headers(given []v1.HTTPHeader, agent string) (h http.Header, host string) {
 	h = make(http.Header, len(given)+2)
 	for _, g := range given {

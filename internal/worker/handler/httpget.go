@@ -12,54 +12,53 @@ import (
 )
 
 const (
-	// maxBody is how much of a body is read, in bytes (Kubernetes documentation,
-	// "Configure Liveness, Readiness and Startup Probes").
+	// maxBody is how many bytes of a body are read (Kubernetes documentation, "Configure Liveness, Readiness and
+	// Startup Probes").
 	maxBody = 10 << 10
-	// maxHead bounds status line and headers, those of informational answers included.
+	// maxHead limits status line and headers, including those of informational responses, in bytes.
 	maxHead = 64 << 10
-	// maxRedirects is how many redirects to the same host are followed; one more is an error.
+	// maxRedirects is the number of redirects to the same host that are followed; one more is an error.
 	maxRedirects = 10
 )
 
-// errRedirects ends a loop, in the words of net/http, which are those of the kubelet's events.
+// errRedirects ends a redirect loop. Its text is that of net/http, which the kubelet's events have.
 var errRedirects = fmt.Errorf("stopped after %d redirects", maxRedirects)
 
-// errPlainHTTP says that a server which was asked with TLS answered without.
+// errPlainHTTP says that the server responded to a TLS request without TLS.
 var errPlainHTTP = errors.New("server gave HTTP response to HTTPS client")
 
-// getRequest is what to get.
+// getRequest is a GET request.
 type getRequest struct {
 	// URL has scheme http or https, and a host.
 	URL *url.URL
-	// Host is the Host header; empty for that of URL.
+	// Host is the Host header; empty for the host of URL.
 	Host string
-	// Header is sent as it is; get doesn't change it.
+	// Header is sent unchanged.
 	Header http.Header
 }
 
-// getAnswer is what came of a request.
+// getAnswer is the response to a request.
 type getAnswer struct {
-	// Status is the last answer's.
+	// Status is the status of the last response.
 	Status int
-	// Body is the beginning of the body of an answer with a status of 3xx; other
-	// bodies are read but not kept.
+	// Body is the beginning of the body for a 3xx status; other bodies are read and discarded.
 	Body []byte
 }
 
-// httpClient makes the GET requests of probes and hooks: HTTP/1.1, each on a connection of its own,
-// without proxy, cookies, compression or verification of certificates, and with bounds on all
-// that a server can send. It does what net/http's Transport does without keep-alives at about
-// two thirds of the cost (make bench-probes): only the caller's goroutine reads and writes.
+// httpClient makes the GET requests of probes and hooks: HTTP/1.1, each on its own connection, without proxy,
+// cookies, compression or verification of certificates, and with limits on everything that a server can send. It does
+// the same as net/http's Transport without keep-alives at about two thirds of the cost (make bench-probes), because
+// only the caller's goroutine reads and writes.
 //
-// It makes any number of requests at a time. Its zero value is ready for use.
+// It is safe for concurrent use. Its zero value is ready for use.
 type httpClient struct {
 	scratches sync.Pool
 }
 
-// get requests r and follows up to ten redirects that stay on the same host; one to another host is the
-// answer, as documented for HTTP probes. More than ten are an error: where they lead to, nobody knows
-// (kubernetes/kubernetes#136698). It returns as soon as ctx ends. An error is a *url.Error around ctx's
-// error, errPlainHTTP, errRedirects or the network's.
+// get sends request r and follows up to ten redirects on the same host. A redirect to another host is returned as the
+// response, as documented for HTTP probes. More than ten redirects are an error, because the final target is unknown
+// (kubernetes/kubernetes#136698). get returns as soon as ctx is done. An error is a *url.Error around ctx's error,
+// errPlainHTTP, errRedirects or a network error.
 func (c *httpClient) get(ctx context.Context, r getRequest) (getAnswer, error) {
 	for hops := 0; ; hops++ {
 		answer, location, err := c.once(ctx, r)
@@ -87,13 +86,13 @@ func (c *httpClient) get(ctx context.Context, r getRequest) (getAnswer, error) {
 	}
 }
 
-// failed words an error as net/http does: Get "URL": what was wrong.
+// failed formats an error like net/http: Get "URL": cause.
 func (r getRequest) failed(err error) error {
 	return &url.Error{Op: "Get", URL: r.URL.Redacted(), Err: err}
 }
 
-// Plain is the request over http instead of https. Of its headers only Host,
-// User-Agent and Accept travel in the clear: a secret may have any other name.
+// Plain is the request over http instead of https. It sends only the headers Host, User-Agent and Accept in the
+// clear: any other header may be a secret.
 func (r getRequest) Plain() getRequest {
 	u := *r.URL
 	u.Scheme = "http"
@@ -107,14 +106,14 @@ func (r getRequest) Plain() getRequest {
 	return r
 }
 
-// redirected is the request that an answer with this location asks for.
+// redirected is the request for a redirect to this location.
 func (r getRequest) redirected(location string) (getRequest, error) {
 	to, err := url.Parse(location)
 	if err != nil {
 		return r, fmt.Errorf("the answer's Location can't be read: %w", err)
 	}
 	if to.Host != "" {
-		r.Host = "" // a name for the first host needn't be one for what is named now
+		r.Host = "" // the Host header was meant for the first host
 	}
 	wasSecure := r.URL.Scheme == "https"
 	r.URL = r.URL.ResolveReference(to)

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// probeTCP succeeds if a connection can be opened.
+// probeTCP succeeds if it can open a connection.
 func probeTCP(ctx context.Context, t Target, action *v1.TCPSocketAction, timeout time.Duration) Outcome {
 	at, err := t.endpoint(action.Host, action.Port)
 	if err != nil {

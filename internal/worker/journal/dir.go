@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// open makes the directories and lists their files. The files of the last agent become
-// those of the previous one.
+// open creates the directories and lists their files. The last agent's files become those of the previous agent.
 func (s *store) open() error {
 	for _, p := range [...]part{current, previous, failed} {
 		dir := filepath.Join(s.dir, string(p))
@@ -39,8 +38,7 @@ func (s *store) open() error {
 	return s.trim(0, file{})
 }
 
-// turnOver makes the files of the last agent those of the previous one, and removes
-// what it left half written.
+// turnOver moves the last agent's files to the previous agent's directory, and removes unfinished ones.
 func (s *store) turnOver() error {
 	list, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -63,7 +61,7 @@ func (s *store) turnOver() error {
 	return nil
 }
 
-// takeStock adds a file that is there to the index, or removes one that was never finished.
+// takeStock adds an existing file to the index, or removes one that is unfinished.
 func (s *store) takeStock(p part, e fs.DirEntry) error {
 	info, err := e.Info()
 	if err != nil {
@@ -80,7 +78,7 @@ func (s *store) takeStock(p part, e fs.DirEntry) error {
 	return nil
 }
 
-// mark makes the marker file and reports whether it was there.
+// mark creates the marker file and reports whether it existed.
 func (s *store) mark() (was bool, err error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, marker), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {

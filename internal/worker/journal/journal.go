@@ -1,10 +1,8 @@
-// Package journal keeps the flight recorders of all pods: what was decided about each lately,
-// from what and why. They are in memory. What is needed after the agent's end is on disk:
-// everything when it stops; every change, a little later, if the agent before it crashed;
-// and at once what the core failed on.
+// Package journal keeps the flight recorders of all pods: the recent decisions about each pod, with their inputs and
+// reasons. They are in memory. The journal is saved to disk when the agent stops. If the previous agent crashed, each
+// change is saved with a short delay. Input on which the core failed is saved at once.
 //
-// Nothing depends on it: a journal that can't be written, or is damaged, prevents no agent from
-// starting and no pod from running.
+// Nothing depends on the journal: if it can't be written or is damaged, the agent starts and pods run all the same.
 package journal
 
 import (
@@ -18,47 +16,47 @@ import (
 	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript"
 )
 
-// DefaultLimit is how many bytes are kept of each pod where nothing else is said.
+// DefaultLimit is the default of Config.Limit, in bytes.
 const DefaultLimit = 64 << 10
 
-// Config is what a Journal is built from.
+// Config is the configuration of a Journal.
 type Config struct {
 	// Dir is the journal's directory. Its parent has to exist when Start is called.
 	Dir string
-	// Limit is how many bytes are kept of each pod; 0 for DefaultLimit, less for none.
+	// Limit is the size of each pod's record in bytes; 0 for DefaultLimit, negative to switch the journal off.
 	Limit int
-	// Version is the agent's; records contain it.
+	// Version is the agent's version, which records contain.
 	Version string
 	Log     logr.Logger
 }
 
-// Journal keeps a record of each pod. Its methods may be called concurrently.
+// Journal keeps a record of each pod. Its methods are safe for concurrent use.
 //
 // Its directory holds transcripts (see package transcript):
 //
 //	UID.txtar            of this agent
-//	previous/UID.txtar   of the agent before
-//	failed/UID.txtar     of a pod that the core failed on
+//	previous/UID.txtar   of the previous agent
+//	failed/UID.txtar     of a pod on which the core failed
 //	.running             marks an agent that runs, or didn't shut down cleanly
 //
-// All files together take at most 64 MiB, or twice what is kept of all pods in memory
-// where that is more. What exceeds that is removed, the previous agent's files first.
+// All files together take at most 64 MiB, or twice the limit in memory of all pods if that is more. Files beyond that
+// are removed, those of the previous agent first.
 type Journal struct {
 	cfg   Config
 	store *store
-	// changed wakes Run when there is something to write, while records are kept on disk as well;
-	// closing wakes it when closed has more.
+	// changed wakes Run after a change that has to be saved, if the previous agent crashed; closing wakes it when a
+	// pod is added to closed.
 	changed, closing wake.Slot
-	// failures has a slot for each failure of the core that may be written at a time.
+	// failures is a semaphore: it limits how many failures of the core are written at once.
 	failures chan struct{}
-	// newRecorder makes the recorder of one pod.
+	// newRecorder returns the recorder of one pod.
 	newRecorder func(limit int) recorder
 
 	mu      sync.Mutex
 	records map[types.UID]*Record
-	// closed are the pods whose files Run has to remove.
+	// closed are the pods with files that Run has to remove.
 	closed map[types.UID]bool
-	// ready says that the directory can be used, crashed that the last agent didn't shut down cleanly.
+	// ready says that the directory can be used, crashed that the previous agent didn't shut down cleanly.
 	ready, crashed bool
 }
 
@@ -69,7 +67,7 @@ type recorder interface {
 	Bytes() []byte
 }
 
-// New makes a journal. Before Start it is in memory alone.
+// New returns a journal. Before Start it is only in memory.
 func New(cfg Config) *Journal {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit
@@ -86,7 +84,7 @@ func New(cfg Config) *Journal {
 // off reports whether the journal is switched off.
 func (j *Journal) off() bool { return j.cfg.Limit < 0 }
 
-// Open begins the record of a pod, or goes on with it. Name is for the log.
+// Open begins or continues the record of a pod. name is for the log.
 func (j *Journal) Open(uid types.UID, name string) *Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -98,9 +96,8 @@ func (j *Journal) Open(uid types.UID, name string) *Record {
 	return r
 }
 
-// Close says that nothing is left of the pod: its record is forgotten, in memory and,
-// a little later, on disk. It doesn't wait for the disk: Run removes the files, and Sweep what
-// a killed agent has left of them. What the core failed on stays, for a bug report.
+// Close drops the record of a pod of which nothing is left. It doesn't block on the disk: Run removes the files soon
+// after, and Sweep removes files that a killed agent left. Input on which the core failed is kept for a bug report.
 func (j *Journal) Close(uid types.UID) {
 	j.mu.Lock()
 	r, ready := j.records[uid], j.ready
@@ -130,7 +127,7 @@ func (j *Journal) removeClosed() {
 	}
 }
 
-// Text returns what is recorded of a pod; false if there is nothing.
+// Text returns the record of a pod; false if there is none.
 func (j *Journal) Text(uid types.UID) ([]byte, bool) {
 	r := j.record(uid)
 	if r == nil {
@@ -139,8 +136,8 @@ func (j *Journal) Text(uid types.UID) ([]byte, bool) {
 	return r.text()
 }
 
-// Previous returns what the agent before this one has left of a pod, or agents
-// before that if it left nothing; false if none did. It may be damaged.
+// Previous returns the record of a pod by the previous agent, or by an earlier one if that left none; false if there
+// is none. It may be damaged.
 func (j *Journal) Previous(uid types.UID) ([]byte, bool) {
 	j.mu.Lock()
 	ready := j.ready
@@ -155,15 +152,15 @@ func (j *Journal) Previous(uid types.UID) ([]byte, bool) {
 	return text, err == nil && text != nil
 }
 
-// CrashedBefore reports whether the agent before this one didn't shut down cleanly, or
-// its host didn't. It is known once Start has been called.
+// CrashedBefore reports whether the previous agent, or the host under it, didn't shut down cleanly. It is valid after
+// Start.
 func (j *Journal) CrashedBefore() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.crashed
 }
 
-// count returns how many pods there are.
+// count returns the number of pods.
 func (j *Journal) count() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -15,13 +15,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Record is one pod's part of the journal. Decision and Failed are for one
-// goroutine, that of the pod's worker.
+// Record is one pod's part of the journal. Only the pod's worker goroutine may call Decision and Failed.
 type Record struct {
 	journal *Journal
 	uid     types.UID
 	name    string
-	// last is what the newest decision was made from. The worker alone touches it.
+	// last holds inputs of the newest decision. Only the worker accesses it.
 	last seen
 
 	// saving is held while the record is written.
@@ -30,12 +29,12 @@ type Record struct {
 	mu sync.Mutex
 	// recorder is nil before the first decision, and again if it is broken.
 	recorder recorder
-	// unsaved says that the record holds more than its file.
+	// unsaved says that the record contains more than its file.
 	unsaved       bool
 	ended, broken bool
 }
 
-// seen is what the last decision was made from, to find those without a change.
+// seen holds inputs and waits of a decision. They are compared to find decisions without a change.
 type seen struct {
 	pod      *v1.Pod
 	observed *pod.Observed
@@ -43,8 +42,7 @@ type seen struct {
 	waits    []pod.Wait
 }
 
-// Decision records a decision and what it was made from, neither of which may
-// be changed afterwards.
+// Decision records a decision and its inputs, neither of which may be changed afterwards.
 func (r *Record) Decision(in lifecycle.Input, d lifecycle.Decision) {
 	rec := r.open()
 	if rec == nil {
@@ -59,10 +57,9 @@ func (r *Record) Decision(in lifecycle.Input, d lifecycle.Decision) {
 	}
 }
 
-// Failed records what the core failed on, and has the whole record written at
-// once: the agent may not live long. It returns where a person finds it, or why it is
-// nowhere. Where the core fails on many pods, few are written at a time, and what
-// can't be begun within failedWait isn't.
+// Failed records the input on which the core failed, and writes the whole record at once: the agent may not live
+// long. It returns the path for users, or why there is none. If the core fails on many pods, few records are written
+// at once, and those that can't be begun within failedWait are left out.
 func (r *Record) Failed(in lifecycle.Input, failure error) string {
 	rec := r.open()
 	if rec == nil {
@@ -96,8 +93,7 @@ func (r *Record) Failed(in lifecycle.Input, failure error) string {
 	return r.journal.store.path(f)
 }
 
-// open returns the recorder, which is made when it is first needed; nil if there
-// is nothing to be recorded.
+// open returns the recorder, which it creates on first use; nil if nothing is recorded.
 func (r *Record) open() recorder {
 	if r.journal.off() {
 		return nil
@@ -110,7 +106,7 @@ func (r *Record) open() recorder {
 	return r.recorder
 }
 
-// guard turns a panic into an error: a failure to record must not end the agent.
+// guard converts a panic to an error: a failure to record must not end the agent.
 func guard(f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -121,7 +117,7 @@ func guard(f func()) (err error) {
 	return nil
 }
 
-// giveUp ends the record of a pod that can't be recorded.
+// giveUp ends the record of a pod after recording failed.
 func (r *Record) giveUp(err error) {
 	r.mu.Lock()
 	r.recorder, r.broken = nil, true
@@ -131,7 +127,8 @@ func (r *Record) giveUp(err error) {
 		"pod", logging.Ref(r.name), "podUID", r.uid)
 }
 
-// noteChange remembers a decision, and reports whether it has to be written: another Wake alone hasn't.
+// noteChange stores a decision in last, and reports whether it has to be saved: a decision with only another Wake
+// hasn't.
 func (r *Record) noteChange(in lifecycle.Input, d lifecycle.Decision) bool {
 	changed := len(in.Results)+len(d.Actions)+len(d.Cancel)+len(d.Events) > 0 || in.Pod != r.last.pod ||
 		in.Observed != r.last.observed ||
@@ -140,7 +137,7 @@ func (r *Record) noteChange(in lifecycle.Input, d lifecycle.Decision) bool {
 	return changed
 }
 
-// markUnsaved says that there is something to write.
+// markUnsaved says that the record has to be saved.
 func (r *Record) markUnsaved() {
 	r.mu.Lock()
 	r.unsaved = true
@@ -150,7 +147,7 @@ func (r *Record) markUnsaved() {
 	}
 }
 
-// text returns what is recorded; false if nothing is.
+// text returns the record; false if there is none.
 func (r *Record) text() ([]byte, bool) {
 	r.mu.Lock()
 	rec := r.recorder
@@ -166,7 +163,7 @@ func (r *Record) text() ([]byte, bool) {
 	return text, true
 }
 
-// save writes the record to its file, if it holds more.
+// save writes the record to its file if it has changed.
 func (r *Record) save() error {
 	r.saving.Lock()
 	defer r.saving.Unlock()
@@ -190,14 +187,14 @@ func (r *Record) save() error {
 	return err
 }
 
-// end stops writing the record: a file that is being written is removed again. It doesn't block.
+// end stops saving the record: a file that is being written is removed. It doesn't block.
 func (r *Record) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
 }
 
-// hasEnded reports whether nothing is left of the pod; no record never ends.
+// hasEnded reports whether nothing is left of the pod; false for a nil record.
 func (r *Record) hasEnded() bool {
 	if r == nil {
 		return false

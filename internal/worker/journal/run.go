@@ -12,25 +12,23 @@ import (
 )
 
 const (
-	// soon is how long a change waits to be written, for others to join it, and
-	// every the least time from one writing to the next.
+	// soon is the delay between a change and saving it, so that further changes can join; every is the minimum time
+	// between two savings.
 	soon  = time.Second
 	every = 30 * time.Second
-	// saveTime is how long writing everything may take. 2,000 pods take 0.2 s to 1.5 s
-	// where nothing else goes on.
+	// saveTime limits the time for saving everything. 2,000 pods take 0.2 s to 1.5 s on an idle host.
 	saveTime = 10 * time.Second
-	// writers is how many files are written at a time: the kernel makes the files of a
-	// directory one by one, and there is little else to do in parallel.
+	// writers is the number of files written in parallel: the kernel creates the files of one directory one by one,
+	// so that more would gain little.
 	writers = 4
-	// failedWait is how long a pod's worker waits at most until it is its turn to write
-	// what the core failed on.
+	// failedWait limits how long a pod's worker waits for its turn to write input on which the core failed.
 	failedWait = time.Second
-	// keepFailed is how long what the core failed on is kept on disk.
+	// keepFailed is how long such input is kept on disk.
 	keepFailed = 30 * 24 * time.Hour
 )
 
-// Start opens the directory and finds out whether the last agent shut down cleanly.
-// It logs failures and returns nil: the agent runs without a journal on disk, too.
+// Start opens the directory and determines whether the previous agent shut down cleanly. It logs failures and returns
+// nil: the agent also runs without a journal on disk.
 func (j *Journal) Start(context.Context) error {
 	if j.off() {
 		return nil
@@ -62,9 +60,8 @@ func (j *Journal) usable() bool {
 	return j.ready
 }
 
-// Run removes the files of pods that are closed, and writes changes to disk if the
-// last agent didn't shut down cleanly. When ctx ends it saves everything, and marks the agent as shut down cleanly.
-// It therefore has to end after all workers.
+// Run removes the files of closed pods, and saves changes if the previous agent didn't shut down cleanly. When ctx is
+// done it saves everything and marks the agent as shut down cleanly. It therefore has to end after all workers.
 func (j *Journal) Run(ctx context.Context) error {
 	j.follow(ctx)
 	if !j.usable() {
@@ -80,8 +77,7 @@ func (j *Journal) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow writes changes, some time after they come, and removes closed records, until
-// ctx ends.
+// follow saves changes with a delay and removes closed records, until ctx is done.
 func (j *Journal) follow(ctx context.Context) {
 	var written time.Time
 	var due <-chan time.Time
@@ -98,7 +94,7 @@ func (j *Journal) follow(ctx context.Context) {
 			changed, due = j.changed, nil
 			written = time.Now()
 			select {
-			case <-j.changed: // it is written now, too
+			case <-j.changed: // that change is saved now, too
 			default:
 			}
 			if err := j.Save(); err != nil {
@@ -108,9 +104,8 @@ func (j *Journal) follow(ctx context.Context) {
 	}
 }
 
-// Save writes everything that isn't on disk. It takes no longer than saveTime: what
-// isn't written by then is left out, which is an error, and so is what had to be
-// removed again because all of it is too much.
+// Save writes all unsaved records. After saveTime it leaves out the rest and returns an error. It also returns an
+// error if files were removed because all together are too large.
 func (j *Journal) Save() error {
 	if !j.usable() {
 		return nil
@@ -149,7 +144,7 @@ func (j *Journal) Save() error {
 	return nil
 }
 
-// SaveOne writes what isn't on disk of one pod.
+// SaveOne writes the record of one pod if it is unsaved.
 func (j *Journal) SaveOne(uid types.UID) error {
 	r := j.record(uid)
 	if r == nil || !j.usable() {
@@ -158,8 +153,8 @@ func (j *Journal) SaveOne(uid types.UID) error {
 	return r.save()
 }
 
-// Sweep removes what earlier agents left of pods that keep doesn't want and that
-// have no record now, and what the core failed on long ago.
+// Sweep removes earlier agents' files of pods that have no record now and for which keep returns false, and old input
+// on which the core failed.
 func (j *Journal) Sweep(keep func(types.UID) bool) {
 	if !j.usable() {
 		return

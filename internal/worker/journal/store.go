@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// leastTotal is how many bytes all files may take on a node with few pods; see store.bound.
+	// leastTotal is the minimum of store.bound, in bytes: it applies on nodes with few pods.
 	leastTotal = 64 << 20
-	// marker is the file of an agent that runs.
+	// marker is the file that marks a running agent.
 	marker    = ".running"
 	extension = ".txtar"
 )
@@ -40,32 +40,31 @@ type file struct {
 	uid  types.UID
 }
 
-// entry is what is known of a file.
+// entry is the index entry of a file.
 type entry struct {
 	size    int64
 	written time.Time
-	// by is the record that was written; nil where that doesn't matter.
+	// by is the record that was written; nil for files of other agents and of failures.
 	by *Record
 }
 
-// store is the directory on disk. It knows what is in it, so that a pod of which
-// there is nothing costs no system call.
+// store is the directory on disk. It has an index of its files, so that a pod without files costs no system call.
 type store struct {
 	dir string
-	// limit is how many bytes are kept of a pod, pods tells how many there are.
+	// limit is the size of a pod's record in memory, in bytes; pods returns the number of pods.
 	limit int64
 	pods  func() int
-	// least is leastTotal, but in tests.
+	// least is leastTotal, except in tests.
 	least int64
 
-	// mu guards what follows, and is held while a file gets its name or is removed, so that
-	// the index is right. It isn't held while anything is written.
+	// mu guards the fields below. It is held while a file is renamed or removed, so that the index stays correct, but
+	// not while data is written.
 	mu    sync.Mutex
 	files map[file]entry
 	total int64
-	// earlier is how many files are in previous.
+	// earlier is the number of files in previous.
 	earlier int
-	// lost are the pods whose file of this agent was removed by trim.
+	// lost are the pods of which trim removed this agent's file.
 	lost map[types.UID]bool
 }
 
@@ -78,9 +77,8 @@ func (s *store) path(f file) string {
 	return filepath.Join(s.dir, string(f.part), string(f.uid)+extension)
 }
 
-// write replaces a file with what is recorded in by, unless that has ended before
-// the file is whole; by is nil for what is written in any case. It doesn't sync
-// the disk: a host that loses power may lose the last writes.
+// write replaces a file with the text of by, unless by has ended before the file is complete; if by is nil, it writes
+// the file in any case. It doesn't sync: if the host loses power, the last writes may be lost.
 func (s *store) write(f file, text []byte, by *Record) error {
 	if err := safeopen.Check("UID", string(f.uid)); err != nil {
 		return err
@@ -102,8 +100,8 @@ func (s *store) write(f file, text []byte, by *Record) error {
 	return s.trim(pods, f)
 }
 
-// fill writes a text to a file beside the one that it is to become. What is left of
-// it when the agent dies is removed by the next.
+// fill writes the text to a temporary file next to its destination. If the agent dies, the next one removes that
+// file.
 func (s *store) fill(f file, text []byte) (name string, err error) {
 	// CreateTemp opens with O_EXCL and 0600.
 	out, err := os.CreateTemp(filepath.Join(s.dir, string(f.part)), "."+string(f.uid)+".tmp-*")
@@ -130,7 +128,7 @@ func (s *store) note(f file, e entry) {
 	}
 }
 
-// forget removes a file from the index and reports whether it was there.
+// forget removes a file from the index and reports whether it was in it.
 func (s *store) forget(f file) bool {
 	e, ok := s.files[f]
 	if !ok {
@@ -144,7 +142,7 @@ func (s *store) forget(f file) bool {
 	return true
 }
 
-// read returns a file's text; nil if there is none.
+// read returns a file's content; nil if there is no such file.
 func (s *store) read(f file) ([]byte, error) {
 	s.mu.Lock()
 	e, ok := s.files[f]
@@ -154,7 +152,7 @@ func (s *store) read(f file) ([]byte, error) {
 	}
 	in, err := os.OpenFile(s.path(f), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // it went meanwhile
+		return nil, nil // it was removed meanwhile
 	}
 	if err != nil {
 		return nil, err
@@ -163,8 +161,7 @@ func (s *store) read(f file) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(in, e.size))
 }
 
-// remove removes what there is of a pod of which nothing is left, but not what a
-// record has written since that goes on.
+// remove removes the files of a pod of which nothing is left, except a file that a newer record has written.
 func (s *store) remove(uid types.UID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +184,7 @@ func (s *store) drop(f file) error {
 	return nil
 }
 
-// sweep removes the files that stale picks, and lets others go between two of them.
+// sweep removes the files for which stale returns true. It holds the lock only per file.
 func (s *store) sweep(stale func(file, entry) bool) error {
 	s.mu.Lock()
 	files := make(map[file]entry, len(s.files))
@@ -213,16 +210,15 @@ func (s *store) dropIfStill(f file, e entry) error {
 	return s.drop(f)
 }
 
-// bound is how many bytes all files may take. There is always room for the files of
-// all pods, those that are and those that were when the last agent stopped: a file
-// takes up to twice as much as its record does in memory.
+// bound is the limit of all files together, in bytes. It always suffices for the files of all pods, now or at the
+// stop of the previous agent: a file takes up to twice the size of its record in memory.
 func (s *store) bound(pods int) int64 {
 	return max(s.least, 2*s.limit*int64(max(pods, s.earlier)))
 }
 
-// trim removes files where all take too much, so much at a time that not every file
-// calls for that: first those of the previous agent, then of all others, what hasn't
-// been written for longest; never the one that has just been.
+// trim removes files if all together are above bound, down to 7/8 of it so that not every write has to trim. It
+// removes the previous agent's files first, then the least recently written ones, and never the file that was just
+// written.
 func (s *store) trim(pods int, written file) error {
 	bound := s.bound(pods)
 	if s.total <= bound {
@@ -256,7 +252,7 @@ func (s *store) trim(pods int, written file) error {
 	return errors.Join(errs...)
 }
 
-// missing returns how many pods' files of this agent trim removed.
+// missing returns the number of pods of which trim removed this agent's file.
 func (s *store) missing() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

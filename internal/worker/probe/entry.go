@@ -10,25 +10,25 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
 
-// phase says where an entry is.
+// phase is the state of an entry.
 type phase int
 
 const (
-	// waiting: it has a deadline in the heap.
+	// waiting: its deadline is in the heap.
 	waiting phase = iota
-	// queued: it is due, and waits in its pod's queue.
+	// queued: it is due and in its pod's queue.
 	queued
-	// assigned: a worker has it, and hasn't begun yet.
+	// assigned: a worker has it, but its try hasn't begun yet.
 	assigned
 	// running: a try is under way.
 	running
-	// held: it has a result after which it isn't tried again.
+	// held: it has a final result and isn't tried again.
 	held
 )
 
 // entry is one probe of one container instance. The manager's lock guards it.
 type entry struct {
-	// place is its index in the heap of deadlines while it waits, in its queue while queued.
+	// place is its index in the heap of deadlines while waiting, or in its queue while queued.
 	place
 	key       pod.Probe
 	owner     *subject
@@ -37,29 +37,29 @@ type entry struct {
 
 	phase  phase
 	wanted bool
-	// since and last are the first and the last of its pod's rounds in which it was wanted.
+	// since and last are the first and the last of its pod's rounds that requested it.
 	since, last uint32
-	// due is when the next try should begin, or the one under way should have.
+	// due is the scheduled time of the next try, or of the one under way.
 	due time.Duration
-	// queue is where it is queued.
+	// queue is the queue that it is in while queued.
 	queue *queue
-	// cancel ends the try under way.
+	// cancel cancels the try under way.
 	cancel context.CancelFunc
 
-	// run counts the last tries in a row with the same outcome, lastOK.
+	// run is the number of consecutive tries with the outcome lastOK, up to the threshold.
 	run    int32
 	lastOK bool
 	result *pod.ProbeResult
-	// failures are those since the last success; nil if there are none.
+	// failures are the failures since the last success; nil if there are none.
 	failures *pod.ProbeFailures
 }
 
-// period is the time from one try to the next.
+// period is the time between two tries.
 func period(spec *v1.Probe) time.Duration {
 	return pod.Seconds(max(spec.PeriodSeconds, 1))
 }
 
-// count takes in the outcome of a try and reports whether the result changed.
+// count adds the outcome of a try and reports whether the result changed.
 func (e *entry) count(out handler.Outcome) bool {
 	if out.State == handler.Unknown {
 		return false
@@ -86,7 +86,7 @@ func (e *entry) count(out handler.Outcome) bool {
 	return true
 }
 
-// note counts failures.
+// note updates the failures.
 func (e *entry) note(ok bool, message string) {
 	if ok {
 		e.failures = nil
@@ -100,8 +100,8 @@ func (e *entry) note(ok bool, message string) {
 	e.failures.Last, e.failures.Message = now, bounded(message)
 }
 
-// final reports whether the result is one after which trying again is of no use: a
-// container that has started stays started, and one that failed gets killed.
+// final reports whether further tries are of no use: a started container stays started, and one that failed is
+// killed.
 func (e *entry) final() bool {
 	if e.result == nil {
 		return false
@@ -109,14 +109,13 @@ func (e *entry) final() bool {
 	return e.key.Kind == pod.ProbeStartup || e.key.Kind == pod.ProbeLiveness && !e.result.OK
 }
 
-// after returns when the next try is due, following one that took from start to
-// end. Tries that were missed meanwhile aren't made up for, and the next one keeps to
-// the probe's schedule, so that probes that were delayed together don't stay together.
+// after returns the due time of the try that follows one from start to end. Missed tries aren't made up for, and the
+// next try keeps to the probe's schedule, so that probes that were delayed together don't stay together.
 func (e *entry) after(start, end time.Duration) time.Duration {
 	return max(end, e.scheduledAfter(start))
 }
 
-// scheduledAfter returns the first of its deadlines, counted on from the last, after t.
+// scheduledAfter returns the first scheduled time after t.
 func (e *entry) scheduledAfter(t time.Duration) time.Duration {
 	p := period(e.spec)
 	missed := max(t-e.due, 0) / p

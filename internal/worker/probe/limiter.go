@@ -3,32 +3,32 @@ package probe
 import "time"
 
 const (
-	// patience is how long a try holds a slot that others wait for. One with the default
-	// timeoutSeconds, 1, is over by then; one that isn't mostly waits itself.
+	// patience is how long a try keeps a slot that others wait for. Tries with the default timeoutSeconds, 1, are
+	// over by then; longer tries mostly just wait.
 	patience = 2 * time.Second
-	// penaltyFactor times the time that a pod held a slot is how long it lets others go first.
+	// penaltyFactor is the ratio of the time that a pod lets others go first to the time that it held a slot.
 	penaltyFactor = 10
 )
 
-// limiter limits how many tries of one kind are under way at once, and shares the slots
-// among the pods, so that a pod whose tries hang delays no other:
+// limiter limits the number of concurrent tries of one kind, and shares the slots among the pods, so that a pod with
+// hanging tries delays no other:
 //
-//   - A try needs a slot to begin. It gives it up when it ends, and after patience if
-//     another try waits for one: so the queues advance, however long tries hang.
-//   - Pods that wait get slots in the order in which their tries became due, each for one
-//     try; a pod that held slots for long is moved back.
+//   - A try needs a slot to begin. It releases the slot when it ends, or after patience if another try waits for one:
+//     so the queues advance, however long tries hang.
+//   - Waiting pods get slots in the order in which their tries became due, each for one try; a pod that held slots
+//     for long is moved back.
 //   - A pod has at most share tries under way, with and without a slot.
-//   - Every pod may have one try under way. Beside these there are at most spare on the
-//     node, which limits the goroutines, and so the memory, of tries that hang.
+//   - Every pod may have one try under way. Additional ones are limited to spare on the node, which limits the
+//     goroutines, and so the memory, of hanging tries.
 type limiter struct {
 	slots, share, spare int
 
-	// busy has the workers with a slot, by when they began.
+	// busy has the workers with a slot, by the start of their try.
 	busy timeline[*worker]
-	// extra counts the tries under way beside the first of each pod.
+	// extra counts the tries under way in addition to each pod's first one.
 	extra int
-	// none has the waiting queues of pods without a try under way, some those of pods
-	// that have some, which count against spare. A pod at its share is in neither.
+	// none has the waiting queues of pods without a try under way, some those of pods with some, which count against
+	// spare. A pod at its share is in neither.
 	none, some timeline[*queue]
 }
 
@@ -40,13 +40,13 @@ func newLimiter(slots int) limiter {
 type queue struct {
 	place
 	limiter *limiter
-	// in is where it waits for a slot; nil if it doesn't.
+	// in is the timeline in which the queue waits for a slot; nil if it doesn't.
 	in *timeline[*queue]
 	// entries are due and haven't begun.
 	entries timeline[*entry]
-	// held counts its tries under way, also those of probes that aren't wanted any more.
+	// held counts the pod's tries under way, including those of probes that aren't requested any more.
 	held int
-	// penalizedUntil is until when it lets others go first.
+	// penalizedUntil is when the pod stops letting others go first.
 	penalizedUntil time.Duration
 }
 
@@ -57,13 +57,13 @@ func (q *queue) add(e *entry) {
 	q.requeue()
 }
 
-// remove takes out a queued entry.
+// remove removes a queued entry.
 func (q *queue) remove(e *entry) {
 	q.entries.remove(e.place)
 	q.requeue()
 }
 
-// requeue puts the queue where it belongs after it has changed.
+// requeue moves the queue to its place after a change.
 func (q *queue) requeue() {
 	if q.in != nil {
 		q.in.remove(q.place)
@@ -80,7 +80,7 @@ func (q *queue) requeue() {
 	q.in.add(max(due, q.penalizedUntil), q)
 }
 
-// waiting returns the queue whose turn it is; nil if none waits that may begin a try.
+// waiting returns the queue that is next; nil if no waiting queue may begin a try.
 func (l *limiter) waiting() *queue {
 	q, at := l.none.first()
 	if l.extra < l.spare {
@@ -91,8 +91,7 @@ func (l *limiter) waiting() *queue {
 	return q
 }
 
-// relief returns when a slot can be taken for the waiting queues, if none becomes free before:
-// never if none waits.
+// relief returns when a slot can be taken for the waiting queues, if none becomes free before; never if none waits.
 func (l *limiter) relief() time.Duration {
 	if l.waiting() == nil {
 		return never
@@ -101,12 +100,12 @@ func (l *limiter) relief() time.Duration {
 	return since + patience
 }
 
-// give assigns to w the entry whose turn it is, and returns it; nil if there is none, or no slot.
+// give assigns the next entry to w and returns it; nil if there is no entry or no slot.
 func (l *limiter) give(w *worker, now time.Duration) *entry {
 	if l.waiting() == nil || !l.freeSlot(now) {
 		return nil
 	}
-	q := l.waiting() // freeSlot may have changed whose turn it is
+	q := l.waiting() // freeSlot may have changed which queue is next
 	e, _ := q.entries.first()
 	q.entries.remove(e.place)
 	e.phase, e.queue = assigned, nil
@@ -114,14 +113,15 @@ func (l *limiter) give(w *worker, now time.Duration) *entry {
 	if q.held > 1 {
 		l.extra++
 	}
-	q.penalizedUntil = max(q.penalizedUntil, now) // behind those that wait already
+	q.penalizedUntil = max(q.penalizedUntil, now) // behind the pods that wait already
 	q.requeue()
 	w.queue, w.slot, w.since = q, true, now
 	l.busy.add(now, w)
 	return e
 }
 
-// freeSlot takes a slot from a try that had it for long if none is free, and reports whether there is one.
+// freeSlot reports whether a slot is free. If none is, it takes one from a try that has had it for longer than
+// patience.
 func (l *limiter) freeSlot(now time.Duration) bool {
 	if l.busy.len() < l.slots {
 		return true
@@ -135,14 +135,14 @@ func (l *limiter) freeSlot(now time.Duration) bool {
 	return true
 }
 
-// leave takes the slot of a worker.
+// leave releases the slot of a worker.
 func (l *limiter) leave(w *worker, now time.Duration) {
 	l.busy.remove(w.place)
 	w.slot = false
 	w.queue.penalizedUntil = max(w.queue.penalizedUntil, now+penaltyFactor*(now-w.since))
 }
 
-// end records that the try of w is over.
+// end records the end of w's try.
 func (l *limiter) end(w *worker, now time.Duration) {
 	q := w.queue
 	if w.slot {

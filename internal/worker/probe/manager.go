@@ -12,15 +12,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// never is a deadline for nothing.
+// never is a deadline that is never reached.
 const never = time.Duration(math.MaxInt64)
 
-// Manager runs the probes that are wanted. Its methods may be called
-// concurrently, before, during and after Run; none but Run blocks.
+// Manager runs the requested probes. Its methods are safe for concurrent use, before, during and after Run; none but
+// Run blocks.
 type Manager struct {
 	opts Options
-	// born is when the manager was constructed. Inside, times are durations since then: they
-	// are monotonic, so that setting the clock moves no deadline.
+	// born is when the manager was created. Internal times are durations since then: they are monotonic, so that
+	// changes of the clock move no deadline.
 	born time.Time
 	// kick wakes the scheduler before its timer.
 	kick wake.Slot
@@ -29,26 +29,26 @@ type Manager struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]*subject
-	// late has the entries that are no longer wanted while a try of theirs is under way.
+	// late has entries that aren't requested any more but have a try under way.
 	late map[lateKey]*entry
 	due  timeline[*entry]
-	// armed is when the scheduler looks again without being kicked.
+	// armed is when the scheduler's timer fires.
 	armed time.Duration
-	// network has the http, tcp and grpc tries.
+	// network limits the http, tcp and grpc tries, exec the exec tries.
 	network, exec limiter
-	// idle has the workers without work, the one that has been idle longest first.
+	// idle has the workers without work, the longest idle one first.
 	idle    []*worker
 	stopped bool
 }
 
-// lateKey names a probe of a container instance among those of all pods.
+// lateKey identifies a probe of a container instance among those of all pods.
 type lateKey struct {
 	uid   types.UID
 	probe pod.Probe
 }
 
-// New constructs a manager; Run starts it. A container that was started before
-// this call counts as one that this agent found running.
+// New returns a manager; Run starts it. Containers that started before this call count as adopted from an earlier
+// agent.
 func New(o Options) *Manager {
 	o = o.withDefaults()
 	return &Manager{
@@ -63,8 +63,7 @@ func New(o Options) *Manager {
 	}
 }
 
-// Results returns the results of the wanted probes of a pod; nil if there are none yet.
-// The slice must not be changed.
+// Results returns the results of a pod's requested probes; nil if there are none yet. The slice must not be changed.
 func (m *Manager) Results(uid types.UID) []pod.ProbeResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,8 +73,8 @@ func (m *Manager) Results(uid types.UID) []pod.ProbeResult {
 	return nil
 }
 
-// Failures returns how the wanted probes of a pod fail that do; nil if none does. It is for people: no pod is woken
-// when it changes.
+// Failures returns the recent failures of a pod's requested probes; nil if none fails. It is for users: changes wake
+// no pod.
 func (m *Manager) Failures(uid types.UID) (list []pod.ProbeFailures) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +88,7 @@ func (m *Manager) Failures(uid types.UID) (list []pod.ProbeFailures) {
 	return list
 }
 
-// Forget ends all probing of a pod that is over.
+// Forget ends all probes of a pod that has ended.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,19 +111,19 @@ func (m *Manager) Forget(uid types.UID) {
 	}
 }
 
-// await has the probe tried when it is due.
+// await schedules the probe's next try.
 func (m *Manager) await(e *entry, due time.Duration) {
 	e.due, e.phase = due, waiting
 	m.due.add(due, e)
 	m.lookBy(due)
 }
 
-// lookBy makes sure that the scheduler looks again at t at the latest.
+// lookBy makes sure that the scheduler runs at t at the latest.
 func (m *Manager) lookBy(t time.Duration) {
 	if t < m.armed {
 		m.kick.Wake()
 	}
 }
 
-// now is the time inside the manager.
+// now is the manager's internal time.
 func (m *Manager) now() time.Duration { return time.Since(m.born) }

@@ -1,14 +1,12 @@
-// Package probe runs the startup, liveness and readiness probes of containers
-// and derives their results by their thresholds. The core (package lifecycle) says
-// which probes should run and what follows from their results: this package never
+// Package probe runs the startup, liveness and readiness probes of containers and derives their results by their
+// thresholds. The core (package lifecycle) decides which probes run and acts on their results: this package never
 // stops or starts a container.
 //
-// One goroutine keeps the deadlines of all probes in a heap, behind one timer. A
-// few workers, started when there is work and stopped when there isn't, carry out
-// single tries. So a probe costs a few hundred bytes, no goroutine and no ticker,
-// and a pod without probes costs nothing.
+// One goroutine keeps the deadlines of all probes in a heap, with one timer. A few workers, started when there is
+// work and stopped when there isn't, carry out single tries. So a probe costs a few hundred bytes, no goroutine and
+// no ticker, and a pod without probes costs nothing.
 //
-// The meaning of a probe's fields is that of the comments on v1.Probe.
+// The fields of a probe have the meaning of the comments on v1.Probe.
 package probe
 
 import (
@@ -25,30 +23,29 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
 
-// Handler carries out single tries. It is called from several goroutines, but
-// never twice at once for one probe of one container instance.
+// Handler carries out single tries. It is called from several goroutines, but never concurrently for the same probe
+// of a container instance.
 type Handler interface {
-	// Probe tries once. It returns after p.TimeoutSeconds or little more, and soon after ctx has
-	// ended; what it returns then is thrown away.
+	// Probe tries once. It returns after p.TimeoutSeconds or little more, and soon after ctx is done; the outcome is
+	// ignored then.
 	Probe(ctx context.Context, t handler.Target, p *v1.Probe) handler.Outcome
 }
 
-// Recorder takes in events. It may be called concurrently.
+// Recorder records events. It is called concurrently.
 type Recorder interface {
 	Event(p *v1.Pod, e pod.Event)
 }
 
-// Meter counts tries. It is called under the manager's lock, so that Dropped is
-// always the last: it has to be quick, and must not call the manager.
+// Meter counts tries. It is called with the manager's lock held, so that Dropped is always the last call: it has to
+// be quick, and must not call the manager.
 type Meter interface {
-	// Tried is called after each try of a probe that is still wanted.
+	// Tried is called after each try of a probe that is still requested.
 	Tried(p *v1.Pod, container string, kind pod.ProbeKind, state handler.State, took time.Duration)
-	// Dropped is called for each probe of a pod that is forgotten: it won't be
-	// tried again, and what was counted for it can go.
+	// Dropped is called for each probe of a forgotten pod: it won't be tried again, and its metrics can be removed.
 	Dropped(p *v1.Pod, container string, kind pod.ProbeKind)
 }
 
-// Options is what a Manager is built from.
+// Options is the configuration of a Manager.
 type Options struct {
 	Handler  Handler
 	Recorder Recorder
@@ -56,18 +53,16 @@ type Options struct {
 	// Wake is called at once when a pod's Results have changed. It must not block.
 	Wake func(types.UID)
 	Log  logr.Logger
-	// MaxParallel bounds the http, tcp and grpc tries that begin or are under way for up
-	// to 2 s at once. Those that hang for longer don't count, so that others can begin; a pod
-	// may have a quarter of the number under way, and the node four times it beside one
-	// for each pod. 0 means 512: they mostly wait, and cost a goroutine each.
+	// MaxParallel limits the http, tcp and grpc tries that are in their first 2 s. Tries that hang for longer don't
+	// count if others wait. A pod may have a quarter of this number under way, and the node four times this number in
+	// addition to one per pod. 0 means 512: such tries mostly wait, and cost a goroutine each.
 	MaxParallel int
-	// MaxExec bounds the exec tries in the same way. They have a bound of their own, as
-	// each costs the node a process start of tens of milliseconds. 0 means 2 for each
-	// CPU, which is what can start at once at full speed, and 12 for commands that
+	// MaxExec limits the exec tries in the same way. They have their own limit because each starts a process, which
+	// costs the node tens of milliseconds. 0 means 2 per CPU, which can start at full speed, and 12 for commands that
 	// only wait.
 	MaxExec int
-	// Spread picks a delay in [0, period) for the first try in a container that ran
-	// before the manager was made. nil means at random.
+	// Spread returns a delay in [0, period) for the first try in a container that ran before the manager was created.
+	// nil means a random delay.
 	Spread func(period time.Duration) time.Duration
 }
 

@@ -7,11 +7,10 @@ import (
 )
 
 const (
-	// slack is how much too early a try may begin, other than the first. What is due that
-	// soon is dealt with in one go: with 1,000 probes a second, waking up for each by
-	// itself costs more than all the rest.
+	// slack is how much too early a try other than the first may begin. Tries that are due within slack begin
+	// together: with 1,000 probes a second, a wake-up for each costs more than all the rest.
 	slack = 25 * time.Millisecond
-	// idleFor is how long a worker stays without work before it is stopped.
+	// idleFor is how long a worker is kept without work.
 	idleFor = 10 * time.Second
 )
 
@@ -19,19 +18,18 @@ const (
 type worker struct {
 	// place is its index in busy of the limiter while it has a slot.
 	place
-	// jobs has room for one. Closing it stops the worker.
+	// jobs has capacity 1. Closing it stops the worker.
 	jobs chan *entry
-	// queue is that of the pod whose try it carries out; nil when idle.
+	// queue is the queue of the pod of its try; nil when idle.
 	queue *queue
 	// slot says that it has a slot of its limiter.
 	slot bool
-	// since is when it began with that try, or became idle.
+	// since is when its try began, or when it became idle.
 	since time.Duration
 }
 
-// Run tries the wanted probes when they are due, until ctx ends; then it cancels
-// the tries under way, and returns once every goroutine has ended. The error is
-// always nil. It can be called once.
+// Run tries the requested probes when they are due, until ctx is done. Then it cancels the tries under way, and
+// returns once every goroutine has ended. The error is always nil. It can be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.workers.Wait()
 	defer m.stopWorkers()
@@ -52,8 +50,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// turn begins the tries that are due and stops the workers that have been idle for long. It
-// returns when to look again.
+// turn begins the tries that are due and stops workers that have been idle for long. It returns the time of the next
+// turn.
 func (m *Manager) turn(ctx context.Context) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,8 +63,8 @@ func (m *Manager) turn(ctx context.Context) time.Duration {
 		}
 		m.due.remove(e.place)
 		if now-e.due >= period(e.spec) {
-			// The agent stood still for a period or more. All probes are due now: they
-			// go on at their next deadline, each at its own time.
+			// The agent was suspended for a period or more. All probes are due now: they continue at their next
+			// scheduled times, which differ.
 			e.due = e.scheduledAfter(now)
 			m.due.add(e.due, e)
 			continue
@@ -83,7 +81,7 @@ func (m *Manager) turn(ctx context.Context) time.Duration {
 	return m.armed
 }
 
-// queueOf returns the queue in which an entry waits when it is due.
+// queueOf returns the queue of an entry that is due.
 func (m *Manager) queueOf(e *entry) *queue {
 	l, q := &m.network, &e.owner.network
 	if e.spec.Exec != nil {
@@ -95,7 +93,7 @@ func (m *Manager) queueOf(e *entry) *queue {
 	return *q
 }
 
-// serve assigns the entries that wait at a limiter to workers, as far as there are slots.
+// serve assigns the entries that wait at a limiter to workers while there are slots.
 func (m *Manager) serve(ctx context.Context, l *limiter, now time.Duration) {
 	for l.waiting() != nil && l.freeSlot(now) {
 		w := m.startWorker(ctx)
@@ -103,8 +101,8 @@ func (m *Manager) serve(ctx context.Context, l *limiter, now time.Duration) {
 	}
 }
 
-// startWorker returns a worker without work. It takes the one that worked last, so that those
-// that aren't needed stay idle, and starts another one if none is idle.
+// startWorker returns an idle worker. It prefers the one that worked last, so that superfluous workers stay idle, and
+// starts another one if none is idle.
 func (m *Manager) startWorker(ctx context.Context) *worker {
 	if last := len(m.idle) - 1; last >= 0 {
 		w := m.idle[last]
@@ -127,7 +125,7 @@ func (m *Manager) work(ctx context.Context, w *worker) {
 	}
 }
 
-// next returns the next entry for a worker whose try is done; nil makes it idle.
+// next returns the next entry for a worker after its try; nil makes it idle.
 func (m *Manager) next(w *worker) *entry {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,7 +137,7 @@ func (m *Manager) next(w *worker) *entry {
 		return nil
 	}
 	e := l.give(w, now)
-	m.lookBy(l.relief()) // the end of one may have let others begin
+	m.lookBy(l.relief()) // the end of this try may allow others to begin
 	if e == nil {
 		w.since = now
 		m.idle = append(m.idle, w)
@@ -161,7 +159,7 @@ func (m *Manager) reap(now time.Duration) {
 	}
 }
 
-// stopWorkers stops every worker: the idle ones now, the others after their try.
+// stopWorkers stops every worker: idle ones now, the others after their try.
 func (m *Manager) stopWorkers() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,20 +7,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// subject is one pod that has, or had, probes to run.
+// subject is a pod that has, or had, probes to run.
 type subject struct {
 	uid     types.UID
 	pod     *v1.Pod
 	ip      string
 	entries []*entry
-	// byKey has the entries; nil if they are few.
+	// byKey indexes the entries; nil if they are few.
 	byKey map[pod.Probe]*entry
 	// round counts the calls of Want.
 	round uint32
-	// network and exec are its queues at the limiters; nil until it has had something due.
+	// network and exec are the pod's queues at the limiters; nil until one of its entries has been due.
 	network, exec *queue
-	// results is replaced, never changed: callers of Results hold on to it. If stale, it
-	// has to be before it is given away.
+	// results is replaced, never changed, because callers of Results keep it. If stale, it has to be rebuilt before
+	// use.
 	results []pod.ProbeResult
 	stale   bool
 }
@@ -39,11 +39,11 @@ func (s *subject) current() []pod.ProbeResult {
 	return s.results
 }
 
-// few is how many entries are looked through faster than a map is made. Nearly all pods
-// have no more, and their memory counts.
+// few is the number of entries up to which a linear search is faster than building a map. Nearly all pods have no
+// more, and the memory of maps matters.
 const few = 16
 
-// find returns the entry of this key, or nil; before are the entries of the round before.
+// find returns the entry of this key, or nil; before are the entries of the previous round.
 func (s *subject) find(key pod.Probe, before []*entry) *entry {
 	if s.byKey != nil {
 		return s.byKey[key]
@@ -58,7 +58,7 @@ func (s *subject) find(key pod.Probe, before []*entry) *entry {
 	return nil
 }
 
-// index makes n entries of the pod fast to find.
+// index builds the index of the pod's entries if there are more than a few.
 func (s *subject) index(n int) {
 	if n <= few {
 		s.byKey = nil

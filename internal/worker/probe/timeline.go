@@ -2,20 +2,19 @@ package probe
 
 import "time"
 
-// timeline is a heap of things that each have a time, the earliest at the top. With
-// container/heap, every add would cost an allocation.
+// timeline is a heap of items with a time each, the earliest at the top. With container/heap, every add would
+// allocate.
 type timeline[T placed] struct{ marks []mark[T] }
 
-// placed is what a timeline holds: it is told where in the heap it is. place does that.
+// placed is an item of a timeline: it stores its index in the heap. Type place implements it.
 type placed interface{ moved(to place) }
 
-// place is an index into a timeline. What is in one embeds it.
+// place is an index into a timeline. Items embed it.
 type place int
 
 func (p *place) moved(to place) { *p = to }
 
-// mark is one thing in a timeline. It has the time beside the pointer: most of what a
-// heap does is comparing.
+// mark is one item of a timeline. The time is next to the pointer because a heap mostly compares times.
 type mark[T placed] struct {
 	at   time.Duration
 	item T
@@ -23,7 +22,7 @@ type mark[T placed] struct {
 
 func (t *timeline[T]) len() int { return len(t.marks) }
 
-// first returns what has the earliest time, and that time; never if there is nothing.
+// first returns the item with the earliest time, and that time; never if there is none.
 func (t *timeline[T]) first() (item T, at time.Duration) {
 	if len(t.marks) == 0 {
 		return item, never
@@ -36,7 +35,7 @@ func (t *timeline[T]) add(at time.Duration, item T) {
 	t.rise(len(t.marks)-1, mark[T]{at, item})
 }
 
-// remove takes out what is at p.
+// remove removes the item at p.
 func (t *timeline[T]) remove(p place) {
 	last := len(t.marks) - 1
 	m := t.marks[last]
@@ -47,7 +46,7 @@ func (t *timeline[T]) remove(p place) {
 	}
 }
 
-// rise puts m at i, or above if it is earlier than what is there.
+// rise puts m at i, or further up if it is earlier than the items there.
 func (t *timeline[T]) rise(i int, m mark[T]) {
 	for i > 0 {
 		parent := (i - 1) / 2
@@ -60,7 +59,7 @@ func (t *timeline[T]) rise(i int, m mark[T]) {
 	t.put(i, m)
 }
 
-// sink puts m at i, or below if it is later than what is there, or else above.
+// sink puts m at i, or further down if it is later than the items there, or else further up.
 func (t *timeline[T]) sink(i int, m mark[T]) {
 	for {
 		child := 2*i + 1

@@ -15,16 +15,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
 
-// maxMessage bounds the message of a result, in bytes, which is kept with each decision in the journal.
+// maxMessage limits the message of a result, in bytes: the journal contains it with each decision.
 const maxMessage = 1024
 
-// change is what a try leaves to be reported once the lock is free.
+// change is the data of a try that is reported after the lock is released.
 type change struct {
 	uid types.UID
 	pod *v1.Pod
 	key pod.Probe
 	out handler.Outcome
-	// changed says that the probe has another result.
+	// changed says that the probe's result changed.
 	changed bool
 }
 
@@ -46,7 +46,7 @@ func (m *Manager) try(ctx context.Context, e *entry) {
 	}
 }
 
-// begin marks a try as under way; not ok means that it isn't wanted any more.
+// begin marks a try as under way; ok is false if the probe isn't requested any more.
 func (m *Manager) begin(e *entry, cancel context.CancelFunc) (t handler.Target, spec *v1.Probe, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,8 +57,7 @@ func (m *Manager) begin(e *entry, cancel context.CancelFunc) (t handler.Target, 
 	return handler.Target{Pod: e.owner.pod, Container: e.container, ID: e.key.ID, PodIP: e.owner.ip}, e.spec, true
 }
 
-// finish takes in the outcome of a try that began at start. It returns what is to be
-// reported; nil if there is nothing.
+// finish applies the outcome of a try that began at start. It returns the change to report; nil if there is none.
 func (m *Manager) finish(ctx context.Context, e *entry, out handler.Outcome, start time.Duration) *change {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,8 +68,8 @@ func (m *Manager) finish(ctx context.Context, e *entry, out handler.Outcome, sta
 		return nil
 	}
 	if ctx.Err() != nil {
-		// It was cancelled, which says nothing of the container: Run ends, or the probe was
-		// unwanted for a while. As drop cancels under the lock, none slips through.
+		// The try was cancelled, which says nothing about the container: Run ends, or the probe wasn't requested for
+		// a while. drop cancels with the lock held, so that ctx shows every cancellation.
 		m.await(e, max(e.due, end))
 		return nil
 	}
@@ -91,7 +90,7 @@ func (m *Manager) finish(ctx context.Context, e *entry, out handler.Outcome, sta
 	return &change{uid: s.uid, pod: s.pod, key: e.key, out: out, changed: changed}
 }
 
-// report wakes the pod's worker if the result changed, and records the event of a try that was no plain success.
+// report wakes the pod's worker if the result changed, and records an event unless the outcome is Success.
 func (m *Manager) report(n *change) {
 	if n.changed {
 		m.opts.Wake(n.uid)
@@ -114,7 +113,7 @@ func (m *Manager) report(n *change) {
 	m.opts.Recorder.Event(n.pod, event)
 }
 
-// title is how a kind is named at the beginning of an event's message.
+// title is the name of a kind at the beginning of an event's message.
 func title(kind pod.ProbeKind) string {
 	return strings.ToUpper(string(kind[:1])) + string(kind[1:])
 }

@@ -10,19 +10,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Want replaces the set of probes that should run for a pod. p and o are immutable
-// snapshots; podIP is what http, tcp and grpc probes connect to. A probe that was
-// wanted before, of the same container instance, goes on as it was with the new p
-// and podIP. One that is no longer wanted is cancelled, and its result is dropped.
+// Want replaces the set of probes that run for a pod. p and o are immutable snapshots; podIP is the address for http,
+// tcp and grpc probes. A probe of the same container instance that was requested before continues, with the new p and
+// podIP. One that isn't requested any more is cancelled, and its result is dropped.
 //
-// A new probe is first tried once initialDelaySeconds have passed since its
-// container's start. If the container ran before the manager was made, that first
-// try is spread over the period, so that a restart of the agent isn't followed by
-// all probes of the node at once; not so after a startup probe, whose success is
-// what others wait for.
+// A new probe is first tried initialDelaySeconds after its container's start. If the container ran before the manager
+// was created, the first try is spread over the period, so that after a restart of the agent not all probes of the
+// node run at once. That doesn't apply after a startup probe, because other probes wait for its success.
 //
-// A startup probe isn't tried again after its result, nor a liveness probe after
-// its failure, for as long as it stays wanted.
+// A startup probe isn't tried again after its result, nor a liveness probe after its failure, as long as it stays
+// requested.
 func (m *Manager) Want(uid types.UID, p *v1.Pod, o *pod.Observed, podIP string, probes []pod.Probe) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,19 +49,19 @@ func (m *Manager) Want(uid types.UID, p *v1.Pod, o *pod.Observed, podIP string, 
 	}
 }
 
-// request is what one call of Want is about.
+// request holds the data of one call of Want.
 type request struct {
 	pod      *v1.Pod
 	observed *pod.Observed
 	subject  *subject
-	// before are the pod's entries until now.
+	// before are the pod's entries of the previous round.
 	before []*entry
-	// containers and starts are there where searching for each probe would take long.
+	// containers and starts are indexes, used if a search for each probe would take long.
 	containers map[string]*v1.Container
 	starts     map[string]time.Time
 }
 
-// want adds one of the probes that are wanted.
+// want adds one of the requested probes.
 func (m *Manager) want(r *request, key pod.Probe) {
 	s := r.subject
 	var spec *v1.Probe
@@ -85,7 +82,7 @@ func (m *Manager) want(r *request, key pod.Probe) {
 			s.byKey[key] = e
 		}
 	} else if e.last == s.round {
-		return // named twice
+		return // it is listed twice
 	}
 	e.container, e.spec, e.last = c, spec, s.round
 	s.entries = append(s.entries, e)
@@ -134,8 +131,8 @@ func (m *Manager) newEntry(r *request, key pod.Probe, spec *v1.Probe) *entry {
 	startup := s.find(pod.Probe{Container: key.Container, ID: key.ID, Kind: pod.ProbeStartup}, r.before)
 	due := m.first(spec, r.started(key.ID), startup != nil && startup.since != s.round)
 	if e := m.late[lateKey{s.uid, key}]; e != nil {
-		// A try from before it was dropped is still under way, though cancelled. There must not
-		// be a second one beside it, and what comes of it doesn't count.
+		// A cancelled try from before the probe was dropped is still under way. There must not be a second one at the
+		// same time, and its outcome doesn't count.
 		delete(m.late, lateKey{s.uid, key})
 		*e = entry{key: key, owner: s, wanted: true, phase: running, due: due, cancel: e.cancel}
 		return e
@@ -145,21 +142,21 @@ func (m *Manager) newEntry(r *request, key pod.Probe, spec *v1.Probe) *entry {
 	return e
 }
 
-// first returns when a new probe is to be tried first.
+// first returns the time of a new probe's first try.
 func (m *Manager) first(spec *v1.Probe, started time.Time, afterStartup bool) time.Duration {
 	wall := time.Now()
 	now := wall.Sub(m.born)
 	delay := pod.Seconds(spec.InitialDelaySeconds)
 	left, adopted := delay, false
 	if !started.IsZero() {
-		// The runtime's times are of the wall clock. Where that was set back in between,
-		// a start in the future must not put off the probe by more than its delay.
+		// The runtime's times are wall clock times. If the clock was set back since, a start in the future must not
+		// delay the probe by more than its initial delay.
 		left = min(delay, delay-wall.Round(0).Sub(started))
 		adopted = started.Before(wall.Round(0).Add(-now))
 	}
 	due := now
 	if left > 0 {
-		due += left + slack // not too early: who sets a delay knows why
+		due += left + slack // not too early: an initial delay has a reason
 	}
 	if adopted && !afterStartup {
 		due = max(due, now+m.opts.Spread(period(spec)))
@@ -167,7 +164,7 @@ func (m *Manager) first(spec *v1.Probe, started time.Time, afterStartup bool) ti
 	return due
 }
 
-// drop ends a probe that is no longer wanted.
+// drop ends a probe that isn't requested any more.
 func (m *Manager) drop(e *entry) {
 	e.wanted = false
 	if e.result != nil {
@@ -182,6 +179,6 @@ func (m *Manager) drop(e *entry) {
 		m.late[lateKey{e.owner.uid, e.key}] = e
 		e.cancel()
 	case assigned, held:
-		// A worker that comes to it skips it.
+		// A worker skips it.
 	}
 }
