@@ -67,7 +67,7 @@
 //
 // # Missing objects and resources
 //
-// A failed action names what it waits for: an object (Failure.Awaits) or resources (Failure.Wait). A change of that
+// A failed action names the object (Failure.Awaits) or the resources (Failure.Wait) that it waits for. A change of these
 // wakes the pod, and package plan requests the action again at once. Where nothing reports a change, Failure.NotBefore
 // is the time of the next try.
 package lifecycle

@@ -106,7 +106,7 @@ type Decision struct {
 	Status *v1.PodStatus
 	// Wake is when to decide again if nothing happens before; zero for never.
 	Wake time.Time
-	// Waits say why the pod isn't where it should be.
+	// Waits are the reasons why the pod waits.
 	Waits []pod.Wait
 	// Events are to be recorded; each is returned only once.
 	Events []pod.Event

@@ -18,7 +18,7 @@ func (d *decider) run() {
 		return
 	}
 	if !d.admitted() {
-		// From AdmitPod on, the pod's allocation is on disk.
+		// AdmitPod writes the pod's allocation to disk, so the pod has to be identified before.
 		if d.identify() {
 			d.admit()
 		}

@@ -86,9 +86,9 @@ func stopOf(d *pod.Deletion) *lifecycle.Stop {
 	return &lifecycle.Stop{At: d.At, Grace: &d.Grace, Why: "it was deleted"}
 }
 
-// setDesired sets the newest version of the worker's pod. If the pod is already being stopped, and not for the
-// deletion of its object, setDesired changes nothing and returns false: the pool starts the pod again afterwards. A
-// deletion may still get a shorter grace period.
+// setDesired sets the newest version of the worker's pod. It returns false if the worker has to stop its pod first:
+// the pod is already being stopped (other than by the deletion of its object), or d is another pod or a restart of
+// this one. The pool starts d afterwards. A deletion may get a shorter grace period.
 func (w *worker) setDesired(d *pod.Desired) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

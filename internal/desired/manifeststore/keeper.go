@@ -28,7 +28,8 @@ type Keeper struct {
 	origins map[string]*origin
 	// notes are problems of the source itself, by topic.
 	notes map[string]pod.Problem
-	// reported has the last reported entries by name; of several claims to a name the one that takes precedence.
+	// reported holds, by name, the entries of the last report; of several claims to a name the one that takes
+	// precedence.
 	reported map[reader.ID]*entry
 	// ran has the UIDs of the pods that had run on this node when the agent started.
 	ran map[string]bool

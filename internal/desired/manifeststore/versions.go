@@ -49,7 +49,7 @@ func (k *Keeper) remade(reported, e *entry) bool {
 	return e.Kind == "" && reported.restored && !e.restored && k.ran[e.uid] && !k.ran[reported.version.Base]
 }
 
-// wanted returns, by ID, the entries that take precedence, in the same order as desired.Merger.
+// wanted returns, by ID, the entries that take precedence, by the same rules as desired.Merger.
 func (k *Keeper) wanted() map[reader.ID]*entry {
 	wanted := make(map[reader.ID]*entry, len(k.reported))
 	for _, o := range k.origins {
