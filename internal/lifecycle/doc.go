@@ -3,7 +3,7 @@
 // wake-up time come out. It does no I/O, reads no clock, takes no lock and knows no client (a test in internal/archtest
 // enforces that), so that every race is a test and every decision can be replayed and explained.
 //
-// What must outlive the agent is on the containers themselves (attempt, back-off, resources) or in pod.Checkpoint,
+// State that must outlive the agent is on the containers (attempt, back-off, resources) or in pod.Checkpoint,
 // which is written by the action SaveCheckpoint; the rest of Memory may be forgotten at a restart.
 //
 // # One decision
