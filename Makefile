@@ -14,22 +14,22 @@ LAW_STEPS ?= 2000000
 LAW_FROM ?= 0
 ATTACK ?= 1m
 
-# One way of compiling for all but what needs cgo (runc, the race detector) and position-independent programs: the tests, the
-# kubelet, the control plane and containerd have most of what they import in common.
+# The same compiler flags for everything except cgo (runc, the race detector) and position-independent programs: the tests, the
+# kubelet, the control plane and containerd share most of their imports, and so their build cache.
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
-# Without gRPC's pages of traces, which nobody serves: they need html/template, for which the linker keeps every method there is.
+# Without gRPC's trace pages, which deckhand doesn't serve: they import html/template, which stops the linker from removing unused methods.
 TAGS := grpcnotrace
 
-# Where Go's linker makes position-independent programs by itself.
+# Architectures for which Go's own linker makes position-independent programs.
 PIE = $(if $(filter amd64 arm64 loong64 ppc64le s390x,$(shell $(GO) env GOARCH)),-buildmode=pie)
 
 CONTAINERD_TOOLS := containerd containerd-shim-runc-v2 ctr
 CNI_PLUGINS := bridge host-local loopback portmap
 IMAGES := $(BIN)/images/pause.tar $(BIN)/images/web.tar
 
-# What `make run` builds, a line for each.
+# The parts that `make run` builds, a line for each.
 STEPS := deckhand $(addprefix $(BIN)/,$(CONTAINERD_TOOLS) runc $(CNI_PLUGINS)) images
 
 CONTAINERD_PKG := github.com/containerd/containerd/v2
@@ -52,13 +52,13 @@ run: deps ## Build everything and run the pods of examples/ (as root). Ctrl-C le
 	$(BIN)/deckhand up --root-dir $(ROOT_DIR) --images $(BIN)/images examples/
 
 .PHONY: run-cluster
-run-cluster: deps ## Make this machine a Kubernetes cluster of one node (as root), and say how to use kubectl with it. Ctrl-C ends it, but for its pods.
+run-cluster: deps ## Make this machine a Kubernetes cluster of one node (as root), and say how to use kubectl with it. Ctrl-C ends the cluster; its pods run on.
 	@MAKE="$(MAKE)" scripts/steps.sh $(STEPS) controlplane
 	@$(GO) build -o $(BIN)/run-cluster ./test/cluster/run
 	@$(BIN)/run-cluster --bin $(BIN) --dir $(CLUSTER_DIR) --settings "$(CLUSTER_SETTINGS)"
 
 .PHONY: clean
-clean: ## Take down what `make run` and `make run-cluster` started, and remove what was built.
+clean: ## Remove everything that `make run` and `make run-cluster` started, and all build results.
 	@if [ -x $(BIN)/deckhand ]; then $(BIN)/deckhand reset --yes --root-dir $(ROOT_DIR); \
 	elif [ -e $(ROOT_DIR)/.deckhand ]; then $(MAKE) --no-print-directory build && $(BIN)/deckhand reset --yes --root-dir $(ROOT_DIR); fi
 	@if [ -e $(CLUSTER_DIR)/deckhand ]; then $(MAKE) --no-print-directory deckhand && $(BIN)/deckhand reset --yes --root-dir $(CLUSTER_DIR)/deckhand; fi
@@ -68,24 +68,24 @@ clean: ## Take down what `make run` and `make run-cluster` started, and remove w
 build: deckhand tools images ## Build deckhand, its runtime tools and its images into bin/.
 
 .PHONY: deps
-deps: ## Install the Debian packages that are missing (as root).
+deps: ## Install missing Debian packages (as root).
 	@scripts/install-deps.sh
 
 ##@ Checks
 
 .PHONY: test
-# The seed is fixed, so that a test run fails by its change only; `make laws` takes new seeds.
+# The seed is fixed, so that only a change of the code can make a test run fail; `make laws` uses new seeds.
 test: LAW_FROM = 1
 test: test-deps lint tools images unit laws ## Run everything: checks, unit tests with -race, attacks, end-to-end tests (as root).
-	+$(MAKE) --no-print-directory -j 2 attack kubelet controlplane # attacks take their minutes whatever runs beside them
+	+$(MAKE) --no-print-directory -j 2 attack kubelet controlplane # attacks run for a fixed time, whatever runs beside them
 	+$(MAKE) --no-print-directory e2e
 
 .PHONY: test-deps
-test-deps: ## Install the Debian packages that building and testing need and that are missing.
+test-deps: ## Install missing Debian packages for building and testing.
 	@scripts/install-deps.sh test
 
 .PHONY: lint
-lint: $(BIN)/staticcheck ## Check formatting, the house's rules (internal/archtest) and reference pages, and look for mistakes with vet and staticcheck.
+lint: $(BIN)/staticcheck ## Check formatting, the rules of internal/archtest and the reference pages, and run vet and staticcheck.
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags systemd ./internal/resources/cgroup
@@ -94,25 +94,25 @@ lint: $(BIN)/staticcheck ## Check formatting, the house's rules (internal/archte
 	$(GO) run ./docs/reference -check
 
 .PHONY: docs
-docs: ## Write docs/reference, from what the program says of itself.
+docs: ## Write docs/reference, from the program's texts.
 	$(GO) run ./docs/reference
 
 .PHONY: unit
-# Tests are built without vet: lint has done all of that, and `go test` would check every dependency again. So has it run archtest,
-# which reads the sources, and takes ten times as long with the race detector.
+# Tests are built without vet, because lint runs it, and `go test` would check every dependency again. archtest is left out as well:
+# lint runs it, and it takes ten times as long with the race detector.
 unit: tools images ## Run the unit tests, with the race detector.
 	CGO_ENABLED=1 $(GO) run ./test/report -vet=off -race -timeout 25m -- $$($(GO) list ./internal/... | grep -v /archtest) ./cmd/... ./bench/... ./images/... ./docs/... ./test/docs ./test/mutate ./test/report ./test/registry ./tools/...
 
 .PHONY: laws
-laws: ## Check the invariants of the core over millions of random steps. LAW_STEPS=N for more, LAW_FROM=SEED for the same ones.
+laws: ## Check the invariants of the core over millions of random steps. LAW_STEPS=N sets their number, LAW_FROM=SEED repeats a run.
 	$(GO) test -vet=off -count=1 -v -timeout 2h -run TestLawsManySteps ./internal/lifecycle -laws.steps=$(LAW_STEPS) -laws.from=$(LAW_FROM)
 
 .PHONY: mutate
-mutate: ## Put some hundred faults into the core, one at a time: the laws have to find nine of ten. MUTATIONS=EXPRESSION for some of them.
+mutate: ## Put about a hundred faults into the core, one at a time: the laws have to find nine of ten. MUTATIONS=EXPRESSION selects some.
 	$(GO) run ./test/mutate -run '$(MUTATIONS)'
 
 .PHONY: attack
-attack: ## Swap links under the code that opens pods' paths, and ask the HTTPS server for anything, for a minute each. ATTACK=10m for longer (as root).
+attack: ## Swap links under the code that opens pods' paths, and send random requests to the HTTPS server, for a minute each. ATTACK=10m for longer (as root).
 	$(GO) test -vet=off -count=1 -v -p 2 -timeout 24h -run '^TestAttack' ./internal/kit/safeopen ./internal/volume/subpath ./internal/volume/teardown -attack.duration=$(ATTACK)
 	$(GO) test -vet=off -run '^$$' -fuzz '^FuzzRequest$$' -fuzztime $(ATTACK) ./internal/server/nodeapi
 
@@ -135,7 +135,7 @@ conformance: deckhand ## Run Kubernetes' own conformance specs, of a cluster and
 bench: bench-core bench-pods bench-volumes bench-images bench-probes bench-logs bench-exec bench-scale bench-cluster ## Measure everything, part by part.
 
 .PHONY: bench-core
-bench-core: ## Measure one decision, what recording it adds, and the admission of 500 pods.
+bench-core: ## Measure one decision, its recording, and the admission of 500 pods.
 	$(GO) test -run '^$$' -bench . -benchtime 2000x ./internal/lifecycle/transcript ./internal/lifecycle/admission
 
 .PHONY: bench-pods
@@ -147,7 +147,7 @@ bench-scale: build ## Measure deckhand alone with 500 and 2,000 pods on an in-me
 	$(GO) run ./bench/cmd/bench scale
 
 .PHONY: bench-cluster
-bench-cluster: deps build kubelet controlplane ## Compare pods of a real control plane, and what it costs to say what they use, on deckhand and on the kubelet in turns (as root).
+bench-cluster: deps build kubelet controlplane ## Compare pods of a real control plane, and the cost of their statistics, on deckhand and on the kubelet in turns (as root).
 	$(GO) run ./bench/cmd/bench cluster
 
 .PHONY: bench-probes
@@ -160,12 +160,12 @@ bench-logs: ## Measure reading and rotating container logs beside plain scans an
 	$(GO) test -run '^$$' -bench Log -benchtime 20x ./internal/server/nodeapi
 
 .PHONY: bench-exec
-bench-exec: deps build ## Compare commands in a container with plain CRI calls, and measure what it costs to know who may.
+bench-exec: deps build ## Compare commands in a container with plain CRI calls, and measure the cost of authorization.
 	$(GO) run ./bench/cmd/bench exec
 	$(GO) test -run '^$$' -bench Known -benchtime 2000x ./internal/server/secure
 
 .PHONY: bench-images
-bench-images: deps build ## Compare pulls with plain CRI calls, and count those that 100 pods of one image cause.
+bench-images: deps build ## Compare pulls with plain CRI calls, and count the pulls of 100 pods with one image.
 	$(GO) run ./bench/cmd/bench images
 
 .PHONY: bench-volumes
@@ -201,7 +201,7 @@ $(addprefix $(BIN)/,$(CONTAINERD_TOOLS)): tools/containerd/go.mod tools/containe
 		-ldflags "-s -w -X $(CONTAINERD_PKG)/version.Version=$(CONTAINERD_VERSION)" -o $@ $(CONTAINERD_PKG)/cmd/$(@F)
 
 .PHONY: kubelet
-kubelet: $(BIN)/kubelet ## Build the kubelet that tests compare with; nothing of it is in deckhand.
+kubelet: $(BIN)/kubelet ## Build the kubelet for comparisons in tests; deckhand contains nothing of it.
 
 $(BIN)/kubelet: test/kubernetes/go.mod test/kubernetes/go.sum
 	@mkdir -p $(@D)
@@ -222,7 +222,7 @@ $(BIN)/runc: tools/runc/go.mod tools/runc/go.sum
 	cd tools/runc && CGO_ENABLED=1 $(GO) build -tags seccomp \
 		-ldflags "-s -w -X main.version=$(RUNC_VERSION)" -o $@ github.com/opencontainers/runc
 
-# Where each plugin is in the module.
+# The directory of each plugin in the module.
 CNI_bridge := main/bridge
 CNI_host-local := ipam/host-local
 CNI_loopback := main/loopback
