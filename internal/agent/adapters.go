@@ -21,7 +21,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
-	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
@@ -73,25 +72,6 @@ func (n nodePods) Knows(uid types.UID) bool {
 	}
 	_, err := os.Lstat(filepath.Join(n.dir, string(uid)))
 	return err == nil
-}
-
-// wanted offers the merged set to the workers.
-type wanted struct {
-	merger  *desired.Merger
-	changed <-chan struct{}
-}
-
-func newWanted(m *desired.Merger) wanted {
-	changed, _ := m.Subscribe() // as long as the merger itself
-	return wanted{m, changed}
-}
-
-func (w wanted) Changed() <-chan struct{} { return w.changed }
-
-func (w wanted) Current() worker.Wanted {
-	set := w.merger.Current()
-	return worker.Wanted{Pods: set.Pods, Stopped: set.Stopped, AllStopped: set.AllStopped, Synced: set.Synced,
-		LocalSynced: set.LocalSynced}
 }
 
 // gatedState is the observed state for workers, which also wait until control groups are configured.
@@ -203,23 +183,3 @@ func (l logged) Running() []rotate.Container {
 	}
 	return list
 }
-
-// lostTasks clears away what the embedded containerd loses sight of.
-type lostTasks struct{ config embedded.Config }
-
-func (lostTasks) Left(err error) bool { return embedded.TaskLeft(err) }
-
-func (l lostTasks) Clear(ctx context.Context, container string) error {
-	conn, err := embedded.Dial(l.config)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return embedded.ClearTask(ctx, conn, container)
-}
-
-// noTasks is for another runtime, which looks after itself.
-type noTasks struct{}
-
-func (noTasks) Left(error) bool                     { return false }
-func (noTasks) Clear(context.Context, string) error { return nil }

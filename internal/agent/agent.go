@@ -6,64 +6,24 @@ import (
 	"context"
 	"io"
 	"os"
-	"path/filepath"
-	"time"
+	"slices"
 
 	"github.com/go-logr/logr"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	pluginregistration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/agent/runonce"
 	"github.com/deckhand-node/deckhand/internal/config"
-	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/desired"
-	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
 	"github.com/deckhand-node/deckhand/internal/host/pluginwatch"
 	"github.com/deckhand-node/deckhand/internal/host/process"
-	"github.com/deckhand-node/deckhand/internal/host/rootdir"
-	"github.com/deckhand-node/deckhand/internal/image"
-	"github.com/deckhand-node/deckhand/internal/image/gc"
-	"github.com/deckhand-node/deckhand/internal/image/pull"
-	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
-	"github.com/deckhand-node/deckhand/internal/lifecycle"
-	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
-	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
-	"github.com/deckhand-node/deckhand/internal/pod/object"
-	"github.com/deckhand-node/deckhand/internal/report/events"
-	"github.com/deckhand-node/deckhand/internal/report/metrics"
-	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
-	"github.com/deckhand-node/deckhand/internal/resources/devices"
-	"github.com/deckhand-node/deckhand/internal/resources/storagelimits"
-	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
-	"github.com/deckhand-node/deckhand/internal/runtime/dns"
-	"github.com/deckhand-node/deckhand/internal/runtime/health"
-	runtimelogs "github.com/deckhand-node/deckhand/internal/runtime/logs"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
-	"github.com/deckhand-node/deckhand/internal/runtime/observed"
-	"github.com/deckhand-node/deckhand/internal/runtime/translate"
-	"github.com/deckhand-node/deckhand/internal/server"
-	"github.com/deckhand-node/deckhand/internal/server/local"
-	"github.com/deckhand-node/deckhand/internal/server/local/view"
-	"github.com/deckhand-node/deckhand/internal/server/nodeapi"
-	"github.com/deckhand-node/deckhand/internal/server/podresources"
-	"github.com/deckhand-node/deckhand/internal/volume/binder"
-	"github.com/deckhand-node/deckhand/internal/volume/filetree"
-	"github.com/deckhand-node/deckhand/internal/volume/manager"
-	"github.com/deckhand-node/deckhand/internal/volume/subpath"
-	"github.com/deckhand-node/deckhand/internal/volume/usage"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 	"github.com/deckhand-node/deckhand/internal/worker"
-	"github.com/deckhand-node/deckhand/internal/worker/executor"
-	"github.com/deckhand-node/deckhand/internal/worker/handler"
-	"github.com/deckhand-node/deckhand/internal/worker/journal"
-	"github.com/deckhand-node/deckhand/internal/worker/probe"
 )
 
 // parallelStarts is how many sandboxes and containers are made or started at
@@ -75,9 +35,9 @@ const keptEvents = 1000
 
 // Agent is everything that runs on the node, built and not yet started.
 type Agent struct {
-	log     logr.Logger
+	runner  *modules.Runner
+	modules []modules.Module
 	conn    *cri.Conn
-	modules []module
 	// once is what the agent was started for; nil without --runonce.
 	once *runonce.Runner
 }
@@ -126,374 +86,184 @@ func (o Options) withDefaults() Options {
 
 // New builds the agent. Nothing runs, and nothing on the host is changed, before Run.
 func New(cfg *config.Config, o Options) (*Agent, error) {
-	return build(cfg, o, constructors{worker.New, allocation.New})
+	return build(cfg, o, constructors{worker.New, allocation.New, engine.Kinds(),
+		func(list []desired.SourceKind) []desired.SourceKind { return list }})
 }
 
 // constructors make the parts whose configuration tests change.
 type constructors struct {
-	pool   func(*worker.Waker, worker.Config) *worker.Pool
-	ledger func(allocation.Config) *allocation.Manager
+	pool    func(*worker.Waker, worker.Config) *worker.Pool
+	ledger  func(allocation.Config) *allocation.Manager
+	engines []engine.Kind
+	sources func([]desired.SourceKind) []desired.SourceKind
 }
 
-// build builds every part from those above it, and lists what runs.
+// build makes every part of the agent, wing by wing, each from those before it.
 func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
-	o = o.withDefaults()
-	k, log, began := &cfg.Kubelet, o.Log, time.Now()
-	dirs, err := rootdir.New(cfg.RootDir, cfg.CertDir)
+	b, err := newBase(cfg, o.withDefaults(), by)
 	if err != nil {
 		return nil, err
 	}
-
-	// What all other parts report to.
-	meter := newMetrics(cfg)
-	recorder, statuses := events.New(keptEvents), podstatus.NewStore()
-	nodeEvents := events.Node{Recorder: recorder, Name: cfg.NodeName}
-	history := events.NewHistory(filepath.Join(dirs.Checkpoints(), "events.jsonl"), recorder, log.WithName("events"))
-	wakes := newWakes()
-	// workersReady is closed once workers may begin.
-	workersReady := make(chan struct{})
-
-	// The node and its container runtime.
-	imports := image.NewImports()
-	extras, err := newExtras(cfg, imports, nodeEvents, log)
+	r, err := newRuntime(b)
 	if err != nil {
 		return nil, err
 	}
-	traces := newTracing(cfg, log)
-	conn, err := cri.New(cri.Options{Endpoint: extras.endpoint, ImageEndpoint: k.ImageServiceEndpoint,
-		Timeout: k.RuntimeRequestTimeout.Duration, Observer: meter.Runtime, Tracer: traces.provider()})
+	d, err := newDesired(b, r)
 	if err != nil {
 		return nil, err
 	}
-	runtime := health.New(conn, statusPoll(cfg, o), log.WithName("runtime"))
-	host, err := newNode(cfg, dirs.Pods(), extras, log)
+	i, err := newImages(b, r, d)
 	if err != nil {
 		return nil, err
 	}
-
-	// What should run, and what runs.
-	sources, err := buildSources(cfg, filepath.Join(dirs.Checkpoints(), "desired"), dirs.Pods(), o, log)
+	s := newResources(b, r, d)
+	v := newVolumes(b, r, d, i, s)
+	inCluster, err := newCluster(b, r, d)
 	if err != nil {
 		return nil, err
 	}
-	merger, runs := sources.merger, sources.runs
-	stops := desired.NewStops(filepath.Join(dirs.Checkpoints(), "stopped.json"), merger)
-	additions := desired.NewAdditions(filepath.Join(dirs.Checkpoints(), "added.json"), merger,
-		additionRules(cfg, func() *admission.Node { return host.admission(runtime.Features()) }))
-	stops.Starting = additions.Forget
-	objects := object.NewLocal(func() *object.Set { return merger.Current().Objects })
-	logs := runtimelogs.New(k.PodLogsDir, log.WithName("logs"))
-	messages := runtimelogs.NewMessageReader(dirs.Pods(), logs, log.WithName("termination"))
-	seen := observed.New(conn,
-		observed.Options{Wake: wakes.podChanged, Boot: host.fixed.Boot, Observer: listObserver{meter.PLEG, runtime},
-			Message: messages.Message, Log: log.WithName("observed")})
-	pods := nodePods{wanted: merger, observed: seen, statuses: statuses, dir: dirs.Pods()}
-
-	// Images.
-	imageLog := log.WithName("image")
-	allowed, keyring, err := imageAccess(cfg, recorder, meter, imageLog)
+	w, err := newWorkers(b, r, d, i, s, v, inCluster)
 	if err != nil {
 		return nil, err
 	}
-	imageRuntime, guard := image.Runtime{Conn: conn, Extras: extras.own}, gc.NewGuard()
-	parallel, perSecond, burst := pullLimits(k)
-	puller := pull.New(pull.Config{Runtime: imageRuntime, Keyring: keyring, Access: allowed, Meter: meter.Images,
-		Transfers:        extras.own,
-		MaxParallelPulls: parallel, PullsPerSecond: perSecond, Burst: burst, Log: imageLog})
-	imageRecords := &image.Records{Access: allowed, Runtime: imageRuntime, Log: imageLog}
-	collector := gc.New(gc.Config{Policy: collectionPolicy(k), Runtime: conn, Users: image.Users{Pods: pods},
-		Guard: guard, Measure: gc.Statfs,
-		Records: filepath.Join(dirs.Checkpoints(), "images.json"), Listed: host.setImages, Keep: extras.own.Keep,
-		Untag: extras.own.Untag, Listener: imageRecords, Events: nodeEvents, Meter: meter.Garbage,
-		Log: log.WithName("imagegc")})
-	images := image.New(image.Config{Manager: puller, Collector: collector, Guard: guard, Records: imageRecords,
-		Extras: extras.own, Imports: imports,
-		Arrived: wakes.imagesArrived, Log: imageLog})
-
-	// Resources and volumes.
-	records := checkpoint.New(filepath.Join(dirs.Checkpoints(), "pods"))
-	assigned := devices.New(
-		devices.Config{Dir: dirs.DevicePlugins(), BootID: bootID(), Wake: wakes.Wake, Meter: meter.Devices,
-			Log: log.WithName("devices"),
-			Known: func(uid types.UID) bool {
-				set := merger.Current()
-				return !set.Synced || set.Has(uid) || !seen.Get(uid).Empty()
-			}})
-	allocations := by.ledger(
-		allocation.Config{Store: records, Allocatable: host.allocatable(), Wake: wakes.Wake, Meter: meter.Resources,
-			Log:  log.WithName("allocation"),
-			Node: func() *admission.Node { return host.admission(runtime.Features()) }, Pods: wakes.admissible,
-			Runs: func(uid types.UID) bool { return !seen.Get(uid).Empty() },
-			Ended: func(uid types.UID) (bool, error) {
-				return executor.Ended(records, uid)
-			}, Left: host.cgroups.Orphans,
-			Lives:     func(uid types.UID) bool { return seen.Get(uid).Live() },
-			Assigners: []allocation.Assigner{assigned},
-			Patience:  map[pod.WaitFor]time.Duration{pod.WaitForPlugin: cfg.AwaitDevicePlugins},
-		})
-	claims := binder.New(binder.Config{Dir: filepath.Join(dirs.Checkpoints(), "volumes"), NodeLabels: host.labels,
-		Objects: objects, Recorder: recorder}, log.WithName("claims"))
-	diskMeter := usage.New(usage.Config{Took: func(quota bool, took time.Duration) {
-		meter.Volumes.Measured(measuredBy(quota), took)
-	}})
-	volumeLog := log.WithName("volume")
-	volumes := manager.New(manager.Config{
-		RootDir: cfg.RootDir, Plugins: volumePlugins(volumeImages{images, meter.Volumes}, diskMeter, host.allocatable,
-			volumeLog), Claims: claims,
-		SubPaths: subpath.New(dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: wakes.volumes,
-		Freed: wakes.claimsFreed,
-		Pod: func(uid types.UID) *v1.Pod {
-			if d := merger.Current().Get(uid); d != nil {
-				return allocated.Apply(d.Pod, allocations.Get(uid))
-			}
-			return nil
-		},
-		Running:  func(uid types.UID) bool { return seen.Get(uid).Live() },
-		Recorder: recorder, Meter: meter.Volumes, ClusterDomain: k.ClusterDomain,
-	}, volumeLog)
-	volumeStats := usage.NewStatsReader(
-		usage.StatsConfig{Volumes: volumes.Instances, Took: func(d time.Duration) {
-			meter.Volumes.Measured(metrics.SourceStatfs, d)
-		}})
-	onDisk := storagelimits.Node{Desired: merger, Observed: seen, Volumes: volumes, Allocations: allocations}
-	layers := storagelimits.NewContainerLayers(
-		storagelimits.ContainerLayersConfig{Observed: seen, Runtime: conn, Meter: diskMeter})
-	limits := storagelimits.New(
-		storagelimits.Config{Pods: onDisk.Pods, Layers: layers, Meter: diskMeter, Logs: k.PodLogsDir,
-			Wake: wakes.Wake, Evictions: meter.Evictions, Log: log.WithName("storagelimits")})
-
-	sampler := newSampler(cfg, began, host, seen, volumes, volumeStats, layers, diskMeter, conn, log)
-
-	// The node's side of a cluster.
-	inCluster, err := newCluster(cfg, o, host, runtime, seen, merger, statuses, nodeEvents, objects,
-		wakes.objectsChanged, dirs, meter, log)
+	served, err := newServing(b, r, d, i, s, v, inCluster, w)
 	if err != nil {
 		return nil, err
 	}
-
-	// The workers: what they ask, and what carries out their actions.
-	handlers := handler.New(
-		handler.Config{Exec: execer{conn}, Answers: execer{conn}.Answers, Frozen: frozen(host.cgroups, conn),
-			SleepCut: meter.Pods.SleepCut, Log: log.WithName("handler")})
-	probes := probe.New(probe.Options{Handler: handlers, Recorder: recorder, Meter: probeMeter{meter.Probes},
-		Wake: wakes.Wake, Log: log.WithName("probe")})
-	diaries := journal.New(journal.Config{Dir: filepath.Join(cfg.RootDir, "journal"), Limit: cfg.JournalBytes,
-		Version: version(), Log: log.WithName("journal")})
-	names, err := dns.New(dns.Config{ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,
-		ResolvConf: ptr.Deref(k.ResolverConfig, ""),
-		NodeEvent:  nodeEvents.Event, Log: log.WithName("dns")})
-	if err != nil {
-		return nil, err
-	}
-	logDirs := layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: cfg.ContainerLogLinksDir})
-	actions := executor.New(executor.Config{
-		Runtime: conn, Observer: seen, Features: runtime.Features, Tasks: extras.tasks, Hooks: handlers, Images: images,
-		Objects: inCluster.Finder(), DNS: names, Logs: logDirs,
-		Volumes: volumes, Cgroups: meteredCgroups{host.cgroups, meter.Resources}, Users: host.users,
-		Allocations: watchedAllocations{allocations, wakes.specChanged}, Records: records, Settings: host.settings,
-		HostIPs: host.hostIPs, Allocatable: host.allocatable,
-		Recorder: recorder, Ports: hostPorts{}, Meter: startMeter{meter.Pods, meter.Garbage, meter.Volumes},
-		Parallel: parallelStarts, Log: log.WithName("executor"),
-	})
-	dead := cfg.DeadContainers
-	keptEnded := &lifecycle.ContainerGC{PerContainer: dead.PerContainer, MinAge: dead.MinAge}
-	ended := containergc.NewKeeper(containergc.Limits{Total: dead.Total, MinAge: dead.MinAge}, seen, wakes.Wake,
-		log.WithName("containergc"))
-	sweep := containergc.NewLogSweep(
-		containergc.LogsConfig{Logs: logDirs, Pods: pods, Events: nodeEvents, Meter: meter.Garbage,
-			Log: log.WithName("containergc"),
-			// In the kubelet's place nobody else keeps logs there.
-			Sole: cfg.RootDir == config.DefaultRootDir})
-	rotation := rotate.Config{Root: filepath.Clean(k.PodLogsDir)}
-	rotation.MaxSize, rotation.MaxFiles, rotation.Workers, rotation.Interval = rotationLimits(k)
-	rotator := rotate.New(rotation, logged{seen}, conn, filewatch.NewFirstWrites(), log.WithName("logrotate"))
-
-	// The configuration in force, which workers read.
-	service := process.NewService(o.Notifier)
-	settings := liveSettings{setVerbosity: o.SetVerbosity, node: host, puller: puller, collector: collector,
-		rotator: rotator, cluster: inCluster, waker: wakes.Waker, log: log}
-	reporting := reloads{service: service, events: nodeEvents, meter: meter.Reloads, log: log,
-		failure: &reloadFailure{}}
-	reloader := config.NewReloader(cfg,
-		config.ReloadOptions{Load: rereader(o.Reread, host.capacity), Apply: settings.apply, Begin: reporting.begin,
-			End: reporting.end})
-
-	pool := by.pool(wakes.Waker, worker.Config{
-		Desired: newWanted(merger), Observed: gatedState{seen, workersReady}, Executor: traces.actions(actions),
-		Probes: probes, Allocations: allocations,
-		Journal: diary{diaries}, Statuses: statuses, Recorder: recorder, Meter: meter.Pods,
-		Node: func() lifecycle.Node {
-			return lifecycle.Node{HostIPs: host.hostIPs(), RuntimeName: runtime.Info().Name,
-				FirstBackoff: firstBackoff(cfg), MaxBackoff: maxBackoff(&reloader.Current().Kubelet),
-				ContainerGC: keptEnded,
-				ImagesAt:    wakes.images.time(), ResourcesFreedAt: allocations.ResourcesFreedAt(),
-				ObjectsAt: wakes.objects.time()}
-		},
-		KeepUnknownPods: !cfg.Standalone && !joins(cfg, o),
-		Terminators: []worker.PodTerminator{
-			{Termination: limits.Termination, Forget: limits.Forget},
-			{Termination: allocations.Termination},
-		},
-		ReportsHealth: cfg.Gates.Enabled(gates.ResourceHealthStatus), ExcessContainers: ended.Excess,
-		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),
-	})
-
-	stopper := worker.NewStopper(stops, pool, log.WithName("worker"))
-
-	// What reports on all that.
-	meter.Reloads.Loaded(began)
-	meter.CollectPullRecords(allowed.Counts)
-	meter.CgroupVersion(host.cgroups.Version)
-	collectPods(meter, merger, seen, statuses, recorder, logDirs, cfg.Standalone)
-	collectVolumes(meter, volumes, volumeStats, limits)
-	announcer := desired.NewAnnouncer(merger, recorder, func(p *v1.Pod) []string {
-		// The embedded containerd runs with SELinux off: that needs a policy of the host for it.
-		return translate.UnsupportedFields(p, extras.embedded != nil)
-	}, log.WithName("desired"))
-	shown := view.New(view.Config{Node: cfg.NodeName, Started: began, Desired: merger, Runs: runs, Stops: stops,
-		Stopper: stopper, Additions: additions, Observed: seen, Runtime: runtime, RuntimeProblems: extras.problems,
-		Reload: reporting.failure.get, Cluster: inCluster,
-		Statuses: statuses, Events: history, Probes: probes, Journal: diaries, Facts: host.facts.Now,
-		Capacity: host.capacity, Holdings: allocations.Holdings, Devices: allocations.Health, Pulls: images.Pulls,
-		Current: reloader.Current, Exposures: sources.exposures,
-		MissingPullSecrets: func(ctx context.Context, d *pod.Desired) []string {
-			return keyring.MissingSecrets(ctx, d.Pod, inCluster.Finder().For(d))
-		}})
-	served := pages(cfg.Flags, reloader, began)
-	machine := server.NewMachineReader("/")
-	measured := statsPages(sampler, machine, meter, log)
-	offered := nodeapi.Config{
-		Sources: server.Sources{Pods: statuses, Running: seen, Machine: machine,
-			Health: server.Health(checks(pool, seen, runtime, meter.Checks)...), Metrics: meter.Handler(),
-			Stats: measured, Pages: served},
-		Statuses: statuses, Observed: seen, Synced: pods.Synced, Logs: logs, Runtime: conn,
-		Checkpoints: dirs.Checkpoints(), SetVerbosity: levelSetter(o.SetVerbosity, reloader),
-		Log: log.WithName("server")}
-	api := local.NewServer(shown, images, logs, nodeapi.Sessions(offered), localPages(served, measured),
-		log.WithName("local"))
-	listening, err := listeners(cfg, dirs.Certs, ownNames(cfg, host.facts), meter, offered, inCluster,
-		traces.provider())
-	if err != nil {
-		return nil, err
-	}
-	web := server.New(log.WithName("server"), listening...)
-
-	// The order in which the agent comes up; it goes down in reverse.
-	list := []module{
-		rootModule(cfg, dirs, !o.StopAll),
-		{name: "events", start: orLogged(without(history.Restore), log, "Events of earlier agents are missing"),
-			run: history.Run},
-		localModule(api, cfg.RootDir, o.Started, log),
-		{name: "web server", run: web.Run},
-		{name: "pod resources", run: podresources.New(
-			podresources.Config{Dir: dirs.PodResources(), Statuses: statuses, Devices: assigned, Ready: workersReady,
-				Meter: meter.PodResources, Log: log.WithName("podresources")}).Run},
-		{name: "configuration", start: func(context.Context) error {
-			logNotes(log, cfg, nil)
-			return nil
-		}, run: reloader.Run},
-		{name: "reload signal", run: onHangUp(o.HangUp, reloader.Ask)},
-	}
-	if traces.Tracing != nil {
-		list = append(list, module{name: "traces", run: traces.Run})
-	}
-	if k.EnableContentionProfiling && ptr.Deref(k.EnableDebuggingHandlers, true) {
-		list = append(list, module{name: "contention profiling", run: profileContention})
-	}
-	if cfg.Watch {
-		list = append(list, module{name: "configuration files",
-			run: watchConfig(cfg.Sources, reloader.Look, log.WithName("config"))})
-	}
-	if o.Lock != nil {
-		list = append(list, module{name: "lock file", run: yieldLock(cfg, o.Lock, log)})
-	}
-	// Before anything is started that is to be in the agent's control group.
-	list = append(list, module{name: "processes of the host", start: without(host.cgroups.MoveProcesses)})
-	if extras.embedded != nil {
-		// Before the runtime in the list, and so after it at the end.
-		list = append(list, module{name: "end of the embedded runtime", run: shutDownAfter(stopper, extras.embedded)})
-		list = append(list, module{name: "embedded runtime", run: extras.embedded.Run,
-			start: func(ctx context.Context) error {
-				runtime.SetMessage("the embedded runtime is starting")
-				return extras.embedded.Start(ctx)
-			}})
-	}
-	list = append(list,
-		module{name: "kernel settings", start: setKernelFlags(cfg, o.StopAll, log)},
-		oomModule(kernel.LogDevice, nodeEvents, log.WithName("oom")),
-		cgroupsModule(host, extras.embedded == nil, runtime, seen.Synced(), workersReady),
-		module{name: "user IDs",
-			start: orLogged(host.users.Restore, log,
-				"Some pods' ranges of user IDs can't be read; their containers run on")},
-		module{name: "log links",
-			start: orLogged(without(logDirs.RemoveDeadLinks), log, "Can't remove dead links to container logs")},
-		module{name: "runtime state", run: runtime.Run},
-		module{name: "observed state", run: seen.Run},
-		module{name: "cluster", run: inCluster.Run},
-		module{name: "image records", start: images.Start},
-		module{name: "imported images", run: images.Run},
-		module{name: "image collection", run: collector.Run},
-		// No pod is kept from running for what can't be read.
-		module{name: "allocations",
-			start: orLogged(without(allocations.Restore), log,
-				"Some records of what pods were allocated, or assigned of devices, can't be used"),
-			run: allocations.Run},
-		module{name: "plugins", run: pluginwatch.New(
-			pluginwatch.Config{Dir: dirs.PluginsRegistry(),
-				Handlers: map[string]pluginwatch.Handler{pluginregistration.DevicePlugin: assigned},
-				Log:      log.WithName("plugins")}).Run},
-		module{name: "amounts of devices", run: followDevices(assigned, host)},
-		module{name: "journal", start: diaries.Start, run: diaries.Run},
-		module{name: "probes", run: probes.Run},
-		// Pods without claims run.
-		module{name: "volumes", start: orLogged(without(claims.Restore), log, "Claims can't be bound"),
-			run: volumes.Run},
-		module{name: "volume statistics", run: closeAtEnd(volumeStats, log)},
-		module{name: "statistics", run: sampler.Run},
-	)
-	if ptr.Deref(k.LocalStorageCapacityIsolation, true) {
-		list = append(list, module{name: "storage limits", run: limits.Run})
-	}
-	list = append(list,
-		module{name: "workers", run: pool.Run},
-		module{name: "ended containers", run: ended.Run},
-		module{name: "logs of gone pods", run: sweep.Run},
-		module{name: "node facts", run: followFacts(host.facts, allocations, wakes)},
-		module{name: "changes of pods",
-			run: wakes.wakeOnPods(ended.Wake, sweep.Wake, limits.Changed, rotator.Wake, inCluster.PodsChanged)},
-		module{name: "log rotation", run: rotator.Run},
-	)
-	list = append(list, module{name: "stopped pods", run: stopper.Run, start: orLogged(func(context.Context) error {
-		if o.StopAll {
-			stopper.StopAll()
-			return nil
-		}
-		return stops.Restore()
-	}, log, "All pods run")},
-		module{name: "added containers",
-			start: orLogged(without(additions.Restore), log, "Containers that were added to pods are forgotten")})
-	list = append(list, sources.modules...)
-	list = append(list,
-		module{name: "changes of manifests",
-			run: follower{merger: merger, additions: additions, claims: claims, wakes: wakes, journal: diaries,
-				collector: collector, log: log}.run},
-		module{name: "reports on manifests", run: announcer.Run},
-	)
-	a := &Agent{log: log, conn: conn}
+	collect(b, r, d, i, v)
+	a := &Agent{runner: b.runner, conn: r.conn}
 	if o.Once != nil {
-		a.once = runonce.New(shown, o.Once)
-		list = append(list, module{name: "run once", run: thenEnd(a.once.Run)})
+		a.once = runonce.New(served.shown, o.Once)
 	}
-	// The last, so that it learns of the end first.
-	a.modules = append(list, serviceModule(service, o.Notifier, cfg.NodeName, workersReady, pool.Healthy, log))
+	a.modules = parts{b, r, d, i, s, v, inCluster, w, served, a.once}.modules()
 	return a, nil
+}
+
+// parts are all that was built.
+type parts struct {
+	*foundation
+	run       *runtimeParts
+	want      *desiredParts
+	img       *imageParts
+	res       *resourceParts
+	vol       *volumeParts
+	inCluster apiServer
+	work      *workerParts
+	serve     *servingParts
+	once      *runonce.Runner // nil without --runonce
+}
+
+// modules lists what runs, in the order in which the agent comes up; it goes down in reverse.
+func (p parts) modules() []modules.Module {
+	cfg, k, log := p.cfg, p.kubelet(), p.log
+	traits := p.run.engine.Traits()
+	return slices.Concat(
+		[]modules.Module{
+			rootModule(cfg, p.dirs, !p.o.StopAll),
+			{Name: "events", Start: orLogged(without(p.history.Restore), log, "Events of earlier agents are missing"),
+				Run: p.history.Run},
+			localModule(p.serve.api, cfg.RootDir, p.o.Started, log),
+			{Name: "web server", Run: p.serve.web.Run},
+			{Name: "pod resources", Run: p.serve.resources.Run},
+			{Name: "configuration", Start: without(func() error { logNotes(log, cfg, nil); return nil }),
+				Run: p.work.reloader.Run},
+			{Name: "reload signal", Run: onHangUp(p.o.HangUp, p.work.reloader.Ask)},
+		},
+		only(p.traces.Tracing != nil, modules.Module{Name: "traces", Run: p.traces.Run}),
+		only(k.EnableContentionProfiling && ptr.Deref(k.EnableDebuggingHandlers, true),
+			modules.Module{Name: "contention profiling", Run: profileContention}),
+		only(cfg.Watch, modules.Module{Name: "configuration files",
+			Run: watchConfig(cfg.Sources, p.work.reloader.Look, log.WithName("config"))}),
+		only(p.o.Lock != nil, modules.Module{Name: "lock file", Run: yieldLock(cfg, p.o.Lock, log)}),
+		[]modules.Module{
+			// Before anything is started that is to be in the agent's control group.
+			{Name: "processes of the host", Start: without(p.run.host.cgroups.MoveProcesses)},
+		},
+		p.run.engine.Modules(engine.Owner{Starting: p.run.state.SetMessage, AllStopped: p.work.stopper.AllStopped}),
+		[]modules.Module{
+			{Name: "kernel settings", Start: setKernelFlags(cfg, p.o.StopAll, log)},
+			oomModule(kernel.LogDevice, p.node, log.WithName("oom")),
+			cgroupsModule(p.run.host, !traits.ConfiguredDriver, p.run.state, p.run.seen.Synced(), p.workersReady),
+			{Name: "user IDs", Start: orLogged(p.run.host.users.Restore, log,
+				"Some pods' ranges of user IDs can't be read; their containers run on")},
+			{Name: "log links", Start: orLogged(without(p.run.logDirs.RemoveDeadLinks), log,
+				"Can't remove dead links to container logs")},
+			{Name: "runtime state", Run: p.run.state.Run},
+			{Name: "observed state", Run: p.run.seen.Run},
+		},
+		p.inCluster.Modules(),
+		[]modules.Module{
+			{Name: "image records", Start: p.img.images.Start},
+			{Name: "imported images", Run: p.img.images.Run},
+			{Name: "image collection", Run: p.img.collector.Run},
+			// No pod is kept from running for what can't be read.
+			{Name: "allocations", Run: p.res.allocations.Run, Start: orLogged(without(p.res.allocations.Restore), log,
+				"Some records of what pods were allocated, or assigned of devices, can't be used")},
+			{Name: "plugins", Run: pluginwatch.New(pluginwatch.Config{Dir: p.dirs.PluginsRegistry(),
+				Handlers: map[string]pluginwatch.Handler{pluginregistration.DevicePlugin: p.res.assigned},
+				Log:      log.WithName("plugins")}).Run},
+			{Name: "amounts of devices", Run: followDevices(p.res.assigned, p.run.host)},
+			{Name: "journal", Start: p.work.diaries.Start, Run: p.work.diaries.Run},
+			{Name: "probes", Run: p.work.probes.Run},
+			// Pods without claims run.
+			{Name: "volumes", Start: orLogged(without(p.vol.claims.Restore), log, "Claims can't be bound"),
+				Run: p.vol.volumes.Run},
+			{Name: "volume statistics", Run: closeAtEnd(p.vol.stats, log)},
+			{Name: "statistics", Run: p.vol.sampler.Run},
+		},
+		only(ptr.Deref(k.LocalStorageCapacityIsolation, true),
+			modules.Module{Name: "storage limits", Run: p.vol.limits.Run}),
+		[]modules.Module{
+			{Name: "workers", Run: p.work.pool.Run},
+			{Name: "ended containers", Run: p.work.ended.Run},
+			{Name: "logs of gone pods", Run: p.work.sweep.Run},
+			{Name: "node facts", Run: followFacts(p.run.host.facts, p.res.allocations, p.wakes)},
+			{Name: "changes of pods",
+				Run: p.wakes.wakeOnPods(p.work.ended.Wake, p.work.sweep.Wake, p.vol.limits.Changed,
+					p.work.rotator.Wake, p.inCluster.PodsChanged)},
+			{Name: "log rotation", Run: p.work.rotator.Run},
+			{Name: "stopped pods", Run: p.work.stopper.Run,
+				Start: orLogged(without(p.restoreStops), log, "All pods run")},
+			{Name: "added containers", Start: orLogged(without(p.want.additions.Restore), log,
+				"Containers that were added to pods are forgotten")},
+		},
+		p.want.Modules(),
+		[]modules.Module{
+			{Name: "changes of manifests", Run: follower{merger: p.want.Merger, additions: p.want.additions,
+				claims: p.vol.claims, wakes: p.wakes, journal: p.work.diaries, collector: p.img.collector,
+				log: log}.run},
+			{Name: "reports on manifests", Run: p.serve.announcer.Run},
+		},
+		only(p.once != nil, modules.Module{Name: "run once", Run: modules.ThenEnd(p.once.Run)}),
+		[]modules.Module{
+			// The last, so that it learns of the end first.
+			serviceModule(p.work.service, p.o.Notifier, cfg.NodeName, p.workersReady, p.work.pool.Healthy, log),
+		},
+	)
+}
+
+// only returns the module if it is to run.
+func only(run bool, m modules.Module) []modules.Module {
+	if !run {
+		return nil
+	}
+	return []modules.Module{m}
+}
+
+// restoreStops stops the pods that a person has stopped, or all.
+func (p parts) restoreStops() error {
+	if p.o.StopAll {
+		p.work.stopper.StopAll()
+		return nil
+	}
+	return p.want.stops.Restore()
 }
 
 // Run runs the agent until ctx ends, or until it has done what it was started for. Pods and
 // the embedded runtime stay when it returns.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.conn.Close()
-	err := runModules(ctx, a.log, a.modules)
+	err := a.runner.Run(ctx, a.modules)
 	if a.once != nil && err == nil {
 		return a.once.Result()
 	}

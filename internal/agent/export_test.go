@@ -2,14 +2,19 @@ package agent
 
 import (
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// Between changes the configuration of the workers and of the ledger before they are made; nil leaves it as it is.
+// Between changes what an agent is made of; its zero value changes nothing.
 type Between struct {
 	Workers func(*worker.Config)
 	Ledger  func(*allocation.Config)
+	// Engines are kinds before those of the build, Sources after them.
+	Engines []engine.Kind
+	Sources []desired.SourceKind
 }
 
 // NewBetween is New with a test in between.
@@ -27,5 +32,7 @@ func NewBetween(cfg *config.Config, o Options, b Between) (*Agent, error) {
 			}
 			return allocation.New(c)
 		},
+		engines: append(b.Engines, engine.Kinds()...),
+		sources: func(list []desired.SourceKind) []desired.SourceKind { return append(list, b.Sources...) },
 	})
 }

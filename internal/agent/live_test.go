@@ -13,7 +13,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/document"
 	"github.com/deckhand-node/deckhand/internal/config/fields"
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
+	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
 // others are values of the live fields that this build acts on, other than liveBase has.
@@ -55,10 +59,9 @@ func takenIn(t *testing.T, k *v1beta1.KubeletConfiguration) string {
 		t.Fatal(err)
 	}
 	log := logging.ConfigOf(&k.Logging, nil, nil)
-	parallel, perSecond, burst := pullLimits(k)
-	size, files, workers, interval := rotationLimits(k)
+	parallel, perSecond, burst := pull.LimitsOf(k)
 	calls, events := cluster.Rates(k)
-	return fmt.Sprint(log.Verbosity, log.VModule, allocatables, parallel, perSecond, burst, collectionPolicy(k), size, files, workers, interval, maxBackoff(k), calls, events)
+	return fmt.Sprint(log.Verbosity, log.VModule, allocatables, parallel, perSecond, burst, gc.PolicyOf(k), rotate.ConfigOf("/", k), worker.MaxBackoff(k), calls, events)
 }
 
 // A field that is said to be reloaded, and isn't passed on, would be ignored in silence.

@@ -19,6 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/events"
@@ -27,18 +28,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
-	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
 // The modules here have more to do than one call of a part.
 
 // rootModule makes the root directory and holds its lock while everything else runs. With record it records whose it
 // is.
-func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) module {
+func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) modules.Module {
 	var lock *lockfile.Lock // from start to run
-	return module{
-		name: "root directory",
-		start: func(context.Context) (err error) {
+	return modules.Module{
+		Name: "root directory",
+		Start: func(context.Context) (err error) {
 			if err := (embedded.Config{RootDir: cfg.RootDir}).Claim(); err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) module {
 			}
 			return nil
 		},
-		run: func(ctx context.Context) error {
+		Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			return lock.Release()
 		},
@@ -65,7 +65,7 @@ const listenAgain = 10 * time.Second
 
 // localModule serves the commands on this machine. It calls started once they are heard. A disk without a free inode
 // holds up no more than the commands.
-func localModule(api *local.Server, root string, started func(), log logr.Logger) module {
+func localModule(api *local.Server, root string, started func(), log logr.Logger) modules.Module {
 	var listener net.Listener // from start to run
 	listen := func() (err error) {
 		if listener, err = socket.Listen(local.SocketPath(root)); err == nil {
@@ -73,9 +73,9 @@ func localModule(api *local.Server, root string, started func(), log logr.Logger
 		}
 		return err
 	}
-	return module{
-		name: "local API",
-		start: func(context.Context) error {
+	return modules.Module{
+		Name: "local API",
+		Start: func(context.Context) error {
 			err := listen()
 			if atomicfile.DiskFull(err) {
 				log.Error(err, "Commands on this machine aren't heard until there is space")
@@ -83,7 +83,7 @@ func localModule(api *local.Server, root string, started func(), log logr.Logger
 			}
 			return err
 		},
-		run: func(ctx context.Context) error {
+		Run: func(ctx context.Context) error {
 			for listener == nil {
 				select {
 				case <-ctx.Done():
@@ -96,23 +96,6 @@ func localModule(api *local.Server, root string, started func(), log logr.Logger
 			}
 			return api.Serve(ctx, listener)
 		},
-	}
-}
-
-// shutDownPatience is how long containerd may take to end before it is killed.
-const shutDownPatience = 10 * time.Second
-
-// shutDownAfter returns what shuts the runtime down when all pods were to be stopped, and were; it is to stop after
-// the runtime's own module.
-func shutDownAfter(stopper *worker.Stopper, runtime *embedded.Runtime) func(context.Context) error {
-	return func(ctx context.Context) error {
-		<-ctx.Done()
-		if !stopper.AllStopped() {
-			return nil
-		}
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutDownPatience)
-		defer cancel()
-		return runtime.Shutdown(end)
 	}
 }
 
@@ -141,7 +124,7 @@ func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(c
 			if ctx.Err() == nil {
 				log.Info("Another process wants the lock file: the agent stops, its pods keep running",
 					"path", cfg.LockFile)
-				return errDone
+				return modules.ErrDone
 			}
 		}
 		<-ctx.Done()
@@ -171,12 +154,13 @@ func setKernelFlags(cfg *config.Config, stopAll bool, log logr.Logger) func(cont
 // cgroupsModule finds out how control groups are made, and by whom. The agent configures
 // the embedded runtime; it asks another one, and workers wait for the answer: pods in the wrong tree
 // would have no limits. It closes ready once that and the runtime's state are known.
-func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struct{}, ready chan<- struct{}) module {
-	m := module{name: "control groups"}
+func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struct{},
+	ready chan<- struct{}) modules.Module {
+	m := modules.Module{Name: "control groups"}
 	if !ask {
-		m.start = n.configureCgroups
+		m.Start = n.configureCgroups
 	}
-	m.run = func(ctx context.Context) error {
+	m.Run = func(ctx context.Context) error {
 		defer n.cgroups.Close()
 		if ask {
 			driver, known := runtime.CgroupDriver(ctx)
@@ -204,16 +188,16 @@ func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struc
 
 // oomModule tells by events of the node when the machine is out of memory. What runs into the limit of a control group,
 // as a container does, is the runtime's to report. An agent that mustn't read the kernel's log does without.
-func oomModule(device string, record events.Node, log logr.Logger) module {
+func oomModule(device string, record events.Node, log logr.Logger) modules.Module {
 	const consequence = "Nobody is told when the machine runs out of memory (events with the reason SystemOOM)"
 	var opened *kernel.Log // from start to run
-	return module{
-		name: "out of memory",
-		start: orLogged(func(context.Context) (err error) {
+	return modules.Module{
+		Name: "out of memory",
+		Start: orLogged(func(context.Context) (err error) {
 			opened, err = kernel.OpenLog(device)
 			return err
 		}, log, consequence),
-		run: func(ctx context.Context) error {
+		Run: func(ctx context.Context) error {
 			if opened != nil {
 				err := opened.OOMKills(ctx, func(k kernel.OOMKill) {
 					if !k.Limit {
@@ -271,10 +255,10 @@ const readyAnyway = 30 * time.Second
 // serviceModule notifies the service manager that everything has started, once pods are looked
 // after, gives it watchdog notifications while the workers are healthy, and says when the end begins.
 func serviceModule(s *process.Service, notifier *process.Notifier, node string, workersReady <-chan struct{},
-	healthy func(time.Time) error, log logr.Logger) module {
-	return module{
-		name: "service manager",
-		start: func(ctx context.Context) error {
+	healthy func(time.Time) error, log logr.Logger) modules.Module {
+	return modules.Module{
+		Name: "service manager",
+		Start: func(ctx context.Context) error {
 			limit := time.NewTimer(readyAnyway)
 			defer limit.Stop()
 			select {
@@ -288,7 +272,7 @@ func serviceModule(s *process.Service, notifier *process.Notifier, node string, 
 			}
 			return nil
 		},
-		run: func(ctx context.Context) error {
+		Run: func(ctx context.Context) error {
 			err := notifier.Watchdog(ctx, func(context.Context) error {
 				return healthy(time.Now())
 			}, log.WithName("watchdog"))

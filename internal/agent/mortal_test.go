@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/agent"
+	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
@@ -64,10 +65,10 @@ type apiObjects struct {
 	deleted  map[types.UID]time.Time
 }
 
-func (o *apiObjects) Current() worker.Wanted {
+func (o *apiObjects) Current() *desired.Set {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	wanted := o.Desired.Current()
+	wanted := *o.Desired.Current()
 	pods := slices.Clone(wanted.Pods)
 	versions := make(map[*pod.Desired]*pod.Desired, len(pods))
 	for i, d := range pods {
@@ -90,7 +91,7 @@ func (o *apiObjects) Current() worker.Wanted {
 		versions[d], pods[i] = next, next
 	}
 	o.versions, wanted.Pods = versions, pods
-	return wanted
+	return &wanted
 }
 
 // brink is where the agent waits before and after each action until it hears from

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -26,12 +24,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
-	"github.com/deckhand-node/deckhand/internal/config/validation"
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/resources/devices"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
@@ -77,7 +73,7 @@ func (n *node) setAllocatable(k *v1beta1.KubeletConfiguration) error {
 
 // setLimits has control groups held to what a configuration leaves of the node, and reserves.
 func (n *node) setLimits(cfg *config.Config) error {
-	c, err := cgroupConfig(cfg, n.capacity)
+	c, err := cgroup.ConfigOf(cfg, n.capacity)
 	if err != nil {
 		return err
 	}
@@ -154,8 +150,9 @@ func (n *node) settings() *translate.Settings {
 	return &s
 }
 
-// newNode reads what the host has. pods is the directory that has one for every pod.
-func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*node, error) {
+// newNode reads what the host has. pods is the directory that has one for every pod, stateDir the runtime's
+// (engine.Traits).
+func newNode(cfg *config.Config, pods, stateDir string, log logr.Logger) (*node, error) {
 	k := &cfg.Kubelet
 	machine, err := capacity.Read("/", cfg.RootDir)
 	if err != nil {
@@ -165,7 +162,8 @@ func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*nod
 	for _, ip := range cfg.NodeIPs {
 		first.HostIPs = append(first.HostIPs, ip.String())
 	}
-	n := &node{cfg: cfg, log: log, capacity: machine, users: newUsers(cfg, pods, own), facts: nodefacts.NewBoard(first)}
+	n := &node{cfg: cfg, log: log, capacity: machine, users: newUsers(cfg, pods, stateDir),
+		facts: nodefacts.NewBoard(first)}
 	if n.machine, err = n.facts.Writer("the machine",
 		nodefacts.Capacity|nodefacts.Allocatable|nodefacts.AwaitedPlugins|nodefacts.DeclaredFeatures|nodefacts.Images); err != nil {
 		return nil, err
@@ -173,7 +171,7 @@ func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*nod
 	if err := n.setAllocatable(k); err != nil {
 		return nil, err
 	}
-	groups, err := cgroupConfig(cfg, machine)
+	groups, err := cgroup.ConfigOf(cfg, machine)
 	if err != nil {
 		return nil, err
 	}
@@ -188,26 +186,13 @@ func newNode(cfg *config.Config, pods string, own extras, log logr.Logger) (*nod
 		SeccompRoot: filepath.Join(cfg.RootDir, "seccomp"), SeccompDefault: ptr.Deref(k.SeccompDefault, false),
 		AppArmorLoaded: armor.Loaded, MaskedPaths: thermalThrottle(),
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUQuotaPeriod: k.CPUCFSQuotaPeriod.Duration,
-		MemoryCapacity: machine.Memory, Swap: swapForPods(k, machine),
+		MemoryCapacity: machine.Memory, Swap: cgroup.SwapForPods(k, machine),
 		MemoryQoS: translate.MemoryQoS{
 			Enabled: cfg.Gates.Enabled(gates.MemoryQoS), ThrottlingFactor: ptr.Deref(k.MemoryThrottlingFactor, 0),
-			Reserve: reservesMemory(cfg),
+			Reserve: cgroup.ReservesMemory(cfg),
 		},
 	}
 	return n, nil
-}
-
-// swapForPods is how much swap pods may share, in bytes.
-func swapForPods(k *v1beta1.KubeletConfiguration, facts capacity.Node) int64 {
-	if k.MemorySwap.SwapBehavior != validation.LimitedSwap {
-		return 0
-	}
-	return facts.Swap
-}
-
-func reservesMemory(cfg *config.Config) bool {
-	return cfg.Gates.Enabled(gates.MemoryQoS) &&
-		cfg.Kubelet.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy
 }
 
 // kernelVersion is uname's; empty if it can't be had.
@@ -236,7 +221,7 @@ func thermalThrottle() []string {
 }
 
 // newUsers makes what allocates ranges of the host's user IDs.
-func newUsers(cfg *config.Config, pods string, own extras) *userns.Manager {
+func newUsers(cfg *config.Config, pods, stateDir string) *userns.Manager {
 	k := &cfg.Kubelet
 	perPod := uint32(userns.Block)
 	if u := k.UserNamespaces; u != nil {
@@ -245,67 +230,13 @@ func newUsers(cfg *config.Config, pods string, own extras) *userns.Manager {
 	return userns.New(userns.Config{PodsDir: pods, PerPod: perPod,
 		Find: func(ctx context.Context) (userns.Range, error) {
 			ids, err := userns.Finder{MaxPods: k.MaxPods, PerPod: perPod}.Find(ctx)
-			if err == nil && own.embedded != nil {
-				if reach := userns.Reach(own.embedded.StateDir()); reach != nil {
+			if err == nil && stateDir != "" {
+				if reach := userns.Reach(stateDir); reach != nil {
 					err = fmt.Errorf("containers with users of their own can't be run below %s: %w", cfg.RootDir, reach)
 				}
 			}
 			return ids, err
 		}})
-}
-
-func cgroupConfig(cfg *config.Config, facts capacity.Node) (cgroup.Config, error) {
-	k := &cfg.Kubelet
-	c := cgroup.Config{
-		Driver: cgroup.Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
-		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUPeriod: k.CPUCFSQuotaPeriod.Duration,
-		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: swapForPods(k, facts), Memory: facts.Memory,
-		ReserveMemory: reservesMemory(cfg),
-		Own:           k.KubeletCgroups, System: k.SystemCgroups,
-	}
-	kube, system, err := capacity.Reservations(k)
-	if err != nil {
-		return cgroup.Config{}, err
-	}
-	pid := func(l v1.ResourceList) int64 { return ptr.To(l[capacity.PID]).Value() }
-	if percent, ok := k.QOSReserved[string(v1.ResourceMemory)]; ok && cfg.Gates.Enabled(gates.QOSReserved) {
-		c.QOSReserve = &cgroup.QOSReserve{}
-		if c.QOSReserve.Percent, err = strconv.ParseInt(strings.TrimSuffix(percent, "%"), 10, 64); err != nil {
-			return cgroup.Config{}, fmt.Errorf("qosReserved memory %q: %w", percent, err)
-		}
-		if _, c.QOSReserve.Memory, err = facts.ForPods(k); err != nil {
-			return cgroup.Config{}, err
-		}
-	}
-	enforced := func(what string) bool { return slices.Contains(k.EnforceNodeAllocatable, what) }
-	if enforced(validation.EnforcePods) {
-		milli, memory, err := facts.ForPods(k)
-		if err != nil {
-			return cgroup.Config{}, err
-		}
-		c.Pods = &cgroup.Share{CPUMilli: milli, Memory: memory, HugePages: map[string]int64{}}
-		if all := cgroup.MaxPIDs(); all > 0 {
-			c.Pods.PIDs = max(all-pid(kube)-pid(system), 1)
-		}
-		for name, bytes := range facts.HugePages {
-			if size, ok := allocated.HugePageSize(name); ok {
-				c.Pods.HugePages[size] = bytes
-			}
-		}
-	}
-	reserve := func(setting, name, full, compressible string, list v1.ResourceList) {
-		if enforced(full) || enforced(compressible) {
-			c.Reserved = append(c.Reserved,
-				cgroup.Reserved{Setting: setting, Name: path.Join("/", name), Incompressible: enforced(full),
-					Share: cgroup.Share{CPUMilli: list.Cpu().MilliValue(), Memory: list.Memory().Value(),
-						PIDs: pid(list)}})
-		}
-	}
-	reserve("systemReservedCgroup", k.SystemReservedCgroup, validation.EnforceSystem,
-		validation.EnforceSystemCompressible, system)
-	reserve("kubeReservedCgroup", k.KubeReservedCgroup, validation.EnforceKube, validation.EnforceKubeCompressible,
-		kube)
-	return c, nil
 }
 
 // useDriver goes by what the runtime says of its cgroup driver, whatever is configured (KEP-4033).

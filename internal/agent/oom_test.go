@@ -24,12 +24,12 @@ func withoutKernelLog(t *testing.T, device string) {
 	var logged []string
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
 	m := oomModule(device, events.Node{Recorder: events.New(1), Name: "n"}, log)
-	if err := m.start(t.Context()); err != nil {
+	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- m.run(ctx) }()
+	go func() { ended <- m.Run(ctx) }()
 	synctest.Wait()
 	select {
 	case err := <-ended:

@@ -63,9 +63,9 @@ func (s liveSettings) apply(cfg *config.Config) {
 	if err != nil {
 		s.log.Error(err, "Can't apply a part of the configuration that was found valid")
 	}
-	s.puller.SetLimits(pullLimits(k))
-	s.collector.SetPolicy(collectionPolicy(k))
-	s.rotator.SetLimits(rotationLimits(k))
+	s.puller.SetLimits(pull.LimitsOf(k))
+	s.collector.SetPolicy(gc.PolicyOf(k))
+	s.rotator.SetLimits(rotate.ConfigOf(k.PodLogsDir, k))
 	s.cluster.SetLimits(k)
 	s.waker.WakeAll() // who waits for longer than crashLoopBackOff allows now goes on
 }

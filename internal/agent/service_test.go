@@ -13,12 +13,13 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/host/process"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 )
 
 // managed is an agent with a service manager that is notified of reloads, and when it is up and ends.
-func managed(t *testing.T) (reloads, module, *net.UnixConn) {
+func managed(t *testing.T) (reloads, modules.Module, *net.UnixConn) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -72,7 +73,7 @@ func TestReloadsAtAnyTimeOfLife(t *testing.T) {
 		t.Errorf("at start: %q", got)
 	}
 	r.begin() // and is over when the agent is up
-	if err := service.start(t.Context()); err != nil {
+	if err := service.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r.end(config.ReloadResult{Outcome: config.Unchanged, Before: cfg, Current: cfg})
@@ -85,7 +86,7 @@ func TestReloadsAtAnyTimeOfLife(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	r.begin() // and is over after the end has begun
-	if err := service.run(ended); err != nil {
+	if err := service.Run(ended); err != nil {
 		t.Fatal(err)
 	}
 	r.end(config.ReloadResult{Outcome: config.Unchanged, Before: cfg, Current: cfg})
@@ -105,7 +106,7 @@ func TestServiceManagerIsGone(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := service.run(ended); err != nil {
+	if err := service.Run(ended); err != nil {
 		t.Errorf("it ends with %v", err)
 	}
 }

@@ -32,7 +32,7 @@ type wing struct {
 // can't come about.
 var wings = []wing{
 	{"kit", "knows no pods, nodes or API objects; everybody may use it", []string{
-		"atomicfile buildinfo gate safeopen socket suggest terminal wake",
+		"atomicfile buildinfo gate modules safeopen socket suggest terminal wake",
 		"filewatch logging mounts subprocess yaml", // are debounced by wake, open with safeopen, show text with terminal, suggest names
 	}},
 	{"pod", "the nouns and the data rules of pods: values in, values out", []string{
@@ -65,7 +65,7 @@ var wings = []wing{
 	{"runtime", "the container runtime, and what it has", []string{
 		"cri dns embedded/archives embedded/child embedded/cni embedded/orphans logs/layout memcri/node translate/env userns",
 		"embedded logs/rotate memcri translate",
-		"containergc health logs observed",
+		"containergc engine health logs observed",
 	}},
 	{"volume", "what pods mount; it finds images' mounts in the runtime", []string{
 		". filetree operations subpath teardown",

@@ -38,17 +38,18 @@ const stoppedVersion = 1
 // Stops are the pods that a person has stopped: the one writer of what the Merger knows of them, and of the file that
 // keeps it. Safe for concurrent use.
 type Stops struct {
-	path   string
-	merger *Merger
-	// Starting is called before pods run again, and keeps them from it by an error; nil for nothing. It is set before
-	// the first call.
-	Starting func(names ...types.NamespacedName) error
+	path     string
+	merger   *Merger
+	starting func(names ...types.NamespacedName) error
 	// mu is held while the file is written, so that writes are in order.
 	mu sync.Mutex
 }
 
-// NewStops returns what stops pods of the merger, and keeps that in the file path.
-func NewStops(path string, m *Merger) *Stops { return &Stops{path: path, merger: m} }
+// NewStops returns the stops of the merger's pods, which the file path keeps. starting is called before pods run again,
+// and keeps them from that by an error; nil for nothing.
+func NewStops(path string, m *Merger, starting func(names ...types.NamespacedName) error) *Stops {
+	return &Stops{path: path, merger: m, starting: starting}
+}
 
 // Restore takes over what an earlier agent kept. It is to be called before sources report. A file that can't be
 // understood is renamed to end in ".corrupt", and the error says that all pods run.
@@ -80,8 +81,8 @@ func (s *Stops) Stop(restart bool, names ...types.NamespacedName) error {
 
 // Start has the pods of these names run again.
 func (s *Stops) Start(names ...types.NamespacedName) error {
-	if s.Starting != nil {
-		if err := s.Starting(names...); err != nil {
+	if s.starting != nil {
+		if err := s.starting(names...); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ func named(name string) types.NamespacedName {
 func stopping(t *testing.T, path string) (*Merger, *Stops) {
 	t.Helper()
 	m := New(logr.Discard(), pod.SourceFile)
-	s := NewStops(path, m)
+	s := NewStops(path, m, nil)
 	if err := s.Restore(); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestADamagedFileStopsNothing(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"version":1,"sum":"x","data":[{"namespace":"default","name":"web"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := NewStops(path, New(logr.Discard()))
+	s := NewStops(path, New(logr.Discard()), nil)
 	if err := s.Restore(); err == nil || len(s.List()) != 0 {
 		t.Errorf("restored %v, error %v", s.List(), err)
 	}
@@ -110,7 +110,7 @@ func TestWhatCannotBeKeptIsNotStopped(t *testing.T) {
 	}
 	m := New(logr.Discard(), pod.SourceFile)
 	m.Report(reportOf(pod.SourceFile, claim(pod.SourceFile, "a", "web", "1", 1)))
-	if err := NewStops(filepath.Join(file, "stopped.json"), m).Stop(false, named("web")); err == nil {
+	if err := NewStops(filepath.Join(file, "stopped.json"), m, nil).Stop(false, named("web")); err == nil {
 		t.Error("a stop that isn't on disk is taken")
 	}
 	expect(t, m, "web@a", "")

@@ -27,7 +27,7 @@ type Config struct {
 	Guard *gc.Guard
 	// Records are the collector's listener.
 	Records *Records
-	Extras  RuntimeExtras
+	Extras  Extras
 	// Imports are notified of what comes by other means than a pull.
 	Imports *Imports
 	// Arrived is called when images have come: pods may have waited for them.

@@ -14,18 +14,19 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 	"github.com/deckhand-node/deckhand/internal/runtime/memcri/node"
 )
 
 var (
 	_ gc.Users       = Users{}
 	_ gc.Listener    = (*Records)(nil)
-	_ pull.Transfers = RuntimeExtras(nil)
+	_ pull.Transfers = Extras(nil)
 )
 
 // TestFailedPulls: a pod's is tried again when credentials come, one by hand has nobody to wait for them.
 func TestFailedPulls(t *testing.T) {
-	r := newRig(t, NoExtras{})
+	r := newRig(t, engine.External(""))
 	r.runtime.Images.Script("r.io/a:1", node.PullBehaviour{Err: status.Error(codes.Unknown, "401 Unauthorized")})
 	for awaits, p := range map[pod.Object]*v1.Pod{{Kind: "Secret", Namespace: "default"}: podOf("web"), {}: nil} {
 		_, err := r.Ensure(t.Context(), pull.Request{Image: "r.io/a:1", Pod: p})
@@ -38,7 +39,7 @@ func TestFailedPulls(t *testing.T) {
 // TestImported: an image that came in an archive is known as such, whoever pulled one of its
 // name before, and pods that wait are told.
 func TestImported(t *testing.T) {
-	r := newRig(t, NoExtras{})
+	r := newRig(t, engine.External(""))
 	const name = "r.io/a:1"
 	if err := r.access.Intend(name); err != nil {
 		t.Fatal(err)

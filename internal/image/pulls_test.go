@@ -6,6 +6,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
 // TestAdd: exactly the waits for an image under way say how far it is, and those who made
@@ -47,7 +48,7 @@ func (m *manager) Progress(context.Context) []pull.Progress { m.asked++; return 
 // TestNow: pulls are looked at once, and only when it is needed; of several of one image
 // that counts which is under way.
 func TestNow(t *testing.T) {
-	m := &manager{under: []pull.Progress{{Image: "a:1", Transfer: &pull.Transfer{LayersDone: 1, Layers: 3, BytesDone: 5e5, Bytes: 2e6}},
+	m := &manager{under: []pull.Progress{{Image: "a:1", Transfer: &engine.Transfer{LayersDone: 1, Layers: 3, BytesDone: 5e5, Bytes: 2e6}},
 		{Image: "a:1", Position: 1}, {Image: "b:1", Position: 2}, {Image: "c:1", Position: 3}, {Image: "c:1"}}}
 	u := pullsUnderWay(t.Context(), m)
 	if m.asked > 0 {

@@ -41,7 +41,7 @@ type rig struct {
 	silent, unknown bool
 }
 
-func newRig(t *testing.T, own RuntimeExtras) *rig {
+func newRig(t *testing.T, own Extras) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dh") // t.TempDir's path may be too long for a socket
 	if err != nil {
@@ -74,7 +74,7 @@ func newRig(t *testing.T, own RuntimeExtras) *rig {
 	return r
 }
 
-func (r *rig) compose(conn *cri.Conn, own RuntimeExtras, file string, log logr.Logger) *Images {
+func (r *rig) compose(conn *cri.Conn, own Extras, file string, log logr.Logger) *Images {
 	runtime, guard := Runtime{Conn: conn, Extras: own}, gc.NewGuard()
 	records := &Records{Access: r.access, Runtime: runtime, Log: log}
 	return New(Config{

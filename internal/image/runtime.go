@@ -10,6 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
 // Conn is what is asked of the container runtime, in the terms of the CRI.
@@ -20,10 +21,19 @@ type Conn interface {
 		sandbox *runtimeapi.PodSandboxConfig) (string, error)
 }
 
+// Extras is what a runtime does with images beyond the CRI; engine.Engine has it.
+type Extras interface {
+	pull.Transfers
+	Keep() map[string]string
+	Untag(ctx context.Context, names []string) error
+	BeforePull(image string) error
+	Store() engine.Store
+}
+
 // Runtime offers the runtime's images to the image manager (image.Runtime).
 type Runtime struct {
 	Conn   Conn
-	Extras RuntimeExtras
+	Extras Extras
 }
 
 // ImageStatus returns what the runtime has under a name; the zero value for nothing.

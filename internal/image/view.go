@@ -13,6 +13,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/image/pull"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
 // progressPeriod is how often a person who waits for a pull is shown how far it is.
@@ -191,7 +192,7 @@ func (e archiveError) Unwrap() error { return e.error }
 
 // Import takes in an archive.
 func (in *Images) Import(ctx context.Context, archive io.Reader) ([]string, error) {
-	store, err := in.cfg.Extras.Store()
+	store, err := in.store()
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +209,7 @@ func (in *Images) Import(ctx context.Context, archive io.Reader) ([]string, erro
 // Save writes an archive with images, each given by a name or an ID, which is for all its names. Meanwhile none of
 // them is removed.
 func (in *Images) Save(ctx context.Context, images []string, archive io.Writer) error {
-	store, err := in.cfg.Extras.Store()
+	store, err := in.store()
 	if err != nil {
 		return err
 	}
@@ -254,7 +255,7 @@ func (in *Images) held(ctx context.Context, hold *gc.Hold, name string) (gc.Imag
 // the image stays as it is: what was pulled with a pull secret needs that by every name of the repository, and by names
 // of another repository it isn't to be had.
 func (in *Images) Tag(ctx context.Context, source, target string) (TaggedImage, error) {
-	store, err := in.cfg.Extras.Store()
+	store, err := in.store()
 	if err != nil {
 		return TaggedImage{}, err
 	}
@@ -337,4 +338,12 @@ func (in *Images) Prune(ctx context.Context, dryRun bool) ([]RemovedImage, error
 		out = append(out, RemovedImage{Image: viewOfImage(&report.Kept[i].Image), Why: report.Kept[i].Why})
 	}
 	return out, nil
+}
+
+// store returns the runtime's store of images, or ErrUnsupported.
+func (in *Images) store() (engine.Store, error) {
+	if s := in.cfg.Extras.Store(); s != nil {
+		return s, nil
+	}
+	return nil, ErrUnsupported
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
 // TestWhileTheAgentStarts: nobody gets at images before their records are read.
@@ -44,12 +45,12 @@ func TestWhileTheAgentStarts(t *testing.T) {
 
 // standalone has a runtime with a store: the text of an archive are names of images. Tags are reported to tagged.
 type standalone struct {
-	NoExtras
+	engine.External
 	tagged func(id string, names []string, target string) error
 	saving func() // while an archive is written
 }
 
-func (s standalone) Store() (Store, error) { return s, nil }
+func (s standalone) Store() engine.Store { return s }
 
 func (s standalone) ExportTo(_ context.Context, names []string, archive io.Writer) error {
 	if s.saving != nil {
@@ -80,7 +81,7 @@ func TestImport(t *testing.T) {
 		t.Errorf("a bad archive: %v", err)
 	}
 	// Another runtime refuses at once, though the agent still starts.
-	if _, err := New(Config{Extras: NoExtras{}}).Import(t.Context(), strings.NewReader("a:1")); !errors.Is(err, ErrUnsupported) {
+	if _, err := New(Config{Extras: engine.External("")}).Import(t.Context(), strings.NewReader("a:1")); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("another runtime: %v", err)
 	}
 }
@@ -114,7 +115,7 @@ func TestSave(t *testing.T) {
 	if !errors.Is(err, gc.ErrUnknown) || archive.Len() > 0 {
 		t.Errorf("one that isn't there: %q, %v", &archive, err)
 	}
-	err = New(Config{Extras: NoExtras{}}).Save(t.Context(), []string{"a:1"}, &archive)
+	err = New(Config{Extras: engine.External("")}).Save(t.Context(), []string{"a:1"}, &archive)
 	if !errors.Is(err, ErrUnsupported) {
 		t.Errorf("another runtime: %v", err)
 	}
@@ -154,14 +155,14 @@ func TestTag(t *testing.T) {
 	if _, err := r.Tag(t.Context(), "r.io/c:1", "d:1"); !errors.Is(err, gc.ErrUnknown) {
 		t.Errorf("one that isn't there: %v", err)
 	}
-	if _, err := New(Config{Extras: NoExtras{}}).Tag(t.Context(), "a:1", "b:1"); !errors.Is(err, ErrUnsupported) {
+	if _, err := New(Config{Extras: engine.External("")}).Tag(t.Context(), "a:1", "b:1"); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("another runtime: %v", err)
 	}
 }
 
 // TestByHand: what a person pulls is there at once, and goes when nothing needs it.
 func TestByHand(t *testing.T) {
-	r := newRig(t, NoExtras{})
+	r := newRig(t, engine.External(""))
 	for _, name := range []string{"r.io/used:1", "r.io/unused:1"} {
 		img, err := r.Pull(t.Context(), name, func(PullProgress) {})
 		if err != nil || !slices.Equal(img.Refs, []string{name}) {
@@ -200,7 +201,7 @@ func TestByHand(t *testing.T) {
 
 // TestUsesUnknown: what would need to know all pods is refused while they aren't known.
 func TestUsesUnknown(t *testing.T) {
-	r := newRig(t, NoExtras{})
+	r := newRig(t, engine.External(""))
 	r.set(func(r *rig) { r.silent = true })
 	if _, err := r.Prune(t.Context(), true); !errors.Is(err, gc.ErrUsesUnknown) {
 		t.Errorf("pruning: %v", err)

@@ -17,7 +17,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/kubelet/config/v1beta1"
 
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/config/gates"
+	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
@@ -26,22 +30,9 @@ import (
 
 // Desired is the set of pods that should run.
 type Desired interface {
-	Current() Wanted
-	// Changed gets a value, without data, after Current may have changed.
-	Changed() <-chan struct{}
-}
-
-// Wanted is which pods should run at one time.
-type Wanted struct {
-	Pods []*pod.Desired
-	// Stopped are those that a source has, too, but that a person has stopped: they are stopped as if they weren't
-	// wanted, with what their specs say about that. AllStopped says that nothing is to run that a source wants.
-	Stopped    []*pod.Desired
-	AllStopped bool
-	// Synced says that every source has reported: before that, a pod that is missing may only be unknown yet.
-	Synced bool
-	// LocalSynced says the same of the sources that need no API server: no other source can want a pod of theirs.
-	LocalSynced bool
+	Current() *desired.Set
+	// Subscribe returns a channel that receives after Current may have changed. stop ends that.
+	Subscribe() (changed <-chan struct{}, stop func())
 }
 
 // Observed is what the runtime has.
@@ -272,6 +263,8 @@ func (p *Pool) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	changed, stop := p.cfg.Desired.Subscribe()
+	defer stop()
 	leftovers, listed := p.leftovers()
 	tick := time.NewTicker(p.cfg.Resync)
 	defer tick.Stop()
@@ -281,7 +274,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		}
 		leftovers = p.reconcile(ctx, leftovers)
 		p.turned.Wake()
-		if !p.await(ctx, tick.C) {
+		if !p.await(ctx, changed, tick.C) {
 			return nil
 		}
 	}
@@ -297,12 +290,12 @@ func (p *Pool) leftovers() ([]types.UID, bool) {
 }
 
 // await waits until there may be something to reconcile; false means that ctx ended.
-func (p *Pool) await(ctx context.Context, tick <-chan time.Time) bool {
+func (p *Pool) await(ctx context.Context, changed <-chan struct{}, tick <-chan time.Time) bool {
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-p.cfg.Desired.Changed():
+		case <-changed:
 			return true
 		case <-p.look:
 			return true
@@ -356,10 +349,10 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 	held := p.holders(wanted)
 	switch all := current.Synced || current.AllStopped; {
 	case all:
-		p.stopUnwanted(ctx, wanted, &current, leftovers, all)
+		p.stopUnwanted(ctx, wanted, current, leftovers, all)
 		leftovers = nil
 	case current.LocalSynced:
-		p.stopUnwanted(ctx, wanted, &current, nil, all)
+		p.stopUnwanted(ctx, wanted, current, nil, all)
 	}
 	maps.DeleteFunc(p.returning, func(uid types.UID, _ map[string]int) bool { return wanted[uid] == nil })
 	p.waiting = map[string]bool{}
@@ -417,7 +410,7 @@ const (
 // stopUnwanted stops the pods that no source has any more or that a person has stopped, and starts workers that remove
 // the pods that no source and no worker has: orphans in the runtime and on disk. Unless all sources have reported, it
 // goes by what the local ones say alone: their pods, and whose names these have now.
-func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, current *Wanted,
+func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, current *desired.Set,
 	leftovers []types.UID, all bool) {
 	successors := make(map[string]*pod.Desired, len(wanted))
 	for _, d := range wanted {
@@ -518,4 +511,20 @@ func (p *Pool) begin(ctx context.Context, uid types.UID, name string, d *pod.Des
 		p.cfg.Meter.Added(len(d.Pod.Spec.Containers), sinceSeen(d.Pod))
 	}
 	p.wg.Go(func() { w.run(ctx) })
+}
+
+// FirstBackoff is the first wait before a container that crashed is restarted (KEP-4603); 0 for the default.
+func FirstBackoff(cfg *config.Config) time.Duration {
+	if cfg.Gates.Enabled(gates.ReduceDefaultCrashLoopBackOffDecay) {
+		return time.Second
+	}
+	return 0
+}
+
+// MaxBackoff is the longest of these waits; 0 for the default.
+func MaxBackoff(k *v1beta1.KubeletConfiguration) time.Duration {
+	if m := k.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil {
+		return m.Duration
+	}
+	return 0
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -28,7 +29,7 @@ type world struct {
 	synced    bool
 	// localSynced is set where the local sources have reported alone.
 	localSynced bool
-	// stopped and allStopped are those of Wanted.
+	// stopped and allStopped are those of the set.
 	stopped    []*pod.Desired
 	allStopped bool
 	changed    chan struct{}
@@ -154,13 +155,13 @@ func (w *world) start(t *testing.T) (stop func()) {
 	return stop
 }
 
-func (w *world) Current() Wanted {
+func (w *world) Current() *desired.Set {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
-	return Wanted{Pods: slices.Clone(w.pods), Stopped: slices.Clone(w.stopped), AllStopped: w.allStopped, Synced: w.synced, LocalSynced: w.localSynced}
+	return &desired.Set{Pods: slices.Clone(w.pods), Stopped: slices.Clone(w.stopped), AllStopped: w.allStopped, Synced: w.synced, LocalSynced: w.localSynced}
 }
-func (w *world) Changed() <-chan struct{}              { return w.changed }
+func (w *world) Subscribe() (<-chan struct{}, func())  { return w.changed, func() {} }
 func (w *world) Synced() <-chan struct{}               { return w.known }
 func (w *world) LoggedAttempts(*v1.Pod) map[string]int { return nil }
 func (w *world) Leftovers() ([]types.UID, error)       { return w.leftovers, nil }

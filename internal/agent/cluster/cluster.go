@@ -4,10 +4,8 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -31,6 +29,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/apisource"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
@@ -294,40 +293,40 @@ func (c *Cluster) ProblemsChanged() (changed <-chan struct{}, stop func()) {
 	return c.troubled.Subscribe()
 }
 
-// Run keeps the node's object and lease, and has its pods run, until ctx ends. What doesn't work is tried again, and no
-// error.
-func (c *Cluster) Run(ctx context.Context) error {
+// Modules keep the node's object and lease, and its pods' objects, up to date. What fails is tried again, and never
+// ends a module.
+func (c *Cluster) Modules() []modules.Module {
+	list := []modules.Module{
+		// First, so that it stops after all that call it.
+		{Name: "API server", Start: c.start, Run: c.client.Run},
+		{Name: "last known objects", Run: c.known.Run},
+		{Name: "node object", Run: c.node.Run},
+		{Name: "lease", Run: c.lease.Run},
+		{Name: "pod objects", Run: c.pods.Run},
+		{Name: "pods of the API server", Run: c.source.Run},
+		{Name: "pod statuses", Run: c.publisher.Run},
+		{Name: "events for the API server", Run: c.events.Run},
+		{Name: "mirror pods", Run: c.mirrors.Run},
+		{Name: "objects of pods", Run: c.objects.Run},
+	}
+	for _, r := range c.renewers {
+		list = append(list, modules.Module{Name: "certificate " + r.Name(), Run: r.Run})
+	}
+	return append(list, modules.Module{Name: "node status", Run: c.follow})
+}
+
+// start announces the node, and reads what the API server answered earlier agents.
+func (c *Cluster) start(context.Context) error {
 	c.conf.Log.Info("Joins a cluster", "node", klog.KRef("", c.conf.Node.NodeName), "path", c.conf.Node.Kubeconfig)
 	c.conf.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonStarting, "Starting kubelet.")
 	c.known.Open(c.conf.Node.NodeName)
 	c.node.Restore()
-	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	var client, rest sync.WaitGroup
-	var ended [12]error
-	client.Go(func() { ended[0] = c.client.Run(asking) })
-	client.Go(func() { ended[9] = c.known.Run(asking) })
-	rest.Go(func() { ended[1] = c.node.Run(ctx) })
-	rest.Go(func() { ended[2] = c.lease.Run(ctx) })
-	rest.Go(func() { ended[3] = c.pods.Run(ctx) })
-	rest.Go(func() { ended[4] = c.source.Run(ctx) })
-	rest.Go(func() { ended[5] = c.publisher.Run(ctx) })
-	rest.Go(func() { ended[6] = c.events.Run(ctx) })
-	rest.Go(func() { ended[7] = c.mirrors.Run(ctx) })
-	rest.Go(func() { ended[8] = c.objects.Run(ctx) })
-	for i, r := range c.renewers {
-		rest.Go(func() { ended[10+i] = r.Run(ctx) })
-	}
-	c.follow(ctx)
-	rest.Wait()
-	stop() // after those who ask
-	client.Wait()
-	return errors.Join(ended[:]...)
+	return nil
 }
 
 // follow has the status computed when something it says may have changed, and every nodeStatusUpdateFrequency, as some
 // of that is only known by asking.
-func (c *Cluster) follow(ctx context.Context) {
+func (c *Cluster) follow(ctx context.Context) error {
 	facts, stopFacts := c.conf.Facts.Watch(nodefacts.All)
 	defer stopFacts()
 	runtime, stopRuntime := c.conf.Runtime.Subscribe()
@@ -343,7 +342,7 @@ func (c *Cluster) follow(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-facts:
 		case <-runtime:
 		case <-every.C:

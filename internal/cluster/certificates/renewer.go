@@ -102,6 +102,9 @@ func (r *Renewer) trouble(message string) {
 	}
 }
 
+// Name is the prefix of the certificate's file names.
+func (r *Renewer) Name() string { return r.conf.Name }
+
 // Run renews the certificate in time until ctx ends. It sleeps between renewals. The error is nil.
 func (r *Renewer) Run(ctx context.Context) error {
 	var again time.Time // earliest time of the next attempt

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
+
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 )
 
 // Policy is what KubeletConfiguration says about images.
@@ -17,6 +20,13 @@ type Policy struct {
 	// MaxAge is imageMaximumGCAge (KEP-4210): an image not used for longer is collected
 	// however full the disk is; 0 for never.
 	MaxAge time.Duration
+}
+
+// PolicyOf returns the policy of a configuration.
+func PolicyOf(k *v1beta1.KubeletConfiguration) Policy {
+	return Policy{High: int(ptr.Deref(k.ImageGCHighThresholdPercent, 0)),
+		Low:    int(ptr.Deref(k.ImageGCLowThresholdPercent, 0)),
+		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration}
 }
 
 // StricterThan reports whether there may be images that are to go now and weren't by the

@@ -10,8 +10,11 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
 // Runtime is what the manager needs of the container runtime. Calls come
@@ -57,15 +60,7 @@ type Meter interface {
 
 // Transfers reports how far pulls are, where the runtime reports it.
 type Transfers interface {
-	Transfer(ctx context.Context, image string) (Transfer, bool)
-}
-
-// Transfer is how far a pull is.
-type Transfer struct {
-	// Layers is how many there are to fetch, LayersDone how many are here.
-	Layers, LayersDone int
-	// Bytes is how much there is to fetch, as far as that is known, BytesDone how much is here.
-	Bytes, BytesDone int64
+	Transfer(ctx context.Context, image string) (engine.Transfer, bool)
 }
 
 // Stored is an image as the runtime has it.
@@ -136,4 +131,21 @@ func (i Image) Message(name string) string {
 		text += fmt.Sprintf(" Image size: %d bytes.", i.Size)
 	}
 	return text
+}
+
+// LimitsOf returns what SetLimits takes, of a configuration.
+func LimitsOf(k *v1beta1.KubeletConfiguration) (parallel, perSecond, burst int) {
+	return parallelPulls(k), int(ptr.Deref(k.RegistryPullQPS, 0)), int(k.RegistryBurst)
+}
+
+// parallelPulls is how many images are pulled at once; 0 for any number
+// (KubeletConfiguration serializeImagePulls, maxParallelImagePulls).
+func parallelPulls(k *v1beta1.KubeletConfiguration) int {
+	if k.MaxParallelImagePulls != nil {
+		return int(*k.MaxParallelImagePulls)
+	}
+	if k.SerializeImagePulls == nil || *k.SerializeImagePulls {
+		return 1
+	}
+	return 0
 }

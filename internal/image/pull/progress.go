@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
 // Progress is what a pull that is under way, or waits for its turn, is doing.
@@ -17,7 +19,7 @@ type Progress struct {
 	// Failures is how often it failed before, in a row.
 	Failures int
 	// Transfer is how far it is, nil if that isn't known.
-	Transfer *Transfer
+	Transfer *engine.Transfer
 }
 
 // activePull is a pull that is under way, or waits for its turn.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
 func TestBackOff(t *testing.T) {
@@ -257,7 +258,7 @@ func TestProgress(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		got := m.Progress(t.Context())
 		want := []Progress{
-			{Image: "a:1", Since: began, Began: began, Failures: 1, Transfer: &Transfer{3, 1, 100, 50}},
+			{Image: "a:1", Since: began, Began: began, Failures: 1, Transfer: &engine.Transfer{Layers: 3, LayersDone: 1, Bytes: 100, BytesDone: 50}},
 			{Image: "b:1", Since: began.Add(time.Second), Position: 1},
 			{Image: "c:1", Since: began.Add(2 * time.Second), Position: 2},
 		}
@@ -287,9 +288,9 @@ func TestProgress(t *testing.T) {
 }
 
 // layers reports how far pulls are.
-type layers map[string]Transfer
+type layers map[string]engine.Transfer
 
-func (l layers) Transfer(_ context.Context, image string) (Transfer, bool) {
+func (l layers) Transfer(_ context.Context, image string) (engine.Transfer, bool) {
 	t, ok := l[image]
 	return t, ok
 }

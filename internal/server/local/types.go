@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/explain"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
@@ -192,6 +193,8 @@ type Node struct {
 	Problems []pod.Problem `json:"problems,omitempty"`
 	// Pods are those with allocated resources, by namespace and name.
 	Pods []NodePod `json:"pods,omitempty"`
+	// Modules are the parts of the agent, in the order in which they start.
+	Modules []modules.Status `json:"modules,omitempty"`
 }
 
 // NodePod is the resources of the node that are allocated to one pod.

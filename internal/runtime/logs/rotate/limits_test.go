@@ -134,7 +134,7 @@ func TestLimitsCountAtOnce(t *testing.T) {
 		time.Sleep(interval)
 		synctest.Wait()
 		h.expectFiles(`0\.log`)
-		h.rotator.SetLimits(500, 4, 1, interval)
+		h.rotator.SetLimits(Config{MaxSize: 500, MaxFiles: 4, Workers: 1, Interval: interval})
 		synctest.Wait()
 		h.expectFiles(`0\.log`, stamp)
 		for range 4 {
@@ -143,11 +143,11 @@ func TestLimitsCountAtOnce(t *testing.T) {
 			synctest.Wait()
 		}
 		h.expectFiles(`0\.log`, packed, packed, stamp)
-		h.rotator.SetLimits(500, 2, 1, interval)
+		h.rotator.SetLimits(Config{MaxSize: 500, MaxFiles: 2, Workers: 1, Interval: interval})
 		synctest.Wait()
 		h.expectFiles(`0\.log`, stamp)
 		h.print(15)
-		h.rotator.SetLimits(500, 3, 1, time.Hour)
+		h.rotator.SetLimits(Config{MaxSize: 500, MaxFiles: 3, Workers: 1, Interval: time.Hour})
 		synctest.Wait()
 		h.expectFiles(`0\.log`, packed, stamp)
 		h.print(15)
@@ -158,7 +158,7 @@ func TestLimitsCountAtOnce(t *testing.T) {
 			t.Errorf("rotated %d times, want 7: the interval of an hour is for logs that don't grow", n)
 		}
 		h.print(15)
-		h.rotator.SetLimits(1000, 3, 1, time.Minute)
+		h.rotator.SetLimits(Config{MaxSize: 1000, MaxFiles: 3, Workers: 1, Interval: time.Minute})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		h.print(5)
@@ -177,12 +177,12 @@ func TestRotationIsTurnedOffAndOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
 		start(t, h.rotator)
-		h.rotator.SetLimits(0, 4, 1, interval)
+		h.rotator.SetLimits(Config{MaxSize: 0, MaxFiles: 4, Workers: 1, Interval: interval})
 		h.print(100)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		h.expectFiles(`0\.log`)
-		h.rotator.SetLimits(1000, 4, 1, interval)
+		h.rotator.SetLimits(Config{MaxSize: 1000, MaxFiles: 4, Workers: 1, Interval: interval})
 		synctest.Wait()
 		h.expectFiles(`0\.log`, stamp)
 		h.expectLines(100)
@@ -194,7 +194,7 @@ func TestTurnedOffWithLogsInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, runtime := fiveLogs(t, 2)
 		start(t, r)
-		r.SetLimits(0, 5, 2, interval)
+		r.SetLimits(Config{MaxSize: 0, MaxFiles: 5, Workers: 2, Interval: interval})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if _, most := runtime.seen(); runtime.calls != 2 || most != 2 {
@@ -215,11 +215,11 @@ func TestWorkersComeAndGo(t *testing.T) {
 			}
 		}
 		expect("at first", 1)
-		r.SetLimits(1000, 5, 3, interval)
+		r.SetLimits(Config{MaxSize: 1000, MaxFiles: 5, Workers: 3, Interval: interval})
 		expect("more workers", 3)
-		r.SetLimits(1000, 5, 100, interval)
+		r.SetLimits(Config{MaxSize: 1000, MaxFiles: 5, Workers: 100, Interval: interval})
 		expect("as many as there are logs", 5)
-		r.SetLimits(1000, 5, 2, interval)
+		r.SetLimits(Config{MaxSize: 1000, MaxFiles: 5, Workers: 2, Interval: interval})
 		expect("fewer, but none is stopped", 5)
 		time.Sleep(3*interval + time.Second)
 		expect("until they have ended", 0)
@@ -240,13 +240,13 @@ func TestLimitsChangeAllTheTime(t *testing.T) {
 		for n := range 4 {
 			wg.Go(func() {
 				for i := range 100 {
-					r.SetLimits(int64(i%3*500), 2+i%4, 1+(n+i)%5, time.Duration(1+i%7)*time.Second)
+					r.SetLimits(Config{MaxSize: int64(i % 3 * 500), MaxFiles: 2 + i%4, Workers: 1 + (n+i)%5, Interval: time.Duration(1+i%7) * time.Second})
 					time.Sleep(time.Duration(n*i) * time.Millisecond)
 				}
 			})
 		}
 		wg.Wait()
-		r.SetLimits(1000, 5, 2, interval)
+		r.SetLimits(Config{MaxSize: 1000, MaxFiles: 5, Workers: 2, Interval: interval})
 		time.Sleep(time.Hour)
 		runtime.seen()
 		time.Sleep(time.Hour)

@@ -222,7 +222,7 @@ func TestOneStatIsAllThatAnIdleContainerCosts(t *testing.T) {
 func TestTwoRotationsInOneSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
-		h.rotator.SetLimits(1000, 4, 1, 100*time.Millisecond)
+		h.rotator.SetLimits(Config{MaxSize: 1000, MaxFiles: 4, Workers: 1, Interval: 100*time.Millisecond})
 		for range 3 {
 			h.print(20)
 			h.run(time.Millisecond)
@@ -576,7 +576,7 @@ func TestWorkersAreBounded(t *testing.T) {
 func TestRotationCanBeTurnedOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
-		h.rotator.SetLimits(-1, 4, 1, interval)
+		h.rotator.SetLimits(Config{MaxSize: -1, MaxFiles: 4, Workers: 1, Interval: interval})
 		h.print(100)
 		h.run(time.Hour)
 		h.expectFiles(`0\.log`)

@@ -13,13 +13,16 @@ package rotate
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/kubelet/config/v1beta1"
 
+	"github.com/deckhand-node/deckhand/internal/config/validation"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
@@ -40,6 +43,13 @@ type Config struct {
 	Interval time.Duration
 	// Workers is how many containers' logs are rotated at once; at least 1 (containerLogMaxWorkers).
 	Workers int
+}
+
+// ConfigOf returns the bounds of a configuration, which is valid, for the logs below root.
+func ConfigOf(root string, k *v1beta1.KubeletConfiguration) Config {
+	maxSize, _ := validation.ContainerLogMaxBytes(k) // it has been validated
+	return Config{Root: filepath.Clean(root), MaxSize: maxSize, MaxFiles: int(*k.ContainerLogMaxFiles),
+		Workers: int(*k.ContainerLogMaxWorkers), Interval: k.ContainerLogMonitorInterval.Duration}
 }
 
 // Container is one that runs.
@@ -106,10 +116,9 @@ func New(conf Config, containers Containers, runtime Runtime, writes Writes, log
 // SetLimits changes what Config has under these names. The logs are looked at at once then:
 // those that are too large by now are rotated, and what there is too many of is
 // removed. It may be called at any time.
-func (r *Rotator) SetLimits(maxSize int64, maxFiles, workers int, interval time.Duration) {
-	next := &Config{Root: r.conf.Load().Root, MaxSize: maxSize, MaxFiles: maxFiles, Workers: workers,
-		Interval: interval}
-	if old := r.conf.Swap(next); *old != *next {
+func (r *Rotator) SetLimits(next Config) {
+	next.Root = r.conf.Load().Root
+	if old := r.conf.Swap(&next); *old != next {
 		r.changed.Wake()
 	}
 }

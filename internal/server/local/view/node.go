@@ -20,7 +20,7 @@ func (v View) Node() (local.Node, error) {
 	n := local.Node{Name: v.conf.Node, HostIPs: facts.HostIPs, Labels: facts.Labels, Taints: facts.Taints,
 		Conditions: v.conf.Cluster.Conditions(),
 		Capacity:   facts.Capacity, Reserved: reserved, Allocatable: facts.Allocatable,
-		Problems: v.conf.Desired.Current().Problems}
+		Problems: v.conf.Desired.Current().Problems, Modules: v.conf.Modules()}
 	holdings := v.conf.Holdings()
 	for _, e := range v.conf.Statuses.List() {
 		h, ok := holdings[e.Pod.UID]

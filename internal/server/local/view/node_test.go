@@ -14,6 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
@@ -39,7 +40,7 @@ func TestNode(t *testing.T) {
 		statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p}, Status: &p.Status})
 	}
 	merger.Report(desired.Report{Source: pod.SourceFile, Claims: []desired.Claim{{Desired: &pod.Desired{Pod: begins, Source: pod.SourceFile}}}})
-	a := New(Config{Node: "n1", Statuses: statuses, Desired: merger, Cluster: &troubles{}, Capacity: capacity.Node{CPUs: 4, Memory: 1 << 30},
+	a := New(Config{Node: "n1", Statuses: statuses, Desired: merger, Cluster: &troubles{}, Modules: func() []modules.Status { return []modules.Status{{Name: "workers", State: modules.Running}} }, Capacity: capacity.Node{CPUs: 4, Memory: 1 << 30},
 		Current: func() *config.Config {
 			return &config.Config{Kubelet: v1beta1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}}
 		},
@@ -63,7 +64,7 @@ func TestNode(t *testing.T) {
 		return map[string][]v1.ResourceStatus{"main": {{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: id}}}}}
 	}
 	got, err := a.Node()
-	want := local.Node{Name: "n1", HostIPs: []string{"192.0.2.1"}, Capacity: cpus("4"), Allocatable: cpus("3"), Reserved: capacity.Reserved{System: cpus("1")}, Pods: []local.NodePod{
+	want := local.Node{Name: "n1", HostIPs: []string{"192.0.2.1"}, Capacity: cpus("4"), Allocatable: cpus("3"), Reserved: capacity.Reserved{System: cpus("1")}, Modules: []modules.Status{{Name: "workers", State: modules.Running}}, Pods: []local.NodePod{
 		{UID: "gone", Requests: cpus("500m"), Devices: has("gone")},
 		{Namespace: "default", Name: "begins", UID: "begins", QOSClass: v1.PodQOSBurstable, Limits: cpus("1"),
 			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("5Mi"), v1.ResourcePods: resource.MustParse("1")}},

@@ -25,6 +25,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -100,6 +101,8 @@ type Config struct {
 	Exposures func() []string
 	// Current returns the configuration in effect.
 	Current func() *config.Config
+	// Modules returns the parts of the agent with their states.
+	Modules func() []modules.Status
 }
 
 // View combines the state of these parts. Its methods may be called concurrently.

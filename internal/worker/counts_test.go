@@ -1,4 +1,4 @@
-package agent
+package worker
 
 import (
 	"testing"
@@ -13,9 +13,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// TestPodsAreCounted: as Kubernetes' node suite expects of kubelet_working_pods, kubelet_active_pods and kubelet_mirror_pods
-// ("the mirror pod should terminate successfully"). A static pod whose manifest is gone is an orphan with a mirror pod until it has
-// ended, and a pod that a person deletes is desired until its object is gone.
+// TestPodsAreCounted: as Kubernetes' node suite expects of kubelet_working_pods, kubelet_active_pods and
+// kubelet_mirror_pods ("the mirror pod should terminate successfully"). A static pod whose manifest is gone is an
+// orphan with a mirror pod until it has ended, and a pod that a person deletes is desired until its object is gone.
 func TestPodsAreCounted(t *testing.T) {
 	of := func(uid types.UID, source pod.Source) *pod.Desired {
 		return &pod.Desired{Source: source, Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
@@ -29,7 +29,8 @@ func TestPodsAreCounted(t *testing.T) {
 	}
 	entries := []*podstatus.Entry{
 		entry(static, v1.PodRunning, ""), entry(gone, v1.PodRunning, "its manifest is gone"),
-		entry(runs, v1.PodPending, ""), entry(deleted, v1.PodRunning, "it was deleted"), entry(done, v1.PodSucceeded, ""),
+		entry(runs, v1.PodPending, ""), entry(deleted, v1.PodRunning, "it was deleted"),
+		entry(done, v1.PodSucceeded, ""),
 	}
 	want := metrics.PodCounts{
 		Desired: map[bool]int{true: 1, false: 3}, Active: map[bool]int{true: 1, false: 2}, Mirrors: 2,
@@ -40,10 +41,10 @@ func TestPodsAreCounted(t *testing.T) {
 		},
 	}
 	desired := []*pod.Desired{static, runs, deleted, done}
-	if diff := cmp.Diff(want, countPods(desired, nil, entries, false)); diff != "" {
+	if diff := cmp.Diff(want, CountPods(desired, nil, entries, false)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if c := countPods(desired, nil, entries, true); c.Mirrors != 0 {
+	if c := CountPods(desired, nil, entries, true); c.Mirrors != 0 {
 		t.Errorf("%d mirror pods without an API server", c.Mirrors)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package cgroup
 
 import (
 	"testing"
@@ -9,7 +9,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
 // TestQOSReserve: memory is kept for pods by what there is without reservations, and only with the feature gate.
@@ -21,13 +20,13 @@ func TestQOSReserve(t *testing.T) {
 		if cfg.Gates, problems = gates.Resolve(map[string]bool{gates.QOSReserved: on}); len(problems) > 0 {
 			t.Fatal(problems)
 		}
-		got, err := cgroupConfig(cfg, capacity.Node{CPUs: 2, Memory: 4 << 30})
+		got, err := ConfigOf(cfg, capacity.Node{CPUs: 2, Memory: 4 << 30})
 		switch {
 		case err != nil:
 			t.Error(err)
 		case !on && got.QOSReserve != nil:
 			t.Errorf("without the gate: %+v", got.QOSReserve)
-		case on && (got.QOSReserve == nil || *got.QOSReserve != (cgroup.QOSReserve{Percent: 40, Memory: 3 << 30})):
+		case on && (got.QOSReserve == nil || *got.QOSReserve != (QOSReserve{Percent: 40, Memory: 3 << 30})):
 			t.Errorf("with the gate: %+v", got.QOSReserve)
 		}
 	}

@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
+	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
+	"github.com/deckhand-node/deckhand/internal/report/events"
+	"github.com/deckhand-node/deckhand/internal/report/metrics"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+)
+
+// foundation is the configuration of the agent, its directories, and the parts that all others report to.
+type foundation struct {
+	cfg    *config.Config
+	o      Options
+	by     constructors
+	log    logr.Logger
+	began  time.Time
+	dirs   rootdir.Layout
+	traces traces
+	runner *modules.Runner
+
+	meter    *metrics.Metrics
+	recorder *events.Recorder
+	// node records events of the node.
+	node     events.Node
+	history  *events.History
+	statuses *podstatus.Store
+	wakes    *wakes
+	// workersReady is closed once workers may begin.
+	workersReady chan struct{}
+}
+
+func newBase(cfg *config.Config, o Options, by constructors) (*foundation, error) {
+	dirs, err := rootdir.New(cfg.RootDir, cfg.CertDir)
+	if err != nil {
+		return nil, err
+	}
+	recorder := events.New(keptEvents)
+	return &foundation{
+		cfg: cfg, o: o, by: by, log: o.Log, began: time.Now(), dirs: dirs, traces: newTracing(cfg, o.Log),
+		runner: modules.NewRunner(o.Log), meter: newMetrics(cfg), recorder: recorder,
+		node: events.Node{Recorder: recorder, Name: cfg.NodeName},
+		history: events.NewHistory(filepath.Join(dirs.Checkpoints(), "events.jsonl"), recorder,
+			o.Log.WithName("events")),
+		statuses: podstatus.NewStore(), wakes: newWakes(), workersReady: make(chan struct{}),
+	}, nil
+}
+
+// kubelet is the part of the configuration that the kubelet has as well.
+func (b *foundation) kubelet() *v1beta1.KubeletConfiguration { return &b.cfg.Kubelet }
+
+// checkpoint is the path of a file, or of a directory of files, that later agents read.
+func (b *foundation) checkpoint(name string) string { return filepath.Join(b.dirs.Checkpoints(), name) }
+
+// joins reports whether the agent is part of a cluster. One that is to stop all pods, or to end once they run, isn't.
+func (b *foundation) joins() bool { return b.cfg.Kubeconfig != "" && !b.o.StopAll && b.o.Once == nil }
+
+func version() string { return buildinfo.Get().Version }
+
+func newMetrics(cfg *config.Config) *metrics.Metrics {
+	m := metrics.New(metrics.Info{NodeName: cfg.NodeName, Version: version(), Build: buildinfo.Get()})
+	states := cfg.Gates.All()
+	features := make([]metrics.Feature, len(states))
+	for i, s := range states {
+		features[i] = metrics.Feature{Name: s.Name, Stage: s.Stage.Label(), On: s.On}
+	}
+	m.Features(features)
+	return m
+}

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"crypto/tls"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/deckhand-node/deckhand/internal/agent/cluster"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/runtime/health"
+	"github.com/deckhand-node/deckhand/internal/server/local/view"
+	"github.com/deckhand-node/deckhand/internal/server/secure"
+)
+
+// apiServer is the agent's side of a cluster, or what stands in for it where there is none.
+type apiServer interface {
+	// Modules are what runs it.
+	Modules() []modules.Module
+	SetLimits(*v1beta1.KubeletConfiguration)
+	PodsChanged()
+
+	// Reviewer is who is asked about users; nil if nobody can be.
+	Reviewer() secure.Reviewer
+	// IssuedCertificate is the HTTPS server's, of the cluster; nil if the cluster isn't asked for it.
+	IssuedCertificate() func() *tls.Certificate
+	// Finder finds what pods refer to.
+	Finder() object.Finder
+	view.Cluster
+}
+
+// alone is the side of a cluster that isn't there.
+type alone struct {
+	objects object.Finder
+	runtime *health.State
+	healthy func(time.Time) error
+}
+
+// Conditions are those that the node's object would have in a cluster.
+func (a alone) Conditions() []v1.NodeCondition {
+	var r nodeobject.Report
+	if r.NotReady = a.runtime.NotReady(); len(r.NotReady) > 0 {
+		return r.Status().Conditions
+	}
+	if err := a.healthy(time.Now()); err != nil {
+		r.NotReady = []string{err.Error()}
+	}
+	return r.Status().Conditions
+}
+
+func (a alone) Finder() object.Finder { return a.objects }
+
+func (alone) Modules() []modules.Module { return nil }
+
+func (alone) SetLimits(*v1beta1.KubeletConfiguration) {}
+
+func (alone) PodsChanged() {}
+
+func (alone) Reviewer() secure.Reviewer { return nil }
+
+func (alone) Problems() []pod.Problem { return nil }
+
+func (alone) ProblemsChanged() (<-chan struct{}, func()) { return nil, func() {} }
+
+func (alone) IssuedCertificate() func() *tls.Certificate { return nil }
+
+func newCluster(b *foundation, r *runtimeParts, d *desiredParts) (apiServer, error) {
+	if !b.joins() {
+		return alone{d.objects, r.state, r.seen.Healthy}, nil
+	}
+	info, err := cluster.Machine("/", r.host.forAdmission.Kernel, b.cfg.KubeletVersion)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.New(cluster.Config{Node: b.cfg, Facts: r.host.facts, Runtime: r.state, Info: info,
+		Healthy: r.seen.Healthy, Desired: d.Merger, Statuses: b.statuses, Observed: r.seen, Events: b.node,
+		Objects: d.objects, ObjectsChanged: b.wakes.objectsChanged, PodsDir: b.dirs.Pods(),
+		Known: b.checkpoint("apiserver.jsonl"), Meter: b.meter.APIClient,
+		ClientCertificate: b.meter.Certificates.Client, ServingCertificate: b.meter.Certificates.Serving, Log: b.log})
+}

@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/runtime/engine"
+	"github.com/deckhand-node/deckhand/internal/runtime/health"
+	runtimelogs "github.com/deckhand-node/deckhand/internal/runtime/logs"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
+	"github.com/deckhand-node/deckhand/internal/runtime/observed"
+)
+
+// runtimeParts are the node, its container runtime, and what that has of pods.
+type runtimeParts struct {
+	engine  engine.Engine
+	imports *image.Imports
+	conn    *cri.Conn
+	state   *health.State
+	host    *node
+	logs    *runtimelogs.Reader
+	logDirs *layout.Dirs
+	seen    *observed.Store
+}
+
+func newRuntime(b *foundation) (*runtimeParts, error) {
+	k, log := b.kubelet(), b.log
+	r := &runtimeParts{imports: image.NewImports(), logs: runtimelogs.New(k.PodLogsDir, log.WithName("logs")),
+		logDirs: layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: b.cfg.ContainerLogLinksDir})}
+	var err error
+	if r.engine, err = engine.New(b.by.engines, b.cfg, engine.Hooks{
+		Imported: r.imports.Add, Move: cgroup.Move,
+		NetworkRestored: func(message string) {
+			b.node.NodeEvent(v1.EventTypeWarning, pod.ReasonPodNetworkRestored, message)
+		}}, log.WithName("runtime")); err != nil {
+		return nil, err
+	}
+	if r.conn, err = cri.New(cri.Options{Endpoint: r.engine.Endpoint(), ImageEndpoint: k.ImageServiceEndpoint,
+		Timeout: k.RuntimeRequestTimeout.Duration, Observer: b.meter.Runtime,
+		Tracer: b.traces.provider()}); err != nil {
+		return nil, err
+	}
+	r.state = health.New(r.conn, b.statusPoll(), log.WithName("runtime"))
+	if r.host, err = newNode(b.cfg, b.dirs.Pods(), r.engine.Traits().StateDir, log); err != nil {
+		return nil, err
+	}
+	messages := runtimelogs.NewMessageReader(b.dirs.Pods(), r.logs, log.WithName("termination"))
+	r.seen = observed.New(r.conn, observed.Options{Wake: b.wakes.podChanged, Boot: r.host.fixed.Boot,
+		Observer: listObserver{b.meter.PLEG, r.state}, Message: messages.Message, Log: log.WithName("observed")})
+	return r, nil
+}
+
+// admission returns the facts that decide about new pods at the moment.
+func (r *runtimeParts) admission() *admission.Node { return r.host.admission(r.state.Features()) }
+
+// runs reports whether the runtime has anything of a pod, lives whether any of that may run.
+func (r *runtimeParts) runs(uid types.UID) bool  { return !r.seen.Get(uid).Empty() }
+func (r *runtimeParts) lives(uid types.UID) bool { return r.seen.Get(uid).Live() }
+
+// alonePoll is how often the runtime is asked for its conditions where only the commands show them.
+const alonePoll = 20 * time.Second
+
+// statusPoll is how often the runtime is asked for its conditions.
+func (b *foundation) statusPoll() time.Duration {
+	if !b.joins() {
+		return alonePoll
+	}
+	return b.cfg.Kubelet.NodeStatusUpdateFrequency.Duration
+}

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/desired/file"
+	"github.com/deckhand-node/deckhand/internal/desired/httpsource"
+	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
+	"github.com/deckhand-node/deckhand/internal/desired/reader"
+	"github.com/deckhand-node/deckhand/internal/desired/runsource"
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+)
+
+// desiredParts are what should run.
+type desiredParts struct {
+	*desired.Sources
+	runs      *runsource.Source
+	stops     *desired.Stops
+	additions *desired.Additions
+	// objects are those of manifests.
+	objects interface {
+		object.Finder
+		object.View
+	}
+	pods nodePods
+}
+
+func newDesired(b *foundation, r *runtimeParts) (*desiredParts, error) {
+	d := &desiredParts{}
+	sources, err := desired.NewSources(b.by.sources(sourceKinds(b, &d.runs)), b.statuses, b.log.WithName("desired"))
+	if err != nil {
+		return nil, err
+	}
+	d.Sources = sources
+	d.additions = desired.NewAdditions(b.checkpoint("added.json"), d.Merger,
+		reader.AdditionRules(b.cfg, func(p *v1.Pod) *pod.Failure { return r.admission().Refuses(p) }))
+	d.stops = desired.NewStops(b.checkpoint("stopped.json"), d.Merger, d.additions.Forget)
+	d.objects = object.NewLocal(func() *object.Set { return d.Merger.Current().Objects })
+	d.pods = nodePods{wanted: d.Merger, observed: r.seen, statuses: b.statuses, dir: b.dirs.Pods()}
+	return d, nil
+}
+
+// sourceKinds lists the sources of pods that the configuration names; runs is set to the one of `deckhand run`. Each
+// stores what it read last. With StopAll, the sources are what was stored.
+func sourceKinds(b *foundation, runs **runsource.Source) []desired.SourceKind {
+	k, rules := b.kubelet(), reader.RulesOf(b.cfg)
+	read := func(s pod.Source) *reader.Reader { return reader.New(b.cfg.NodeName, s, rules) }
+	store := func(s pod.Source) *manifeststore.Store {
+		return manifeststore.NewStore(b.checkpoint("desired"), b.dirs.Pods(), s)
+	}
+	module := func(name string, run func(context.Context) error) desired.Source {
+		return desired.Source{Module: modules.Module{Name: name, Run: run}}
+	}
+	kinds := []desired.SourceKind{
+		{Name: pod.SourceRun, New: func(m *desired.Merger, _ *podstatus.Store) (desired.Source, error) {
+			*runs = runsource.New(read(pod.SourceRun), m, m.Current, b.log.WithName("run"))
+			return module("pods of deckhand run", (*runs).Run), nil
+		}}}
+	if b.o.StopAll {
+		for _, s := range []pod.Source{pod.SourceFile, pod.SourceHTTP} {
+			kinds = append(kinds, desired.SourceKind{Name: s,
+				New: func(m *desired.Merger, _ *podstatus.Store) (desired.Source, error) {
+					return desired.Source{Module: modules.Module{Name: "last pods of source " + string(s),
+						Start: func(context.Context) error {
+							m.Report(manifeststore.Recall(read(s), store(s)))
+							return nil
+						}}}, nil
+				}})
+		}
+		return kinds
+	}
+	if k.StaticPodPath != "" {
+		kinds = append(kinds, desired.SourceKind{Name: pod.SourceFile,
+			New: func(m *desired.Merger, _ *podstatus.Store) (desired.Source, error) {
+				f := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration,
+					DeletedAtOnce: !b.cfg.Standalone, Invoker: rootdir.InvokerOf(os.Getenv)}, read(pod.SourceFile),
+					store(pod.SourceFile), m, b.log.WithName("file"))
+				s := module("manifest directory", f.Run)
+				s.Exposures = f.Exposures
+				return s, nil
+			}})
+	}
+	if k.StaticPodURL != "" {
+		kinds = append(kinds, desired.SourceKind{Name: pod.SourceHTTP,
+			New: func(m *desired.Merger, _ *podstatus.Store) (desired.Source, error) {
+				h, err := httpsource.New(httpsource.Config{URL: k.StaticPodURL, Header: k.StaticPodURLHeader,
+					Every: k.HTTPCheckFrequency.Duration}, read(pod.SourceHTTP), store(pod.SourceHTTP), m,
+					b.log.WithName("http"))
+				if err != nil {
+					return desired.Source{}, err
+				}
+				return module("manifest URL", h.Run), nil
+			}})
+	}
+	if b.joins() { // its source is a part of the cluster
+		kinds = append(kinds, desired.SourceKind{Name: pod.SourceAPI,
+			New: func(*desired.Merger, *podstatus.Store) (desired.Source, error) {
+				return desired.Source{}, nil
+			}})
+	}
+	return kinds
+}

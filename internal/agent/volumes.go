@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"cmp"
+	"path"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/report/metrics"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/stats"
+	"github.com/deckhand-node/deckhand/internal/resources/storagelimits"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/binder"
+	"github.com/deckhand-node/deckhand/internal/volume/filetree"
+	"github.com/deckhand-node/deckhand/internal/volume/manager"
+	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
+	"github.com/deckhand-node/deckhand/internal/volume/plugins"
+	"github.com/deckhand-node/deckhand/internal/volume/subpath"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+)
+
+// volumeParts are pods' volumes, and what pods use of disks and of the rest of the node.
+type volumeParts struct {
+	claims  *binder.Binder
+	volumes *manager.Manager
+	stats   *usage.StatsReader
+	limits  *storagelimits.Manager
+	sampler *stats.Sampler
+}
+
+func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, s *resourceParts) *volumeParts {
+	k, log, v := b.kubelet(), b.log.WithName("volume"), &volumeParts{}
+	v.claims = binder.New(binder.Config{Dir: b.checkpoint("volumes"), NodeLabels: r.host.labels, Objects: d.objects,
+		Recorder: b.recorder}, b.log.WithName("claims"))
+	disks := usage.New(usage.Config{Took: func(quota bool, took time.Duration) {
+		b.meter.Volumes.Measured(measuredBy(quota), took)
+	}})
+	v.volumes = manager.New(manager.Config{
+		RootDir: b.cfg.RootDir, Plugins: volumePlugins(volumeImages{i.images, b.meter.Volumes}, disks,
+			r.host.allocatable, log),
+		Claims: v.claims, SubPaths: subpath.New(b.dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: b.wakes.volumes,
+		Freed: b.wakes.claimsFreed, Running: r.lives,
+		Pod: func(uid types.UID) *v1.Pod {
+			if wanted := d.Merger.Current().Get(uid); wanted != nil {
+				return allocated.Apply(wanted.Pod, s.allocations.Get(uid))
+			}
+			return nil
+		},
+		Recorder: b.recorder, Meter: b.meter.Volumes, ClusterDomain: k.ClusterDomain,
+	}, log)
+	v.stats = usage.NewStatsReader(usage.StatsConfig{Volumes: v.volumes.Instances, Took: func(took time.Duration) {
+		b.meter.Volumes.Measured(metrics.SourceStatfs, took)
+	}})
+	onDisk := storagelimits.Node{Desired: d.Merger, Observed: r.seen, Volumes: v.volumes, Allocations: s.allocations}
+	layers := storagelimits.NewContainerLayers(
+		storagelimits.ContainerLayersConfig{Observed: r.seen, Runtime: r.conn, Meter: disks})
+	v.limits = storagelimits.New(storagelimits.Config{Pods: onDisk.Pods, Layers: layers, Meter: disks,
+		Logs: k.PodLogsDir, Wake: b.wakes.Wake, Evictions: b.meter.Evictions, Log: b.log.WithName("storagelimits")})
+	v.sampler = stats.New(stats.Config{Node: b.cfg.NodeName, Started: b.began, Groups: r.host.cgroups, Observed: r.seen,
+		Volumes: v.volumes, FileSystems: v.stats, Layers: layers, Meter: disks, Runtime: r.conn,
+		VolumesEvery: k.VolumeStatsAggPeriod.Duration, RootDir: b.cfg.RootDir, Logs: k.PodLogsDir,
+		Memory: r.host.capacity.Memory, Swap: r.host.capacity.Swap, SystemGroups: systemGroups(b.cfg),
+		Log: b.log.WithName("stats")})
+	return v
+}
+
+// volumePlugins are asked in this order; the last one takes, and refuses, what is left.
+func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v1.ResourceList,
+	log logr.Logger) []volume.Plugin {
+	return []volume.Plugin{
+		plugins.NewEmptyDir(plugins.Config{MemoryLimit: cgroup.MemoryLimit, Quotas: meter, Log: log}),
+		objectfiles.NewConfigMap(),
+		objectfiles.NewSecret(),
+		objectfiles.NewDownwardAPI(allocatable),
+		objectfiles.NewProjected(allocatable),
+		plugins.HostPath{},
+		plugins.LocalVolume{},
+		plugins.NewImageVolume(images),
+		plugins.Unsupported{},
+	}
+}
+
+// systemGroups are the control groups of the parts of the machine's software, by their names in statistics.
+func systemGroups(cfg *config.Config) map[string]string {
+	k, system := &cfg.Kubelet, map[string]string{}
+	for name, group := range map[string]string{statsapi.SystemContainerKubelet: cmp.Or(k.KubeletCgroups, cgroup.Own()),
+		statsapi.SystemContainerMisc: k.SystemCgroups, statsapi.SystemContainerRuntime: cfg.RuntimeCgroups} {
+		if group != "" {
+			system[name] = path.Join("/", group)
+		}
+	}
+	return system
+}
+
+// measuredBy is how the metrics call a way to find out what is in a directory.
+func measuredBy(quota bool) string {
+	if quota {
+		return metrics.SourceQuota
+	}
+	return metrics.SourceDu
+}

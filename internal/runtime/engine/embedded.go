@@ -1,0 +1,138 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+)
+
+// Embedded is the containerd that deckhand brings and runs.
+type Embedded struct {
+	runtime *embedded.Runtime
+	config  embedded.Config
+	// began is when its problems began, for those that have no time.
+	began time.Time
+}
+
+func embeddedKind() Kind {
+	return Kind{
+		Fits: (*config.Config).UsesEmbeddedRuntime,
+		New: func(cfg *config.Config, h Hooks, log logr.Logger) (Engine, error) {
+			c := embedded.ConfigOf(cfg)
+			c.OnImport, c.OnRestore = h.Imported, h.NetworkRestored
+			if group := cfg.RuntimeCgroups; group != "" {
+				c.OnStart = func(pid int) error {
+					if err := h.Move(group, pid); err != nil {
+						return fmt.Errorf("--runtime-cgroups: %w", err)
+					}
+					return nil
+				}
+			}
+			runtime, err := embedded.New(c, log)
+			if err != nil {
+				return nil, err
+			}
+			return Embedded{runtime, c, time.Now()}, nil
+		},
+	}
+}
+
+// Endpoint implements Engine.
+func (e Embedded) Endpoint() string { return e.runtime.Endpoint() }
+
+// Traits implements Engine. It runs with SELinux off: that needs a policy of the host for it.
+func (e Embedded) Traits() Traits {
+	return Traits{ConfiguredDriver: true, NoSELinux: true, StateDir: e.runtime.StateDir()}
+}
+
+// shutDownPatience is how long containerd may take to end before it is killed.
+const shutDownPatience = 10 * time.Second
+
+// Modules run containerd. The one that shuts it down, once all pods were stopped for good, is the first, so that it
+// ends after containerd's own, which leaves containerd running.
+func (e Embedded) Modules(owner Owner) []modules.Module {
+	return []modules.Module{
+		{Name: "end of the embedded runtime", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			if !owner.AllStopped() {
+				return nil
+			}
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutDownPatience)
+			defer cancel()
+			return e.runtime.Shutdown(end)
+		}},
+		{Name: "embedded runtime", Run: e.runtime.Run, Start: func(ctx context.Context) error {
+			owner.Starting("the embedded runtime is starting")
+			return e.runtime.Start(ctx)
+		}},
+	}
+}
+
+// Problems are those of image archives and of the pods' network.
+func (e Embedded) Problems() []pod.Problem {
+	var list []pod.Problem
+	for _, text := range e.runtime.Problems() {
+		list = append(list, pod.Problem{Origin: "image archives", Message: text, Since: e.began, General: true})
+	}
+	if p := e.runtime.NetworkProblem(); p.Message != "" {
+		list = append(list, pod.Problem{Origin: "pod network", Message: p.Message, Since: p.Since, General: true})
+	}
+	return list
+}
+
+// Keep returns the images that came with deckhand or whose archives are in the images directory: they could not be
+// pulled again.
+func (e Embedded) Keep() map[string]string {
+	keep := map[string]string{}
+	for _, name := range e.runtime.Archived() {
+		keep[name] = "its archive is in the images directory"
+	}
+	keep[e.config.PauseImage] = "the image of the pods' sandboxes"
+	return keep
+}
+
+// Untag asks containerd: the CRI removes images with all their names.
+func (e Embedded) Untag(ctx context.Context, names []string) error {
+	return e.dialed(func(conn *grpc.ClientConn) error { return embedded.Untag(ctx, conn, names) })
+}
+
+// BeforePull ensures that the registry's certificate is verified.
+func (e Embedded) BeforePull(name string) error { return e.config.VerifyRegistry(name) }
+
+// Store returns containerd's.
+func (e Embedded) Store() Store { return e.runtime }
+
+// Transfer implements Engine.
+func (e Embedded) Transfer(ctx context.Context, name string) (t Transfer, ok bool) {
+	err := e.dialed(func(conn *grpc.ClientConn) (err error) {
+		t, ok, err = embedded.TransferOf(ctx, conn, name)
+		return err
+	})
+	return t, ok && err == nil
+}
+
+// Left implements Engine.
+func (Embedded) Left(err error) bool { return embedded.TaskLeft(err) }
+
+// Clear implements Engine.
+func (e Embedded) Clear(ctx context.Context, container string) error {
+	return e.dialed(func(conn *grpc.ClientConn) error { return embedded.ClearTask(ctx, conn, container) })
+}
+
+// dialed calls containerd over a connection of its own.
+func (e Embedded) dialed(call func(*grpc.ClientConn) error) error {
+	conn, err := embedded.Dial(e.config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return call(conn)
+}

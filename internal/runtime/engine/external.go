@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// External is a runtime that something else runs: it has the CRI and nothing more.
+type External string
+
+func externalKind() Kind {
+	return Kind{
+		Fits: func(cfg *config.Config) bool { return !cfg.UsesEmbeddedRuntime() },
+		New: func(cfg *config.Config, _ Hooks, _ logr.Logger) (Engine, error) {
+			return External(cfg.Kubelet.ContainerRuntimeEndpoint), nil
+		},
+	}
+}
+
+// Endpoint implements Engine.
+func (e External) Endpoint() string { return string(e) }
+
+// Traits are none.
+func (External) Traits() Traits { return Traits{} }
+
+// Modules are none.
+func (External) Modules(Owner) []modules.Module { return nil }
+
+// Problems are none: the CRI reports them.
+func (External) Problems() []pod.Problem { return nil }
+
+// Keep returns none: such a runtime pins the images it needs.
+func (External) Keep() map[string]string { return nil }
+
+// Untag returns errors.ErrUnsupported.
+func (External) Untag(context.Context, []string) error { return errors.ErrUnsupported }
+
+// BeforePull returns nil.
+func (External) BeforePull(string) error { return nil }
+
+// Store returns nil.
+func (External) Store() Store { return nil }
+
+// Transfer returns false: the CRI doesn't report it.
+func (External) Transfer(context.Context, string) (Transfer, bool) { return Transfer{}, false }
+
+// Left returns false.
+func (External) Left(error) bool { return false }
+
+// Clear does nothing.
+func (External) Clear(context.Context, string) error { return nil }
