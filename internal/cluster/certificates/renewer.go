@@ -260,7 +260,7 @@ func (r *Renewer) used(got *tls.Certificate) error {
 			now.Leaf.NotBefore.Format(time.RFC3339))}
 }
 
-// covers reports whether a certificate has all wanted names and addresses. A signer may add others.
+// covers reports whether a certificate includes the requested names and addresses. A signer may add others.
 func covers(c *x509.Certificate, wanted *x509.CertificateRequest) bool {
 	for _, name := range wanted.DNSNames {
 		if !slices.Contains(c.DNSNames, name) {
