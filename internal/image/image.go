@@ -1,7 +1,6 @@
-// Package image is the image service of this node: images are made present for pods, kept while
-// they are needed, collected, and shown to people, with the pulls under way. Packages below it
-// pull (pull), say who may use an image (access), collect (gc) and know credentials
-// (credentials).
+// Package image is the node's image service: it pulls images for pods, protects images in use from garbage
+// collection, and implements the image commands. Subpackages: pull pulls images, access decides which pods may use an
+// image on the node, gc collects garbage, and credentials finds registry credentials.
 package image
 
 import (
@@ -19,44 +18,44 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Config is what Images are built from. All of it is needed.
+// Config configures Images. All fields are required.
 type Config struct {
 	Manager   *pull.Manager
 	Collector *gc.Collector
-	// Guard is the collector's.
+	// Guard is Collector's guard.
 	Guard *gc.Guard
-	// Records are the collector's listener.
+	// Records is Collector's listener.
 	Records *Records
 	Extras  Extras
-	// Imports are notified of what comes by other means than a pull.
+	// Imports receives the names of images that arrive without a pull.
 	Imports *Imports
-	// Arrived is called when images have come: pods may have waited for them.
+	// Arrived is called after images have arrived: pods may be waiting for them.
 	Arrived func()
 	Log     logr.Logger
 }
 
-// Images are the images of this node. All methods may be called concurrently.
+// Images manages the images of this node. All methods are safe for concurrent use.
 type Images struct {
 	cfg Config
-	// started is closed when images may be asked for.
+	// started is closed by Start. Images can't be requested before.
 	started chan struct{}
 }
 
-// New makes them. Nothing is read before Start.
+// New returns an Images. It reads nothing before Start.
 func New(c Config) *Images {
 	return &Images{cfg: c, started: make(chan struct{})}
 }
 
-// Start reads who may use which image; to be called once. Until then nobody may ask for
-// one: what is recorded of a pull would be lost. The error is nil.
+// Start loads the records of which pods may use which image. Call it once. Images can't be requested before: the
+// record of a pull would be lost. The error is always nil.
 func (in *Images) Start(context.Context) error {
 	defer close(in.started)
 	in.cfg.Records.load()
 	return nil
 }
 
-// Ensure makes an image present, and keeps it from being collected meanwhile. The error is
-// that of image.Manager.Ensure; a pod's waits for other credentials.
+// Ensure makes an image present and protects it from garbage collection meanwhile. The error is that of
+// pull.Manager.Ensure; for a pod it is retried when a Secret of its namespace changes.
 func (in *Images) Ensure(ctx context.Context, r pull.Request) (pull.Image, error) {
 	user := gc.User{How: "a pull by hand"}
 	if r.Pod != nil {
@@ -82,8 +81,8 @@ func (in *Images) Ensure(ctx context.Context, r pull.Request) (pull.Image, error
 	}
 }
 
-// awaitingLogin has a pod's pull that failed tried again when objects change: a pull
-// secret may come, or be fixed. Without other credentials that costs no pull.
+// awaitingLogin makes a pod's failed pull retry when a Secret of its namespace changes: a pull secret may be created
+// or fixed. If the credentials are unchanged, the retry doesn't pull.
 func awaitingLogin(r pull.Request, err error) error {
 	var f *pod.Failure
 	if r.Pod == nil || !errors.As(err, &f) || f.NotBefore.IsZero() {
@@ -94,7 +93,7 @@ func awaitingLogin(r pull.Request, err error) error {
 	return &awaiting
 }
 
-// Run takes in images that came by other means than a pull, until ctx ends. The error is nil.
+// Run records images that arrive without a pull, until ctx ends. The error is always nil.
 func (in *Images) Run(ctx context.Context) error {
 	for {
 		select {
@@ -109,18 +108,18 @@ func (in *Images) Run(ctx context.Context) error {
 	}
 }
 
-// Pulls says what pulls under way are doing.
+// Pulls returns the progress of the active pulls.
 func (in *Images) Pulls(ctx context.Context) Underway { return pullsUnderWay(ctx, in.cfg.Manager) }
 
-// arrived has the pods that wait for an image look again.
+// arrived retries the pods that wait for an image.
 func (in *Images) arrived() {
 	in.cfg.Manager.RetryAll()
 	in.cfg.Arrived()
 	in.cfg.Collector.Wake()
 }
 
-// Imports are names of images that came by other means than a pull, until they are taken in. They
-// exist before Images do: a runtime that imports is what Images ask. Add may be called by any goroutine.
+// Imports queues the names of images that arrive without a pull, until Images.Run records them. It is created before
+// Images, because Images depends on the runtime, which imports. Add is safe for concurrent use.
 type Imports struct {
 	wake wake.Slot
 
@@ -128,10 +127,10 @@ type Imports struct {
 	names []string
 }
 
-// NewImports returns none.
+// NewImports returns an empty queue.
 func NewImports() *Imports { return &Imports{wake: wake.NewSlot()} }
 
-// Add says that images of these names have come; Images.Run takes them in. It doesn't block.
+// Add queues the names of images that have arrived; Images.Run records them. It doesn't block.
 func (a *Imports) Add(names []string) {
 	a.mu.Lock()
 	a.names = append(a.names, names...)

@@ -13,15 +13,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
-// Conn is what is asked of the container runtime, in the terms of the CRI.
+// Conn is the part of the CRI that Runtime calls.
 type Conn interface {
-	// ImageStatus reports one image; nil without an error means that it isn't there.
+	// ImageStatus returns an image, or nil without an error if there is no such image.
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 		sandbox *runtimeapi.PodSandboxConfig) (string, error)
 }
 
-// Extras is what a runtime does with images beyond the CRI; engine.Engine has it.
+// Extras contains a runtime's functions for images beyond the CRI. engine.Engine implements it.
 type Extras interface {
 	pull.Transfers
 	Keep() map[string]string
@@ -30,13 +30,13 @@ type Extras interface {
 	Store() engine.Store
 }
 
-// Runtime offers the runtime's images to the image manager (image.Runtime).
+// Runtime implements pull.Runtime on top of the CRI.
 type Runtime struct {
 	Conn   Conn
 	Extras Extras
 }
 
-// ImageStatus returns what the runtime has under a name; the zero value for nothing.
+// ImageStatus returns the named image, or the zero value if there is no such image.
 func (r Runtime) ImageStatus(ctx context.Context, name string) (pull.Stored, error) {
 	img, err := r.Conn.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name})
 	if err != nil || img == nil {
@@ -45,14 +45,15 @@ func (r Runtime) ImageStatus(ctx context.Context, name string) (pull.Stored, err
 	return pull.Stored{Ref: img.Id, Size: int64(min(img.Size, math.MaxInt64))}, nil
 }
 
-// PullImage fetches an image and returns the runtime's reference for it.
+// PullImage pulls an image and returns the runtime's reference for it.
 func (r Runtime) PullImage(ctx context.Context, name string, login *credentials.Credential) (string, error) {
 	if err := r.Extras.BeforePull(name); err != nil {
 		return "", err
 	}
 	var auth *runtimeapi.AuthConfig
 	if login != nil {
-		// Not its ServerAddress: containerd drops the rest where that isn't the URL of the host it asks.
+		// ServerAddress isn't set: containerd ignores the credentials if it differs from the URL of the registry
+		// host.
 		auth = &runtimeapi.AuthConfig{Username: login.Username, Password: login.Password,
 			IdentityToken: login.IdentityToken, RegistryToken: login.RegistryToken}
 	}
@@ -60,8 +61,8 @@ func (r Runtime) PullImage(ctx context.Context, name string, login *credentials.
 	return ref, inOwnWords(err)
 }
 
-// inOwnWords is what the runtime said, without the connection's words in front: runtimes begin
-// with the reason (k8s.io/cri-api/pkg/errors), and which image it is about the manager says.
+// inOwnWords returns the runtime's error without the client's prefix: the message has to start with the runtime's
+// reason (k8s.io/cri-api/pkg/errors), and the manager adds the image's name.
 func inOwnWords(err error) error {
 	if told := (*cri.Error)(nil); errors.As(err, &told) {
 		return told.Unwrap()

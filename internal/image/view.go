@@ -16,21 +16,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
-// progressPeriod is how often a person who waits for a pull is shown how far it is.
+// progressPeriod is how often the client of a pull gets a progress report.
 const progressPeriod = 500 * time.Millisecond
 
-// startPatience is how long a person waits for an agent that is just starting.
+// startPatience is how long requests wait for an agent that is starting.
 const startPatience = 10 * time.Second
 
-// Errors of those who ask for a person, beside those of package imagegc.
+// Errors of the commands on images, in addition to those of package gc.
 var (
-	// ErrStarting: nobody may ask for images yet.
+	// ErrStarting: the agent doesn't serve images yet.
 	ErrStarting = errors.New("the agent is still starting; `deckhand version` says what it is waiting for")
-	// ErrArchive: what was to be imported can't be.
+	// ErrArchive: the archive can't be imported.
 	ErrArchive = errors.New("no archive of images")
-	// ErrName: an image can't be called so.
+	// ErrName: the image name is invalid.
 	ErrName = errors.New("that can't be the name of an image")
-	// ErrUnsupported: the runtime has the CRI and nothing more.
+	// ErrUnsupported: the runtime has only the CRI.
 	ErrUnsupported = errors.New("only the embedded runtime can import, save and tag images this way; " +
 		"the one in use has commands of its own for it, such as `ctr --namespace k8s.io images import`, export and tag")
 )
@@ -38,7 +38,7 @@ var (
 // Image is one image in the runtime's store.
 type Image struct {
 	ID string `json:"id"`
-	// Refs are its names with tags, Digests those with digests.
+	// Refs are names with a tag, Digests are names with a digest.
 	Refs    []string `json:"refs,omitempty"`
 	Digests []string `json:"digests,omitempty"`
 	// Size is in bytes.
@@ -46,47 +46,46 @@ type Image struct {
 	Pinned bool   `json:"pinned,omitempty"`
 	// UsedBy names pods as namespace/name.
 	UsedBy []string `json:"usedBy,omitempty"`
-	// LastUsed is when a pod last needed it, or somebody pulled it by hand; zero if none did
-	// since the agent knows of the image, which is since Detected.
+	// LastUsed is when a pod last needed the image, or a command pulled it; zero if not since Detected, when the
+	// agent first saw the image.
 	LastUsed time.Time `json:"lastUsed,omitzero"`
 	Detected time.Time `json:"detected,omitzero"`
 }
 
-// PullProgress is how far a pull is.
+// PullProgress is the progress of a pull.
 type PullProgress struct {
-	// Waiting says that it waits for other pulls to end.
+	// Waiting means that the pull is queued behind others.
 	Waiting bool `json:"waiting,omitempty"`
-	// Since is when the pull was asked for.
+	// Since is when the pull was requested.
 	Since time.Time `json:"since,omitzero"`
-	// Done and Total are bytes, Layers counts the layers that are there and to come; all 0
-	// where the runtime doesn't report it.
+	// Done and Total are bytes; LayersDone and Layers count layers. All are 0 if the runtime doesn't report progress.
 	Done       int64 `json:"done,omitempty"`
 	Total      int64 `json:"total,omitempty"`
 	LayersDone int   `json:"layersDone,omitempty"`
 	Layers     int   `json:"layers,omitempty"`
 }
 
-// RemovedImage is what became of an image that was to be removed.
+// RemovedImage is the result of removing an image.
 type RemovedImage struct {
 	Image Image `json:"image"`
-	// Removed says that it is gone, or would be if this weren't a dry run.
+	// Removed means that the image was removed, or would be if this weren't a dry run.
 	Removed bool `json:"removed"`
-	// Untagged are names that it had, where it stays by others.
+	// Untagged are the names that were removed from an image that has others.
 	Untagged []string `json:"untagged,omitempty"`
-	// Why says why it went, or stays.
+	// Why is the reason for which the image was removed or not.
 	Why string `json:"why,omitempty"`
 }
 
-// TaggedImage is an image that has got a further name.
+// TaggedImage is the result of tagging an image.
 type TaggedImage struct {
-	// Name is the further name, in full.
+	// Name is the new name, fully qualified.
 	Name  string `json:"name"`
 	Image Image  `json:"image"`
-	// Before is the ID of another image that had the name before; empty if none had.
+	// Before is the ID of the other image that had the name before, or "".
 	Before string `json:"before,omitempty"`
 }
 
-// ready waits until images may be asked for: commands are answered from the beginning.
+// ready waits for Start: commands are served earlier.
 func (in *Images) ready(ctx context.Context) error {
 	patience := time.NewTimer(startPatience)
 	defer patience.Stop()
@@ -100,7 +99,7 @@ func (in *Images) ready(ctx context.Context) error {
 	}
 }
 
-// List lists the runtime's images, and who uses them.
+// List lists the runtime's images with the pods that use them.
 func (in *Images) List(ctx context.Context) ([]Image, error) {
 	if err := in.ready(ctx); err != nil {
 		return nil, err
@@ -129,7 +128,7 @@ func viewOfImage(i *gc.Image) Image {
 	return v
 }
 
-// Pull fetches an image with the node's own credentials.
+// Pull pulls an image with the node's credentials.
 func (in *Images) Pull(ctx context.Context, name string, report func(PullProgress)) (Image, error) {
 	if err := in.ready(ctx); err != nil {
 		return Image{}, err
@@ -156,7 +155,7 @@ func (in *Images) Pull(ctx context.Context, name string, report func(PullProgres
 		return Image{}, err
 	}
 	in.arrived()
-	// What else there is to know of it isn't worth failing for.
+	// Failing to read the other details doesn't fail the pull.
 	list, err := in.List(ctx)
 	if err != nil {
 		in.cfg.Log.Error(err, "Can't list the images after a pull", "image", name)
@@ -167,8 +166,8 @@ func (in *Images) Pull(ctx context.Context, name string, report func(PullProgres
 	return Image{ID: img.Ref, Refs: []string{name}, Size: uint64(max(img.Size, 0))}, nil
 }
 
-// progressOf is how far the pull of an image is that was asked for at that time: of several,
-// with other credentials, the one that is furthest.
+// progressOf returns the progress of an image's pull that was requested at since. Of several pulls, with different
+// credentials, it is the one that has transferred most.
 func progressOf(list []pull.Progress, since time.Time) PullProgress {
 	out := PullProgress{Since: since, Waiting: len(list) > 0}
 	for _, p := range list {
@@ -183,14 +182,14 @@ func progressOf(list []pull.Progress, since time.Time) PullProgress {
 	return out
 }
 
-// archiveError is an ErrArchive that says what is wrong, and nothing else.
+// archiveError makes an error an ErrArchive without changing its message.
 type archiveError struct{ error }
 
 func (archiveError) Is(target error) bool { return target == ErrArchive }
 
 func (e archiveError) Unwrap() error { return e.error }
 
-// Import takes in an archive.
+// Import imports the images of an archive and returns their names.
 func (in *Images) Import(ctx context.Context, archive io.Reader) ([]string, error) {
 	store, err := in.store()
 	if err != nil {
@@ -206,8 +205,8 @@ func (in *Images) Import(ctx context.Context, archive io.Reader) ([]string, erro
 	return names, nil
 }
 
-// Save writes an archive with images, each given by a name or an ID, which is for all its names. Meanwhile none of
-// them is removed.
+// Save writes an archive of images. Each is given by a name, or by an ID, which selects all its names. The images are
+// protected from removal meanwhile.
 func (in *Images) Save(ctx context.Context, images []string, archive io.Writer) error {
 	store, err := in.store()
 	if err != nil {
@@ -238,7 +237,7 @@ func (in *Images) Save(ctx context.Context, images []string, archive io.Writer) 
 	return store.ExportTo(ctx, slices.Compact(names), archive)
 }
 
-// held finds the image that a person means, and has the hold keep it.
+// held finds the image that name refers to and protects it with hold.
 func (in *Images) held(ctx context.Context, hold *gc.Hold, name string) (gc.Image, error) {
 	for {
 		img, err := in.cfg.Collector.Find(ctx, name)
@@ -251,9 +250,9 @@ func (in *Images) held(ctx context.Context, hold *gc.Hold, name string) (gc.Imag
 	}
 }
 
-// Tag gives an image, which a person means by source, a further name; another image that had it loses it. Who may use
-// the image stays as it is: what was pulled with a pull secret needs that by every name of the repository, and by names
-// of another repository it isn't to be had.
+// Tag adds the name target to the image that source refers to; another image that has the name loses it. Access to
+// the image doesn't change: an image that was pulled with a pull secret requires it under every name of the
+// repository, and can't be used under names of another repository.
 func (in *Images) Tag(ctx context.Context, source, target string) (TaggedImage, error) {
 	store, err := in.store()
 	if err != nil {
@@ -282,7 +281,7 @@ func (in *Images) Tag(ctx context.Context, source, target string) (TaggedImage, 
 	return TaggedImage{Name: name, Image: viewOfImage(&img), Before: before}, nil
 }
 
-// nameToGive is the full form of a name that an image may be given, by docker's rules.
+// nameToGive returns the fully qualified form of a new image name, by Docker's rules.
 func nameToGive(text string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
@@ -297,7 +296,7 @@ func nameToGive(text string) (string, error) {
 	return reference.TagNameOnly(named).String(), nil
 }
 
-// Remove removes an image for a person, or one of its names.
+// Remove removes an image, or one of its names, at a user's request.
 func (in *Images) Remove(ctx context.Context, name string) (RemovedImage, error) {
 	if err := in.ready(ctx); err != nil {
 		return RemovedImage{}, err
@@ -312,11 +311,11 @@ func (in *Images) Remove(ctx context.Context, name string) (RemovedImage, error)
 			slices.DeleteFunc(slices.Clone(img.Digests), is)
 		return RemovedImage{Image: viewOfImage(&img), Untagged: untagged, Why: string(gc.Asked)}, nil
 	}
-	in.cfg.Collector.Wake() // so that its records go too
+	in.cfg.Collector.Wake() // so that its records are pruned too
 	return RemovedImage{Image: viewOfImage(&img), Removed: true, Why: string(gc.Asked)}, nil
 }
 
-// Prune removes what nothing uses.
+// Prune removes unused images.
 func (in *Images) Prune(ctx context.Context, dryRun bool) ([]RemovedImage, error) {
 	if err := in.ready(ctx); err != nil {
 		return nil, err

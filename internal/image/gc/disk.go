@@ -9,16 +9,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Policy is what KubeletConfiguration says about images.
+// Policy is the part of KubeletConfiguration about image garbage collection.
 type Policy struct {
-	// High and Low are imageGCHighThresholdPercent and imageGCLowThresholdPercent, 0 to
-	// 100: from High on images are removed until no more than Low is used. High 100
-	// means that images are never removed for space.
+	// High and Low are imageGCHighThresholdPercent and imageGCLowThresholdPercent, 0 to 100: when the usage reaches
+	// High, images are removed until it is at most Low. High 100 disables this.
 	High, Low int
-	// MinAge is imageMinimumGCAge: a younger image is never collected.
+	// MinAge is imageMinimumGCAge: younger images are never collected.
 	MinAge time.Duration
-	// MaxAge is imageMaximumGCAge (KEP-4210): an image not used for longer is collected
-	// however full the disk is; 0 for never.
+	// MaxAge is imageMaximumGCAge (KEP-4210): images that weren't used for longer are collected however full the disk
+	// is; 0 disables this.
 	MaxAge time.Duration
 }
 
@@ -29,22 +28,21 @@ func PolicyOf(k *v1beta1.KubeletConfiguration) Policy {
 		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration}
 }
 
-// StricterThan reports whether there may be images that are to go now and weren't by the
-// other policy.
+// StricterThan reports whether p may remove images that other doesn't.
 func (p Policy) StricterThan(other Policy) bool {
 	aged := p.MaxAge > 0 && (other.MaxAge == 0 || p.MaxAge < other.MaxAge)
 	return aged || p.High < other.High || p.Low < other.Low || p.MinAge < other.MinAge
 }
 
-// Disk is a file system that holds images.
+// Disk is a file system that contains images.
 type Disk struct {
-	// Path is where it is, as the runtime says.
+	// Path is its mount point, as the runtime reports it.
 	Path string
-	// Capacity and Available are in bytes. What only root may use isn't available.
+	// Capacity and Available are in bytes. Available excludes blocks reserved for root.
 	Capacity, Available uint64
 }
 
-// Used is how much of the disk is used, in percent, rounded up.
+// Used returns the usage in percent, rounded up.
 func (d Disk) Used() int {
 	if d.Capacity == 0 || d.Available > d.Capacity {
 		return 0
@@ -52,10 +50,10 @@ func (d Disk) Used() int {
 	return 100 - int(part(d.Available, 100, d.Capacity))
 }
 
-// Full reports whether so much is used that images have to be removed.
+// Full reports whether the usage has reached the high threshold.
 func (p Policy) Full(d Disk) bool { return p.High < 100 && d.Used() >= p.High }
 
-// Missing is how many bytes more have to be available until no more than Low is used.
+// Missing returns how many bytes have to be freed until the usage is at most Low.
 func (p Policy) Missing(d Disk) uint64 {
 	want := part(d.Capacity, uint64(min(max(100-p.Low, 0), 100)), 100)
 	if d.Available >= want {
@@ -64,14 +62,14 @@ func (p Policy) Missing(d Disk) uint64 {
 	return want - d.Available
 }
 
-// part is n*of/whole, for of <= whole, without overflow.
+// part returns n*of/whole, for of <= whole, without overflow.
 func part(n, of, whole uint64) uint64 {
 	hi, lo := bits.Mul64(n, of)
 	q, _ := bits.Div64(hi, lo, whole)
 	return q
 }
 
-// fullest returns the disk that misses most of those that are full; ok is false if none is.
+// fullest returns the full disk with the largest Missing; ok is false if no disk is full.
 func (p Policy) fullest(disks []Disk) (out Disk, ok bool) {
 	for _, d := range disks {
 		if p.Full(d) && (!ok || p.Missing(d) > p.Missing(out)) {
@@ -81,7 +79,7 @@ func (p Policy) fullest(disks []Disk) (out Disk, ok bool) {
 	return out, ok
 }
 
-// sizeText writes a number of bytes for a person.
+// sizeText formats a number of bytes.
 func sizeText(n uint64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

@@ -8,21 +8,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/engine"
 )
 
-// Progress is what a pull that is under way, or waits for its turn, is doing.
+// Progress is the state of a queued or running pull.
 type Progress struct {
-	// Image is its name, with its tag.
+	// Image is the image's name with its tag.
 	Image string
-	// Since is when it was asked for, Began when its turn came; zero while it waits.
+	// Since is when the pull was requested. Began is when it started; zero while it is queued.
 	Since, Began time.Time
-	// Position is its place in the queue, from 1; 0 for one that is under way.
+	// Position is the place in the queue, from 1; 0 if the pull is running.
 	Position int
-	// Failures is how often it failed before, in a row.
+	// Failures counts previous consecutive failures.
 	Failures int
-	// Transfer is how far it is, nil if that isn't known.
+	// Transfer is the pull's progress, nil if it is unavailable.
 	Transfer *engine.Transfer
 }
 
-// activePull is a pull that is under way, or waits for its turn.
+// activePull is a queued or running pull.
 type activePull struct {
 	key          backoffKey
 	since, began time.Time
@@ -48,13 +48,13 @@ func (m *Manager) leave(p *activePull) {
 	m.active = slices.DeleteFunc(m.active, func(other *activePull) bool { return other == p })
 }
 
-// Progress reports what all pulls are doing, in the order in which they were asked for.
-// Asking how far they are costs the runtime a little: it is for people, not for loops.
+// Progress reports the state of all pulls, in the order of their requests. Reading the transfer progress costs the
+// runtime a little: call it for users' requests, not in loops.
 func (m *Manager) Progress(ctx context.Context) []Progress {
 	return m.progress(ctx, func(string) bool { return true })
 }
 
-// ProgressOf reports what the pulls of one image are doing, as a container's spec names it.
+// ProgressOf reports the state of the pulls of one image, given as in a container spec.
 func (m *Manager) ProgressOf(ctx context.Context, image string) []Progress {
 	name, err := withTag(image)
 	if err != nil {
