@@ -1,14 +1,13 @@
-// Package rotate keeps the logs of running containers within bounds: a log that has grown too
-// large is renamed, the runtime is asked to begin a new one, and renamed files are compressed,
-// and in the end removed. The files are those of the kubelet:
+// Package rotate limits the size of running containers' logs: a log that has grown too large is renamed, the
+// runtime creates a new one, and renamed files are compressed and finally removed. The files are those of the
+// kubelet:
 //
-//	N.log                what the runtime writes
-//	N.log.STAMP          rotated away last; left as it is, for the runtime may still be writing to it
-//	N.log.STAMP.gz       rotated away before that
+//	N.log                the runtime writes to it
+//	N.log.STAMP          the last rotation; uncompressed, because the runtime may still write to it
+//	N.log.STAMP.gz       earlier rotations
 //
-// No line is lost or doubled: a file is only ever renamed, and it is compressed once the kernel
-// says that nobody has it open for writing. All state is on disk, so the next look at a
-// container finishes what a killed agent began.
+// No line is lost or duplicated: files are only renamed, and compressed once the kernel reports that no process has
+// them open for writing. All state is on disk, so the rotator completes the work of a killed agent.
 package rotate
 
 import (
@@ -27,42 +26,42 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// Config is how much of a log is kept. The fields mean what their namesakes in
-// the kubelet's configuration mean. All but Root can be changed: see SetLimits.
+// Config limits the logs. The fields have the meaning of the same fields in the kubelet's configuration. All but
+// Root can be changed: see SetLimits.
 type Config struct {
-	// Root is the directory of all pods' logs, by convention /var/log/pods. Logs elsewhere are left alone.
+	// Root is the directory of all pods' logs, by convention /var/log/pods. Logs elsewhere are ignored.
 	Root string
-	// MaxSize is how large a log grows, in bytes, before it is rotated
-	// (containerLogMaxSize). 0 or less turns rotation off, as it does with the kubelet.
+	// MaxSize is the size in bytes at which a log is rotated (containerLogMaxSize). 0 or less disables rotation, as
+	// with the kubelet.
 	MaxSize int64
-	// MaxFiles is how many files of an instance there are at most, the one being written
-	// among them; at least 2 (containerLogMaxFiles).
+	// MaxFiles is the maximum number of files of an instance, including the current one; at least 2
+	// (containerLogMaxFiles).
 	MaxFiles int
-	// Interval is the longest time between two looks at a log (containerLogMonitorInterval). One that grows is looked
-	// at more often, so that a container that writes fast doesn't fill the disk meanwhile.
+	// Interval is the longest time between two checks of a log (containerLogMonitorInterval). Growing logs are
+	// checked more often, so that a container that writes fast doesn't fill the disk.
 	Interval time.Duration
-	// Workers is how many containers' logs are rotated at once; at least 1 (containerLogMaxWorkers).
+	// Workers is how many logs are rotated at once; at least 1 (containerLogMaxWorkers).
 	Workers int
 }
 
-// ConfigOf returns the bounds of a configuration, which is valid, for the logs below root.
+// ConfigOf returns the limits in a validated configuration, for the logs below root.
 func ConfigOf(root string, k *v1beta1.KubeletConfiguration) Config {
-	maxSize, _ := validation.ContainerLogMaxBytes(k) // it has been validated
+	maxSize, _ := validation.ContainerLogMaxBytes(k) // k was validated
 	return Config{Root: filepath.Clean(root), MaxSize: maxSize, MaxFiles: int(*k.ContainerLogMaxFiles),
 		Workers: int(*k.ContainerLogMaxWorkers), Interval: k.ContainerLogMonitorInterval.Duration}
 }
 
-// Container is one that runs.
+// Container is a running container.
 type Container struct {
 	// ID is the runtime's.
 	ID string
 	// Pod and Name are for messages.
 	Pod, Name string
-	// Path is where the runtime writes the log.
+	// Path is the log that the runtime writes.
 	Path string
 }
 
-// Containers knows which containers run.
+// Containers lists running containers.
 type Containers interface {
 	// Running returns the containers that run now.
 	Running() []Container
@@ -70,16 +69,16 @@ type Containers interface {
 
 // Runtime writes the logs.
 type Runtime interface {
-	// ReopenContainerLog has the runtime go on in a new file at the log's path. It may
-	// have failed because the container has ended.
+	// ReopenContainerLog makes the runtime continue in a new file at the log's path. It also fails if the container
+	// has ended.
 	ReopenContainerLog(ctx context.Context, id string) error
 }
 
-// Writes notices when a log that didn't grow is written to.
+// Writes reports writes to logs that didn't grow.
 type Writes interface {
-	// Run notices writes until ctx ends. It is called once. An error means that it can't.
+	// Run reports writes until ctx ends. It is called once. An error means that it can't.
 	Run(ctx context.Context) error
-	// Watch has the next write to the file that is at path be reported. An error means that it isn't.
+	// Watch requests a report of the next write to the file at path. An error means that there won't be one.
 	Watch(path string) error
 	// Written returns the channel of paths of files that were written to.
 	Written() <-chan []string
@@ -88,7 +87,7 @@ type Writes interface {
 // Rotator rotates the logs of running containers.
 type Rotator struct {
 	conf atomic.Pointer[Config]
-	// changed is filled when conf is another than before, and Slot when other containers may run.
+	// changed is signaled when conf has changed, and Slot when other containers may run.
 	changed wake.Slot
 	wake.Slot
 	containers Containers
@@ -97,11 +96,11 @@ type Rotator struct {
 	log        logr.Logger
 	open       func(root, name string) (directory, error)
 	queue      *queue
-	// known are the containers that ran at the last look, by ID. Only look uses it.
+	// known has the containers that ran at the last look, by ID. Only look uses it.
 	known map[string]*container
 }
 
-// New returns a rotator. Its Wake has it look whether other containers run, within a second.
+// New returns a rotator. Its Wake makes it list the running containers again within a second.
 func New(conf Config, containers Containers, runtime Runtime, writes Writes, log logr.Logger) *Rotator {
 	r := &Rotator{
 		changed: wake.NewSlot(), Slot: wake.NewSlot(),
@@ -113,9 +112,8 @@ func New(conf Config, containers Containers, runtime Runtime, writes Writes, log
 	return r
 }
 
-// SetLimits changes what Config has under these names. The logs are looked at at once then:
-// those that are too large by now are rotated, and what there is too many of is
-// removed. It may be called at any time.
+// SetLimits replaces the configuration, except Root. All logs are checked at once then: logs that exceed the new
+// size are rotated, and excess files are removed. It may be called at any time.
 func (r *Rotator) SetLimits(next Config) {
 	next.Root = r.conf.Load().Root
 	if old := r.conf.Swap(&next); *old != next {
@@ -138,12 +136,12 @@ func (r *Rotator) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// watch looks at the running containers until ctx ends or the limits change.
+// watch checks the running containers until ctx ends or the limits change.
 func (r *Rotator) watch(ctx context.Context, conf *Config, workers *sync.WaitGroup) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for _, k := range r.known {
-		k.next = time.Time{} // the limits may be others
+		k.next = time.Time{} // the limits may have changed
 	}
 	for {
 		pause := conf.Interval
@@ -159,8 +157,8 @@ func (r *Rotator) watch(ctx context.Context, conf *Config, workers *sync.WaitGro
 	}
 }
 
-// await waits until the next look is due: after pause, or a second after other containers may run or a log was
-// written to. It is false if ctx ended or the limits changed.
+// await waits for the next check: until pause has passed, or a second after other containers may run or a log was
+// written to. It returns false if ctx ended or the limits changed.
 func (r *Rotator) await(ctx context.Context, timer *time.Timer, pause time.Duration) bool {
 	due := time.Now().Add(pause)
 	timer.Reset(pause)
@@ -187,7 +185,7 @@ func (r *Rotator) await(ctx context.Context, timer *time.Timer, pause time.Durat
 	}
 }
 
-// look queues the containers that something is to be done for, and says how long it is until the next look.
+// look queues the containers that need work, and returns the time until the next look.
 func (r *Rotator) look(conf *Config) (pause time.Duration) {
 	now := time.Now()
 	running := r.containers.Running()
@@ -218,8 +216,8 @@ func (r *Rotator) look(conf *Config) (pause time.Duration) {
 	return pause
 }
 
-// work rotates the queued logs, and then tidies up after that: a log that
-// grows fast doesn't wait until another's files are compressed. It ends when nothing is left to do.
+// work rotates the queued logs, and then tidies: a log that grows fast doesn't wait until another's files are
+// compressed. It returns when the queue is empty.
 func (r *Rotator) work(ctx context.Context) {
 	for {
 		conf := r.conf.Load()
@@ -241,7 +239,7 @@ func (r *Rotator) work(ctx context.Context) {
 	}
 }
 
-// tryRotate rotates a container's log, if that didn't fail just now.
+// tryRotate rotates a container's log unless it waits for a retry.
 func (r *Rotator) tryRotate(ctx context.Context, c *container) {
 	if !time.Now().Before(c.rotating.retry) {
 		r.logTry(c, &c.rotating, r.rotate(ctx, c, r.conf.Load()))
