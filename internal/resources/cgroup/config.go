@@ -18,7 +18,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// ConfigOf returns the control groups of an agent's configuration on a node with these resources.
+// ConfigOf returns the Config for the agent's configuration, on a node with these resources.
 func ConfigOf(cfg *config.Config, facts capacity.Node) (Config, error) {
 	k := &cfg.Kubelet
 	c := Config{
@@ -73,7 +73,7 @@ func ConfigOf(cfg *config.Config, facts capacity.Node) (Config, error) {
 	return c, nil
 }
 
-// SwapForPods is how much swap pods may share, in bytes.
+// SwapForPods returns the swap that pods may use in total, in bytes.
 func SwapForPods(k *v1beta1.KubeletConfiguration, facts capacity.Node) int64 {
 	if k.MemorySwap.SwapBehavior != validation.LimitedSwap {
 		return 0
