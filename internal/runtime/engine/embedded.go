@@ -14,11 +14,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
-// Embedded is the containerd that deckhand brings and runs.
+// Embedded is the containerd that is part of deckhand and run by the agent.
 type Embedded struct {
 	runtime *embedded.Runtime
 	config  embedded.Config
-	// began is when its problems began, for those that have no time.
+	// began is the start time of problems without their own.
 	began time.Time
 }
 
@@ -48,16 +48,17 @@ func embeddedKind() Kind {
 // Endpoint implements Engine.
 func (e Embedded) Endpoint() string { return e.runtime.Endpoint() }
 
-// Traits implements Engine. It runs with SELinux off: that needs a policy of the host for it.
+// Traits implements Engine. The embedded containerd runs with SELinux disabled, because SELinux requires a host
+// policy for it.
 func (e Embedded) Traits() Traits {
 	return Traits{ConfiguredDriver: true, NoSELinux: true, StateDir: e.runtime.StateDir()}
 }
 
-// shutDownPatience is how long containerd may take to end before it is killed.
+// shutDownPatience is how long containerd may take to stop before it is killed.
 const shutDownPatience = 10 * time.Second
 
-// Modules run containerd. The one that shuts it down, once all pods were stopped for good, is the first, so that it
-// ends after containerd's own, which leaves containerd running.
+// Modules returns the modules that run containerd. Its own module leaves it running at the end. The first one ends
+// after that, and shuts containerd down if all pods were stopped for good.
 func (e Embedded) Modules(owner Owner) []modules.Module {
 	return []modules.Module{
 		{Name: "end of the embedded runtime", Run: func(ctx context.Context) error {
@@ -76,7 +77,7 @@ func (e Embedded) Modules(owner Owner) []modules.Module {
 	}
 }
 
-// Problems are those of image archives and of the pods' network.
+// Problems returns the problems of image archives and of the pod network.
 func (e Embedded) Problems() []pod.Problem {
 	var list []pod.Problem
 	for _, text := range e.runtime.Problems() {
@@ -88,7 +89,7 @@ func (e Embedded) Problems() []pod.Problem {
 	return list
 }
 
-// Keep returns the images that came with deckhand or whose archives are in the images directory: they could not be
+// Keep returns the images that are part of deckhand or of an archive in the images directory: they couldn't be
 // pulled again.
 func (e Embedded) Keep() map[string]string {
 	keep := map[string]string{}
@@ -99,15 +100,15 @@ func (e Embedded) Keep() map[string]string {
 	return keep
 }
 
-// Untag asks containerd: the CRI removes images with all their names.
+// Untag calls containerd's own API, because the CRI removes images with all their names.
 func (e Embedded) Untag(ctx context.Context, names []string) error {
 	return e.dialed(func(conn *grpc.ClientConn) error { return embedded.Untag(ctx, conn, names) })
 }
 
-// BeforePull ensures that the registry's certificate is verified.
+// BeforePull makes containerd verify the registry's certificate.
 func (e Embedded) BeforePull(name string) error { return e.config.VerifyRegistry(name) }
 
-// Store returns containerd's.
+// Store returns containerd's image store.
 func (e Embedded) Store() Store { return e.runtime }
 
 // Transfer implements Engine.
@@ -127,7 +128,7 @@ func (e Embedded) Clear(ctx context.Context, container string) error {
 	return e.dialed(func(conn *grpc.ClientConn) error { return embedded.ClearTask(ctx, conn, container) })
 }
 
-// dialed calls containerd over a connection of its own.
+// dialed calls containerd over a separate connection.
 func (e Embedded) dialed(call func(*grpc.ClientConn) error) error {
 	conn, err := embedded.Dial(e.config)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// External is a runtime that something else runs: it has the CRI and nothing more.
+// External is a runtime that the agent doesn't run. Only its CRI is available.
 type External string
 
 func externalKind() Kind {
@@ -26,16 +26,16 @@ func externalKind() Kind {
 // Endpoint implements Engine.
 func (e External) Endpoint() string { return string(e) }
 
-// Traits are none.
+// Traits returns the zero value.
 func (External) Traits() Traits { return Traits{} }
 
-// Modules are none.
+// Modules returns nil.
 func (External) Modules(Owner) []modules.Module { return nil }
 
-// Problems are none: the CRI reports them.
+// Problems returns nil: the CRI reports problems.
 func (External) Problems() []pod.Problem { return nil }
 
-// Keep returns none: such a runtime pins the images it needs.
+// Keep returns nil: external runtimes pin the images that they need.
 func (External) Keep() map[string]string { return nil }
 
 // Untag returns errors.ErrUnsupported.
