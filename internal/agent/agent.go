@@ -1,5 +1,3 @@
-// Package agent is the composition root: it builds every module of the agent in
-// one visible list, starts them in that order and stops them in reverse.
 package agent
 
 import (

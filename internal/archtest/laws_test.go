@@ -23,8 +23,8 @@ type wing struct {
 	name string
 	// why says what the wing knows, and so why it stands where it stands.
 	why string
-	// floors name packages by their path below the wing ("." is the wing's own package),
-	// from the ground up. Packages of one floor don't know each other.
+	// floors name packages by their path below the wing ("." is the wing's own package, which may be
+	// its doc.go alone), from the ground up. Packages of one floor don't know each other.
 	floors []string
 }
 
@@ -32,7 +32,7 @@ type wing struct {
 // can't come about.
 var wings = []wing{
 	{"kit", "knows no pods, nodes or API objects; everybody may use it", []string{
-		"atomicfile buildinfo gate modules safeopen socket suggest terminal wake",
+		". atomicfile buildinfo gate modules safeopen socket suggest terminal wake",
 		"filewatch logging mounts subprocess yaml", // are debounced by wake, open with safeopen, show text with terminal, suggest names
 	}},
 	{"pod", "the nouns and the data rules of pods: values in, values out", []string{
@@ -41,7 +41,7 @@ var wings = []wing{
 		"manifest spec",
 	}},
 	{"host", "this machine: what it has, and what the agent keeps on it", []string{
-		"capacity checkpoint kernel lockfile pluginwatch process",
+		". capacity checkpoint kernel lockfile pluginwatch process",
 		"rootdir", // the runtime's part is locked while it is claimed
 	}},
 	{"config", "one validated configuration; everything above is built from it", []string{
@@ -56,14 +56,14 @@ var wings = []wing{
 		"transcript",
 	}},
 	{"report", "what is told; it is handed facts and asks nobody", []string{
-		"events metrics podstatus tracing",
+		". events metrics podstatus tracing",
 	}},
 	{"cluster", "what this node is to others: the facts about it, and its side of an API server", []string{
-		"apiclient lastknown nodefacts",
+		". apiclient lastknown nodefacts",
 		"certificates clusterobjects eventsink mirror nodeobject podobject", // they go by the facts, and nodeobject writes some
 	}},
 	{"runtime", "the container runtime, and what it has", []string{
-		"cri dns embedded/archives embedded/child embedded/cni embedded/orphans logs/layout memcri/node translate/env userns",
+		". cri dns embedded/archives embedded/child embedded/cni embedded/orphans logs/layout memcri/node translate/env userns",
 		"embedded logs/rotate memcri translate",
 		"containergc engine health logs observed",
 	}},
@@ -85,7 +85,7 @@ var wings = []wing{
 		"apisource file httpsource",
 	}},
 	{"resources", "what pods may use, of CPU to disk; it measures what pods that should run have mounted", []string{
-		"allocation cgroup devices storagelimits",
+		". allocation cgroup devices storagelimits",
 		"stats", // measures layers as storagelimits does
 	}},
 	{"worker", "one goroutine per pod: reads, decides, has done what was decided", []string{

@@ -1,9 +1,9 @@
 // Package desired is the set of pods that should run on this node, and of the objects that they refer to by name.
 //
-// Each source (a directory, a URL, a person's command, an API server; one package each) reports its whole state to a
-// Merger whenever it changes. The Merger makes one immutable Set of the reports and wakes its subscribers; the wake-up
-// carries no data. What to do about a new set is the difference between two sets: see Diff. If two sources have a pod
-// of the same name, the earlier source wins.
+// Each source (a directory, a URL, a person's command, an API server; one package each, and one SourceKind in a list)
+// reports its whole state to a Merger whenever it changes. The Merger makes one immutable Set of the reports and wakes
+// its subscribers; the wake-up carries no data. What to do about a new set is the difference between two sets: see
+// Diff. If two sources have a pod of the same name, the earlier source wins.
 //
 // # From a text to pods
 //

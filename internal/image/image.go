@@ -1,6 +1,3 @@
-// Package image is the node's image service: it pulls images for pods, protects images in use from garbage
-// collection, and implements the image commands. Subpackages: pull pulls images, access decides which pods may use an
-// image on the node, gc collects garbage, and credentials finds registry credentials.
 package image
 
 import (

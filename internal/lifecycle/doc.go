@@ -3,8 +3,8 @@
 // wake-up time come out. It does no I/O, reads no clock, takes no lock and knows no client (a test in internal/archtest
 // enforces that), so that every race is a test and every decision can be replayed and explained.
 //
-// State that must outlive the agent is on the containers (attempt, back-off, resources) or in pod.Checkpoint,
-// which is written by the action SaveCheckpoint; the rest of Memory may be forgotten at a restart.
+// State that must outlive the agent is on the containers (attempt, back-off, resources) or in pod.Checkpoint, which is
+// written by the action SaveCheckpoint; the rest of Memory may be forgotten at a restart.
 //
 // # One decision
 //
@@ -67,7 +67,7 @@
 //
 // # Missing objects and resources
 //
-// A failed action names the object (Failure.Awaits) or the resources (Failure.Wait) that it waits for. A change of these
-// wakes the pod, and package plan requests the action again at once. Where nothing reports a change, Failure.NotBefore
-// is the time of the next try.
+// A failed action names the object (Failure.Awaits) or the resources (Failure.Wait) that it waits for. A change of
+// these wakes the pod, and package plan requests the action again at once. Where nothing reports a change,
+// Failure.NotBefore is the time of the next try.
 package lifecycle

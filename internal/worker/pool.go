@@ -1,8 +1,3 @@
-// Package worker runs one goroutine per pod. A worker is woken without data,
-// reads what is wanted and what is observed, asks the core (package lifecycle)
-// and carries out what it answers. It waits for nothing but wake-ups: actions
-// run beside it, so a slow pull never keeps a pod from being stopped, and a slow
-// pod delays no other.
 package worker
 
 import (

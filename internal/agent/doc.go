@@ -1,0 +1,60 @@
+// Package agent is the composition root: it builds every module of the agent in one visible list, starts them in that
+// order and stops them in reverse.
+//
+// New builds every part from those before it, wing by wing, and starts nothing. agent.go has the order of the wings and
+// the list of modules; one file per wing builds its parts. A part that wakes others and is read by them is built first
+// (worker.Waker, image.Imports), so that no part gets another one that doesn't exist yet. No part gets the Agent. The
+// list is run by kit/modules.
+//
+// The packages below it: cluster puts the parts of the wing cluster together, preflight checks the host, reset removes
+// everything that an agent made, runonce implements --runonce.
+//
+// # Start, stop and restart
+//
+// A restarted agent adopts what runs. Stopping touches neither pods nor containerd, and `kill -9` differs from an
+// orderly stop only in calls that were running.
+//
+//   - The lock of the root directory ends with the process. embedded/child finds the running containerd.
+//   - Workers start when the ledger is restored and the runtime was listed. Nothing is removed before every source has
+//     reported.
+//   - PreparePod is repeated, and leaves what is ready as it is.
+//   - A container that was started or ready stays so until a probe says otherwise; first probes are spread over their
+//     period. A hook whose end wasn't recorded runs again.
+//   - If the source has the pod's last status, restart counts, last terminations and transition times go on from it
+//     (lifecycle/adopt.go); without a checkpoint, started and ready as well.
+//   - A container start that the agent's death cut off never ran: the instance is made again under the same number.
+//   - After a reboot restart counts go on from logs, and no back-off of an earlier boot counts.
+//
+// # Periodic work
+//
+// Parts that are woken by changes aren't polled as well, unless a change could be missed. These timers run while
+// nothing changes:
+//
+//   - pods: probes at their periods (those due within 25 ms together); all workers once per syncFrequency; local
+//     storage of pods with limits every 10 s, up to every minute for pods that don't change and are far from their
+//     limits, up to every 10 minutes for pods that take long to measure; volumes that hold an old version for a subPath
+//     after 5 min;
+//   - sources: the manifest directory every fileCheckFrequency, and every second while it can't be read; the URL every
+//     httpCheckFrequency;
+//   - the runtime: a list every 5 min, and every second while its event stream is down; its status every 20 s, in a
+//     cluster every nodeStatusUpdateFrequency; a health check of the embedded containerd every 15 s; images every 5
+//     min; log sizes every containerLogMonitorInterval, and more often for logs that grow; log directories every 30
+//     min;
+//   - the host: the pod network's rules every 30 s where they are iptables-legacy's, which reports no changes; watchdog
+//     notifications at half of systemd's period;
+//   - in a cluster: the node's status is computed every nodeStatusUpdateFrequency and patched at the latest every
+//     nodeStatusReportFrequency (up to 50% later); the lease is renewed every quarter of its duration; a watch ends
+//     after 5 to 10 min and is opened again, and all is listed again after 1 to 2 hours; a silent connection is tested
+//     after 20 s; ConfigMaps and Secrets are read again every syncFrequency, or after their TTL with the strategy
+//     Cache, unless the strategy is Watch; tokens and certificates have a timer for their renewal.
+//
+// Gauges are counted when they are scraped. resources/stats measures only when a client asks, and gives one sample to
+// all clients that ask within a second. `make bench` measures the cost at rest, `make bench-cluster` compares it with
+// the kubelet's.
+//
+// # Goroutines
+//
+// Each goroutine has an owner that waits for it: modules belong to modules.Runner, workers to worker.Pool, actions to
+// their worker, watches to apiclient, plugins to devices.Manager, volume operations to package operations (which waits
+// 2 s for one that hangs in the kernel).
+package agent

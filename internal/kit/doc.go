@@ -1,0 +1,17 @@
+// Package kit is the lowest wing: packages that could be part of any program on Linux, and that every other package may
+// import. It has no code of its own.
+//
+// Packages below it know no pods, nodes or API objects. Three use libraries of Kubernetes all the same: logging writes
+// the log formats of its components, yaml decodes its quantities and times, and safeopen has its rules for path
+// segments.
+//
+// The packages, by purpose:
+//
+//   - files: atomicfile replaces a file as a whole, safeopen opens files below directories that pods can write to,
+//     filewatch reports changes (inotify), mounts reads the mount table;
+//   - concurrency: wake wakes goroutines without data, gate is a semaphore with priorities, modules starts and stops
+//     the parts of a program;
+//   - processes and sockets: subprocess runs a program and reads its answer, socket listens on unix sockets;
+//   - text: yaml decodes strictly and reports lines, terminal makes text safe to show, suggest finds a misspelt name;
+//   - the program itself: logging, buildinfo; goldentest is for tests.
+package kit

@@ -1,0 +1,31 @@
+// Package resources is the wing of the resources of pods, from CPU to disk: their limits and their use. It has no code
+// of its own.
+//
+// The packages: allocation is the ledger of admitted pods and their resources; cgroup makes control groups and sets
+// their limits; devices is the manager of device plugins; storagelimits finds pods that use too much local storage;
+// stats samples what pods and the node use.
+//
+// Package cgroup is the one writer of the QoS groups, the pods' groups and the placement of the agent's and the host's
+// processes; runc makes the containers' groups. storagelimits doesn't end pods: it returns a verdict to the pod's
+// worker.
+//
+// # Admission
+//
+// allocation.Manager decides which pods are admitted; the executor never rejects a pod. It adds up the holdings of pods
+// (resources, number of pods, host ports), first those of adopted pods, which aren't judged again: a pod that runs or
+// was allocated stays, whatever the node is like by now. When any pod asks, all undecided pods are judged by
+// lifecycle/admission: waiting pods first, then by creationTimestamp and name.
+//
+// A pod that has to wait stays Pending, keeps its turn and is woken when resources become free. A pod of higher
+// priority preempts others: these get a verdict, and it waits until they have ended. The resources of an ended pod are
+// free once its cgroup is gone, also over a restart of the agent. A UID that a manifest sets is on disk before the
+// first judgement.
+//
+// # Assigners
+//
+// Exclusive resources come last: each Assigner in allocation.Config.Assigners assigns its part to all containers of the
+// pod before the pod counts as admitted. If one refuses or has to wait, the ones before it release what they assigned.
+// Package devices is the only assigner so far: it chooses devices, calls the plugins (Allocate) and saves the
+// assignment in the kubelet's file. A pod whose plugin isn't registered waits for it, at most --await-device-plugins (5
+// minutes).
+package resources
