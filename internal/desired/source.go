@@ -8,18 +8,19 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// SourceKind makes a source of pods. A new kind of sources is a new member of the list that NewSources gets.
+// SourceKind creates a source of pods. A new kind of source is a new element of the list for NewSources.
 type SourceKind struct {
 	Name pod.Source
-	// New returns the source, which doesn't run yet. It reports pods to the merger by Name, and may read statuses.
+	// New returns the source, which doesn't run yet. The source reports pods to the merger under Name, and may read
+	// statuses.
 	New func(*Merger, *podstatus.Store) (Source, error)
 }
 
-// Source is where pods come from.
+// Source is a source of pods.
 type Source struct {
-	// Module runs the source; the zero value for a source that another part of the agent runs.
+	// Module runs the source; it is the zero value if another part of the agent runs the source.
 	Module modules.Module
-	// Exposures lists who besides root can change what the source reads; nil if nobody can.
+	// Exposures lists the users besides root who can change the source's input; nil if the source has no such input.
 	Exposures func() []string
 }
 
@@ -29,7 +30,7 @@ type Sources struct {
 	list   []Source
 }
 
-// NewSources makes a source of each kind.
+// NewSources creates a source of each kind.
 func NewSources(kinds []SourceKind, statuses *podstatus.Store, log logr.Logger) (*Sources, error) {
 	names := make([]pod.Source, len(kinds))
 	for i, k := range kinds {
@@ -46,7 +47,7 @@ func NewSources(kinds []SourceKind, statuses *podstatus.Store, log logr.Logger) 
 	return s, nil
 }
 
-// Modules returns what runs the sources, in their order.
+// Modules returns the modules that run the sources, in order.
 func (s *Sources) Modules() []modules.Module {
 	var list []modules.Module
 	for _, one := range s.list {
@@ -57,7 +58,7 @@ func (s *Sources) Modules() []modules.Module {
 	return list
 }
 
-// Exposures lists who besides root can change what sources read.
+// Exposures lists the users besides root who can change the input of sources.
 func (s *Sources) Exposures() []string {
 	var list []string
 	for _, one := range s.list {

@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// holds are the pods that don't run though a source has them. It is replaced as a whole, never changed.
+// holds are the pods that don't run although a source has them. The value is replaced as a whole, never changed.
 type holds struct {
 	all  bool
 	pods map[types.NamespacedName]Hold
@@ -24,7 +24,7 @@ func (h *holds) has(d *pod.Desired) bool {
 	return held || h.all
 }
 
-// Hold says that a person has stopped the pod of this name. It outlives the agent, and the pod's manifest.
+// Hold says that a user has stopped the pod of this name. It outlives the agent and the pod's manifest.
 type Hold struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -32,11 +32,11 @@ type Hold struct {
 	Restart bool `json:"restart,omitempty"`
 }
 
-// stoppedVersion is the format's version.
+// stoppedVersion is the version of the file's format.
 const stoppedVersion = 1
 
-// Stops are the pods that a person has stopped: the one writer of what the Merger knows of them, and of the file that
-// keeps it. Safe for concurrent use.
+// Stops are the pods that users have stopped. It is the only writer of the Merger's holds and of their file. It is
+// safe for concurrent use.
 type Stops struct {
 	path     string
 	merger   *Merger
@@ -45,14 +45,14 @@ type Stops struct {
 	mu sync.Mutex
 }
 
-// NewStops returns the stops of the merger's pods, which the file path keeps. starting is called before pods run again,
-// and keeps them from that by an error; nil for nothing.
+// NewStops returns the stops of the merger's pods, which are stored in the file path. starting is called before pods
+// run again; its error keeps them stopped. It may be nil.
 func NewStops(path string, m *Merger, starting func(names ...types.NamespacedName) error) *Stops {
 	return &Stops{path: path, merger: m, starting: starting}
 }
 
-// Restore takes over what an earlier agent kept. It is to be called before sources report. A file that can't be
-// understood is renamed to end in ".corrupt", and the error says that all pods run.
+// Restore loads the holds that an earlier agent saved. It has to be called before sources report. An unreadable file
+// is renamed to end in ".corrupt", and the error says that all pods run.
 func (s *Stops) Restore() error {
 	var list []Hold
 	found, err := checkpoint.ReadFile(s.path, stoppedVersion, &list)
@@ -70,7 +70,8 @@ func (s *Stops) Restore() error {
 	return nil
 }
 
-// Stop has the pods of these names stopped, and kept so. With restart they are started again once Started is called.
+// Stop stops the pods of these names until Start. With restart, they are marked to be started again once they are
+// gone.
 func (s *Stops) Stop(restart bool, names ...types.NamespacedName) error {
 	return s.change(func(held map[types.NamespacedName]Hold) {
 		for _, n := range names {
@@ -79,7 +80,7 @@ func (s *Stops) Stop(restart bool, names ...types.NamespacedName) error {
 	})
 }
 
-// Start has the pods of these names run again.
+// Start starts the stopped pods of these names again.
 func (s *Stops) Start(names ...types.NamespacedName) error {
 	if s.starting != nil {
 		if err := s.starting(names...); err != nil {
@@ -93,15 +94,15 @@ func (s *Stops) Start(names ...types.NamespacedName) error {
 	})
 }
 
-// StopAll has all pods stopped, until the agent ends.
+// StopAll stops all pods, until the agent ends.
 func (s *Stops) StopAll() {
 	s.merger.hold(func(h holds) holds { return holds{true, h.pods} })
 }
 
-// List returns what is stopped, sorted.
+// List returns the stopped pods, sorted.
 func (s *Stops) List() []Hold { return s.merger.holds() }
 
-// change writes what change makes of the holds down, then has it be so.
+// change saves the holds as changed by change, then applies them.
 func (s *Stops) change(change func(map[types.NamespacedName]Hold)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// CountPods counts the pods that sources want, what the runtime has, and pods that have a worker.
+// CountPods counts the desired pods, the pods and containers in the runtime (seen), and the pods with workers
+// (entries). alone says that there is no API server, so that there are no mirror pods.
 func CountPods(pods []*pod.Desired, seen []*pod.Observed, entries []*podstatus.Entry, alone bool) metrics.PodCounts {
 	c := metrics.PodCounts{Desired: map[bool]int{}, Active: map[bool]int{}, Containers: map[pod.ContainerState]int{},
 		PendingResizes: map[string]int{}, Working: map[metrics.WorkerState]int{}}
@@ -41,7 +42,7 @@ func CountPods(pods []*pod.Desired, seen []*pod.Observed, entries []*podstatus.E
 			c.Active[w.Static]++
 		}
 		if w.Static && !alone {
-			c.Mirrors++ // it is there until the pod has ended
+			c.Mirrors++ // the mirror pod exists until the pod has ended
 		}
 		c.EphemeralContainers += len(e.Pod.Spec.EphemeralContainers)
 		for i := range e.Pod.Status.Conditions {

@@ -26,28 +26,29 @@ import (
 // Desired is the set of pods that should run.
 type Desired interface {
 	Current() *desired.Set
-	// Subscribe returns a channel that receives after Current may have changed. stop ends that.
+	// Subscribe returns a channel that receives after Current may have changed. stop ends the subscription.
 	Subscribe() (changed <-chan struct{}, stop func())
 }
 
-// Observed is what the runtime has.
+// Observed is the observed state of the runtime.
 type Observed interface {
-	// Synced is closed once the runtime's state is known as a whole.
+	// Synced is closed once the runtime's state has been read completely.
 	Synced() <-chan struct{}
 	// Get returns the newest snapshot of one pod; nil if the runtime has nothing of it.
 	Get(types.UID) *pod.Observed
-	// UIDs lists every pod the runtime has something of.
+	// UIDs lists the pods that have anything in the runtime.
 	UIDs() []types.UID
 }
 
-// Executor carries out actions. Its methods are called from many goroutines.
+// Executor carries out actions. Its methods are safe for concurrent use.
 type Executor interface {
-	// Do blocks until the action has ended, or ctx has. Whatever it changed in the
-	// runtime is visible in Observed before it returns. d is nil for a pod that no source has.
+	// Do blocks until the action has ended or ctx is done. Its changes in the runtime are visible in Observed before
+	// it returns. d is nil for a pod without a source.
 	Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) pod.Result
 	// Checkpoint reads the checkpoint of the pod that an earlier agent saved; nil if there is none.
 	Checkpoint(types.UID) *pod.Checkpoint
-	// LoggedAttempts returns, by container, the least attempt a new instance may have by the logs on disk.
+	// LoggedAttempts returns, by container, the lowest attempt number of a new instance according to the logs on
+	// disk.
 	LoggedAttempts(p *v1.Pod) map[string]int
 	// Leftovers lists the pods that still have directories or cgroups on this node.
 	Leftovers() ([]types.UID, error)
@@ -55,14 +56,14 @@ type Executor interface {
 
 // Probes runs probes. Its methods don't block.
 type Probes interface {
-	// Want replaces the set of probes that run for a pod, given as it is now.
+	// Want replaces the set of probes that run for a pod. p, o and podIP are the pod's current state.
 	Want(uid types.UID, p *v1.Pod, o *pod.Observed, podIP string, probes []pod.Probe)
 	// Results returns the results of the pod's probes.
 	Results(types.UID) []pod.ProbeResult
 	Forget(types.UID)
 }
 
-// Allocations knows what resources were allocated to pods.
+// Allocations returns the resources allocated to pods.
 type Allocations interface {
 	// Get returns the pod's allocation; nil before AdmitPod.
 	Get(types.UID) *pod.Allocation
@@ -72,26 +73,26 @@ type Allocations interface {
 
 // Journal records decisions.
 type Journal interface {
-	// Open begins, or goes on with, the record of a pod.
+	// Open begins or continues the record of a pod.
 	Open(uid types.UID, name string) Record
-	// Close says that nothing is left of the pod.
+	// Close ends the record of a pod of which nothing is left.
 	Close(types.UID)
 }
 
-// Record is one pod's part of the journal. Its worker is the only one to call it.
+// Record is one pod's part of the journal. Only the pod's worker calls it.
 type Record interface {
 	Decision(in lifecycle.Input, d lifecycle.Decision)
-	// Failed records what the core failed on, and returns where a person finds it.
+	// Failed records the input on which the core failed, and returns the path of the record for users.
 	Failed(in lifecycle.Input, err error) string
 }
 
-// Statuses takes the reports of workers. There is one writer per pod: its worker.
+// Statuses receives the reports of workers. Each pod has one writer: its worker.
 type Statuses interface {
 	Publish(types.UID, pod.Report)
 	Forget(types.UID)
 }
 
-// Recorder takes in events.
+// Recorder records events.
 type Recorder interface {
 	Event(p *v1.Pod, e pod.Event)
 }
@@ -100,54 +101,54 @@ type Recorder interface {
 type Meter interface {
 	// Decided is called after each decision of a worker with the time it took.
 	Decided(time.Duration)
-	// Added is called when a pod that a source has gets its worker, with the number of its main containers and the time
+	// Added is called when a pod with a source gets its worker, with the number of its main containers and the time
 	// since it was first seen.
 	Added(containers int, sinceSeen time.Duration)
-	// Running is called when a pod's containers first all run, with the time since it was first seen, and how much of
-	// that was for pulls and init containers.
+	// Running is called when all containers of a pod run for the first time, with the time since it was first seen,
+	// and the part of that time spent on pulls and init containers.
 	Running(sinceSeen, other time.Duration)
-	// ContainerEnded is called when an instance of a pod.ContainerType is seen to have ended.
+	// ContainerEnded is called when an instance of a pod.ContainerType has been observed to end.
 	ContainerEnded(containerType string, exitCode int32, reason string)
-	// Orphaned is called for each pod that only the runtime knows of.
+	// Orphaned is called for each pod that exists only in the runtime.
 	Orphaned()
 }
 
-// PodTerminator finds that pods have to end though a source has them (eviction, preemption). It stops nothing itself.
-// Its functions don't block.
+// PodTerminator decides that pods have to end although their sources have them (eviction, preemption). It stops
+// nothing itself. Its functions don't block.
 type PodTerminator struct {
-	// Termination returns why a pod has to end; nil if it may run. The pod's Wake is called after that changes.
+	// Termination returns why a pod has to end; nil if it may run. After a change, the pod is woken with Wake.
 	Termination func(types.UID) *pod.PodTermination
-	// Forget is called for each pod that nothing is left of: its termination must not hold for another one of its UID.
-	// It is nil if it isn't needed.
+	// Forget is called for each pod of which nothing is left, because its termination must not apply to another pod
+	// with the same UID. It may be nil.
 	Forget func(types.UID)
 }
 
-// Config is what a Pool is built from. Every field is required unless it says otherwise.
+// Config is the configuration of a Pool. Every field is required unless its comment says otherwise.
 type Config struct {
 	Desired  Desired
 	Observed Observed
 	Executor Executor
 	Probes   Probes
-	// Allocations knows what resources pods have, Journal records the decisions.
+	// Allocations returns the resources of pods, Journal records the decisions.
 	Allocations Allocations
 	Journal     Journal
 	Statuses    Statuses
 	Recorder    Recorder
 	Meter       Meter
-	// Node is called at each decision for the facts of the node that the core needs.
+	// Node is called for each decision and returns the node's facts for the core.
 	Node func() lifecycle.Node
-	// ExcessContainers returns which of a pod's ended instances are to be removed; nil for none.
+	// ExcessContainers returns the IDs of a pod's ended instances that have to be removed. The function may be nil.
 	ExcessContainers func(types.UID) []string
-	// Terminators find that pods have to end though a source has them. The first termination of a pod is completed,
-	// also by a later agent; another may shorten its grace. Of two at the same time the first one here counts.
+	// Terminators decide that pods have to end although their sources have them. The first termination of a pod is
+	// completed, also by a later agent; another one may only shorten its grace period. Of two at the same time, the
+	// first in this list counts.
 	Terminators []PodTerminator
 	// ReportsHealth adds the health of assigned resources to statuses (KEP-4680).
 	ReportsHealth bool
-	// KeepUnknownPods leaves pods running that no source has had since the agent started,
-	// unless one has another pod of that name: they may be an API server's, to which the agent
-	// doesn't connect.
+	// KeepUnknownPods leaves pods running that have had no source since the agent started, unless a source has
+	// another pod of the same name: they may be pods of an API server to which the agent doesn't connect.
 	KeepUnknownPods bool
-	// Resync is how often every worker looks again without being woken, as a safety net.
+	// Resync is the interval at which every worker is woken, as a safety net.
 	Resync time.Duration
 	Log    logr.Logger
 }
@@ -157,27 +158,26 @@ type Pool struct {
 	*Waker
 	cfg Config
 
-	// ended gets each worker that has nothing left to do.
+	// ended receives each worker that has nothing left to do.
 	ended chan *worker
-	// heartbeat is the time of the last turn of the loop, for Healthy.
+	// heartbeat is the time of the loop's last iteration, for Healthy.
 	heartbeat time.Time
 	wg        sync.WaitGroup
 
-	// waiting has the names of wanted pods that can't begin before another one has
-	// ended. The loop alone touches it.
+	// waiting has the names of wanted pods that can't start before another pod has ended. Only the loop accesses it.
 	waiting map[string]bool
-	// returning has the attempts that containers of a pod go on with that was wanted again while it was being stopped:
-	// its restart counts don't fall. The loop alone touches it.
+	// returning has, by container, the attempt numbers with which a pod continues that was wanted again while it was
+	// being stopped, so that its restart counts don't fall. Only the loop accesses it.
 	returning map[types.UID]map[string]int
-	// unknown are the pods that were logged as left running.
+	// unknown are the pods that are left running and were logged as such.
 	unknown map[types.UID]bool
-	// turned wakes whoever follows which workers there are.
+	// turned wakes subscribers after the set of workers may have changed.
 	turned wake.Group
-	// core is lifecycle.Decide; a test makes it fail.
+	// core is lifecycle.Decide, except in tests of its failure.
 	core func(lifecycle.Input) lifecycle.Decision
 }
 
-// New constructs a pool whose workers w wakes; Run starts it.
+// New returns a pool with the workers that w wakes; Run starts it.
 func New(w *Waker, cfg Config) *Pool {
 	return &Pool{Waker: w, cfg: cfg, returning: map[types.UID]map[string]int{}, unknown: map[types.UID]bool{},
 		ended: make(chan *worker), core: lifecycle.Decide}
@@ -185,7 +185,7 @@ func New(w *Waker, cfg Config) *Pool {
 
 // termination combines the terminations of the pod; nil if it may run.
 func (p *Pool) termination(uid types.UID) *pod.PodTermination {
-	list := make([]*pod.PodTermination, 0, 8) // on the stack: this is a part of every step
+	list := make([]*pod.PodTermination, 0, 8) // on the stack: this is part of every step
 	for _, t := range p.cfg.Terminators {
 		list = append(list, t.Termination(uid))
 	}
@@ -199,7 +199,7 @@ func (p *Pool) Count() int {
 	return len(p.workers)
 }
 
-// left reports whether there is a worker of a pod of this name, or anything of one in the runtime.
+// left reports whether a pod of this name has a worker or anything in the runtime.
 func (p *Pool) left(fullName string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,14 +211,15 @@ func (p *Pool) left(fullName string) bool {
 	return p.observes(func(o *pod.Observed) bool { return o.Namespace+"/"+o.Name == fullName })
 }
 
-// anyLeft reports whether there is any worker, or anything of a pod in the runtime that isn't left alone.
+// anyLeft reports whether there is any worker, or any pod in the runtime except the unknown ones that are left
+// running.
 func (p *Pool) anyLeft() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.workers) > 0 || p.observes(func(o *pod.Observed) bool { return !p.unknown[o.UID] })
 }
 
-// observes reports whether the runtime has anything of such a pod.
+// observes reports whether the runtime has anything of a pod for which such returns true.
 func (p *Pool) observes(such func(*pod.Observed) bool) bool {
 	return slices.ContainsFunc(p.cfg.Observed.UIDs(), func(uid types.UID) bool {
 		o := p.cfg.Observed.Get(uid)
@@ -226,12 +227,12 @@ func (p *Pool) observes(such func(*pod.Observed) bool) bool {
 	})
 }
 
-// leastStall is how long the loop may stall however often it resyncs: a host may be busy.
+// leastStall is the minimum stall of the loop that counts as unhealthy, however short Resync is: the host may be
+// busy.
 const leastStall = 10 * time.Second
 
-// Healthy returns an error when the loop that starts and ends workers has stalled for two
-// of its resync periods. One that hasn't begun yet is healthy: a restart of the agent doesn't fix
-// a missing runtime.
+// Healthy returns an error if the loop that starts and ends workers has stalled for two resync periods. A loop that
+// hasn't begun yet is healthy: restarting the agent doesn't fix a missing runtime.
 func (p *Pool) Healthy(now time.Time) error {
 	last, most := p.Heartbeat(), max(2*p.cfg.Resync, leastStall)
 	if stall := now.Sub(last); !last.IsZero() && stall > most {
@@ -240,19 +241,19 @@ func (p *Pool) Healthy(now time.Time) error {
 	return nil
 }
 
-// Heartbeat returns when the loop last looked at what is wanted, and has acted on that; zero before it began. It does
-// at least every Resync.
+// Heartbeat returns the time of the last desired set that the loop has applied; zero before the first. The loop
+// applies one at least every Resync.
 func (p *Pool) Heartbeat() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.heartbeat
 }
 
-// Run starts and ends workers as the desired set asks for, until ctx ends. It
-// returns when every worker and action has.
+// Run starts and ends workers according to the desired set, until ctx is done. It returns when all workers and
+// actions have ended.
 func (p *Pool) Run(ctx context.Context) error {
 	defer p.wg.Wait()
-	// Until the runtime's state is known, starting a pod might start it twice.
+	// Before the runtime's state is complete, a pod might be started twice.
 	select {
 	case <-p.cfg.Observed.Synced():
 	case <-ctx.Done():
@@ -275,7 +276,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 }
 
-// leftovers lists what earlier pods left on disk, and reports whether that is known.
+// leftovers lists the pods that have something on disk, and reports whether it could list them.
 func (p *Pool) leftovers() ([]types.UID, bool) {
 	list, err := p.cfg.Executor.Leftovers()
 	if err != nil {
@@ -284,7 +285,7 @@ func (p *Pool) leftovers() ([]types.UID, bool) {
 	return list, err == nil
 }
 
-// await waits until there may be something to reconcile; false means that ctx ended.
+// await waits until reconciling may be needed; false means that ctx is done.
 func (p *Pool) await(ctx context.Context, changed <-chan struct{}, tick <-chan time.Time) bool {
 	for {
 		select {
@@ -305,8 +306,8 @@ func (p *Pool) await(ctx context.Context, changed <-chan struct{}, tick <-chan t
 	}
 }
 
-// remove drops a worker that has ended. It reports whether that calls for
-// another: looking at every pod each time would make removing many of them slow.
+// remove drops a worker that has ended. It reports whether another pod or worker depends on that: reconciling all
+// pods after each removal would make removing many of them slow.
 func (p *Pool) remove(w *worker) bool {
 	p.mu.Lock()
 	delete(p.workers, w.uid)
@@ -324,12 +325,12 @@ func (p *Pool) remove(w *worker) bool {
 		}
 	}
 	p.turned.Wake()
-	// A late wake-up may have gone to the worker that had ended already.
+	// A late wake-up may have gone to the ended worker.
 	return p.waiting[w.name] || !p.cfg.Observed.Get(w.uid).Empty()
 }
 
-// reconcile makes the workers fit the desired set. It returns the leftovers that
-// it couldn't decide on yet.
+// reconcile starts and stops workers according to the desired set. It returns leftovers if it couldn't decide on them
+// yet.
 func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID {
 	looked := time.Now()
 	current := p.cfg.Desired.Current()
@@ -358,9 +359,9 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 			}
 			continue
 		}
-		// A static pod's successor has its name and another UID: it waits until
-		// the old one is gone, so that two of them never run at once. One that runs
-		// already, beside what another agent left, gets its worker at once.
+		// A static pod's successor has the same name and another UID: it waits until the old pod is gone, so that the
+		// two never run at once. A pod that already runs, even while another agent's pod has its name, gets its
+		// worker at once.
 		if holder, ok := held[pod.FullName(d.Pod)]; ok && holder != d.Pod.UID && !p.runs(d.Pod.UID) {
 			p.waiting[pod.FullName(d.Pod)] = true
 			p.cfg.Log.V(3).Info("Pod is waiting for its predecessor to end", "pod", klog.KObj(d.Pod),
@@ -379,8 +380,8 @@ func (p *Pool) runs(uid types.UID) bool {
 	return o != nil && slices.ContainsFunc(o.Sandboxes, func(s pod.Sandbox) bool { return s.State == pod.SandboxReady })
 }
 
-// holders maps full names to the UID that has them on this node now. A worker
-// holds its name; so does a pod that only the runtime knows and no source has.
+// holders maps full names to the UIDs that have them on this node now. Pods with a worker hold their names, and so do
+// pods that are only in the runtime.
 func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
 	held := make(map[string]types.UID, len(p.workers))
 	for _, uid := range p.cfg.Observed.UIDs() {
@@ -396,15 +397,15 @@ func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
 	return held
 }
 
-// Why a pod ends that a person has stopped, alone or with all others.
+// Reasons for stopping a pod that a user has stopped, alone or with all others.
 const (
 	whyStopped    = "it was stopped by a person"
 	whyAllStopped = "all pods are being stopped"
 )
 
-// stopUnwanted stops the pods that no source has any more or that a person has stopped, and starts workers that remove
-// the pods that no source and no worker has: orphans in the runtime and on disk. Unless all sources have reported, it
-// goes by what the local ones say alone: their pods, and whose names these have now.
+// stopUnwanted stops pods that have no source any more or were stopped by a user. It starts workers that remove pods
+// without source and worker: orphans in the runtime and on disk. With all unset, an API server hasn't reported yet:
+// then it removes only pods of local sources, and pods with names that local sources use now.
 func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, current *desired.Set,
 	leftovers []types.UID, all bool) {
 	successors := make(map[string]*pod.Desired, len(wanted))
@@ -428,7 +429,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		case !all && !w.local(): // an API server may still want it
 		default:
 			next := successors[w.name]
-			// one from a manifest takes the name of an object that stays
+			// a pod from a manifest takes the name of an object that stays
 			w.requestStop(whyReplaced(next), next != nil && !next.RequiresTerminalPhase)
 		}
 	}
@@ -436,11 +437,11 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		d := stopped[uid]
 		switch {
 		case wanted[uid] != nil || p.workers[uid] != nil:
-		case d != nil: // an earlier agent's end cut its stop off, or came before it
+		case d != nil: // an earlier agent ended before or during the stop
 			p.begin(ctx, uid, pod.FullName(d.Pod), d, &lifecycle.Stop{At: time.Now(), Why: why})
 		case stoppedNames[name]:
 			p.begin(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: why})
-		case !all && (successors[name] == nil || !successors[name].Source.Local()): // whose name no manifest has
+		case !all && (successors[name] == nil || !successors[name].Source.Local()): // no manifest has its name
 		case p.cfg.KeepUnknownPods && successors[name] == nil:
 			p.keepUnknown(uid, name)
 		default:
@@ -459,7 +460,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		}
 	}
 	for _, uid := range leftovers {
-		if !p.cfg.KeepUnknownPods || stopped[uid] != nil { // nothing says whose the others are
+		if !p.cfg.KeepUnknownPods || stopped[uid] != nil { // the source of the others is unknown
 			orphan(uid, "")
 		}
 	}
@@ -474,7 +475,7 @@ func (p *Pool) keepUnknown(uid types.UID, name string) {
 	}
 }
 
-// whyReplaced says why a pod has to go; d is its successor, nil if it has none.
+// whyReplaced returns why a pod is removed; d is its successor, nil if there is none.
 func whyReplaced(d *pod.Desired) string {
 	switch {
 	case d == nil:
@@ -486,7 +487,7 @@ func whyReplaced(d *pod.Desired) string {
 	}
 }
 
-// sinceSeen is how long ago the agent first saw the pod, 0 if nothing says so.
+// sinceSeen is the time since the agent first saw the pod; 0 if unknown.
 func sinceSeen(p *v1.Pod) time.Duration {
 	seen, err := time.Parse(time.RFC3339Nano, p.Annotations[pod.AnnotationConfigSeen])
 	if err != nil {
@@ -508,7 +509,7 @@ func (p *Pool) begin(ctx context.Context, uid types.UID, name string, d *pod.Des
 	p.wg.Go(func() { w.run(ctx) })
 }
 
-// FirstBackoff is the first wait before a container that crashed is restarted (KEP-4603); 0 for the default.
+// FirstBackoff is the first delay before a crashed container is restarted (KEP-4603); 0 for the default.
 func FirstBackoff(cfg *config.Config) time.Duration {
 	if cfg.Gates.Enabled(gates.ReduceDefaultCrashLoopBackOffDecay) {
 		return time.Second
@@ -516,7 +517,7 @@ func FirstBackoff(cfg *config.Config) time.Duration {
 	return 0
 }
 
-// MaxBackoff is the longest of these waits; 0 for the default.
+// MaxBackoff caps the delay before a crashed container is restarted; 0 for the default.
 func MaxBackoff(k *v1beta1.KubeletConfiguration) time.Duration {
 	if m := k.CrashLoopBackOff.MaxContainerRestartPeriod; m != nil {
 		return m.Duration

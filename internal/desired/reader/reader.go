@@ -1,11 +1,11 @@
-// Package reader turns the text of a manifest into complete static pods, and the objects beside
-// them: it decodes, gives identity, fills in defaults and validates, in that order.
+// Package reader converts the text of a manifest to complete static pods and other objects: it decodes, adds the
+// identity, sets defaults and validates, in that order.
 //
-// A new pod's UID is the one that the kubelet would give it: see uid.go. A changed text is
-// another pod, unless it is applied in place: see Version. A text is the same if its content hash is,
-// which is made before defaults are filled in: a release of deckhand with other defaults doesn't recreate the
-// pods of the release before. Objects get a UID and a creation
-// time that stay while the object does, and a resource version that changes with what it says.
+// A new pod's UID is the one that the kubelet would give it: see uid.go. A changed text defines another pod, unless
+// the edit is applied in place: see Version. Texts are equal if their content hashes are. The hash is computed before
+// defaults are set, so that a release of deckhand with other defaults doesn't recreate the pods of the previous
+// release. Objects get a UID and a creation time that stay as long as the object does, and a resource version that
+// changes with its content.
 package reader
 
 import (
@@ -25,25 +25,23 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Rules are what makes a decoded pod complete and validates it. They change nothing
-// but the pod that SetDefaults is given.
+// Rules complete and validate a decoded pod. They change nothing but the pod that SetDefaults is given.
 type Rules struct {
-	// SetDefaults fills in what the manifest left out, as an API server would.
+	// SetDefaults sets the defaults of a pod like an API server.
 	SetDefaults func(*v1.Pod)
-	// Validate returns everything that is wrong with a complete pod.
+	// Validate returns all errors in a complete pod.
 	Validate func(*v1.Pod) field.ErrorList
-	// QOSClass is the quality of service class of a pod that has its defaults. An edit
-	// that would change it isn't applied in place.
+	// QOSClass returns the quality of service class of a pod that has its defaults. An edit that would change it
+	// isn't applied in place.
 	QOSClass func(*v1.Pod) v1.PodQOSClass
-	// Refuse returns what a pod, as it is written, may not ask for on this node though it is valid; nil refuses
-	// nothing. It counts for each text that is read, also for one that was taken before.
+	// Refuse returns the fields of a pod, before defaults, that are valid but not allowed on this node; nil refuses
+	// nothing. It applies to each text that is read, including one that was accepted before.
 	Refuse func(*v1.Pod) field.ErrorList
-	// Recreate says why no edit is applied in place; empty if edits are.
+	// Recreate is why edits are never applied in place; empty if they may be.
 	Recreate string
 }
 
-// Reader reads manifests for one source on one node. It has no state; safe for
-// concurrent use if its rules are.
+// Reader reads manifests for one source on one node. It has no state; it is safe for concurrent use if its rules are.
 type Reader struct {
 	node   string
 	source pod.Source
@@ -55,48 +53,45 @@ func New(node string, source pod.Source, rules Rules) *Reader {
 	return &Reader{node: node, source: source, rules: rules}
 }
 
-// Node is the name of the node this reader reads for.
+// Node returns the name of the node.
 func (r *Reader) Node() string { return r.node }
 
-// Source is the source this reader reads for.
+// Source returns the source.
 func (r *Reader) Source() pod.Source { return r.source }
 
-// Doc is one document of a manifest: a pod or another object as its author wrote it, or
-// what is wrong with it.
+// Doc is one document of a manifest: a pod or another object before defaults and identity, or the document's errors.
 type Doc struct {
 	// Number is the position in the manifest, from 1.
 	Number int
 	ID
-	// Canonical and Hash are the canonical form (see Canonical) and content
-	// hash. Empty if the document can't be read.
+	// Canonical and Hash are the canonical form (see Canonical) and the content hash. They are empty if the document
+	// can't be read.
 	Canonical []byte
 	Hash      string
-	// Errors is everything that is wrong, one line each; empty for a document that
-	// is good as far as is known before Complete.
+	// Errors are all errors found before Complete, one line each; empty for a good document.
 	Errors []string
 
-	// Written is the pod as its author wrote it, read-only; nil for a document of another kind.
+	// Written is the pod of the manifest, read-only; nil for other kinds.
 	Written *v1.Pod
 
-	// asWritten is Written with what Clean removed; UIDs are made of it.
+	// asWritten is Written including the fields that Clean removed; UIDs are computed from it.
 	asWritten *v1.Pod
-	// object is what the author wrote of another kind.
+	// object is the object of the manifest if it isn't a pod.
 	object object.Object
 	// lineOf is nil for a document that wasn't read from a text.
 	lineOf func(path string) int
 }
 
-// ID says what a document is about. No two documents may be about the same.
+// ID identifies the pod or object that a document defines. No two documents may have the same ID.
 type ID struct {
-	// Kind is empty for a pod, and for a document of which it isn't known.
+	// Kind is empty for a pod, and for a document of an unknown kind.
 	Kind object.Kind
-	// Name is "namespace/name" as written (without the node's name), or "name" where the
-	// kind has no namespace, as far as it can be read.
+	// Name is "namespace/name" as in the manifest (without the node's name), or "name" if the kind has no namespace,
+	// as far as it is readable.
 	Name string
 }
 
-// Object is the name of the object that it is about, unless it is about a pod or less than a
-// name is known.
+// Object is the key of the document's object; ok is false for a pod, and if the key is incomplete.
 func (id ID) Object() (key object.Key, ok bool) {
 	if !id.Kind.Known() || id.Name == "" {
 		return object.Key{}, false
@@ -108,7 +103,7 @@ func (id ID) Object() (key object.Key, ok bool) {
 	return object.Key{Kind: id.Kind, Namespace: namespace, Name: name}, ok
 }
 
-// String is the ID as a person reads it: "pod default/web", "ConfigMap default/app".
+// String is the ID for users: "pod default/web", "ConfigMap default/app".
 func (id ID) String() string {
 	if id.Kind == "" {
 		return "pod " + id.Name
@@ -116,12 +111,12 @@ func (id ID) String() string {
 	return string(id.Kind) + " " + id.Name
 }
 
-// ErrBlank is what Read returns for a text that says nothing. Writing a file often
-// begins with truncating it, so this isn't taken for the wish to run nothing.
+// ErrBlank is returned by Read for a text without content. Writing a file often begins with truncating it, so that
+// this doesn't mean that no pods should run.
 var ErrBlank = errors.New("it is empty, or has only comments; to have its pods removed, delete it")
 
-// Read returns the documents of a manifest, in order. It fails only with ErrBlank.
-// A list without items is no document, and no error.
+// Read returns the documents of a manifest, in order. It fails only with ErrBlank. A list without items is neither a
+// document nor an error.
 func (r *Reader) Read(data []byte) ([]Doc, error) {
 	if blank(data) {
 		return nil, ErrBlank
@@ -133,7 +128,7 @@ func (r *Reader) Read(data []byte) ([]Doc, error) {
 	return docs, nil
 }
 
-// Restore reads a pod back from its canonical form.
+// Restore reads a pod from its canonical form.
 func (r *Reader) Restore(canonical []byte) (Doc, error) {
 	p := &v1.Pod{}
 	if err := json.Unmarshal(canonical, p); err != nil {
@@ -146,8 +141,8 @@ func (r *Reader) Restore(canonical []byte) (Doc, error) {
 	return d, nil
 }
 
-// InPlace reports whether a pod can become another while it runs, both in canonical form
-// (Doc.Canonical). If not, why says what stands in the way: see InPlace.
+// InPlace reports whether a running pod can become another one, both in canonical form (Doc.Canonical). If not, why
+// is the reason: see the function InPlace.
 func (r *Reader) InPlace(old, new []byte) (ok bool, why string) {
 	if r.rules.Recreate != "" {
 		return false, r.rules.Recreate
@@ -163,8 +158,8 @@ func (r *Reader) InPlace(old, new []byte) (ok bool, why string) {
 	return InPlace(from.Written, to.Written, EditRules{SetDefaults: r.rules.SetDefaults, QOSClass: r.rules.QOSClass})
 }
 
-// Desire returns what an origin defines with d: a pod of version v, or another object, of whose version only
-// Seen counts; or everything that is wrong with it, one line each. It is for documents without errors.
+// Desire returns the pod or object that an origin defines with d, in version v, of which only Seen applies to
+// objects; or all its errors, one line each. d is a document without errors.
 func (r *Reader) Desire(d Doc, v Version, origin string) (*pod.Desired, *object.Desired, []string) {
 	if d.Kind != "" {
 		o, wrong := r.CompleteObject(d, v.Seen)
@@ -180,8 +175,8 @@ func (r *Reader) Desire(d Doc, v Version, origin string) (*pod.Desired, *object.
 	return &pod.Desired{Pod: p, Source: r.source, Origin: origin, Base: v.Base}, nil, nil
 }
 
-// Complete returns the static pod that d asks for, or everything that is wrong
-// with it, one line each. It is for documents of pods without errors.
+// Complete returns the static pod that d defines, or all its errors, one line each. d is a document of a pod without
+// errors.
 func (r *Reader) Complete(d Doc, v Version) (*v1.Pod, []string) {
 	p := d.Written.DeepCopy()
 	invalid := ValidateUID(p)
@@ -217,14 +212,14 @@ func (r *Reader) doc(m manifest.Document) Doc {
 	}
 	d.Errors = render(wrong)
 	if d.Canonical != nil {
-		// It can't be used, but everything about it shall be reported at once.
+		// It can't be used, but all its errors are reported at once.
 		_, _, more := r.Desire(d, Version{}, "")
 		d.Errors = append(d.Errors, more...)
 	}
 	return d
 }
 
-// take makes p the pod that d is about.
+// take sets p as the content of d.
 func (r *Reader) take(d *Doc, p *v1.Pod) error {
 	d.asWritten = p.DeepCopy()
 	Clean(p)
@@ -239,11 +234,11 @@ func (r *Reader) take(d *Doc, p *v1.Pod) error {
 	return nil
 }
 
-// maxErrors is how many errors of one document are reported. To find the line of each of
-// hundreds of thousands would take minutes.
+// maxErrors limits the errors reported for one document. Finding the lines of hundreds of thousands would take
+// minutes.
 const maxErrors = 100
 
-// locate finds the lines where fields stand.
+// locate adds the line numbers of the fields.
 func (d Doc) locate(invalid field.ErrorList) []manifest.Error {
 	listed := invalid[:min(len(invalid), maxErrors)]
 	out := make([]manifest.Error, 0, len(listed)+1)
@@ -271,8 +266,7 @@ func render(wrong []manifest.Error) []string {
 	return lines
 }
 
-// blank reports whether the text has no line but empty ones, comments and
-// document separators.
+// blank reports whether the text consists of empty lines, comments and document separators.
 func blank(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		text := strings.TrimSpace(strings.TrimPrefix(string(line), "\ufeff"))

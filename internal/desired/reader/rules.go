@@ -16,10 +16,10 @@ import (
 func RulesOf(cfg *config.Config) Rules {
 	rules := Rules{SetDefaults: func(p *v1.Pod) {
 		spec.SetDefaults(p)
-		p.Status.QOSClass = spec.QOSClass(p) // as the API server does at creation
+		p.Status.QOSClass = spec.QOSClass(p) // like the API server at creation
 	}, Validate: spec.Validate, QOSClass: spec.QOSClass}
 	if !cfg.Standalone {
-		// As with a kubelet, whose mirror pods never change.
+		// As with the kubelet, the mirror pod of a static pod never changes.
 		rules.Recreate = "in a cluster, a changed manifest is another pod"
 		if cfg.Gates.Enabled(gates.PreventStaticPodAPIReferences) {
 			rules.Refuse = spec.APIReferences
@@ -28,7 +28,7 @@ func RulesOf(cfg *config.Config) Rules {
 	return rules
 }
 
-// AdditionRules returns the rules for containers that are added to pods that run. refuses returns why the node doesn't
+// AdditionRules returns the rules for containers that are added to running pods. refuses returns why the node doesn't
 // admit a pod; nil if it does.
 func AdditionRules(cfg *config.Config, refuses func(*v1.Pod) *pod.Failure) desired.AdditionRules {
 	rules := RulesOf(cfg)
@@ -38,7 +38,7 @@ func AdditionRules(cfg *config.Config, refuses func(*v1.Pod) *pod.Failure) desir
 			if rules.Refuse != nil {
 				wrong = append(wrong, rules.Refuse(p)...)
 			}
-			for i := range p.Spec.EphemeralContainers { // which can never be corrected
+			for i := range p.Spec.EphemeralContainers { // the image can't be corrected later
 				image := p.Spec.EphemeralContainers[i].Image
 				if _, err := reference.ParseNormalizedNamed(image); err != nil {
 					wrong = append(wrong, field.Invalid(
