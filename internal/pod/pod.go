@@ -25,7 +25,7 @@ const (
 
 // Local reports whether pods of this source come from a manifest, and with them the objects that they refer to; they
 // need no API server.
-func (s Source) Local() bool { return s == SourceFile || s == SourceHTTP || s == SourceRun }
+func (s Source) Local() bool { return s != "" && s != SourceAPI }
 
 // SourceOf returns the source of a pod, by its annotation; empty for nil.
 func SourceOf(p *v1.Pod) Source {

@@ -222,7 +222,7 @@ func TestOneStatIsAllThatAnIdleContainerCosts(t *testing.T) {
 func TestTwoRotationsInOneSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
-		h.rotator.SetLimits(Config{MaxSize: 1000, MaxFiles: 4, Workers: 1, Interval: 100*time.Millisecond})
+		h.rotator.SetLimits(Config{MaxSize: 1000, MaxFiles: 4, Workers: 1, Interval: 100 * time.Millisecond})
 		for range 3 {
 			h.print(20)
 			h.run(time.Millisecond)
