@@ -50,7 +50,7 @@ type Executor interface {
 	// LoggedAttempts returns, by container, the lowest attempt number of a new instance according to the logs on
 	// disk.
 	LoggedAttempts(p *v1.Pod) map[string]int
-	// Leftovers lists the pods that still have directories or cgroups on this node.
+	// Leftovers lists the pods that still have a directory or a record on disk.
 	Leftovers() ([]types.UID, error)
 }
 
