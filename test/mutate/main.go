@@ -107,7 +107,7 @@ func (m *mutation) apply(files []source) (path, text string, err error) {
 	case functions == 0:
 		return "", "", fmt.Errorf("mutation %q: no function %s below %s: give its new name in mutations.go", m.name, m.in, core)
 	case places != 1:
-		return "", "", fmt.Errorf("mutation %q: %d places in %s say %q, one is wanted: give the place anew in mutations.go", m.name, places, m.in, m.old)
+		return "", "", fmt.Errorf("mutation %q: %d places in %s say %q, one is wanted: correct the place in mutations.go", m.name, places, m.in, m.old)
 	}
 	return path, text, nil
 }

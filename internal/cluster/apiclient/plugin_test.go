@@ -137,7 +137,7 @@ func TestPluginFails(t *testing.T) {
 	} {
 		c := loaded(t, program(t, s, script, ""), nil)
 		limit := 20 * time.Second
-		if strings.Contains(script, "sleep") {
+		if strings.HasPrefix(script, "exec sleep") {
 			limit = 300 * time.Millisecond
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -49,9 +49,9 @@ func TestExecResults(t *testing.T) {
 // Of a command of which the runtime says nothing it isn't known whether its time is over; also where the caller gives it less than a call may take.
 func TestExecUnanswered(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	serve(t, socket, &runtimeServer{exec: func(ctx context.Context, _ *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
+	serve(t, socket, &runtimeServer{exec: func(context.Context, *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+		<-t.Context().Done() // an answer at the call's deadline might come first
+		return nil, t.Context().Err()
 	}})
 	c := dial(t, socket, nil)
 	within := func(d time.Duration) error {
