@@ -31,14 +31,14 @@ import (
 
 // The types here adapt one package to the interface of another, so that neither imports the other.
 
-// hostPorts knows which ports of this machine are in use (executor.Ports).
+// hostPorts implements executor.Ports for this host: it finds the ports in use and their processes.
 type hostPorts struct{}
 
 func (hostPorts) Listeners() ([]kernel.Listener, error) { return kernel.Listeners("/proc") }
 
 func (hostPorts) Owner(l kernel.Listener) (kernel.Process, bool) { return l.Owner("/proc") }
 
-// nodePods knows the pods of this node, wanted or not.
+// nodePods finds the pods of this node, wanted or not.
 type nodePods struct {
 	wanted   *desired.Merger
 	observed *observed.Store
@@ -47,43 +47,44 @@ type nodePods struct {
 	dir string
 }
 
-// Wanted lists those that should run, or would if nobody had stopped them, and whether all sources have reported.
+// Wanted lists the pods that should run, including those that a person has stopped, and whether all sources have
+// reported.
 func (n nodePods) Wanted() ([]*pod.Desired, bool) {
 	set := n.wanted.Current()
 	return slices.Concat(set.Pods, set.Stopped), set.Synced
 }
 
-// Observed lists what the runtime has of them, and whether it has been listed as a whole.
+// Observed lists the pods that the runtime has, and whether the runtime's list is complete.
 func (n nodePods) Observed() ([]*pod.Observed, bool) {
-	all := n.observed.Listed() // before the list is taken
+	all := n.observed.Listed() // read before All: a list that completes between the two calls doesn't count
 	return n.observed.All(), all
 }
 
-// Synced reports whether it is known what runs here and what should.
+// Synced reports whether both lists are complete: that of the runtime and that of every source.
 func (n nodePods) Synced() bool { return n.observed.Listed() && n.wanted.Current().Synced }
 
-// Knows reports whether anything of the pod is left but its logs.
+// Knows reports whether anything of the pod is left except its logs.
 func (n nodePods) Knows(uid types.UID) bool {
 	if n.wanted.Current().Has(uid) || n.observed.Get(uid) != nil || n.statuses.Get(uid) != nil {
 		return true
 	}
 	if safeopen.Check("pod UID", string(uid)) != nil {
-		return true // whatever that is, it isn't a pod's
+		return true // not a pod UID: the caller must not treat it as a gone pod's
 	}
 	_, err := os.Lstat(filepath.Join(n.dir, string(uid)))
 	return err == nil
 }
 
-// gatedState is the observed state for workers, which also wait until control groups are configured.
+// gatedState is the observed state for workers, which also wait for the configuration of control groups.
 type gatedState struct {
 	*observed.Store
 	ready <-chan struct{}
 }
 
-// Synced is closed once the runtime's state and the host's control groups are known.
+// Synced is closed once the runtime has been listed and the host's control groups are configured.
 func (s gatedState) Synced() <-chan struct{} { return s.ready }
 
-// listObserver also passes the results of lists to the runtime's state.
+// listObserver also passes the results of relists to the runtime's health state.
 type listObserver struct {
 	*metrics.PLEG
 	runtime *health.State
@@ -94,14 +95,14 @@ func (l listObserver) Relisted(begun time.Time, took, interval time.Duration, er
 	l.PLEG.Relisted(begun, took, interval, err)
 }
 
-// startMeter offers the metrics to the executor.
+// startMeter adapts the metrics for the executor.
 type startMeter struct {
 	*metrics.Pods
 	*metrics.Garbage
 	*metrics.Volumes
 }
 
-// meteredCgroups measures what is done with pods' cgroups.
+// meteredCgroups measures the duration of operations on pods' cgroups.
 type meteredCgroups struct {
 	*cgroup.Manager
 	meter *metrics.Resources
@@ -126,13 +127,13 @@ func (c meteredCgroups) took(operation string, began time.Time) {
 	c.meter.Cgroup(operation, time.Since(began))
 }
 
-// diary offers the journal to the workers.
+// diary adapts the journal for the workers.
 type diary struct{ *journal.Journal }
 
 func (d diary) Open(uid types.UID, name string) worker.Record { return d.Journal.Open(uid, name) }
 
-// watchedAllocations offers allocated resources to the executor, and calls changed: downwardAPI volumes show resources,
-// too.
+// watchedAllocations adapts the allocations for the executor. It calls changed because downwardAPI volumes show
+// allocated resources.
 type watchedAllocations struct {
 	*allocation.Manager
 	changed func(*v1.Pod)
@@ -152,7 +153,7 @@ func (a watchedAllocations) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	return granted, err
 }
 
-// volumeImages offers the node's images to image volumes.
+// volumeImages adapts the node's images for image volumes.
 type volumeImages struct {
 	images *image.Images
 	meter  *metrics.Volumes
@@ -162,13 +163,13 @@ func (v volumeImages) Ensure(ctx context.Context, r imagevolume.Request) (imagev
 	v.meter.ImageRequested()
 	got, err := v.images.Ensure(ctx,
 		pull.Request{Image: r.Image, Policy: r.Policy, Pod: r.Pod, Objects: r.Objects, Pulling: func() {}})
-	if ctx.Err() == nil { // what was given up is no failure
+	if ctx.Err() == nil { // a cancelled request isn't a failure
 		v.meter.ImageMounted(err != nil)
 	}
 	return imagevolume.Image{Ref: got.Ref}, err
 }
 
-// logged lists the containers that write logs.
+// logged lists the running containers that write logs.
 type logged struct{ observed *observed.Store }
 
 func (l logged) Running() []rotate.Container {

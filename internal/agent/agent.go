@@ -24,48 +24,51 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// parallelStarts is how many sandboxes and containers are made or started at
-// once. `make bench` finds the runtime's best at 4 to 8 on two cores.
+// parallelStarts limits the sandboxes and containers that are created or started concurrently. `make bench` finds the
+// runtime's best throughput at 4 to 8 on two cores.
 const parallelStarts = 6
 
-// keptEvents is how many events the local ring holds.
+// keptEvents is the size of the local event ring.
 const keptEvents = 1000
 
-// Agent is everything that runs on the node, built and not yet started.
+// Agent is the built agent; Run starts it.
 type Agent struct {
 	runner  *modules.Runner
 	modules []modules.Module
 	conn    *cri.Conn
-	// once is what the agent was started for; nil without --runonce.
+	// once implements --runonce; nil without that flag.
 	once *runonce.Runner
 }
 
-// Options are what an agent is built with beside its configuration. Only Log has to be set.
+// Options are the agent's inputs besides its configuration. Only Log is required.
 type Options struct {
 	Log logr.Logger
-	// SetVerbosity changes how much is logged.
+	// SetVerbosity changes the log verbosity.
 	SetVerbosity func(verbosity uint32, vmodule string) error
-	// Notifier informs a service manager how the agent is doing.
+	// Notifier sends the agent's state to the service manager.
 	Notifier *process.Notifier
-	// Reread reads the configuration again: HangUp asks for that, as do its files if they
+	// Reread reads the configuration again. A signal on HangUp triggers it, and so does a change of the files if they
 	// are watched.
 	Reread func(ctx context.Context, old *config.Config) (*config.Config, error)
 	HangUp <-chan os.Signal
-	// Lock is given away, and the agent ended, where the configuration says so.
+	// Lock is the file of --lock-file. With --exit-on-lock-contention the agent ends, and releases it, when another
+	// process wants it.
 	Lock *lockfile.Named
-	// Once has the agent end when all pods are up or have failed, and is where it writes the results.
+	// Once implements --runonce if it isn't nil: the agent ends when all pods are up or have failed, and writes the
+	// results to Once.
 	Once io.Writer
-	// Started is called once the local API answers.
+	// Started is called once the local API accepts requests.
 	Started func()
-	// StopAll has the agent stop all pods that the last one ran, and end. It reads no manifests and opens no ports.
+	// StopAll makes the agent stop all pods that the previous agent ran, and then end. It reads no manifests and
+	// opens no ports.
 	StopAll bool
 }
 
-// ErrAllStopped is what Run returns when all pods were to be stopped, and were (`deckhand down`). The embedded runtime
-// was shut down, too.
+// ErrAllStopped is returned by Run with StopAll (`deckhand down`) after all pods have stopped and the embedded
+// runtime was shut down.
 var ErrAllStopped = worker.ErrAllStopped
 
-// withDefaults has everything that may be left out do nothing.
+// withDefaults replaces missing optional fields by ones that do nothing.
 func (o Options) withDefaults() Options {
 	if o.SetVerbosity == nil {
 		o.SetVerbosity = func(uint32, string) error { return nil }
@@ -82,13 +85,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// New builds the agent. Nothing runs, and nothing on the host is changed, before Run.
+// New builds the agent. It starts nothing and changes nothing on the host; Run does.
 func New(cfg *config.Config, o Options) (*Agent, error) {
 	return build(cfg, o, constructors{worker.New, allocation.New, engine.Kinds(),
 		func(list []desired.SourceKind) []desired.SourceKind { return list }})
 }
 
-// constructors make the parts whose configuration tests change.
+// constructors build the parts that tests replace or configure differently.
 type constructors struct {
 	pool    func(*worker.Waker, worker.Config) *worker.Pool
 	ledger  func(allocation.Config) *allocation.Manager
@@ -96,7 +99,7 @@ type constructors struct {
 	sources func([]desired.SourceKind) []desired.SourceKind
 }
 
-// build makes every part of the agent, wing by wing, each from those before it.
+// build builds every part of the agent, wing by wing, each from those before it.
 func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	b, err := newBase(cfg, o.withDefaults(), by)
 	if err != nil {
@@ -137,7 +140,7 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	return a, nil
 }
 
-// parts are all that was built.
+// parts are all parts of the built agent.
 type parts struct {
 	*foundation
 	run       *runtimeParts
@@ -151,7 +154,7 @@ type parts struct {
 	once      *runonce.Runner // nil without --runonce
 }
 
-// modules lists what runs, in the order in which the agent comes up; it goes down in reverse.
+// modules lists the agent's modules in the order in which they start; they stop in reverse order.
 func (p parts) modules() []modules.Module {
 	cfg, k, log := p.cfg, p.kubelet(), p.log
 	traits := p.run.engine.Traits()
@@ -174,7 +177,7 @@ func (p parts) modules() []modules.Module {
 			Run: watchConfig(cfg.Sources, p.work.reloader.Look, log.WithName("config"))}),
 		only(p.o.Lock != nil, modules.Module{Name: "lock file", Run: yieldLock(cfg, p.o.Lock, log)}),
 		[]modules.Module{
-			// Before anything is started that is to be in the agent's control group.
+			// Before the agent starts any process that belongs in its own control group.
 			{Name: "processes of the host", Start: without(p.run.host.cgroups.MoveProcesses)},
 		},
 		p.run.engine.Modules(engine.Owner{Starting: p.run.state.SetMessage, AllStopped: p.work.stopper.AllStopped}),
@@ -194,7 +197,7 @@ func (p parts) modules() []modules.Module {
 			{Name: "image records", Start: p.img.images.Start},
 			{Name: "imported images", Run: p.img.images.Run},
 			{Name: "image collection", Run: p.img.collector.Run},
-			// No pod is kept from running for what can't be read.
+			// Unreadable records don't prevent pods from running.
 			{Name: "allocations", Run: p.res.allocations.Run, Start: orLogged(without(p.res.allocations.Restore), log,
 				"Some records of what pods were allocated, or assigned of devices, can't be used")},
 			{Name: "plugins", Run: pluginwatch.New(pluginwatch.Config{Dir: p.dirs.PluginsRegistry(),
@@ -203,7 +206,7 @@ func (p parts) modules() []modules.Module {
 			{Name: "amounts of devices", Run: followDevices(p.res.assigned, p.run.host)},
 			{Name: "journal", Start: p.work.diaries.Start, Run: p.work.diaries.Run},
 			{Name: "probes", Run: p.work.probes.Run},
-			// Pods without claims run.
+			// Without its records, pods without claims still run.
 			{Name: "volumes", Start: orLogged(without(p.vol.claims.Restore), log, "Claims can't be bound"),
 				Run: p.vol.volumes.Run},
 			{Name: "volume statistics", Run: closeAtEnd(p.vol.stats, log)},
@@ -234,13 +237,13 @@ func (p parts) modules() []modules.Module {
 		},
 		only(p.once != nil, modules.Module{Name: "run once", Run: modules.ThenEnd(p.once.Run)}),
 		[]modules.Module{
-			// The last, so that it learns of the end first.
+			// The last module, because it has to be stopped first: it announces the stop.
 			serviceModule(p.work.service, p.o.Notifier, cfg.NodeName, p.workersReady, p.work.pool.Healthy, log),
 		},
 	)
 }
 
-// only returns the module if it is to run.
+// only returns the module if run is true.
 func only(run bool, m modules.Module) []modules.Module {
 	if !run {
 		return nil
@@ -248,7 +251,7 @@ func only(run bool, m modules.Module) []modules.Module {
 	return []modules.Module{m}
 }
 
-// restoreStops stops the pods that a person has stopped, or all.
+// restoreStops stops the pods that a person has stopped (`deckhand stop`), or all pods with StopAll.
 func (p parts) restoreStops() error {
 	if p.o.StopAll {
 		p.work.stopper.StopAll()
@@ -257,8 +260,8 @@ func (p parts) restoreStops() error {
 	return p.want.stops.Restore()
 }
 
-// Run runs the agent until ctx ends, or until it has done what it was started for. Pods and
-// the embedded runtime stay when it returns.
+// Run runs the agent until ctx ends, or until a --runonce or StopAll is complete. Pods and the embedded runtime keep
+// running when it returns, except with StopAll.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.conn.Close()
 	err := a.runner.Run(ctx, a.modules)

@@ -6,7 +6,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// collect offers to the metrics what is counted when they are scraped.
+// collect registers the values that are counted when the metrics are scraped.
 func collect(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, v *volumeParts) {
 	b.meter.Reloads.Loaded(b.began)
 	b.meter.CollectPullRecords(i.allowed.Counts)

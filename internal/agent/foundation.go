@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// foundation is the configuration of the agent, its directories, and the parts that all others report to.
+// foundation is the configuration, the directories, and the parts that all other parts report to.
 type foundation struct {
 	cfg    *config.Config
 	o      Options
@@ -34,7 +34,7 @@ type foundation struct {
 	history  *events.History
 	statuses *podstatus.Store
 	wakes    *wakes
-	// workersReady is closed once workers may begin.
+	// workersReady is closed once workers may start.
 	workersReady chan struct{}
 }
 
@@ -57,10 +57,10 @@ func newBase(cfg *config.Config, o Options, by constructors) (*foundation, error
 // kubelet is the part of the configuration that the kubelet has as well.
 func (b *foundation) kubelet() *v1beta1.KubeletConfiguration { return &b.cfg.Kubelet }
 
-// checkpoint is the path of a file, or of a directory of files, that later agents read.
+// checkpoint returns the path of a checkpoint file or directory; the next agent reads it.
 func (b *foundation) checkpoint(name string) string { return filepath.Join(b.dirs.Checkpoints(), name) }
 
-// joins reports whether the agent is part of a cluster. One that is to stop all pods, or to end once they run, isn't.
+// joins reports whether the agent takes part in a cluster. With StopAll or --runonce it doesn't.
 func (b *foundation) joins() bool { return b.cfg.Kubeconfig != "" && !b.o.StopAll && b.o.Once == nil }
 
 func version() string { return buildinfo.Get().Version }

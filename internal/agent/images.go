@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 )
 
-// imageParts are the node's images.
+// imageParts pull, record and collect the node's images.
 type imageParts struct {
 	allowed   *access.Records
 	keyring   *credentials.Keyring
@@ -47,7 +47,7 @@ func newImages(b *foundation, r *runtimeParts, d *desiredParts) (*imageParts, er
 	return i, nil
 }
 
-// imageAccess makes what knows who may use which image, and with which credentials images are pulled.
+// imageAccess returns the records of the pods that may use each image, and the credentials for pulls.
 func imageAccess(cfg *config.Config, recorder *events.Recorder, meter *metrics.Metrics,
 	log logr.Logger) (*access.Records, *credentials.Keyring, error) {
 	k := &cfg.Kubelet
@@ -67,7 +67,7 @@ func imageAccess(cfg *config.Config, recorder *events.Recorder, meter *metrics.M
 	}), nil
 }
 
-// nodeFiles are the docker configurations of the node itself.
+// nodeFiles returns the docker configuration files of the node itself.
 func nodeFiles(root string, log logr.Logger) *credentials.NodeFiles {
 	dir, errDir := os.Getwd()
 	home, errHome := os.UserHomeDir()
@@ -77,7 +77,7 @@ func nodeFiles(root string, log logr.Logger) *credentials.NodeFiles {
 	return credentials.NewNodeFiles(root, dir, home, log)
 }
 
-// checkMeter offers the metrics to the records of who may use which image.
+// checkMeter adapts the metrics for the records of image access.
 type checkMeter struct{ *metrics.Images }
 
 func (c checkMeter) Checked(r access.Result) { c.Images.Checked(string(r)) }

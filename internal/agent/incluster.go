@@ -17,30 +17,30 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
-// apiServer is the agent's side of a cluster, or what stands in for it where there is none.
+// apiServer is the agent's connection to a cluster, or its substitute in an agent without one.
 type apiServer interface {
-	// Modules are what runs it.
+	// Modules returns its modules.
 	Modules() []modules.Module
 	SetLimits(*v1beta1.KubeletConfiguration)
 	PodsChanged()
 
-	// Reviewer is who is asked about users; nil if nobody can be.
+	// Reviewer reviews tokens and access of clients; nil without a cluster.
 	Reviewer() secure.Reviewer
-	// IssuedCertificate is the HTTPS server's, of the cluster; nil if the cluster isn't asked for it.
+	// IssuedCertificate returns the source of the HTTPS server's certificate; nil unless the cluster issues it.
 	IssuedCertificate() func() *tls.Certificate
-	// Finder finds what pods refer to.
+	// Finder finds the objects that pods refer to.
 	Finder() object.Finder
 	view.Cluster
 }
 
-// alone is the side of a cluster that isn't there.
+// alone implements apiServer for an agent without a cluster.
 type alone struct {
 	objects object.Finder
 	runtime *health.State
 	healthy func(time.Time) error
 }
 
-// Conditions are those that the node's object would have in a cluster.
+// Conditions returns the conditions that the Node object would have in a cluster.
 func (a alone) Conditions() []v1.NodeCondition {
 	var r nodeobject.Report
 	if r.NotReady = a.runtime.NotReady(); len(r.NotReady) > 0 {

@@ -30,10 +30,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// The modules here have more to do than one call of a part.
+// These modules do more than one call of a part.
 
-// rootModule makes the root directory and holds its lock while everything else runs. With record it records whose it
-// is.
+// rootModule creates the root directory and holds its lock while all other modules run. If record is true, it writes
+// the install record (package reset).
 func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) modules.Module {
 	var lock *lockfile.Lock // from start to run
 	return modules.Module{
@@ -60,11 +60,11 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) modules.Mo
 	}
 }
 
-// listenAgain is how long after an attempt the local API's socket is tried again.
+// listenAgain is the delay between attempts to listen on the local API's socket.
 const listenAgain = 10 * time.Second
 
-// localModule serves the commands on this machine. It calls started once they are heard. A disk without a free inode
-// holds up no more than the commands.
+// localModule serves the local API to commands on this machine, and calls started once its socket listens. If the
+// disk is full or has no free inode, the agent starts without it, and the module tries again every listenAgain.
 func localModule(api *local.Server, root string, started func(), log logr.Logger) modules.Module {
 	var listener net.Listener // from start to run
 	listen := func() (err error) {
@@ -99,7 +99,7 @@ func localModule(api *local.Server, root string, started func(), log logr.Logger
 	}
 }
 
-// onHangUp returns what calls ask on each signal, until its context ends.
+// onHangUp returns a function that calls ask on each signal until its context ends.
 func onHangUp(hangUp <-chan os.Signal, ask func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -113,8 +113,8 @@ func onHangUp(hangUp <-chan os.Signal, ask func()) func(context.Context) error {
 	}
 }
 
-// yieldLock returns what ends the agent when somebody else wants its lock file, if it is to (the
-// kubelet's --exit-on-lock-contention).
+// yieldLock returns a function that waits until another process wants the agent's lock file, and then ends the agent
+// (the kubelet's --exit-on-lock-contention). Without that setting it only waits for the end of its context.
 func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if cfg.YieldLock {
@@ -132,9 +132,9 @@ func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(c
 	}
 }
 
-// setKernelFlags returns what makes the kernel as the kubelet wants it, unless it only checks
-// (protectKernelDefaults). A standalone agent leaves a machine that may be there for other
-// things as it is, and so does one that is to stop all pods.
+// setKernelFlags returns a function that sets the sysctls that the kubelet requires. Three agents leave them as they
+// are: one with protectKernelDefaults, which only checks them; a standalone one, as its machine may have other
+// purposes; and one that only stops all pods.
 func setKernelFlags(cfg *config.Config, stopAll bool, log logr.Logger) func(context.Context) error {
 	return func(context.Context) error {
 		if cfg.Standalone || stopAll || cfg.Kubelet.ProtectKernelDefaults {
@@ -151,9 +151,9 @@ func setKernelFlags(cfg *config.Config, stopAll bool, log logr.Logger) func(cont
 	}
 }
 
-// cgroupsModule finds out how control groups are made, and by whom. The agent configures
-// the embedded runtime; it asks another one, and workers wait for the answer: pods in the wrong tree
-// would have no limits. It closes ready once that and the runtime's state are known.
+// cgroupsModule configures control groups. If ask is false, the agent has configured the driver of the embedded
+// runtime. Otherwise it asks the runtime for its driver, and workers wait for the answer: pods in the wrong tree
+// would have no limits. It closes ready once control groups are configured and synced is closed.
 func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struct{},
 	ready chan<- struct{}) modules.Module {
 	m := modules.Module{Name: "control groups"}
@@ -186,8 +186,9 @@ func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struc
 	return m
 }
 
-// oomModule tells by events of the node when the machine is out of memory. What runs into the limit of a control group,
-// as a container does, is the runtime's to report. An agent that mustn't read the kernel's log does without.
+// oomModule records an event of the node (SystemOOM) when the machine runs out of memory. The runtime reports
+// processes that reach the limit of a control group, such as a container's. If the agent may not read the kernel log,
+// it runs without these events.
 func oomModule(device string, record events.Node, log logr.Logger) modules.Module {
 	const consequence = "Nobody is told when the machine runs out of memory (events with the reason SystemOOM)"
 	var opened *kernel.Log // from start to run
@@ -217,7 +218,8 @@ func oomModule(device string, record events.Node, log logr.Logger) modules.Modul
 	}
 }
 
-// orLogged returns a start that an error of begin doesn't keep the agent from.
+// orLogged returns a start function that logs an error of begin instead of returning it; consequence is logged with
+// it.
 func orLogged(begin func(context.Context) error, log logr.Logger, consequence string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := begin(ctx); err != nil {
@@ -227,15 +229,15 @@ func orLogged(begin func(context.Context) error, log logr.Logger, consequence st
 	}
 }
 
-// without has a function that needs no context be called with one.
+// without adapts a function that needs no context.
 func without(f func() error) func(context.Context) error {
 	return func(context.Context) error { return f() }
 }
 
-// statsPatience is how long the agent waits at its end for file systems that were asked how full they are.
+// statsPatience limits how long the agent, when it ends, waits for statfs calls that are still running.
 const statsPatience = time.Second
 
-// closeAtEnd returns what gives up reading volume statistics when its context ends.
+// closeAtEnd returns a function that stops reading volume statistics when its context ends.
 func closeAtEnd(stats *usage.StatsReader, log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		<-ctx.Done()
@@ -248,12 +250,12 @@ func closeAtEnd(stats *usage.StatsReader, log logr.Logger) func(context.Context)
 	}
 }
 
-// readyAnyway is how long the service manager waits for readiness while no runtime answers: longer, it would take the
-// agent for one that can't start.
+// readyAnyway is the time after which readiness is notified although no runtime answers. Without the notification the
+// service manager would conclude that the agent can't start.
 const readyAnyway = 30 * time.Second
 
-// serviceModule notifies the service manager that everything has started, once pods are looked
-// after, gives it watchdog notifications while the workers are healthy, and says when the end begins.
+// serviceModule sends the service manager READY once workers may start (or after readyAnyway), watchdog notifications
+// while the workers are healthy, and STOPPING when the agent stops.
 func serviceModule(s *process.Service, notifier *process.Notifier, node string, workersReady <-chan struct{},
 	healthy func(time.Time) error, log logr.Logger) modules.Module {
 	return modules.Module{
@@ -277,7 +279,7 @@ func serviceModule(s *process.Service, notifier *process.Notifier, node string, 
 				return healthy(time.Now())
 			}, log.WithName("watchdog"))
 			if err := s.Stopping(); err != nil {
-				// No reason to end with an error: it may be the service manager that has gone.
+				// Not an error of the agent: the service manager itself may have ended.
 				log.Error(err, "Can't notify the service manager that the agent is stopping")
 			}
 			return err
@@ -285,7 +287,7 @@ func serviceModule(s *process.Service, notifier *process.Notifier, node string, 
 	}
 }
 
-// profileContention has profiles say who waits for whom, until its context ends.
+// profileContention enables the block profile until its context ends.
 func profileContention(ctx context.Context) error {
 	runtime.SetBlockProfileRate(1)
 	defer runtime.SetBlockProfileRate(0)

@@ -34,33 +34,33 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
-// node is what the host gives to pods.
+// node is the host's resources and settings for pods.
 type node struct {
 	cfg      *config.Config
 	log      logr.Logger
 	capacity capacity.Node
-	// facts is what is known of the node; machine writes what of it the machine and the configuration say.
+	// facts are the facts about the node; machine writes those that come from the machine and the configuration.
 	facts   *nodefacts.Board
 	machine *nodefacts.Writer
-	// mu guards what of the node's amounts the configuration leaves, and what device plugins have.
+	// mu guards own, the amounts after the configuration's reservations, and added, those of device plugins.
 	mu         sync.Mutex
 	own, added devices.Amounts
 	cgroups    *cgroup.Manager
 	users      *userns.Manager
-	// forAdmission are the facts that decide about new pods, as far as they don't change.
+	// forAdmission are the node facts for pod admission that don't change.
 	forAdmission admission.Node
-	// fixed are the settings that don't change once control groups are configured.
+	// fixed are the settings that don't change after control groups have been configured.
 	fixed *translate.Settings
 }
 
-// allocatable is what pods can have at the moment. It must not be changed.
+// allocatable returns the amounts that are allocatable to pods now. The caller must not change the list.
 func (n *node) allocatable() v1.ResourceList { return n.facts.Now().Allocatable }
 
 func (n *node) hostIPs() []string { return n.facts.Now().HostIPs }
 
 func (n *node) labels() map[string]string { return n.facts.Now().Labels }
 
-// setAllocatable makes that what a configuration leaves of the node.
+// setAllocatable computes capacity and allocatable from the configuration, and publishes them.
 func (n *node) setAllocatable(k *v1beta1.KubeletConfiguration) error {
 	list, err := allocatable(n.capacity, k)
 	if err == nil {
@@ -71,16 +71,16 @@ func (n *node) setAllocatable(k *v1beta1.KubeletConfiguration) error {
 	return err
 }
 
-// setLimits has control groups held to what a configuration leaves of the node, and reserves.
+// setLimits updates the limits of control groups to the configuration's reservations.
 func (n *node) setLimits(cfg *config.Config) error {
 	c, err := cgroup.ConfigOf(cfg, n.capacity)
 	if err != nil {
 		return err
 	}
-	return n.cgroups.Limit(context.Background(), c) // the kernel answers at once, and systemd has its time
+	return n.cgroups.Limit(context.Background(), c) // doesn't block; systemd calls have a timeout
 }
 
-// setDevices takes in what device plugins have.
+// setDevices publishes the amounts of devices that device plugins report.
 func (n *node) setDevices(a devices.Amounts) { n.setAmounts(func() { n.added = a }) }
 
 func (n *node) setAmounts(change func()) {
@@ -98,7 +98,7 @@ func (n *node) setAmounts(change func()) {
 	})
 }
 
-// setImages takes in which images the runtime has.
+// setImages publishes the runtime's images as a fact of the node.
 func (n *node) setImages(list []*runtimeapi.Image) {
 	images := make([]v1.ContainerImage, len(list))
 	for i, img := range list {
@@ -107,7 +107,7 @@ func (n *node) setImages(list []*runtimeapi.Image) {
 	n.machine.Set(func(f *nodefacts.Facts) { f.Images = images })
 }
 
-// allocatable is what a configuration leaves of a node for pods.
+// allocatable returns the amounts that a configuration leaves for pods.
 func allocatable(c capacity.Node, k *v1beta1.KubeletConfiguration) (v1.ResourceList, error) {
 	list, err := c.Allocatable(k)
 	if err != nil {
@@ -115,17 +115,17 @@ func allocatable(c capacity.Node, k *v1beta1.KubeletConfiguration) (v1.ResourceL
 	}
 	list[v1.ResourcePods] = c.Pods(k)
 	if !ptr.Deref(k.LocalStorageCapacityIsolation, true) {
-		delete(list, v1.ResourceEphemeralStorage) // nobody counts it then
+		delete(list, v1.ResourceEphemeralStorage) // without isolation its use isn't measured
 	}
 	return list, nil
 }
 
-// admission returns the facts that decide about new pods at the moment; can is what the runtime can do, nil while
-// that isn't known.
+// admission returns the current node facts that pod admission depends on. can are the runtime's features, nil until
+// the runtime has answered.
 func (n *node) admission(can *translate.Features) *admission.Node {
 	now, facts := n.facts.Now(), n.forAdmission
 	facts.Labels, facts.Taints, facts.DeclaredFeatures = now.Labels, now.Taints, now.DeclaredFeatures
-	// In a cluster, who runs it may tell the addresses later; a machine alone has none but its own.
+	// In a cluster a cloud provider may set the addresses later; a standalone node has only its own.
 	facts.AwaitsAddress = !n.cfg.Standalone && len(now.HostIPs) == 0
 	if can != nil {
 		facts.SupplementalGroupsPolicy = &can.SupplementalGroupsPolicy
@@ -133,7 +133,7 @@ func (n *node) admission(can *translate.Features) *admission.Node {
 	return &facts
 }
 
-// declaredFeatures are those that a node like this one declares (KEP-5328): features that this build always has,
+// declaredFeatures returns the features that this node declares (KEP-5328): those that this build always has,
 // whatever their gates say.
 func declaredFeatures() []string {
 	on := featuretypes.FeatureGateMap{}
@@ -143,15 +143,15 @@ func declaredFeatures() []string {
 	return features.DefaultFramework.DiscoverNodeFeatures(&features.NodeConfiguration{FeatureGates: on})
 }
 
-// settings are what containers are made with at the moment.
+// settings returns the current settings for new containers.
 func (n *node) settings() *translate.Settings {
 	s, forPods := *n.fixed, n.allocatable()
 	s.MemoryQoS.Allocatable = forPods.Memory().Value()
 	return &s
 }
 
-// newNode reads what the host has. pods is the directory that has one for every pod, stateDir the runtime's
-// (engine.Traits).
+// newNode reads the host's resources. pods is the parent of the pods' directories, stateDir the runtime's state
+// directory (engine.Traits).
 func newNode(cfg *config.Config, pods, stateDir string, log logr.Logger) (*node, error) {
 	k := &cfg.Kubelet
 	machine, err := capacity.Read("/", cfg.RootDir)
@@ -195,7 +195,7 @@ func newNode(cfg *config.Config, pods, stateDir string, log logr.Logger) (*node,
 	return n, nil
 }
 
-// kernelVersion is uname's; empty if it can't be had.
+// kernelVersion returns the kernel release of uname(2); empty on error.
 func kernelVersion() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -204,7 +204,7 @@ func kernelVersion() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// bootID names this boot of the machine; empty if it can't be read.
+// bootID returns the ID of the machine's current boot; empty on error.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -213,14 +213,14 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// thermalThrottle lists directories that show what other programs on the host do. Container
-// runtimes mask them by default, but not beside a list of ours.
+// thermalThrottle lists the thermal_throttle directories, which show what other programs on the host do. Container
+// runtimes mask them by default, but not if the agent sends its own list of masked paths.
 func thermalThrottle() []string {
 	paths, _ := filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle") // fails for bad patterns only
 	return paths
 }
 
-// newUsers makes what allocates ranges of the host's user IDs.
+// newUsers returns the allocator of ranges of host user IDs for user namespaces.
 func newUsers(cfg *config.Config, pods, stateDir string) *userns.Manager {
 	k := &cfg.Kubelet
 	perPod := uint32(userns.Block)
@@ -239,7 +239,7 @@ func newUsers(cfg *config.Config, pods, stateDir string) *userns.Manager {
 		}})
 }
 
-// useDriver goes by what the runtime says of its cgroup driver, whatever is configured (KEP-4033).
+// useDriver uses the cgroup driver that the runtime reports, whatever the configuration says (KEP-4033).
 func (n *node) useDriver(driver cgroup.Driver) {
 	if configured := n.cfg.Kubelet.CgroupDriver; configured != string(driver) {
 		n.log.Info("The runtime has another cgroup driver than the configuration: its own counts",
@@ -248,8 +248,8 @@ func (n *node) useDriver(driver cgroup.Driver) {
 	n.cgroups.UseDriver(driver)
 }
 
-// configureCgroups finds out what the host's control groups can do, and logs what of the
-// configuration they can't. The driver has to be known.
+// configureCgroups detects the features of the host's control groups, and logs the settings that they don't support.
+// The driver must have been set before.
 func (n *node) configureCgroups(ctx context.Context) error {
 	if err := n.cgroups.Check(); err != nil {
 		return err
@@ -263,7 +263,7 @@ func (n *node) configureCgroups(ctx context.Context) error {
 	}
 	k, s := &n.cfg.Kubelet, n.fixed
 	s.CgroupV2, s.BoundSwap, s.HugePageSizes = support.V2, support.Swap, support.HugePages
-	// On cgroup v2 a container dies as a whole when it runs out of memory, unless configured otherwise.
+	// On cgroup v2 the OOM killer kills all processes of a container, unless configured otherwise.
 	s.GroupOOMKill = support.V2 && !ptr.Deref(k.SingleProcessOOMKill, false)
 	if k.SingleProcessOOMKill != nil && !*k.SingleProcessOOMKill && !support.V2 {
 		return errors.New("invalid configuration: singleProcessOOMKill: false needs cgroup v2, and this host has v1: " +

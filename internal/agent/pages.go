@@ -23,10 +23,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// component is what the agent calls itself where the kubelet's name is expected.
+// component is the agent's name in pages that expect the kubelet's.
 const component = "kubelet"
 
-// localPages are those of the local socket: what the agent shows of itself, and what pods use.
+// localPages merges the pages of the local socket: those about the agent, and those of statistics.
 func localPages(list ...map[string]http.Handler) map[string]http.Handler {
 	all := map[string]http.Handler{}
 	for _, l := range list {
@@ -35,7 +35,7 @@ func localPages(list ...map[string]http.Handler) map[string]http.Handler {
 	return all
 }
 
-// pages are what the agent shows of itself, by path: on the read-only port and the local socket.
+// pages returns the pages about the agent by path. The read-only port and the local socket serve them.
 func pages(shown []flags.Shown, reloader *config.Reloader, began time.Time) map[string]http.Handler {
 	list := make([]server.Flag, len(shown))
 	for i, f := range shown {
@@ -53,7 +53,7 @@ func pages(shown []flags.Shown, reloader *config.Reloader, began time.Time) map[
 	}
 }
 
-// statsPages are what is served of statistics, by path.
+// statsPages returns the handlers of statistics by path.
 func statsPages(s *stats.Sampler, machine *server.MachineReader, meter *metrics.Metrics,
 	log logr.Logger) map[string]http.Handler {
 	return map[string]http.Handler{
@@ -73,8 +73,7 @@ func statsPages(s *stats.Sampler, machine *server.MachineReader, meter *metrics.
 	}
 }
 
-// checks are what /healthz looks at: things that a restart of the agent might fix,
-// or that keep it from its work.
+// checks returns the checks of /healthz: of failures that a restart of the agent might fix, or that stop its work.
 func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State, meter *metrics.Checks) []server.Check {
 	list := []server.Check{
 		{Name: "ping", Func: func(context.Context) error { return nil }},

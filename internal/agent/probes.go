@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
 
-// execer offers the runtime's exec to probes and hooks.
+// execer adapts the runtime's ExecSync for probes and hooks.
 type execer struct{ conn *cri.Conn }
 
 func (e execer) ExecSync(ctx context.Context, id string, cmd []string,
@@ -31,9 +31,9 @@ func (e execer) ExecSync(ctx context.Context, id string, cmd []string,
 	return r.Stdout, r.Stderr, r.ExitCode, err
 }
 
-// Answers asks for what the container uses: containerd asks the container's shim for that, which another question to it
-// wouldn't reach, and reading it needs nothing of the container's processes. The runtime need not know the figures: any
-// error of its own is an answer.
+// Answers requests the container's statistics to check whether its shim still responds: containerd forwards this
+// request to the shim, and needs none of the container's processes for it. Any answer counts, also an error of the
+// runtime itself, such as missing statistics.
 func (e execer) Answers(ctx context.Context, id string) error {
 	_, err := e.conn.ContainerStats(ctx, id)
 	if cri.IsAnswer(err) {
@@ -42,15 +42,15 @@ func (e execer) Answers(ctx context.Context, id string) error {
 	return err
 }
 
-// frozen returns what reports whether a container's processes are frozen, and not by the runtime for a checkpoint: that
-// ends, and killing the container meanwhile would spoil both.
+// frozen returns a function that reports whether a container's processes are frozen for another reason than a
+// checkpoint by the runtime. A checkpoint ends by itself, and killing the container during it would spoil both.
 func frozen(groups *cgroup.Manager, runtime *cri.Conn) func(context.Context, handler.Target) bool {
 	return func(ctx context.Context, t handler.Target) bool {
 		return t.Pod != nil && !runtime.Checkpointing(t.ID) && groups.Frozen(ctx, t.Pod.UID, t.ID)
 	}
 }
 
-// probeMeter offers the probes' metrics to their manager.
+// probeMeter adapts the probes' metrics for their manager.
 type probeMeter struct{ *metrics.Probes }
 
 func (m probeMeter) Tried(p *v1.Pod, container string, kind pod.ProbeKind, state handler.State, took time.Duration) {

@@ -27,9 +27,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// rereader returns what reads the configuration again. What it says that an agent couldn't start with on this
-// node is an error here, too: once it is taken in, only the host can refuse a part of it, such as a limit of a control
-// group, which is logged then.
+// rereader returns a function that reads the configuration again. A configuration that an agent couldn't start with
+// on this node is an error. After that check only the host can refuse a part of it, such as a limit of a control
+// group; such an error is logged.
 func rereader(reread func(context.Context, *config.Config) (*config.Config, error),
 	node capacity.Node) func(context.Context, *config.Config) (*config.Config, error) {
 	return func(ctx context.Context, old *config.Config) (*config.Config, error) {
@@ -42,7 +42,7 @@ func rereader(reread func(context.Context, *config.Config) (*config.Config, erro
 	}
 }
 
-// liveSettings are those who act on what may change while the agent runs.
+// liveSettings are the parts that apply settings which may change while the agent runs.
 type liveSettings struct {
 	setVerbosity func(verbosity uint32, vmodule string) error
 	node         *node
@@ -54,8 +54,8 @@ type liveSettings struct {
 	log          logr.Logger
 }
 
-// apply passes what may change while the agent runs to those who act on it. Every field that
-// is Live in config/fields and has a Package is here.
+// apply passes the new settings to these parts. It has to handle every field that is Live in config/fields and has a
+// Package.
 func (s liveSettings) apply(cfg *config.Config) {
 	k := &cfg.Kubelet
 	log := logging.ConfigOf(&k.Logging, nil, nil)
@@ -67,19 +67,19 @@ func (s liveSettings) apply(cfg *config.Config) {
 	s.collector.SetPolicy(gc.PolicyOf(k))
 	s.rotator.SetLimits(rotate.ConfigOf(k.PodLogsDir, k))
 	s.cluster.SetLimits(k)
-	s.waker.WakeAll() // who waits for longer than crashLoopBackOff allows now goes on
+	s.waker.WakeAll() // pods may wait for longer than the new crashLoopBackOff allows
 }
 
-// levelSetter returns what changes how much is logged, but for files that have a level of their own, until the
-// configuration is applied again.
+// levelSetter returns a function that changes the log verbosity until the configuration is applied again. Files with
+// a level of their own (vmodule) keep it.
 func levelSetter(set func(uint32, string) error, reloader *config.Reloader) func(uint32) error {
 	return func(verbosity uint32) error {
 		return set(verbosity, logging.ConfigOf(&reloader.Current().Kubelet.Logging, nil, nil).VModule)
 	}
 }
 
-// watchConfig returns what calls look whenever these files of the configuration change, until its
-// context ends. An agent that can't watch them goes on: a signal does it, too.
+// watchConfig returns a function that calls look whenever a file of the configuration changes, until its context
+// ends. If the files can't be watched, it logs that, and only SIGHUP reloads the configuration.
 func watchConfig(sources []string, look func(), log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		files := filewatch.NewSettled(sources, document.IsDropIn, "SIGHUP reloads the configuration", log)
@@ -100,25 +100,25 @@ func watchConfig(sources []string, look func(), log logr.Logger) func(context.Co
 	}
 }
 
-// reloads reports reloads: to the service manager, in the log, as an event of the node, as a metric, and to those who
-// ask what is wrong.
+// reloads reports reloads of the configuration: to the service manager, in the log, as an event of the node, as a
+// metric, and in the list of problems.
 type reloads struct {
 	service *process.Service
 	events  events.Node
 	meter   *metrics.Reloads
 	log     logr.Logger
 
-	// failure is for those who ask later; nil if nobody does.
+	// failure is for the list of problems; nil if it isn't needed.
 	failure *reloadFailure
 }
 
-// reloadFailure is why the newest configuration isn't in force.
+// reloadFailure is the reason for which the newest configuration isn't in force.
 type reloadFailure struct {
 	mu       sync.Mutex
 	problems []pod.Problem
 }
 
-// get returns nothing while the newest configuration is in force.
+// get returns the problem; nil while the newest configuration is in force.
 func (f *reloadFailure) get() []pod.Problem {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,8 +163,8 @@ func (r reloads) end(result config.ReloadResult) {
 	}
 }
 
-// logNotes logs what of the configuration has no effect, will go away or opens the node, but for what
-// was logged of the one before; nil if there was none.
+// logNotes logs the settings of cfg that have no effect, are deprecated or open the node, except those that were
+// logged for the previous configuration; before is nil at the agent's start.
 func logNotes(log logr.Logger, cfg, before *config.Config) {
 	if before == nil {
 		before = &config.Config{}

@@ -12,7 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/executor"
 )
 
-// resourceParts are what pods are assigned of the node.
+// resourceParts assign the node's resources and devices to pods.
 type resourceParts struct {
 	records     *checkpoint.Store
 	assigned    *devices.Manager

@@ -18,7 +18,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 )
 
-// runtimeParts are the node, its container runtime, and what that has of pods.
+// runtimeParts are the node, its container runtime, and the observed state of pods.
 type runtimeParts struct {
 	engine  engine.Engine
 	imports *image.Imports
@@ -57,17 +57,17 @@ func newRuntime(b *foundation) (*runtimeParts, error) {
 	return r, nil
 }
 
-// admission returns the facts that decide about new pods at the moment.
+// admission returns the current node facts that pod admission depends on.
 func (r *runtimeParts) admission() *admission.Node { return r.host.admission(r.state.Features()) }
 
-// runs reports whether the runtime has anything of a pod, lives whether any of that may run.
+// runs reports whether the runtime has a sandbox or container of a pod, lives whether any of these may be running.
 func (r *runtimeParts) runs(uid types.UID) bool  { return !r.seen.Get(uid).Empty() }
 func (r *runtimeParts) lives(uid types.UID) bool { return r.seen.Get(uid).Live() }
 
-// alonePoll is how often the runtime is asked for its conditions where only the commands show them.
+// alonePoll is the period of runtime status requests outside a cluster, where only the commands show the conditions.
 const alonePoll = 20 * time.Second
 
-// statusPoll is how often the runtime is asked for its conditions.
+// statusPoll returns the period of runtime status requests.
 func (b *foundation) statusPoll() time.Duration {
 	if !b.joins() {
 		return alonePoll

@@ -24,7 +24,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
-// servingParts answer requests of people, of the cluster and of other programs.
+// servingParts answer requests of local commands, of the cluster and of other programs.
 type servingParts struct {
 	shown     view.View
 	api       *local.Server
@@ -73,7 +73,8 @@ func newServing(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 	}, nil
 }
 
-// ownNames returns the node's names and addresses: the configuration's, the machine's and those of the board of facts.
+// ownNames returns a function that lists the node's names and addresses: from the configuration, the hostname and the
+// node facts.
 func ownNames(cfg *config.Config, facts *nodefacts.Board) func() []string {
 	return func() []string {
 		names := []string{cfg.NodeName}
@@ -91,7 +92,7 @@ func ownNames(cfg *config.Config, facts *nodefacts.Board) func() []string {
 	}
 }
 
-// listeners are the addresses that are served.
+// listeners returns the enabled TCP listeners: healthz, read-only and HTTPS.
 func listeners(b *foundation, names func() []string, api nodeapi.Config,
 	inCluster apiServer) ([]server.Listener, error) {
 	cfg := b.cfg
@@ -113,7 +114,7 @@ func listeners(b *foundation, names func() []string, api nodeapi.Config,
 	return append(list, https), err
 }
 
-// secureListener is the HTTPS server's.
+// secureListener returns the listener of the HTTPS server.
 func secureListener(b *foundation, api nodeapi.Config, inCluster apiServer) (server.Listener, error) {
 	cfg, k, log := b.cfg, b.kubelet(), api.Log
 	api.Debugging, api.SystemLogs = ptr.Deref(k.EnableDebuggingHandlers, true),

@@ -19,13 +19,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// desiredParts are what should run.
+// desiredParts are the sources of pods, and the set of pods that should run.
 type desiredParts struct {
 	*desired.Sources
 	runs      *runsource.Source
 	stops     *desired.Stops
 	additions *desired.Additions
-	// objects are those of manifests.
+	// objects are the ConfigMaps, Secrets and other objects in manifests.
 	objects interface {
 		object.Finder
 		object.View
@@ -48,8 +48,9 @@ func newDesired(b *foundation, r *runtimeParts) (*desiredParts, error) {
 	return d, nil
 }
 
-// sourceKinds lists the sources of pods that the configuration names; runs is set to the one of `deckhand run`. Each
-// stores what it read last. With StopAll, the sources are what was stored.
+// sourceKinds lists the sources of pods that the configuration names; it sets runs to the source of `deckhand run`
+// when that is built. The file and HTTP sources store the manifests that they read last; with StopAll those stored
+// manifests are the only ones that are used.
 func sourceKinds(b *foundation, runs **runsource.Source) []desired.SourceKind {
 	k, rules := b.kubelet(), reader.RulesOf(b.cfg)
 	read := func(s pod.Source) *reader.Reader { return reader.New(b.cfg.NodeName, s, rules) }
@@ -100,7 +101,7 @@ func sourceKinds(b *foundation, runs **runsource.Source) []desired.SourceKind {
 				return module("manifest URL", h.Run), nil
 			}})
 	}
-	if b.joins() { // its source is a part of the cluster
+	if b.joins() { // package agent/cluster builds its source
 		kinds = append(kinds, desired.SourceKind{Name: pod.SourceAPI,
 			New: func(*desired.Merger, *podstatus.Store) (desired.Source, error) {
 				return desired.Source{}, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// traces are those of the agent; nothing of them is made where nobody wants any.
+// traces are the agent's traces; Tracing is nil unless the configuration enables them.
 type traces struct{ *tracing.Tracing }
 
 func newTracing(cfg *config.Config, log logr.Logger) traces {
@@ -29,7 +29,7 @@ func newTracing(cfg *config.Config, log logr.Logger) traces {
 			Node: cfg.NodeName, Log: log.WithName("tracing")})}
 }
 
-// provider is nil where there is none.
+// provider returns nil without tracing.
 func (t traces) provider() trace.TracerProvider {
 	if t.Tracing == nil {
 		return nil
@@ -37,7 +37,7 @@ func (t traces) provider() trace.TracerProvider {
 	return t.Provider()
 }
 
-// actions has actions on pods be traced.
+// actions wraps the executor so that each action on a pod has a span.
 func (t traces) actions(to worker.Executor) worker.Executor {
 	if t.Tracing == nil {
 		return to
@@ -66,7 +66,7 @@ func (t tracedActions) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, 
 	defer span.End()
 	r := t.Executor.Do(ctx, d, o, uid, a)
 	if r.Failure != nil {
-		span.SetStatus(codes.Error, string(r.Failure.Reason)) // its message is for the log
+		span.SetStatus(codes.Error, string(r.Failure.Reason)) // the message is only logged
 	}
 	return r
 }

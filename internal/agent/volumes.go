@@ -26,7 +26,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// volumeParts are pods' volumes, and what pods use of disks and of the rest of the node.
+// volumeParts manage pods' volumes, and measure pods' use of disks and other resources.
 type volumeParts struct {
 	claims  *binder.Binder
 	volumes *manager.Manager
@@ -71,7 +71,8 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 	return v
 }
 
-// volumePlugins are asked in this order; the last one takes, and refuses, what is left.
+// volumePlugins returns the plugins in order of precedence; the last one accepts every remaining volume and refuses
+// it with an error.
 func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v1.ResourceList,
 	log logr.Logger) []volume.Plugin {
 	return []volume.Plugin{
@@ -87,7 +88,7 @@ func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v
 	}
 }
 
-// systemGroups are the control groups of the parts of the machine's software, by their names in statistics.
+// systemGroups returns the control groups of the system containers by their names in statistics.
 func systemGroups(cfg *config.Config) map[string]string {
 	k, system := &cfg.Kubelet, map[string]string{}
 	for name, group := range map[string]string{statsapi.SystemContainerKubelet: cmp.Or(k.KubeletCgroups, cgroup.Own()),
@@ -99,7 +100,7 @@ func systemGroups(cfg *config.Config) map[string]string {
 	return system
 }
 
-// measuredBy is how the metrics call a way to find out what is in a directory.
+// measuredBy returns the metrics' name for the method of measuring a directory.
 func measuredBy(quota bool) string {
 	if quota {
 		return metrics.SourceQuota

@@ -24,14 +24,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/journal"
 )
 
-// wakes are what parts of the agent wake each other by. They are built before those parts, for
-// what wakes is what the woken reads: the observed state wakes the workers, which read it.
+// wakes connect parts that have to wake each other. They are built before those parts because the dependencies are
+// circular: the observed state wakes the workers, which read the observed state.
 type wakes struct {
 	*worker.Waker
-	// images is when images came last, objects when objects that pods refer to, or their
-	// volumes, changed last. Workers compare them with what they were before.
+	// images is the time at which images last arrived; objects is the time at which objects that pods refer to, or
+	// their volumes, last changed. Workers compare both with the values that they saw before.
 	images, objects moment
-	// pods is filled when the runtime's state of a pod has changed, volumes for what they are made from.
+	// pods wakes the functions of wakeOnPods when the runtime's state of a pod has changed; volumes wakes the volumes
+	// that are made from the changed objects.
 	pods    wake.Slot
 	volumes *wake.Keyed[pod.Object]
 }
@@ -40,13 +41,14 @@ func newWakes() *wakes {
 	return &wakes{Waker: worker.NewWaker(), pods: wake.NewSlot(), volumes: wake.NewKeyed[pod.Object]()}
 }
 
-// podChanged has all look again that follow what the runtime has of pods.
+// podChanged wakes the pod's worker and the functions of wakeOnPods.
 func (w *wakes) podChanged(uid types.UID) {
 	w.Wake(uid)
 	w.pods.Wake()
 }
 
-// wakeOnPods returns what calls these whenever the runtime's state of pods has changed, until its context ends.
+// wakeOnPods returns a function that calls each look after the runtime's state of pods has changed, until its context
+// ends.
 func (w *wakes) wakeOnPods(look ...func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -62,14 +64,14 @@ func (w *wakes) wakeOnPods(look ...func()) func(context.Context) error {
 	}
 }
 
-// imagesArrived has the pods that wait for an image look again.
+// imagesArrived wakes the workers, as pods may wait for an image.
 func (w *wakes) imagesArrived() {
 	w.images.now()
 	w.WakeAll()
 }
 
-// objectsChanged has the pods look again that wait for one of these, and volumes that are made from one; the zero
-// object is any.
+// objectsChanged wakes the pods that wait for one of these objects, and the volumes that are made from one. The zero
+// object stands for any object.
 func (w *wakes) objectsChanged(changed ...pod.Object) {
 	if len(changed) > 0 {
 		w.objects.now()
@@ -78,46 +80,46 @@ func (w *wakes) objectsChanged(changed ...pod.Object) {
 	}
 }
 
-// claimsFreed has the pods look again that wait for a claim.
+// claimsFreed wakes the pods that wait for a PersistentVolumeClaim.
 func (w *wakes) claimsFreed() {
 	w.objectsChanged(pod.Object{Kind: string(object.PersistentVolumeClaim)})
 }
 
-// specChanged has volumes written again that show what changes of a pod.
+// specChanged refreshes the downwardAPI volumes of a pod.
 func (w *wakes) specChanged(p *v1.Pod) {
 	w.volumes.Wake(pod.Object{Kind: "Pod", Namespace: p.Namespace, Name: p.Name})
 }
 
-// admissible yields the pods that should run, as far as they may begin.
+// admissible yields the pods that have workers (worker.Waker.Pods) in the form that the ledger of allocations needs.
 func (w *wakes) admissible(yield func(allocation.Pod) bool) {
 	w.Pods(func(p *v1.Pod, stopping bool) bool { return yield(allocation.Pod{Pod: p, Ending: stopping}) })
 }
 
-// followFacts returns what has all look again that go by facts about the node, whenever one changes, until its context
-// ends.
+// followFacts returns a function that wakes every part that depends on node facts whenever one changes, until its
+// context ends.
 func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wakes) func(context.Context) error {
 	return func(ctx context.Context) error {
 		changed, stop := facts.Watch(
 			nodefacts.HostIPs | nodefacts.Labels | nodefacts.Allocatable | nodefacts.AwaitedPlugins | nodefacts.Advertised | nodefacts.DeclaredFeatures)
 		defer stop()
 		for {
-			now := facts.Now() // with what changed before this began
+			now := facts.Now() // includes changes from before the subscription
 			allocations.NodeChanged(forPods(now))
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-changed:
 			}
-			w.claimsFreed()                  // volumes can be used on nodes with certain labels
-			w.volumes.Wake(volumestate.Node) // some say what is allocatable
-			w.WakeAll()                      // statuses have the addresses
+			w.claimsFreed()                  // PersistentVolumes may have node affinity
+			w.volumes.Wake(volumestate.Node) // downwardAPI volumes default limits to the allocatable amounts
+			w.WakeAll()                      // pod statuses contain the addresses
 		}
 	}
 }
 
-// forPods are the resources that there are for pods, and those whose device plugin has yet to register. What only the
-// node's object has was written there by an administrator; at the agent's start all of it was made 0, for which a
-// plugin or a person has to give another number.
+// forPods returns the resources for pods, and those whose device plugin hasn't registered yet. An extended resource
+// that only the node's object has was written there by an administrator. The agent sets all of these to 0 at start,
+// so 0 means that a plugin or an administrator has yet to write the amount.
 func forPods(f *nodefacts.Facts) (v1.ResourceList, map[v1.ResourceName]bool) {
 	there, awaited := maps.Clone(f.Allocatable), maps.Clone(f.AwaitedPlugins)
 	for name, amount := range f.Advertised {
@@ -139,7 +141,8 @@ func forPods(f *nodefacts.Facts) (v1.ResourceList, map[v1.ResourceName]bool) {
 	return there, awaited
 }
 
-// followDevices returns what takes in how many devices there are, whenever that changes, until its context ends.
+// followDevices returns a function that updates the node's amounts of devices whenever they change, until its context
+// ends.
 func followDevices(assigned *devices.Manager, n *node) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for looked := time.Now(); ; looked = time.Now() {
@@ -151,11 +154,11 @@ func followDevices(assigned *devices.Manager, n *node) func(context.Context) err
 	}
 }
 
-// moment is when something happened last. It moves strictly forward, though the clock may
-// be set back: whoever waits for it compares it with what it was before. Safe for concurrent use.
+// moment is the time of an event's last occurrence. It increases strictly even if the clock is set back, because
+// readers compare it with earlier values. Safe for concurrent use.
 type moment struct{ nanoseconds atomic.Int64 }
 
-// now says that it happened.
+// now records an occurrence.
 func (m *moment) now() {
 	for {
 		before := m.nanoseconds.Load()
@@ -167,7 +170,7 @@ func (m *moment) now() {
 
 func (m *moment) time() time.Time { return time.Unix(0, m.nanoseconds.Load()) }
 
-// follower has those look again that depend on what manifests say, beside the workers.
+// follower updates the parts, besides the workers, that depend on the content of manifests.
 type follower struct {
 	merger    *desired.Merger
 	additions *desired.Additions
@@ -189,7 +192,7 @@ func (f follower) run(ctx context.Context) error {
 			f.log.Error(err, "Can't forget what was added to pods that are gone")
 		}
 		if changed := set.Objects.Changed(last.Objects); len(changed) > 0 {
-			// The end of pods that used a claim has the binder look for itself.
+			// Only for removed manifests: the binder notices by itself when pods that used a claim end.
 			if err := f.claims.Tidy(ctx); err != nil {
 				f.log.Error(err, "Can't release PersistentVolumes whose manifests were removed")
 			}
@@ -202,9 +205,9 @@ func (f follower) run(ctx context.Context) error {
 		}
 		if set.Synced && !swept {
 			swept = true
-			// What an earlier agent recorded about pods that nobody wants any more.
+			// Removes an earlier agent's journal of pods that no longer exist.
 			f.journal.Sweep(func(uid types.UID) bool { return set.Has(uid) })
-			f.collector.Wake() // before, it couldn't know which images are wanted
+			f.collector.Wake() // until now the wanted images weren't complete
 		}
 		last = set
 		select {

@@ -20,7 +20,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/probe"
 )
 
-// workerParts are the workers, what they ask, what carries out their actions, and the configuration in force.
+// workerParts are the workers, the parts that they query, the executor of their actions, and the reloader of the
+// configuration.
 type workerParts struct {
 	probes    *probe.Manager
 	diaries   *journal.Journal
@@ -64,7 +65,7 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		log.WithName("containergc"))
 	w.sweep = containergc.NewLogSweep(containergc.LogsConfig{Logs: r.logDirs, Pods: d.pods, Events: b.node,
 		Meter: b.meter.Garbage, Log: log.WithName("containergc"),
-		// In the kubelet's place nobody else keeps logs there.
+		// With the kubelet's root directory, no other program keeps logs there.
 		Sole: b.cfg.RootDir == config.DefaultRootDir})
 	w.rotator = rotate.New(rotate.ConfigOf(k.PodLogsDir, k), logged{r.seen}, r.conn, filewatch.NewFirstWrites(),
 		log.WithName("logrotate"))

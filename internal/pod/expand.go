@@ -34,7 +34,7 @@ func Expand(s string, lookup func(name string) (string, bool)) (expanded string,
 		case '(':
 			end := strings.IndexByte(rest, ')')
 			if end < 0 {
-				b.WriteString("$(") // which refers to nothing, and what follows may have a $$ yet
+				b.WriteString("$(") // an unterminated reference is literal; a $$ may follow
 				s = rest[1:]
 				continue
 			}

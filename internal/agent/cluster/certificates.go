@@ -10,17 +10,17 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/certificates"
 )
 
-// bootstrapper asks the API server for the node's first certificate, as who another kubeconfig says.
+// bootstrapper requests the node's first certificate with the credentials of the bootstrap kubeconfig.
 type bootstrapper struct{ conf apiclient.Config }
 
-// bootstrap is a bootstrapper with this kubeconfig; all else is as the node's own client has it.
+// bootstrap returns a bootstrapper for this kubeconfig, with all other settings of the node's own client.
 func bootstrap(own apiclient.Config, kubeconfig string) bootstrapper {
 	own.Kubeconfig, own.Rotated, own.Awaited, own.Log = kubeconfig, "", false, own.Log.WithName("bootstrap")
 	return bootstrapper{own}
 }
 
-// ask calls do with the requests there, again while they can't be made at all, and waits until nothing is left of the
-// connection.
+// ask calls do with the bootstrap client's requests, and repeats it while the API server can't be used. It returns
+// after the client has stopped.
 func (b bootstrapper) ask(ctx context.Context, do func(context.Context, certificates.Requests) error) error {
 	client, err := apiclient.New(b.conf)
 	if err != nil {
@@ -39,7 +39,8 @@ func (b bootstrapper) ask(ctx context.Context, do func(context.Context, certific
 	return err
 }
 
-// again calls do until its error isn't that the API server can't be used, or ctx ends. The client logs that, once.
+// again calls do until it succeeds, fails for another reason than that the API server can't be used, or ctx ends. The
+// client logs that the API server can't be used, once.
 func again(ctx context.Context, client *apiclient.Client, do func() error) error {
 	changed, stop := client.Subscribe()
 	defer stop()
@@ -62,7 +63,8 @@ func again(ctx context.Context, client *apiclient.Client, do func() error) error
 	}
 }
 
-// IssuedCertificate is the HTTPS server's certificate, of the cluster; nil if the cluster isn't asked for it.
+// IssuedCertificate implements agent.apiServer: it returns the source of the HTTPS server's certificate, or nil
+// unless the cluster issues that (serverTLSBootstrap).
 func (c *Cluster) IssuedCertificate() func() *tls.Certificate {
 	if c.serving == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package cluster is what an agent of a cluster does beyond one that is alone: it registers its node at the API
-// server, and tells it how the node is.
+// Package cluster is the part of an agent that only runs in a cluster: it registers the node at the API server, and
+// publishes the state of the node and its pods.
 package cluster
 
 import (
@@ -38,75 +38,76 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 )
 
-// Config says what a Cluster works with.
+// Config contains the inputs of a Cluster.
 type Config struct {
 	// Node is the configuration; it names a kubeconfig.
 	Node *config.Config
-	// Facts are about the node, whose object writes some of them.
+	// Facts are the node facts; the Node object is the source of some of them.
 	Facts   *nodefacts.Board
 	Runtime *health.State
-	// Info is what is said of the machine and its programs, but for the runtime's version.
+	// Info describes the machine and its programs, without the runtime's version.
 	Info v1.NodeSystemInfo
-	// Healthy says what beside the runtime keeps the node from running pods; nil if nothing does.
+	// Healthy returns the reason other than the runtime for which the node can't run pods, or nil.
 	Healthy func(now time.Time) error
-	// Desired takes the pods of the API server, and knows which can't be run; Statuses say how they are.
+	// Desired receives the API server's pods, and lists those that can't run; Statuses are the pods' statuses.
 	Desired  *desired.Merger
 	Statuses *podstatus.Store
-	// Observed is what the runtime has; PodsChanged has to be called when that changes.
+	// Observed is the runtime's state of pods; the caller calls PodsChanged after it has changed.
 	Observed Observed
-	// Events are those of the node and its pods, which the API server is told, and records the node's.
+	// Events are the events of the node and its pods, which are sent to the API server. Cluster also records events
+	// of the node.
 	Events events.Node
-	// Objects finds what pods of other sources refer to. ObjectsChanged is told what those of the API server are to ask
-	// for again.
+	// Objects finds the objects that pods of other sources refer to. ObjectsChanged is called with the API server's
+	// objects that have to be read again.
 	Objects        object.Finder
 	ObjectsChanged func(...pod.Object)
-	// PodsDir has a directory for each pod, Known is the file of what the API server said last.
+	// PodsDir contains a directory for each pod. Known is the path of the file with the API server's last objects.
 	PodsDir, Known string
 	Meter          Meter
-	// ClientCertificate and ServingCertificate count what becomes of the node's certificates.
+	// ClientCertificate and ServingCertificate are the metrics of the node's certificates.
 	ClientCertificate, ServingCertificate certificates.Meter
 	Log                                   logr.Logger
 }
 
-// Observed is what the runtime has of pods, and whether that is known.
+// Observed is the runtime's state of pods; Listed reports whether it is complete.
 type Observed interface {
 	All() []*pod.Observed
 	Listed() bool
 }
 
-// Meter counts what is said to the API server.
+// Meter counts requests and events to the API server.
 type Meter interface {
 	apiclient.Meter
 	eventsink.Meter
 }
 
-// Cluster is an agent's side of a cluster.
+// Cluster is the agent's side of a cluster.
 type Cluster struct {
 	conf   Config
 	client *apiclient.Client
 	node   *nodeobject.Node
 	lease  *nodeobject.Lease
-	// pods are what the API server has for this node, source and publisher what reads and what writes that.
+	// pods caches the API server's pods of this node; source reads the cache, publisher writes the pods' statuses.
 	pods      *podobject.Cache
 	source    *apisource.Source
 	publisher *podobject.Publisher
 	mirrors   *mirror.Mirrors
 	events    *eventsink.Sink
 	objects   *clusterobjects.Finder
-	// known is what the API server said last, for when it is away.
+	// known stores the API server's last objects for when the API server can't be reached.
 	known *lastknown.Store
-	// renewers keep the node's certificates valid; serving is that of the HTTPS server, nil unless the cluster issues
-	// it.
+	// renewers keep the node's certificates valid. serving is the renewer of the HTTPS server's certificate, nil
+	// unless the cluster issues that.
 	renewers []*certificates.Renewer
 	serving  *certificates.Serving
-	// changed has the status computed, reached what failed tried again.
+	// changed wakes the computation of the node's status, reached the parts that repeat failed requests.
 	changed wake.Slot
 	reached wake.Group
-	// troubled wakes when Problems have changed.
+	// troubled wakes subscribers after Problems have changed.
 	troubled wake.Group
 }
 
-// New returns an agent's side of a cluster. Nothing is asked before Run.
+// New returns the agent's side of a cluster. It sends no requests before the modules run.
 func New(c Config) (*Cluster, error) {
 	cfg, k := c.Node, &c.Node.Kubelet
 	calls, events := Rates(k)
@@ -144,7 +145,7 @@ func New(c Config) (*Cluster, error) {
 	cl := &Cluster{conf: c, client: client, known: lastknown.New(c.Known, cfg.OfflineSecretsKey, client),
 		changed: wake.NewSlot()}
 	again := func() <-chan struct{} {
-		woken, _ := cl.reached.Subscribe() // as long as the cluster itself
+		woken, _ := cl.reached.Subscribe() // not unsubscribed: used as long as the Cluster
 		return woken
 	}
 	recovered := func() <-chan struct{} {
@@ -160,7 +161,7 @@ func New(c Config) (*Cluster, error) {
 		Log: c.Log.WithName("certificates"),
 	}))
 	if k.ServerTLSBootstrap {
-		addresses, _ := c.Facts.Watch(nodefacts.Addresses) // as long as the cluster itself
+		addresses, _ := c.Facts.Watch(nodefacts.Addresses) // not unsubscribed: used as long as the Cluster
 		cl.serving = certificates.NewServing(certificates.ServingConfig{
 			Node: cfg.NodeName, Dir: cfg.CertDir, Addresses: func() []v1.NodeAddress { return c.Facts.Now().Addresses },
 			Requests: certificates.RequestsOf(client), Changed: addresses, Meter: c.ServingCertificate,
@@ -202,14 +203,14 @@ func New(c Config) (*Cluster, error) {
 	return cl, nil
 }
 
-// refused reports whether the API server doesn't accept the node's credentials.
+// refused reports whether the API server rejects the node's credentials.
 func (c *Cluster) refused() bool {
 	_, _, err := c.client.Reached()
 	return apiclient.Refused(err)
 }
 
-// ask asks for the UID of the node's object, which is empty if the object isn't there, and then for the pods of the
-// node.
+// ask requests the UID of the Node object, which is empty if the object doesn't exist, and then the UIDs of the
+// node's pods.
 func (c *Cluster) ask(ctx context.Context) (node types.UID, pods []types.UID, err error) {
 	n, err := nodeobject.NodesOf(c.client).Get(ctx, c.conf.Node.NodeName)
 	switch {
@@ -222,8 +223,8 @@ func (c *Cluster) ask(ctx context.Context) (node types.UID, pods []types.UID, er
 	return node, pods, err
 }
 
-// awaited reports whether a static pod of that name may be here: a manifest defines it, it hasn't ended yet, or that
-// isn't known.
+// awaited reports whether a static pod of that name may exist on the node: a manifest defines it, the runtime still
+// has it, or one of the two lists isn't complete.
 func (c *Cluster) awaited(namespace, name string) bool {
 	wanted := c.conf.Desired.Current()
 	if !wanted.Synced || !c.conf.Observed.Listed() {
@@ -236,13 +237,13 @@ func (c *Cluster) awaited(namespace, name string) bool {
 	})
 }
 
-// PodsChanged says that what the runtime has of pods has changed.
+// PodsChanged has to be called after the runtime's state of pods has changed.
 func (c *Cluster) PodsChanged() { c.mirrors.Wake() }
 
-// Finder finds what pods refer to, those of the API server and others.
+// Finder finds the objects that pods refer to, in the API server and in manifests.
 func (c *Cluster) Finder() object.Finder { return c.objects }
 
-// phases are what this node tells of pods.
+// phases returns the phase of a pod in this node's statuses; empty for an unknown pod.
 func phases(s *podstatus.Store) func(types.UID) v1.PodPhase {
 	return func(uid types.UID) v1.PodPhase {
 		if e := s.Get(uid); e != nil {
@@ -252,24 +253,26 @@ func phases(s *podstatus.Store) func(types.UID) v1.PodPhase {
 	}
 }
 
-// refusals are the pods that can't be run.
+// refusals lists the pods that can't run.
 type refusals struct{ *desired.Merger }
 
 func (r refusals) Refused() []pod.Refusal { return r.Current().Refused }
 
-// Rates are how often the API server is asked, and told events. Less than none of either is any number.
+// Rates returns the rate limits of requests (kubeAPIQPS) and of events (eventRecordQPS). A rate of 0 or less is
+// unlimited.
 func Rates(k *v1beta1.KubeletConfiguration) (calls, events apiclient.Rate) {
 	return apiclient.Rate{PerSecond: float64(ptr.Deref(k.KubeAPIQPS, 0)), Burst: int(k.KubeAPIBurst)},
 		apiclient.Rate{PerSecond: float64(ptr.Deref(k.EventRecordQPS, 0)), Burst: int(k.EventBurst)}
 }
 
-// SetLimits changes how often the API server is asked.
+// SetLimits changes the rate limits of requests and events.
 func (c *Cluster) SetLimits(k *v1beta1.KubeletConfiguration) { c.client.SetRates(Rates(k)) }
 
-// Reached says since when the API server answers, or since when and why it doesn't.
+// Reached returns since when the API server answers, or since when and why it doesn't.
 func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.client.Reached() }
 
-// Problems are what is wrong with the node's part in the cluster.
+// Problems lists the problems of the node's connection to the cluster: of the API server, its pods and the
+// certificates.
 func (c *Cluster) Problems() []pod.Problem {
 	var list []pod.Problem
 	if ok, since, err := c.client.Reached(); !ok && !since.IsZero() {
@@ -288,16 +291,16 @@ func (c *Cluster) Problems() []pod.Problem {
 	return list
 }
 
-// ProblemsChanged returns a channel that receives after Problems have changed. stop ends that.
+// ProblemsChanged returns a channel that receives after Problems have changed. stop ends the subscription.
 func (c *Cluster) ProblemsChanged() (changed <-chan struct{}, stop func()) {
 	return c.troubled.Subscribe()
 }
 
-// Modules keep the node's object and lease, and its pods' objects, up to date. What fails is tried again, and never
-// ends a module.
+// Modules returns the modules that keep the Node object, the lease and the pods' objects up to date. They repeat
+// failed requests; a failed request never ends a module.
 func (c *Cluster) Modules() []modules.Module {
 	list := []modules.Module{
-		// First, so that it stops after all that call it.
+		// The first module, so that it stops after all that send requests with it.
 		{Name: "API server", Start: c.start, Run: c.client.Run},
 		{Name: "last known objects", Run: c.known.Run},
 		{Name: "node object", Run: c.node.Run},
@@ -315,7 +318,7 @@ func (c *Cluster) Modules() []modules.Module {
 	return append(list, modules.Module{Name: "node status", Run: c.follow})
 }
 
-// start announces the node, and reads what the API server answered earlier agents.
+// start logs and records the start, and reads the API server's objects that an earlier agent stored.
 func (c *Cluster) start(context.Context) error {
 	c.conf.Log.Info("Joins a cluster", "node", klog.KRef("", c.conf.Node.NodeName), "path", c.conf.Node.Kubeconfig)
 	c.conf.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonStarting, "Starting kubelet.")
@@ -324,8 +327,8 @@ func (c *Cluster) start(context.Context) error {
 	return nil
 }
 
-// follow has the status computed when something it says may have changed, and every nodeStatusUpdateFrequency, as some
-// of that is only known by asking.
+// follow wakes the computation of the node's status when one of its inputs may have changed, and every
+// nodeStatusUpdateFrequency because some inputs don't report changes.
 func (c *Cluster) follow(ctx context.Context) error {
 	facts, stopFacts := c.conf.Facts.Watch(nodefacts.All)
 	defer stopFacts()
@@ -366,7 +369,7 @@ func (c *Cluster) follow(ctx context.Context) error {
 // Conditions implements view.Cluster.
 func (c *Cluster) Conditions() []v1.NodeCondition { return c.status().Conditions }
 
-// status computes the node's status at the moment.
+// status computes the node's current status.
 func (c *Cluster) status() v1.NodeStatus {
 	facts, info, runtime := c.conf.Facts.Now(), c.conf.Info, c.conf.Runtime.Info()
 	r := nodeobject.Report{

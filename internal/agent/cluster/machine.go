@@ -13,7 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server"
 )
 
-// Machine is what of the host whose file system is at root ("/") and of its programs the API server is told.
+// Machine returns the description of the host for the Node object. root is the host's root file system ("/"), kernel
+// and kubelet are versions.
 func Machine(root, kernel, kubelet string) (v1.NodeSystemInfo, error) {
 	m, err := server.NewMachineReader(root).Info()
 	if err != nil {
@@ -30,7 +31,7 @@ func Machine(root, kernel, kubelet string) (v1.NodeSystemInfo, error) {
 	return info, nil
 }
 
-// osImage is how the operating system calls itself (os-release(5)).
+// osImage returns the name of the operating system (PRETTY_NAME in os-release(5)).
 func osImage(root string) string {
 	for _, path := range []string{"etc/os-release", "usr/lib/os-release"} {
 		file, err := os.Open(filepath.Join(root, path))

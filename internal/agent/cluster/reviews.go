@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
-// Reviewer asks the API server about users.
+// Reviewer returns a reviewer of tokens and access that asks the API server.
 func (c *Cluster) Reviewer() secure.Reviewer { return reviewer{c.client} }
 
 type reviewer struct{ client *apiclient.Client }

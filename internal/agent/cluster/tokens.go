@@ -10,10 +10,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// keptTokens are the tokens in the volumes of pods, which have their directories in this one.
+// keptTokens reads service account tokens in the projected volumes of pods. Its value is the parent of the pods'
+// directories.
 type keptTokens string
 
-// maxToken bounds a token's file.
+// maxToken limits the size of a token's file, in bytes.
 const maxToken = 1 << 20
 
 func (dir keptTokens) read(uid types.UID, volume, path string) (string, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// waiting goes on from why the API server can't be used with which pods wait for it, and which have a token that has
-// ended (expired); empty if none do.
+// waiting continues a message that the API server can't be used: it lists the pods that wait for the API server, and
+// those that use an expired token (expired). It returns "" if there are none.
 func waiting(pods []*podstatus.Entry, expired []string) (text string) {
 	var ended, wait []string
 	for _, e := range pods {
@@ -36,7 +36,7 @@ func waiting(pods []*podstatus.Entry, expired []string) (text string) {
 	return text
 }
 
-// some are the first names of a list.
+// some returns the first names of a list, joined by commas.
 func some(names []string) string {
 	const most = 10
 	if len(names) <= most {

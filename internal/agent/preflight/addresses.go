@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// checkNodeIPs reports node addresses that no interface of this host has: others couldn't
-// reach its pods by them. The agent starts all the same: the interface may come up later.
+// checkNodeIPs reports node addresses that no interface of this host has: other hosts couldn't reach the node by
+// them. They aren't fatal, as the interface may come up later.
 func checkNodeIPs(wanted []netip.Addr, interfaces func() ([]net.Addr, error)) []Problem {
 	if len(wanted) == 0 {
 		return nil

@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// neededControllers are what runc and the agent set limits and start containers with.
+// neededControllers are the controllers that runc and the agent need to set limits and start containers.
 var neededControllers = []string{"cpu", "memory", "pids"}
 
-// unified is where cgroup v2 has to be mounted to count as what the host uses: a
-// cgroup2 elsewhere (/sys/fs/cgroup/unified) is beside v1, without controllers.
+// unified is the only mount point at which cgroup v2 counts as the host's hierarchy: a cgroup2 elsewhere
+// (/sys/fs/cgroup/unified) exists beside v1 and has no controllers.
 const unified = "/sys/fs/cgroup"
 
-// checkCgroups wants cgroup v2, or every needed controller of cgroup v1 where that is
-// allowed.
+// checkCgroups requires cgroup v2, or cgroup v1 with every needed controller where v1 is allowed.
 func checkCgroups(v1 Attitude, read reader) []Problem {
 	text, err := read("/proc/mounts")
 	if err != nil {
@@ -32,7 +31,7 @@ func checkCgroups(v1 Attitude, read reader) []Problem {
 	return problems
 }
 
-// usesCgroupV1 reports whether there is cgroup v1 and no v2 in its place.
+// usesCgroupV1 reports whether cgroup v1 is mounted and cgroup v2 isn't mounted at unified.
 func usesCgroupV1(mounts string) (v1 bool) {
 	for line := range strings.Lines(mounts) {
 		f := strings.Fields(line)

@@ -5,16 +5,14 @@ import (
 	"time"
 )
 
-// leeway is by how much the clock of the machine that built this program may have been
-// ahead.
+// leeway is the tolerated error of the build machine's clock.
 const leeway = 24 * time.Hour
 
-// firstRelease is before any deckhand was built.
+// firstRelease is earlier than any build of deckhand.
 var firstRelease = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// checkClock reports a clock that can't be right. Hosts without a battery start at 1970
-// or at their image's date; the agent starts all the same, as pods may have to run
-// before there is a network to ask for the time.
+// checkClock reports a clock that shows a time before the build. Hosts without a battery start at 1970 or at their
+// image's date. It isn't fatal: pods may have to run before there is a network to synchronize the time.
 func checkClock(now, builtAt time.Time) []Problem {
 	earliest := firstRelease
 	if built := builtAt.Add(-leeway); built.After(earliest) {

@@ -17,12 +17,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 )
 
-// answerTime is how long a runtime may take to return its version: it does so at once
-// unless the host is very busy.
+// answerTime is the timeout for the runtime's version. A runtime answers at once unless the host is very busy.
 const answerTime = 3 * time.Second
 
-// checkEndpoint looks whether a container runtime answers there. None is no reason not
-// to start: at boot the runtime may come later, and the agent goes on asking.
+// checkEndpoint checks that a container runtime answers at endpoint. If not, the problem isn't fatal: at boot the
+// runtime may start later, and the agent keeps trying.
 func checkEndpoint(ctx context.Context, endpoint string) []Problem {
 	conn, err := cri.New(cri.Options{Endpoint: endpoint, Timeout: answerTime})
 	if err != nil {
@@ -43,7 +42,7 @@ func checkEndpoint(ctx context.Context, endpoint string) []Problem {
 		wrong)}}
 }
 
-// checkSocket says why nobody can be reached at the endpoint's socket; "" if somebody can.
+// checkSocket returns the reason why the endpoint's socket doesn't accept connections; "" if it does.
 func checkSocket(ctx context.Context, endpoint string) string {
 	path := endpoint
 	if u, err := url.Parse(endpoint); err == nil {
@@ -69,12 +68,11 @@ func checkSocket(ctx context.Context, endpoint string) string {
 	case err != nil:
 		return err.Error()
 	}
-	_ = conn.Close() // nothing was sent
+	_ = conn.Close()
 	return ""
 }
 
-// explainAnswer says what a runtime's answer to the question for its version means; ""
-// if all is well.
+// explainAnswer explains the error of a Version call; "" without an error.
 func explainAnswer(err error) string {
 	switch {
 	case err == nil:

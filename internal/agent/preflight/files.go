@@ -24,28 +24,29 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
-// fileCheck checks what one setting names.
+// fileCheck checks the file that one setting names.
 type fileCheck struct {
-	// setting is the path of a field, or a flag as it is written: "--kubeconfig".
+	// setting is the path of a field, or a flag with its dashes: "--kubeconfig".
 	setting string
-	// path is what the setting names, a file, directory or endpoint; nothing is checked where it is empty.
+	// path is the file, directory or endpoint; it isn't checked if it is empty.
 	path string
-	// check opens it as the agent does. Notes are what a person should know although the agent can use it.
+	// check opens the file as the agent does. notes are warnings about a file that the agent can use.
 	check func(path string) (notes []string, err error)
-	// advice is what to do about an error, unless the error says so.
+	// advice tells the user how to correct an error, unless the error does.
 	advice string
 	// noteOnly makes an error a note: the agent starts without the file, which may come later.
 	noteOnly bool
 }
 
-// Files opens the files that a configuration names, as an agent does that is started at the time now, and changes
-// nothing. It returns what is wrong with them, and notes: what a person should know otherwise, and what this process
-// isn't permitted to open. What an agent makes itself may be missing.
+// Files opens the files that a configuration names, as an agent does that starts at the time now. It changes nothing.
+// problems are errors in the files. notes are warnings, and files that this process has no permission to open. Files
+// that the agent creates itself may be missing.
 func Files(ctx context.Context, cfg *config.Config, now time.Time) (problems []config.Problem, notes []string) {
 	return checkFiles(ctx, cfg, now, os.Geteuid() == 0)
 }
 
-// checkFiles is Files. root says that missing permission is no matter of who runs this.
+// checkFiles implements Files. root reports whether the process runs as root: then a denied permission is a problem;
+// otherwise it is a note.
 func checkFiles(
 	ctx context.Context, cfg *config.Config, now time.Time, root bool,
 ) (problems []config.Problem, notes []string) {
@@ -75,7 +76,7 @@ func checkFiles(
 	return problems, notes
 }
 
-// explain makes a message of an error: it names the path, and says what to do.
+// explain turns an error into a message that names the path and contains the advice.
 func (c *fileCheck) explain(text string) string {
 	text = strings.TrimPrefix(text, c.setting+": ")
 	if !strings.Contains(text, c.path) {
@@ -87,8 +88,8 @@ func (c *fileCheck) explain(text string) string {
 	return text
 }
 
-// fileChecks are the files that an agent opens because a setting names them. Those of --config and --config-dir have
-// been read.
+// fileChecks returns the checks of the files that the agent opens because a setting names them. The files of --config
+// and --config-dir have been read before.
 func fileChecks(ctx context.Context, cfg *config.Config, now time.Time) []fileCheck {
 	k := &cfg.Kubelet
 	kubeconfig, bootstrap := kubeconfigChecks(cfg, now)
@@ -120,13 +121,13 @@ func fileChecks(ctx context.Context, cfg *config.Config, now time.Time) []fileCh
 	}
 }
 
-// only is a check that has no notes.
+// only adapts a check that has no notes.
 func only(check func(path string) error) func(string) ([]string, error) {
 	return func(path string) ([]string, error) { return nil, check(path) }
 }
 
-// kubeconfigChecks are those of --kubeconfig and --bootstrap-kubeconfig. The agent writes the first with the second
-// while it can't be used; from then on it does without the second.
+// kubeconfigChecks returns the checks of --kubeconfig and --bootstrap-kubeconfig. While the first is missing or
+// unusable, the agent creates it by means of the second; afterwards it doesn't need the second.
 func kubeconfigChecks(cfg *config.Config, now time.Time) (kubeconfig, bootstrap fileCheck) {
 	rotated := ""
 	if cfg.Kubelet.RotateCertificates {
@@ -145,7 +146,7 @@ func kubeconfigChecks(cfg *config.Config, now time.Time) (kubeconfig, bootstrap 
 	_, own := check(cfg.Kubeconfig)
 	switch {
 	case errors.Is(own, fs.ErrNotExist):
-		kubeconfig.path = "" // it will be written
+		kubeconfig.path = "" // the agent creates it
 	case own != nil:
 		kubeconfig.noteOnly, kubeconfig.advice = true, "the agent replaces it, with --bootstrap-kubeconfig"
 	default:
@@ -153,7 +154,7 @@ func kubeconfigChecks(cfg *config.Config, now time.Time) (kubeconfig, bootstrap 
 		bootstrap.check = func(path string) ([]string, error) {
 			notes, err := inner(path)
 			if errors.Is(err, fs.ErrNotExist) {
-				return notes, nil // it has done its work
+				return notes, nil // no longer needed
 			}
 			return notes, err
 		}
@@ -169,7 +170,7 @@ func checkKubeconfig(path, rotated string, now time.Time) ([]string, error) {
 	return []string{path + ": " + warning}, nil
 }
 
-// checkPair checks the certificate of the HTTPS server, and that it is valid at the time now.
+// checkPair checks the certificate and key of the HTTPS server, and the certificate's validity at the time now.
 func checkPair(cert, key string, now time.Time) error {
 	pair, err := secure.ReadPair(cert, key)
 	switch {
@@ -194,7 +195,7 @@ func checkManifests(path string) (notes []string, err error) {
 	return notes, err
 }
 
-// checkProviders checks a CredentialProviderConfig and the programs that it names.
+// checkProviders checks a CredentialProviderConfig and the plugin executables that it names.
 func checkProviders(path, binDir string) error {
 	_, err := provider.Load(path, binDir)
 	var invalid *provider.InvalidError
@@ -204,7 +205,7 @@ func checkProviders(path, binDir string) error {
 	return errors.New(strings.Join(invalid.Problems, "\n"))
 }
 
-// checkLockFile checks that the file is there or can be made; the lock isn't taken.
+// checkLockFile checks that the file exists or can be created. It doesn't acquire the lock.
 func checkLockFile(path string) error {
 	info, err := os.Lstat(path) // the agent doesn't follow a link
 	switch {
@@ -217,7 +218,8 @@ func checkLockFile(path string) error {
 	return err
 }
 
-// embeddedBinDir is the directory of the embedded runtime's programs; empty where it isn't set, or isn't used.
+// embeddedBinDir returns the directory of the embedded runtime's programs; empty if it isn't set or the runtime isn't
+// embedded.
 func embeddedBinDir(cfg *config.Config) string {
 	if !cfg.UsesEmbeddedRuntime() {
 		return ""

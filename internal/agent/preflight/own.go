@@ -15,8 +15,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
 
-// checkOwn looks at what only the embedded runtime needs: its programs, a disk for
-// images and containers, and what pods' network is made of.
+// checkOwn checks the requirements of the embedded runtime: its programs, a disk for images and containers, and the
+// pod network.
 func checkOwn(ctx context.Context, config Config) []Problem {
 	_, err := embedded.FindPrograms(config.Runtime.BinDirs)
 	problems := fatal(err)
@@ -29,7 +29,7 @@ func checkOwnDisk(config Config) []Problem {
 	problems := checkRootDir(root, cmp.Or(config.MinFree, DefaultMinFree), config.Again)
 	dir, st, err := diskOf(root)
 	if err != nil || st.Flags&unix.ST_RDONLY != 0 {
-		return problems // reported already, and nothing can be tried there
+		return problems // reported by checkRootDir; the checks below need a writable disk
 	}
 	if st.Flags&unix.ST_NOEXEC != 0 {
 		return append(problems, fatal(
@@ -69,12 +69,11 @@ func checkNetwork(ctx context.Context, config embedded.Config) []Problem {
 	return problems
 }
 
-// probeLinks makes a bridge and a pair of interfaces in a network namespace that
-// goes away with its thread.
+// probeLinks creates a bridge and a veth pair in a temporary network namespace, which ends with its thread.
 func probeLinks() error {
 	result := make(chan error, 1)
 	go func() {
-		// Never unlocked: so the thread, and with it the namespace, ends with this function.
+		// Never unlocked, so that the thread and its namespace end with this goroutine.
 		runtime.LockOSThread()
 		result <- probeLinksHere()
 	}()

@@ -1,5 +1,5 @@
-// Package preflight checks whether the host has what the agent needs, before anything is
-// changed: one line for each thing that is wrong. It leaves nothing of its trials behind.
+// Package preflight checks the agent's requirements on the host before the agent changes anything. It reports one
+// line for each problem, and removes all that its checks create.
 package preflight
 
 import (
@@ -18,63 +18,60 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
-// Config says what the agent is going to use.
+// Config describes the agent that is going to run.
 type Config struct {
 	// RootDir is the agent's root directory; empty means Runtime.RootDir.
 	RootDir string
-	// Endpoint is where the container runtime answers, as a URL or an absolute path.
-	// Empty means the embedded runtime.
+	// Endpoint is the container runtime's endpoint, as a URL or an absolute path. Empty means the embedded runtime.
 	Endpoint string
-	// Runtime is the embedded runtime. Nothing of it is looked at if there is an Endpoint.
+	// Runtime configures the embedded runtime. It is ignored if Endpoint is set.
 	Runtime embedded.Config
-	// Listen are the TCP addresses that have to be free, "127.0.0.1:10248". The
-	// caller leaves out those that a running agent of the same root directory holds.
+	// Listen are the TCP addresses that have to be free, such as "127.0.0.1:10248". The caller omits those that a
+	// running agent of the same root directory uses.
 	Listen []string
-	// NodeIPs are the node's addresses; none to look at none.
+	// NodeIPs are the node's addresses that an interface should have; empty for no check.
 	NodeIPs []netip.Addr
-	// MinFree is how many bytes the disk of the root directory has to have free; 0 is
-	// DefaultMinFree with the embedded runtime, and any number with another.
+	// MinFree is the required free space of the root directory's disk in bytes; 0 is DefaultMinFree with the embedded
+	// runtime, and no requirement with another one.
 	MinFree uint64
-	// Again says that an agent has run with this root directory before. Then too little free space is
-	// only a warning: its pods run, and nobody but an agent removes the images that fill the disk.
+	// Again means that an agent has run with this root directory before. Then too little free space is only a
+	// warning: its pods run, and only an agent removes the images that fill the disk.
 	Again bool
-	// Swap is what to do where swap is on (failSwapOn), CgroupV1 where the host has
-	// cgroup v1 only (failCgroupV1).
+	// Swap is the attitude to active swap (failSwapOn), CgroupV1 that to a host with cgroup v1 only (failCgroupV1).
 	Swap, CgroupV1 Attitude
-	// ProtectKernelDefaults refuses a host whose kernel isn't set as the kubelet wants it.
+	// ProtectKernelDefaults refuses a host whose sysctls differ from those that the kubelet requires.
 	ProtectKernelDefaults bool
-	// BuiltAt is when this program was made, at the latest: no clock that is right shows
-	// an earlier time. Zero if that isn't known.
+	// BuiltAt is the latest possible build time of this program: a correct clock shows a later time. Zero if it isn't
+	// recorded.
 	BuiltAt time.Time
 }
 
-// Attitude is what to do about something that a person may have allowed.
+// Attitude is the reaction to a condition that the configuration may allow.
 type Attitude int
 
 const (
-	// Accept says nothing about it.
+	// Accept doesn't report it.
 	Accept Attitude = iota
-	// Warn makes a problem of it that isn't fatal.
+	// Warn reports a problem that isn't fatal.
 	Warn
-	// Refuse makes a fatal problem of it.
+	// Refuse reports a fatal problem.
 	Refuse
 )
 
 // DefaultMinFree is enough for the images of the examples and some logs.
 const DefaultMinFree = 512 << 20
 
-// Problem is one thing that is wrong with the host.
+// Problem is a problem of the host.
 type Problem struct {
-	// Message is one line that says what is wrong and what to do.
+	// Message is one line: the problem, and how to solve it.
 	Message string
-	// Fatal is false where the agent gets by without.
+	// Fatal is false if the agent can run in spite of the problem.
 	Fatal bool
 }
 
 func (p Problem) String() string { return p.Message }
 
-// Fatal returns an error that lists the fatal ones of the problems, a line each,
-// or nil if there are none.
+// Fatal returns an error with a line for each fatal problem; nil if there are none.
 func Fatal(problems []Problem) error {
 	var errs []error
 	for _, p := range problems {
@@ -85,8 +82,8 @@ func Fatal(problems []Problem) error {
 	return errors.Join(errs...)
 }
 
-// Check looks at everything and returns all problems. Without root privileges
-// it returns just that: what else it would find out needs them.
+// Check runs all checks and returns all problems. Without root privileges it returns only that problem, because the
+// other checks need root.
 func Check(ctx context.Context, config Config) []Problem {
 	if os.Geteuid() != 0 {
 		return []Problem{{Message: "must run as root, to create containers, cgroups and network interfaces: try it " +
@@ -95,7 +92,7 @@ func Check(ctx context.Context, config Config) []Problem {
 	return check(ctx, config, time.Now(), os.ReadFile, "/proc/sys")
 }
 
-// reader reads a file of the kernel's.
+// reader reads a file in /proc or /sys.
 type reader func(path string) ([]byte, error)
 
 func check(ctx context.Context, config Config, now time.Time, read reader, settings kernel.Sysctls) []Problem {
@@ -129,8 +126,8 @@ func check(ctx context.Context, config Config, now time.Time, read reader, setti
 	return problems
 }
 
-// checkKernel tries the system call that opens files below directories which pods can
-// write to: without it logs can't be read nor rotated.
+// checkKernel tries openat2, by which the agent opens files below directories that pods can write to. Without it the
+// agent can't read or rotate logs.
 func checkKernel() error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
 	if err != nil {
@@ -140,7 +137,7 @@ func checkKernel() error {
 	return unix.Close(fd)
 }
 
-// fatal makes one problem of every error that is joined in err.
+// fatal returns a fatal problem for each line of err.
 func fatal(err error) []Problem {
 	var problems []Problem
 	if err == nil {
@@ -152,8 +149,8 @@ func fatal(err error) []Problem {
 	return problems
 }
 
-// about makes a problem of what a person may have allowed. allow says how to: that is
-// for who hasn't.
+// about returns the problem for a condition that the configuration may allow. allow is the setting that allows it; it
+// is only mentioned if the problem is fatal.
 func (a Attitude) about(message, allow string) []Problem {
 	switch a {
 	case Refuse:

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkRootDir looks at the disk that the root directory is on, or will be on. again says that
-// an agent has run there before.
+// checkRootDir checks the disk that contains, or will contain, the root directory. again means that an agent has run
+// there before.
 func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	dir, st, err := diskOf(root)
 	switch {
@@ -27,7 +27,7 @@ func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	switch free := st.Bavail * uint64(st.Bsize); {
 	case free < minFree:
 		short = fmt.Sprintf("its disk has %d MiB free and %d MiB are needed; free some space", free>>20, minFree>>20)
-	case st.Files > 0 && st.Ffree == 0: // some file systems, such as btrfs, count none
+	case st.Files > 0 && st.Ffree == 0: // some file systems, such as btrfs, report 0 inodes
 		short = fmt.Sprintf("its disk has no inode free, so no file can be made there; remove files (df -i %s)", dir)
 	default:
 		return nil
@@ -39,8 +39,8 @@ func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	return []Problem{{Message: message + " or choose another with --root-dir", Fatal: true}}
 }
 
-// diskOf returns the file system that root is on, or will be on, and the directory that
-// it was found by.
+// diskOf returns the file system that contains, or will contain, root, and the existing directory by which it was
+// found.
 func diskOf(root string) (dir string, st unix.Statfs_t, err error) {
 	if dir, err = nearest(root); err != nil {
 		return "", st, err
@@ -48,7 +48,7 @@ func diskOf(root string) (dir string, st unix.Statfs_t, err error) {
 	return dir, st, unix.Statfs(dir, &st)
 }
 
-// nearest is the closest directory above path, or path itself, that exists.
+// nearest returns path or its closest existing ancestor.
 func nearest(path string) (string, error) {
 	for {
 		info, err := os.Stat(path)

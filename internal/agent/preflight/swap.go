@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// checkSwap looks for active swap, of which every kind counts as for the kubelet, zram
-// and a deleted file as well: pods' memory may be swapped out whatever is behind it.
-// (A tmpfs doesn't count: it isn't swap, but may be swapped out. Memory-backed volumes
-// are mounted with noswap where the kernel has that.)
+// checkSwap reports active swap. As for the kubelet, every kind counts, also zram and a deleted file: pods' memory
+// may be swapped out to any of them. (A tmpfs doesn't count: it isn't swap, but may be swapped out. Memory-backed
+// volumes are mounted with noswap where the kernel supports that.)
 func checkSwap(attitude Attitude, read reader) []Problem {
 	const file = "/proc/swaps"
 	if attitude == Accept {

@@ -10,10 +10,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
-// qosDirs are where pods are below kubepods, by quality of service.
+// qosDirs are the directories of pods below kubepods, by QoS class.
 var qosDirs = []string{"", "burstable", "besteffort"}
 
-// podCgroups are the directories of our pods and containers that exist.
+// podCgroups returns the existing cgroup directories of this agent's pods and containers.
 func (t *resetter) podCgroups(f *found) []string {
 	var dirs []string
 	points := orphans.Hierarchies()
@@ -35,8 +35,7 @@ func (t *resetter) podCgroups(f *found) []string {
 	})
 }
 
-// removeCgroups removes our pods' cgroups, and those above that are empty then,
-// up to the cgroup root.
+// removeCgroups removes the cgroups of this agent's pods, and then empty parents up to the cgroup root.
 func (t *resetter) removeCgroups(ctx context.Context, f *found) error {
 	errs := []error{t.removeSlices(ctx, f)}
 	for _, dir := range t.podCgroups(f) {
@@ -46,7 +45,7 @@ func (t *resetter) removeCgroups(ctx context.Context, f *found) error {
 	for _, point := range orphans.Hierarchies() {
 		kubepods := filepath.Join(point, root, "kubepods")
 		if root != "/" {
-			// Below a root of its own everything is this agent's, also what nobody recorded.
+			// Below a cgroup root other than "/", everything belongs to this agent, recorded or not.
 			errs = append(errs, removeUnused(kubepods))
 		}
 		for _, qos := range slices.Backward(qosDirs) {
@@ -59,7 +58,7 @@ func (t *resetter) removeCgroups(ctx context.Context, f *found) error {
 	return errors.Join(errs...)
 }
 
-// removeSlices has systemd remove the slices of our pods, and those above that are empty then.
+// removeSlices removes the pods' slices through systemd, and then empty parents.
 func (t *resetter) removeSlices(ctx context.Context, f *found) error {
 	if t.config.Slices == nil {
 		return nil
@@ -74,7 +73,7 @@ func (t *resetter) removeSlices(ctx context.Context, f *found) error {
 	return errors.Join(append(errs, t.config.Slices.RemoveQoSCgroups(ctx))...)
 }
 
-// removeUnused removes the cgroups below dir, and dir, in which nothing runs.
+// removeUnused removes dir and all cgroups below it that have no processes.
 func removeUnused(dir string) error {
 	var errs []error
 	for _, path := range slices.Backward(orphans.Tree(dir)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
-// found is what of this agent's there is, from whatever record has survived.
+// found are the objects of this agent that the surviving records name.
 type found struct {
 	// containers are the IDs of containers and sandboxes.
 	containers map[string]bool
@@ -19,12 +19,12 @@ type found struct {
 	pods map[string]bool
 	// cgroups are directories of containers, in any hierarchy.
 	cgroups map[string]bool
-	// inits are the first processes of containers.
+	// inits are the init processes of containers.
 	inits []orphans.Process
 }
 
-// inventory reads the records on disk. What can't be read is as good as not
-// there: the other records and the later steps have to find it.
+// inventory reads the records on disk. Unreadable records are skipped: the other records and the later steps have to
+// find their objects.
 func (t *resetter) inventory() *found {
 	f := &found{containers: map[string]bool{}, pods: map[string]bool{}, cgroups: map[string]bool{}}
 	for _, uid := range names(filepath.Join(t.layout.Root, "pods")) {
@@ -41,7 +41,7 @@ func (t *resetter) inventory() *found {
 		f.containers[id] = true
 		f.addRuncState(t.layout.RuncState(id))
 	}
-	// host-local's reservations: a sandbox's ID, then its interface.
+	// Reservations of the CNI plugin host-local: each file contains a sandbox's ID, then its interface.
 	dir := filepath.Join(t.layout.CNIState(), t.network.Bridge)
 	for _, address := range names(dir) {
 		text, err := os.ReadFile(filepath.Join(dir, address))
@@ -66,7 +66,7 @@ func (f *found) addBundle(path string) {
 	}
 }
 
-// addRuncState reads runc's record of a container.
+// addRuncState reads runc's state file of a container.
 func (f *found) addRuncState(path string) {
 	c, ok := orphans.ReadContainer(path)
 	if !ok {
@@ -90,7 +90,7 @@ func names(dir string) []string {
 	return out
 }
 
-// Describe says, for a person, what a reset with this configuration removes, a line each.
+// Describe lists the objects that a reset with this configuration removes: a line each, to be shown to a person.
 func Describe(c Config) ([]string, error) {
 	layout, err := c.Runtime.Layout()
 	if err != nil {

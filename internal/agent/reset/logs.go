@@ -9,8 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// removeLogs removes our pods' directories of logs, NAMESPACE_NAME_UID, and the links
-// to logs in them.
+// removeLogs removes the log directories of this agent's pods, NAMESPACE_NAME_UID, and the links to these logs.
 func (t *resetter) removeLogs(f *found) error {
 	var errs []error
 	if t.config.PodLogs != "" {
@@ -31,7 +30,7 @@ func (t *resetter) removeLogs(f *found) error {
 	return errors.Join(errs...)
 }
 
-// removeLinks removes the links into the directory of pod logs that lead nowhere now.
+// removeLinks removes the links into the directory of pod logs whose target doesn't exist any more.
 func (t *resetter) removeLinks() error {
 	var errs []error
 	for _, name := range names(t.config.ContainerLogs) {

@@ -12,8 +12,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
 
-// removeNetwork removes the pods' port mappings and interfaces, the bridge, the
-// masquerading and the guard of loopback addresses, and what the CNI library remembers of them.
+// removeNetwork removes the pods' port mappings and interfaces, the bridge, the rules for masquerading and for the
+// protection of loopback addresses, and the cached results of the CNI library.
 func (t *resetter) removeNetwork(ctx context.Context, f *found) error {
 	var errs []error
 	left := t.attached(f)
@@ -22,14 +22,14 @@ func (t *resetter) removeNetwork(ctx context.Context, f *found) error {
 	}
 	errs = append(errs, cni.RemoveEmptyPortmap(ctx), t.network.ForgetResults())
 	if err := t.network.RemoveBridge(); err != nil {
-		// The host's loopback addresses stay guarded as long as pods may be plugged in.
+		// Keeps the rules that protect the host's loopback addresses, as pods may still be attached.
 		return errors.Join(append(errs, err)...)
 	}
 	return errors.Join(append(errs, t.network.RemoveRules(ctx))...)
 }
 
-// attached are the sandboxes whose network nobody took down: they still have an
-// address reserved, or a result remembered.
+// attached returns the sandboxes that still have a reserved address or a cached CNI result, because the teardown of
+// their network is missing or failed.
 func (t *resetter) attached(f *found) []string {
 	ids := map[string]bool{}
 	dir := filepath.Join(t.layout.CNIState(), t.network.Bridge)
@@ -51,7 +51,7 @@ func (t *resetter) attached(f *found) []string {
 }
 
 func (t *resetter) unmapPorts(ctx context.Context, sandboxes []string) error {
-	// Missing containerd or runc doesn't matter here, a missing plugin does.
+	// A missing containerd or runc doesn't matter here; a missing plugin does.
 	programs, err := embedded.FindPrograms(t.config.Runtime.BinDirs)
 	portmap := programs.Plugin("portmap")
 	if portmap == "" {

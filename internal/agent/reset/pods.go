@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// answerIn is how long containerd may take to answer before it counts as gone.
+	// answerIn is the timeout for containerd's answers; without an answer it counts as stopped.
 	answerIn = 5 * time.Second
-	// stopIn is what stopping one pod may take beyond the grace; then it is killed.
+	// stopIn is the time beyond the grace period for stopping one pod.
 	stopIn = time.Minute
-	// abreast is how many pods are stopped at once.
+	// abreast is the number of pods that are stopped concurrently.
 	abreast = 8
-	// pause is between the first two tries, and as much longer each time.
+	// pause is the delay after the first attempt; it grows by the same amount after each.
 	pause = time.Second
-	// tries is how often a pod is removed: a container whose start the agent's end cut
-	// off may come up in the midst of the first.
+	// tries is the number of attempts to remove a pod: a container whose start was interrupted by the agent's end may
+	// appear during the first.
 	tries = 6
 )
 
-// stopPods stops and removes all pods by way of the CRI, if containerd answers.
-// If not, the later steps do without.
+// stopPods stops and removes all pods through the CRI. If containerd doesn't answer, it does nothing: the later steps
+// don't need containerd.
 func (t *resetter) stopPods(ctx context.Context, f *found) error {
 	conn, err := embedded.Dial(t.config.Runtime)
 	if err != nil {
@@ -39,7 +39,7 @@ func (t *resetter) stopPods(ctx context.Context, f *found) error {
 	client := cri.NewRuntimeServiceClient(conn)
 	asking, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
-	// Fails fast where nobody listens: gRPC waits for a connection only on request.
+	// Fails at once if containerd doesn't listen, as gRPC doesn't wait for a connection by default.
 	list, err := client.ListPodSandbox(asking, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		t.log.V(2).Info("Containerd doesn't answer; taking its pods down without it", "err", err.Error())
@@ -56,7 +56,7 @@ func (t *resetter) stopPods(ctx context.Context, f *found) error {
 			running[c.GetPodSandboxId()] = append(running[c.GetPodSandboxId()], c.GetId())
 		}
 	}
-	// Not WithContext: one pod's failure is no reason to drop the others.
+	// Not WithContext: a failure of one pod must not cancel the others.
 	var group errgroup.Group
 	group.SetLimit(abreast)
 	errs := make([]error, len(list.GetItems()))
@@ -68,7 +68,7 @@ func (t *resetter) stopPods(ctx context.Context, f *found) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // Always nil: the errors are in errs.
+	_ = group.Wait() // Always nil; the errors are in errs.
 	return errors.Join(errs...)
 }
 
@@ -84,7 +84,7 @@ func (t *resetter) stopPod(ctx context.Context, conn *grpc.ClientConn, s *cri.Po
 			return err
 		})
 	}
-	// What doesn't stop is killed with the sandbox.
+	// StopPodSandbox kills the containers that didn't stop.
 	err := group.Wait()
 	for try := 1; ; try++ {
 		gone := removePod(ctx, client, s.GetId())
@@ -109,7 +109,7 @@ func removePod(ctx context.Context, client cri.RuntimeServiceClient, id string) 
 	return nil
 }
 
-// clearTasks clears away what containerd's CRI has lost sight of in a pod's containers.
+// clearTasks removes the containerd tasks of a pod's containers that containerd's CRI plugin has lost track of.
 func clearTasks(ctx context.Context, conn *grpc.ClientConn, client cri.RuntimeServiceClient, sandbox string) error {
 	list, err := client.ListContainers(ctx,
 		&cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: sandbox}})
@@ -123,7 +123,7 @@ func clearTasks(ctx context.Context, conn *grpc.ClientConn, client cri.RuntimeSe
 	return errors.Join(errs...)
 }
 
-// rest waits, and reports false if ctx ends before.
+// rest waits for d; it reports false if ctx ends before.
 func rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -140,7 +140,7 @@ func (t *resetter) stopContainerd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Also when ctx has ended: a containerd that is killed leaves more for later steps.
+	// Even if ctx has ended: killing containerd instead leaves more for the later steps.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerIn)
 	defer cancel()
 	return runtime.Shutdown(ctx)

@@ -6,8 +6,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
-// killAll kills what still runs of ours: shims first, so that they start nothing
-// and report to nobody, then what is in the containers.
+// killAll kills this agent's remaining processes: shims first, so that they neither start nor report anything, then
+// the processes in containers.
 func (t *resetter) killAll(f *found) error {
 	shims, err := orphans.Shims(t.layout.Socket())
 	if err != nil {

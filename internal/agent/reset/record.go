@@ -27,9 +27,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
-// record is the install record. It says whose the root directory is, and how that agent was configured to make
-// things outside it. It is in the root directory, so that a reset needs nothing but that directory's path,
-// and an agent that is too old for what is there touches nothing.
+// record is the install record, a file in the root directory. It identifies the agent that uses the directory and the
+// settings by which it created objects elsewhere. So a reset needs only the directory's path, and an agent that is
+// too old for the directory's files refuses to start.
 type record struct {
 	// Version is the format of the root directory as a whole: see recordVersion.
 	Version int `json:"version"`
@@ -42,50 +42,50 @@ type record struct {
 	Driver   string `json:"cgroupDriver,omitempty"`
 	PodLogs  string `json:"podLogsDir"`
 	LogLinks string `json:"containerLogLinksDir"`
-	// BinDirs have the portmap plugin, which a reset calls.
+	// BinDirs contain the CNI plugin portmap, which a reset runs.
 	BinDirs []string `json:"binDirs"`
-	// Endpoint is the runtime's; empty for the embedded one.
+	// Endpoint is the container runtime's endpoint; empty for the embedded runtime.
 	Endpoint string `json:"containerRuntimeEndpoint,omitempty"`
-	// Cluster says that the agent was told of an API server, whose pods it leaves alone.
+	// Cluster means that the agent was configured with an API server. An agent of LastConfig then keeps pods that may
+	// be that API server's (worker.Config.KeepUnknownPods).
 	Cluster bool `json:"cluster,omitempty"`
-	// Node is the node's name, which is part of static pods' names; Manifests is where those came from.
+	// Node is the node's name, which is part of static pods' names. Manifests is the path of their manifests.
 	Node      string `json:"nodeName,omitempty"`
 	Manifests string `json:"staticPodPath,omitempty"`
 }
 
-// recordVersion is raised with every format below the root directory that an older agent
-// couldn't read (UPGRADING.md lists them): one refusal before anything is touched, instead of
-// one by each package that meets its own file.
+// recordVersion is increased with every change of a format below the root directory that an older agent couldn't read
+// (UPGRADING.md lists them). So an older agent refuses the directory before it changes anything, instead of failing
+// in each package that reads a changed file.
 const recordVersion = 1
 
-// grace is how long containers may take to end in a reset.
+// grace is the grace period of containers in a reset.
 const grace = 10 * time.Second
 
 func recordPath(root string) string { return filepath.Join(root, rootdir.Record) }
 
-// CheckRecord refuses a root directory that a newer deckhand has used. It changes nothing.
+// CheckRecord returns an error for a root directory that a newer deckhand has used. It changes nothing.
 func CheckRecord(root string) error {
 	if _, _, err := load(root); errors.Is(err, checkpoint.ErrNewer) {
 		return err
 	}
-	return nil // one that is damaged is made again
+	return nil // a damaged record is replaced
 }
 
-// Recorded reports whether an agent has run with this root directory. A record that is damaged
-// was made by an agent, too.
+// Recorded reports whether an agent has run with this root directory. A damaged record counts, too.
 func Recorded(root string) bool {
 	_, found, _ := load(root)
 	return found
 }
 
-// InCluster reports whether the last agent with this root directory had an API server.
+// InCluster reports whether the last agent with this root directory was configured with an API server.
 func InCluster(root string) bool {
 	r, _, err := load(root)
 	return err == nil && r.Cluster
 }
 
-// Replaced returns where the manifests of the last agent came from, and how many pods it has left there, if an agent
-// with this configuration takes others: it will end those. It returns 0 if there is nothing to lose.
+// Replaced returns the manifest path of the last agent and the number of its pods that are left, if an agent with
+// this configuration reads another path and so will stop those pods. Otherwise it returns "" and 0.
 func Replaced(cfg *config.Config) (manifests string, pods int) {
 	r, found, err := load(cfg.RootDir)
 	if err != nil || !found || r.Manifests == "" ||
@@ -94,7 +94,7 @@ func Replaced(cfg *config.Config) (manifests string, pods int) {
 	}
 	dirs, err := rootdir.New(cfg.RootDir, cfg.CertDir)
 	if err != nil {
-		return "", 0 // the agent will say what is wrong
+		return "", 0 // the agent reports this error itself
 	}
 	left, err := os.ReadDir(dirs.Pods())
 	if err != nil {
@@ -103,7 +103,7 @@ func Replaced(cfg *config.Config) (manifests string, pods int) {
 	return r.Manifests, len(left)
 }
 
-// load reads the record; found is false if there is none.
+// load reads the record; found is false if it doesn't exist.
 func load(root string) (r record, found bool, err error) {
 	path := recordPath(root)
 	data, err := os.ReadFile(path)
@@ -127,8 +127,8 @@ func load(root string) (r record, found bool, err error) {
 	return r, true, nil
 }
 
-// Record records that an agent with this configuration runs here now. The caller holds the
-// root directory's lock. It refuses what CheckRecord refuses.
+// Record writes the record of an agent with this configuration. The caller holds the root directory's lock. It
+// returns the same errors as CheckRecord.
 func Record(cfg *config.Config) error {
 	if err := CheckRecord(cfg.RootDir); err != nil {
 		return err
@@ -145,13 +145,13 @@ func Record(cfg *config.Config) error {
 	}
 	path, data := recordPath(cfg.RootDir), append(data, '\n')
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
-		return nil // an agent that comes back to a full disk doesn't need to write it
+		return nil // no write is needed if the agent is restarted with a full disk
 	}
 	return atomicfile.Write(path, data, 0o600)
 }
 
-// RecordedConfig returns what a reset has to look for. Without a record the agent never came far
-// enough to make anything outside its defaults.
+// RecordedConfig returns the configuration of a reset according to the record. Without a record it returns the
+// defaults: no agent has got far enough to create anything elsewhere.
 func RecordedConfig(root string) (Config, error) {
 	c := Config{Runtime: embedded.Config{RootDir: root, PodCIDR: config.DefaultPodCIDR,
 		Bridge: flags.DefaultBridge}.WithDefaults(), Grace: grace,
@@ -169,8 +169,8 @@ func RecordedConfig(root string) (Config, error) {
 	return c, nil
 }
 
-// LastConfig returns the configuration of an agent that can stop what the last one ran here. found is false if none
-// did. It opens no ports.
+// LastConfig returns a configuration with which an agent can stop the pods of the last agent. That agent opens no
+// ports. found is false if no agent has run here.
 func LastConfig(ctx context.Context, root string) (cfg *config.Config, found bool, err error) {
 	r, found, err := load(root)
 	if err != nil || !found {
@@ -199,12 +199,12 @@ func LastConfig(ctx context.Context, root string) (cfg *config.Config, found boo
 		return nil, true, fmt.Errorf("the configuration of the agent that ran last: %w", err)
 	}
 	last := *loaded
-	// These have no flags, or none that a person gave.
+	// These settings have no flags; warnings about deprecated flags aren't about flags of the user.
 	last.Kubelet.PodLogsDir, last.Standalone, last.Deprecated = r.PodLogs, !r.Cluster, nil
 	return &last, true, nil
 }
 
-// Running reports whether anything is there for an agent to stop: pods, or a containerd of this root directory.
+// Running reports whether there is anything for an agent to stop: pods, or a containerd of this root directory.
 func Running(root string) (bool, error) {
 	if len(names(filepath.Join(root, "pods"))) > 0 {
 		return true, nil

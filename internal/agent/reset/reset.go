@@ -1,6 +1,6 @@
-// Package reset removes everything that an agent made on its host: pods, containers and their
-// shims, containerd, mounts, network, cgroups, logs and the root directory. It works from what it
-// finds, so it also cleans up after an agent, a containerd or a shim that has died.
+// Package reset removes everything that an agent created on its host: pods, containers and their shims, containerd,
+// mounts, network, cgroups, logs and the root directory. It works from the objects that it finds, so it also cleans
+// up after an agent, a containerd or a shim that has died.
 package reset
 
 import (
@@ -22,31 +22,31 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
-// Config says how the agent was configured when it ran.
+// Config is the configuration of the agent that ran.
 type Config struct {
-	// Runtime is the embedded runtime's; RootDir in it is the directory to remove.
+	// Runtime configures the embedded runtime; its RootDir is the directory to remove.
 	Runtime embedded.Config
-	// CgroupRoot is the cgroup above the agent's kubepods, such as "/" or "/deckhand".
+	// CgroupRoot is the parent of the agent's cgroup kubepods, such as "/" or "/deckhand".
 	CgroupRoot string
-	// Slices are the pods' cgroups where systemd makes them; nil where it doesn't.
+	// Slices manages the pods' cgroups with the systemd driver; nil with the driver cgroupfs.
 	Slices Slices
-	// PodLogs and ContainerLogs are the directories of logs, /var/log/pods and
-	// /var/log/containers by default. Only this agent's logs in them are removed.
+	// PodLogs and ContainerLogs are the log directories, by default /var/log/pods and /var/log/containers. Only this
+	// agent's logs in them are removed.
 	PodLogs, ContainerLogs string
-	// Grace is how long containers may take to stop before they are killed; 0 is at once.
+	// Grace is the time for containers to stop before they are killed; 0 kills them at once.
 	Grace time.Duration
 }
 
 // Slices are pods' cgroups that only systemd can remove.
 type Slices interface {
-	// Orphans lists the pods that have one.
+	// Orphans lists the pods that have a slice.
 	Orphans() ([]types.UID, error)
 	Remove(ctx context.Context, uid types.UID) error
-	// RemoveQoSCgroups removes those above the pods' that are empty.
+	// RemoveQoSCgroups removes the empty parents of the pods' slices.
 	RemoveQoSCgroups(ctx context.Context) error
 }
 
-// resetter is one reset under way.
+// resetter is a running reset.
 type resetter struct {
 	config  Config
 	layout  rootdir.Runtime
@@ -54,11 +54,9 @@ type resetter struct {
 	log     logr.Logger
 }
 
-// Run removes everything. It goes on past what fails, and returns all that
-// did; if anything outside the root directory is left, it leaves that directory too:
-// called again, it finishes by what is recorded there. On what is down already it
-// does nothing. The agent must not run. When ctx ends, containers are killed
-// instead of stopped.
+// Run removes everything. It continues after errors, and returns all of them. If anything outside the root directory
+// is left, Run keeps that directory, because its records are needed to finish in another call. Repeating a completed
+// reset does nothing. The agent must not run. When ctx ends, containers are killed instead of stopped.
 func Run(ctx context.Context, config Config, log logr.Logger) error {
 	config.Runtime = config.Runtime.WithDefaults()
 	if err := config.Runtime.Validate(); err != nil {
@@ -98,10 +96,10 @@ func (t *resetter) run(ctx context.Context) error {
 	found := t.inventory()
 	step("pods", func() error { return t.stopPods(ctx, found) })
 	step("containerd", func() error { return t.stopContainerd(ctx) })
-	// From here on nothing makes anything new, and nothing may be given up half-way.
+	// From here on nothing creates new objects, and the steps must not be cancelled half-way.
 	ctx = context.WithoutCancel(ctx)
 	done := step("processes", func() error { return t.killAll(found) })
-	// Container roots, network namespaces, volumes.
+	// Root file systems of containers, network namespaces, volumes.
 	step("mounts", func() error { return orphans.Unmount(t.layout.Root, t.layout.Run()) })
 	done = step("network", func() error { return t.removeNetwork(ctx, found) }) && done
 	done = step("cgroups", func() error { return t.removeCgroups(ctx, found) }) && done
@@ -109,13 +107,14 @@ func (t *resetter) run(ctx context.Context) error {
 	if done {
 		step("files", t.removeFiles)
 	} else {
-		// In the root directory is written what there is to remove.
+		// The root directory has the records of the objects that are left.
 		errs = append(errs, fmt.Errorf("%s is left for another try", t.layout.Root))
 	}
 	return errors.Join(errs...)
 }
 
-// refuse stops at directories whose loss would hurt, whatever marker they have.
+// refuse returns an error for files and for system directories, even if they have the marker of an agent: their loss
+// would damage the host.
 func refuse(root string) error {
 	if rootdir.IsSystem(root) {
 		return fmt.Errorf("%s is a directory of the system: not touched", root)
@@ -133,7 +132,7 @@ func refuse(root string) error {
 	return nil
 }
 
-// removeFiles removes the root directory, unless someone else's files are in it.
+// removeFiles removes the root directory, unless it contains files that deckhand didn't create.
 func (t *resetter) removeFiles() error {
 	var errs []error
 	if _, err := os.Lstat(t.layout.Root); err == nil {
@@ -147,7 +146,7 @@ func (t *resetter) removeRoot() error {
 	if t.layout.Claimed() {
 		return orphans.RemoveTree(t.layout.Root)
 	}
-	// Without the marker only what is surely ours goes.
+	// Without the marker, only the directories that certainly belong to the agent are removed.
 	var errs []error
 	for _, dir := range []string{t.layout.Containerd(), filepath.Dir(t.layout.CNIConf())} {
 		errs = append(errs, orphans.RemoveTree(dir))
@@ -163,7 +162,7 @@ func (t *resetter) removeRoot() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// removeIfEmpty removes a directory that may be shared, when nobody else needs it.
+// removeIfEmpty removes a directory that other programs may use, unless it isn't empty or is in use.
 func removeIfEmpty(dir string) error {
 	err := unix.Rmdir(dir)
 	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {

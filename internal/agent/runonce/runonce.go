@@ -1,5 +1,5 @@
-// Package runonce brings the pods of a node up, prints what became of each, and is done
-// (the kubelet's --runonce). The pods stay.
+// Package runonce implements the kubelet's --runonce: it waits until the node's pods are up or have failed, and
+// prints the result of each. The pods keep running.
 package runonce
 
 import (
@@ -18,25 +18,25 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// limit is how long pods may take to come up: about as long as the kubelet goes on trying.
+// limit is the time for all pods to come up, about as long as the kubelet keeps trying.
 const limit = 15 * time.Minute
 
-// upFor is how long the containers of a pod have to have run before it counts as up: one
-// that can't live mostly ends at once, and would be taken for one that is up until then.
+// upFor is the time that a pod's containers must have run before the pod counts as up: most containers that can't
+// work exit within it.
 const upFor = 2 * time.Second
 
-// What it comes to if not every pod is up.
+// Results if not every pod is up.
 var (
 	errFailed = errors.New("not all pods came up")
-	// ErrBrokenOff is not the context's error, for then it is a failure even if
-	// somebody wanted the end: whoever reads the exit code takes 0 for pods that are up.
+	// ErrBrokenOff replaces the context's error, which callers treat as success: an exit code of 0 has to mean that
+	// all pods are up.
 	ErrBrokenOff = errors.New("--runonce was broken off before all pods were up; those that have started run on")
 )
 
 // View shows the pods of the node.
 type View interface {
 	Snapshot(context.Context) (local.Snapshot, error)
-	// Changed returns a channel that gets a value when Snapshot may return another one.
+	// Changed returns a channel that receives after Snapshot may have changed. end ends the subscription.
 	Changed() (changed <-chan struct{}, end func())
 }
 
@@ -47,20 +47,20 @@ type Runner struct {
 	result error
 }
 
-// New returns a runner that prints to out what became of the pods.
+// New returns a Runner that prints the pods' results to out.
 func New(view View, out io.Writer) *Runner {
 	return &Runner{view: view, out: out, result: ErrBrokenOff}
 }
 
-// Run returns when every pod is up or has failed, and that has been printed, or when ctx ends. The
-// error is nil: see Result.
+// Run waits until every pod is up or has failed and prints the results, or until ctx ends. It always returns nil: see
+// Result.
 func (r *Runner) Run(ctx context.Context) error {
 	r.result = r.watch(ctx)
 	return nil
 }
 
-// Result is what came of Run: nil if all pods are up, ErrBrokenOff if it didn't come that far. It
-// must not be called while Run runs.
+// Result is the result of Run: nil if all pods are up, ErrBrokenOff if Run ended before. It must not be called during
+// Run.
 func (r *Runner) Result() error { return r.result }
 
 func (r *Runner) watch(ctx context.Context) error {
@@ -101,11 +101,11 @@ func gaveUp(s local.Snapshot) error {
 	return fmt.Errorf("gave up after %s", limit)
 }
 
-// results are what came of a set of pods, a line each.
+// results are the results of a set of pods, a line each.
 type results struct {
 	lines            []string
 	complete, failed bool
-	// again is when more pods may be up because time has passed; zero if it can't.
+	// again is the time at which more pods count as up (upFor); zero if none will.
 	again time.Time
 }
 
@@ -119,8 +119,8 @@ func (r *results) print(out io.Writer) error {
 	return nil
 }
 
-// resultsOf looks whether all pods of a snapshot are up or have failed. A manifest that
-// can't be used is a failure, too.
+// resultsOf computes the results of a snapshot: complete if all pods are up or have failed. An unusable manifest is a
+// failure, too.
 func resultsOf(s local.Snapshot, now time.Time) results {
 	r := results{complete: s.Agent.Synced}
 	for i := range s.Pods {
@@ -158,7 +158,7 @@ func (r *results) add(v *local.PodView, now time.Time) {
 	r.failed = r.failed || failed
 }
 
-// lastStart is when the youngest of a pod's running containers started; zero if none runs.
+// lastStart returns the time at which the latest of a pod's running containers started; zero if none runs.
 func lastStart(p *v1.Pod) (last time.Time) {
 	for i := range p.Status.ContainerStatuses {
 		if c := p.Status.ContainerStatuses[i].State.Running; c != nil && c.StartedAt.After(last) {
@@ -168,8 +168,8 @@ func lastStart(p *v1.Pod) (last time.Time) {
 	return last
 }
 
-// reasons are why a pod isn't up: what it waits for or, if that is nothing any more, how
-// it ended.
+// reasons returns the reasons for which a pod isn't up: its waits or, if it has none, its status message and the exit
+// codes of its containers.
 func reasons(v *local.PodView) []string {
 	if waits := v.Waiting(); waits != "" {
 		return []string{waits}
@@ -189,7 +189,7 @@ func reasons(v *local.PodView) []string {
 	return list
 }
 
-// stuck reports whether only time or a person can fix what a container waits for.
+// stuck reports whether a container waits for something that only time or a person can fix.
 func stuck(w *v1.ContainerStateWaiting) bool {
 	if w == nil {
 		return false
@@ -203,9 +203,8 @@ func stuck(w *v1.ContainerStateWaiting) bool {
 	return false
 }
 
-// cameTo says in a word what became of a pod; whether that is all for now; and whether
-// it failed. A pod is up when its containers have started: readiness may take as long
-// as it likes.
+// cameTo returns a word for the pod's state, whether that is final for now, and whether it failed. A pod is up when
+// its containers have started; it needn't be ready.
 func cameTo(p *v1.Pod) (word string, done, failed bool) {
 	word = podstatus.Word(p)
 	switch {
@@ -214,7 +213,7 @@ func cameTo(p *v1.Pod) (word string, done, failed bool) {
 	case p.Status.Phase == v1.PodSucceeded || podstatus.Ready(p):
 		return word, true, false
 	case p.DeletionTimestamp != nil:
-		return word, false, false // its successor counts
+		return word, false, false // the pod that replaces it counts
 	}
 	started := 0
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
@@ -229,7 +228,7 @@ func cameTo(p *v1.Pod) (word string, done, failed bool) {
 		ended := c.State.Terminated
 		switch {
 		case ended != nil && ended.ExitCode != 0 && p.Spec.RestartPolicy == v1.RestartPolicyNever:
-			return word, true, true // whatever becomes of the others
+			return word, true, true // the other containers don't matter
 		case c.Started != nil && *c.Started, ended != nil && ended.ExitCode == 0:
 			started++
 		}

@@ -44,11 +44,12 @@ func OpenLog(device string) (*Log, error) {
 // longestRecord is more than a record of the kernel's log can have, in bytes.
 const longestRecord = 8 << 10
 
-// OOMKills calls told for each process that the OOM killer kills until ctx ends, and closes the log. It calls missed
-// when the kernel has overwritten unread records. It returns an error if it can't read on.
+// OOMKills calls told, its callback, for each process that the OOM killer kills until ctx ends, and then closes the
+// log. It calls missed when the kernel has overwritten unread records. It returns an error if the log can't be read
+// any further.
 func (l *Log) OOMKills(ctx context.Context, told func(OOMKill), missed func()) error {
 	defer l.file.Close()
-	// A read that has begun ends by that, without closing what another goroutine reads.
+	// The deadline ends a blocked read without closing the file during it.
 	stop := context.AfterFunc(ctx, func() { _ = l.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	return oomKills(ctx, l.file, told, missed)
@@ -74,9 +75,9 @@ func oomKills(ctx context.Context, log io.Reader, told func(OOMKill), missed fun
 	}
 }
 
-// killedForMemory is the line that the kernel writes for each process that it kills. It needs none of the lines before:
-// the details (oom-kill:constraint=...) are left out when there is much to log. Before Linux 5.1 it said "Kill
-// process".
+// killedForMemory matches the line that the kernel writes for each process that it kills. Earlier lines
+// (oom-kill:constraint=...) aren't used, as the kernel omits them when it logs much. Before Linux 5.1 the line
+// contained "Kill process" instead of "Killed process".
 var killedForMemory = regexp.MustCompile(
 	`^(Memory cgroup out|Out) of memory(?: \([a-z_]+\))?: Kill(?:ed)? process (\d+) \((.*)\),? (?:total-vm:|score )`)
 

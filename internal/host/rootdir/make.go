@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// othersWrite are the bits of a mode that let others than the owner write.
+// othersWrite are the mode bits that permit writing to users other than the owner.
 const othersWrite = 0o022
 
-// Make makes the directories that aren't there, whatever the umask. Directories that are
-// there keep their modes, which are never loosened, with these exceptions:
+// Make creates the missing directories with their modes, whatever the umask. Existing directories keep their modes,
+// which are never loosened, with these exceptions:
 //
-//   - a directory below the root that others than its owner can write to is closed to
-//     them, since they could replace what the agent and plugins trust;
-//   - the root and the directory of certificates are refused in that case, as they are
-//     what a person named, which may be a shared directory by mistake (/tmp);
-//   - whatever belongs to somebody else than root (or whoever runs this) is refused;
-//   - what isn't a directory is refused, and so are symbolic links below the root. The root
-//     and the directory of certificates may be reached by links: disks are moved that way.
+//   - If users other than the owner can write to a directory below the root, Make removes their write permission:
+//     they could replace files that the agent and plugins trust.
+//   - If they can write to the root or the directory of certificates, Make returns an error. A user names these
+//     directories, and may have named a shared one by mistake (/tmp).
+//   - A directory that belongs neither to root nor to the user of this process is an error.
+//   - A file that isn't a directory is an error, and so is a symbolic link below the root. The root and the directory
+//     of certificates may be links: administrators move them to other disks that way.
 //
-// It reports all problems at once, and may be called again at any time. Where the
-// embedded runtime is used its Claim comes first: only that marks an empty root.
+// Make reports all errors at once, and may be called repeatedly. With the embedded runtime, embedded.Config.Claim has
+// to be called before, because it only marks an empty root.
 func (l Layout) Make() error {
 	root, err := makeNamed(l.Root, rootMode)
 	if err != nil {
@@ -48,8 +48,7 @@ func (l Layout) Make() error {
 	return errors.Join(errs...)
 }
 
-// makeNamed makes a directory that a person named, with those on the way to it, and
-// opens it.
+// makeNamed opens a directory that a user named. It creates the directory and its parents if they are missing.
 func makeNamed(path string, mode fs.FileMode) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -69,7 +68,7 @@ func makeNamed(path string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// makeBelow makes the directory name in root, or closes it to others.
+// makeBelow creates the directory name in root, or removes other users' write permission from it.
 func makeBelow(root *os.File, name string, mode fs.FileMode) error {
 	f, made, err := openOrMake(int(root.Fd()), name, mode, unix.O_NOFOLLOW)
 	if err != nil {
@@ -80,7 +79,7 @@ func makeBelow(root *os.File, name string, mode fs.FileMode) error {
 	if err != nil || info.Mode().Perm()&othersWrite == 0 {
 		return err
 	}
-	// The whole mode, with its setgid and sticky bits, less one thing.
+	// Keeps the rest of the mode, with its setgid and sticky bits.
 	return f.Chmod(info.Mode() &^ othersWrite)
 }
 

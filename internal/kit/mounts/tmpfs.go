@@ -24,9 +24,9 @@ type TmpfsOptions struct {
 	Size int64
 }
 
-// MountTmpfs mounts an empty tmpfs at dir, whose parents are trusted and are made where they are missing. It is never
-// swapped out where the kernel supports that (Linux 6.4). A tmpfs that is mounted there already stays as it is, with
-// its options.
+// MountTmpfs mounts an empty tmpfs at dir. The parents of dir have to be trusted; missing ones are created. The tmpfs
+// is never swapped out where the kernel supports that (Linux 6.4). If a tmpfs is already mounted at dir, it stays as
+// it is, with its options.
 func MountTmpfs(dir string, o TmpfsOptions) error {
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o750); err != nil {

@@ -47,7 +47,7 @@ func is(text string, block bool) bool {
 	return true
 }
 
-// isWide is what is costs where there is more than ASCII.
+// isWide does the same check by runes, which is slower, for text that isn't ASCII.
 func isWide(text string, block bool) bool {
 	for i, r := range text {
 		switch {
@@ -56,7 +56,7 @@ func isWide(text string, block bool) bool {
 			return false
 		case r == utf8.RuneError:
 			if _, size := utf8.DecodeRuneInString(text[i:]); size == 1 {
-				return false // no character, which a terminal may take for a control
+				return false // an invalid byte: some terminals treat it as a control character
 			}
 		}
 	}

@@ -28,14 +28,14 @@ func Describe(n *Node) string {
 	}
 }
 
-// TypeOf says what a node is, with its article, and no more than that: where no object is
-// around it, nobody can tell whether it is a Secret's, or not even meant as a manifest.
+// TypeOf returns the type of a node with its article, and nothing of the node's value: without its object, the node
+// may belong to a Secret, or to a file that isn't a manifest.
 func TypeOf(n *Node) string {
 	if n.Kind != yaml.ScalarNode {
 		return Describe(n)
 	}
 	if !slices.Contains(plainTags, n.ShortTag()) {
-		return "of an unknown YAML type" // whose name may be a value that begins with "!"
+		return "of an unknown YAML type" // not its tag: that may be a secret value that begins with "!"
 	}
 	what, _, _ := strings.Cut(Describe(n), " (")
 	return what

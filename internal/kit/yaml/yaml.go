@@ -103,7 +103,7 @@ func shift(n *Node, lines int) {
 	}
 }
 
-// said matches the parser's errors: with the line, as text, in front.
+// said matches the parser's errors, which begin with the line number.
 var said = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?((?s).*)$`)
 
 func inOurWords(err error, before int) *Error {

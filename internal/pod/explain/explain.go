@@ -1,5 +1,5 @@
-// Package explain describes in words why a pod waits, and what a person could do about it. It is the one place that
-// writes such sentences, for `deckhand pods`, `deckhand why` and transcripts alike. No code compares them: it uses the
+// Package explain describes the reasons for which a pod waits, and suggests remedies. Only this package writes such
+// sentences, for `deckhand pods`, `deckhand why` and transcripts. No code compares the sentences: it compares the
 // codes of package pod.
 package explain
 

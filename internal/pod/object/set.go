@@ -24,7 +24,7 @@ type Set struct {
 }
 
 // NewSet returns the set of these objects, whose keys differ. synced is true once every source of manifests has
-// reported: only then is an object that isn't in the set missing. An API server's realm doesn't count.
+// reported: only then does the set report absent objects as missing. An API server isn't such a source.
 func NewSet(list []*Desired, synced bool) *Set {
 	s := &Set{
 		list:     slices.Clone(list),
