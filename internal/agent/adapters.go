@@ -43,7 +43,7 @@ type nodePods struct {
 	wanted   *desired.Merger
 	observed *observed.Store
 	statuses *podstatus.Store
-	// dir has a directory for every pod.
+	// dir is the parent of the pods' directories.
 	dir string
 }
 

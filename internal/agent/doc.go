@@ -1,34 +1,34 @@
 // Package agent is the composition root: it builds every module of the agent in one visible list, starts them in that
 // order and stops them in reverse.
 //
-// New builds every part from those before it, wing by wing, and starts nothing. agent.go has the order of the wings and
-// the list of modules; one file per wing builds its parts. A part that wakes others and is read by them is built first
-// (worker.Waker, image.Imports), so that no part gets another one that doesn't exist yet. No part gets the Agent. The
-// list is run by kit/modules.
+// New builds every part from those before it, wing by wing, and starts nothing. agent.go contains the order of the wings
+// and the list of modules; one file per wing builds its parts. Where two parts depend on each other, the connection
+// between them is built first (worker.Waker, image.Imports), so that every part exists before another one receives it.
+// No part receives the Agent. Package kit/modules runs the list.
 //
-// The packages below it: cluster puts the parts of the wing cluster together, preflight checks the host, reset removes
-// everything that an agent made, runonce implements --runonce.
+// The packages below it: cluster builds the parts of the wing cluster, preflight checks the host, reset removes
+// everything that an agent created, runonce implements --runonce.
 //
 // # Start, stop and restart
 //
-// A restarted agent adopts what runs. Stopping touches neither pods nor containerd, and `kill -9` differs from an
-// orderly stop only in calls that were running.
+// A restarted agent adopts the running pods and containerd. Stopping the agent changes neither, and `kill -9` differs
+// from a graceful stop only in the calls that it interrupts.
 //
 //   - The lock of the root directory ends with the process. embedded/child finds the running containerd.
-//   - Workers start when the ledger is restored and the runtime was listed. Nothing is removed before every source has
-//     reported.
-//   - PreparePod is repeated, and leaves what is ready as it is.
-//   - A container that was started or ready stays so until a probe says otherwise; first probes are spread over their
-//     period. A hook whose end wasn't recorded runs again.
-//   - If the source has the pod's last status, restart counts, last terminations and transition times go on from it
-//     (lifecycle/adopt.go); without a checkpoint, started and ready as well.
-//   - A container start that the agent's death cut off never ran: the instance is made again under the same number.
-//   - After a reboot restart counts go on from logs, and no back-off of an earlier boot counts.
+//   - Workers start after the ledger of allocations was restored and the runtime was listed. Nothing is removed before
+//     every source has reported.
+//   - PreparePod is repeated; it is idempotent.
+//   - A container that was started or ready stays so until a probe fails; first probes are spread over their period. A
+//     hook whose end wasn't recorded runs again.
+//   - If the source has the pod's last status, restart counts, last terminations and transition times continue from it
+//     (lifecycle/adopt.go); without a checkpoint, started and ready do as well.
+//   - A container whose start was interrupted by the agent's end never ran: the instance is created again with the same
+//     number.
+//   - After a reboot restart counts continue from the logs, and back-offs of the earlier boot are reset.
 //
 // # Periodic work
 //
-// Parts that are woken by changes aren't polled as well, unless a change could be missed. These timers run while
-// nothing changes:
+// Parts that changes wake aren't polled, unless they could miss a change. These timers run while nothing changes:
 //
 //   - pods: probes at their periods (those due within 25 ms together); all workers once per syncFrequency; local
 //     storage of pods with limits every 10 s, up to every minute for pods that don't change and are far from their
@@ -44,8 +44,8 @@
 //     notifications at half of systemd's period;
 //   - in a cluster: the node's status is computed every nodeStatusUpdateFrequency and patched at the latest every
 //     nodeStatusReportFrequency (up to 50% later); the lease is renewed every quarter of its duration; a watch ends
-//     after 5 to 10 min and is opened again, and all is listed again after 1 to 2 hours; a silent connection is tested
-//     after 20 s; ConfigMaps and Secrets are read again every syncFrequency, or after their TTL with the strategy
+//     after 5 to 10 min and is opened again, and all objects are listed again after 1 to 2 hours; a silent connection
+//     is tested after 20 s; ConfigMaps and Secrets are read again every syncFrequency, or after their TTL with the strategy
 //     Cache, unless the strategy is Watch; tokens and certificates have a timer for their renewal.
 //
 // Gauges are counted when they are scraped. resources/stats measures only when a client asks, and gives one sample to

@@ -54,7 +54,7 @@ func newBase(cfg *config.Config, o Options, by constructors) (*foundation, error
 	}, nil
 }
 
-// kubelet is the part of the configuration that the kubelet has as well.
+// kubelet returns the part of the configuration that is a KubeletConfiguration.
 func (b *foundation) kubelet() *v1beta1.KubeletConfiguration { return &b.cfg.Kubelet }
 
 // checkpoint returns the path of a checkpoint file or directory; the next agent reads it.

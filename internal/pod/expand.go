@@ -2,8 +2,8 @@ package pod
 
 import "strings"
 
-// MaxText is the longest argument or variable that Linux accepts, name and final NUL included (execve(2),
-// MAX_ARG_STRLEN with pages of 4 KiB). A command with a longer one can't be run.
+// MaxText is the size limit of an argument or environment variable in Linux, with its name and final NUL (execve(2),
+// MAX_ARG_STRLEN with pages of 4 KiB). A command with a longer one can't be executed.
 const MaxText = 128 << 10
 
 // Expand replaces $(NAME) by the value that lookup returns for NAME, as the API describes it for env, command, args and

@@ -34,7 +34,7 @@ type fileCheck struct {
 	check func(path string) (notes []string, err error)
 	// advice tells the user how to correct an error, unless the error does.
 	advice string
-	// noteOnly makes an error a note: the agent starts without the file, which may come later.
+	// noteOnly turns an error into a note: the agent starts without the file, which may be created later.
 	noteOnly bool
 }
 

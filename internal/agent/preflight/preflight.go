@@ -58,7 +58,7 @@ const (
 	Refuse
 )
 
-// DefaultMinFree is enough for the images of the examples and some logs.
+// DefaultMinFree, in bytes, is enough for the images of the examples and some logs.
 const DefaultMinFree = 512 << 20
 
 // Problem is a problem of the host.

@@ -28,8 +28,8 @@ func (t *resetter) removeNetwork(ctx context.Context, f *found) error {
 	return errors.Join(append(errs, t.network.RemoveRules(ctx))...)
 }
 
-// attached returns the sandboxes that still have a reserved address or a cached CNI result, because the teardown of
-// their network is missing or failed.
+// attached returns the sandboxes with incomplete network teardown: they still own a reserved address or a cached CNI
+// result.
 func (t *resetter) attached(f *found) []string {
 	ids := map[string]bool{}
 	dir := filepath.Join(t.layout.CNIState(), t.network.Bridge)

@@ -17,16 +17,16 @@ import (
 // LogDevice is the kernel's log (Documentation/ABI/testing/dev-kmsg).
 const LogDevice = "/dev/kmsg"
 
-// OOMKill is a process that the kernel killed because memory ran out.
+// OOMKill is a process that the OOM killer killed.
 type OOMKill struct {
-	// PID is the host's, Process the name that the process had.
+	// PID is the process's ID on the host, Process its name.
 	PID     int
 	Process string
-	// Limit says that a control group was at its limit, and not the machine out of memory.
+	// Limit means that a control group reached its limit, rather than that the machine ran out of memory.
 	Limit bool
 }
 
-// Log reads the kernel's log from the time when it was opened.
+// Log reads the kernel's log from its end at the time of OpenLog.
 type Log struct{ file *os.File }
 
 // OpenLog opens the kernel's log, usually LogDevice, at its end.
@@ -41,12 +41,11 @@ func OpenLog(device string) (*Log, error) {
 	return &Log{file}, nil
 }
 
-// longestRecord is more than a record of the kernel's log can have, in bytes.
+// longestRecord is larger than any record of the kernel's log, in bytes.
 const longestRecord = 8 << 10
 
-// OOMKills calls told, its callback, for each process that the OOM killer kills until ctx ends, and then closes the
-// log. It calls missed when the kernel has overwritten unread records. It returns an error if the log can't be read
-// any further.
+// OOMKills calls told for each process that the OOM killer kills until ctx ends, and then closes the log. It calls
+// missed when the kernel has overwritten unread records. It returns an error if the log can't be read any further.
 func (l *Log) OOMKills(ctx context.Context, told func(OOMKill), missed func()) error {
 	defer l.file.Close()
 	// The deadline ends a blocked read without closing the file during it.
@@ -55,7 +54,7 @@ func (l *Log) OOMKills(ctx context.Context, told func(OOMKill), missed func()) e
 	return oomKills(ctx, l.file, told, missed)
 }
 
-// oomKills reads records one after the other, each by one read.
+// oomKills reads records: each read returns one record.
 func oomKills(ctx context.Context, log io.Reader, told func(OOMKill), missed func()) error {
 	record := make([]byte, longestRecord)
 	for {
@@ -64,7 +63,7 @@ func oomKills(ctx context.Context, log io.Reader, told func(OOMKill), missed fun
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, unix.EPIPE):
-			missed() // the next read has the oldest that is left
+			missed() // the next read returns the oldest remaining record
 			continue
 		case err != nil:
 			return fmt.Errorf("read the kernel's log: %w", err)
@@ -81,8 +80,8 @@ func oomKills(ctx context.Context, log io.Reader, told func(OOMKill), missed fun
 var killedForMemory = regexp.MustCompile(
 	`^(Memory cgroup out|Out) of memory(?: \([a-z_]+\))?: Kill(?:ed)? process (\d+) \((.*)\),? (?:total-vm:|score )`)
 
-// parseOOMKill reads a record, "PRIORITY,SEQUENCE,TIME,FLAGS;TEXT" and lines of properties. Records that processes
-// write into the kernel's log don't count: they have a facility, which processes can't leave out.
+// parseOOMKill parses a record, "PRIORITY,SEQUENCE,TIME,FLAGS;TEXT" and lines of properties. It ignores records that
+// processes write into the kernel's log: these always have a facility.
 func parseOOMKill(record []byte) (OOMKill, bool) {
 	head, text, _ := bytes.Cut(record, []byte(";"))
 	text, _, _ = bytes.Cut(text, []byte("\n"))

@@ -98,7 +98,7 @@ func openOrMake(at int, path string, mode fs.FileMode, flags int) (f *os.File, m
 	return os.NewFile(uintptr(fd), path), made, nil
 }
 
-// explain says what is there in place of a directory, if that is why it can't be opened.
+// explain returns a better error than err if a link or a file is in place of a directory.
 func explain(at int, path string, err error) error {
 	var st unix.Stat_t
 	if unix.Fstatat(at, path, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
@@ -115,8 +115,8 @@ func explain(at int, path string, err error) error {
 	}
 }
 
-// secure gives a directory that was just made its mode, which the umask may have kept
-// from it, and checks whose an older one is.
+// secure sets the mode of a created directory, as the umask may have removed bits from it, and checks the owner of
+// any directory.
 func secure(f *os.File, made bool, mode fs.FileMode) (fs.FileInfo, error) {
 	if made {
 		if err := f.Chmod(mode); err != nil {

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotMounted says that a directory isn't there or that no tmpfs is mounted at it: after
-// a reboot the directory is there, and the mount isn't.
+// ErrNotMounted means that a directory doesn't exist or that no tmpfs is mounted at it. After a reboot the directory
+// exists without the mount.
 var ErrNotMounted = errors.New("no tmpfs is mounted there")
 
-// TmpfsOptions is how a tmpfs is mounted.
+// TmpfsOptions are the mount options of a tmpfs.
 type TmpfsOptions struct {
-	// Mode is that of its top directory: permission bits, set-group-ID and sticky bit.
+	// Mode is the mode of its top directory: permission bits, set-group-ID and sticky bit.
 	Mode uint32
 	// GID is the group of the top directory; nil for root's.
 	GID *int
-	// Size is how many bytes it holds, rounded up to pages; 0 for the kernel's default (half of the memory).
+	// Size is its size in bytes, rounded up to pages; 0 for the kernel's default (half of the memory).
 	Size int64
 }
 
@@ -51,7 +51,7 @@ func MountTmpfs(dir string, o TmpfsOptions) error {
 	if o.Size > 0 {
 		options += fmt.Sprintf(",size=%d", o.Size)
 	}
-	// The descriptor makes sure that the mount point is the directory that was checked.
+	// With the descriptor, the mount point is the directory that was checked.
 	at := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	err = unix.Mount("tmpfs", at, "tmpfs", 0, options+",noswap")
 	if errors.Is(err, unix.EINVAL) {
@@ -84,13 +84,13 @@ func OpenTmpfs(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// open opens a directory and follows no link to it.
+// open opens a directory without following a symbolic link.
 func open(dir string, flags int) (*os.File, error) {
 	return os.OpenFile(dir, flags|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// isTop reports whether f, which was opened in the directory parent, is the top of a tmpfs. Every
-// tmpfs has a device number of its own. Something else that is mounted there is an error.
+// isTop reports whether f, which was opened in the directory parent, is the top directory of a tmpfs. Another file
+// system that is mounted there is an error. Each tmpfs has its own device number.
 func isTop(parent string, f *os.File) (bool, error) {
 	var above, here unix.Stat_t
 	if err := unix.Stat(parent, &above); err != nil {

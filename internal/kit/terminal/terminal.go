@@ -1,5 +1,5 @@
-// Package terminal makes text from containers, manifests, runtimes and files safe to show:
-// nothing in it steers a terminal, or changes the direction of writing. It is pure.
+// Package terminal makes text from containers, manifests, runtimes and files safe to display: the result contains no
+// characters that control the terminal or change the writing direction. It is pure.
 package terminal
 
 import (
@@ -14,8 +14,8 @@ func Line(text string) string {
 	return strings.Join(strings.Fields(Keep(text)), " ")
 }
 
-// Keep returns a line with its spacing, without control characters that steer a terminal: each is replaced by U+FFFD, a
-// line break and a tab by a blank.
+// Keep returns a line with its spacing. It replaces control characters that steer a terminal by U+FFFD, and line
+// breaks and tabs by a space.
 func Keep(line string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -28,7 +28,7 @@ func Keep(line string) string {
 	}, line)
 }
 
-// Is reports whether a text is one line that Keep would leave as it is.
+// Is reports whether a text is one line that Keep would not change.
 func Is(text string) bool { return is(text, false) }
 
 // IsBlock is Is for a text that may have line breaks and tabs.
@@ -66,15 +66,15 @@ func isWide(text string, block bool) bool {
 // steers reports whether a terminal would obey a character instead of showing it.
 func steers(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
-// Writer passes text on without control characters that steer a terminal, but for line breaks and tabs. It isn't for
+// Writer removes control characters that steer a terminal from text, except line breaks and tabs. It isn't safe for
 // concurrent use.
 type Writer struct {
 	w io.Writer
-	// rest is the beginning of a character of which the rest is to come.
+	// rest is the beginning of an incomplete character.
 	rest []byte
 }
 
-// NewWriter returns a Writer that passes on to w.
+// NewWriter returns a Writer that writes to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
 // Write accepts all of b. If the text ends within a character, the incomplete character is buffered.

@@ -8,7 +8,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// Describe says what a node is, with its article.
+// Describe returns the type and value of a node for a message, with an article.
 func Describe(n *Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -53,5 +53,5 @@ func Quote(n *Node) string {
 	return strconv.Quote(Shorten(n.Value, most))
 }
 
-// plainTags are the tags of scalars whose names say no more than their type.
+// plainTags are the scalars' tags that contain nothing but a type.
 var plainTags = []string{TagNull, TagBool, TagString, TagInt, TagFloat, TagTimestamp, TagBinary}

@@ -16,17 +16,17 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// Node is an element of a document, as go.yaml.in/yaml/v3 has it.
+// Node is an element of a document, a yaml.Node of go.yaml.in/yaml/v3.
 type Node = yaml.Node
 
-// Error is one thing wrong with a text, for a person.
+// Error is an error in a text, to be shown to a person.
 type Error struct {
 	// Line is the line in the text, from 1; 0 when unknown.
 	Line int
 	// Path is the field, such as "spec.containers[0].image"; empty when the
 	// error is about the document as a whole.
 	Path string
-	// Message says what is wrong and, where that is clear, what to do.
+	// Message describes the error and, if possible, its correction.
 	Message string
 }
 
@@ -50,8 +50,7 @@ func (e Error) Error() string {
 // JSON has its own parser because YAML doesn't have all of JSON's escapes. A text that isn't JSON after all may still
 // be YAML in flow style.
 func Parse(text []byte, first, most int) (nodes []*Node, problem *Error) {
-	// The parser reports its own failures as errors; a defect in it must not
-	// take the agent down because of a file.
+	// The parser returns errors for invalid text. A defect in the parser must not crash the agent because of a file.
 	defer func() {
 		if r := recover(); r != nil {
 			problem = &Error{Message: fmt.Sprintf("it can't be read as YAML: the parser failed: %v", r)}
@@ -103,7 +102,7 @@ func shift(n *Node, lines int) {
 	}
 }
 
-// said matches the parser's errors, which begin with the line number.
+// said matches the parser's errors and their prefix, the line number.
 var said = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?((?s).*)$`)
 
 func inOurWords(err error, before int) *Error {
@@ -124,8 +123,8 @@ func Deref(n *Node) *Node {
 	return n
 }
 
-// Field returns the nodes of the key and of the value that a mapping has by this
-// name; nil if it has none, or isn't a mapping.
+// Field returns the nodes of a mapping's key name and of its value; nil if n doesn't have that key, or isn't a
+// mapping.
 func Field(n *Node, name string) (key, value *Node) {
 	n = Deref(n)
 	if n == nil || n.Kind != yaml.MappingNode {
@@ -139,8 +138,8 @@ func Field(n *Node, name string) (key, value *Node) {
 	return nil, nil
 }
 
-// LineOf follows a field's path ("spec.containers[0].image", "data[key]") from n as far as it
-// goes, and returns the line of the last part that it found; 0 if there was none.
+// LineOf follows a field's path ("spec.containers[0].image", "data[key]") from n, and returns the line of the last
+// part that exists; 0 if none exists.
 func LineOf(n *Node, path string) (line int) {
 	n = Deref(n)
 	for path != "" && n != nil {
@@ -155,8 +154,8 @@ func LineOf(n *Node, path string) (line int) {
 	return line
 }
 
-// nextStep cuts the first part from a path: "spec" from "spec.containers",
-// "[0]" from "[0].ports", "[app]" from "[app]".
+// nextStep splits the first part off a path: "spec" from "spec.containers", "[0]" from "[0].ports", "[app]" from
+// "[app]".
 func nextStep(path string) (step, rest string) {
 	path = strings.TrimPrefix(path, ".")
 	if strings.HasPrefix(path, "[") {
@@ -171,8 +170,8 @@ func nextStep(path string) (step, rest string) {
 	return path, ""
 }
 
-// find returns the node that names a step (a key, or a list's item itself) and
-// the node it leads to; nil when there is none.
+// find returns the node that names a step (a key, or a list's item itself) and the node to which it leads; nil if
+// there is none.
 func find(n *Node, step string) (at, value *Node) {
 	key := strings.TrimSuffix(strings.TrimPrefix(step, "["), "]")
 	if n.Kind != yaml.SequenceNode {
@@ -185,7 +184,7 @@ func find(n *Node, step string) (at, value *Node) {
 	return n.Content[i], n.Content[i]
 }
 
-// Text returns the scalar at the end of a path of keys; "" if there is none, or a null.
+// Text returns the scalar at the end of a path of keys; "" if it doesn't exist or is null.
 func Text(n *Node, keys ...string) string {
 	n = Deref(n)
 	for _, key := range keys {

@@ -12,7 +12,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Wait says what is waited for, without the container's name and without times.
+// Wait describes a wait, without the container's name and without times.
 func Wait(w *pod.Wait) string {
 	switch w.Code {
 	case pod.WaitRuntime:
@@ -71,10 +71,10 @@ func Wait(w *pod.Wait) string {
 	case pod.WaitObjectGone:
 		return "has ended, its object is still there"
 	}
-	return string(w.Code) // of an agent that is newer
+	return string(w.Code) // a code of a newer agent
 }
 
-// action says what is under way.
+// action describes the action that a pod waits for.
 func action(w *pod.Wait) string {
 	switch w.Action {
 	case pod.AdmitPod:
@@ -110,7 +110,7 @@ func action(w *pod.Wait) string {
 	return "waiting for " + string(w.Action) + " to end"
 }
 
-// probe says how one does that hasn't succeeded.
+// probe describes a probe that hasn't succeeded.
 func probe(w *pod.Wait) string {
 	switch {
 	case w.Message == "":
@@ -121,7 +121,7 @@ func probe(w *pod.Wait) string {
 	return fmt.Sprintf("%s probe fails: %s", w.Probe, w.Message)
 }
 
-// Ended says why a container ended that is started again: "failed its liveness probe".
+// Ended returns the reason for which a container that will be restarted has ended: "failed its liveness probe".
 func Ended(w *pod.Wait) string {
 	text, message := "", w.Message
 	switch {
@@ -142,7 +142,7 @@ func Ended(w *pod.Wait) string {
 	return text
 }
 
-// retry says what failed.
+// retry describes the failure after which an action is retried.
 func retry(w *pod.Wait) string {
 	text := fmt.Sprintf("%s: %s", w.Reason, w.Message)
 	if w.Action == pod.Allocate {
@@ -154,8 +154,8 @@ func retry(w *pod.Wait) string {
 	return text
 }
 
-// Pull describes the progress of a pull; empty if it hasn't any yet. There are no times in it, so that it only changes
-// when something happens.
+// Pull describes the progress of a pull; empty before it is queued or starts. It contains no times, so that it
+// changes only with the progress.
 func Pull(p pod.Pull) string {
 	switch {
 	case p.Queued > 0:
@@ -171,7 +171,7 @@ func Pull(p pod.Pull) string {
 
 func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
 
-// Named says what is waited for with the container's name before it, where it has one.
+// Named returns Wait's description, with the container's name in front if the wait has one.
 func Named(w *pod.Wait) string {
 	if w.Container == "" {
 		return Wait(w)
@@ -179,7 +179,8 @@ func Named(w *pod.Wait) string {
 	return "container " + w.Container + ": " + Wait(w)
 }
 
-// Advice says what a person could do about it, where the pod p is defined; empty if nothing needs to be done.
+// Advice returns the remedy for a wait of the pod p; empty if nothing needs to be done. The text depends on whether p
+// comes from a manifest or from an API server.
 func Advice(w *pod.Wait, p *v1.Pod) string {
 	words := atManifest
 	if pod.SourceOf(p) == pod.SourceAPI {
@@ -188,7 +189,8 @@ func Advice(w *pod.Wait, p *v1.Pod) string {
 	return words.Replace(advise(w))
 }
 
-// The place where a pod is defined, and the way to start it over, which replace {spec} and the like in the texts below.
+// Replacements in the texts below for a pod from a manifest and for one from an API server, such as the place of its
+// definition.
 var (
 	atManifest = strings.NewReplacer("{spec}", "in the manifest", "{from}", "from the manifest", "{define}", "define",
 		"{in}", "in a manifest", "{again}", "remove the manifest and add it again")
@@ -238,10 +240,10 @@ func adviceOnEnd(w *pod.Wait) string {
 
 func adviceOnFailure(w *pod.Wait) string {
 	switch {
-	case w.Object.Name != "" && w.Object.Kind == "PersistentVolumeClaim": // it may be its volume that is missing
+	case w.Object.Name != "" && w.Object.Kind == "PersistentVolumeClaim": // or its volume is missing
 		return fmt.Sprintf("{define} %s {in}, change it, or {define} a PersistentVolume that fits: this is tried "+
 			"again as soon as that is done", w.Object)
-	case w.Object.Kind == "TokenRequest": // which no manifest has
+	case w.Object.Kind == "TokenRequest": // manifests can't define it
 		return "it is asked for again as soon as the API server answers"
 	case w.Object.Name != "":
 		return fmt.Sprintf("{define} %s {in}, or change it: this is tried again as soon as that is done", w.Object)
@@ -254,7 +256,7 @@ func adviceOnFailure(w *pod.Wait) string {
 	return adviceFor(w.Reason)
 }
 
-// adviceFor says what a person could do about a failure, by its reason.
+// adviceFor returns the remedy for a failure by its reason.
 func adviceFor(r pod.Reason) string {
 	if strings.HasPrefix(string(r), string(pod.ReasonOutOf)) {
 		return "request less {spec}; or stop other pods, {again}"
@@ -262,7 +264,7 @@ func adviceFor(r pod.Reason) string {
 	return advice[r]
 }
 
-// advice says what a person could do about a failure.
+// advice maps the reason of a failure to its remedy.
 var advice = map[pod.Reason]string{
 	pod.ReasonErrImagePull:     pullAdvice,
 	pod.ReasonImagePullBackOff: pullAdvice,

@@ -10,21 +10,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Set is all objects that manifests define, at one time. It is immutable, and so are the objects it returns. To find
-// out whether objects changed, compare two sets' pointers: desired.Set holds the same one until an object or Synced
-// changes.
+// Set contains all objects that manifests define at one time. It is immutable, and so are the objects that it
+// returns. To find out whether objects changed, compare the pointers of two sets: desired.Set keeps its Set until an
+// object or Synced changes.
 type Set struct {
 	list     []*Desired
 	byKey    map[Key]*Desired
 	services map[string][]*v1.Service
 	volumes  []*v1.PersistentVolume
-	// refused are the manifests that define an object that can't be used, by its name.
+	// refused maps each object that can't be used to the manifest that defines it.
 	refused map[Key]string
 	synced  bool
 }
 
-// NewSet returns the set of these objects, whose keys differ. synced is true once every source of manifests has
-// reported: only then does the set report absent objects as missing. An API server isn't such a source.
+// NewSet returns the set of these objects; their keys must be unique. synced is true once every source of manifests
+// has reported: only then does the set report absent objects as missing. An API server isn't such a source.
 func NewSet(list []*Desired, synced bool) *Set {
 	s := &Set{
 		list:     slices.Clone(list),
@@ -48,8 +48,8 @@ func NewSet(list []*Desired, synced bool) *Set {
 	return s
 }
 
-// WithRefused returns the same set, extended by the objects that can't be used as their manifests define them, and the
-// places of these manifests: errors for a missing object name its place.
+// WithRefused returns a copy of the set with the objects that can't be used, and the places of the manifests that
+// define them. An error for a missing object names that place.
 func (s *Set) WithRefused(origins map[Key]string) *Set {
 	next := *s
 	next.refused = maps.Clone(origins)
@@ -62,15 +62,15 @@ func (s *Set) List() []*Desired { return s.list }
 // Get returns the object of this name, or nil.
 func (s *Set) Get(k Key) *Desired { return s.byKey[k] }
 
-// Equal reports whether two sets hold the very same objects, and miss the same.
+// Equal reports whether two sets contain the same objects, by pointer, and the same refused ones.
 func (s *Set) Equal(other *Set) bool {
 	return s == other || s.synced == other.synced && slices.Equal(s.list, other.list) &&
 		maps.Equal(s.refused, other.refused)
 }
 
-// Changed returns the objects whose users have to be checked again since the set before: those added, changed or
-// removed (and, for some kinds, objects that depend on them), or the zero object, which stands for any. It has their
-// names only.
+// Changed returns the objects that differ from the set before, so that their users have to be checked again: those
+// added, changed or removed and, for some kinds, objects that depend on them. The zero object stands for any object.
+// Only kind, namespace and name are set.
 func (s *Set) Changed(before *Set) []pod.Object {
 	switch {
 	case s == before:
@@ -82,9 +82,9 @@ func (s *Set) Changed(before *Set) []pod.Object {
 	add := func(k Key) {
 		changed[k.Object()] = struct{}{}
 		switch k.Kind {
-		case PersistentVolume: // a claim waits for any that fits
+		case PersistentVolume: // a claim waits for any volume that fits
 			changed[pod.Object{Kind: string(PersistentVolumeClaim)}] = struct{}{}
-		case ServiceAccount: // it says which pull secrets its pods have
+		case ServiceAccount: // it names the pull secrets of its pods
 			changed[pod.Object{Kind: string(Secret), Namespace: k.Namespace}] = struct{}{}
 		}
 	}
