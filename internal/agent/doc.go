@@ -1,10 +1,10 @@
 // Package agent is the composition root: it builds every module of the agent in one visible list, starts them in that
 // order and stops them in reverse.
 //
-// New builds every part from those before it, wing by wing, and starts nothing. agent.go contains the order of the wings
-// and the list of modules; one file per wing builds its parts. Where two parts depend on each other, the connection
-// between them is built first (worker.Waker, image.Imports), so that every part exists before another one receives it.
-// No part receives the Agent. Package kit/modules runs the list.
+// New builds every part from those before it, wing by wing, and starts nothing. agent.go contains the order of the
+// wings and the list of modules; one file per wing builds its parts. Where two parts depend on each other, the
+// connection between them is built first (worker.Waker, image.Imports), so that every part exists before another one
+// receives it. No part receives the Agent. Package kit/modules runs the list.
 //
 // The packages below it: cluster builds the parts of the wing cluster, preflight checks the host, reset removes
 // everything that an agent created, runonce implements --runonce.
@@ -28,7 +28,8 @@
 //
 // # Periodic work
 //
-// Parts that changes wake aren't polled, unless they could miss a change. These timers run while nothing changes:
+// A part that is woken by changes isn't polled as well, unless a change could be missed. These timers run while
+// nothing changes:
 //
 //   - pods: probes at their periods (those due within 25 ms together); all workers once per syncFrequency; local
 //     storage of pods with limits every 10 s, up to every minute for pods that don't change and are far from their
@@ -44,9 +45,9 @@
 //     notifications at half of systemd's period;
 //   - in a cluster: the node's status is computed every nodeStatusUpdateFrequency and patched at the latest every
 //     nodeStatusReportFrequency (up to 50% later); the lease is renewed every quarter of its duration; a watch ends
-//     after 5 to 10 min and is opened again, and all objects are listed again after 1 to 2 hours; a silent connection
-//     is tested after 20 s; ConfigMaps and Secrets are read again every syncFrequency, or after their TTL with the strategy
-//     Cache, unless the strategy is Watch; tokens and certificates have a timer for their renewal.
+//     after 5 to 10 min and is opened again, and all objects are listed again after 1 to 2 hours; a silent
+//     connection is tested after 20 s; ConfigMaps and Secrets are read again every syncFrequency, or after their TTL
+//     with the strategy Cache, unless the strategy is Watch; tokens and certificates have a timer for their renewal.
 //
 // Gauges are counted when they are scraped. resources/stats measures only when a client asks, and gives one sample to
 // all clients that ask within a second. `make bench` measures the cost at rest, `make bench-cluster` compares it with

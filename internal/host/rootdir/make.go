@@ -20,7 +20,7 @@ const othersWrite = 0o022
 //   - If users other than the owner can write to a directory below the root, Make removes their write permission:
 //     they could replace files that the agent and plugins trust.
 //   - If they can write to the root or the directory of certificates, Make returns an error. A user names these
-//     directories, and may have named a shared one by mistake (/tmp).
+//     directories, so a shared one (/tmp) may be a mistake.
 //   - A directory that belongs neither to root nor to the user of this process is an error.
 //   - A file that isn't a directory is an error, and so is a symbolic link below the root. The root and the directory
 //     of certificates may be links: administrators move them to other disks that way.
