@@ -48,13 +48,12 @@ func (l *loader) addExposures() {
 		l.addHTTPSExposures(https, alone, add)
 	}
 	if readOnly.Port() != 0 && !readOnly.Addr().IsLoopback() {
-		add("readOnlyPort", "whoever reaches %s sees pods, with the environment variables in their manifests, and "+
-			"metrics, without credentials; "+
-			"set it to 0, or serve it on a loopback address", readOnly)
+		add("readOnlyPort", "any client that reaches %s can read metrics and pods, with the environment variables in "+
+			"their manifests, without credentials; set it to 0, or serve it on a loopback address", readOnly)
 	}
 	if u, err := url.Parse(k.StaticPodURL); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
-		add("staticPodURL", "manifests from %s aren't encrypted: whoever can change the answer on its way is root on "+
-			"this machine; use https", u.Host)
+		add("staticPodURL", "manifests from %s aren't encrypted: an attacker who changes the response in transit is "+
+			"root on this machine; use https", u.Host)
 	}
 }
 
@@ -68,12 +67,12 @@ func (l *loader) addHTTPSExposures(at netip.AddrPort, alone bool, add func(path,
 	switch always := k.Authorization.Mode == v1beta1.KubeletAuthorizationModeAlwaysAllow; {
 	case always && anonymous:
 		add("authorization.mode",
-			"AlwaysAllow beside authentication.anonymous.enabled: whoever reaches %s runs commands in all "+
+			"AlwaysAllow with authentication.anonymous.enabled: any client that reaches %s can run commands in all "+
 				"containers, without credentials; %s", at, close)
 	case always:
 		add("authorization.mode",
-			"AlwaysAllow: everybody who is authenticated at %s (by a client certificate of "+
-				"authentication.x509.clientCAFile, or a token) runs commands in all containers; %s", at, close)
+			"AlwaysAllow: any client that is authenticated at %s (by a client certificate of "+
+				"authentication.x509.clientCAFile, or a token) can run commands in all containers; %s", at, close)
 	case anonymous && !alone:
 		add("authentication.anonymous.enabled",
 			"requests without credentials at %s may do what the API server allows the user system:anonymous and the "+

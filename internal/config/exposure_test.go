@@ -22,10 +22,10 @@ var kubeconfig = []string{"--kubeconfig=/k"}
 
 func exposures() []exposed {
 	const (
-		open      = "authorization.mode: AlwaysAllow beside authentication.anonymous.enabled"
-		certified = "authorization.mode: AlwaysAllow: everybody who is authenticated"
+		open      = "authorization.mode: AlwaysAllow with authentication.anonymous.enabled"
+		certified = "authorization.mode: AlwaysAllow: any client that is authenticated"
 		anonymous = "authentication.anonymous.enabled: requests without credentials"
-		readOnly  = "readOnlyPort: whoever reaches"
+		readOnly  = "readOnlyPort: any client that reaches"
 		plainHTTP = "staticPodURL: manifests from"
 	)
 	anonymousAuth, alwaysAllow := "authentication: {anonymous: {enabled: true}}\n", "authorization: {mode: AlwaysAllow}\n"

@@ -12,7 +12,7 @@ func (l *loader) addNotes() {
 		c.NotActedOn = append(c.NotActedOn,
 			fields.Notice{Path: "port",
 				Why: "the HTTPS server stays closed: without an API server, authorization.mode has to be " +
-					"AlwaysAllow, and authentication.x509.clientCAFile or authentication.anonymous has to say for whom"})
+					"AlwaysAllow, and authentication.x509.clientCAFile or authentication.anonymous has to be set"})
 	}
 	for _, g := range c.Gates.NotActedOn() {
 		c.NotActedOn = append(c.NotActedOn, fields.Notice{Path: "featureGates[" + g.Gate + "]", Why: g.Message})

@@ -84,7 +84,7 @@ func TestCheckFile(t *testing.T) {
 	}
 	want := []Problem{
 		{File: "new.yaml", Field: "apiVersion", Message: `it is missing; it must be "kubelet.config.k8s.io/v1beta1"`},
-		{File: "new.yaml", Line: 1, Field: "kind", Message: `"x" is not known here; it must be "KubeletConfiguration"`},
+		{File: "new.yaml", Line: 1, Field: "kind", Message: `"x" isn't supported; it must be "KubeletConfiguration"`},
 	}
 	if diff := cmp.Diff(want, invalid.Problems); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

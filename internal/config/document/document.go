@@ -104,7 +104,7 @@ func checkType(d *Document) []Error {
 			errs = append(errs, Error{Path: f.path, Message: fmt.Sprintf("it is missing; it must be %q", f.want)})
 		default:
 			errs = append(errs, Error{Line: d.LineOf(f.path), Path: f.path,
-				Message: fmt.Sprintf("%q is not known here; it must be %q", f.got, f.want)})
+				Message: fmt.Sprintf("%q isn't supported; it must be %q", f.got, f.want)})
 		}
 	}
 	return errs

@@ -14,28 +14,28 @@ func apiServer() []Field {
 			Doc: "How many events may be sent at once if there were none for a while. It counts only with " +
 				"eventRecordQPS."},
 		{Path: "configMapAndSecretChangeDetectionStrategy", Package: "cluster/clusterobjects", Cluster: true,
-			Doc: "How changes of ConfigMaps and Secrets are found out: Watch (the API server sends them), Cache " +
-				"(asked again after a while) or Get (asked each time)."},
+			Doc: "How changes of ConfigMaps and Secrets are detected: Watch (the API server sends them), Cache (they " +
+				"are read again after a while) or Get (they are read each time)."},
 		{Path: "rotateCertificates", Package: "cluster/certificates", Cluster: true,
-			Doc: "Ask the cluster for a new client certificate before the old one expires."},
+			Doc: "Request a new client certificate from the cluster before the old one expires."},
 		{Path: "serverTLSBootstrap", Package: "cluster/certificates", Cluster: true,
 			Gate: "RotateKubeletServerCertificate",
-			Doc: "Ask the cluster for the HTTPS server's certificate instead of making one. Somebody has to approve " +
-				"it."},
+			Doc: "Request the HTTPS server's certificate from the cluster instead of making one. An administrator or " +
+				"a controller has to approve the request."},
 	}
 }
 
 func node() []Field {
 	return []Field{
 		{Path: "registerNode", Idle: "false", Package: "cluster/nodeobject", Cluster: true,
-			Doc: "Make the node's object in the API server."},
+			Doc: "Create the Node object in the API server."},
 		{Path: "registerWithTaints", Package: "cluster/nodeobject", Cluster: true, Default: "none",
-			Doc: "The taints of the node's object when it is made: a list of key, value and effect."},
+			Doc: "The taints of the Node object when it is created: a list of key, value and effect."},
 		{Path: "providerID", Package: "cluster/nodeobject", Cluster: true, Default: "none",
-			Doc: "By what name the cloud provider knows this machine."},
+			Doc: "The ID of this machine at the cloud provider."},
 		{Path: "nodeStatusUpdateFrequency", Package: "agent/cluster", Cluster: true,
-			Doc: "How often the runtime is asked how it is, and the node's status computed. It is sent if it " +
-				"changed, and at once when something is known to have changed."},
+			Doc: "How often the runtime's status is checked and the node's status computed. The node's status is " +
+				"sent if it changed; changes that the agent detects are sent at once."},
 		{Path: "nodeStatusReportFrequency", Package: "cluster/nodeobject", Cluster: true,
 			Default: "5m; that of nodeStatusUpdateFrequency, if it is set",
 			Doc:     "How often the node's status is sent although it didn't change."},

@@ -70,7 +70,7 @@ func Topics() []Topic {
 		{"Log of the agent", logging()},
 		{"Health and plain HTTP", serving()},
 		{"HTTPS server", https()},
-		{"Who may use the HTTPS server", access()},
+		{"Access to the HTTPS server", access()},
 		{"API server", apiServer()},
 		{"Node object", node()},
 	}

@@ -5,8 +5,8 @@ const gateLogOptions = "LoggingAlphaOptions"
 func containerLogs() []Field {
 	return []Field{
 		{Path: "podLogsDir", Package: "runtime/logs/layout",
-			Doc: "The directory for the logs of containers: an absolute path of ASCII letters. Log shippers have to " +
-				"know of another one than /var/log/pods."},
+			Doc: "The directory for the logs of containers: an absolute path of ASCII letters. If it isn't " +
+				"/var/log/pods, configure log shippers accordingly."},
 		{Path: "containerLogMaxSize", Package: "runtime/logs/rotate", Live: true,
 			Doc: "How big a container's log may become before a new file is begun, such as 10Mi; negative for any size."},
 		{Path: "containerLogMaxFiles", Package: "runtime/logs/rotate", Live: true,
@@ -14,7 +14,7 @@ func containerLogs() []Field {
 		{Path: "containerLogMaxWorkers", Package: "runtime/logs/rotate", Live: true,
 			Doc: "How many logs may be rotated at the same time, at least 1."},
 		{Path: "containerLogMonitorInterval", Package: "runtime/logs/rotate", Live: true,
-			Doc: "The longest time between two looks at the size of a log, at least 3s. One that grows is looked at " +
+			Doc: "The longest time between two checks of a log's size, at least 3s. A log that grows is checked " +
 				"within a second."},
 	}
 }

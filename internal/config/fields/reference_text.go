@@ -41,7 +41,7 @@ func (e *Entry) effect() string {
 	f := &e.Field
 	when := " A change needs a restart."
 	if f.Live {
-		when = " A reload takes a change in."
+		when = " A reload applies a change."
 	}
 	switch {
 	case !f.Acts():

@@ -5,8 +5,8 @@ func cgroups() []Field {
 		{Path: "cgroupRoot", Package: "resources/cgroup", Default: "the root of the hierarchy",
 			Doc: "The control group in which that of all pods (kubepods) is made: an absolute name such as /kubelet."},
 		{Path: "cgroupDriver", Package: "resources/cgroup",
-			Doc: "Who makes control groups: cgroupfs (the agent, as directories) or systemd. A runtime that says " +
-				"which one it has is followed, whatever this says."},
+			Doc: "The driver that makes control groups: cgroupfs (the agent, as directories) or systemd. If the " +
+				"runtime reports its driver, that is used instead."},
 		{Path: "cgroupsPerQOS", Idle: "true",
 			Why: "this build always makes a control group for each QoS class and each pod",
 			Doc: "Make a control group for each QoS class, and in it one for each pod."},
@@ -23,30 +23,31 @@ func cgroups() []Field {
 func reservations() []Field {
 	return []Field{
 		{Path: "systemReserved", Package: "host/capacity", Live: true, Default: "nothing",
-			Doc: "What the host's own processes need: amounts of cpu, memory, ephemeral-storage and pid, such as " +
-				"cpu: 200m."},
+			Doc: "Resources reserved for the host's own processes: amounts of cpu, memory, ephemeral-storage and " +
+				"pid, such as cpu: 200m."},
 		{Path: "kubeReserved", Package: "host/capacity", Live: true, Default: "nothing",
-			Doc: "What the agent and the container runtime need: amounts of cpu, memory, ephemeral-storage and pid."},
+			Doc: "Resources reserved for the agent and the container runtime: amounts of cpu, memory, " +
+				"ephemeral-storage and pid."},
 		{Path: "reservedSystemCPUs", Package: "host/capacity", Default: "none",
-			Doc: "Which CPUs the host's own processes and the agent have, such as 0-1,4. Their number stands in " +
-				"for the cpu of systemReserved and kubeReserved.",
-			Partly: "the number of these CPUs is taken off what the node has for pods, but containers may still run " +
-				"on them"},
+			Doc: "The CPUs reserved for the host's own processes and the agent, such as 0-1,4. Their number replaces " +
+				"the cpu of systemReserved and kubeReserved.",
+			Partly: "the number of these CPUs reduces the node's allocatable, but containers may still run on them"},
 		{Path: "enforceNodeAllocatable", Package: "resources/cgroup",
-			Doc: "Who is held to their share: pods (all together, to what the node has less kubeReserved and " +
-				"systemReserved), system-reserved and kube-reserved (or their -compressible kinds, for CPU only); or " +
-				"none alone. The reserved ones need the control groups below."},
+			Doc: "The limits that are enforced: pods (on all pods together: the node's capacity less kubeReserved " +
+				"and systemReserved), system-reserved and kube-reserved (or their -compressible kinds, for CPU " +
+				"only); or none alone. The reserved ones need the control groups below."},
 		{Path: "systemReservedCgroup", Package: "resources/cgroup", Default: "none",
-			Doc: "The control group of the host's own processes, to be held to systemReserved: an absolute name. It " +
-				"has to be there. A restart that no longer enforces a limit leaves it in place: lift it, or reboot " +
-				"the machine."},
+			Doc: "The control group of the host's own processes, on which systemReserved is enforced: an absolute " +
+				"name. It has to exist. A restart that no longer enforces a limit leaves it in place: lift it, or " +
+				"reboot the machine."},
 		{Path: "kubeReservedCgroup", Package: "resources/cgroup", Default: "none",
-			Doc: "The control group of the agent and the runtime, to be held to kubeReserved: an absolute name. It " +
-				"has to be there. A restart that no longer enforces a limit leaves it in place: lift it, or reboot " +
-				"the machine."},
+			Doc: "The control group of the agent and the runtime, on which kubeReserved is enforced: an absolute " +
+				"name. It has to exist. A restart that no longer enforces a limit leaves it in place: lift it, or " +
+				"reboot the machine."},
 		{Path: "qosReserved", Package: "resources/cgroup", Gate: "QOSReserved", Default: "nothing",
-			Doc: "How much of the memory that Guaranteed pods request other pods can't use, and of what Burstable " +
-				"ones request BestEffort ones, in percent: memory: 50%. Only memory can be kept."},
+			Doc: "The percentage of requested memory that pods of lower QoS classes can't use: Burstable and " +
+				"BestEffort pods that of Guaranteed ones, BestEffort pods that of Burstable ones: memory: 50%. Only " +
+				"memory can be reserved."},
 	}
 }
 

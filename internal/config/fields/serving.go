@@ -8,20 +8,21 @@ func serving() []Field {
 			Doc: "The IP address that /healthz is served on. Any other than 127.0.0.1 or ::1 can be reached from " +
 				"outside."},
 		{Path: "readOnlyPort", Package: "server", Default: "0 (none)",
-			Doc: "The port of the API for looking at the node (/pods, /metrics, ...), for anybody who reaches " +
-				"it; 0 for none. In a cluster it has /healthz, /pods and /metrics.",
-			Departs: "where it isn't set and no kubeconfig is given, it is 10255 on 127.0.0.1, since there is no " +
-				"other way to look at such a node; in a cluster it is 0 by default also where there is no --config"},
+			Doc: "The port of the read-only API (/pods, /metrics, ...), which serves any client without " +
+				"authentication; 0 for none. In a cluster it has /healthz, /pods and /metrics.",
+			Departs: "where it isn't set and no kubeconfig is given, it is 10255 on 127.0.0.1, since such a node has " +
+				"no other API by default; in a cluster it is 0 by default also where there is no --config"},
 		{Path: "address", Package: "server",
 			Doc: "The IP address that the ports of the agent's API are served on, readOnlyPort among them; " +
 				"0.0.0.0 or :: for all.",
-			Departs: "where it isn't set, the read-only API, which authenticates nobody, is on 127.0.0.1"},
+			Departs: "where it isn't set, the read-only API, which has no authentication, is on 127.0.0.1"},
 		{Path: "showHiddenMetricsForVersion", Why: "this build hides no metrics",
 			Doc: "Serve the metrics that were hidden since this release, the one before: 1.35."},
 		{Path: "tracing.endpoint", Package: "report/tracing", Default: "localhost:4317, if tracing is set",
 			Doc: "Where traces are sent to by OTLP over gRPC, without TLS: host:port."},
-		{Path: "tracing.samplingRatePerMillion", Package: "report/tracing", Default: "only what a caller has traced",
-			Doc: "How many of a million calls are traced beside those that a caller has traced."},
+		{Path: "tracing.samplingRatePerMillion", Package: "report/tracing", Default: "only calls that the client " +
+			"traces",
+			Doc: "How many of a million calls are traced in addition to those that the client traces."},
 	}
 }
 
@@ -49,21 +50,21 @@ func https() []Field {
 		{Path: "tlsMinVersion", Package: "server/secure", Default: "that of Go",
 			Doc: "The oldest version of TLS that clients may use: VersionTLS12 or VersionTLS13, say."},
 		{Path: "enableDebuggingHandlers", Package: "server/nodeapi",
-			Doc: "Serve what looks into containers and the agent: logs, exec, attach and port-forward, /runningpods, " +
-				"profiles and flags."},
+			Doc: "Serve the endpoints that inspect containers and the agent: logs, exec, attach and port-forward, " +
+				"/runningpods, profiles and flags."},
 		{Path: "enableProfilingHandler", Package: "server/nodeapi",
 			Doc: "Serve profiles of the agent under /debug/pprof/. It counts only with enableDebuggingHandlers."},
 		{Path: "enableContentionProfiling", Package: "agent",
-			Doc: "Measure in profiles who waits for locks, too. It counts only with enableDebuggingHandlers."},
+			Doc: "Profile also the goroutines that wait for locks. It counts only with enableDebuggingHandlers."},
 		{Path: "enableDebugFlagsHandler", Package: "server/nodeapi",
 			Doc: "Serve /debug/flags/v, by which the verbosity of the log is changed. It counts only with " +
 				"enableDebuggingHandlers."},
 		{Path: "enableSystemLogHandler", Package: "server/nodeapi",
-			Doc: "Serve the files of /var/log under /logs/, but for what links lead to outside of it. It counts only " +
+			Doc: "Serve the files of /var/log under /logs/, except through links that lead out of it. It counts only " +
 				"with enableDebuggingHandlers."},
 		{Path: "enableSystemLogQuery", Package: "server/nodeapi",
 			Doc: "Answer queries for logs of the host's services under /logs/. It needs enableSystemLogHandler, " +
-				"counts only with enableDebuggingHandlers, and lets those who may ask read the journal."},
+				"counts only with enableDebuggingHandlers, and lets clients that may query read the journal."},
 		{Path: "streamingConnectionIdleTimeout", Why: deprecated,
 			Doc: "Used to be how long exec, attach and port-forward might be silent before they were closed."},
 	}
@@ -72,22 +73,23 @@ func https() []Field {
 func access() []Field {
 	return []Field{
 		{Path: "authentication.anonymous.enabled", Package: "server/secure",
-			Doc:     "Take in requests that don't say who they are from, as user system:anonymous.",
+			Doc:     "Accept requests without credentials, as user system:anonymous.",
 			Departs: "it is off by default also where there is no --config"},
 		{Path: "authentication.webhook.enabled", Package: "server/secure", Cluster: true,
-			Doc:     "Ask the API server (TokenReview) whose a request's bearer token is.",
+			Doc:     "Authenticate bearer tokens of requests by the API server (TokenReview).",
 			Departs: "it is on by default also where there is no --config"},
 		{Path: "authentication.webhook.cacheTTL", Package: "server/secure", Cluster: true,
-			Doc: "How long the answer of the API server about a token is remembered."},
+			Doc: "How long the API server's response about a token is cached."},
 		{Path: "authentication.x509.clientCAFile", Package: "server/secure", Default: "none: no client certificates",
 			Doc: "The file with the certificate authorities, in PEM, that sign client certificates. The name and " +
 				"organisations in a client's certificate are its user and groups. It is read again when it changes."},
 		{Path: "authorization.mode", Package: "server/secure",
-			Doc:     "Who decides what a user may do: Webhook (the API server, by SubjectAccessReview), or AlwaysAllow.",
+			Doc: "How requests are authorized: Webhook (by the API server, with SubjectAccessReview), or " +
+				"AlwaysAllow (every authenticated request).",
 			Departs: "it is Webhook by default also where there is no --config"},
 		{Path: "authorization.webhook.cacheAuthorizedTTL", Package: "server/secure", Cluster: true,
-			Doc: "How long a permission of the API server is remembered."},
+			Doc: "How long \"allowed\" responses of the API server are cached."},
 		{Path: "authorization.webhook.cacheUnauthorizedTTL", Package: "server/secure", Cluster: true,
-			Doc: "How long a refusal of the API server is remembered."},
+			Doc: "How long \"denied\" responses of the API server are cached."},
 	}
 }

@@ -8,8 +8,8 @@ func file() []Field {
 		{Path: "kind", Package: "config", Default: "none, it must be there",
 			Doc: "The kind of document: always KubeletConfiguration."},
 		{Path: "featureGates", Package: "config",
-			Doc: "Switches features on or off, by the kubelet's names (AllAlpha and AllBeta switch all of a " +
-				"stage). A name that isn't known is an error, and so is changing one that is locked.",
+			Doc: "Switches features on or off, by the kubelet's names (AllAlpha and AllBeta switch all of a stage). " +
+				"An unknown name is an error, and so is changing a locked gate.",
 			Default: "every feature as its stage has it: beta mostly on, alpha off"},
 	}
 }
@@ -26,14 +26,14 @@ func sources() []Field {
 			Doc: "HTTP headers to send to staticPodURL: a list of values for each name. The values are kept out of " +
 				"logs and messages."},
 		{Path: "fileCheckFrequency", Package: "desired",
-			Doc: "How often staticPodPath is looked through again, at least 100ms. Changes that the kernel reports " +
-				"are seen at once; this is for those that it doesn't report, such as on NFS."},
+			Doc: "How often staticPodPath is read again, at least 100ms. Changes that the kernel reports are seen at " +
+				"once; this is for those that it doesn't report, such as on NFS."},
 		{Path: "httpCheckFrequency", Package: "desired",
-			Doc: "How often staticPodURL is asked, at least 100ms."},
+			Doc: "How often staticPodURL is requested, at least 100ms."},
 		{Path: "syncFrequency", Package: "worker",
-			Doc: "How often every pod is looked at again although nothing has happened, at least 100ms."},
+			Doc: "How often every pod is synced even if nothing has changed, at least 100ms."},
 		{Path: "runOnce", Package: "agent",
-			Doc: "Start the pods there are, print how each came up, and exit: with an error if one of them failed. " +
-				"The kubelet calls it deprecated."},
+			Doc: "Start the pods there are, print whether each is running, and exit: with an error if one of them " +
+				"failed. It is deprecated in the kubelet."},
 	}
 }

@@ -17,11 +17,11 @@ func withoutEffect() []row {
 	}
 	return append(rows,
 		row{name: "housekeeping-interval", to: new(time.Duration), def: "10s", why: noCAdvisor,
-			help: "cAdvisor: look at containers every `duration`."},
+			help: "cAdvisor: measure containers every `duration`."},
 		row{name: "experimental-mounter-path", to: new(string), deprecated: true, instead: "use a CSI driver",
 			why: "this build mounts without another program", help: "Mount with this `program`."},
 		row{name: "experimental-allocatable-ignore-eviction", to: new(bool), deprecated: true, instead: "leave it out",
-			why: "this build doesn't evict pods", help: "Count what --eviction-hard keeps free as free for pods."},
+			why: "this build doesn't evict pods", help: "Leave --eviction-hard out of the node's allocatable."},
 	)
 }
 

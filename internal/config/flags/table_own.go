@@ -7,8 +7,8 @@ import (
 func configuration(v *Values) []row {
 	return []row{
 		{name: "config", to: &v.ConfigFile,
-			help: "Read a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) from this `file`. Flags overwrite " +
-				"what it says."},
+			help: "Read a KubeletConfiguration (kubelet.config.k8s.io/v1beta1) from this `file`. Flags override its " +
+				"fields."},
 		{name: "config-dir", to: &v.ConfigDir,
 			help: "Merge the files named *.conf in this `directory` and those below it over --config, in the order " +
 				"of their names."},
@@ -28,7 +28,7 @@ func pods(v *Values) []row {
 			help: "Send these HTTP headers to --manifest-url: `name:value`, several separated by commas. May be " +
 				"repeated; names too."},
 		{name: "seccomp-default", field: "seccompDefault",
-			help: "Give containers that ask for no seccomp profile the runtime's, instead of none."},
+			help: "Run containers that specify no seccomp profile with the runtime's default, instead of none."},
 		{name: "await-device-plugins", to: &v.AwaitDevicePlugins, def: "5m",
 			help: "Let a pod wait for this `duration` for the device plugin of a resource that hasn't registered, " +
 				"also after a reboot; 0 to reject it at once, as a kubelet does."},
@@ -65,23 +65,23 @@ func node(v *Values, certDir string) []row {
 		{name: "provider-id", field: "providerID",
 			help: "The node's `ID` in the cloud or the machine database it comes from."},
 		{name: "node-labels", to: &v.NodeLabels, form: labels,
-			help: "Give the node these labels, by which volumes say where they are (nodeAffinity): `key=value`, " +
-				"several separated by commas."},
+			help: "Give the node these labels, which the nodeAffinity of volumes refers to: `key=value`, several " +
+				"separated by commas."},
 		{name: "kubeconfig", to: &v.Kubeconfig,
-			help: "Talk to the API server that this `file` names. Unset: run standalone."},
+			help: "Connect to the API server in this kubeconfig `file`. Unset: run standalone."},
 		{name: "bootstrap-kubeconfig", to: &v.BootstrapKubeconfig,
-			help: "Ask for a client certificate with this `file`, and write --kubeconfig, if that doesn't exist, " +
-				"can't be used or its certificate has expired."},
+			help: "Request a client certificate with this kubeconfig `file`, and write --kubeconfig, if that doesn't " +
+				"exist, can't be used or its certificate has expired."},
 		{name: "offline-secrets-key", to: &v.OfflineSecretsKey,
-			help: "Keep Secrets and service account tokens of the API server's pods on disk for when it is away, " +
-				"encrypted with the key in this `file` (mode 0400); a name without a slash is a systemd credential. " +
-				"Unset: keep none."},
+			help: "Keep Secrets and service account tokens of the API server's pods on disk for use while it is " +
+				"unreachable, encrypted with the key in this `file` (mode 0400); a name without a slash is a systemd " +
+				"credential. Unset: keep none."},
 		{name: "hold-pods-for", to: &v.HoldPodsFor, def: "5m",
-			help: "Let pods run on for this `duration` that the API server doesn't have any more when it seems to " +
-				"have lost its data; 0 to end them at once."},
+			help: "When the API server seems to have lost its data, keep pods that it no longer has for this " +
+				"`duration`; 0 to delete them at once."},
 		{name: "cert-dir", to: &v.CertDir, def: certDir, help: certs},
 		{name: "cloud-provider", to: &v.CloudProvider,
-			help: "`external` on a cluster's node that a cloud controller looks after; unset on any other."},
+			help: "`external` on a node that a cloud controller manager initializes; unset on any other."},
 	}
 }
 
@@ -95,8 +95,8 @@ func containers(v *Values) []row {
 			help: "Embedded runtime: look for its programs in this `directory` first. Unset: beside this program, " +
 				"then in PATH."},
 		{name: "image-credential-provider-config", to: &v.ImageCredentialProviderConfig,
-			help: "Ask the plugins that this CredentialProviderConfig `file` (or the files of a directory) names for " +
-				"credentials of registries."},
+			help: "Get credentials of registries from the plugins in this CredentialProviderConfig `file` (or " +
+				"directory of files)."},
 		{name: "image-credential-provider-bin-dir", to: &v.ImageCredentialProviderBinDir,
 			help: "Look for these plugins in this `directory`."},
 	}
@@ -132,8 +132,8 @@ func process(v *Values, rootDir string) []row {
 		{name: "exit-on-lock-contention", to: &v.ExitOnLockContention,
 			help: "Stop when another process wants the lock on --lock-file."},
 		{name: "runtime-cgroups", to: &v.RuntimeCgroups,
-			help: "The `cgroup` of the container runtime, whose use of the node is told. The embedded runtime is " +
-				"moved into it; another one has to be in it already."},
+			help: "The `cgroup` of the container runtime, whose usage is reported in statistics. The embedded " +
+				"runtime is moved into it; another one has to be in it already."},
 		{name: "fail-cgroupv1", field: "failCgroupV1", def: "true", alone: "false",
 			help: "Refuse to start on a host with cgroup v1."},
 		{name: "version", to: &v.Version, bare: PrintVersion,

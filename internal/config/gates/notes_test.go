@@ -27,11 +27,12 @@ func TestNotActedOn(t *testing.T) {
 		"EnvFiles": false, "ContainerStopSignals": false, "CRIListStreaming": true, "PodAndContainerStatsFromCRI": true, "HPAScaleToZero": true,
 	})
 	want := []gates.Note{
-		{"CRIListStreaming", "never on in this build: it lists what the runtime has by single answers"},
+		{"CRIListStreaming", "never on in this build: it lists the runtime's objects by unary calls"},
 		{"ContainerStopSignals", "always on in this build: containers may name the signal that stops them"},
 		{"EnvFiles", "always on in this build: environment variables may come from files that containers write"},
 		{"HPAScaleToZero", "changes nothing in a node agent: it is about the controllers"},
-		{"PodAndContainerStatsFromCRI", "never on in this build: it reads control groups itself, whatever the runtime could tell of them"},
+		{"PodAndContainerStatsFromCRI", "never on in this build: it reads control groups itself, even if the runtime " +
+			"has statistics"},
 	}
 	if diff := cmp.Diff(want, s.NotActedOn()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -134,8 +134,8 @@ func (k *check) memoryManager() {
 	want.Add(q)
 	if sum.Cmp(want) != 0 {
 		k.invalid(path, sum.String(),
-			fmt.Sprintf("must add up to %s of memory, what kubeReserved, systemReserved and evictionHard[%s] keep "+
-				"back together", want.String(), memoryAvailable))
+			fmt.Sprintf("must add up to %s of memory: "+
+				"the sum of kubeReserved, systemReserved and evictionHard[%s]", want.String(), memoryAvailable))
 	}
 }
 

@@ -117,8 +117,8 @@ func TestLoadReportsAllProblems(t *testing.T) {
 	}{
 		{"header", "apiVersion: v1\nkind: Pod\nprovider: []\n", []string{
 			`line 3: provider: unknown field`,
-			`line 1: apiVersion: "v1" is not known here; it must be one of kubelet.config.k8s.io/v1, kubelet.config.k8s.io/v1beta1, kubelet.config.k8s.io/v1alpha1`,
-			`line 2: kind: "Pod" is not known here; it must be "CredentialProviderConfig"`,
+			`line 1: apiVersion: "v1" isn't supported; it must be one of kubelet.config.k8s.io/v1, kubelet.config.k8s.io/v1beta1, kubelet.config.k8s.io/v1alpha1`,
+			`line 2: kind: "Pod" isn't supported; it must be "CredentialProviderConfig"`,
 			`providers: at least one provider is required`}},
 		{"everything missing", "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n- tokenAttributes: {}\n", []string{
 			`line 4: providers[0].name: Required value: it is the name of a program in --image-credential-provider-bin-dir`,

@@ -74,12 +74,12 @@ func (d *document) header() []string {
 	var problems []string
 	if !slices.Contains(versions(), d.config.APIVersion) {
 		problems = append(problems,
-			d.problem("apiVersion", fmt.Sprintf("%q is not known here; it must be one of %s", d.config.APIVersion,
+			d.problem("apiVersion", fmt.Sprintf("%q isn't supported; it must be one of %s", d.config.APIVersion,
 				strings.Join(versions(), ", "))))
 	}
 	if d.config.Kind != kind {
 		problems = append(problems,
-			d.problem("kind", fmt.Sprintf("%q is not known here; it must be %q", d.config.Kind, kind)))
+			d.problem("kind", fmt.Sprintf("%q isn't supported; it must be %q", d.config.Kind, kind)))
 	}
 	if len(d.config.Providers) == 0 {
 		problems = append(problems, d.problem("providers", "at least one provider is required"))
