@@ -239,7 +239,7 @@ func (s streams) cp(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("%q, %q, exit code %d", out, errs, code)
 	}
-	if _, errs, code := printed(t, s.Command("cp", "-c", "c", "box:/tmp/tree", filepath.Join(here, "again"))); code != 0 || !strings.Contains(errs, "again/out is a symbolic link to /etc/hosts, outside of what is copied: it is left out") {
+	if _, errs, code := printed(t, s.Command("cp", "-c", "c", "box:/tmp/tree", filepath.Join(here, "again"))); code != 0 || !strings.Contains(errs, "again/out is a symbolic link to /etc/hosts, outside of the copied tree: it is left out") {
 		t.Errorf("%q, exit code %d", errs, code)
 	}
 	if _, errs, code := printed(t, s.Command("cp", "-c", "c", "box:/tmp/none", here)); code != 1 || !strings.Contains(errs, "/tmp/none") && !strings.Contains(errs, "./none") || !strings.Contains(errs, "tar in container c ended with exit code 2") {
@@ -358,7 +358,7 @@ func (s streams) agentStops(t *testing.T) {
 	console.Shows("# ")
 	ids := s.RunningIDs()
 	s.Stop()
-	console.Shows("error: the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said on it for hours\r\n")
+	console.Shows("error: the connection to the container was lost: the agent or the container runtime has stopped, or the connection was idle for hours\r\n")
 	for _, cmd := range append(clients, onTerminal) {
 		if code := exitCode(t, cmd.Wait()); code != 1 {
 			t.Errorf("exit code %d of a session that was cut", code)
@@ -400,7 +400,7 @@ func (s streams) debug(t *testing.T) {
 	console.Shows("here\r\n")
 	ids["box-node1/shell"] = s.RunningIDs()["box-node1/shell"]
 	s.Kill()
-	console.Shows("error: the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said on it for hours\r\n")
+	console.Shows("error: the connection to the container was lost: the agent or the container runtime has stopped, or the connection was idle for hours\r\n")
 	if code := exitCode(t, cmd.Wait()); code != 1 {
 		t.Errorf("exit code %d of a session that was cut", code)
 	}

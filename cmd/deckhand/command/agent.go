@@ -34,10 +34,10 @@ func (a *app) agentCommand() *cobra.Command {
 		Long: `Run the agent in the foreground. Its flags are the kubelet's.
 
 Without --container-runtime-endpoint the agent runs a containerd of its own, and without
---kubeconfig it needs no API server. SIGHUP has it read its configuration again.
+--kubeconfig it needs no API server. SIGHUP reloads its configuration.
 
 Without an API server, and with another manifest directory than the last agent's, it asks
-before it stops the pods of that; where nobody can answer it needs --yes.`,
+before it stops the pods of that directory; without a terminal it needs --yes.`,
 		Example: `  deckhand agent --pod-manifest-path /etc/deckhand/manifests
   deckhand agent --config /etc/deckhand/config.yaml -v 4`,
 		Args: arguments(cobra.NoArgs),
@@ -242,10 +242,10 @@ func tellReady(out io.Writer, s local.Snapshot) error {
 	case done == 1:
 		text = "\nThe pod is ready.\n"
 		if stopped == 1 {
-			text = "\nThe pod is stopped: `deckhand start` has it run again.\n"
+			text = "\nThe pod is stopped: `deckhand start` runs it again.\n"
 		}
 	case stopped > 0:
-		text = fmt.Sprintf("\n%s ready, %d stopped: `deckhand start` has those run again.\n",
+		text = fmt.Sprintf("\n%s ready, %d stopped: `deckhand start` runs those again.\n",
 			count(done-stopped, "pod"), stopped)
 	default:
 		text = fmt.Sprintf("\nAll %d pods are ready.\n", done)

@@ -112,9 +112,9 @@ manifests from a directory or a URL, or gets pods from a cluster's API server, a
 their containers running and healthy.
 
 Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
-		Example: `  deckhand up ./manifests          run the pods in a directory, and show how they come up
-  deckhand pods                    what runs
-  deckhand why web                 why a pod isn't ready, and what you can do
+		Example: `  deckhand up ./manifests          run the pods in a directory, and show their progress
+  deckhand pods                    list the pods
+  deckhand why web                 why a pod isn't ready, and how to fix it
   deckhand logs -f web             a pod's log`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,

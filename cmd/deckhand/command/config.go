@@ -20,9 +20,9 @@ func (a *app) configCommand() *cobra.Command {
 		Use:     "config",
 		GroupID: groupLook,
 		Short:   "Show the configuration in force, check files before they are used, explain fields",
-		Example: `  deckhand config view                             what the running agent goes by, and where it comes from
-  deckhand config check new.yaml                   all that is wrong with a file
-  deckhand config docs imageGC                     what a field means, and what deckhand does with it`,
+		Example: `  deckhand config view                             the running agent's values, and where each was set
+  deckhand config check new.yaml                   all errors of a file
+  deckhand config docs imageGC                     the meaning of fields, and their effect in deckhand`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -101,10 +101,10 @@ func (a *app) configuration(cmd *cobra.Command, set *flags.Set) (local.Configura
 func (a *app) explainConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "docs [FIELD...]",
-		Short: "Explain the fields of the configuration file, and what deckhand does with each",
-		Long: `Explain fields of a KubeletConfiguration: what they mean, their defaults, what this build does
-with them, and whether a reload is enough for a change or the agent has to be restarted. FIELD
-is a path such as logging.verbosity, or the beginning of one; without any, all are explained.`,
+		Short: "Explain the fields of the configuration file, and their effect in deckhand",
+		Long: `Explain fields of a KubeletConfiguration: their meaning, their defaults, their effect in this
+build, and whether a reload applies a change or the agent has to be restarted. FIELD is a path
+such as logging.verbosity, or the beginning of one; without FIELD, all fields are explained.`,
 		Example: `  deckhand config docs evictionHard
   deckhand config docs logging authentication.webhook
   deckhand config docs -o markdown > fields.md`,

@@ -23,21 +23,21 @@ func (a *app) checkConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [FILE...]",
 		Short: "Check configuration files before an agent uses them",
-		Long: `Check KubeletConfiguration files, each for itself, and print all that is wrong with them,
-as FILE:LINE: FIELD: what is wrong and what would be right. What is right but has no effect
-in this build is printed, too. It needs no running agent. FILE may be - for the standard input.
+		Long: `Check KubeletConfiguration files, each on its own, and print all errors, as
+FILE:LINE: FIELD: what is wrong and which values are valid. Valid settings that have no effect in
+this build are printed, too. No running agent is needed. FILE may be - for the standard input.
 
-Once all values are right, the files that they and the flags name are opened, as an agent does at
+Once all values are valid, the files that they and the flags name are opened, as an agent does at
 start: kubeconfigs, certificates and keys, manifests, credential providers, resolvConf. A note
-says what only root may read. With --skip-files they aren't, such as for another machine's
-configuration.
+names files that only root can read. --skip-files doesn't open them, for example for another
+machine's configuration.
 
-Flags of the agent count for each file as they do at start: --feature-gates sets gates,
---config-dir lays drop-ins over it, --kubeconfig names one that is opened. Without FILE, what the
-flags make is checked: --config, --config-dir and all others. So check drop-ins, which alone show
-only a part.
+Flags of the agent apply to each file as they do at start: --feature-gates sets gates,
+--config-dir merges drop-ins over it, --kubeconfig names a file that is opened. Without FILE, the
+configuration that the flags make is checked: --config, --config-dir and all others. Use this for
+drop-ins, which are only parts of a configuration.
 
-The exit code is 0 if an agent can use all of it, 1 if not, and 2 for a FILE that can't be
+The exit code is 0 if an agent can use the whole configuration, 1 if not, and 2 for a FILE that can't be
 read, or wrong usage.`,
 		Example: `  deckhand config check new.yaml
   deckhand config check --skip-files of-another-machine.yaml

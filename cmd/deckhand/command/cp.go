@@ -27,13 +27,13 @@ func (a *app) cpCommand() *cobra.Command {
 		Use:     "cp SOURCE TARGET",
 		GroupID: groupReach,
 		Short:   "Copy files to and from containers",
-		Long: `Copy a file or a directory to a container (POD:PATH, or NAMESPACE/POD:PATH) or from one. It takes
-the program tar in the container, and test to copy to it. Into a directory that is there, the copy
-keeps its own name.
+		Long: `Copy a file or a directory to a container (POD:PATH, or NAMESPACE/POD:PATH) or from one. It needs
+the program tar in the container, and test to copy to it. In an existing directory, the copy keeps
+its own name.
 
-Files that are there are replaced. Symbolic links are copied as such; from a container, those
-that lead out of what is copied are left out, which is said. A local name with a colon is
-written as ./NAME.
+Existing files are replaced. Symbolic links are copied as links; links from a container that lead
+out of the copied tree are omitted, with a message. A local name with a colon is written as
+./NAME.
 
 ` + namesOfPods,
 		Example: `  deckhand cp site/ web:/var/www                 a directory, as /var/www/site

@@ -138,7 +138,7 @@ func TestCopyFails(t *testing.T) {
 		{"job:file", "dir", 0, ""},
 		{"job:file", "file/below", 1, "not a directory"},
 		{"job:file", "fifo", 1, "fifo is neither a file nor a directory: nothing takes its place"},
-		{"job:link", "copy", 0, "copy is a symbolic link to /etc/passwd, outside of what is copied: it is left out"},
+		{"job:link", "copy", 0, "copy is a symbolic link to /etc/passwd, outside of the copied tree: it is left out"},
 	} {
 		if code, said := cp(c.from, c.to); code != c.code || !strings.Contains(said, c.said) {
 			t.Errorf("cp %s %s: exit code %d, %q, want %d, %q", c.from, c.to, code, said, c.code, c.said)
@@ -159,7 +159,7 @@ func TestCopyFails(t *testing.T) {
 		err := errors.Join(w.WriteHeader(&tar.Header{Name: "../../evil", Typeflag: tar.TypeReg, Mode: 0o644}), w.Close())
 		return 0, err
 	})
-	if code, said := hostile("job:file", "copy"); code != 1 || !strings.Contains(said, `the container's archive has what wasn't asked for: "../../evil" isn't "file", nor in it`) {
+	if code, said := hostile("job:file", "copy"); code != 1 || !strings.Contains(said, `the container's archive has files outside of the requested path: "../../evil" isn't "file", nor in it`) {
 		t.Errorf("a hostile archive: exit code %d, %q", code, said)
 	}
 	endless := copying(t, func(p localtest.Process) (int, error) {
@@ -170,7 +170,7 @@ func TestCopyFails(t *testing.T) {
 			}
 		}
 	})
-	if code, said := endless("job:file", "copy"); code != 1 || !strings.Contains(said, "wasn't asked for") {
+	if code, said := endless("job:file", "copy"); code != 1 || !strings.Contains(said, "outside of the requested path") {
 		t.Errorf("an endless archive: exit code %d, %q", code, said)
 	}
 }

@@ -55,13 +55,14 @@ func (a *app) debugCommand() *cobra.Command {
 		Use:     "debug [flags] POD --image IMAGE [-- COMMAND [ARGUMENT...]]",
 		GroupID: groupReach,
 		Short:   "Add a container to a running pod, to look into it",
-		Long: `Add a container to a pod that runs, beside its others, without restarting them: an ephemeral
-container, with programs that the others don't have. It shares the pod's network, and with --target
-the processes of one of them. With -i, it is attached to; and with --attach, what it prints is
-printed until it ends. The command ends with its exit code then.
+		Long: `Add an ephemeral container to a running pod, with programs that its other containers don't have,
+without restarting them. It shares the pod's network, and with --target the processes of one
+container. -i attaches to it; --attach prints its output until it ends. The command ends with its
+exit code then.
 
-It is started once, and stays in the pod's list until the pod goes: nobody can restart, change or
-remove it. An agent that is restarted knows it. Pods of an API server get theirs by kubectl debug.
+It is started once, and stays in the pod's spec until the pod is removed: it can't be restarted,
+changed or removed, and it survives a restart of the agent. For pods of an API server use
+kubectl debug.
 
 ` + namesOfPods,
 		Example: `  deckhand debug -it web --image busybox --target nginx       a shell that sees the processes of nginx
@@ -117,10 +118,11 @@ remove it. An agent that is restarted knows it. Pods of an API server get theirs
 		"Always, IfNotPresent or Never; if not given, it follows from the image as in a pod's spec")
 	flags.StringVar(&o.target, "target", "", "see the processes of this `CONTAINER`")
 	flags.StringVar(&o.profile, "profile", "general",
-		"what the container may do: "+strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
+		"the privileges of the container: "+strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable, `NAME=VALUE`; may be repeated")
 	flags.BoolVar(&o.attach, "attach", false, "wait until the container runs, and attach to it; the default with -i")
-	flags.BoolVar(&o.arguments, "arguments-only", false, "what is behind -- are arguments of the image's program")
+	flags.BoolVar(&o.arguments, "arguments-only", false, "pass the words after -- as arguments to the image's "+
+		"entrypoint")
 	flags.StringVarP(&o.container, "container", "c", "", "how the container is called; if not given, debugger-XXXXX")
 	o.addStreams(cmd)
 	// They only fail for flags that don't exist.

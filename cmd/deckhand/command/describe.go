@@ -13,10 +13,10 @@ func (a *app) describeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "describe pod|node [NAME...]",
 		GroupID: groupLook,
-		Short:   "Show all there is to know of pods or the node, with their events",
-		Long: `Show all there is to know of pods (images, commands, ports, variables without values of
-Secrets, mounts, limits, state, conditions, volumes) or of the node, with their events, laid out
-as kubectl does. "deckhand why" is the short answer: what a pod waits for, and what to do.
+		Short:   "Show details of pods or the node, with their events",
+		Long: `Show details of pods (images, commands, ports, variables without values of Secrets, mounts,
+limits, state, conditions, volumes) or of the node, with their events, in kubectl's layout.
+"deckhand why" is the short answer: why a pod waits, and how to fix it.
 
 ` + namesOfPods + ` Without NAME all pods are shown. The word
 "pod" may be left out before a name.`,

@@ -25,10 +25,10 @@ hooks run, and sidecars end after the main containers.
 Images, volumes, manifests and configuration stay: "up", or the service, runs the pods
 again. "deckhand reset" removes everything.
 
-The API server's pods of a node of a cluster end, too, and start again with the agent. "kubectl
-drain" before this has others of them run elsewhere.
+On a node of a cluster, the API server's pods are stopped, too, and start again with the agent.
+To move them to other nodes, run "kubectl drain" first.
 
-With no agent running it stops what the last one left running. A service other than
+With no agent running it stops the pods that the last one left running. A service other than
 deckhand.service may start its agent again: stop that first.`,
 		Example: `  deckhand down
   deckhand down --root-dir /tmp/deckhand`,
@@ -56,15 +56,15 @@ func (a *app) resetCommand() *cobra.Command {
 		Short:   "Stop all pods, and remove all that deckhand made on this machine",
 		Long: `Stop all pods as "down" does, then remove all that deckhand made on this machine: images,
 volumes below the root directory, logs, network, control groups and the root directory.
-Manifests, configuration and what hostPath volumes hold stay.
+Manifests, configuration and the files of hostPath volumes stay.
 
-It lists what it is going to remove, and asks. Where nobody can answer it needs --yes.`,
+It lists what it is going to remove, and asks. Without a terminal it needs --yes.`,
 		Example: `  deckhand reset --dry-run
   deckhand reset --yes --root-dir /tmp/deckhand`,
 		Args: arguments(cobra.NoArgs),
 		RunE: a.reset,
 	}
-	cmd.Flags().Bool("dry-run", false, "only list what would be removed")
+	cmd.Flags().Bool("dry-run", false, "list the objects that would be removed, and exit")
 	cmd.Flags().Bool("force", false,
 		"don't wait for pods to end by themselves: kill what runs after 10 seconds; for pods or a runtime that can't "+
 			"be stopped")

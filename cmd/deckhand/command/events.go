@@ -20,18 +20,18 @@ func (a *app) eventsCommand() *cobra.Command {
 		Use:     "events",
 		Aliases: []string{"event", "ev"},
 		GroupID: groupLook,
-		Short:   "List what happened lately",
-		Long: `List what happened lately, the newest last, also before the agent was started: events of at
-least a day are kept on disk, 1 MiB of them at most. Where that isn't enough, those of the
-object with most events go first.
+		Short:   "List recent events",
+		Long: `List recent events, the newest last, also those before the agent was started: events of at
+least a day are kept on disk, 1 MiB of them at most. If they need more, events of the object
+with the most events are dropped first.
 
-What happens again is counted, what differs little is combined. The events of one
-pod are limited: of very many in a short time some are left out.`,
+Repeated events are counted, similar ones are combined. The events of a pod are rate limited:
+of very many in a short time some are dropped.`,
 		Example: `  deckhand events                      of all pods and manifests
   deckhand events --for web            of one pod, which may be gone by now
-  deckhand events --since 12h          what happened last night
-  deckhand events --types Warning -w   what goes wrong, now and from now on
-  deckhand events --sort-by .count     what happens most often last`,
+  deckhand events --since 12h          of the last 12 hours
+  deckhand events --types Warning -w   warnings, now and from now on
+  deckhand events --sort-by .count     the most frequent last`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, kind := range kinds {

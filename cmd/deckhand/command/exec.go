@@ -37,7 +37,7 @@ func (o *sessionOptions) addStreams(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.stdin, "stdin", "i", false, "pass standard input on to it")
 	flags.BoolVarP(&o.tty, "tty", "t", false, "standard input is a terminal, and so it is to the process")
-	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but what comes from the container")
+	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print only the container's output")
 }
 
 func (a *app) execCommand() *cobra.Command {
@@ -51,8 +51,8 @@ func (a *app) execCommand() *cobra.Command {
 ` + namesOfPods + `
 
 With -it the command gets this terminal: each key, Ctrl-C too, goes to it. Without -t, Ctrl-C ends
-this command only, with exit code 130; what runs in the container doesn't hear of it. There is no
-shell around COMMAND: -- sh -c "..." starts one.`,
+this command only, with exit code 130; the process in the container gets no signal. COMMAND isn't
+run by a shell: use -- sh -c "..." for one.`,
 		Example: `  deckhand exec -it web -- sh                     a shell
   deckhand exec web -c nginx -- nginx -t          in one of several containers
   deckhand exec -i db -- psql < dump.sql          with input from a file`,

@@ -166,7 +166,7 @@ func TestTerminalIsRestored(t *testing.T) {
 	c = sitDown(t, shell, "exec", "-it", "job", "--", "sh")
 	c.Shows("[80x24]")
 	c.stopAgent()
-	c.Shows("error: the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said on it for hours\r\n")
+	c.Shows("error: the connection to the container was lost: the agent or the container runtime has stopped, or the connection was idle for hours\r\n")
 	c.leaves(1)
 
 	c = sitDown(t, shell, "exec", "-it", "job", "--", "sh")

@@ -25,12 +25,12 @@ func (a *app) imagesCommand() *cobra.Command {
 		Aliases: []string{"image"},
 		GroupID: groupLook,
 		Short:   "List images and which pods use them; pull, import, save, tag and remove images",
-		Example: `  deckhand images                              what is here, and who uses it
-  deckhand images pull example.com/web:1       fetch one ahead of time
-  deckhand images import web.tar               take in an archive (docker save, OCI)
-  deckhand images save web:1 -o web.tar        write one, for another machine
-  deckhand images tag web:1 web:stable         give an image a further name
-  deckhand images prune --dry-run              what nothing uses`,
+		Example: `  deckhand images                              images on this node, and the pods that use them
+  deckhand images pull example.com/web:1       pull an image in advance
+  deckhand images import web.tar               import an archive (docker save, OCI)
+  deckhand images save web:1 -o web.tar        write an archive, for another machine
+  deckhand images tag web:1 web:stable         give an image another name
+  deckhand images prune --dry-run              list unused images`,
 		Args: arguments(cobra.NoArgs),
 		RunE: a.listImages,
 	}
@@ -127,10 +127,10 @@ func (a *app) importImageCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "import FILE...",
 		Aliases: []string{"load"},
-		Short:   "Take in the images of archives (docker save, OCI)",
-		Long: `Take in the images of archives, as docker save and other tools write them. FILE may be
-- for standard input. An archive in the images directory is taken in by itself when it
-appears, and when the agent starts and its images are gone.`,
+		Short:   "Import the images of archives (docker save, OCI)",
+		Long: `Import the images of archives, as docker save and other tools write them. FILE may be - for
+standard input. An archive in the images directory is imported automatically when it appears,
+and when the agent starts and its images are gone.`,
 		Args: arguments(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var failed []error
@@ -170,8 +170,8 @@ func (a *app) saveImagesCommand() *cobra.Command {
 		Short: "Write images into an archive (for images import, docker load, ctr import)",
 		Long: `Write images into one archive, not compressed, which ` + "`deckhand images import`" + `, docker load and
 ctr images import read. IMAGE is a name, or an ID for an image with all its names. The archive
-has what the images have for this kind of machine. It goes to the standard output, unless that is
-a terminal, or to FILE, which appears, or is replaced, once the archive is whole.`,
+has the images for this machine's platform. It is written to the standard output, unless that is a
+terminal, or to FILE, which is created or replaced once the archive is complete.`,
 		Example: `  deckhand images save web:1 db:2 -o images.tar
   deckhand images save web:1 | ssh other deckhand images import -`,
 		Args:              arguments(cobra.MinimumNArgs(1)),

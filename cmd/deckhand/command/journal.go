@@ -17,14 +17,14 @@ func (a *app) journalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "journal [flags] POD",
 		GroupID: groupLook,
-		Short:   "Print what was decided about a pod, from what and why",
-		Long: `Print the transcript of what was decided about a pod lately, from what and why. Lines
-that begin with ">" are what happened, the others what was decided.
+		Short:   "Print the decisions about a pod, their inputs and reasons",
+		Long: `Print the transcript of the latest decisions about a pod, their inputs and reasons. Lines
+that begin with ">" are inputs, the others are decisions.
 
-"deckhand replay" decides all of it again. A transcript is what to attach to a report:
-values of environment variables and of HTTP headers are left out of it.
+"deckhand replay" repeats the decisions. Attach a transcript to a bug report: values of
+environment variables and of HTTP headers are left out of it.
 
-How much is kept of each pod is set by the agent's flag --journal-bytes.`,
+The agent's flag --journal-bytes sets the size that is kept of each pod.`,
 		Example: `  deckhand journal web
   deckhand journal web > web.txtar; deckhand replay web.txtar
   deckhand journal --previous web    what the agent before this one decided`,
@@ -34,7 +34,7 @@ How much is kept of each pod is set by the agent's flag --journal-bytes.`,
 			err := a.printJournal(cmd, args[0], previous)
 			var none *local.NoAgentError
 			if errors.As(err, &none) {
-				return fmt.Errorf("%w; what the last one left is in %s", err,
+				return fmt.Errorf("%w; the last agent's journals are in %s", err,
 					filepath.Join(flagValue(cmd, "root-dir"), "journal"))
 			}
 			return err
@@ -69,13 +69,13 @@ func (a *app) replayCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "replay FILE...",
 		GroupID: groupMore,
-		Short:   "Decide again what a journal records, and show what differs",
-		Long: `Run journals (see "deckhand journal") through this version's decisions, and show where
-those differ from what is recorded. No agent is needed, and nothing is done. FILE may
-be - for the standard input.
+		Short:   "Repeat the decisions in a journal, and show differences",
+		Long: `Repeat the decisions in journals (see "deckhand journal") with this version, and show
+where they differ from the recorded ones. No agent is needed, and nothing on the node is
+changed. FILE may be - for the standard input.
 
-The exit code is 0 if everything is decided as it was, 1 if something differs, and 2 for
-a file that can't be read, or wrong usage.`,
+The exit code is 0 if all decisions are the same, 1 if one differs, and 2 for a file that
+can't be read, or wrong usage.`,
 		Example: `  deckhand replay web.txtar
   deckhand journal web | deckhand replay -`,
 		Args: arguments(cobra.MinimumNArgs(1)),

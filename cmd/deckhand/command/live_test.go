@@ -303,7 +303,7 @@ func TestUpSaysWhatIsWrong(t *testing.T) {
 	s.expect(s.out, "The agent's log is "+root+"/deckhand.log. From another terminal, `/opt/deckhand pods --root-dir "+root+"` shows the pods, and `/opt/deckhand why --root-dir "+root+"` why one isn't ready.", "",
 		"default/job-n1: Running, 1/1 ready", "problem in /m/typo.yaml: line 3: imagee: unknown field")
 	s.stop()
-	s.expect(s.out, "", "1 of 1 pods ready. What is wrong (`deckhand why` says more):", "  /m/typo.yaml: line 3: imagee: unknown field",
+	s.expect(s.out, "", "1 of 1 pods ready. Problems (`deckhand why` says more):", "  /m/typo.yaml: line 3: imagee: unknown field",
 		"The agent has stopped, the pods run on. `/opt/deckhand down --root-dir "+root+"` stops them.")
 	s.ended(0)
 }

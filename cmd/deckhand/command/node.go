@@ -16,11 +16,11 @@ func (a *app) nodeCommand() *cobra.Command {
 		Use:     "node",
 		Aliases: []string{"nodes", "no"},
 		GroupID: groupLook,
-		Short:   "Show what this node has, what of it is for pods, and which pod holds what",
-		Long: `Show what this node has, what of it is reserved (systemReserved, kubeReserved, and what
-evictionHard keeps free) and what is left for pods, which pod holds what of that and which
-container which devices, the node's conditions and taints, its problems, and the node's warning
-events of the last hour. New pods are admitted by the same numbers.`,
+		Short:   "Show the node's capacity, allocatable and the resources of each pod",
+		Long: `Show the node's capacity, the reserved resources (systemReserved, kubeReserved and the
+thresholds of evictionHard) and the allocatable ones, the resources of each pod and the devices
+of each container, the node's conditions and taints, its problems, and its warning events of the
+last hour. New pods are admitted by the same numbers.`,
 		Example: `  deckhand node
   deckhand node -o jsonpath={.allocatable.memory}
   deckhand node -o json`,

@@ -69,7 +69,7 @@ func selector(cmd *cobra.Command) (labels.Selector, error) {
 // fieldSelectorFlag adds --field-selector, for these fields.
 func fieldSelectorFlag(cmd *cobra.Command, known []string) {
 	cmd.Flags().String("field-selector", "",
-		"only what has these fields, such as "+known[0]+"=web-n1; also "+strings.Join(known[1:], ", "))
+		"list only objects with these fields, such as "+known[0]+"=web-n1; also "+strings.Join(known[1:], ", "))
 	complete := make([]string, len(known))
 	for i, field := range known {
 		complete[i] = field + "="
@@ -112,9 +112,9 @@ type sinceFlags struct {
 }
 
 func (s *sinceFlags) addTo(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&s.span, "since", 0, "only what is newer than this, such as 5s, 2m or 3h")
+	cmd.Flags().DurationVar(&s.span, "since", 0, "show only entries newer than this, such as 5s, 2m or 3h")
 	cmd.Flags().StringVar(&s.at, "since-time", "",
-		"only what is newer than this `TIME`, such as 2026-01-02T15:04:05Z (RFC 3339)")
+		"show only entries newer than this `TIME`, such as 2026-01-02T15:04:05Z (RFC 3339)")
 	// It only fails for a flag that doesn't exist.
 	_ = cmd.RegisterFlagCompletionFunc("since",
 		cobra.FixedCompletions([]string{"5m", "1h", "12h", "24h"}, cobra.ShellCompDirectiveNoFileComp))

@@ -18,12 +18,12 @@ func (a *app) podsCommand() *cobra.Command {
 		GroupID: groupLook,
 		Short:   "List pods, and why they aren't ready",
 		Long: `List the pods that run or should run on this machine, the reason for any that isn't
-ready, and what is wrong with manifests (on standard error). NAME may be the beginning of
-names, NAMESPACE/NAME or pod/NAME.`,
+ready, and errors in manifests (on standard error). NAME may be the beginning of names,
+NAMESPACE/NAME or pod/NAME.`,
 		Example: `  deckhand pods                       all pods
   deckhand pods web --containers      one pod and its containers
   deckhand pods -w                    go on and show changes
-  deckhand pods -o yaml web           all there is to know of a pod
+  deckhand pods -o yaml web           a pod with spec and status
   deckhand pods -l app=web --sort-by .metadata.creationTimestamp
   deckhand pods -o jsonpath='{.items[*].status.podIP}'`,
 		ValidArgsFunction: a.completePods,

@@ -28,9 +28,9 @@ func (a *app) stopCommand() *cobra.Command {
 is restarted. Each gets its grace period: preStop hooks run, and sidecars end after the
 main containers. The command waits for that.
 
-Their manifests stay, and may be edited. What is in their emptyDir volumes, and their
-logs, go with them, as when a pod is deleted. Pods of an API server are refused: it would have
-them run on ("kubectl delete pod").
+Their manifests stay, and may be edited. The files in their emptyDir volumes and their logs
+are removed, as when a pod is deleted. Pods of an API server are refused: the agent would start
+them again (use "kubectl delete pod").
 
 ` + namesOfPods,
 		Example: `  deckhand stop web`,

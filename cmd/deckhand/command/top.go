@@ -25,7 +25,7 @@ func (a *app) topCommand() *cobra.Command {
   deckhand top node`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usagef(cmd, "say of what: %s pods, or %s node", cmd.CommandPath(), cmd.CommandPath())
+			return usagef(cmd, "specify pods or node: %s pods, or %s node", cmd.CommandPath(), cmd.CommandPath())
 		},
 	}
 	cmd.AddCommand(a.topPodsCommand(), a.topNodeCommand())

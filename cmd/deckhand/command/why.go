@@ -18,10 +18,9 @@ func (a *app) whyCommand() *cobra.Command {
 		Use:     "why [POD]",
 		Aliases: []string{"status"},
 		GroupID: groupLook,
-		Short:   "Say why a pod isn't ready, what comes next and what you can do",
-		Long: `Say in plain words what a pod waits for, since when, what is tried next and at what
-time, and what you could do about it. Without POD, list the pods that aren't fine and
-the manifests that can't be used.
+		Short:   "Show why a pod isn't ready, what happens next and how to fix it",
+		Long: `Show why a pod waits, since when, what is tried next and when, and how to fix it. Without
+POD, list the pods that aren't fine and the manifests that can't be used.
 
 ` + namesOfPods + `
 

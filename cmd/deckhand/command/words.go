@@ -39,7 +39,7 @@ var elsewhere = []show.Hint{
 	{
 		Words: "edit patch set label annotate scale autoscale rollout expose",
 		Alone: "edit the pod's manifest: `deckhand pods -o wide` says where that is (ORIGIN)",
-		Cluster: "that is done to the cluster's objects: `kubectl edit pod POD -n NAMESPACE`, or what made the pod " +
+		Cluster: "edit the cluster's object: `kubectl edit pod POD -n NAMESPACE`, or the pod's controller " +
 			"(Deployment, Job, ...); a static pod is edited in its manifest: `deckhand pods -o wide` says where " +
 			"that is (ORIGIN)",
 	},
@@ -62,18 +62,17 @@ var elsewhere = []show.Hint{
 	},
 	{
 		Words: "validate",
-		Alone: "`deckhand config check FILE` checks a configuration; `deckhand pods` lists what is wrong with " +
-			"manifests",
+		Alone: "`deckhand config check FILE` checks a configuration; `deckhand pods` lists errors in manifests",
 		Cluster: "`deckhand config check FILE` checks a configuration, `kubectl apply --dry-run=server -f FILE` a " +
-			"manifest; `deckhand pods` lists what is wrong with those of static pods",
+			"manifest; `deckhand pods` lists errors in manifests of static pods",
 	},
 	{
 		Words: "inspect inspectp",
-		Alone: "`deckhand pods -o yaml POD` prints all there is to know of a pod",
+		Alone: "`deckhand pods -o yaml POD` prints a pod with spec and status",
 	},
 	{
 		Words: "inspecti",
-		Alone: "`deckhand images inspect IMAGE` prints all there is to know of an image",
+		Alone: "`deckhand images inspect IMAGE` prints the details of an image",
 	},
 	{
 		Words: "info cluster-info",
@@ -91,8 +90,8 @@ var elsewhere = []show.Hint{
 		Words: "volume volumes secret network networks",
 		Alone: "pods' volumes and objects are in manifests: `deckhand pods -o wide` says where those are (ORIGIN); " +
 			"all pods are on one network",
-		Cluster: "the API server has what pods refer to: `kubectl get configmaps,secrets,pvc -n NAMESPACE`; `deckhand " +
-			"describe pod POD` shows a pod's volumes",
+		Cluster: "the API server has the objects that pods refer to: `kubectl get configmaps,secrets,pvc -n " +
+			"NAMESPACE`; `deckhand describe pod POD` shows a pod's volumes",
 	},
 	{
 		Words: "import",
@@ -100,7 +99,7 @@ var elsewhere = []show.Hint{
 	},
 	{
 		Words: "system",
-		Alone: "`deckhand pods` and `deckhand images` list what there is, `deckhand images prune` frees space, " +
+		Alone: "`deckhand pods` and `deckhand images` list pods and images, `deckhand images prune` frees space, " +
 			"`deckhand version` shows agent and runtime",
 	},
 	{
@@ -109,9 +108,9 @@ var elsewhere = []show.Hint{
 	},
 	{
 		Words: "healthcheck auth pause unpause rename",
-		Alone: "a pod is as its manifest says: `deckhand why POD` says how it does, `deckhand stop POD` and " +
+		Alone: "the manifest defines the pod: `deckhand why POD` shows its state, `deckhand stop POD` and " +
 			"`deckhand start POD` keep it from running",
-		Cluster: "a pod is as the API server says, and kubectl changes it: `deckhand why POD` says how it does; " +
+		Cluster: "change the pod in the API server with kubectl: `deckhand why POD` shows its state; " +
 			"`deckhand stop POD` and `deckhand start POD` are for static pods",
 	},
 	{
@@ -131,8 +130,8 @@ var flagsElsewhere = []show.Hint{
 	{
 		Words: "run/image run/d run/detach run/it run/i run/t run/p run/v run/e run/env run/rm run/name run/publish " +
 			"run/volume run/restart",
-		Alone: "what runs is in a manifest: `deckhand run FILE`",
-		Cluster: "what runs is in a manifest: `deckhand run FILE` runs it on this node; `kubectl run NAME " +
+		Alone: "a manifest defines the pod: `deckhand run FILE`",
+		Cluster: "a manifest defines the pod: `deckhand run FILE` runs it on this node; `kubectl run NAME " +
 			"--image=IMAGE` makes a pod of the cluster",
 	},
 	{

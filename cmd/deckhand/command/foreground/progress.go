@@ -151,7 +151,7 @@ func Wrong(s *local.Snapshot) []string {
 	if len(lines) == 0 {
 		return nil
 	}
-	return append([]string{fmt.Sprintf("%d of %d pods ready. What is wrong (`deckhand why` says more):", done,
+	return append([]string{fmt.Sprintf("%d of %d pods ready. Problems (`deckhand why` says more):", done,
 		len(s.Pods))}, lines...)
 }
 

@@ -348,7 +348,7 @@ func TestShowEndsOnceAllIsWellForLong(t *testing.T) {
 			time.Sleep(time.Minute)
 			snapshots <- typo
 		}
-		want := `1 of 1 pods ready. What is wrong (` + "`deckhand why`" + ` says more):
+		want := `1 of 1 pods ready. Problems (` + "`deckhand why`" + ` says more):
   /m/typo.yaml: line 3: imagee: unknown field
     line 4: image: Required value
 `

@@ -58,11 +58,10 @@ var OtherKinds = []Hint{
 	{
 		Words: "deployment deployments deploy replicaset replicasets rs statefulset statefulsets sts daemonset " +
 			"daemonsets ds job jobs cronjob cronjobs cj",
-		Alone: "an agent has pods, and not what makes them: `deckhand pods` lists them, and with -l app=NAME those " +
-			"with a label",
-		Cluster: "an agent has pods, and not what makes them, which `kubectl get " +
-			"deployments,statefulsets,daemonsets,jobs -A` lists; `deckhand pods -l app=NAME` lists the pods of " +
-			"this node with a label",
+		Alone: "an agent manages only pods, not their controllers: `deckhand pods` lists them, and with -l app=NAME " +
+			"those with a label",
+		Cluster: "an agent manages only pods; `kubectl get deployments,statefulsets,daemonsets,jobs -A` lists their " +
+			"controllers; `deckhand pods -l app=NAME` lists the pods of this node with a label",
 	},
 }
 

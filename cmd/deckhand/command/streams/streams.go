@@ -25,8 +25,8 @@ const Protocol = remotecommand.StreamProtocolV4Name
 
 // ErrLost means that a session ended before its process.
 var ErrLost = errors.New(
-	"the connection to the container was lost: the agent or the container runtime has stopped, or nothing was said " +
-		"on it for hours")
+	"the connection to the container was lost: the agent or the container runtime has stopped, or the connection was " +
+		"idle for hours")
 
 // ExitError means that the command in the container has ended with a code other than 0.
 type ExitError struct{ Code int }

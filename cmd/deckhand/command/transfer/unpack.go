@@ -16,7 +16,7 @@ import (
 )
 
 // ErrOutside means that an archive has files that weren't requested.
-var ErrOutside = errors.New("the container's archive has what wasn't asked for")
+var ErrOutside = errors.New("the container's archive has files outside of the requested path")
 
 // Unpacking unpacks a tree of files from an archive.
 type Unpacking struct {
@@ -178,7 +178,7 @@ func (u *Unpacking) file(name string, mode fs.FileMode, content io.Reader) (err 
 // link creates a symlink that stays in the tree. It omits others: their target would be another file here.
 func (u *Unpacking) link(name, to string) error {
 	if !u.stays(name, to) {
-		u.Remark(fmt.Sprintf("%s is a symbolic link to %s, outside of what is copied: it is left out", u.shown(name),
+		u.Remark(fmt.Sprintf("%s is a symbolic link to %s, outside of the copied tree: it is left out", u.shown(name),
 			to))
 		return nil
 	}

@@ -115,7 +115,7 @@ func (t *printer) wait(w *local.Wait, e *local.Explanation) {
 	}
 	next := "it is tried again"
 	if e.Stopping != "" || w.Code == pod.WaitPodStop {
-		next = "what still runs is killed"
+		next = "containers that still run are killed"
 	}
 	switch {
 	case w.Code == pod.WaitRejected && e.Source == pod.SourceAPI:

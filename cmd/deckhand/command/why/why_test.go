@@ -52,7 +52,7 @@ func TestTimesOfDay(t *testing.T) {
 func TestWhatIsForcedIsNotTriedAgain(t *testing.T) {
 	r := local.Wait{Text: "a", Wait: pod.Wait{Code: pod.WaitPodStop, Next: now.Add(time.Minute)}}
 	text := reported(t, local.Explanation{Details: local.Details{Waits: []local.Wait{r}}})
-	expect(t, text, "  next:    what still runs is killed in 60s, at 00:31:00")
+	expect(t, text, "  next:    containers that still run are killed in 60s, at 00:31:00")
 }
 
 // What is wrong with a pod that is ready all the same, or has ended, is reported as well.
