@@ -641,7 +641,7 @@ func (r *rig) fullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.apply(manifest("v1", "Pod", "name: meanwhile, annotations: {large: '"+strings.Repeat("x", 8<<10)+"'}", offline("[serve]")))
-	r.Await("that is a problem", node.Problem("pods run on", unix.ENOSPC.Error()))
+	r.Await("that is a problem", node.Problem("pods keep running", unix.ENOSPC.Error()))
 	r.podReady("meanwhile")
 	if err := os.Remove(filler.Name()); err != nil {
 		t.Fatal(err)

@@ -221,7 +221,7 @@ func splitProtobuf(body []byte) (kind, version string, items [][]byte, err error
 func unmarshal(b []byte, o kruntime.Object) error {
 	m, ok := o.(interface{ Unmarshal([]byte) error })
 	if !ok {
-		return fmt.Errorf("%T isn't known in Protobuf", o)
+		return fmt.Errorf("%T has no Protobuf encoding", o)
 	}
 	return m.Unmarshal(b)
 }

@@ -358,7 +358,7 @@ func (c *Client) judge(ctx context.Context, class Class, s *session, o *outcome,
 	}
 	if s.ofCall(class, o, e) {
 		e.trouble, e.Advice = own,
-			"it answers other calls: look at what is between this node and the API server, and at its log"
+			"it answers other calls: check the network and proxies between this node and the API server, and its log"
 	}
 	switch {
 	case s.replaced.Err() != nil, e.trouble == own:

@@ -103,7 +103,7 @@ func TestTroubles(t *testing.T) {
 		again   bool
 	}{
 		"wrong CA": {setup{kubeconfig: func(text string, s *server) string { return strings.Replace(text, data(s.ca.pem), data(other.pem), 1) }},
-			[]string{"certificate signed by unknown authority", "must be signed by what is in clusters[k].cluster.certificate-authority of "}, 0, wrongCA, true},
+			[]string{"certificate signed by unknown authority", "must be signed by an authority in clusters[k].cluster.certificate-authority of "}, 0, wrongCA, true},
 		"expired server certificate": {setup{change: expired}, []string{"certificate has expired", "renew the server's certificate; if it is valid, this machine's clock is wrong"}, 0, serverExpired, true},
 		"another name": {setup{change: func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{"kubernetes"} }},
 			[]string{"127.0.0.1", "or set clusters[k].cluster.tls-server-name of "}, 0, wrongHost, true},
@@ -126,7 +126,7 @@ func TestTroubles(t *testing.T) {
 			http.Redirect(w, r, "https://127.0.0.1:1/login", http.StatusFound)
 		}},
 			[]string{"it answers with a redirection (302 Found)"}, 1, notAPI, true},
-		"502 with HTML": {setup{handle: html(502)}, []string{"nothing is behind its load balancer"}, 1, unavailable, true},
+		"502 with HTML": {setup{handle: html(502)}, []string{"its load balancer has no backend"}, 1, unavailable, true},
 		"503":           {setup{handle: refusal(503, metav1.StatusReasonServiceUnavailable)}, []string{"no: ServiceUnavailable", "it is starting or stopping"}, 1, unavailable, true},
 		"401":           {setup{handle: refusal(401, metav1.StatusReasonUnauthorized), who: "token: secret-token"}, []string{"no: Unauthorized", "users[u].user of ", "doesn't have credentials that the server accepts"}, 1, badCredentials, true},
 		"403":           {setup{handle: refusal(403, metav1.StatusReasonForbidden)}, []string{"no: Forbidden"}, 1, noTrouble, true},
@@ -141,7 +141,7 @@ func TestTroubles(t *testing.T) {
 		"half of what was promised": {setup{handle: func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			answer(200, `{"kind":"No`)(w, r)
-		}}, []string{"look at the API server's log"}, 1, broken, true},
+		}}, []string{"check the API server's log"}, 1, broken, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.handle == nil {
@@ -229,7 +229,7 @@ func TestSilentServer(t *testing.T) {
 		for class, limit := range map[Class]time.Duration{Heartbeat: 10 * time.Second, Calls: callLimit, Events: callLimit} {
 			began := time.Now()
 			err := c.get(t.Context(), class)
-			if took := time.Since(began); took != limit || err == nil || !strings.Contains(err.Error(), "accepts connections and doesn't answer: look at the API server's log") {
+			if took := time.Since(began); took != limit || err == nil || !strings.Contains(err.Error(), "accepts connections and doesn't answer: check the API server's log") {
 				t.Errorf("class %d: after %s: %v", class, took, err)
 			}
 		}

@@ -78,7 +78,7 @@ func (r *reach) failed(e *Error) {
 		}
 		if e.trouble != badKubeconfig && // load logs those
 			(r.logged != e.trouble || now.Sub(r.loggedAt) >= repeatAfter) {
-			r.log.Error(e.Err, "The API server can't be used; what runs goes on", "url", e.Server, "advice", e.Advice)
+			r.log.Error(e.Err, "The API server can't be used; pods keep running", "url", e.Server, "advice", e.Advice)
 			r.logged, r.loggedAt, r.told = e.trouble, now, true
 		}
 	}

@@ -129,15 +129,15 @@ func diagnose(err error, o *outcome, id *identity) *Error {
 		return said(badPlugin, plugin, plugin.advice)
 	case errors.As(err, &large):
 		return said(noTrouble, large,
-			"no node has a use for that much: look at what the API server has, and at what is between")
+			"a node doesn't need such a large response: check the objects in the API server, and proxies in between")
 	case errors.As(err, &other):
-		return said(notAPI, other, "check "+id.field("server")+", and what is between this node and the API server")
+		return said(notAPI, other, "check "+id.field("server")+", and proxies between this node and the API server")
 	case code == http.StatusUnauthorized:
 		return said(badCredentials, nil, user+" doesn't have credentials that the server accepts"+id.note())
 	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout &&
 		!o.structured:
 		return said(unavailable, nil,
-			"it is starting or stopping, or nothing is behind its load balancer: look at its log")
+			"it is starting or stopping, or its load balancer has no backend: check its log")
 	case code != 0:
 		return e // an answer to this call
 	case !o.asked:
@@ -147,7 +147,7 @@ func diagnose(err error, o *outcome, id *identity) *Error {
 	case errors.As(err, &dns):
 		return said(badName, dns, "check the name in "+id.field("server")+" and this machine's resolver")
 	case errors.As(err, &unknownCA):
-		return said(wrongCA, unknownCA, "its certificate must be signed by what is in "+ca)
+		return said(wrongCA, unknownCA, "its certificate must be signed by an authority in "+ca)
 	case errors.As(err, &host):
 		return said(wrongHost, host,
 			"use one of these names in "+id.field("server")+", or set "+id.field("tls-server-name"))
@@ -167,9 +167,10 @@ func diagnose(err error, o *outcome, id *identity) *Error {
 	case isTimeout(err) && errors.As(err, &op) && op.Op == "dial":
 		return said(unreachable, cause(err), "check the network and firewalls between this node and the API server")
 	case isTimeout(err):
-		return said(silent, errSilent, "look at the API server's log, and at what is between")
+		return said(silent, errSilent, "check the API server's log, and the network between this node and it")
 	default:
-		return said(broken, cause(err), "look at the API server's log, and at what is between"+id.note())
+		return said(broken, cause(err),
+			"check the API server's log, and the network between this node and it"+id.note())
 	}
 }
 

@@ -295,7 +295,7 @@ func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errOverdue):
 		return events, opened, &Error{Server: s.id.server.String(), Err: cause,
-			Advice: "look at what is between this node and the API server", trouble: own}
+			Advice: "check the network and proxies between this node and the API server", trouble: own}
 	case cause != nil:
 		return events, opened, cause
 	case err == nil:
@@ -407,7 +407,7 @@ func (w *watcher) take(t told) error {
 	} else {
 		object, err := meta.Accessor(t.object)
 		if err != nil {
-			return fmt.Errorf("what a watch of %s tells: %w", w.resource, err)
+			return fmt.Errorf("watch of %s: invalid object: %w", w.resource, err)
 		}
 		if t.kind != watch.Bookmark {
 			w.to.Changed(t.kind, t.object)
@@ -425,7 +425,7 @@ func (w *watcher) refuse(m Malformed, were map[string]string) {
 	key, text := m.Namespace+"/"+m.Name, m.Error()
 	if were[key] != text {
 		w.client.conf.Log.Error(m,
-			"An object of the API server can't be decoded: nothing of it counts but what was known before",
+			"Failed to decode an object of the API server; using its last valid version",
 			"object", klog.KRef(m.Namespace, m.Name))
 	}
 	if w.refused == nil || len(w.refused) > maxRefused {

@@ -94,7 +94,7 @@ func (f files) save(cert []byte, key *ecdsa.PrivateKey, now time.Time) (*tls.Cer
 	}
 	pair, err := tls.X509KeyPair(cert, text)
 	if err != nil {
-		return nil, &refusal{f.name, "what it was answered with can't be used: " + err.Error()}
+		return nil, &refusal{f.name, "the issued certificate can't be used: " + err.Error()}
 	}
 	path, link := f.path("-"+now.Format(dated)+".pem"), f.path("-updated.pem")
 	if err := atomicfile.Write(path, append(append(slices.Clone(cert), '\n'), text...), 0o600); err != nil {

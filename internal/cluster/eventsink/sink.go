@@ -216,7 +216,7 @@ func (s *Sink) before(id uint64) *told {
 func (s *Sink) lose(i *item, why string, err error) {
 	if err != nil {
 		s.conf.Meter.EventLost(why)
-		s.conf.Log.V(2).Info("The API server isn't told of an event",
+		s.conf.Log.V(2).Info("Dropping an event: it isn't sent to the API server",
 			"object", klog.KRef(i.Object.Namespace, i.Object.Name), "reason", i.Reason, "message", i.Message,
 			"err", err)
 	}

@@ -322,7 +322,7 @@ func (s *Store) whyUnknown(record string) string {
 	case s.noKeys != nil:
 		return "; without a key, this node keeps none for such times: " + s.noKeys.Error()
 	case s.unread[record] != nil:
-		return "; what is kept of it was encrypted with another key than those in " + s.keyFile
+		return "; its record was encrypted with another key than those in " + s.keyFile
 	default:
 		return "; nothing is kept of it"
 	}

@@ -322,7 +322,7 @@ func TestFullDisk(t *testing.T) {
 		go func() { defer close(done); _ = s.Run(ctx) }()
 		s.SetPods([]*v1.Pod{newPod("a")})
 		<-changed
-		if p := s.Problems(); len(p) != 1 || !strings.Contains(p[0].Message, "pods run on") {
+		if p := s.Problems(); len(p) != 1 || !strings.Contains(p[0].Message, "pods keep running") {
 			t.Errorf("%+v", p)
 		}
 		if err := os.Remove(filepath.Dir(path)); err != nil {

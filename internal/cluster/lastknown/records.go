@@ -170,8 +170,8 @@ func (s *Store) save() bool {
 	defer s.mu.Unlock()
 	if (err == nil) != (s.failed.Message == "") { // of failures in a row, report the first
 		if s.failed = (pod.Problem{}); err != nil {
-			s.failed = problem("what the API server says can't be kept on disk: %v; pods run on, but should this "+
-				"node start again without the API server, it uses what was kept before", err)
+			s.failed = problem("objects of the API server can't be written to disk: %v; pods keep running, but a "+
+				"restart without the API server uses the previous records", err)
 		}
 		s.outcome.Wake()
 	}
@@ -267,8 +267,8 @@ func (s *Store) Open(node string) {
 		s.woken.Wake()
 	}
 	if err := errors.Join(wrong...); err != nil {
-		s.damage = problem("of what the API server said last, some can't be used: %v; while it is away, less of what "+
-			"ran here comes back", err)
+		s.damage = problem("some records of the API server's objects can't be used: %v; while it is unreachable, not "+
+			"all pods are restored", err)
 	}
 }
 

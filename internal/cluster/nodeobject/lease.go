@@ -126,7 +126,8 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 		err = nil
 	}
 	if err == nil {
-		return fmt.Errorf("renew lease %s, which somebody changes at the same time, or whose namespace isn't there: %w",
+		return fmt.Errorf("renew lease %s: another client changes it at the same time, or its namespace doesn't "+
+			"exist: %w",
 			l.conf.Name, last)
 	}
 	return fmt.Errorf("renew lease %s: %w", l.conf.Name, err)

@@ -143,8 +143,9 @@ func (c *Cache) Problems() []pod.Problem {
 	var list []pod.Problem
 	if c.away.err != nil {
 		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin,
-			Message: "the node's pods aren't seen: " + c.away.err.Error() + "; those that were known go on",
-			Since:   c.away.since})
+			Message: "the node's pods can't be watched: " + c.away.err.Error() + "; the last received pods keep " +
+				"running",
+			Since: c.away.since})
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(c.malformed), func(a, b types.NamespacedName) int {
 		return cmp.Compare(a.String(), b.String())
@@ -152,7 +153,8 @@ func (c *Cache) Problems() []pod.Problem {
 		t := c.malformed[name]
 		list = append(list, pod.Problem{Source: pod.SourceAPI, Origin: lastknown.Origin, Pod: name.String(),
 			Message: t.err.Error() +
-				"; what was known of it goes on: correct it, or see that the agent isn't older than the API server",
+				"; its last valid version keeps running: correct it, or check that the agent isn't older than the " +
+				"API server",
 			Since: t.since})
 	}
 	return list
@@ -341,9 +343,9 @@ func (s *sight) Away(err error) {
 	c.mu.Unlock()
 	switch {
 	case own:
-		c.log.Error(err, "The node's pods aren't seen; those that were known go on")
+		c.log.Error(err, "The node's pods aren't seen; the last received pods keep running")
 	case had.err != nil && err == nil:
-		c.log.Info("The node's pods are seen again", "duration", time.Since(had.since).Round(time.Second))
+		c.log.Info("The node's pods are watched again", "duration", time.Since(had.since).Round(time.Second))
 	}
 	if own || had.err != nil {
 		c.troubled.Wake()
