@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
@@ -113,8 +114,9 @@ type Client struct {
 	read     chan struct{}
 	readOnce sync.Once
 	draining sync.WaitGroup
-	// said is the last error or warning that was logged about the kubeconfig. Only Run uses it.
-	said string
+	// last and warned are the last error and warning about the kubeconfig. Only Run uses them.
+	last   logging.LastError
+	warned string
 
 	mu  sync.Mutex
 	now *session

@@ -99,21 +99,19 @@ func (c *Client) load() ([]string, error) {
 	switch {
 	case err != nil && was == nil:
 		c.reach.failed(&Error{Err: err, trouble: badKubeconfig})
-		if text := err.Error(); text != c.said && !(c.conf.Awaited && missing(c.conf.Kubeconfig)) {
-			c.said = text
-			c.conf.Log.Error(err, "The kubeconfig can't be used; the node isn't part of a cluster until it is corrected")
+		if !(c.conf.Awaited && missing(c.conf.Kubeconfig)) {
+			c.last.Log(c.conf.Log, err,
+				"The kubeconfig can't be used; the node isn't part of a cluster until it is corrected")
 		}
 	case err != nil:
-		if text := err.Error(); text != c.said {
-			c.said = text
-			c.conf.Log.Error(err, "The changed kubeconfig can't be used; the one read before stays in use")
-		}
+		c.last.Log(c.conf.Log, err, "The changed kubeconfig can't be used; the one read before stays in use")
 	default:
-		if id.warning != c.said && id.warning != "" {
+		c.last.Clear()
+		if id.warning != c.warned && id.warning != "" {
 			c.conf.Log.Info("The kubeconfig is used, but something is wrong with it", "path", id.path,
 				"reason", id.warning)
 		}
-		c.said = id.warning
+		c.warned = id.warning
 	}
 	if next != nil && was != nil {
 		c.conf.Log.Info("The kubeconfig has changed: new connections are made with it", "path", id.path,

@@ -20,6 +20,7 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -108,12 +109,12 @@ func (r *Renewer) Name() string { return r.conf.Name }
 // Run renews the certificate in time until ctx ends. It sleeps between renewals. The error is nil.
 func (r *Renewer) Run(ctx context.Context) error {
 	var again time.Time // earliest time of the next attempt
-	failures, said := 0, ""
+	failures, last := 0, logging.LastError{}
 	for ctx.Err() == nil {
 		due := r.due()
 		switch {
 		case due.IsZero(), due.After(time.Now()): // nothing is due
-			failures, said, again = 0, "", time.Time{}
+			failures, last, again = 0, logging.LastError{}, time.Time{}
 			r.trouble("")
 		case due.Before(again):
 			due = again
@@ -129,9 +130,8 @@ func (r *Renewer) Run(ctx context.Context) error {
 		r.conf.Meter.Failed()
 		again = time.Now().Add(pause(err, failures))
 		failures++
-		if text := err.Error(); text != said && !apiclient.Unusable(err) {
-			said = text
-			r.conf.Log.Error(err, "The cluster doesn't issue a certificate; it is asked again", "name", r.conf.Name)
+		if !apiclient.Unusable(err) {
+			last.Log(r.conf.Log, err, "The cluster doesn't issue a certificate; it is asked again", "name", r.conf.Name)
 		}
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -66,8 +65,7 @@ type Mirrors struct {
 
 	// The rest belongs to Run. attempts are the last calls, by pod name.
 	attempts map[string]*attempt
-	inFlight int
-	results  chan result
+	calls    *apiclient.Pool[result]
 }
 
 // attempt is the last call about a pod, in progress or not.
@@ -76,8 +74,7 @@ type attempt struct {
 	busy bool
 	// backoff says when the call is made again, if it is still needed then.
 	backoff apiclient.Backoff
-	// said is the last error that was logged.
-	said string
+	last    logging.LastError
 }
 
 // result is the result of a call.
@@ -89,15 +86,11 @@ type result struct {
 
 // New returns Mirrors. It does nothing before Run.
 func New(c Config) *Mirrors {
-	return &Mirrors{Slot: wake.NewSlot(), conf: c, attempts: map[string]*attempt{}, results: make(chan result)}
+	return &Mirrors{Slot: wake.NewSlot(), conf: c, attempts: map[string]*attempt{}, calls: apiclient.NewPool[result]()}
 }
 
-const (
-	// callsAtOnce is how many calls are in progress at most.
-	callsAtOnce = 10
-	// awaitWatch is how long the watch has to report the effect of a call, before the call is repeated.
-	awaitWatch = 5 * time.Second
-)
+// awaitWatch is how long the watch has to report the effect of a call, before the call is repeated.
+const awaitWatch = 5 * time.Second
 
 // Run maintains them until ctx ends. Failed calls are repeated. The error is nil.
 func (m *Mirrors) Run(ctx context.Context) error {
@@ -108,14 +101,13 @@ func (m *Mirrors) Run(ctx context.Context) error {
 	facts, stopFacts := m.conf.Facts.Watch(nodefacts.UID)
 	defer stopFacts()
 	calling, cancel := context.WithCancel(ctx)
-	var calls sync.WaitGroup
-	defer calls.Wait()
+	defer m.calls.Wait()
 	defer cancel()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		var due <-chan time.Time
-		if next := m.begin(calling, &calls); !next.IsZero() {
+		if next := m.begin(calling); !next.IsZero() {
 			timer.Reset(time.Until(next))
 			due = timer.C
 		}
@@ -132,16 +124,16 @@ func (m *Mirrors) Run(ctx context.Context) error {
 			for _, a := range m.attempts {
 				a.backoff.Recovered()
 			}
-		case r := <-m.results:
-			m.inFlight--
+		case r := <-m.calls.Results():
+			m.calls.Ended()
 			m.take(r)
 		}
 	}
 }
 
-// begin starts the calls that are due, within callsAtOnce. It returns when the next one is due; zero if there is
+// begin starts the calls that are due, as far as the pool has room. It returns when the next one is due; zero if there is
 // none, or if another call has to end first.
-func (m *Mirrors) begin(ctx context.Context, calls *sync.WaitGroup) (next time.Time) {
+func (m *Mirrors) begin(ctx context.Context) (next time.Time) {
 	mirrors, known := m.conf.Objects.Mirrors()
 	if !known {
 		return time.Time{}
@@ -167,23 +159,19 @@ func (m *Mirrors) begin(ctx context.Context, calls *sync.WaitGroup) (next time.T
 			}
 			continue
 		}
-		if m.inFlight == callsAtOnce {
+		if m.calls.Full() {
 			return time.Time{}
 		}
-		m.inFlight++
 		c := todo[name]
 		a.call, a.busy = c, true
-		calls.Go(func() {
+		m.calls.Go(ctx, func() result {
 			r := result{name: name}
 			if c.make != nil {
 				r.made, r.err = m.conf.API.Create(ctx, c.make)
 			} else {
 				r.err = m.conf.API.Delete(ctx, c.namespace, c.name, c.remove)
 			}
-			select {
-			case m.results <- r:
-			case <-ctx.Done():
-			}
+			return r
 		})
 	}
 	return next
@@ -202,13 +190,12 @@ func (m *Mirrors) take(r result) {
 		log.V(2).Info("Mirror pod deleted", "podUID", a.call.remove)
 	default:
 		a.backoff.Failed(r.err)
-		if text := r.err.Error(); text != a.said && !apiclient.Unusable(r.err) {
-			a.said = text
-			log.Error(r.err, "The API server doesn't show a static pod as it is; the pod itself runs")
+		if !apiclient.Unusable(r.err) {
+			a.last.Log(log, r.err, "The API server doesn't show a static pod as it is; the pod itself runs")
 		}
 		return
 	}
-	a.said = ""
+	a.last.Clear()
 	a.backoff.Succeeded()
 	a.backoff.Wait(awaitWatch)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
@@ -53,10 +53,9 @@ type Publisher struct {
 	// The rest belongs to Run.
 	pods map[types.UID]*published
 	// waiting are the next steps, which are due later or as soon as a call can be made.
-	waiting  map[types.UID]step
-	refused  map[types.UID]pod.Refusal
-	inFlight int
-	results  chan result
+	waiting map[types.UID]step
+	refused map[types.UID]pod.Refusal
+	calls   *apiclient.Pool[result]
 }
 
 // published is the state of one pod's object.
@@ -64,8 +63,7 @@ type published struct {
 	history
 	// busy says that a call is in progress: the next one depends on its result.
 	busy bool
-	// said is the last error that was logged.
-	said string
+	last logging.LastError
 }
 
 // result is the result of a call.
@@ -81,12 +79,8 @@ type result struct {
 // NewPublisher returns a publisher. It does nothing before Run.
 func NewPublisher(c PublisherConfig) *Publisher {
 	return &Publisher{conf: c, equal: statusEquality(), pods: map[types.UID]*published{}, waiting: map[types.UID]step{},
-		refused: map[types.UID]pod.Refusal{}, results: make(chan result)}
+		refused: map[types.UID]pod.Refusal{}, calls: apiclient.NewPool[result]()}
 }
-
-// callsAtOnce is how many calls are in progress at most: one slow answer must not hold up all, and a server that
-// recovers must not receive all calls at once.
-const callsAtOnce = 10
 
 // Run writes statuses and deletes objects until ctx ends. Failed calls are repeated. The error is nil.
 func (p *Publisher) Run(ctx context.Context) error {
@@ -97,8 +91,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	refusals, stopRefusals := p.conf.Refusals.Subscribe()
 	defer stopRefusals()
 	calling, cancel := context.WithCancel(ctx)
-	var calls sync.WaitGroup
-	defer calls.Wait()
+	defer p.calls.Wait()
 	defer cancel()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -109,7 +102,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 		p.look(o.UID)
 	}
 	for {
-		next := p.begin(calling, &calls)
+		next := p.begin(calling)
 		var due <-chan time.Time
 		if !next.IsZero() {
 			timer.Reset(time.Until(next))
@@ -139,8 +132,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 				}
 				p.look(uid)
 			}
-		case r := <-p.results:
-			p.inFlight--
+		case r := <-p.calls.Results():
+			p.calls.Ended()
 			p.take(r)
 			p.look(r.uid)
 		}
@@ -219,9 +212,9 @@ func (p *Publisher) word(api *v1.Pod) word {
 	return word{}
 }
 
-// begin starts the calls that are due, the most urgent first, within callsAtOnce. It returns when the next one is
+// begin starts the calls that are due, the most urgent first, as far as the pool has room. It returns when the next one is
 // due; zero if there is none, or if another call has to end first.
-func (p *Publisher) begin(ctx context.Context, calls *sync.WaitGroup) (next time.Time) {
+func (p *Publisher) begin(ctx context.Context) (next time.Time) {
 	now := time.Now()
 	var due []types.UID
 	for uid, s := range p.waiting {
@@ -237,7 +230,7 @@ func (p *Publisher) begin(ctx context.Context, calls *sync.WaitGroup) (next time
 		return cmp.Or(-cmp.Compare(x.urgency, y.urgency), x.due.Compare(y.due))
 	})
 	for _, uid := range due {
-		if p.inFlight == callsAtOnce {
+		if p.calls.Full() {
 			return time.Time{}
 		}
 		s, api := p.waiting[uid], p.conf.Cache.Get(uid)
@@ -245,15 +238,11 @@ func (p *Publisher) begin(ctx context.Context, calls *sync.WaitGroup) (next time
 		if api == nil {
 			continue
 		}
-		p.inFlight++
 		p.pods[uid].busy = true
-		calls.Go(func() {
+		p.calls.Go(ctx, func() result {
 			r := result{uid: uid, step: s, api: api}
 			r.answer, r.err = p.call(ctx, s, api)
-			select {
-			case p.results <- r:
-			case <-ctx.Done():
-			}
+			return r
 		})
 	}
 	return next
@@ -278,7 +267,7 @@ func (p *Publisher) take(r result) {
 	switch {
 	case r.err == nil:
 		s.backoff.Succeeded()
-		s.said = ""
+		s.last.Clear()
 		if r.step.action == deleteObject {
 			s.deleted = true
 			return
@@ -292,9 +281,8 @@ func (p *Publisher) take(r result) {
 		if !s.backoff.Failed(r.err) {
 			s.backoff.Wait(refusedPause)
 		}
-		if text := r.err.Error(); text != s.said && !apiclient.Unusable(r.err) {
-			s.said = text
-			p.conf.Log.Error(r.err, "The API server doesn't know how a pod is", "pod", klog.KObj(r.api),
+		if !apiclient.Unusable(r.err) {
+			s.last.Log(p.conf.Log, r.err, "The API server doesn't know how a pod is", "pod", klog.KObj(r.api),
 				"podUID", r.uid, "failures", s.backoff.Failures())
 		}
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 )
 
@@ -195,7 +196,7 @@ func sockets(dir string) map[string]identity {
 // follow registers the plugin at a socket, however often that takes, and says when it is gone. agent ends with the
 // agent.
 func (w *Watcher) follow(ctx, agent context.Context, path string) {
-	log, told := w.conf.Log.WithValues("path", path), ""
+	log, last := w.conf.Log.WithValues("path", path), logging.LastError{}
 	for wait, failed := w.limits.first, 0; ctx.Err() == nil; wait, failed = min(2*wait, w.limits.most), failed+1 {
 		r, err := w.register(ctx, agent, path, failed)
 		switch {
@@ -213,9 +214,8 @@ func (w *Watcher) follow(ctx, agent context.Context, path string) {
 			<-ctx.Done()
 			return
 		// a socket that was just made may not be served yet
-		case ctx.Err() == nil && err.Error() != told && wait > w.limits.first:
-			told = err.Error()
-			log.Error(err, "A plugin can't be used; it is tried again")
+		case ctx.Err() == nil && wait > w.limits.first:
+			last.Log(log, err, "A plugin can't be used; it is tried again")
 		}
 		select {
 		case <-ctx.Done():

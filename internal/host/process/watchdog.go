@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 )
 
 // retries is how many times a check is tried again within the time of one ping,
@@ -50,8 +52,7 @@ type watch struct {
 	log      logr.Logger
 	// ping is the time between two watchdog notifications.
 	ping time.Duration
-	// logged is the complaint that was logged last; empty while all is well.
-	logged string
+	last logging.LastError
 }
 
 // look gives a watchdog notification if all is well, and returns when to look again.
@@ -80,15 +81,10 @@ func (w *watch) check(ctx context.Context) error {
 
 // logChange logs err if it is another one than before.
 func (w *watch) logChange(err error) {
-	switch {
-	case err == nil && w.logged == "":
-		return
-	case err == nil:
-		w.logged = ""
-		w.log.Info("Notifies the service manager's watchdog again")
-	case err.Error() != w.logged:
-		w.logged = err.Error()
-		w.log.Error(err, "Doesn't notify the service manager's watchdog, which will restart the agent soon",
+	if err != nil {
+		w.last.Log(w.log, err, "Doesn't notify the service manager's watchdog, which will restart the agent soon",
 			"timeout", w.notifier.watchdog)
+	} else if w.last.Clear() {
+		w.log.Info("Notifies the service manager's watchdog again")
 	}
 }

@@ -22,6 +22,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/host/pluginwatch"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -93,15 +94,12 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // serve serves the registration socket.
 func (m *Manager) serve(ctx context.Context) {
-	for told := ""; ; {
+	for last := (logging.LastError{}); ; {
 		err := m.serveOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if err.Error() != told {
-			told = err.Error()
-			m.conf.Log.Error(err, "No device plugin can register until that is corrected")
-		}
+		last.Log(m.conf.Log, err, "No device plugin can register until that is corrected")
 		select {
 		case <-ctx.Done():
 			return

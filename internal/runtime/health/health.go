@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/config/validation"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
@@ -255,7 +256,7 @@ func (s *State) Check(ctx context.Context) error {
 // CgroupDriver returns the runtime's cgroup driver (KEP-4033) as the value of cgroupDriver in the configuration. It
 // returns false if the runtime doesn't report one, or ctx ended. It blocks until the runtime answers.
 func (s *State) CgroupDriver(ctx context.Context) (string, bool) {
-	said := ""
+	var last logging.LastError
 	for {
 		answer, err := s.runtime.RuntimeConfig(ctx)
 		switch linux := answer.GetLinux(); {
@@ -265,9 +266,8 @@ func (s *State) CgroupDriver(ctx context.Context) (string, bool) {
 			return validation.CgroupDriverSystemd, true
 		case err == nil:
 			return validation.CgroupDriverCgroupfs, true
-		case !cri.IsUnavailable(err) && err.Error() != said:
-			said = err.Error()
-			s.log.Error(err, "The runtime can't be asked for its cgroup driver; it is asked again")
+		case !cri.IsUnavailable(err):
+			last.Log(s.log, err, "The runtime can't be asked for its cgroup driver; it is asked again")
 		}
 		wait := time.NewTimer(askAgain)
 		select {
