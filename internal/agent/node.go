@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -206,11 +204,8 @@ func kernelVersion() string {
 
 // bootID returns the ID of the machine's current boot; empty on error.
 func bootID() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(id))
+	id, _ := kernel.BootID("/")
+	return id
 }
 
 // thermalThrottle lists the thermal_throttle directories, which show what other programs on the host do. Container

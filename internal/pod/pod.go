@@ -277,9 +277,10 @@ type Report struct {
 	// Waits are the reasons why the pod waits; Wake is the time of the next decision, zero if none is planned.
 	Waits []Wait
 	Wake  time.Time
-	// Stopping says why the pod has to end, StoppingAt since when; empty while it need not.
-	Stopping   string
-	StoppingAt time.Time
+	// Stopping says that the pod has to end, StoppingWhy for what reason and StoppingAt since when.
+	Stopping    bool
+	StoppingWhy string
+	StoppingAt  time.Time
 	// Gone says that the pod has ended: Status is final, and nothing keeps its object from going. Its containers'
 	// records and logs stay until then.
 	Gone bool

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
 )
 
 // MachineInfo is the part of cAdvisor's MachineInfo (github.com/google/cadvisor/info/v1) that is cheap to read. The
@@ -57,7 +58,6 @@ func (r *MachineReader) Info() (*MachineInfo, error) {
 		HugePages:     r.hugePages(),
 		MachineID:     r.firstLine("etc/machine-id", "var/lib/dbus/machine-id"),
 		SystemUUID:    r.firstLine("sys/class/dmi/id/product_uuid", "proc/device-tree/vm,uuid", "etc/machine-id"),
-		BootID:        r.firstLine("proc/sys/kernel/random/boot_id"),
 		CloudProvider: "Unknown",
 		InstanceType:  "Unknown",
 		InstanceID:    "None",
@@ -65,11 +65,12 @@ func (r *MachineReader) Info() (*MachineInfo, error) {
 	if err := r.processors(info); err != nil {
 		return nil, err
 	}
-	memory, swap, err := capacity.Memory(r.root)
+	info.BootID, _ = kernel.BootID(r.root) // empty if it can't be read
+	memory, err := capacity.ReadMeminfo(r.root)
 	if err != nil {
 		return nil, fmt.Errorf("reading the memory's size: %w", err)
 	}
-	info.MemoryCapacity, info.SwapCapacity = uint64(memory), uint64(swap)
+	info.MemoryCapacity, info.SwapCapacity = uint64(memory.Memory), uint64(memory.Swap)
 	return info, nil
 }
 

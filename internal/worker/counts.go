@@ -34,7 +34,7 @@ func CountPods(pods []*pod.Desired, seen []*pod.Observed, entries []*podstatus.E
 		switch {
 		case pod.Terminal(e.Pod.Status.Phase) != "":
 			w.Lifecycle = "terminated"
-		case e.Report.Stopping != "":
+		case e.Report.Stopping:
 			w.Lifecycle = "terminating"
 		}
 		c.Working[w]++

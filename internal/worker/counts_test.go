@@ -25,7 +25,7 @@ func TestPodsAreCounted(t *testing.T) {
 	entry := func(d *pod.Desired, phase v1.PodPhase, stopping string) *podstatus.Entry {
 		p := *d.Pod
 		p.Status.Phase = phase
-		return &podstatus.Entry{Pod: &p, Report: pod.Report{Desired: d, Stopping: stopping}}
+		return &podstatus.Entry{Pod: &p, Report: pod.Report{Desired: d, Stopping: stopping != "", StoppingWhy: stopping}}
 	}
 	entries := []*podstatus.Entry{
 		entry(static, v1.PodRunning, ""), entry(gone, v1.PodRunning, "its manifest is gone"),

@@ -437,9 +437,9 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 	w.countEnded(desired.Pod, d.Status)
 	r := pod.Report{Desired: desired, Status: d.Status, Waits: d.Waits, Wake: d.Wake, Gone: d.Gone}
 	if stop != nil {
-		r.Stopping, r.StoppingAt = stop.Why, stop.At
+		r.Stopping, r.StoppingWhy, r.StoppingAt = true, stop.Why, stop.At
 	}
-	if last := &w.reported; last.Desired != r.Desired || last.Stopping != r.Stopping || last.Gone != r.Gone ||
+	if last := &w.reported; last.Desired != r.Desired || last.StoppingWhy != r.StoppingWhy || last.Gone != r.Gone ||
 		!equality.Semantic.DeepEqual(last.Status, r.Status) || !slices.Equal(last.Waits, r.Waits) {
 		w.reported = r
 		w.pool.cfg.Statuses.Publish(w.uid, r)

@@ -114,7 +114,7 @@ func (w *world) runs(name, hash string, phase v1.PodPhase, stops string) {
 	if phase == v1.PodRunning {
 		ready = v1.ConditionTrue
 	}
-	w.statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p, Source: pod.SourceFile}, Stopping: stops, StoppingAt: time.Now(),
+	w.statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p, Source: pod.SourceFile}, Stopping: stops != "", StoppingWhy: stops, StoppingAt: time.Now(),
 		Status: &v1.PodStatus{Phase: phase, ObservedGeneration: 1, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: ready, ObservedGeneration: 1}}}})
 }
 

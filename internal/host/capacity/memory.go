@@ -1,7 +1,6 @@
 package capacity
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -12,29 +11,49 @@ import (
 	"strings"
 )
 
-// Memory reads /proc/meminfo of the host whose file system is at root: how much memory and
-// swap the kernel manages, in bytes.
-func Memory(root string) (memory, swap int64, err error) {
+// Meminfo is the part of /proc/meminfo that is used, in bytes.
+type Meminfo struct {
+	// Memory and Swap are what the kernel manages.
+	Memory, Swap         int64
+	MemoryFree, SwapFree int64
+}
+
+// ReadMeminfo reads /proc/meminfo of the host whose file system is at root.
+func ReadMeminfo(root string) (Meminfo, error) {
 	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
 	if err != nil {
-		return 0, 0, err
+		return Meminfo{}, err
 	}
-	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
-		key, value, _ := strings.Cut(s.Text(), ":")
-		into := map[string]*int64{"MemTotal": &memory, "SwapTotal": &swap}[key]
-		if into == nil {
+	return ParseMeminfo(text)
+}
+
+// ParseMeminfo parses the content of /proc/meminfo.
+func ParseMeminfo(text []byte) (m Meminfo, err error) {
+	for line := range bytes.Lines(text) {
+		key, value, _ := bytes.Cut(line, []byte(":"))
+		var into *int64
+		switch string(key) {
+		case "MemTotal":
+			into = &m.Memory
+		case "MemFree":
+			into = &m.MemoryFree
+		case "SwapTotal":
+			into = &m.Swap
+		case "SwapFree":
+			into = &m.SwapFree
+		default:
 			continue
 		}
-		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		kib, err := strconv.ParseInt(string(bytes.TrimSuffix(bytes.TrimSpace(value), []byte(" kB"))), 10, 64)
 		if err != nil {
-			return 0, 0, fmt.Errorf("%s of /proc/meminfo: %w", key, err)
+			return Meminfo{}, fmt.Errorf("%s of /proc/meminfo: %w", key, err)
 		}
 		*into = kib << 10
 	}
-	if memory == 0 {
-		return 0, 0, errors.New("/proc/meminfo has no MemTotal")
+	if m.Memory == 0 {
+		return Meminfo{}, errors.New("/proc/meminfo has no MemTotal")
 	}
-	return memory, swap, nil
+	return m, nil
 }
 
 // HugePagesDir is where the kernel reports huge pages, below the root of the file system.

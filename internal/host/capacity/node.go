@@ -30,10 +30,11 @@ type Node struct {
 // pods' files are on; empty leaves it out.
 func Read(root, storage string) (Node, error) {
 	n := Node{CPUs: cpus(root), HugePages: map[v1.ResourceName]int64{}}
-	var err error
-	if n.Memory, n.Swap, err = Memory(root); err != nil {
+	memory, err := ReadMeminfo(root)
+	if err != nil {
 		return Node{}, fmt.Errorf("find out how much memory this node has: %w", err)
 	}
+	n.Memory, n.Swap = memory.Memory, memory.Swap
 	pages, err := ReadHugePages(filepath.Join(root, HugePagesDir))
 	if err != nil {
 		return Node{}, fmt.Errorf("find out how many huge pages this node has: %w", err)

@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 
+	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
@@ -20,11 +20,11 @@ var bootID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 // reboot clears; ours is under Root so that one directory holds all. inUse is true if processes run by the state: then
 // it is of this boot, even if the boot's ID has changed.
 func (l Runtime) ForgetEarlierBoot(inUse bool) (bool, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := kernel.BootID("/")
 	if err != nil {
-		return false, fmt.Errorf("read the boot's identity: %w", err)
+		return false, err
 	}
-	return l.forgetUnless(strings.TrimSpace(string(id)), inUse)
+	return l.forgetUnless(id, inUse)
 }
 
 func (l Runtime) forgetUnless(boot string, inUse bool) (bool, error) {

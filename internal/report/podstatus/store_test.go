@@ -29,7 +29,7 @@ func TestDeletionTimestamp(t *testing.T) {
 			p.DeletionGracePeriodSeconds = ptr.To[int64](5)
 		}
 		s := NewStore()
-		s.Publish("u", pod.Report{Desired: &pod.Desired{Pod: p}, Status: &v1.PodStatus{}, Stopping: "it is deleted", StoppingAt: stopping})
+		s.Publish("u", pod.Report{Desired: &pod.Desired{Pod: p}, Status: &v1.PodStatus{}, Stopping: true, StoppingWhy: "it is deleted", StoppingAt: stopping})
 		shown := s.List()[0].Pod
 		if !shown.DeletionTimestamp.Time.Equal(tc.want) || *shown.DeletionGracePeriodSeconds != tc.grace {
 			t.Errorf("%s: deleted at %v within %d s", tc.name, shown.DeletionTimestamp, *shown.DeletionGracePeriodSeconds)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
 )
 
 func (r *Reader) cpu(group string, detail Detail, c *CPU) error {
@@ -187,24 +189,16 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 	}
 	m.Limit, m.SwapLimit = Unlimited, Unlimited
 	if group == "/" { // the root has no counters of its own: the machine's are in /proc
-		var total, free, swap, swapFree uint64
-		info, err := r.ReadFile("/proc/meminfo")
+		text, err := r.ReadFile("/proc/meminfo")
 		if err != nil {
 			return err
 		}
-		pairs(info, ":", func(key []byte, kib uint64) {
-			switch string(key) {
-			case "MemTotal":
-				total = kib << 10
-			case "MemFree":
-				free = kib << 10
-			case "SwapTotal":
-				swap = kib << 10
-			case "SwapFree":
-				swapFree = kib << 10
-			}
-		})
-		m.Usage, m.Swap, m.SwapLimit = total-free, swap-swapFree, swap
+		machine, err := capacity.ParseMeminfo(text)
+		if err != nil {
+			return err
+		}
+		m.Usage = uint64(machine.Memory - machine.MemoryFree)
+		m.Swap, m.SwapLimit = uint64(machine.Swap-machine.SwapFree), uint64(machine.Swap)
 		m.WorkingSet = m.Usage - min(m.InactiveFile, m.Usage)
 		return nil
 	}

@@ -29,7 +29,7 @@ func TestAddContainer(t *testing.T) {
 	report := desired.Report{Source: pod.SourceFile}
 	for name, r := range map[string]*pod.Report{
 		"running": {Status: &v1.PodStatus{Phase: v1.PodRunning}}, "waiting": nil, "stopped": nil,
-		"failed": {Status: &v1.PodStatus{Phase: v1.PodFailed}}, "stopping": {Status: &v1.PodStatus{Phase: v1.PodRunning}, Stopping: "it was evicted"},
+		"failed": {Status: &v1.PodStatus{Phase: v1.PodFailed}}, "stopping": {Status: &v1.PodStatus{Phase: v1.PodRunning}, Stopping: true, StoppingWhy: "it was evicted"},
 	} {
 		c := claim(pod.SourceFile, name)
 		report.Claims = append(report.Claims, c)

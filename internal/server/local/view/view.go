@@ -289,8 +289,8 @@ func (v View) AddContainer(name types.NamespacedName, uid types.UID, c v1.Epheme
 		switch phase := pod.Terminal(e.Report.Status.Phase); {
 		case phase != "":
 			return conflict("has ended (%s): nothing is started in it any more", phase)
-		case e.Report.Stopping != "":
-			return conflict("is being stopped: %s", e.Report.Stopping)
+		case e.Report.Stopping:
+			return conflict("is being stopped: %s", e.Report.StoppingWhy)
 		}
 	}
 	err := v.conf.Additions.Add(d.Pod.UID, c)
@@ -339,7 +339,7 @@ func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 	d := local.Details{Probes: v.conf.Probes.Results(uid), Failures: v.conf.Probes.Failures(uid)}
 	if e := v.conf.Statuses.Get(uid); e != nil {
 		d.Waits, d.Wake, d.Stopping = local.WaitsOf(e.Pod, v.failing(uid, v.conf.Pulls(ctx).Add(e.Report.Waits))),
-			e.Report.Wake, e.Report.Stopping
+			e.Report.Wake, e.Report.StoppingWhy
 		for i := range d.Waits {
 			d.Waits[i].Because = v.causes(ctx, e, &d.Waits[i].Wait)
 		}
