@@ -41,7 +41,7 @@ func commandsPage() string {
 	b.WriteString(exitCodes)
 	describe(&b, root, deps.AgentFlags)
 	b.WriteString("## Flags of the agent\n\nThe kubelet's flags, and some of deckhand's own. " +
-		"What has a field in the [configuration](configuration.md) is better set there.\n\n")
+		"Flags with a field in the [configuration](configuration.md) are better set there.\n\n")
 	for _, group := range deps.AgentFlags.Groups() {
 		fmt.Fprintf(&b, "### %s\n\n", strings.TrimSuffix(group.Title, ":"))
 		writeFlags(&b, group.Flags, nil)

@@ -63,7 +63,7 @@ func TestImagesWhileASourceIsSilent(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].Refs[0] != image || !slices.Equal(list[0].UsedBy, []string{"default/a-n"}) {
 		t.Errorf("images are %+v, %v", list, err)
 	}
-	want := "it isn't known yet which images are in use: not all sources of pods have reported"
+	want := "the images in use aren't determined yet: not all sources of pods have reported"
 	var refused *local.StatusError
 	if _, err := c.PruneImages(t.Context(), true); !errors.As(err, &refused) || refused.Code != 503 || err.Error() != want {
 		t.Errorf("pruning: %v, want %s", err, want)

@@ -423,7 +423,7 @@ func TestADamagedRecordOfClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.up()
-	const unknown = "it isn't known which PersistentVolume is its own"
+	const unknown = "its PersistentVolume can't be determined"
 	r.waitsFor("web", "PersistentVolumeClaim default/data: "+unknown)
 	r.put("other", claim("other"))
 	r.want("next", uses("other"))

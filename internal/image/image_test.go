@@ -96,8 +96,8 @@ func TestInUse(t *testing.T) {
 		why             string
 	}{
 		{false, false, ""},
-		{true, false, "it isn't known yet which images are in use: not all sources of pods have reported"},
-		{false, true, "it isn't known yet which images are in use: the runtime's containers aren't known"},
+		{true, false, "the images in use aren't determined yet: not all sources of pods have reported"},
+		{false, true, "the images in use aren't determined yet: the runtime's containers haven't been listed"},
 	} {
 		r.silent, r.unknown = c.silent, c.unknown
 		uses, err := Users{r}.InUse(t.Context())

@@ -19,7 +19,7 @@ type Records struct {
 
 func (r *Records) load() {
 	if err := r.Access.Load(); err != nil {
-		r.Log.Error(err, "Can't read who may use the images on this node: pods have to present credentials for each")
+		r.Log.Error(err, "Failed to read the records of image pulls: pods have to present credentials for each image")
 	}
 }
 
@@ -27,7 +27,7 @@ func (r *Records) load() {
 func (r *Records) Present(ctx context.Context, ids []string, since time.Time) {
 	if err := errors.Join(r.Access.ResolveIntents(ctx, r.refOf), r.Access.Prune(ids, since)); err != nil &&
 		ctx.Err() == nil {
-		r.Log.Error(err, "Can't clean up the records of who may use which image")
+		r.Log.Error(err, "Failed to clean up the records of image pulls")
 	}
 }
 

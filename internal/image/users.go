@@ -29,7 +29,7 @@ func (u Users) InUse(context.Context) (uses []gc.Use, err error) {
 	}
 	observed, all := u.Pods.Observed()
 	if !all {
-		err = fmt.Errorf("%w: the runtime's containers aren't known", gc.ErrUsesUnknown)
+		err = fmt.Errorf("%w: the runtime's containers haven't been listed", gc.ErrUsesUnknown)
 	}
 	for _, o := range observed {
 		for i := range o.Containers {

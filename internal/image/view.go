@@ -288,7 +288,7 @@ func nameToGive(text string) (string, error) {
 		return "", fmt.Errorf("%w: %q: %w", ErrName, text, err)
 	}
 	if _, digested := named.(reference.Digested); digested {
-		return "", fmt.Errorf("%w: %q: a digest can't be given: leave out the @ and what follows", ErrName, text)
+		return "", fmt.Errorf("%w: %q: a tag can't have a digest: leave out the part from @", ErrName, text)
 	}
 	if slices.Contains([]string{"sha256", "sha384", "sha512"}, reference.FamiliarName(named)) {
 		return "", fmt.Errorf("%w: %q: it would be taken for a digest", ErrName, text)

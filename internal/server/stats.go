@@ -35,7 +35,7 @@ func Summary(log logr.Logger, from Summaries) http.Handler {
 		summary, err := from.Summary(r.Context(), only, summaryAge)
 		if err != nil {
 			log.Error(err, "Request failed", "path", r.URL.Path)
-			http.Error(w, "what pods and the node use can't be read: "+err.Error(), http.StatusInternalServerError)
+			http.Error(w, "failed to get node stats: "+err.Error(), http.StatusInternalServerError)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")

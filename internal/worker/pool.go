@@ -280,7 +280,7 @@ func (p *Pool) Run(ctx context.Context) error {
 func (p *Pool) leftovers() ([]types.UID, bool) {
 	list, err := p.cfg.Executor.Leftovers()
 	if err != nil {
-		p.cfg.Log.Error(err, "Can't list what earlier pods left on disk; it stays until that can be done")
+		p.cfg.Log.Error(err, "Failed to list directories of earlier pods; they stay until that succeeds")
 	}
 	return list, err == nil
 }

@@ -356,8 +356,8 @@ func (w *worker) decidePanicked(in lifecycle.Input, results []pod.Result, err er
 	if since := time.Since(w.panicked); since >= afterPanic {
 		w.panicked = time.Now()
 		w.pool.cfg.Log.Error(err,
-			"Deciding for this pod failed, which is a bug: it is left as it is and looked at again later; please "+
-				"report it with the journal", "pod", logging.Ref(w.name), "podUID", w.uid,
+			"Deciding for this pod failed, which is a bug: the pod is left as it is and retried later; please report "+
+				"it with the journal", "pod", logging.Ref(w.name), "podUID", w.uid,
 			"journal", w.record.Failed(in, err))
 	}
 	return lifecycle.Decision{Wake: w.panicked.Add(afterPanic)}

@@ -24,7 +24,7 @@ func (a *app) checkConfigCommand() *cobra.Command {
 		Use:   "check [FILE...]",
 		Short: "Check configuration files before an agent uses them",
 		Long: `Check KubeletConfiguration files, each on its own, and print all errors, as
-FILE:LINE: FIELD: what is wrong and which values are valid. Valid settings that have no effect in
+FILE:LINE: FIELD: the error and the valid values. Valid settings that have no effect in
 this build are printed, too. No running agent is needed. FILE may be - for the standard input.
 
 Once all values are valid, the files that they and the flags name are opened, as an agent does at

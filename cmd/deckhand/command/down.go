@@ -58,7 +58,7 @@ func (a *app) resetCommand() *cobra.Command {
 volumes below the root directory, logs, network, control groups and the root directory.
 Manifests, configuration and the files of hostPath volumes stay.
 
-It lists what it is going to remove, and asks. Without a terminal it needs --yes.`,
+It lists the objects to remove, and asks. Without a terminal it needs --yes.`,
 		Example: `  deckhand reset --dry-run
   deckhand reset --yes --root-dir /tmp/deckhand`,
 		Args: arguments(cobra.NoArgs),

@@ -18,9 +18,9 @@ func (a *app) whyCommand() *cobra.Command {
 		Use:     "why [POD]",
 		Aliases: []string{"status"},
 		GroupID: groupLook,
-		Short:   "Show why a pod isn't ready, what happens next and how to fix it",
-		Long: `Show why a pod waits, since when, what is tried next and when, and how to fix it. Without
-POD, list the pods that aren't fine and the manifests that can't be used.
+		Short:   "Show why a pod isn't ready, the next step and how to fix it",
+		Long: `Show why a pod waits, since when, the next try and its time, and how to fix it. Without POD,
+list the pods that aren't fine and the manifests that can't be used.
 
 ` + namesOfPods + `
 

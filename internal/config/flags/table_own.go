@@ -35,7 +35,7 @@ func pods(v *Values) []row {
 		{name: "container-log-links-dir", to: &v.ContainerLogLinksDir, def: DefaultContainerLogLinksDir,
 			help: "Make links to container logs in this `directory`, where log shippers look for them."},
 		{name: "journal-bytes", to: &v.JournalBytes, def: strconv.Itoa(DefaultJournalBytes),
-			help: "Keep this `number` of bytes of what was decided about each pod, for \"deckhand journal\": 0 for " +
+			help: "Keep this `number` of bytes of decisions about each pod, for \"deckhand journal\": 0 for " +
 				"none, or 4096 (4 KiB) to 67108864 (64 MiB)."},
 		{name: "minimum-container-ttl-duration", to: &v.MinimumContainerTTL, deprecated: true, instead: insteadOfDead,
 			help: "Keep containers that have ended for at least this `duration`."},
@@ -132,7 +132,7 @@ func process(v *Values, rootDir string) []row {
 		{name: "exit-on-lock-contention", to: &v.ExitOnLockContention,
 			help: "Stop when another process wants the lock on --lock-file."},
 		{name: "runtime-cgroups", to: &v.RuntimeCgroups,
-			help: "The `cgroup` of the container runtime, whose usage is reported in statistics. The embedded " +
+			help: "The `cgroup` of the container runtime. Statistics report its usage. The embedded " +
 				"runtime is moved into it; another one has to be in it already."},
 		{name: "fail-cgroupv1", field: "failCgroupV1", def: "true", alone: "false",
 			help: "Refuse to start on a host with cgroup v1."},

@@ -117,7 +117,7 @@ func choose(images []Image, name string) (Image, error) {
 	at := find(images, name)
 	switch {
 	case len(at) == 0:
-		return Image{}, fmt.Errorf("%w: %q isn't on this node; `deckhand images` lists what is", ErrUnknown, name)
+		return Image{}, fmt.Errorf("%w: %q isn't on this node; `deckhand images` lists its images", ErrUnknown, name)
 	case len(at) > 1:
 		return Image{}, fmt.Errorf("%w: %q may be any of %s; say which by its ID", ErrUnknown, name,
 			namesOf(images, at))

@@ -64,7 +64,7 @@ func TestListBeforeAllUsersAreKnown(t *testing.T) {
 	if !c.records.byID["b"].inUse {
 		t.Error("what isn't known to be in use counts as unused")
 	}
-	want := "it isn't known yet which images are in use: a source is silent"
+	want := "the images in use aren't determined yet: a source is silent"
 	if _, _, err := c.Remove(t.Context(), "b:1"); err == nil || err.Error() != want {
 		t.Errorf("removing one: %v, want %s", err, want)
 	}

@@ -59,7 +59,8 @@ func shortage(r Report, p Policy) error {
 	}
 	return &reasonError{reason: pod.ReasonFreeDiskSpaceFailed, err: fmt.Errorf(
 		"the disk needs %s more to come down to imageGCLowThresholdPercent (%d), but %s could be removed: of the "+
-			"other images %d are in use and %d pinned or too young; see `deckhand images`, and what else fills the disk",
+			"other images %d are in use and %d pinned or too young; see `deckhand images`, and check the disk for "+
+			"other large files",
 		sizeText(r.Missing), p.Low, what(r), inUse, len(r.Kept)-inUse)}
 }
 

@@ -44,7 +44,7 @@ type Use struct {
 
 // ErrUsesUnknown is wrapped by the error of Users.InUse until all containers and all pods of this node have been
 // listed.
-var ErrUsesUnknown = errors.New("it isn't known yet which images are in use")
+var ErrUsesUnknown = errors.New("the images in use aren't determined yet")
 
 // Errors that Remove wraps.
 var (

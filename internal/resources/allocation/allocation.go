@@ -429,7 +429,7 @@ func (m *Manager) hold(uid types.UID) (e *entry, done func()) {
 
 func (m *Manager) wake(uids []types.UID) {
 	for _, uid := range uids {
-		m.conf.Log.V(2).Info("There may be resources for what the pod requests", "podUID", uid)
+		m.conf.Log.V(2).Info("There may be resources for the pod's resize", "podUID", uid)
 		m.conf.Wake(uid)
 	}
 }

@@ -91,7 +91,7 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 		list := m.rules(l).reserved(g)
 		for _, s := range list {
 			if dir := filepath.Join(l.mounts[s.Controller], g.Name); !exists(dir) {
-				return fmt.Errorf("%s: there is no control group %s: make it, or take what it is for out of "+
+				return fmt.Errorf("%s: control group %s doesn't exist: create it, or remove its entry from "+
 					"enforceNodeAllocatable", g.Setting, dir)
 			}
 		}
@@ -103,8 +103,8 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 			err = write(l, g.Name, list)
 		}
 		if errors.Is(err, unix.EBUSY) {
-			m.log.Error(err, "What is reserved for the host isn't enforced: its control group uses more; it is tried "+
-				"again when a reload changes something, or the agent starts", "setting", g.Setting)
+			m.log.Error(err, "Reserved resources aren't enforced: their control group uses more; retrying after a "+
+				"reload with changes, or when the agent starts", "setting", g.Setting)
 			err = nil
 		}
 		if err != nil {
@@ -177,8 +177,8 @@ func (m *Manager) enforce(ctx context.Context, l layout) error {
 	if errors.Is(err, unix.EBUSY) {
 		if text := err.Error(); text != m.unenforced {
 			m.unenforced = text
-			m.log.Error(err, "All pods together aren't held to what the node has for them yet: they use more; it is "+
-				"tried again when the next pod starts")
+			m.log.Error(err, "Node allocatable isn't enforced yet: pods use more than the limit; retrying when the "+
+				"next pod starts")
 		}
 		return nil
 	}

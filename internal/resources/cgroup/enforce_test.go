@@ -143,7 +143,7 @@ func TestReservedGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := reserving(Reserved{Name: group + "/none", Share: share})
-	if err == nil || !strings.Contains(err.Error(), "systemReservedCgroup: there is no control group ") {
+	if err == nil || !strings.Contains(err.Error(), "systemReservedCgroup: control group ") || !strings.Contains(err.Error(), " doesn't exist: create it") {
 		t.Errorf("a group that isn't there: %v", err)
 	}
 	defer hog(t, filepath.Join(l.mounts["memory"], host.container(t, p, "c")))()

@@ -125,7 +125,8 @@ func read(dir string) (*record, error) {
 	aside, renaming := checkpoint.SetAside(path)
 	return &record{Forgotten: time.Now()},
 		errors.Join(fmt.Errorf("the record of which devices pods have, %s, is damaged (%w): it was renamed to %s; "+
-			"what runs keeps its devices, but others may be given them too", path, err, aside), renaming)
+			"running containers keep their devices, but other "+
+			"containers may be allocated the same ones", path, err, aside), renaming)
 }
 
 // write replaces the record. After it returned nil, the record survives a power loss.

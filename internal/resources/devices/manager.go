@@ -178,7 +178,7 @@ func (m *Manager) restore(r *record) error {
 		answer := &api.ContainerAllocateResponse{}
 		if err := proto.Unmarshal(e.AllocResp, answer); err != nil {
 			errs = append(errs, fmt.Errorf(
-				"the record of what pod %s has of %s can't be read: its plugins are told again before a container "+
+				"the record of pod %s's devices of %s can't be read: Allocate is called again before a container "+
 					"starts: %w", e.PodUID, e.ResourceName, err))
 			unread = append(unread, e.PodUID)
 		}

@@ -424,7 +424,7 @@ func machineMetrics(c *collector, machine func() (Machine, error)) func(chan<- p
 		m, err := machine()
 		ch <- prometheus.MustNewConstMetric(failed, gauge, bit(err != nil))
 		if err != nil {
-			c.sampler.Log.Error(err, "What the machine is made of can't be read")
+			c.sampler.Log.Error(err, "Failed to read machine info")
 			return
 		}
 		for d, v := range map[*prometheus.Desc]float64{cores: float64(m.Cores), physical: float64(m.PhysicalCores),

@@ -58,7 +58,7 @@ func (l *ContainerLayers) WritableLayer(ctx context.Context, uid types.UID) (map
 		}
 		u, err := l.written(ctx, c.ID)
 		if err != nil {
-			err = fmt.Errorf("what container %s wrote to its root file system: %w", c.Name, err)
+			err = fmt.Errorf("measure the writable layer of container %s: %w", c.Name, err)
 		}
 		written[c.Name], errs = u, append(errs, err)
 	}

@@ -153,7 +153,8 @@ func (mgr *Manager) volume(ctx context.Context, p *v1.Pod, v *volume.Instance, q
 	}
 	if p.Spec.HostUsers != nil && !*p.Spec.HostUsers && mgr.markAssigned(q, dir) {
 		if _, err := mgr.Meter.Assign(dir); err != nil && !errors.Is(err, usage.ErrNotEmpty) {
-			mgr.Log.V(1).Info("A volume is measured by looking at its files", "path", dir, "err", err.Error())
+			mgr.Log.V(1).Info("Measuring a volume file by file, without a project quota", "path", dir,
+				"err", err.Error())
 		}
 	}
 	return mgr.Meter.Measure(ctx, dir)

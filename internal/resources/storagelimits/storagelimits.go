@@ -252,7 +252,7 @@ func (mgr *Manager) logFailure(p *v1.Pod, q *measurement, err error) {
 	}
 	if text != "" && text != q.failure {
 		mgr.Log.Error(err, "The local storage of a pod can't be measured completely; its limits are compared with "+
-			"the part that is known", "pod", klog.KObj(p), "podUID", p.UID)
+			"the part that could be measured", "pod", klog.KObj(p), "podUID", p.UID)
 	}
 	q.failure = text
 }

@@ -28,16 +28,16 @@ func ClearTask(ctx context.Context, conn grpc.ClientConnInterface, container str
 	client := api.NewTasksClient(conn)
 	_, err := client.Kill(ctx, &api.KillRequest{ContainerID: container, Signal: uint32(unix.SIGKILL), All: true})
 	if err != nil && status.Code(err) != codes.NotFound {
-		return fmt.Errorf("kill what is left of container %s: %w", container, err)
+		return fmt.Errorf("kill remaining processes of container %s: %w", container, err)
 	}
 	// Returns when the task's first process has ended, at once if it already has.
 	if _, err := client.Wait(ctx, &api.WaitRequest{ContainerID: container}); err != nil &&
 		status.Code(err) != codes.NotFound {
-		return fmt.Errorf("wait for the end of what is left of container %s: %w", container, err)
+		return fmt.Errorf("wait for remaining processes of container %s: %w", container, err)
 	}
 	if _, err := client.Delete(ctx, &api.DeleteTaskRequest{ContainerID: container}); err != nil &&
 		status.Code(err) != codes.NotFound {
-		return fmt.Errorf("remove what is left of container %s: %w", container, err)
+		return fmt.Errorf("remove the task of container %s: %w", container, err)
 	}
 	return nil
 }

@@ -88,7 +88,8 @@ func (s *Store) refreshPod(ctx context.Context, uid types.UID) {
 	s.observer.PodRelisted(time.Since(begun))
 	if err != nil && ctx.Err() == nil {
 		// The next complete list tries again, and logs it if the runtime is unavailable.
-		s.log.V(4).Info("Couldn't look at a pod: listing everything instead", "podUID", uid, "err", err.Error())
+		s.log.V(4).Info("Failed to list the containers of a pod: listing all pods instead",
+			"podUID", uid, "err", err.Error())
 		s.kick.Wake()
 	}
 }

@@ -216,8 +216,8 @@ func (m *Manager) take(uid types.UID) (*holding, error) {
 	if unknown != nil {
 		mapped, err := m.conf.Mapped()
 		if err != nil {
-			return nil, fmt.Errorf("no pod is given user IDs, since it isn't known which ones are in use: %w; %w", err,
-				unknown)
+			return nil, fmt.Errorf("can't allocate user IDs to pods, since the IDs in use can't be determined: %w; %w",
+				err, unknown)
 		}
 		taken = append(taken, mapped...)
 	}

@@ -20,8 +20,8 @@ func Reach(dir string) error {
 			return err
 		}
 		if info.Mode().Perm()&0o001 == 0 {
-			return fmt.Errorf("pods with user namespaces of their own can't be run: they don't get through the "+
-				"directory %s, whose mode is %04o: chmod o+x %[1]s", dir, info.Mode().Perm())
+			return fmt.Errorf("pods with user namespaces can't run: their users have no access through directory %s "+
+				"with mode %04o: chmod o+x %[1]s", dir, info.Mode().Perm())
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {

@@ -101,8 +101,8 @@ func parseHostQuery(q url.Values) (h hostQuery, err error) {
 	case !h.since.IsZero() && !h.until.IsZero() && !h.since.Before(h.until):
 		return h, errors.New("sinceTime must be before untilTime")
 	case h.file != "" && (h.boot != nil || !h.since.IsZero() || !h.until.IsZero()):
-		return h, errors.New("boot, sinceTime and untilTime can't be given for a file: it isn't known when its lines " +
-			"were written")
+		return h, errors.New("boot, sinceTime and untilTime aren't supported for a file: the time of its lines can't " +
+			"be determined")
 	}
 	return h, nil
 }

@@ -156,7 +156,7 @@ func (s *session) run(hangUp func()) {
 	_ = s.send([]byte{byte(1 + first)}) // signals that all streams exist; fromClient notices if the client is gone
 	out.Go(func() {
 		if !s.toClient(remotecommand.StreamErr, hangUp) {
-			s.fail(errors.New("the streams ended before the container runtime said what came of the command"))
+			s.fail(errors.New("the streams ended before the container runtime returned the command's status"))
 		}
 	})
 	out.Wait()

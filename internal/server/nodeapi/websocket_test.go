@@ -304,9 +304,9 @@ func TestVersion5Ends(t *testing.T) {
 		now  func()
 		want []string // any of them
 	}{
-		{"the runtime", w.hangUp, []string{"before the container runtime said what came of the command"}},
+		{"the runtime", w.hangUp, []string{"before the container runtime returned the command's status"}},
 		// Its connections with the client and with the runtime end at once; the client sees whichever is first.
-		{"the agent", w.stop, []string{"error reading from error stream", "before the container runtime said what came of the command"}},
+		{"the agent", w.stop, []string{"error reading from error stream", "before the container runtime returned the command's status"}},
 	} {
 		var running sync.WaitGroup
 		begun := make(chan struct{}, streamsAtEnd)

@@ -204,7 +204,8 @@ func (a *Access) byCertificate(r *http.Request) (u authentication.UserInfo, ok b
 // the chain is valid.
 func verify(roots *x509.CertPool, chain []*x509.Certificate) (until time.Time, err error) {
 	if len(chain) > maxChain {
-		return until, fmt.Errorf("it comes with %d others: at most %d are looked at", len(chain)-1, maxChain-1)
+		return until, fmt.Errorf("it comes with %d intermediate certificates: at most %d are supported",
+			len(chain)-1, maxChain-1)
 	}
 	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(),
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}

@@ -32,8 +32,8 @@ func (b *Binder) admitted(ctx context.Context, p *v1.Pod, objects Objects,
 		return nil, nil, volume.Awaits(id.object(), "%w", err)
 	case v.Ephemeral != nil && !metav1.IsControlledBy(claim, p):
 		return nil, nil, id.awaits(
-			"it wasn't made for this pod, whose ephemeral volume %s needs a claim of this name: remove the claim, or "+
-				"rename the volume", v.Name)
+			"it wasn't created for this pod, and the pod's ephemeral volume %s needs a claim of this name: remove "+
+				"the claim, or rename the volume", v.Name)
 	case claim.Status.Phase != v1.ClaimBound || claim.Spec.VolumeName == "":
 		return nil, nil, id.awaits("it isn't bound to a PersistentVolume (its phase is %s)", claim.Status.Phase)
 	}

@@ -63,7 +63,7 @@ func TestAdmitted(t *testing.T) {
 		"ephemeral of another pod": {func(c *cluster, p *v1.Pod) {
 			c.claim.Name, c.claim.OwnerReferences = "web-data", []metav1.OwnerReference{{UID: stranger, Controller: ptr.To(true)}}
 		},
-			"PersistentVolumeClaim default/web-data", "wasn't made for this pod"},
+			"PersistentVolumeClaim default/web-data", "wasn't created for this pod"},
 	} {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}}
 		c := cluster{claim: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data", UID: "c"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv1"}},

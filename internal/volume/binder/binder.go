@@ -256,7 +256,7 @@ func (b *Binder) withoutRecord(ctx context.Context, r request,
 			}
 		}
 	}
-	return nil, r.awaits("it isn't known which PersistentVolume is its own: %w", b.unknown)
+	return nil, r.awaits("its PersistentVolume can't be determined: %w", b.unknown)
 }
 
 // Tidy makes released volumes available if their manifests were removed and no pod uses them. Call it when objects

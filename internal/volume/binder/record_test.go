@@ -80,7 +80,7 @@ func TestARecordThatCannotBeUsedKeepsVolumesFromOthers(t *testing.T) {
 				t.Fatalf("restored with %v, want %s", err, test.told)
 			}
 			for _, claim := range []string{"data", "named"} {
-				n.waits(t, user(t, claim), claim, "it isn't known which PersistentVolume is its own", test.told)
+				n.waits(t, user(t, claim), claim, "its PersistentVolume can't be determined", test.told)
 			}
 			ephemeral := strings.Replace(scratch, "spec: {", "spec: {volumeName: pods, ", 1)
 			n.waits(t, podOf(t, "web", "uid-1", ephemeral), "web-scratch", test.told)

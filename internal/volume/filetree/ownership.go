@@ -65,8 +65,7 @@ func apply(ctx context.Context, top *os.File, o Options) error {
 			return err
 		case again && try < tries:
 		case again:
-			return errors.New("its directories are moved while it is looked through: try again when whoever does " +
-				"that has stopped")
+			return errors.New("its directories are being moved: try again when the program that moves them has stopped")
 		default:
 			return nil
 		}

@@ -144,7 +144,7 @@ func TestAPodThatComesBackWhileItsDirIsRemoved(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 		f := failure(t, m.Prepare(t.Context(), p, w))
-		if f.Message != "what is left of an earlier pod with this UID: the volumes' directories: still being removed after 2m0s: the file system doesn't answer" || f.Permanent || f.NotBefore.After(time.Now()) {
+		if f.Message != "clean up an earlier pod with this UID: the volumes' directories: still being removed after 2m0s: the file system doesn't answer" || f.Permanent || f.NotBefore.After(time.Now()) {
 			t.Errorf("got %+v", f)
 		}
 		done := make(chan error, 1)

@@ -108,7 +108,7 @@ func (m *Manager) stop() {
 	both.Go(func() { devices = m.stages.Stop(ctx) }) // concurrently, so that both have the whole time
 	both.Wait()
 	for _, op := range append(left, devices...) {
-		m.log.Info("A volume still hangs while the agent ends; the next agent looks at it again",
+		m.log.Info("Operation on a volume still hangs at shutdown; the next agent retries it",
 			"path", string(op.Key()), "operation", op.Kind(), "startTime", op.Began())
 	}
 }

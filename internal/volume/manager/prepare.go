@@ -119,7 +119,7 @@ func (m *Manager) awaitRemoval(ctx context.Context, uid types.UID) error {
 	for _, j := range jobs {
 		if !j.op.Ended() {
 			return &pod.Failure{Reason: pod.ReasonFailedMount, NotBefore: time.Now(),
-				Message: fmt.Sprintf("what is left of an earlier pod with this UID: %s: %v", subject(j.op),
+				Message: fmt.Sprintf("clean up an earlier pod with this UID: %s: %v", subject(j.op),
 					m.hanging(j.op))}
 		}
 	}

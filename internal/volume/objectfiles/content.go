@@ -134,7 +134,7 @@ func unsupported(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeP
 		return nil
 	}
 	if pod.SourceOf(p) == pod.SourceAPI {
-		return fmt.Errorf("source %s is %w: have the pod run on another node (nodeSelector), or %s", source,
+		return fmt.Errorf("source %s is %w: schedule the pod to another node (nodeSelector), or %s", source,
 			volume.ErrUnsupported, instead)
 	}
 	return fmt.Errorf("source %s is %w: it needs %s: %s", source, volume.ErrUnsupported, needs, instead)

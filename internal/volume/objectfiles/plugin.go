@@ -122,7 +122,7 @@ func chown(dir *os.File, group *int, mode uint32) error {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
-		return fmt.Errorf("look at %s: %w", dir.Name(), err)
+		return fmt.Errorf("stat %s: %w", dir.Name(), err)
 	}
 	if int(st.Uid) == uid && int(st.Gid) == gid && st.Mode == unix.S_IFDIR|mode {
 		return nil
@@ -166,8 +166,8 @@ func (p *Plugin) write(ctx context.Context, r volume.Request,
 	dir, err := p.open(r)
 	if err != nil {
 		return false, fmt.Errorf(
-			"the volume isn't there any more (its containers keep what they have; to restore it, remove the pod and "+
-				"create it again): %w", err)
+			"the volume's directory doesn't exist any more (its containers keep their files; to restore it, remove "+
+				"the pod and create it again): %w", err)
 	}
 	defer dir.Close()
 	changed, err = atomicwriter.WriteTo(ctx, dir, files, options(r))

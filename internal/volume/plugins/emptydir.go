@@ -125,7 +125,7 @@ func (p *EmptyDir) assign(r volume.Request) {
 		return
 	}
 	if _, err := p.conf.Quotas.Assign(r.Dir); err != nil && !errors.Is(err, usage.ErrNotEmpty) {
-		p.conf.Log.V(2).Info("What is in a volume will be counted by looking at each file", "path", r.Dir, "err", err)
+		p.conf.Log.V(2).Info("Volume will be measured file by file, without a project quota", "path", r.Dir, "err", err)
 	}
 }
 

@@ -115,7 +115,7 @@ func (p *place) restrict(flags uintptr) error {
 		return nil
 	}
 	if err := unix.Mount("", safeopen.Path(p.dir), "", unix.MS_REMOUNT|unix.MS_BIND|has|flags, ""); err != nil {
-		return fmt.Errorf("change the mount at %s to what its options say: %w", p.path, err)
+		return fmt.Errorf("change the options of the mount at %s: %w", p.path, err)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func refuse(p *v1.Pod, s volume.Spec) error {
 		return fmt.Errorf("%sa volume without a kind is %w: name one, such as emptyDir", owner, volume.ErrUnsupported)
 	}
 	if kind == "csi" && pod.SourceOf(p) == pod.SourceAPI {
-		return fmt.Errorf("%svolumes of the kind csi are %w: have the pod run on another node (nodeSelector), or %s",
+		return fmt.Errorf("%svolumes of the kind csi are %w: schedule the pod to another node (nodeSelector), or %s",
 			owner, volume.ErrUnsupported, local)
 	}
 	if text, ok := instead[kind]; ok {
@@ -77,7 +77,7 @@ var instead = map[string]string{
 	"vsphereVolume":        redirected("csi.vsphere.vmware.com"),
 	"portworxVolume":       redirected("pxd.portworx.com"),
 	"csi":                  "its drivers need a Kubernetes API server; " + local,
-	"flexVolume": "it is deprecated, too; have its driver's work done on the host, and use hostPath for " +
+	"flexVolume": "it is deprecated, too; mount the volume on the host yourself, and use hostPath for " +
 		"the directory",
 	"gitRepo": "it is deprecated for being unsafe; let an init container clone the repository into an emptyDir that " +
 		"the other containers mount, too",

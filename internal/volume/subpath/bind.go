@@ -20,7 +20,7 @@ const steps = 64
 func bind(ctx context.Context, source, holder *os.File, name string) error {
 	want, err := look(source)
 	if err != nil {
-		return fmt.Errorf("look at it: %w", err)
+		return fmt.Errorf("stat the source: %w", err)
 	}
 	base, err := safeopen.MountID(holder)
 	if err != nil {
@@ -104,7 +104,7 @@ func removePlace(holder *os.File, name string, directory bool) error {
 		flags = unix.AT_REMOVEDIR
 	}
 	if err := unix.Unlinkat(int(holder.Fd()), name, flags); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove what it was mounted on before: %w", err)
+		return fmt.Errorf("remove the previous mount point: %w", err)
 	}
 	return nil
 }

@@ -225,7 +225,7 @@ func (r Request) explain(err error) error {
 func (r Request) make(root *os.File) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
-		return nil, fmt.Errorf("look at the volume: %w", err)
+		return nil, fmt.Errorf("stat the volume: %w", err)
 	}
 	return safeopen.MkdirAll(root, r.Path, st.Mode&(0o777|unix.S_ISVTX))
 }

@@ -64,7 +64,7 @@ func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a 
 		overhead, resources := translate.SandboxResources(r.cfg.Settings(), allocated.Apply(p, a.PodResources))
 		if err := r.cfg.Runtime.UpdatePodSandboxResources(ctx, o.Sandboxes[0].ID, overhead, resources); err != nil &&
 			!cri.IsUnimplemented(err) && ctx.Err() == nil {
-			r.cfg.Log.Error(err, "The runtime doesn't take in what a pod may use as a whole; the pod's resize goes on",
+			r.cfg.Log.Error(err, "UpdatePodSandboxResources failed; continuing the resize",
 				"pod", klog.KObj(p), "podUID", p.UID)
 		}
 	}

@@ -66,8 +66,8 @@ func (r *Executor) taken(p *v1.Pod, port *v1.ContainerPort, listeners []kernel.L
 		}
 		what := fmt.Sprintf("Port %d/%s of the host is in use by %s, which listens on %s", port.HostPort, protocol, by,
 			netip.AddrPortFrom(l.Address, l.Port))
-		consequence := "what comes to that port now goes to the pod and no longer to that program, also from the " +
-			"host itself; use another hostPort, or end that program"
+		consequence := "connections to that port now go to the pod and no longer to that program, also from the host " +
+			"itself; use another hostPort, or end that program"
 		if p.Spec.HostNetwork {
 			consequence = "with hostNetwork the container can't listen on it as well; use another port, or end that " +
 				"program"

@@ -89,7 +89,7 @@ func checkClass(p *v1.Pod, class *nodev1.RuntimeClass) error {
 	}
 	// The class may have been defined or edited after this version of the pod was built: a new version will follow.
 	if !allocated.SameList(completed.Overhead, p.Spec.Overhead) {
-		return fmt.Errorf("the pod isn't known yet with the overhead of RuntimeClass %q", class.Name)
+		return fmt.Errorf("the pod hasn't been updated yet with the overhead of RuntimeClass %q", class.Name)
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func newRequest(t Target, action *v1.HTTPGetAction, agent string) (getRequest, e
 		scheme = "http"
 	case "http", "https":
 	default:
-		return getRequest{}, fmt.Errorf("scheme %q isn't known: use HTTP or HTTPS", action.Scheme)
+		return getRequest{}, fmt.Errorf("scheme %q isn't supported: use HTTP or HTTPS", action.Scheme)
 	}
 	u := target(action.Path)
 	u.Scheme, u.Host = scheme, net.JoinHostPort(at.host, strconv.Itoa(at.port))

@@ -47,8 +47,8 @@ func (j *Journal) Start(context.Context) error {
 	j.ready, j.crashed = true, was
 	j.mu.Unlock()
 	if was {
-		j.cfg.Log.Info("The last agent didn't shut down cleanly: what it left of its journal is shown by `deckhand "+
-			"journal --previous`; from now on the journal is kept on disk as well", "path", j.cfg.Dir)
+		j.cfg.Log.Info("The last agent didn't shut down cleanly: `deckhand journal --previous` shows the rest of its "+
+			"journal; from now on the journal is written to disk as well", "path", j.cfg.Dir)
 	}
 	return nil
 }

@@ -126,7 +126,8 @@ func TestLoadReportsAllProblems(t *testing.T) {
 			`line 4: providers[0].defaultCacheDuration: Required value: it says how long credentials are kept; 0s for not at all`,
 			`line 4: providers[0].apiVersion: Required value: it must be one of credentialprovider.kubelet.k8s.io/v1, credentialprovider.kubelet.k8s.io/v1beta1, credentialprovider.kubelet.k8s.io/v1alpha1`,
 			`line 4: providers[0].tokenAttributes: Forbidden: it needs apiVersion credentialprovider.kubelet.k8s.io/v1 of the provider`,
-			`line 4: providers[0].tokenAttributes.serviceAccountTokenAudience: Required value: it is who the token is for`,
+			"line 4: providers[0].tokenAttributes.serviceAccountTokenAudience: Required value: it is the audience of " +
+				"the token",
 			`line 4: providers[0].tokenAttributes.cacheType: Required value: it must be Token or ServiceAccount`,
 			`line 4: providers[0].tokenAttributes.requireServiceAccount: Required value: it says whether pods without a service account are left out`}},
 		{"everything wrong", `apiVersion: kubelet.config.k8s.io/v1beta1

@@ -102,7 +102,8 @@ func validateProcess(path *field.Path, p *Provider) field.ErrorList {
 func validateToken(path *field.Path, t *kubeletv1.ServiceAccountTokenAttributes) field.ErrorList {
 	var errs field.ErrorList
 	if t.ServiceAccountTokenAudience == "" {
-		errs = append(errs, field.Required(path.Child("serviceAccountTokenAudience"), "it is who the token is for"))
+		errs = append(errs, field.Required(path.Child("serviceAccountTokenAudience"), "it is the audience of the "+
+			"token"))
 	}
 	types := []kubeletv1.ServiceAccountTokenCacheType{kubeletv1.TokenServiceAccountTokenCacheType,
 		kubeletv1.ServiceAccountServiceAccountTokenCacheType}

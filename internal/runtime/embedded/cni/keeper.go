@@ -111,7 +111,7 @@ func (k *Keeper) watch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		k.config.Log.Error(err, "Can't watch the pod network; what other programs remove of it isn't noticed at once")
+		k.config.Log.Error(err, "Can't watch the pod network; removals by other programs are repaired with a delay")
 		k.wake(parts{links: true, rules: true})
 		select {
 		case <-ctx.Done():

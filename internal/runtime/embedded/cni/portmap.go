@@ -109,7 +109,7 @@ func (n Network) attachments() ([]attachment, []*broken, error) {
 			continue
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("read what the CNI library remembers of sandbox %s: %w", id, err))
+			errs = append(errs, fmt.Errorf("read the cached CNI result of sandbox %s: %w", id, err))
 			continue
 		}
 		all = append(all, a)

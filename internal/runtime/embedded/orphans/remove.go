@@ -23,12 +23,12 @@ func (s *Sweeper) remove(ctx context.Context, conn *grpc.ClientConn, o *orphan) 
 	}
 	err = errors.Join(err, s.clean(o.id))
 	if err != nil {
-		s.log.Error(err, "What is left of a pod sandbox that containerd has lost can't be removed",
+		s.log.Error(err, "Failed to remove a pod sandbox that containerd has lost",
 			"podSandboxID", o.id)
 		return
 	}
 	delete(s.unknown, o.id)
-	s.log.Info("Removed what was left of a pod sandbox that containerd had lost", "podSandboxID", o.id,
+	s.log.Info("Removed a pod sandbox that containerd had lost", "podSandboxID", o.id,
 		"shims", pids(o.shims))
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-var errNoAddress = errors.New("the address isn't known: the pod's network isn't up")
+var errNoAddress = errors.New("the pod has no address: its network isn't up")
 
 // field returns the value of a fieldRef, according to the API comment of EnvVarSource.
 func field(p *v1.Pod, path string, facts *Facts) (string, error) {

@@ -245,8 +245,8 @@ func (v View) StopPods(ctx context.Context, restart bool, names ...types.Namespa
 				Err: fmt.Errorf("pod %s is run by `deckhand run %s`: end that command instead", n, d.Origin)}
 		case d.Source == pod.SourceAPI:
 			return &local.StatusError{Code: http.StatusConflict,
-				Err: fmt.Errorf("pod %s is of the API server, which would have it run on: delete it there (kubectl "+
-					"delete pod -n %s %s), or scale down what owns it", n, n.Namespace, n.Name)}
+				Err: fmt.Errorf("pod %s is managed by the API server, the agent would start it again: delete it "+
+					"there (kubectl delete pod -n %s %s), or scale down its controller", n, n.Namespace, n.Name)}
 		}
 	}
 	return v.conf.Stopper.Stop(ctx, restart, names...)

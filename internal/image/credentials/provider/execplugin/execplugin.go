@@ -80,7 +80,7 @@ func (p *Plugin) decode(answer []byte) (Response, error) {
 		if len(answer) == 0 {
 			return Response{}, errors.New("it wrote nothing to its standard output")
 		}
-		return Response{}, errors.New("what it wrote to its standard output isn't a CredentialProviderResponse in JSON")
+		return Response{}, errors.New("its standard output isn't a CredentialProviderResponse in JSON")
 	}
 	if in.APIVersion != p.APIVersion || in.Kind != "CredentialProviderResponse" {
 		return Response{}, fmt.Errorf(
