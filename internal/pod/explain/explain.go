@@ -56,7 +56,7 @@ func Wait(w *pod.Wait) string {
 	case pod.WaitAbortedStart:
 		return "its start was aborted, it is created again"
 	case pod.WaitSandboxGone:
-		return "its sandbox is gone, what is left in it is being stopped"
+		return "its sandbox is gone, the remaining containers are being stopped"
 	case pod.WaitRestartAll:
 		return fmt.Sprintf("container %s exited with code %d, all containers are restarted", w.Other, w.ExitCode)
 	case pod.WaitResize:
@@ -195,10 +195,10 @@ var (
 	atManifest = strings.NewReplacer("{spec}", "in the manifest", "{from}", "from the manifest", "{define}", "define",
 		"{in}", "in a manifest", "{again}", "remove the manifest and add it again")
 	atAPIServer = strings.NewReplacer("{spec}",
-		"in the pod's spec, or in the template of what made it (Deployment, Job, ...)", "{from}",
-		"from the pod's spec, or from the template of what made it (Deployment, Job, ...)", "{define}", "create",
+		"in the pod's spec, or in the template of its controller (Deployment, Job, ...)", "{from}",
+		"from the pod's spec, or from the template of its controller (Deployment, Job, ...)", "{define}", "create",
 		"{in}", "in the cluster (kubectl)",
-		"{again}", "delete this one (kubectl delete pod), which has its Deployment, Job or the like make another")
+		"{again}", "delete this one (kubectl delete pod): its controller (Deployment, Job, ...) creates another")
 )
 
 func advise(w *pod.Wait) string {
@@ -214,7 +214,7 @@ func advise(w *pod.Wait) string {
 	case pod.WaitRejected:
 		return adviceFor(w.Reason)
 	case pod.WaitStopped:
-		return "`deckhand start` has it run again"
+		return "`deckhand start` runs it again"
 	}
 	return ""
 }
@@ -226,7 +226,7 @@ func adviceOnEnd(w *pod.Wait) string {
 		return fmt.Sprintf("see in %s what kept it from answering; if nothing did, give the %s probe more time "+
 			"{spec}, or correct it", logs, w.Probe)
 	case w.Cause == pod.StopPostStartHook:
-		return "correct its postStart hook {spec}, or what that needs"
+		return "correct its postStart hook {spec}, or its dependencies"
 	case w.Reason == pod.ReasonOOMKilled:
 		return "raise its memory limit {spec}, or have it use less"
 	case w.Reason == pod.ReasonStartError:
@@ -270,15 +270,16 @@ var advice = map[pod.Reason]string{
 	pod.ReasonImagePullBackOff: pullAdvice,
 	pod.ReasonErrImageNeverPull: "put an archive of the image into the images directory, or set " +
 		"another imagePullPolicy",
-	pod.ReasonInvalidImageName:           "correct the image's name {spec}",
-	pod.ReasonCreateContainerConfigError: "correct what the message names {spec}, or make what it refers to",
+	pod.ReasonInvalidImageName: "correct the image's name {spec}",
+	pod.ReasonCreateContainerConfigError: "correct the field that the message names {spec}, or create the object it " +
+		"refers to",
 	pod.ReasonCreateContainerError: "the runtime refused the container: check command, mounts and " +
 		"security context {spec}, and that its disk isn't full (`df`, `df -i`)",
 	pod.ReasonRunContainerError: startAdvice,
-	pod.ReasonFailedMount: "correct what the message names: the volume {spec}, or what it " +
-		"is made from on this node",
-	pod.ReasonFailedUnmount: "stop what still uses the volume that the message names: it is " +
-		"tried again automatically",
+	pod.ReasonFailedMount: "correct the object that the message names: the volume {spec}, or its source on this " +
+		"node",
+	pod.ReasonFailedUnmount: "stop the process that still uses the volume that the message names: it is tried again " +
+		"automatically",
 	pod.ReasonFailedCreatePodSandBox: "check the runtime and its network: `deckhand pods`, the " +
 		"runtime's log",
 	pod.ReasonSysctlForbidden:                      fieldsAdvice,
@@ -286,9 +287,8 @@ var advice = map[pod.Reason]string{
 	pod.ReasonSupplementalGroupsPolicyNotSupported: fieldsAdvice,
 	pod.ReasonFeatureUnsupported:                   fieldsAdvice,
 	pod.ReasonNodeAffinity:                         labelsAdvice,
-	pod.ReasonNodeName: "the API server told this node of a pod that isn't its own, " +
-		"whose spec.nodeName is another node's: look at what is between this node and the API server, and at its " +
-		"authorization",
+	pod.ReasonNodeName: "the API server sent this node a pod that isn't its own, whose spec.nodeName is another " +
+		"node's: check proxies between this node and the API server, and its authorization",
 	pod.ReasonOS:           labelsAdvice,
 	pod.ReasonOSLabel:      labelsAdvice,
 	pod.ReasonNodePorts:    "use other host ports {spec}; or stop the pod that has them, {again}",
@@ -301,8 +301,8 @@ const (
 	startAdvice  = "check that its command exists in the image and may be executed; it has no log, as it never ran"
 	fieldsAdvice = "remove these fields {from}, or run the pod on another node"
 	labelsAdvice = "compare nodeSelector, nodeAffinity and os {spec} with this node: its labels are " +
-		"kubernetes.io/hostname, os and arch, and what --node-labels gives"
+		"kubernetes.io/hostname, os and arch, and those of --node-labels"
 )
 
-const pullAdvice = "check the image's name and tag, and that the registry can be reached and lets this node in; " +
-	"`deckhand images` lists what is here"
+const pullAdvice = "check the image's name and tag, and that the registry can be reached and authorizes this node; " +
+	"`deckhand images` lists this node's images"
