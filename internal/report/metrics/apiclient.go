@@ -46,10 +46,10 @@ func newAPIClient() *APIClient {
 		transportsMade: count("transport_create_calls_total",
 			"Number of calls to get a new transport, partitioned by the result of the operation.", "result"),
 		eventsTold: prometheus.NewCounter(prometheus.CounterOpts{Name: "deckhand_api_events_told_total",
-			Help: "Number of events, or new states of known ones, that the API server was told."}),
+			Help: "Number of events, or updates of earlier ones, that were sent to the API server."}),
 		eventsLost: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "deckhand_api_events_lost_total",
-			Help: "Number of events that the API server wasn't told, by why: too many at once (overload), refused by " +
-				"the server, or failed again and again."}, []string{"reason"}),
+			Help: "Number of events that weren't sent to the API server, by reason: too many at once (overload), " +
+				"refused by the server, or failed repeatedly."}, []string{"reason"}),
 	}
 }
 

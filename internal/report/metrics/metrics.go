@@ -78,7 +78,7 @@ func New(info Info) *Metrics {
 		collectors.NewGoCollector(),
 		constant("kubelet_node_name",
 			"The node's name. The count is always 1.", prometheus.Labels{"node": info.NodeName}),
-		constant("deckhand_build_info", "What the running deckhand was built from. The count is always 1.",
+		constant("deckhand_build_info", "Versions of deckhand and of Go. The count is always 1.",
 			prometheus.Labels{"version": info.Version, "goversion": info.Build.Go}),
 		kubernetesBuild(info.Build),
 	)

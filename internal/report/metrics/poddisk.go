@@ -17,10 +17,10 @@ func (m *Metrics) CollectPodDisk(list func() []PodDisk) {
 	m.registry.MustRegister(&podDiskCollector{
 		list: list,
 		bytes: desc("deckhand_pod_disk_used_bytes",
-			"What a pod kept on disk when it was last held against its limits, as far as it has any."),
+			"Disk usage of a pod when it was last compared with its limits, if it has limits."),
 		inodes: desc("deckhand_pod_disk_used_inodes",
-			"Number of files, directories and others that a pod kept on disk when it was last held against its "+
-				"limits, as far as it has any."),
+			"Number of files, directories and other inodes of a pod when it was last compared with its limits, if it "+
+				"has limits."),
 	})
 }
 

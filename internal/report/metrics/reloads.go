@@ -32,8 +32,8 @@ func newReloads() *Reloads {
 	r := &Reloads{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "deckhand_config_reloads_total",
-			Help: "Number of times the configuration was read again, by what came of it: applied, unchanged, refused " +
-				"(it needs a restart) or invalid.",
+			Help: "Number of times the configuration was read again, by result: applied, unchanged, refused (it " +
+				"needs a restart) or invalid.",
 		}, []string{"result"}),
 		success: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "deckhand_config_last_reload_success",
