@@ -19,7 +19,7 @@ func TestReach(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := userns.Reach(dir); err == nil || !strings.Contains(err.Error(), "the directory "+top+", whose mode is 0700: chmod o+x "+top) {
+	if err := userns.Reach(dir); err == nil || !strings.Contains(err.Error(), "through directory "+top+" with mode 0700: chmod o+x "+top) {
 		t.Errorf("through a closed directory: %v", err)
 	}
 	if err := os.Chmod(top, 0o711); err != nil {

@@ -41,7 +41,7 @@ func TestHostPortsThatAreTaken(t *testing.T) {
 	}{
 		"free":                          {v1.ContainerPort{HostPort: 81}, false, listening{at("0.0.0.0", v1.ProtocolTCP), nginx}, ""},
 		"no host port":                  {v1.ContainerPort{ContainerPort: 80}, false, listening{at("0.0.0.0", v1.ProtocolTCP), nginx}, ""},
-		"taken":                         {v1.ContainerPort{HostPort: 80}, false, listening{at("0.0.0.0", v1.ProtocolTCP), nginx}, "in use by nginx (process 7), which listens on 0.0.0.0:80: what comes"},
+		"taken":                         {v1.ContainerPort{HostPort: 80}, false, listening{at("0.0.0.0", v1.ProtocolTCP), nginx}, "in use by nginx (process 7), which listens on 0.0.0.0:80: connections to that port now go"},
 		"by nobody that is seen":        {v1.ContainerPort{HostPort: 80}, false, listening{at("::", v1.ProtocolTCP), nil}, "in use by another program, which listens on [::]:80"},
 		"another protocol":              {v1.ContainerPort{HostPort: 80, Protocol: v1.ProtocolUDP}, false, listening{at("0.0.0.0", v1.ProtocolTCP), nginx}, ""},
 		"one address of all":            {v1.ContainerPort{HostPort: 80}, false, listening{at("127.0.0.53", v1.ProtocolTCP), nginx}, "127.0.0.53:80"},

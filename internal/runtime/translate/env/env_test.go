@@ -128,7 +128,7 @@ func TestFields(t *testing.T) {
 	p := thePod()
 	for _, path := range []string{"status.podIP", "status.podIPs", "status.hostIP", "status.hostIPs"} {
 		p.Spec.Containers[0].Env = []v1.EnvVar{fieldRef(path)}
-		if _, _, err := env.Resolve(t.Context(), p, &p.Spec.Containers[0], env.Facts{}, none()); err == nil || !strings.Contains(err.Error(), "isn't known") {
+		if _, _, err := env.Resolve(t.Context(), p, &p.Spec.Containers[0], env.Facts{}, none()); err == nil || !strings.Contains(err.Error(), "has no address") {
 			t.Errorf("an unknown address: %v", err)
 		}
 	}
