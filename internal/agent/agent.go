@@ -28,8 +28,8 @@ import (
 // runtime's best throughput at 4 to 8 on two cores.
 const parallelStarts = 6
 
-// keptEvents is the size of the local event ring.
-const keptEvents = 1000
+// maxEvents is the size of the local event ring.
+const maxEvents = 1000
 
 // Agent is the built agent; Run starts it.
 type Agent struct {
@@ -174,7 +174,7 @@ func (p parts) modules() []modules.Module {
 		only(k.EnableContentionProfiling && ptr.Deref(k.EnableDebuggingHandlers, true),
 			modules.Module{Name: "contention profiling", Run: profileContention}),
 		only(cfg.Watch, modules.Module{Name: "configuration files",
-			Run: watchConfig(cfg.Sources, p.work.reloader.Look, log.WithName("config"))}),
+			Run: watchConfig(cfg.Sources, p.work.reloader.CheckFiles, log.WithName("config"))}),
 		only(p.o.Lock != nil, modules.Module{Name: "lock file", Run: yieldLock(cfg, p.o.Lock, log)}),
 		[]modules.Module{
 			// Before the agent starts any process that belongs in its own control group.

@@ -51,7 +51,7 @@ func TestAnAddressThatComesLater(t *testing.T) {
 		before, objects := allocations.ResourcesFreedAt(), w.objects.time()
 		addresses.Set(func(f *nodefacts.Facts) { f.HostIPs = []string{"192.0.2.1"} })
 		synctest.Wait()
-		volumes := w.volumes.Take()
+		volumes := w.volumes.Drain()
 		if len(woken) == 0 || woken[len(woken)-1] != "1" || !allocations.ResourcesFreedAt().After(before) || !w.objects.time().After(objects) || !slices.Contains(volumes, volumestate.Node) {
 			t.Errorf("woken are %v; admission is tried again at %v, objects at %v, volumes are looked at for %v", woken, allocations.ResourcesFreedAt(), w.objects.time(), volumes)
 		}

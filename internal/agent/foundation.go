@@ -43,7 +43,7 @@ func newBase(cfg *config.Config, o Options, by constructors) (*foundation, error
 	if err != nil {
 		return nil, err
 	}
-	recorder := events.New(keptEvents)
+	recorder := events.New(maxEvents)
 	return &foundation{
 		cfg: cfg, o: o, by: by, log: o.Log, began: time.Now(), dirs: dirs, traces: newTracing(cfg, o.Log),
 		runner: modules.NewRunner(o.Log), meter: newMetrics(cfg), recorder: recorder,

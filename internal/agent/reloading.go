@@ -134,7 +134,7 @@ func (f *reloadFailure) set(problems ...pod.Problem) {
 	f.problems = problems
 }
 
-func (r reloads) begin() {
+func (r reloads) start() {
 	if err := r.service.Reloading(); err != nil {
 		r.log.Error(err, "Can't notify the service manager of a reload")
 	}

@@ -65,14 +65,14 @@ func TestReloadsAtAnyTimeOfLife(t *testing.T) {
 	r, service, manager := managed(t)
 	cfg := &config.Config{NodeName: "n"}
 	reloads := func() []string {
-		r.begin()
+		r.start()
 		r.end(config.ReloadResult{Outcome: config.Applied, Before: cfg, Current: cfg})
 		return received(t, manager)
 	}
 	if got := reloads(); !slices.Equal(got, []string{"STATUS=the"}) {
 		t.Errorf("at start: %q", got)
 	}
-	r.begin() // and is over when the agent is up
+	r.start() // and is over when the agent is up
 	if err := service.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestReloadsAtAnyTimeOfLife(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	r.begin() // and is over after the end has begun
+	r.start() // and is over after the end has begun
 	if err := service.Run(ended); err != nil {
 		t.Fatal(err)
 	}

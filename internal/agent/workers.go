@@ -76,9 +76,9 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 	settings := liveSettings{setVerbosity: b.o.SetVerbosity, node: r.host, puller: i.puller, collector: i.collector,
 		rotator: w.rotator, cluster: inCluster, waker: b.wakes.Waker, log: log}
 	w.reloader = config.NewReloader(b.cfg, config.ReloadOptions{Load: rereader(b.o.Reread, r.host.capacity),
-		Apply: settings.apply, Begin: w.reporting.begin, End: w.reporting.end})
+		Apply: settings.apply, Begin: w.reporting.start, End: w.reporting.end})
 
-	keptEnded := &lifecycle.ContainerGC{PerContainer: dead.PerContainer, MinAge: dead.MinAge}
+	containerGC := &lifecycle.ContainerGC{PerContainer: dead.PerContainer, MinAge: dead.MinAge}
 	w.pool = b.by.pool(b.wakes.Waker, worker.Config{
 		Desired: d.Merger, Observed: gatedState{r.seen, b.workersReady}, Executor: b.traces.actions(actions),
 		Probes: w.probes, Allocations: s.allocations, Journal: diary{w.diaries}, Statuses: b.statuses,
@@ -86,7 +86,7 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Node: func() lifecycle.Node {
 			return lifecycle.Node{HostIPs: r.host.hostIPs(), RuntimeName: r.state.Info().Name,
 				FirstBackoff: worker.FirstBackoff(b.cfg), MaxBackoff: worker.MaxBackoff(&w.reloader.Current().Kubelet),
-				ContainerGC: keptEnded, ImagesAt: b.wakes.images.time(),
+				ContainerGC: containerGC, ImagesAt: b.wakes.images.time(),
 				ResourcesFreedAt: s.allocations.ResourcesFreedAt(), ObjectsAt: b.wakes.objects.time()}
 		},
 		KeepUnknownPods: !b.cfg.Standalone && !b.joins(),

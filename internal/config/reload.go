@@ -91,8 +91,8 @@ func (r *Reloader) Current() *Config { return r.current.Load() }
 // Ask requests a reload whose result is always reported: a user or the service manager waits for it.
 func (r *Reloader) Ask() { r.asked.Wake() }
 
-// Look requests a reload because files may have changed. If no setting changed, nothing is reported.
-func (r *Reloader) Look() { r.changed.Wake() }
+// CheckFiles requests a reload because files may have changed. If no setting changed, nothing is reported.
+func (r *Reloader) CheckFiles() { r.changed.Wake() }
 
 // Run reloads at every request, until ctx ends.
 func (r *Reloader) Run(ctx context.Context) error {

@@ -104,13 +104,13 @@ func TestLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := begin(t, with(func(*config.Config) {}))
 		b.next = with(func(*config.Config) {})
-		b.Look()
+		b.CheckFiles()
 		synctest.Wait()
 		if len(b.results) > 0 || b.begun > 0 || b.Current() != b.next {
 			t.Errorf("reported %+v about the same configuration", b.results)
 		}
 		b.next = with(func(c *config.Config) { c.Kubelet.RegistryBurst = 3 })
-		b.Look()
+		b.CheckFiles()
 		synctest.Wait()
 		if len(b.results) != 1 || b.begun != 1 || b.results[0].Outcome != config.Applied {
 			t.Errorf("reported %+v about another", b.results)

@@ -138,8 +138,8 @@ type Additions struct {
 	rules  AdditionRules
 	// mu is held while the file is written, so that writes are in order.
 	mu sync.Mutex
-	// kept are the additions in the file.
-	kept additions
+	// stored are the additions in the file.
+	stored additions
 }
 
 // NewAdditions returns Additions that adds containers to pods of the merger and stores them in the file path.
@@ -168,7 +168,7 @@ func (a *Additions) Restore() error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.kept = all
+	a.stored = all
 	a.merger.add(func(additions) additions { return all })
 	return nil
 }
@@ -237,7 +237,7 @@ func (a *Additions) Forget(names ...types.NamespacedName) error {
 			delete(left, d.Pod.UID)
 		}
 	}
-	if maps.Equal(left, a.kept) {
+	if maps.Equal(left, a.stored) {
 		return nil
 	}
 	if err := a.write(left); err != nil {
@@ -280,7 +280,7 @@ func (a *Additions) Tidy() error {
 
 func (a *Additions) tidy() error {
 	now := a.merger.additions()
-	if maps.Equal(now, a.kept) {
+	if maps.Equal(now, a.stored) {
 		return nil
 	}
 	if err := a.write(now); err != nil {
@@ -301,7 +301,7 @@ func (a *Additions) write(all additions) error {
 	if err := checkpoint.WriteFile(a.path, addedVersion, list); err != nil {
 		return err
 	}
-	a.kept = all
+	a.stored = all
 	return nil
 }
 

@@ -15,8 +15,8 @@ import (
 // long as it stays readable.
 type openSecrets struct{ reported map[string]bool }
 
-// look checks a set, and returns an event for each such file that wasn't reported yet.
-func (s *openSecrets) look(set *object.Set) []events.Entry {
+// check checks a set, and returns an event for each such file that wasn't reported yet.
+func (s *openSecrets) check(set *object.Set) []events.Entry {
 	now := map[string]bool{}
 	var fresh []events.Entry
 	for _, d := range set.List() {

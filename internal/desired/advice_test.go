@@ -36,26 +36,26 @@ func TestReadableSecretsAreReportedOnce(t *testing.T) {
 		object.NewDesired(&v1.ConfigMap{ObjectMeta: meta("e")}, pod.SourceFile, file("map.yaml", 0o644)),
 	}, true)
 	s := &openSecrets{}
-	fresh := s.look(set)
+	fresh := s.check(set)
 	if len(fresh) != 1 || fresh[0].Object.Name != open || !strings.Contains(fresh[0].Message, "chmod 600 "+open) {
 		t.Fatalf("reported %+v", fresh)
 	}
 	if strings.Contains(fresh[0].Message, "hunter2") {
 		t.Error("the advice holds the Secret's value")
 	}
-	if again := s.look(set); len(again) > 0 {
+	if again := s.check(set); len(again) > 0 {
 		t.Errorf("reported again: %+v", again)
 	}
 	if err := os.Chmod(open, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if after := s.look(set); len(after) > 0 {
+	if after := s.check(set); len(after) > 0 {
 		t.Errorf("reported though it was fixed: %+v", after)
 	}
 	if err := os.Chmod(open, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if worse := s.look(set); len(worse) != 1 {
+	if worse := s.check(set); len(worse) != 1 {
 		t.Errorf("a file that was opened again isn't reported: %+v", worse)
 	}
 }

@@ -44,7 +44,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 	for {
 		set := a.merger.Current()
 		if last == nil || last.Objects != set.Objects {
-			a.reportAdvice(secrets.look(set.Objects))
+			a.reportAdvice(secrets.check(set.Objects))
 		}
 		changes := Diff(last, set)
 		a.logChanges(changes)

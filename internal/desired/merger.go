@@ -58,7 +58,7 @@ func (m *Merger) Report(r Report) {
 		m.log.Error(nil, "A source that isn't configured reported pods; they are ignored", "source", r.Source)
 		return
 	}
-	m.tellEdits(r.Edits)
+	m.logEdits(r.Edits)
 	r.Edits = nil
 	m.reports[r.Source] = r
 	m.publish()
@@ -77,7 +77,7 @@ func (m *Merger) publish() {
 	m.subscribers.Wake()
 }
 
-func (m *Merger) tellEdits(edits []Edit) {
+func (m *Merger) logEdits(edits []Edit) {
 	for _, e := range edits {
 		log := m.log.V(2).WithValues("pod", klog.KObj(e.New.Pod), "podUID", e.New.Pod.UID, "origin", e.New.Origin)
 		if e.Why == "" {
@@ -101,11 +101,11 @@ func (m *Merger) logProblems(old, new *Set) {
 	if new.Synced && !old.Synced {
 		m.log.V(2).Info("All sources of pods have reported", "pods", len(new.Pods), "objects", len(new.Objects.List()))
 	}
-	m.tellObjects(old.Objects, new.Objects)
+	m.logObjects(old.Objects, new.Objects)
 }
 
-// tellObjects logs added, changed and removed objects.
-func (m *Merger) tellObjects(old, new *object.Set) {
+// logObjects logs added, changed and removed objects.
+func (m *Merger) logObjects(old, new *object.Set) {
 	if old == new {
 		return
 	}

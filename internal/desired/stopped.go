@@ -66,7 +66,7 @@ func (s *Stops) Restore() error {
 	for _, h := range list {
 		held[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = h
 	}
-	s.merger.hold(func(h holds) holds { return holds{h.all, held} })
+	s.merger.updateHolds(func(h holds) holds { return holds{h.all, held} })
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (s *Stops) Start(names ...types.NamespacedName) error {
 
 // StopAll stops all pods, until the agent ends.
 func (s *Stops) StopAll() {
-	s.merger.hold(func(h holds) holds { return holds{true, h.pods} })
+	s.merger.updateHolds(func(h holds) holds { return holds{true, h.pods} })
 }
 
 // List returns the stopped pods, sorted.
@@ -114,7 +114,7 @@ func (s *Stops) change(change func(map[types.NamespacedName]Hold)) error {
 	if err := checkpoint.WriteFile(s.path, stoppedVersion, sortedHolds(held)); err != nil {
 		return fmt.Errorf("which pods are stopped can't be kept on disk, and nothing was changed: %w", err)
 	}
-	s.merger.hold(func(h holds) holds { return holds{h.all, held} })
+	s.merger.updateHolds(func(h holds) holds { return holds{h.all, held} })
 	return nil
 }
 
@@ -124,7 +124,7 @@ func sortedHolds(held map[types.NamespacedName]Hold) []Hold {
 	})
 }
 
-func (m *Merger) hold(change func(holds) holds) {
+func (m *Merger) updateHolds(change func(holds) holds) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.held = change(m.held)

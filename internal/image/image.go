@@ -58,7 +58,7 @@ func (in *Images) Ensure(ctx context.Context, r pull.Request) (pull.Image, error
 	if r.Pod != nil {
 		user = gc.User{Pod: r.Pod.Namespace + "/" + r.Pod.Name, How: "about to start"}
 	}
-	hold, err := in.cfg.Guard.Hold(ctx, r.Image, user)
+	hold, err := in.cfg.Guard.Acquire(ctx, r.Image, user)
 	if err != nil {
 		return pull.Image{}, err
 	}
@@ -98,7 +98,7 @@ func (in *Images) Run(ctx context.Context) error {
 			return nil
 		case <-in.cfg.Imports.wake:
 		}
-		for _, name := range in.cfg.Imports.take() {
+		for _, name := range in.cfg.Imports.drain() {
 			in.cfg.Records.imported(ctx, name)
 		}
 		in.arrived()
@@ -135,7 +135,7 @@ func (a *Imports) Add(names []string) {
 	a.wake.Wake()
 }
 
-func (a *Imports) take() []string {
+func (a *Imports) drain() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	names := a.names

@@ -64,8 +64,8 @@ func (r Runtime) PullImage(ctx context.Context, name string, login *credentials.
 // inOwnWords returns the runtime's error without the client's prefix: the message has to start with the runtime's
 // reason (k8s.io/cri-api/pkg/errors), and the manager adds the image's name.
 func inOwnWords(err error) error {
-	if told := (*cri.Error)(nil); errors.As(err, &told) {
-		return told.Unwrap()
+	if criErr := (*cri.Error)(nil); errors.As(err, &criErr) {
+		return criErr.Unwrap()
 	}
 	return err
 }

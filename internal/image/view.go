@@ -217,7 +217,7 @@ func (in *Images) Save(ctx context.Context, images []string, archive io.Writer) 
 	}
 	var names []string
 	for _, image := range images {
-		hold, err := in.cfg.Guard.Hold(ctx, image, gc.User{How: "a command that saves it"})
+		hold, err := in.cfg.Guard.Acquire(ctx, image, gc.User{How: "a command that saves it"})
 		if err != nil {
 			return err
 		}
@@ -333,8 +333,8 @@ func (in *Images) Prune(ctx context.Context, dryRun bool) ([]RemovedImage, error
 		out = append(out, RemovedImage{Image: viewOfImage(&report.Failed[i].Image),
 			Why: fmt.Sprintf("it can't be removed: %v", report.Failed[i].Err)})
 	}
-	for i := range report.Kept {
-		out = append(out, RemovedImage{Image: viewOfImage(&report.Kept[i].Image), Why: report.Kept[i].Why})
+	for i := range report.Retained {
+		out = append(out, RemovedImage{Image: viewOfImage(&report.Retained[i].Image), Why: report.Retained[i].Why})
 	}
 	return out, nil
 }

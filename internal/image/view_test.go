@@ -106,7 +106,7 @@ func TestSave(t *testing.T) {
 	if err := r.Save(t.Context(), []string{id}, io.Discard); err != nil {
 		t.Error(err)
 	}
-	if !errors.Is(kept, gc.ErrKept) || !strings.HasSuffix(kept.Error(), ": in use by a command that saves it") {
+	if !errors.Is(kept, gc.ErrRetained) || !strings.HasSuffix(kept.Error(), ": in use by a command that saves it") {
 		t.Errorf("removing it meanwhile: %v", kept)
 	}
 	r.cfg.Extras = own
@@ -178,7 +178,7 @@ func TestByHand(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].UsedBy != nil || !slices.Equal(list[1].UsedBy, []string{"default/web"}) {
 		t.Errorf("images are %+v, %v", list, err)
 	}
-	if _, err := r.Remove(t.Context(), "r.io/used:1"); !errors.Is(err, gc.ErrKept) {
+	if _, err := r.Remove(t.Context(), "r.io/used:1"); !errors.Is(err, gc.ErrRetained) {
 		t.Errorf("removing one in use: %v", err)
 	}
 	if _, err := r.Remove(t.Context(), "r.io/other:1"); !errors.Is(err, gc.ErrUnknown) {

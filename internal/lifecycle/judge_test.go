@@ -77,7 +77,7 @@ func (j *judge) only(name string) error {
 func (j *judge) admit(p *v1.Pod) *pod.Failure {
 	jury := admission.NewJudge(&j.node, admission.AmountOf(j.capacity.Requests))
 	for _, h := range j.others {
-		jury.Hold(h)
+		jury.Add(h)
 	}
 	a := jury.Admit(p, admission.Need(p))
 	for range a.Preempt {

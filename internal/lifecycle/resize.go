@@ -43,7 +43,7 @@ func (d *decider) resize() {
 		d.plan.AddRetryWait("", a)
 		d.plan.Do(a)
 	}
-	d.tellResize()
+	d.recordResizeEvents()
 	if !r.UnderWay() || d.mem.Allocated == nil {
 		return
 	}
@@ -82,15 +82,15 @@ func (d *decider) resize() {
 	}
 }
 
-// tellResize records the events for the start and the end of a resize.
-func (d *decider) tellResize() {
+// recordResizeEvents records the events for the start and the end of a resize.
+func (d *decider) recordResizeEvents() {
 	switch on := d.resizing.UnderWay(); {
 	case on && !d.mem.Resizing:
 		d.mem.Resizing = true
-		d.plan.Tell(pod.ReasonResizeStarted)
+		d.plan.Record(pod.ReasonResizeStarted)
 	case !on && d.mem.Resizing:
 		d.mem.Resizing = false
-		d.plan.Tell(pod.ReasonResizeCompleted)
+		d.plan.Record(pod.ReasonResizeCompleted)
 	}
 }
 

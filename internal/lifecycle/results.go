@@ -21,7 +21,7 @@ func (d *decider) applyResults(results []pod.Result) {
 			continue
 		}
 		d.plan.Succeeded(r.Action)
-		d.plan.TellSuccess(r)
+		d.plan.RecordSuccess(r)
 		d.succeeded(r)
 	}
 }
@@ -76,7 +76,7 @@ func (d *decider) failed(r pod.Result) {
 		return // the terminator has recorded the event
 	case pod.PostStart:
 		d.fail(a.ID, pod.Failed{Cause: pod.StopPostStartHook, Message: r.Failure.Message})
-		d.plan.TellPostStartFailed(a.Container, r.Failure.Message)
+		d.plan.RecordPostStartFailed(a.Container, r.Failure.Message)
 		return
 	case pod.CreateContainer:
 		if r.Failure.Awaits == (pod.Object{}) {
@@ -92,14 +92,14 @@ func (d *decider) failed(r pod.Result) {
 			k.Termination, k.RestartAll = &pod.PodTermination{At: d.in.Now, Reason: r.Failure.Reason,
 				Message: "Pod was rejected: " + r.Failure.Message, Rejected: true, Generation: d.in.Pod.Generation}, nil
 		})
-		d.plan.TellRejection(r.Failure)
+		d.plan.RecordRejection(r.Failure)
 		return
 	}
 	record := d.mem.Retries.Fail(a, r.At, *r.Failure)
 	if r.Failure.Wait != "" || a.Kind == pod.Allocate && record.Count > 1 {
 		return // waiting isn't a failure, and a resize gets only one event
 	}
-	d.plan.TellFailure(r)
+	d.plan.RecordFailure(r)
 }
 
 // forget drops records that the observed state shows to be obsolete: an action worked although it reported a failure,

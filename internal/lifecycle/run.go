@@ -63,7 +63,7 @@ func (d *decider) recordOutcome() {
 	}
 	if phase := d.outcome(); phase != "" {
 		if slices.ContainsFunc(d.containers, d.neverBegins) {
-			d.plan.TellNeverBegins()
+			d.plan.RecordNeverStarts()
 		}
 		d.draft.Change(func(k *pod.Checkpoint) { k.Terminal = phase })
 	}
@@ -254,7 +254,7 @@ func (d *decider) ensureSandbox() bool {
 		d.plan.AddActionWait("", a.Kind)
 	}
 	if d.plan.Do(a) && attempt > 0 {
-		d.plan.Tell(pod.ReasonSandboxChanged)
+		d.plan.Record(pod.ReasonSandboxChanged)
 	}
 	return false
 }

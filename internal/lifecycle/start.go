@@ -73,7 +73,7 @@ func (d *decider) start(m *container.Container) bool {
 		return true
 	}
 	if due, _ := d.backoff(m); d.in.Now.Before(due) {
-		d.tellBackoff(name, m.Newest.ID)
+		d.recordBackOff(name, m.Newest.ID)
 		d.plan.WakeAt(due)
 		d.plan.AddWait(d.backoffWait(m, due))
 		return false
@@ -226,7 +226,7 @@ func (d *decider) nextBackoff(m *container.Container) time.Duration {
 func (d *decider) bring(m *container.Container, a pod.Action) bool {
 	if r, ok := d.plan.Waits(a); ok {
 		d.plan.WakeAt(r.At)
-		d.tellPullBackoff(m, a, r)
+		d.recordPullBackOff(m, a, r)
 		d.plan.AddRetryWait(m.Spec.Name, a)
 		return false
 	}
@@ -234,15 +234,15 @@ func (d *decider) bring(m *container.Container, a pod.Action) bool {
 	return d.plan.Do(a)
 }
 
-// tellPullBackoff records the BackOff event of an image, once per failed pull.
-func (d *decider) tellPullBackoff(m *container.Container, a pod.Action, r plan.Retry) {
-	told := fmt.Sprintf("pull %d", r.Count)
+// recordPullBackOff records the BackOff event of an image, once per failed pull.
+func (d *decider) recordPullBackOff(m *container.Container, a pod.Action, r plan.Retry) {
+	id := fmt.Sprintf("pull %d", r.Count)
 	if a.Kind != pod.EnsureImage || r.Failure.Reason != pod.ReasonErrImagePull ||
-		d.mem.BackoffTold[m.Spec.Name] == told {
+		d.mem.BackoffTold[m.Spec.Name] == id {
 		return
 	}
-	d.mem.BackoffTold[m.Spec.Name] = told
-	d.plan.TellPullBackOff(m.Spec.Name, cmp.Or(r.Failure.Image, m.Spec.Image))
+	d.mem.BackoffTold[m.Spec.Name] = id
+	d.plan.RecordPullBackOff(m.Spec.Name, cmp.Or(r.Failure.Image, m.Spec.Image))
 }
 
 // addActionWait adds the wait for an action on a container.
@@ -254,11 +254,11 @@ func (d *decider) addActionWait(m *container.Container, kind pod.ActionKind) {
 	d.plan.AddWait(w)
 }
 
-// tellBackoff records the BackOff event, once per ended instance.
-func (d *decider) tellBackoff(name, instance string) {
+// recordBackOff records the BackOff event, once per ended instance.
+func (d *decider) recordBackOff(name, instance string) {
 	if d.mem.BackoffTold[name] == instance {
 		return
 	}
 	d.mem.BackoffTold[name] = instance
-	d.plan.TellCrashBackOff(d.in.Pod, name)
+	d.plan.RecordCrashBackOff(d.in.Pod, name)
 }

@@ -22,12 +22,12 @@ func (d *decider) buildStatus() *v1.PodStatus {
 	}
 	st := &v1.PodStatus{}
 	final := d.checkpoint().Final
-	if d.mem.FinalTold = d.tellsFinal(); d.mem.FinalTold {
+	if d.mem.FinalTold = d.mayReportFinal(); d.mem.FinalTold {
 		*st = *final
 		st.Conditions = slices.Clone(st.Conditions)
 	} else {
-		told := d.terminal() != "" && d.terminalIsDurable()
-		st = d.statusOf(d.hasEnded() && (d.in.Stop == nil || !d.in.RequiresTerminalPhase || told))
+		terminalDurable := d.terminal() != "" && d.terminalIsDurable()
+		st = d.statusOf(d.hasEnded() && (d.in.Stop == nil || !d.in.RequiresTerminalPhase || terminalDurable))
 	}
 	apistatus.AddOthers(st, d.in.Pod)
 	d.mem.Status = st

@@ -84,7 +84,7 @@ func (d *decider) end(why string) {
 	switch {
 	case !d.stopped:
 		d.plan.AddWait(pod.Wait{Code: pod.WaitPodStop, Message: why, Action: pod.StopSandbox})
-	case !d.tellsFinal():
+	case !d.mayReportFinal():
 		d.plan.AddActionWait("", pod.SaveCheckpoint)
 	case !d.mem.Released:
 		d.release(why)
@@ -94,9 +94,9 @@ func (d *decider) end(why string) {
 	}
 }
 
-// tellsFinal reports whether there is a final status that may be reported: it is on disk, so that the next agent
+// mayReportFinal reports whether there is a final status that may be reported: it is on disk, so that the next agent
 // reports the same, or it can't be written.
-func (d *decider) tellsFinal() bool {
+func (d *decider) mayReportFinal() bool {
 	final := d.checkpoint().Final
 	return final != nil && (d.draft.Disk != nil && d.draft.Disk.Final != nil || d.durable() || d.mem.FinalTold)
 }
@@ -178,7 +178,7 @@ func makes(kind pod.ActionKind) bool {
 func (d *decider) recordTermination() {
 	if d.checkpoint().Termination == nil && d.in.Termination != nil {
 		e := *d.in.Termination
-		d.plan.TellTermination(v1.EventTypeWarning, &e)
+		d.plan.RecordTermination(v1.EventTypeWarning, &e)
 		d.draft.Change(func(k *pod.Checkpoint) { k.Termination, k.RestartAll = &e, nil })
 	}
 	if e := d.checkpoint().Termination; e != nil && e.ByExit && d.in.Termination != nil && !d.in.Termination.ByExit {
@@ -193,7 +193,7 @@ func (d *decider) recordTermination() {
 		} else {
 			e := &pod.PodTermination{At: d.in.Now, Reason: pod.ReasonDeadlineExceeded,
 				Message: apistatus.DeadlineMessage}
-			d.plan.TellTermination(v1.EventTypeNormal, e)
+			d.plan.RecordTermination(v1.EventTypeNormal, e)
 			d.draft.Change(func(k *pod.Checkpoint) { k.Termination, k.RestartAll = e, nil })
 		}
 	}

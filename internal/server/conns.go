@@ -139,8 +139,8 @@ type conn struct {
 	// running handler, blocked is 1 while the rest of an answer is written. HTTP/2 runs many handlers at once.
 	working, blocked int
 	http2            bool
-	// heard is set once a part of the awaited request was read; whole if the last read ended like a request.
-	heard, whole bool
+	// received is set once a part of the awaited request was read; whole if the last read ended like a request.
+	received, whole bool
 	// waited is how long writes of this request have waited for the peer; sent is how many bytes they wrote.
 	waited time.Duration
 	sent   int
@@ -164,7 +164,7 @@ func (c *conn) arrived() (there bool) {
 		return true
 	}
 	tcp, ok := c.Conn.(*net.TCPConn)
-	if !ok || c.heard || c.working > 0 {
+	if !ok || c.received || c.working > 0 {
 		return false
 	}
 	raw, err := tcp.SyscallConn()
@@ -179,7 +179,7 @@ func (c *conn) arrived() (there bool) {
 }
 
 // asking reports whether a request was read, at least in part, and no handler runs yet.
-func (c *conn) asking() bool { return c.heard && c.working == 0 }
+func (c *conn) asking() bool { return c.received && c.working == 0 }
 
 // perKiB is the time held per KiB of the answer that was written. It is by far the highest if nothing was written.
 func (c *conn) perKiB(held time.Duration) time.Duration {
@@ -199,7 +199,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.listener.mu.Lock()
-		c.heard, c.whole = true, !c.listener.encrypted && bytes.HasSuffix(b[:n], []byte("\r\n\r\n"))
+		c.received, c.whole = true, !c.listener.encrypted && bytes.HasSuffix(b[:n], []byte("\r\n\r\n"))
 		c.listener.mu.Unlock()
 	}
 	return n, err
@@ -295,7 +295,7 @@ func (c *conn) state(s http.ConnState) {
 		c.now(func() { c.waited, c.sent = 0, 0 })
 	}
 	if s == http.StateIdle {
-		c.now(func() { c.heard, c.whole = false, false })
+		c.now(func() { c.received, c.whole = false, false })
 		c.listener.free()
 	}
 }

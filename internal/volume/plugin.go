@@ -144,9 +144,9 @@ type Mounted struct {
 	// Unpropagated says that mounts inside the volume never reach the host: Bidirectional propagation isn't
 	// possible.
 	Unpropagated bool
-	// Kept says that the volume, which is in use, still has its previous content, because it can't be updated now.
+	// Retained says that the volume, which is in use, still has its previous content, because it can't be updated now.
 	// Refresh reports why.
-	Kept bool
+	Retained bool
 	// Updated says that the content of the volume, which is in use, was updated: see Live.
 	Updated bool
 	// Image is the image that the runtime mounts (KEP-4639); nil for all other types.

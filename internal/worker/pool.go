@@ -368,7 +368,7 @@ func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID
 				"predecessorUID", holder)
 			continue
 		}
-		p.begin(ctx, d.Pod.UID, pod.FullName(d.Pod), d, nil)
+		p.startWorker(ctx, d.Pod.UID, pod.FullName(d.Pod), d, nil)
 		held[pod.FullName(d.Pod)] = d.Pod.UID
 	}
 	return leftovers
@@ -438,14 +438,14 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		switch {
 		case wanted[uid] != nil || p.workers[uid] != nil:
 		case d != nil: // an earlier agent ended before or during the stop
-			p.begin(ctx, uid, pod.FullName(d.Pod), d, &lifecycle.Stop{At: time.Now(), Why: why})
+			p.startWorker(ctx, uid, pod.FullName(d.Pod), d, &lifecycle.Stop{At: time.Now(), Why: why})
 		case stoppedNames[name]:
-			p.begin(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: why})
+			p.startWorker(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: why})
 		case !all && (successors[name] == nil || !successors[name].Source.Local()): // no manifest has its name
 		case p.cfg.KeepUnknownPods && successors[name] == nil:
 			p.keepUnknown(uid, name)
 		default:
-			p.begin(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: "no source wants it"})
+			p.startWorker(ctx, uid, name, nil, &lifecycle.Stop{At: time.Now(), Why: "no source wants it"})
 		}
 	}
 	for _, uid := range p.cfg.Observed.UIDs() {
@@ -496,7 +496,7 @@ func sinceSeen(p *v1.Pod) time.Duration {
 	return max(time.Since(seen), 0)
 }
 
-func (p *Pool) begin(ctx context.Context, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) {
+func (p *Pool) startWorker(ctx context.Context, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) {
 	w := newWorker(p, uid, name, d, stop)
 	if attempts, ok := p.returning[uid]; ok {
 		w.countOn(attempts)

@@ -89,7 +89,7 @@ func (r *rig) tells(want ...string) {
 // eventMeter counts events.
 type eventMeter struct{ told, lost atomic.Int64 }
 
-func (m *eventMeter) EventTold()       { m.told.Add(1) }
+func (m *eventMeter) EventSent()       { m.told.Add(1) }
 func (m *eventMeter) EventLost(string) { m.lost.Add(1) }
 
 // nothingRefused: all pods are run.
@@ -138,7 +138,7 @@ func eventsBlockNothing(t *testing.T, p *plane.Plane) {
 		for !is() {
 			select {
 			case <-changed.Woken():
-				changed.Take()
+				changed.Drain()
 			case <-late:
 				t.Fatalf("not within %s: %s", node.Deadline, what)
 			}

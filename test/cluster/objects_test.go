@@ -85,10 +85,10 @@ func TestObjects(t *testing.T) {
 func liveRealm(t *testing.T, p *plane.Plane, c *apiclient.Client, strategy v1beta1.ResourceChangeDetectionStrategy) *objecttest.Realm {
 	changed := wake.NewKeyed[pod.Object]()
 	f := clusterobjects.New(clusterobjects.Config{API: c, Strategy: strategy, TTL: func() time.Duration { return 0 }, Period: time.Second,
-		Changed:   func(o ...pod.Object) { changed.Wake(o...) },
-		KeptToken: func(types.UID, string, string) (string, error) { return "", errors.New("there is none") },
-		Known:     lastknown.New(filepath.Join(t.TempDir(), "known"), "", c),
-		Others:    objecttest.View(object.NewSet(nil, true))})
+		Changed:     func(o ...pod.Object) { changed.Wake(o...) },
+		StoredToken: func(types.UID, string, string) (string, error) { return "", errors.New("there is none") },
+		Known:       lastknown.New(filepath.Join(t.TempDir(), "known"), "", c),
+		Others:      objecttest.View(object.NewSet(nil, true))})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -197,7 +197,7 @@ func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *fo
 	cancel()
 	watchErr := <-done
 	if err == nil {
-		return tellReady(out, last)
+		return printReady(out, last)
 	}
 	if wrong := foreground.Wrong(&last); interrupted && len(wrong) > 0 {
 		// They may have scrolled away, or have been cut in the table.
@@ -225,7 +225,7 @@ func forward(ctx context.Context, client *local.Client, to chan<- local.Snapshot
 	return nil
 }
 
-func tellReady(out io.Writer, s local.Snapshot) error {
+func printReady(out io.Writer, s local.Snapshot) error {
 	done, stopped := 0, 0
 	for i := range s.Pods {
 		if s.Pods[i].Done() {

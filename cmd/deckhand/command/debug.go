@@ -215,7 +215,7 @@ func (o *debugOptions) join(ctx context.Context, cmd *cobra.Command, client *loc
 // for waiting.
 func (o *debugOptions) await(ctx context.Context, cmd *cobra.Command, client *local.Client, p *v1.Pod,
 	wanted func(v1.ContainerState) bool) (*v1.ContainerStatus, error) {
-	told := ""
+	printed := ""
 	for snapshot, err := range client.Watch(ctx) {
 		if err != nil {
 			return nil, err
@@ -239,9 +239,9 @@ func (o *debugOptions) await(ctx context.Context, cmd *cobra.Command, client *lo
 					"command, start another one",
 					o.container, w.Text, w.Advice, o.container, p.Name)
 			}
-			if w.Container == o.container && w.Text != told {
-				told = w.Text
-				o.remark(cmd, "container %s: %s", o.container, told)
+			if w.Container == o.container && w.Text != printed {
+				printed = w.Text
+				o.remark(cmd, "container %s: %s", o.container, printed)
 			}
 		}
 	}

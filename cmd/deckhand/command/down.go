@@ -150,7 +150,7 @@ func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
 	switch {
 	case err == nil:
 		any = true
-		if err := tellStops(ctx, client, cmd.OutOrStdout()); err != nil {
+		if err := printStops(ctx, client, cmd.OutOrStdout()); err != nil {
 			return true, interrupted(ctx, err)
 		}
 	case local.IsNotFound(err):
@@ -169,7 +169,7 @@ func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
 		return any || errors.Is(err, ErrAllStopped), allStopped(err)
 	case <-started:
 	}
-	if err := tellStops(ctx, client, cmd.OutOrStdout()); err != nil && ctx.Err() == nil {
+	if err := printStops(ctx, client, cmd.OutOrStdout()); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(cmd.ErrOrStderr(), "error: show progress:", err)
 	}
 	err = allStopped(<-ended)
@@ -195,8 +195,8 @@ func interrupted(ctx context.Context, err error) error {
 	return errors.New("interrupted: not all pods are stopped yet; `deckhand down` goes on with it")
 }
 
-// tellStops prints a line for each pod that has stopped, until the agent stops.
-func tellStops(ctx context.Context, client *local.Client, out io.Writer) error {
+// printStops prints a line for each pod that has stopped, until the agent stops.
+func printStops(ctx context.Context, client *local.Client, out io.Writer) error {
 	runs := map[string]bool{}
 	for snapshot, err := range client.Watch(ctx) {
 		if errors.Is(err, local.ErrStopped) {

@@ -108,7 +108,7 @@ func (a *app) wait(cmd *cobra.Command, list *show.PodList, condition *show.Condi
 		if err != nil {
 			return err
 		}
-		if over, err := w.look(&s); over || err != nil {
+		if over, err := w.check(&s); over || err != nil {
 			return err
 		}
 		if once {
@@ -128,8 +128,8 @@ type waiting struct {
 	awaited []*v1.Pod
 }
 
-// look checks a snapshot and reports whether the wait is over.
-func (w *waiting) look(s *local.Snapshot) (over bool, err error) {
+// check checks a snapshot and reports whether the wait is over.
+func (w *waiting) check(s *local.Snapshot) (over bool, err error) {
 	if w.awaited == nil {
 		views, missing := w.list.Choose(*s)
 		switch {

@@ -198,7 +198,7 @@ func New(c Config) (*Cluster, error) {
 	cl.objects = clusterobjects.New(clusterobjects.Config{
 		API: client, Strategy: k.ConfigMapAndSecretChangeDetectionStrategy, Period: k.SyncFrequency.Duration,
 		TTL:     func() time.Duration { return pod.Seconds(c.Facts.Now().ObjectTTL) },
-		Changed: c.ObjectsChanged, Known: cl.known, KeptToken: keptTokens(c.PodsDir).read, Others: c.Objects,
+		Changed: c.ObjectsChanged, Known: cl.known, StoredToken: storedTokens(c.PodsDir).read, Others: c.Objects,
 	})
 	return cl, nil
 }

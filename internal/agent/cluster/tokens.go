@@ -10,14 +10,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// keptTokens reads service account tokens in the projected volumes of pods. Its value is the parent of the pods'
+// storedTokens reads service account tokens in the projected volumes of pods. Its value is the parent of the pods'
 // directories.
-type keptTokens string
+type storedTokens string
 
 // maxToken limits the size of a token's file, in bytes.
 const maxToken = 1 << 20
 
-func (dir keptTokens) read(uid types.UID, volume, path string) (string, error) {
+func (dir storedTokens) read(uid types.UID, volume, path string) (string, error) {
 	for what, name := range map[string]string{"pod UID": string(uid), "volume name": volume} {
 		if err := safeopen.Check(what, name); err != nil {
 			return "", err

@@ -271,8 +271,8 @@ func (c *Client) newStream(r Resource, contentType string, body io.ReadCloser, l
 	return &stream{r, l, streaming.NewDecoder(framer.NewFrameReader(l), event), objects}, nil
 }
 
-// told is an event of a watch: an object in its new state, or one that can't be decoded.
-type told struct {
+// watchEvent is an event of a watch: an object in its new state, or one that can't be decoded.
+type watchEvent struct {
 	kind      watch.EventType
 	object    kruntime.Object
 	malformed *Malformed
@@ -281,7 +281,7 @@ type told struct {
 }
 
 // next reads one event.
-func (s *stream) next() told {
+func (s *stream) next() watchEvent {
 	// Bytes that the decoder has read ahead aren't counted: at most as many as the largest event has.
 	s.body.read = 0
 	var e metav1.WatchEvent
@@ -292,13 +292,13 @@ func (s *stream) next() told {
 		case *s.body.lost != nil, errors.Is(err, io.ErrUnexpectedEOF):
 			err = io.EOF // the connection broke; the next call finds out why
 		}
-		return told{err: err}
+		return watchEvent{err: err}
 	}
-	t := told{kind: watch.EventType(e.Type)}
+	t := watchEvent{kind: watch.EventType(e.Type)}
 	switch t.kind {
 	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark, watch.Error:
 	default:
-		return told{err: fmt.Errorf("the watch tells of a %.100q", e.Type)}
+		return watchEvent{err: fmt.Errorf("the watch tells of a %.100q", e.Type)}
 	}
 	o, err := kruntime.Decode(s.objects, e.Object.Raw)
 	switch {
@@ -309,7 +309,7 @@ func (s *stream) next() told {
 		err = fmt.Errorf("it is a %T", o)
 	}
 	if t.kind == watch.Error {
-		return told{err: fmt.Errorf("the error that the watch ends with can't be decoded: %w", err)}
+		return watchEvent{err: fmt.Errorf("the error that the watch ends with can't be decoded: %w", err)}
 	}
 	m := identify(e.Object.Raw)
 	m.Resource, m.Deleted, m.Err = s.resource, t.kind == watch.Deleted, err

@@ -342,15 +342,15 @@ func (c *Client) wait(ctx context.Context, class Class, verb string, s *session)
 func (c *Client) judge(ctx context.Context, class Class, s *session, o *outcome, err error) error {
 	if err == nil {
 		s.missed.Store(0)
-		s.heard.Store(new(time.Now()))
+		s.lastAnswer.Store(new(time.Now()))
 		c.reach.answered(s.id.server.String(), true)
 		return nil
 	}
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return err // the caller has cancelled the call
 	}
-	if errors.Is(context.Cause(ctx), errSilent) {
-		o.err, err = errSilent, errSilent
+	if errors.Is(context.Cause(ctx), errUnresponsive) {
+		o.err, err = errUnresponsive, errUnresponsive
 	}
 	e := diagnose(err, o, s.id)
 	if o.code == 0 && class == Heartbeat && s.missed.Add(1) >= missedLimit {
@@ -365,7 +365,7 @@ func (c *Client) judge(ctx context.Context, class Class, s *session, o *outcome,
 	switch {
 	case s.replaced.Err() != nil, e.trouble == own:
 	case e.trouble == noTrouble:
-		s.heard.Store(new(time.Now()))
+		s.lastAnswer.Store(new(time.Now()))
 		c.reach.answered(e.Server, !failing(codeOf(err)))
 	default:
 		c.reach.failed(e)

@@ -209,7 +209,7 @@ func (r *reading) choose(doc *document) (*cluster, *user) {
 		}
 		r.id.clusterName, r.id.userName = c.Context.Cluster, c.Context.User
 		var found *cluster
-		var who *user
+		var foundUser *user
 		for j := range doc.Clusters {
 			if doc.Clusters[j].Name == c.Context.Cluster {
 				found = &doc.Clusters[j].Cluster
@@ -217,7 +217,7 @@ func (r *reading) choose(doc *document) (*cluster, *user) {
 		}
 		for j := range doc.Users {
 			if doc.Users[j].Name == c.Context.User {
-				who = &doc.Users[j].User
+				foundUser = &doc.Users[j].User
 			}
 		}
 		field := "contexts[" + c.Name + "].context."
@@ -228,10 +228,10 @@ func (r *reading) choose(doc *document) (*cluster, *user) {
 			r.fail(field+"cluster", "there is no cluster %q in clusters", c.Context.Cluster)
 		case c.Context.User == "":
 			r.fail(field+"user", "it isn't set")
-		case who == nil:
+		case foundUser == nil:
 			r.fail(field+"user", "there is no user %q in users", c.Context.User)
 		}
-		return found, who
+		return found, foundUser
 	}
 	switch {
 	case len(names) == 0:

@@ -193,22 +193,23 @@ func (p *plugin) run(ctx context.Context) (*gotten, error) {
 
 // read decodes the program's output, which is secret: errors must not quote it.
 func (p *plugin) read(text []byte) (*gotten, error) {
-	var told clientauthentication.ExecCredential
-	switch err := json.Unmarshal(text, &told); {
+	var credential clientauthentication.ExecCredential
+	switch err := json.Unmarshal(text, &credential); {
 	case err != nil:
 		return nil, errors.New("it doesn't print an ExecCredential in JSON")
-	case told.APIVersion != p.conf.APIVersion:
-		return nil, fmt.Errorf("it prints an ExecCredential of apiVersion %q, not %s", told.APIVersion,
+	case credential.APIVersion != p.conf.APIVersion:
+		return nil, fmt.Errorf("it prints an ExecCredential of apiVersion %q, not %s", credential.APIVersion,
 			p.conf.APIVersion)
-	case told.Status == nil || told.Status.Token == "" && told.Status.ClientCertificateData == "":
+	case credential.Status == nil || credential.Status.Token == "" && credential.Status.ClientCertificateData == "":
 		return nil, errors.New("the ExecCredential that it prints has neither a token nor a certificate")
 	}
-	g := &gotten{token: told.Status.Token}
-	if told.Status.ExpirationTimestamp != nil {
-		g.until = told.Status.ExpirationTimestamp.Time
+	g := &gotten{token: credential.Status.Token}
+	if credential.Status.ExpirationTimestamp != nil {
+		g.until = credential.Status.ExpirationTimestamp.Time
 	}
-	if told.Status.ClientCertificateData != "" {
-		pair, err := tls.X509KeyPair([]byte(told.Status.ClientCertificateData), []byte(told.Status.ClientKeyData))
+	if credential.Status.ClientCertificateData != "" {
+		pair, err := tls.X509KeyPair([]byte(credential.Status.ClientCertificateData),
+			[]byte(credential.Status.ClientKeyData))
 		if err != nil {
 			return nil, fmt.Errorf("the certificate that it prints: %w", err)
 		}

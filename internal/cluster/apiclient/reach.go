@@ -31,8 +31,8 @@ type reach struct {
 	// trouble is the kind of the current failure, logged that of the last failure that was logged, at loggedAt.
 	trouble, logged trouble
 	loggedAt        time.Time
-	// told says that the current failure was logged.
-	told bool
+	// reported says that the current failure was logged.
+	reported bool
 }
 
 func newReach(log logr.Logger) *reach { return &reach{log: log, err: errNotAsked} }
@@ -59,10 +59,10 @@ func (r *reach) answered(server string, well bool) {
 	switch {
 	case r.since.IsZero(), r.trouble == badKubeconfig:
 		r.log.Info("The API server answers", "url", server)
-	case r.told:
+	case r.reported:
 		r.log.Info("The API server answers again", "url", server, "duration", now.Sub(r.since).Round(time.Second))
 	}
-	r.ok, r.since, r.err, r.trouble, r.told = true, now, nil, noTrouble, false
+	r.ok, r.since, r.err, r.trouble, r.reported = true, now, nil, noTrouble, false
 	r.mu.Unlock()
 	r.changed.Wake()
 }
@@ -79,7 +79,7 @@ func (r *reach) failed(e *Error) {
 		if e.trouble != badKubeconfig && // load logs those
 			(r.logged != e.trouble || now.Sub(r.loggedAt) >= repeatAfter) {
 			r.log.Error(e.Err, "The API server can't be used; pods keep running", "url", e.Server, "advice", e.Advice)
-			r.logged, r.loggedAt, r.told = e.trouble, now, true
+			r.logged, r.loggedAt, r.reported = e.trouble, now, true
 		}
 	}
 	r.ok, r.faulty, r.err, r.trouble = false, true, e, e.trouble

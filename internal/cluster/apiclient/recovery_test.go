@@ -294,7 +294,7 @@ func TestBackoff(t *testing.T) {
 				}
 			}
 		}
-		for _, theirs := range []error{status(500, 0), status(429, 0), &Error{Err: errSilent, trouble: silent}, &Error{Err: errors.New("refused"), trouble: refused}} {
+		for _, theirs := range []error{status(500, 0), status(429, 0), &Error{Err: errUnresponsive, trouble: unresponsive}, &Error{Err: errors.New("refused"), trouble: refused}} {
 			b = Backoff{}
 			for range 10 {
 				b.Failed(theirs)
@@ -322,7 +322,7 @@ func TestBackoff(t *testing.T) {
 			t.Errorf("tried again after %s", left())
 		}
 		b.Succeeded()
-		b.Failed(&Error{Err: errSilent, trouble: silent})
+		b.Failed(&Error{Err: errUnresponsive, trouble: unresponsive})
 		b.Wait(10 * time.Second)
 		if b.Recovered(); left() < 10*time.Second {
 			t.Errorf("tried again after %s", left())

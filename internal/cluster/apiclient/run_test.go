@@ -91,7 +91,7 @@ func TestFlappingIsntALog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, "/kubeconfig", nil)
 		for range 600 {
-			c.reach.failed(&Error{Err: errSilent, trouble: silent})
+			c.reach.failed(&Error{Err: errUnresponsive, trouble: unresponsive})
 			time.Sleep(500 * time.Millisecond)
 			c.reach.answered("https://h", true)
 			time.Sleep(500 * time.Millisecond)

@@ -48,8 +48,8 @@ type session struct {
 	}
 	// missed counts heartbeats in a row without an answer.
 	missed atomic.Int32
-	// heard is the time of the last answer of an API server; nil for never.
-	heard atomic.Pointer[time.Time]
+	// lastAnswer is the time of the last answer of an API server; nil for never.
+	lastAnswer atomic.Pointer[time.Time]
 }
 
 func newSession(id *identity, c *Config, codecs serializer.CodecFactory) (*session, error) {
@@ -220,7 +220,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	code := "<error>"
 	if err == nil {
 		code = strconv.Itoa(answer.StatusCode)
-		err = look(answer, o)
+		err = checkAnswer(answer, o)
 	}
 	w.meter.Requested(code, r.Method, r.URL.Host)
 	if err != nil {
@@ -260,8 +260,8 @@ func authorize(r *http.Request, token string) {
 	}
 }
 
-// look checks whether an answer comes from an API server.
-func look(a *http.Response, o *outcome) error {
+// checkAnswer checks whether an answer comes from an API server.
+func checkAnswer(a *http.Response, o *outcome) error {
 	o.code = a.StatusCode
 	kind := a.Header.Get("Content-Type")
 	o.structured, o.contentType = apiType(kind), kind

@@ -69,7 +69,7 @@ const (
 	badName
 	refused
 	unreachable
-	silent
+	unresponsive
 	wrongCA
 	wrongHost
 	serverExpired
@@ -96,8 +96,8 @@ type foreign struct {
 
 func (f *foreign) Error() string { return f.why }
 
-// errSilent is the cause when a server accepts a request, but doesn't answer in time.
-var errSilent = errors.New("it accepts connections and doesn't answer")
+// errUnresponsive is the cause when a server accepts a request, but doesn't answer in time.
+var errUnresponsive = errors.New("it accepts connections and doesn't answer")
 
 // diagnose explains the failure of a call to a server.
 func diagnose(err error, o *outcome, id *identity) *Error {
@@ -105,7 +105,7 @@ func diagnose(err error, o *outcome, id *identity) *Error {
 	if o.err != nil {
 		err = o.err // as the transport returned it
 	}
-	said := func(kind trouble, why error, advice string) *Error {
+	explain := func(kind trouble, why error, advice string) *Error {
 		e.trouble, e.Advice = kind, advice
 		if why != nil {
 			e.Err = why
@@ -126,57 +126,60 @@ func diagnose(err error, o *outcome, id *identity) *Error {
 	)
 	switch code := codeOf(err); {
 	case errors.As(err, &plugin):
-		return said(badPlugin, plugin, plugin.advice)
+		return explain(badPlugin, plugin, plugin.advice)
 	case errors.As(err, &large):
-		return said(noTrouble, large,
+		return explain(noTrouble, large,
 			"a node doesn't need such a large response: check the objects in the API server, and proxies in between")
 	case errors.As(err, &other):
-		return said(notAPI, other, "check "+id.field("server")+", and proxies between this node and the API server")
+		return explain(notAPI, other, "check "+id.field("server")+", and proxies between this node and the API server")
 	case code == http.StatusUnauthorized:
-		return said(badCredentials, nil, user+" doesn't have credentials that the server accepts"+id.note())
+		return explain(badCredentials, nil, user+" doesn't have credentials that the server accepts"+id.note())
 	case code == http.StatusServiceUnavailable, code == http.StatusBadGateway, code == http.StatusGatewayTimeout &&
 		!o.structured:
-		return said(unavailable, nil,
+		return explain(unavailable, nil,
 			"it is starting or stopping, or its load balancer has no backend: check its log")
 	case code != 0:
 		return e // an answer to this call
 	case !o.asked:
-		return said(own, nil, "")
+		return explain(own, nil, "")
 	case o.structured && o.code < 300 && o.lost == nil:
-		return said(noTrouble, fmt.Errorf("its answer can't be decoded: %w", err), "")
+		return explain(noTrouble, fmt.Errorf("its answer can't be decoded: %w", err), "")
 	case errors.As(err, &dns):
-		return said(badName, dns, "check the name in "+id.field("server")+" and this machine's resolver")
+		return explain(badName, dns, "check the name in "+id.field("server")+" and this machine's resolver")
 	case errors.As(err, &unknownCA):
-		return said(wrongCA, unknownCA, "its certificate must be signed by an authority in "+ca)
+		return explain(wrongCA, unknownCA, "its certificate must be signed by an authority in "+ca)
 	case errors.As(err, &host):
-		return said(wrongHost, host,
+		return explain(wrongHost, host,
 			"use one of these names in "+id.field("server")+", or set "+id.field("tls-server-name"))
 	case errors.As(err, &invalid):
-		return said(serverExpired, invalid,
+		return explain(serverExpired, invalid,
 			"renew the server's certificate; if it is valid, this machine's clock is wrong")
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
-		return said(notTLS, fmt.Errorf("it doesn't speak TLS: %w", err), "check scheme and port in "+id.field("server"))
+		return explain(notTLS, fmt.Errorf("it doesn't speak TLS: %w", err),
+			"check scheme and port in "+id.field("server"))
 	case errors.As(err, &op) && op.Op == "remote error":
-		return said(clientRefused, fmt.Errorf("it refused the TLS handshake: %w", cause(err)),
+		return explain(clientRefused, fmt.Errorf("it refused the TLS handshake: %w", cause(err)),
 			"check the client certificate in "+user+id.note())
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return said(refused, cause(err),
+		return explain(refused, cause(err),
 			"nothing listens there: check that the API server runs, and "+id.field("server"))
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return said(unreachable, cause(err), "check this machine's network and "+id.field("server"))
+		return explain(unreachable, cause(err), "check this machine's network and "+id.field("server"))
 	case isTimeout(err) && errors.As(err, &op) && op.Op == "dial":
-		return said(unreachable, cause(err), "check the network and firewalls between this node and the API server")
+		return explain(unreachable, cause(err), "check the network and firewalls between this node and the API server")
 	case isTimeout(err):
-		return said(silent, errSilent, "check the API server's log, and the network between this node and it")
+		return explain(unresponsive, errUnresponsive,
+			"check the API server's log, and the network between this node and it")
 	default:
-		return said(broken, cause(err),
+		return explain(broken, cause(err),
 			"check the API server's log, and the network between this node and it"+id.note())
 	}
 }
 
 func isTimeout(err error) bool {
 	var n net.Error
-	return errors.Is(err, errSilent) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
+	return errors.Is(err, errUnresponsive) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &n) && n.Timeout()
 }
 
 // cause strips the request from an error of net or crypto/tls.
@@ -201,13 +204,13 @@ func apiType(contentType string) bool {
 // ofCall reports whether a failure affects only one call: another one was answered since it began, or a proxy may
 // have refused the request itself.
 func (s *session) ofCall(class Class, o *outcome, e *Error) bool {
-	heard := s.heard.Load()
+	lastAnswer := s.lastAnswer.Load()
 	var other *foreign
 	switch {
-	case heard == nil:
+	case lastAnswer == nil:
 		return false
 	case errors.As(e.Err, &other):
 		return other.ofRequest && class != Heartbeat // heartbeats are all alike
 	}
-	return (e.trouble == silent || e.trouble == broken) && heard.After(o.began)
+	return (e.trouble == unresponsive || e.trouble == broken) && lastAnswer.After(o.began)
 }

@@ -261,7 +261,7 @@ func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err
 	defer cancel(nil)
 	defer context.AfterFunc(s.replaced, func() { cancel(errReplaced) })()
 	defer context.AfterFunc(w.store, func() { cancel(errOtherStore) })()
-	late := time.AfterFunc(answerLimit, func() { cancel(errSilent) })
+	late := time.AfterFunc(answerLimit, func() { cancel(errUnresponsive) })
 	answered := w.hurry(cancel)
 	quietly, o := withOutcome(klog.NewContext(ctx, logr.Discard()), 0)
 	lasts := watchTime + rand.N(watchTime)
@@ -277,7 +277,7 @@ func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errReplaced), errors.Is(cause, errOtherStore):
 		return 0, time.Time{}, cause
-	case errors.Is(cause, errSilent):
+	case errors.Is(cause, errUnresponsive):
 		err = cause
 	}
 	if err = c.judge(ctx, Calls, s, o, err); err != nil {
@@ -332,7 +332,7 @@ func (w *watcher) hurry(cancel context.CancelCauseFunc) (answered func()) {
 		case <-over:
 		case <-limit.C:
 			w.patient = true
-			cancel(errSilent)
+			cancel(errUnresponsive)
 		}
 	})
 	return func() {
@@ -343,11 +343,11 @@ func (w *watcher) hurry(cancel context.CancelCauseFunc) (answered func()) {
 
 // hear passes the events of a watch, until it ends or is silent for too long.
 func (w *watcher) hear(ctx context.Context, in *stream, cancel context.CancelCauseFunc) (events int, err error) {
-	read := make(chan told)
+	read := make(chan watchEvent)
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer in.body.Close() // ends a pending read
-	heard, stop := context.WithCancel(ctx)
+	readCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	reading.Go(func() {
 		defer close(read)
@@ -355,7 +355,7 @@ func (w *watcher) hear(ctx context.Context, in *stream, cancel context.CancelCau
 			t := in.next()
 			select {
 			case read <- t:
-			case <-heard.Done():
+			case <-readCtx.Done():
 				return
 			}
 			if t.err != nil {
@@ -390,7 +390,7 @@ func (w *watcher) hear(ctx context.Context, in *stream, cancel context.CancelCau
 			if w.bookmarked {
 				mute.Reset(bookmarkGap)
 			}
-			if err := w.take(t); err != nil {
+			if err := w.process(t); err != nil {
 				return events, err
 			}
 			events++
@@ -398,7 +398,7 @@ func (w *watcher) hear(ctx context.Context, in *stream, cancel context.CancelCau
 	}
 }
 
-func (w *watcher) take(t told) error {
+func (w *watcher) process(t watchEvent) error {
 	before := w.version
 	if m := t.malformed; m != nil {
 		w.refuse(*m, w.refused)

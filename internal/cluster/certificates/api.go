@@ -25,7 +25,7 @@ func (r requests) Get(ctx context.Context, name string) (*certificates.Certifica
 	return &there, nil
 }
 
-func (r requests) Watch(ctx context.Context, name string, tell func(*certificates.CertificateSigningRequest)) {
+func (r requests) Watch(ctx context.Context, name string, onChange func(*certificates.CertificateSigningRequest)) {
 	r.client.Watch(ctx, apiclient.CertificateSigningRequests, "", apiclient.Selectors{Fields: "metadata.name=" + name},
-		apiclient.Single[*certificates.CertificateSigningRequest](tell))
+		apiclient.Single[*certificates.CertificateSigningRequest](onChange))
 }

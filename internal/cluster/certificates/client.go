@@ -128,9 +128,9 @@ func (c *ClientConfig) ask(ctx context.Context, r *rejected, do func(context.Con
 		return err
 	}
 	// An agent that was killed may have obtained the certificate already, with a token that isn't valid any more.
-	if kept, err := (files{c.Dir, clientName}).load(); err != nil ||
-		kept.Leaf.Subject.CommonName != subject(c.Node).CommonName || time.Now().After(kept.Leaf.NotAfter) ||
-		r.is(kept) {
+	if stored, err := (files{c.Dir, clientName}).load(); err != nil ||
+		stored.Leaf.Subject.CommonName != subject(c.Node).CommonName || time.Now().After(stored.Leaf.NotAfter) ||
+		r.is(stored) {
 		if err := c.AsBootstrap(ctx, do); err != nil {
 			return err
 		}

@@ -23,8 +23,8 @@ import (
 type Requests interface {
 	Create(ctx context.Context, r *certificates.CertificateSigningRequest) error
 	Get(ctx context.Context, name string) (*certificates.CertificateSigningRequest, error)
-	// Watch calls tell with each state of the request of that name, nil if there is none, until ctx ends.
-	Watch(ctx context.Context, name string, tell func(*certificates.CertificateSigningRequest))
+	// Watch calls onChange with each state of the request of that name, nil if there is none, until ctx ends.
+	Watch(ctx context.Context, name string, onChange func(*certificates.CertificateSigningRequest))
 }
 
 // refusal is a final error: the request will never yield a certificate.
@@ -65,11 +65,11 @@ func (r *Renewer) request(wanted *x509.CertificateRequest,
 	if err != nil {
 		return nil, fmt.Errorf("certificate signing request: %w", err)
 	}
-	said, err := x509.ParseCertificateRequest(der)
+	parsed, err := x509.ParseCertificateRequest(der)
 	if err != nil {
 		return nil, fmt.Errorf("certificate signing request: %w", err)
 	}
-	sum := sha256.Sum256(append([]byte(r.conf.Signer), said.RawTBSCertificateRequest...))
+	sum := sha256.Sum256(append([]byte(r.conf.Signer), parsed.RawTBSCertificateRequest...))
 	return &certificates.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-csr-%x", sum[:16])},
 		Spec: certificates.CertificateSigningRequestSpec{

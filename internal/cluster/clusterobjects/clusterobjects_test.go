@@ -228,11 +228,11 @@ func TestClaims(t *testing.T) {
 		if n := a.count(what); n < 15 || n > 35 {
 			t.Errorf("%d calls in 5 minutes while it isn't bound", n)
 		}
-		r.Changed.Take()
+		r.Changed.Drain()
 		o.Status.Phase = v1.ClaimBound
 		a.put(o)
 		time.Sleep(30*time.Second + latency)
-		if told := r.Changed.Take(); !slices.Contains(told, keyOf(o).Object()) || ask(1) != v1.ClaimBound {
+		if told := r.Changed.Drain(); !slices.Contains(told, keyOf(o).Object()) || ask(1) != v1.ClaimBound {
 			t.Errorf("told %v", told)
 		}
 		n := a.count(what)
@@ -380,7 +380,7 @@ func TestTokenWhileTheAPIServerIsAway(t *testing.T) {
 				time.Sleep(time.Until(at))
 			} else {
 				<-r.Changed.Woken()
-				r.Changed.Take()
+				r.Changed.Drain()
 			}
 		}
 		if n := a.count("create TokenRequest default/web-1"); n > 150 {
@@ -439,7 +439,7 @@ func TestKeptToken(t *testing.T) {
 		var text string
 		during(t, func(c *clusterobjects.Config) {
 			text = written(t, tc.change)
-			c.KeptToken = func(uid types.UID, volume, path string) (string, error) {
+			c.StoredToken = func(uid types.UID, volume, path string) (string, error) {
 				if uid != "u1" || volume != "access" || path != "token" {
 					t.Errorf("%s: read %s %s %s", name, uid, volume, path)
 				}

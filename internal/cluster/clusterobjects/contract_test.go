@@ -285,10 +285,10 @@ func (a *api) follow(ctx context.Context, w *following, to apiclient.Sight) {
 func realm(t *testing.T, a *api, change func(*clusterobjects.Config)) *objecttest.Realm {
 	changed := wake.NewKeyed[pod.Object]()
 	c := clusterobjects.Config{API: a, Strategy: v1beta1.WatchChangeDetectionStrategy, TTL: func() time.Duration { return time.Minute }, Period: time.Minute,
-		Changed:   func(o ...pod.Object) { changed.Wake(o...) },
-		KeptToken: func(types.UID, string, string) (string, error) { return "", errors.New("there is none") },
-		Known:     nothingKnown(t),
-		Others:    objecttest.View(object.NewSet(nil, true))}
+		Changed:     func(o ...pod.Object) { changed.Wake(o...) },
+		StoredToken: func(types.UID, string, string) (string, error) { return "", errors.New("there is none") },
+		Known:       nothingKnown(t),
+		Others:      objecttest.View(object.NewSet(nil, true))}
 	if change != nil {
 		change(&c)
 	}

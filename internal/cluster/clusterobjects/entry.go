@@ -162,14 +162,14 @@ func (f *Finder) restore(e *entry) {
 		e.restored = e.services != nil
 		return
 	}
-	kept, known := f.conf.Known.Object(e.key)
+	stored, known := f.conf.Known.Object(e.key)
 	switch {
 	case !known:
 		return
-	case kept == nil:
+	case stored == nil:
 		e.err = notFound(e.key)
 	default:
-		e.object = kept
+		e.object = stored
 	}
 	e.restored = true
 }
@@ -189,7 +189,7 @@ func (f *Finder) follow(e *entry) {
 	if f.watched(e.key.Kind) {
 		read = f.watch
 	}
-	e.stop = f.begin(func(ctx context.Context) { read(ctx, e) })
+	e.stop = f.spawn(func(ctx context.Context) { read(ctx, e) })
 }
 
 // watch follows an object by its own watch. The watch of an immutable object ends once the object was received.
@@ -232,7 +232,7 @@ func (s *sight) Listed(list apiclient.List) {
 				put(all, service)
 			}
 		}
-		s.finder.take(s.entry, func(e *entry) {
+		s.finder.record(s.entry, func(e *entry) {
 			before := e.services
 			if before == nil && len(list.Malformed) > 0 {
 				before = s.finder.conf.Known.Services()
@@ -314,9 +314,9 @@ func (s *sight) Changed(kind watch.EventType, o runtime.Object) {
 		case kind == watch.Deleted:
 			s.dropService(service.Namespace, service.Name)
 		default:
-			kept := put(s.entry.services, service)
-			s.finder.conf.Known.SetObject(object.Key{Kind: object.Service, Namespace: kept.Namespace, Name: kept.Name},
-				kept)
+			reduced := put(s.entry.services, service)
+			s.finder.conf.Known.SetObject(
+				object.Key{Kind: object.Service, Namespace: reduced.Namespace, Name: reduced.Name}, reduced)
 		}
 	case kind == watch.Deleted:
 		s.missing()
@@ -338,7 +338,7 @@ func (s *sight) Away(err error) {
 }
 
 func (s *sight) missing() {
-	s.finder.take(s.entry, func(e *entry) { e.object, e.err = nil, notFound(e.key) })
+	s.finder.record(s.entry, func(e *entry) { e.object, e.err = nil, notFound(e.key) })
 }
 
 func (s *sight) set(o runtime.Object) {
@@ -351,7 +351,7 @@ func (s *sight) set(o runtime.Object) {
 		until = time.Now().Add(immutable)
 		s.end()
 	}
-	s.finder.take(s.entry, func(e *entry) { e.object, e.err, e.until = got, nil, until })
+	s.finder.record(s.entry, func(e *entry) { e.object, e.err, e.until = got, nil, until })
 }
 
 func isImmutable(o runtime.Object) bool {
@@ -381,7 +381,7 @@ func (f *Finder) get(ctx context.Context, e *entry) {
 		} else {
 			failures = 0
 			until := time.Now().Add(f.lifetime(e.key.Kind))
-			f.take(e, func(e *entry) {
+			f.record(e, func(e *entry) {
 				if e.object, e.err, e.until = got, nil, until; err != nil {
 					e.object, e.err = nil, notFound(e.key)
 				}
@@ -421,26 +421,26 @@ func (f *Finder) waitedFor(e *entry) bool {
 	return (e.object == nil || ok && claim.Status.Phase != v1.ClaimBound) && time.Since(e.asked) < interest
 }
 
-// take records an answer, and wakes the object's users if it has changed.
-func (f *Finder) take(e *entry, change func(*entry)) {
+// record records an answer, and wakes the object's users if it has changed.
+func (f *Finder) record(e *entry, change func(*entry)) {
 	f.mu.Lock()
 	before, had := e.object, e.has()
 	change(e)
 	if e.object != nil {
 		e.object.SetManagedFields(nil)
 	}
-	news := e.asking || !had || (before == nil) != (e.object == nil) ||
+	changed := e.asking || !had || (before == nil) != (e.object == nil) ||
 		before != nil && (before.GetUID() != e.object.GetUID() ||
 			before.GetResourceVersion() != e.object.GetResourceVersion() ||
 			!equality.Semantic.DeepEqual(before, e.object)) // a restored store reuses versions
 	e.asking, e.restored, e.why = false, false, ""
 	f.keep(e)
-	if news {
+	if changed {
 		e.at = time.Now()
 	}
 	f.mu.Unlock()
-	if news {
-		f.tell(e.key.Object())
+	if changed {
+		f.notify(e.key.Object())
 	}
 }
 
@@ -448,7 +448,7 @@ func (f *Finder) take(e *entry, change func(*entry)) {
 // get the reason.
 func (f *Finder) failed(e *entry, err error) {
 	f.mu.Lock()
-	news := e.asking
+	awaited := e.asking
 	e.why = err.Error()
 	if e.has() {
 		e.asking = false
@@ -457,8 +457,8 @@ func (f *Finder) failed(e *entry, err error) {
 		}
 	}
 	f.mu.Unlock()
-	if news {
-		f.tell(e.key.Object())
+	if awaited {
+		f.notify(e.key.Object())
 	}
 }
 
@@ -489,15 +489,16 @@ func notFound(k object.Key) error {
 
 // put adds a Service to all, with the fields that environment variables are made from.
 func put(all map[string]map[string]*v1.Service, s *v1.Service) *v1.Service {
-	kept := &v1.Service{}
-	kept.Namespace, kept.Name = s.Namespace, s.Name
-	kept.Spec.Type, kept.Spec.ClusterIP = s.Spec.Type, s.Spec.ClusterIP
+	reduced := &v1.Service{}
+	reduced.Namespace, reduced.Name = s.Namespace, s.Name
+	reduced.Spec.Type, reduced.Spec.ClusterIP = s.Spec.Type, s.Spec.ClusterIP
 	for _, p := range s.Spec.Ports {
-		kept.Spec.Ports = append(kept.Spec.Ports, v1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+		reduced.Spec.Ports = append(reduced.Spec.Ports,
+			v1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
 	}
 	if all[s.Namespace] == nil {
 		all[s.Namespace] = map[string]*v1.Service{}
 	}
-	all[s.Namespace][s.Name] = kept
-	return kept
+	all[s.Namespace][s.Name] = reduced
+	return reduced
 }

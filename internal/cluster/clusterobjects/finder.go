@@ -47,8 +47,8 @@ type Config struct {
 	Changed func(...pod.Object)
 	// Known stores the API server's answers for times when it is away.
 	Known *lastknown.Store
-	// KeptToken reads the token that an earlier agent wrote to a projected volume of a pod.
-	KeptToken func(uid types.UID, volume, path string) (string, error)
+	// StoredToken reads the token that an earlier agent wrote to a projected volume of a pod.
+	StoredToken func(uid types.UID, volume, path string) (string, error)
 	// Others is the Finder for pods of other sources.
 	Others object.Finder
 }
@@ -121,8 +121,8 @@ func (f *Finder) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin calls do in a goroutine while Run runs, until stop. The lock is held.
-func (f *Finder) begin(do func(ctx context.Context)) (stop context.CancelFunc) {
+// spawn calls do in a goroutine while Run runs, until stop. The lock is held.
+func (f *Finder) spawn(do func(ctx context.Context)) (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(context.Background())
 	start := func() {
 		if !f.over && f.run.Err() == nil && ctx.Err() == nil {
@@ -202,8 +202,8 @@ func (f *Finder) Await(ctx context.Context, uid types.UID, after time.Time) (cha
 	}
 }
 
-// tell wakes the users of an object: there is an answer, or the reason why there is none. The lock isn't held.
-func (f *Finder) tell(o pod.Object) {
+// notify wakes the users of an object: there is an answer, or the reason why there is none. The lock isn't held.
+func (f *Finder) notify(o pod.Object) {
 	f.mu.Lock()
 	close(f.answered)
 	f.answered = make(chan struct{})

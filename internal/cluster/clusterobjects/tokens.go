@@ -55,8 +55,8 @@ func (v view) Token(_ context.Context, r object.TokenRequest) (object.Token, err
 		return *t.value, nil
 	}
 	away := f.conf.Known.Away()
-	if kept, known := f.conf.Known.Token(r); known && away && t.value == nil {
-		last := object.NewToken(kept.Value(), now, now.Add(lastKnown))
+	if stored, known := f.conf.Known.Token(r); known && away && t.value == nil {
+		last := object.NewToken(stored.Value(), now, now.Add(lastKnown))
 		t.value = &last
 		return last, nil
 	}
@@ -69,7 +69,7 @@ func (v view) Token(_ context.Context, r object.TokenRequest) (object.Token, err
 	}
 	if !t.asking {
 		t.ask()
-		f.begin(func(ctx context.Context) { f.renew(ctx, v, r, t) })
+		f.spawn(func(ctx context.Context) { f.renew(ctx, v, r, t) })
 	}
 	return object.Token{}, unknown
 }
@@ -80,8 +80,8 @@ func (f *Finder) renew(ctx context.Context, v view, r object.TokenRequest, t *to
 	first := t.value == nil && t.failures == 0
 	f.mu.Unlock()
 	if first {
-		if kept := f.kept(v.pod, r); kept != nil {
-			f.issued(v, r, t, kept, nil, 0)
+		if stored := f.storedToken(v.pod, r); stored != nil {
+			f.issued(v, r, t, stored, nil, 0)
 			return
 		}
 	}
@@ -119,7 +119,7 @@ func (f *Finder) issued(v view, r object.TokenRequest, t *token, got *object.Tok
 		t.again = t.at.Add(after)
 	}
 	f.mu.Unlock()
-	f.tell(object.TokenKey(v.pod))
+	f.notify(object.TokenKey(v.pod))
 }
 
 // Expired returns the pods whose token has expired without a newer one, as sorted namespace/name.
@@ -180,9 +180,9 @@ type claims struct {
 	} `json:"kubernetes.io"`
 }
 
-// kept is the token that an earlier agent wrote to a volume of the pod for the same request; nil if there is none, or
-// if it is due for renewal. Its signature isn't verified: the token returns to the pod in which it was found.
-func (f *Finder) kept(p *v1.Pod, r object.TokenRequest) *object.Token {
+// storedToken is the token that an earlier agent wrote to a volume of the pod for the same request; nil if there is
+// none, or if it is due for renewal. Its signature isn't verified: the token returns to the pod in which it was found.
+func (f *Finder) storedToken(p *v1.Pod, r object.TokenRequest) *object.Token {
 	for i := range p.Spec.Volumes {
 		projected := p.Spec.Volumes[i].Projected
 		if projected == nil {
@@ -194,7 +194,7 @@ func (f *Finder) kept(p *v1.Pod, r object.TokenRequest) *object.Token {
 				pod.Seconds(*s.ExpirationSeconds) != r.Life {
 				continue
 			}
-			text, err := f.conf.KeptToken(r.UID, p.Spec.Volumes[i].Name, s.Path)
+			text, err := f.conf.StoredToken(r.UID, p.Spec.Volumes[i].Name, s.Path)
 			if err != nil {
 				continue
 			}

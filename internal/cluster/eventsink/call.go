@@ -16,8 +16,8 @@ import (
 // component is the source of the events. Dashboards and alerts depend on this name.
 const component = "kubelet"
 
-// told is the state of an entry at the API server.
-type told struct {
+// sentState is the state of an entry at the API server.
+type sentState struct {
 	// count is 0 if it isn't available.
 	count   int
 	message string
@@ -32,7 +32,7 @@ type call struct {
 
 // plan returns the call that brings an entry's event up to date; nil if it is. before is the state at the API server,
 // nil for none.
-func plan(node string, before *told, e *events.Entry) (*call, error) {
+func plan(node string, before *sentState, e *events.Entry) (*call, error) {
 	about, message := subject(node, e)
 	c := &call{namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), name: eventName(about.Name, e)}
 	if before == nil {

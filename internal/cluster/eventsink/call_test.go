@@ -20,9 +20,9 @@ func aboutPod(name string, count int) *events.Entry {
 }
 
 func TestPlan(t *testing.T) {
-	of := func(c int, message string) *told { return &told{c, message} }
+	of := func(c int, message string) *sentState { return &sentState{c, message} }
 	for name, tc := range map[string]struct {
-		before *told
+		before *sentState
 		want   string
 	}{
 		"new": {nil, `{"metadata":{"name":"web.1886e830c7f08001","namespace":"ns"},"involvedObject":{"kind":"Pod","namespace":"ns","name":"web","uid":"u","apiVersion":"v1","fieldPath":"spec.containers{c}"},` +

@@ -93,8 +93,8 @@ func (q *queue) put(i item) (lost bool) {
 	return lost
 }
 
-// take removes the oldest entry that is due. If there is none, next is when one will be due; zero for never.
-func (q *queue) take(now time.Time) (first item, ok bool, next time.Time) {
+// pop removes the oldest entry that is due. If there is none, next is when one will be due; zero for never.
+func (q *queue) pop(now time.Time) (first item, ok bool, next time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, i := range q.items {

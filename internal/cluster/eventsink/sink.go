@@ -42,8 +42,8 @@ const (
 
 // Meter counts events. Its methods may be called concurrently.
 type Meter interface {
-	// EventTold counts sent events, new ones and updates; EventLost counts lost ones.
-	EventTold()
+	// EventSent counts sent events, new ones and updates; EventLost counts lost ones.
+	EventSent()
 	EventLost(why string)
 }
 
@@ -60,8 +60,8 @@ type Config struct {
 }
 
 const (
-	// kept is how many entries wait at most. The ring holds no more.
-	kept = 1000
+	// maxQueued is how many entries wait at most. The ring holds no more.
+	maxQueued = 1000
 	// remembered is the number of entries whose state at the API server is remembered.
 	remembered = 4096
 	// maxTries is how many times an event is tried while the server answers.
@@ -74,12 +74,14 @@ const (
 type Sink struct {
 	conf  Config
 	queue *queue
-	// known is a *told by the ID of an entry.
+	// known is a *sentState by the ID of an entry.
 	known *lru.Cache
 }
 
 // New returns a sink. It does nothing before Run.
-func New(c Config) *Sink { return &Sink{conf: c, queue: newQueue(kept), known: lru.New(remembered)} }
+func New(c Config) *Sink {
+	return &Sink{conf: c, queue: newQueue(maxQueued), known: lru.New(remembered)}
+}
 
 // Run sends events until ctx ends, beginning with those in the ring. The error is nil.
 func (s *Sink) Run(ctx context.Context) error {
@@ -87,14 +89,14 @@ func (s *Sink) Run(ctx context.Context) error {
 	defer reading.Wait()
 	reading.Go(func() { s.read(ctx) })
 	for failures := 0; ; {
-		i, ok, next := s.queue.take(time.Now())
+		i, ok, next := s.queue.pop(time.Now())
 		if !ok {
 			if !s.wait(ctx, s.queue.woken, next) {
 				return nil
 			}
 			continue
 		}
-		err := s.tell(ctx, i)
+		err := s.send(ctx, i)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -160,9 +162,9 @@ func (s *Sink) wait(ctx context.Context, woken <-chan struct{}, until time.Time)
 	return true
 }
 
-// tell sends one entry. If it fails, the entry is queued again, or lost after maxTries. Other entries don't wait for
+// send sends one entry. If it fails, the entry is queued again, or lost after maxTries. Other entries don't wait for
 // it.
-func (s *Sink) tell(ctx context.Context, i item) error {
+func (s *Sink) send(ctx context.Context, i item) error {
 	before := s.before(i.ID)
 	c, err := plan(s.conf.Node, before, &i.Entry)
 	if err != nil || c == nil {
@@ -177,11 +179,11 @@ func (s *Sink) tell(ctx context.Context, i item) error {
 	}
 	switch again, _ := apiclient.Retry(err, 0); {
 	case err == nil:
-		s.known.Add(i.ID, &told{i.Count, message})
-		s.conf.Meter.EventTold()
+		s.known.Add(i.ID, &sentState{i.Count, message})
+		s.conf.Meter.EventSent()
 		return nil
 	case c.event != nil && errors.IsAlreadyExists(err): // the answer to an earlier try was lost
-		s.known.Add(i.ID, &told{message: message})
+		s.known.Add(i.ID, &sentState{message: message})
 	case c.event == nil && errors.IsNotFound(err): // events are deleted after an hour
 		s.known.Remove(i.ID)
 	case !again || errors.IsForbidden(err): // its namespace is terminating, or is gone
@@ -203,12 +205,12 @@ func (s *Sink) tell(ctx context.Context, i item) error {
 	return nil
 }
 
-func (s *Sink) before(id uint64) *told {
+func (s *Sink) before(id uint64) *sentState {
 	known, ok := s.known.Get(id)
 	if !ok {
 		return nil
 	}
-	before, _ := known.(*told) // it holds nothing else
+	before, _ := known.(*sentState) // it holds nothing else
 	return before
 }
 

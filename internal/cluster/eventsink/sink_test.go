@@ -106,7 +106,7 @@ type losses struct {
 	lost map[string]int
 }
 
-func (l *losses) EventTold() {
+func (l *losses) EventSent() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told++
@@ -128,7 +128,7 @@ type rig struct {
 // run has a sink run in a bubble of time.
 func run(t *testing.T, do func(*rig)) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{events.New(kept), &fakeAPI{has: map[string]*v1.Event{}}, &losses{lost: map[string]int{}}, wake.NewSlot()}
+		r := &rig{events.New(maxQueued), &fakeAPI{has: map[string]*v1.Event{}}, &losses{lost: map[string]int{}}, wake.NewSlot()}
 		s := New(Config{Ring: r, API: r.api, Node: "n1", Reached: r.reached, Meter: r.lost, Log: logr.Discard()})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

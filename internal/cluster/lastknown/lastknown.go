@@ -61,7 +61,7 @@ type Store struct {
 	uid    types.UID
 	held   []types.UID
 	node   *v1.Node
-	pods   map[types.UID]*kept
+	pods   map[types.UID]*storedPod
 	// users counts the pods that have asked for an object. objects are the last answers about those; nil for one that
 	// doesn't exist.
 	users   map[object.Key]int
@@ -78,8 +78,8 @@ type Store struct {
 	damage, failed pod.Problem
 }
 
-// kept is a pod, and the objects that it has asked for.
-type kept struct {
+// storedPod is a pod, and the objects that it has asked for.
+type storedPod struct {
 	pod  *v1.Pod
 	uses map[object.Key]bool
 }
@@ -87,7 +87,7 @@ type kept struct {
 // New returns an empty store with the file at a path. keyFile is empty if Secrets and tokens aren't stored.
 func New(path, keyFile string, server Server) *Store {
 	return &Store{log: checkpoint.NewLog(path, version), keyFile: keyFile, server: server, woken: wake.NewSlot(),
-		pods:  map[types.UID]*kept{},
+		pods:  map[types.UID]*storedPod{},
 		users: map[object.Key]int{}, objects: map[object.Key]object.Object{},
 		tokens: map[object.TokenRequest]object.Token{}, unread: map[string]json.RawMessage{}, dirty: map[string]bool{}}
 }
@@ -216,7 +216,7 @@ func (s *Store) SetPods(pods []*v1.Pod) {
 		delete(gone, p.UID)
 		switch k := s.pods[p.UID]; {
 		case k == nil:
-			s.pods[p.UID] = &kept{pod: p, uses: map[object.Key]bool{}}
+			s.pods[p.UID] = &storedPod{pod: p, uses: map[object.Key]bool{}}
 		case k.pod == p:
 			continue
 		default:

@@ -282,7 +282,7 @@ func (s *Store) restorePod(uid, node string, text []byte) error {
 		s.dirty[podRecord(c.Pod.UID)] = true
 		return nil
 	}
-	p := &kept{pod: c.Pod, uses: map[object.Key]bool{}}
+	p := &storedPod{pod: c.Pod, uses: map[object.Key]bool{}}
 	for _, used := range c.Uses {
 		if k, ok := keyOf(used); ok && !p.uses[k] {
 			p.uses[k] = true

@@ -107,7 +107,7 @@ func (m *Mirrors) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		var due <-chan time.Time
-		if next := m.begin(calling); !next.IsZero() {
+		if next := m.startCalls(calling); !next.IsZero() {
 			timer.Reset(time.Until(next))
 			due = timer.C
 		}
@@ -119,21 +119,21 @@ func (m *Mirrors) Run(ctx context.Context) error {
 		case <-statuses:
 		case <-facts:
 		case <-objects.Woken():
-			objects.Take()
+			objects.Drain()
 		case <-m.conf.Reached:
 			for _, a := range m.attempts {
 				a.backoff.Recovered()
 			}
 		case r := <-m.calls.Results():
 			m.calls.Ended()
-			m.take(r)
+			m.handleResult(r)
 		}
 	}
 }
 
-// begin starts the calls that are due, as far as the pool has room. It returns when the next one is due; zero if there is
-// none, or if another call has to end first.
-func (m *Mirrors) begin(ctx context.Context) (next time.Time) {
+// startCalls starts the calls that are due, as far as the pool has room. It returns when the next one is due; zero if
+// there is none, or if another call has to end first.
+func (m *Mirrors) startCalls(ctx context.Context) (next time.Time) {
 	mirrors, known := m.conf.Objects.Mirrors()
 	if !known {
 		return time.Time{}
@@ -177,8 +177,8 @@ func (m *Mirrors) begin(ctx context.Context) (next time.Time) {
 	return next
 }
 
-// take processes the result of a call.
-func (m *Mirrors) take(r result) {
+// handleResult processes the result of a call.
+func (m *Mirrors) handleResult(r result) {
 	a := m.attempts[r.name]
 	a.busy = false
 	log := m.conf.Log.WithValues("pod", logging.Ref(r.name))

@@ -42,9 +42,9 @@ func (n nodes) patch(ctx context.Context, name string, body []byte, sub ...strin
 		body, &o, sub...))
 }
 
-func (n nodes) Watch(ctx context.Context, name string, tell func(*v1.Node)) {
+func (n nodes) Watch(ctx context.Context, name string, onChange func(*v1.Node)) {
 	n.client.Watch(ctx, apiclient.Nodes, "", apiclient.Selectors{Fields: "metadata.name=" + name},
-		apiclient.Single[*v1.Node](tell))
+		apiclient.Single[*v1.Node](onChange))
 }
 
 type leases struct{ client *apiclient.Client }

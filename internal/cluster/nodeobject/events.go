@@ -8,8 +8,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// told returns the events of a status update: was is the object before it, now the object after it.
-func told(was, now *v1.Node) []pod.Event {
+// statusEvents returns the events of a status update: was is the object before it, now the object after it.
+func statusEvents(was, now *v1.Node) []pod.Event {
 	var list []pod.Event
 	if before, boot := was.Status.NodeInfo.BootID, now.Status.NodeInfo.BootID; before != "" && boot != before {
 		list = append(list, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonRebooted,

@@ -31,7 +31,7 @@ func TestEvents(t *testing.T) {
 		"cordoned":               {node("", "", false), node("", "", true), []string{"NodeNotSchedulable"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			events := told(tc.was, tc.now)
+			events := statusEvents(tc.was, tc.now)
 			if e, happened := cordoned(tc.was, tc.now); happened {
 				events = append(events, e)
 			}

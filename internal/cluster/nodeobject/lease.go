@@ -62,7 +62,7 @@ func (l *Lease) Run(ctx context.Context) error {
 	registered, stop := l.conf.Facts.Watch(nodefacts.UID)
 	defer stop()
 	period := l.conf.Duration / renewals
-	failures, told := 0, false
+	failures, reported := 0, false
 	for {
 		next := period
 		if err := l.renew(ctx, period); err != nil {
@@ -71,16 +71,16 @@ func (l *Lease) Run(ctx context.Context) error {
 			}
 			next = min(firstLeaseRetry<<min(failures, 16), lastLeaseRetry, period)
 			failures++
-			if !told && !apiclient.Unusable(err) {
-				told = true
+			if !reported && !apiclient.Unusable(err) {
+				reported = true
 				l.conf.Log.Error(err, "The node's lease isn't renewed: the control plane takes the node for lost "+
 					"when that lasts", "duration", l.conf.Duration)
 			}
 		} else {
-			if told {
+			if reported {
 				l.conf.Log.Info("The node's lease is renewed again", "failures", failures)
 			}
-			failures, told = 0, false
+			failures, reported = 0, false
 		}
 		timer := time.NewTimer(wait.Jitter(next, leaseJitter))
 		select {

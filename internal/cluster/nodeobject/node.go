@@ -30,8 +30,8 @@ type Nodes interface {
 	// Patch applies a strategic merge patch to the object, PatchStatus to its status.
 	Patch(ctx context.Context, name string, body []byte) (*v1.Node, error)
 	PatchStatus(ctx context.Context, name string, body []byte) (*v1.Node, error)
-	// Watch calls tell with each state of one object, nil when it doesn't exist. It returns when ctx ends.
-	Watch(ctx context.Context, name string, tell func(*v1.Node))
+	// Watch calls onChange with each state of one object, nil when it doesn't exist. It returns when ctx ends.
+	Watch(ctx context.Context, name string, onChange func(*v1.Node))
 }
 
 // Known stores the parts of the node's object that decide where its pods may run and which addresses they have.
@@ -82,9 +82,9 @@ type Node struct {
 	sent       time.Time
 	// hurried says that status was sent soon after its predecessor, and not because readiness had changed.
 	hurried bool
-	// kept is the server's version of the status that was sent, which may be missing fields that the server
+	// acknowledged is the server's version of the status that was sent, which may be missing fields that the server
 	// doesn't have; nil if there is none.
-	kept *v1.NodeStatus
+	acknowledged *v1.NodeStatus
 	// gone says that the server answered the last status with NotFound.
 	gone bool
 	// every is Every with its jitter.
@@ -127,7 +127,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}()
 	defer func() { stop(); <-done }()
 	var failing apiclient.Backoff
-	told := false
+	reported := false
 	n.began = time.Now()
 	for {
 		next, err := n.step(ctx)
@@ -135,8 +135,8 @@ func (n *Node) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			if !told && !apiclient.Unusable(err) {
-				told = true
+			if !reported && !apiclient.Unusable(err) {
+				reported = true
 				n.conf.Log.Error(err, "The node's object isn't up to date")
 			}
 			failing.Failed(err)
@@ -144,9 +144,9 @@ func (n *Node) Run(ctx context.Context) error {
 				return nil
 			}
 			continue
-		case told:
+		case reported:
 			n.conf.Log.Info("The node's object is up to date again", "failures", failing.Failures())
-			told = false
+			reported = false
 		}
 		failing.Succeeded()
 		if !n.await(ctx, next) {
@@ -197,7 +197,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	if s := n.seen.Swap(nil); s != nil {
-		n.take(s.node)
+		n.setObject(s.node)
 	}
 	status := n.conf.Status()
 	if n.conf.Identity.ExternalCloud && n.object != nil && len(n.object.Status.Addresses) > 0 {
@@ -215,7 +215,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	}
 	target := withStatus(n.object, &status, fresh)
 	next := due(&n.status, &status, n.sent, n.hurried, n.every)
-	written := n.kept == nil || changed(&n.object.Status, n.kept)
+	written := n.acknowledged == nil || changed(&n.object.Status, n.acknowledged)
 	if soon := n.sent.Add(minGap); written && changed(&n.object.Status, &target.Status) && next.After(soon) {
 		next = soon // somebody else has changed our fields
 	}
@@ -232,17 +232,17 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	object, err := n.conf.API.PatchStatus(ctx, n.conf.Identity.Name, body)
 	if errors.IsNotFound(err) && !n.gone {
 		n.gone = true
-		n.take(nil)
+		n.setObject(nil)
 		return now, nil
 	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("patch the status of node %s: %w", n.conf.Identity.Name, err)
 	}
-	for _, e := range told(n.object, object) {
+	for _, e := range statusEvents(n.object, object) {
 		n.conf.Event(e)
 	}
-	n.take(object)
-	n.kept, n.gone = &object.Status, false
+	n.setObject(object)
+	n.acknowledged, n.gone = &object.Status, false
 	n.hurried = readiness(&n.status) == readiness(&status) && now.Before(n.sent.Add(minGap))
 	n.status, n.sent, n.every = status, now, wait.Jitter(n.conf.Every, jitter)
 	return n.sent.Add(n.every), nil
@@ -256,8 +256,8 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 		heartbeat(&status, now)
 		object, err := n.conf.API.Create(ctx, registration(&n.conf.Identity, status))
 		if err == nil {
-			n.take(object)
-			n.kept = &object.Status
+			n.setObject(object)
+			n.acknowledged = &object.Status
 			n.reconciled, n.status, n.sent, n.every = true, status, now, wait.Jitter(n.conf.Every, jitter)
 			return nil
 		}
@@ -273,7 +273,7 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 		if err != nil {
 			return fmt.Errorf("get node %s: %w", name, err)
 		}
-		n.take(object)
+		n.setObject(object)
 	}
 	if !n.conf.Register {
 		n.reconciled = true
@@ -283,12 +283,12 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 	if err == nil && body != nil {
 		var object *v1.Node
 		if object, err = n.conf.API.Patch(ctx, name, body); err == nil {
-			n.take(object)
+			n.setObject(object)
 		}
 	}
 	if err != nil {
 		if errors.IsNotFound(err) {
-			n.take(nil)
+			n.setObject(nil)
 		}
 		return fmt.Errorf("reconcile node %s: %w", name, err)
 	}
@@ -296,10 +296,10 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 	return nil
 }
 
-// take processes the object's newest state; nil if there is no object.
-func (n *Node) take(object *v1.Node) {
+// setObject processes the object's newest state; nil if there is no object.
+func (n *Node) setObject(object *v1.Node) {
 	if object == nil || n.object != nil && n.object.UID != object.UID {
-		n.reconciled, n.status, n.sent, n.kept = false, v1.NodeStatus{}, time.Time{}, nil
+		n.reconciled, n.status, n.sent, n.acknowledged = false, v1.NodeStatus{}, time.Time{}, nil
 	}
 	if e, happened := cordoned(n.object, object); happened {
 		n.conf.Event(e)
@@ -332,8 +332,8 @@ func learn(f *nodefacts.Facts, object *v1.Node) {
 		object.Spec.Taints, object.Spec.PodCIDRs, objectTTL(object)
 	f.Advertised = maps.Clone(object.Status.Allocatable)
 	maps.DeleteFunc(f.Advertised, func(name v1.ResourceName, _ resource.Quantity) bool { return !extended(name) })
-	if told := hostIPs(object); len(told) > 0 {
-		f.HostIPs = told
+	if ips := hostIPs(object); len(ips) > 0 {
+		f.HostIPs = ips
 	}
 }
 

@@ -349,11 +349,11 @@ func TestRestore(t *testing.T) {
 	}
 	object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "u", Labels: map[string]string{"team": "a"}}, Spec: v1.NodeSpec{PodCIDRs: []string{"10.1.0.0/24"}, Taints: []v1.Taint{{Key: "k"}}},
 		Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}}}}
-	n.take(object)
+	n.setObject(object)
 	if k.node != object {
 		t.Errorf("kept: %+v", k.node)
 	}
-	n.take(nil)
+	n.setObject(nil)
 	if k.node != object {
 		t.Error("an object that is gone is nothing to keep")
 	}

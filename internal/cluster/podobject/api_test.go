@@ -85,7 +85,7 @@ func TestMalformedPod(t *testing.T) {
 			select {
 			case <-woken:
 			case <-changed.Woken():
-				changed.Take()
+				changed.Drain()
 			case <-time.After(time.Minute):
 				t.Fatalf("not %s: %+v", what, c.Problems())
 			}

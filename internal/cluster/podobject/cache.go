@@ -266,7 +266,7 @@ func (s *sight) Listed(all apiclient.List) {
 func (c *Cache) refuse(m apiclient.Malformed, had map[types.NamespacedName]trouble) types.UID {
 	name := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 	since := time.Now()
-	if t, told := had[name]; told && t.err.Error() == m.Error() {
+	if t, ok := had[name]; ok && t.err.Error() == m.Error() {
 		since = t.since
 	}
 	if len(c.malformed) < maxMalformed {

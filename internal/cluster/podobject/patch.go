@@ -37,8 +37,8 @@ func statusEquality() conversion.Equalities {
 	return e
 }
 
-// told is the part of the API's status that the agent owns, with conditions that mayWrite allows for ours.
-func told(api, ours *v1.PodStatus) *v1.PodStatus {
+// reportedStatus is the part of the API's status that the agent owns, with conditions that mayWrite allows for ours.
+func reportedStatus(api, ours *v1.PodStatus) *v1.PodStatus {
 	s := withoutOthers(api)
 	for i := range api.Conditions {
 		if c := &api.Conditions[i]; apistatus.Ours(c.Type) || mayWrite(api, ours, c.Type) {
@@ -48,9 +48,9 @@ func told(api, ours *v1.PodStatus) *v1.PodStatus {
 	return sorted(s)
 }
 
-// tells is the part of our status that the agent sends to an API server with status api, with conditions that
+// statusToReport is the part of our status that the agent sends to an API server with status api, with conditions that
 // mayWrite allows.
-func tells(api, ours *v1.PodStatus) *v1.PodStatus {
+func statusToReport(api, ours *v1.PodStatus) *v1.PodStatus {
 	s := withoutOthers(ours)
 	for i := range ours.Conditions {
 		if c := &ours.Conditions[i]; apistatus.Ours(c.Type) || mayWrite(api, ours, c.Type) {

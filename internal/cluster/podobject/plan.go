@@ -42,9 +42,9 @@ type word struct {
 type history struct {
 	// differs is since when the status differs from that at the API server; zero if it doesn't.
 	differs time.Time
-	// sent is the status that was sent last, kept the server's version of it, which may be missing fields that the
-	// server doesn't have.
-	sent, kept *v1.PodStatus
+	// sent is the status that was sent last, acknowledged the server's version of it, which may be missing fields that
+	// the server doesn't have.
+	sent, acknowledged *v1.PodStatus
 	// deleted says that the object was deleted. It may still exist because of finalizers.
 	deleted bool
 	// backoff says when the next call may be made.
@@ -78,8 +78,9 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 		// be created again.
 		return step{}
 	}
-	was, is := told(&api.Status, w.status), tells(&api.Status, w.status)
-	same := equal.DeepEqual(was, is) || h.sent != nil && equal.DeepEqual(h.sent, is) && equal.DeepEqual(h.kept, was)
+	was, is := reportedStatus(&api.Status, w.status), statusToReport(&api.Status, w.status)
+	same := equal.DeepEqual(was, is) ||
+		h.sent != nil && equal.DeepEqual(h.sent, is) && equal.DeepEqual(h.acknowledged, was)
 	if same {
 		h.differs = time.Time{}
 	} else if h.differs.IsZero() {

@@ -99,10 +99,10 @@ func (p *Publisher) Run(ctx context.Context) error {
 	pods, _ := p.conf.Cache.Pods()
 	mirrors, _ := p.conf.Cache.Mirrors()
 	for _, o := range slices.Concat(pods, mirrors) {
-		p.look(o.UID)
+		p.schedule(o.UID)
 	}
 	for {
-		next := p.begin(calling)
+		next := p.startCalls(calling)
 		var due <-chan time.Time
 		if !next.IsZero() {
 			timer.Reset(time.Until(next))
@@ -113,15 +113,15 @@ func (p *Publisher) Run(ctx context.Context) error {
 			return nil
 		case <-due:
 			for uid := range p.waiting {
-				p.look(uid)
+				p.schedule(uid)
 			}
 		case <-statuses.Woken():
-			for _, uid := range statuses.Take() {
-				p.look(p.objectOf(uid))
+			for _, uid := range statuses.Drain() {
+				p.schedule(p.objectOf(uid))
 			}
 		case <-objects.Woken():
-			for _, uid := range objects.Take() {
-				p.look(uid)
+			for _, uid := range objects.Drain() {
+				p.schedule(uid)
 			}
 		case <-refusals:
 			p.takeRefusals()
@@ -130,12 +130,12 @@ func (p *Publisher) Run(ctx context.Context) error {
 				if s := p.pods[uid]; s != nil {
 					s.backoff.Recovered()
 				}
-				p.look(uid)
+				p.schedule(uid)
 			}
 		case r := <-p.calls.Results():
 			p.calls.Ended()
-			p.take(r)
-			p.look(r.uid)
+			p.handleResult(r)
+			p.schedule(r.uid)
 		}
 	}
 }
@@ -151,14 +151,14 @@ func (p *Publisher) takeRefusals() {
 	for _, list := range []map[types.UID]pod.Refusal{was, now} {
 		for uid := range list {
 			if was[uid] != now[uid] {
-				p.look(uid)
+				p.schedule(uid)
 			}
 		}
 	}
 }
 
-// look determines the next step for a pod.
-func (p *Publisher) look(uid types.UID) {
+// schedule determines the next step for a pod.
+func (p *Publisher) schedule(uid types.UID) {
 	delete(p.waiting, uid)
 	api := p.conf.Cache.Get(uid)
 	if api == nil {
@@ -212,9 +212,9 @@ func (p *Publisher) word(api *v1.Pod) word {
 	return word{}
 }
 
-// begin starts the calls that are due, the most urgent first, as far as the pool has room. It returns when the next one is
-// due; zero if there is none, or if another call has to end first.
-func (p *Publisher) begin(ctx context.Context) (next time.Time) {
+// startCalls starts the calls that are due, the most urgent first, as far as the pool has room. It returns when the
+// next one is due; zero if there is none, or if another call has to end first.
+func (p *Publisher) startCalls(ctx context.Context) (next time.Time) {
 	now := time.Now()
 	var due []types.UID
 	for uid, s := range p.waiting {
@@ -260,8 +260,8 @@ func (p *Publisher) call(ctx context.Context, s step, api *v1.Pod) (*v1.Pod, err
 	return p.conf.Cache.pods.PatchStatus(ctx, api.Namespace, api.Name, body)
 }
 
-// take processes the result of a call.
-func (p *Publisher) take(r result) {
+// handleResult processes the result of a call.
+func (p *Publisher) handleResult(r result) {
 	s := p.pods[r.uid]
 	s.busy = false
 	switch {
@@ -272,7 +272,7 @@ func (p *Publisher) take(r result) {
 			s.deleted = true
 			return
 		}
-		s.sent, s.kept = r.step.is, told(&r.answer.Status, r.step.is)
+		s.sent, s.acknowledged = r.step.is, reportedStatus(&r.answer.Status, r.step.is)
 		s.differs = time.Time{}
 		p.conf.Cache.Answered(r.answer)
 	case Replaced(r.err): // the watch is about to report it

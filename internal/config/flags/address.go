@@ -9,7 +9,7 @@ import (
 // another flag's or the file's value stays.
 type addressValue struct {
 	target *string
-	said   bool
+	given  bool
 }
 
 // newAddressValue returns a value that is stored in target.
@@ -23,12 +23,12 @@ func (a *addressValue) Set(text string) error {
 	if ip, err := netip.ParseAddr(text); err != nil || ip.Zone() != "" {
 		return fmt.Errorf("%q is not an IP address", text)
 	}
-	*a.target, a.said = text, true
+	*a.target, a.given = text, true
 	return nil
 }
 
-// Said reports whether an address was given.
-func (a *addressValue) Said() bool { return a.said }
+// Given reports whether an address was given.
+func (a *addressValue) Given() bool { return a.given }
 
 // String returns the address.
 func (a *addressValue) String() string { return *a.target }

@@ -15,7 +15,7 @@ import (
 // or in repeated flags. As in the kubelet, an empty string has no effect.
 type memoryValue struct {
 	target *[]v1beta1.MemoryReservation
-	said   bool
+	given  bool
 }
 
 // newMemoryValue returns a value that is stored in target.
@@ -36,12 +36,12 @@ func (m *memoryValue) Set(text string) error {
 		}
 		added = append(added, reservation)
 	}
-	*m.target, m.said = append(*m.target, added...), true
+	*m.target, m.given = append(*m.target, added...), true
 	return nil
 }
 
-// Said reports whether a reservation was given.
-func (m *memoryValue) Said() bool { return m.said }
+// Given reports whether a reservation was given.
+func (m *memoryValue) Given() bool { return m.given }
 
 // String returns the reservations in the format of Set.
 func (m *memoryValue) String() string {

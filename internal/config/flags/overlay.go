@@ -51,12 +51,12 @@ func overlayGates(c *v1beta1.KubeletConfiguration, gates map[string]bool, flag s
 }
 
 // says reports whether a flag was given and has an effect: some have none when empty. Those whose empty value the
-// kubelet ignores implement Said. The others are strings with a default: the kubelet rejects an empty value, or asks
+// kubelet ignores implement Given. The others are strings with a default: the kubelet rejects an empty value, or asks
 // the runtime (--cgroup-driver), and a unit file may have one where a variable isn't set.
 func (s *Set) says(name string) bool {
 	value, r := s.flags.Lookup(name).Value, s.rows[name]
-	if v, ok := value.(interface{ Said() bool }); ok {
-		return v.Said()
+	if v, ok := value.(interface{ Given() bool }); ok {
+		return v.Given()
 	}
 	if r.def != "" && value.String() == "" && r.of(&s.kubelet).Kind() == reflect.String {
 		return false

@@ -35,8 +35,8 @@ func TestReservedMemory(t *testing.T) {
 	value := newMemoryValue(&got)
 	const text = "0:hugepages-2Mi=4Mi,memory=1Gi;1:memory=2Gi"
 	for _, set := range []string{"", text} {
-		if err := value.Set(set); err != nil || value.Said() != (set != "") {
-			t.Errorf("%q: said %v, error %v", set, value.Said(), err)
+		if err := value.Set(set); err != nil || value.Given() != (set != "") {
+			t.Errorf("%q: said %v, error %v", set, value.Given(), err)
 		}
 	}
 	if value.String() != text || len(got) != 2 || got[1].Limits.Memory().Value() != 2<<30 {

@@ -70,10 +70,10 @@ type Source struct {
 	held []types.UID
 	// synced says that a complete list of pods was processed.
 	synced bool
-	// hold is set while pods continue that the API server doesn't have any more. news says that a change of that has
-	// to be reported.
-	hold *hold
-	news bool
+	// hold is set while pods continue that the API server doesn't have any more. holdChanged says that a change of that
+	// has to be reported.
+	hold        *hold
+	holdChanged bool
 }
 
 // New returns a source; Run starts it.
@@ -90,8 +90,8 @@ const batch = 20 * time.Millisecond
 func (s *Source) Run(ctx context.Context) error {
 	changed, stop := s.conf.Objects.Subscribe()
 	defer stop()
-	kept, stopKept := s.conf.Known.Subscribe()
-	defer stopKept()
+	stored, stopStored := s.conf.Known.Subscribe()
+	defer stopStored()
 	s.report()
 	s.restore()
 	if s.away(ctx, changed) {
@@ -109,8 +109,8 @@ func (s *Source) Run(ctx context.Context) error {
 			switch {
 			case !counts:
 				s.goOn()
-			case s.take(pods), !s.synced, s.news:
-				s.synced, s.news = true, false
+			case s.update(pods), !s.synced, s.holdChanged:
+				s.synced, s.holdChanged = true, false
 				s.report()
 			}
 			listed = listed && !counts
@@ -126,9 +126,9 @@ func (s *Source) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed.Woken():
-			listed = slices.Contains(changed.Take(), "") || listed
+			listed = slices.Contains(changed.Drain(), "") || listed
 		case <-again.C:
-		case <-kept:
+		case <-stored:
 			s.report()
 		}
 	}
@@ -149,7 +149,7 @@ func (s *Source) away(ctx context.Context, changed *wake.Keyed[types.UID]) bool 
 		case <-ctx.Done():
 			return false
 		case <-changed.Woken():
-			changed.Take()
+			changed.Drain()
 		case <-reach:
 		case <-patience.C:
 		}
@@ -179,8 +179,8 @@ func (s *Source) goOn() {
 	}
 }
 
-// take processes the complete list of pods, and reports whether anything relevant has changed.
-func (s *Source) take(pods []*v1.Pod) bool {
+// update processes the complete list of pods, and reports whether anything relevant has changed.
+func (s *Source) update(pods []*v1.Pod) bool {
 	now := time.Now()
 	seen, claims, bad, changed := make(map[types.UID]*v1.Pod, len(pods)), make(map[types.UID]desired.Claim, len(pods)),
 		map[types.UID]string{}, false

@@ -343,11 +343,11 @@ func BenchmarkEchoAmong(b *testing.B) {
 	for i := range 500 {
 		pods = append(pods, newPod(fmt.Sprint("p", i)))
 	}
-	s.take(pods)
+	s.update(pods)
 	for b.Loop() {
 		echo := *pods[0]
 		pods[0] = &echo
-		if s.take(pods) {
+		if s.update(pods) {
 			b.Fatal("it is new")
 		}
 	}

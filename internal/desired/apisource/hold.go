@@ -92,7 +92,7 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 				"its data is lost or it is another cluster's: these pods run on until %s, then they are ended; "+
 				"restore the API server's data, or correct --kubeconfig, before that", len(known), what, s.cluster,
 				s.hold.until.Format(time.RFC3339))}
-		s.tell("The API server " + s.hold.problem.Message)
+		s.recordEvent("The API server " + s.hold.problem.Message)
 	}
 	s.hold.ask = s.hold.until
 	return true, s.hold.ask
@@ -101,17 +101,17 @@ func (s *Source) judge(ctx context.Context, pods []*v1.Pod, listed bool) (counts
 // release ends the hold; again says that the API server has its pods again.
 func (s *Source) release(again bool) {
 	if again {
-		s.tell(fmt.Sprintf("The API server has pods of this node again, and counts: it had none of %d",
+		s.recordEvent(fmt.Sprintf("The API server has pods of this node again, and counts: it had none of %d",
 			len(s.hold.claims)))
 	} else {
-		s.tell(fmt.Sprintf("The API server still has none of the %d pods that ran here for it: they are ended",
+		s.recordEvent(fmt.Sprintf("The API server still has none of the %d pods that ran here for it: they are ended",
 			len(s.hold.claims)))
 	}
 	s.hold = nil
 }
 
-func (s *Source) tell(message string) {
-	s.news = true
+func (s *Source) recordEvent(message string) {
+	s.holdChanged = true
 	s.conf.Log.Info("Event occurred", "reason", pod.ReasonPodsHeld, "message", message)
 	s.conf.Event(pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonPodsHeld, Message: message})
 }

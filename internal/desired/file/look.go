@@ -73,8 +73,8 @@ func (w *watch) file(origin string) *seenFile {
 	return f
 }
 
-// look checks one origin and reads its new content.
-func (w *watch) look(origin string, now time.Time) {
+// check checks one origin and reads its new content.
+func (w *watch) check(origin string, now time.Time) {
 	if err := w.trustDir(); err != nil {
 		w.unreachable(err.Error(), now)
 		return

@@ -49,7 +49,7 @@ func (w *watch) scan(now time.Time) {
 	there := make(map[string]struct{}, len(found.origins))
 	for _, origin := range found.origins {
 		there[origin] = struct{}{}
-		w.look(origin, now)
+		w.check(origin, now)
 	}
 	if elsewhere && len(w.keeper.Names()) > 0 && !slices.ContainsFunc(found.origins, w.isGood) {
 		w.unreachable(w.elsewhere(), now)

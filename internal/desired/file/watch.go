@@ -120,7 +120,7 @@ func (w *watch) pass(now time.Time) {
 	for origin, at := range w.due {
 		if !now.Before(at) {
 			delete(w.due, origin)
-			w.look(origin, now)
+			w.check(origin, now)
 		}
 	}
 	w.report(now)

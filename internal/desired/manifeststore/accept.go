@@ -186,9 +186,9 @@ func (a *acceptance) keepOthers() {
 // refuseOthers records the objects that can't be used and have no good version to keep.
 func (a *acceptance) refuseOthers() {
 	for id := range a.bad {
-		_, kept := a.before[id]
+		_, hasPrevious := a.before[id]
 		_, taken := a.taken[id]
-		if key, ok := id.Object(); ok && !kept && !taken {
+		if key, ok := id.Object(); ok && !hasPrevious && !taken {
 			a.next.refused = append(a.next.refused, key)
 		}
 	}

@@ -135,7 +135,7 @@ func (r *Reader) Restore(canonical []byte) (Doc, error) {
 		return Doc{}, fmt.Errorf("a stored pod can't be read: %w", err)
 	}
 	d := Doc{Number: 1}
-	if err := r.take(&d, p); err != nil {
+	if err := r.setContent(&d, p); err != nil {
 		return Doc{}, err
 	}
 	return d, nil
@@ -197,7 +197,7 @@ func (r *Reader) doc(m manifest.Document) Doc {
 	var err error
 	switch {
 	case m.Pod != nil:
-		err = r.take(&d, m.Pod)
+		err = r.setContent(&d, m.Pod)
 	case m.Object != nil:
 		err = r.takeObject(&d, m.Object)
 	}
@@ -219,8 +219,8 @@ func (r *Reader) doc(m manifest.Document) Doc {
 	return d
 }
 
-// take sets p as the content of d.
-func (r *Reader) take(d *Doc, p *v1.Pod) error {
+// setContent sets p as the content of d.
+func (r *Reader) setContent(d *Doc, p *v1.Pod) error {
 	d.asWritten = p.DeepCopy()
 	Clean(p)
 	canonical, err := Canonical(p)

@@ -121,7 +121,7 @@ func (a *Addition) read(origin string, data []byte) error {
 			continue
 		}
 		numbers[d.ID] = d.Number
-		for _, problem := range a.take(origin, d) {
+		for _, problem := range a.addDoc(origin, d) {
 			if len(docs) > 1 {
 				problem = fmt.Sprintf("document %d: %s", d.Number, problem)
 			}
@@ -137,8 +137,8 @@ func (a *Addition) read(origin string, data []byte) error {
 	return nil
 }
 
-// take adds the pod or object of one document, or returns its errors.
-func (a *Addition) take(origin string, d reader.Doc) (wrong []string) {
+// addDoc adds the pod or object of one document, or returns its errors.
+func (a *Addition) addDoc(origin string, d reader.Doc) (wrong []string) {
 	if len(d.Errors) > 0 {
 		return d.Errors
 	}

@@ -44,18 +44,18 @@ func OpenLog(device string) (*Log, error) {
 // longestRecord is larger than any record of the kernel's log, in bytes.
 const longestRecord = 8 << 10
 
-// OOMKills calls told for each process that the OOM killer kills until ctx ends, and then closes the log. It calls
+// OOMKills calls onKill for each process that the OOM killer kills until ctx ends, and then closes the log. It calls
 // missed when the kernel has overwritten unread records. It returns an error if the log can't be read any further.
-func (l *Log) OOMKills(ctx context.Context, told func(OOMKill), missed func()) error {
+func (l *Log) OOMKills(ctx context.Context, onKill func(OOMKill), missed func()) error {
 	defer l.file.Close()
 	// The deadline ends a blocked read without closing the file during it.
 	stop := context.AfterFunc(ctx, func() { _ = l.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	return oomKills(ctx, l.file, told, missed)
+	return oomKills(ctx, l.file, onKill, missed)
 }
 
 // oomKills reads records: each read returns one record.
-func oomKills(ctx context.Context, log io.Reader, told func(OOMKill), missed func()) error {
+func oomKills(ctx context.Context, log io.Reader, onKill func(OOMKill), missed func()) error {
 	record := make([]byte, longestRecord)
 	for {
 		n, err := log.Read(record)
@@ -69,7 +69,7 @@ func oomKills(ctx context.Context, log io.Reader, told func(OOMKill), missed fun
 			return fmt.Errorf("read the kernel's log: %w", err)
 		}
 		if kill, ok := parseOOMKill(record[:n]); ok {
-			told(kill)
+			onKill(kill)
 		}
 	}
 }

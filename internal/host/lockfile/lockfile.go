@@ -27,12 +27,12 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
-	who := "another process"
+	holder := "another process"
 	if e.PID > 0 {
-		who = fmt.Sprintf("process %d", e.PID)
+		holder = fmt.Sprintf("process %d", e.PID)
 	}
 	return fmt.Sprintf("%s already uses this root directory (it holds %s): stop it, or give this agent a --root-dir "+
-		"of its own", who, e.Path)
+		"of its own", holder, e.Path)
 }
 
 // Lock is a held lock. It is also released when the process ends, however it ends.

@@ -117,7 +117,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		}
 	}
 	for arm(); ; {
-		w.look(ctx, &running, followers)
+		w.reconcile(ctx, &running, followers)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -139,8 +139,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 // counts reports whether a file of this name may be a plugin's socket: hidden ones aren't.
 func counts(name string) bool { return !strings.HasPrefix(name, ".") }
 
-// look compares what is followed with the sockets there are.
-func (w *Watcher) look(ctx context.Context, running *sync.WaitGroup, followers map[string]*follower) {
+// reconcile compares what is followed with the sockets there are.
+func (w *Watcher) reconcile(ctx context.Context, running *sync.WaitGroup, followers map[string]*follower) {
 	found := sockets(w.conf.Dir)
 	for path, f := range followers {
 		id, ok := found[path]

@@ -33,14 +33,14 @@ func (n *Notifier) Watchdog(ctx context.Context, healthy func(context.Context) e
 		return nil
 	}
 	w := watch{notifier: n, healthy: healthy, log: log, ping: n.watchdog / 2}
-	timer := time.NewTimer(w.look(ctx))
+	timer := time.NewTimer(w.notify(ctx))
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			timer.Reset(w.look(ctx))
+			timer.Reset(w.notify(ctx))
 		}
 	}
 }
@@ -55,8 +55,8 @@ type watch struct {
 	last logging.LastError
 }
 
-// look gives a watchdog notification if all is well, and returns when to look again.
-func (w *watch) look(ctx context.Context) time.Duration {
+// notify gives a watchdog notification if all is well, and returns when to look again.
+func (w *watch) notify(ctx context.Context) time.Duration {
 	begin := time.Now()
 	err := w.check(ctx)
 	if err == nil {

@@ -33,14 +33,14 @@ func Writers(info fs.FileInfo, by Invoker) (anybody bool, others string) {
 	if !ok {
 		return mode&0o002 != 0, ""
 	}
-	var who []string
+	var writers []string
 	if uid := int(st.Uid); uid != 0 && uid != os.Geteuid() && uid != by.UID {
-		who = append(who, named("user", uid, userName(uid)))
+		writers = append(writers, named("user", uid, userName(uid)))
 	}
 	if gid := int(st.Gid); mode&0o020 != 0 && gid != 0 && gid != os.Getegid() && gid != by.GID {
-		who = append(who, named("group", gid, groupName(gid)))
+		writers = append(writers, named("group", gid, groupName(gid)))
 	}
-	return mode&0o002 != 0, strings.Join(who, " and ")
+	return mode&0o002 != 0, strings.Join(writers, " and ")
 }
 
 func named(kind string, id int, name string) string {

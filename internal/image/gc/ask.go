@@ -12,7 +12,7 @@ import (
 // List lists all images on the node, sorted by name. Until all users have been listed, the images' Users are
 // incomplete.
 func (c *Collector) List(ctx context.Context) ([]Image, error) {
-	images, err := c.look(ctx)
+	images, err := c.listImages(ctx)
 	if err != nil && !errors.Is(err, ErrUsesUnknown) {
 		return nil, err
 	}
@@ -30,14 +30,14 @@ func (c *Collector) Prune(ctx context.Context, dryRun bool) (Report, error) {
 
 // Remove removes one image at a user's request, by any of its names or a prefix of its ID. If the image has other
 // names, it is only untagged; the returned names are those removed. It refuses to remove an image or name that is in
-// use or pinned: the error wraps ErrKept. It returns the image also with this error, but not if the error wraps
+// use or pinned: the error wraps ErrRetained. It returns the image also with this error, but not if the error wraps
 // ErrUnknown.
 func (c *Collector) Remove(ctx context.Context, name string) (Image, []string, error) {
-	if err := c.take(ctx); err != nil {
+	if err := c.acquire(ctx); err != nil {
 		return Image{}, nil, err
 	}
-	defer c.giveBack()
-	images, err := c.look(ctx)
+	defer c.release()
+	images, err := c.listImages(ctx)
 	if err != nil {
 		return Image{}, nil, err
 	}
@@ -50,16 +50,16 @@ func (c *Collector) Remove(ctx context.Context, name string) (Image, []string, e
 	}
 	switch {
 	case len(image.Users) > 0:
-		return image, nil, keptError(&image, inUseBy(image.Users))
+		return image, nil, retainedError(&image, inUseBy(image.Users))
 	case image.Pinned != "":
-		return image, nil, keptError(&image, image.Pinned)
+		return image, nil, retainedError(&image, image.Pinned)
 	}
 	stays, err := c.remove(ctx, image)
 	switch {
 	case err != nil:
 		return image, nil, fmt.Errorf("remove image %s: %w", image.Name(), err)
 	case stays != "":
-		return image, nil, keptError(&image, stays)
+		return image, nil, retainedError(&image, stays)
 	}
 	c.cfg.Log.V(2).Info("Removed image", "image", image.Name(), "imageID", image.ID, "size", image.Size,
 		"reason", Asked)
@@ -77,14 +77,14 @@ func (c *Collector) Find(ctx context.Context, name string) (Image, error) {
 
 // Tag adds the name target, fully qualified, to the image that source refers to, by calling tag; no image is removed
 // meanwhile. It returns the image, and the ID of the image that had the name before, or "". If that image is pinned
-// by this name (Keep), the error wraps ErrKept.
+// by this name (Keep), the error wraps ErrRetained.
 func (c *Collector) Tag(
 	ctx context.Context, source, target string, tag func(context.Context, Image) error,
 ) (image Image, before string, err error) {
-	if err := c.take(ctx); err != nil {
+	if err := c.acquire(ctx); err != nil {
 		return Image{}, "", err
 	}
-	defer c.giveBack()
+	defer c.release()
 	images, err := c.List(ctx)
 	if err != nil {
 		return Image{}, "", err
@@ -101,7 +101,7 @@ func (c *Collector) Tag(
 	if c.cfg.Keep != nil {
 		for name, why := range c.cfg.Keep() {
 			if before != "" && key(name) == key(target) {
-				return image, before, fmt.Errorf("%w: %s: %s; choose another name", ErrKept, target, why)
+				return image, before, fmt.Errorf("%w: %s: %s; choose another name", ErrRetained, target, why)
 			}
 		}
 	}
@@ -134,9 +134,9 @@ func (c *Collector) untag(ctx context.Context, i *Image, names []string) error {
 			return key(n) == key(by) && repositoryOf(n) == repositoryOf(by)
 		})
 	}
-	under, users := c.cfg.Guard.begin(known)
+	under, users := c.cfg.Guard.startRemoval(known)
 	if under == nil {
-		return keptError(i, inUseBy(users))
+		return retainedError(i, inUseBy(users))
 	}
 	defer c.cfg.Guard.end(under, true)
 	uses, err := c.uses(ctx)
@@ -149,18 +149,18 @@ func (c *Collector) untag(ctx context.Context, i *Image, names []string) error {
 		}
 	}
 	if len(users) > 0 {
-		return keptError(i, inUseBy(users))
+		return retainedError(i, inUseBy(users))
 	}
 	if c.cfg.Keep != nil {
 		for name, why := range c.cfg.Keep() {
 			if is(name) {
-				return keptError(i, why)
+				return retainedError(i, why)
 			}
 		}
 	}
 	err = c.cfg.Untag(ctx, names)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return keptError(i, fmt.Sprintf(
+		return retainedError(i, fmt.Sprintf(
 			"it has other names, which would go too (%s): this runtime removes images with all their names; to do so "+
 				"give its ID %s", strings.Join(i.Tags, ", "), i.ID))
 	}
@@ -171,8 +171,8 @@ func (c *Collector) untag(ctx context.Context, i *Image, names []string) error {
 	return nil
 }
 
-func keptError(i *Image, why string) error {
-	return fmt.Errorf("%w: %s: %s", ErrKept, i.Name(), why)
+func retainedError(i *Image, why string) error {
+	return fmt.Errorf("%w: %s: %s", ErrRetained, i.Name(), why)
 }
 
 func namesOf(images []Image, at []int) string {

@@ -84,7 +84,7 @@ func TestPrune(t *testing.T) {
 	w.use("used:1")
 	for _, dryRun := range []bool{true, true, false} {
 		r, err := c.Prune(t.Context(), dryRun)
-		if err != nil || r.Freed != mib || len(r.Removed) != 1 || r.Removed[0].ID != "a" || len(r.Kept) != 1 || r.Kept[0].Why != "in use by pod default/web (wanted)" {
+		if err != nil || r.Freed != mib || len(r.Removed) != 1 || r.Removed[0].ID != "a" || len(r.Retained) != 1 || r.Retained[0].Why != "in use by pod default/web (wanted)" {
 			t.Errorf("dry run %v: %+v, %v", dryRun, r, err)
 		}
 		if removed, events := w.taken(); dryRun == (len(removed) == 1) || len(events) > 0 {
@@ -134,7 +134,7 @@ func TestRemove(t *testing.T) {
 		case c.err != "":
 			unknown, failed := image.ID == "", strings.Contains(c.name, "fail")
 			if err == nil || !strings.Contains(err.Error(), c.err) || len(removed)+len(names) > 0 ||
-				errors.Is(err, ErrUnknown) != unknown || errors.Is(err, ErrKept) == (unknown || failed) {
+				errors.Is(err, ErrUnknown) != unknown || errors.Is(err, ErrRetained) == (unknown || failed) {
 				t.Errorf("%s: removed %v, error %v, want %q", c.name, removed, err, c.err)
 			}
 		case err != nil || len(names) > 0 || image.ID != id(c.removed) || !slices.Equal(removed, []string{id(c.removed)}):
@@ -222,7 +222,7 @@ func TestUntag(t *testing.T) {
 		}
 		image, names, err := col.Remove(t.Context(), c.name)
 		removed, _ := w.taken()
-		if !slices.Equal(removed, c.gone) || image.ID != id("a") || (err == nil) != (c.err == "") || err != nil && (!errors.Is(err, ErrKept) || !strings.Contains(err.Error(), c.err)) {
+		if !slices.Equal(removed, c.gone) || image.ID != id("a") || (err == nil) != (c.err == "") || err != nil && (!errors.Is(err, ErrRetained) || !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("%s in use by %q: removed %q, error %v", c.name, c.uses, removed, err)
 		}
 		if whole := slices.Equal(c.gone, []string{id("a")}); err == nil && !whole && !slices.Equal(names, c.gone) || whole && len(names) > 0 {
@@ -232,7 +232,7 @@ func TestUntag(t *testing.T) {
 	w := newWorld()
 	w.add(id("a"), mib, "one:1", "two:2")
 	w.fail("untag", errors.ErrUnsupported)
-	if _, _, err := w.collector(t, byDefault).Remove(t.Context(), "one:1"); !errors.Is(err, ErrKept) || !strings.Contains(err.Error(), "it has other names, which would go too (one:1, two:2)") {
+	if _, _, err := w.collector(t, byDefault).Remove(t.Context(), "one:1"); !errors.Is(err, ErrRetained) || !strings.Contains(err.Error(), "it has other names, which would go too (one:1, two:2)") {
 		t.Errorf("where it can't be untagged: %v", err)
 	}
 }

@@ -55,8 +55,8 @@ type Removal struct {
 	Why string
 }
 
-// Kept is an image that isn't removed.
-type Kept struct {
+// Retained is an image that isn't removed.
+type Retained struct {
 	Image
 	// Why is a message for users.
 	Why string
@@ -69,8 +69,8 @@ type plan struct {
 	// Fallback are removed next, in order, if Removals free less than Missing: an image may turn out to be in use, or
 	// its removal may fail.
 	Fallback []Removal
-	// Kept are the other images, least recently used first.
-	Kept []Kept
+	// Retained are the other images, least recently used first.
+	Retained []Retained
 	// Missing is how many bytes have to be freed to reach the low threshold; 0 if no disk is too full.
 	Missing uint64
 	// Freed is the total size of Removals, as the runtime counts it.
@@ -87,7 +87,7 @@ func decide(f facts) plan {
 	var free []Image
 	for _, image := range slices.SortedFunc(slices.Values(f.Images), byUse) {
 		if why := f.reasonToKeep(&image); why != "" {
-			p.Kept = append(p.Kept, Kept{Image: image, Why: why})
+			p.Retained = append(p.Retained, Retained{Image: image, Why: why})
 		} else {
 			free = append(free, image)
 		}
@@ -100,7 +100,7 @@ func decide(f facts) plan {
 	default:
 		p.regular(f, free)
 	}
-	slices.SortFunc(p.Kept, func(a, b Kept) int { return byUse(a.Image, b.Image) })
+	slices.SortFunc(p.Retained, func(a, b Retained) int { return byUse(a.Image, b.Image) })
 	return p
 }
 
@@ -163,7 +163,7 @@ func (p *plan) regular(f facts, free []Image) {
 			} else {
 				why += ", but the disk has space for it"
 			}
-			p.Kept = append(p.Kept, Kept{Image: rest[i], Why: why})
+			p.Retained = append(p.Retained, Retained{Image: rest[i], Why: why})
 			continue
 		}
 		why = fmt.Sprintf("%d%% of the disk at %s is used (imageGCHighThresholdPercent is %d), and it was %s",

@@ -92,9 +92,9 @@ func TestDecide(t *testing.T) {
 				t.Errorf("missing %d, want %d", p.Missing, c.missing)
 			}
 			for id, part := range c.kept {
-				n := slices.IndexFunc(p.Kept, func(k Kept) bool { return k.ID == id })
-				if n < 0 || !strings.Contains(p.Kept[n].Why, part) {
-					t.Errorf("kept %+v; want %s for %q", p.Kept, id, part)
+				n := slices.IndexFunc(p.Retained, func(k Retained) bool { return k.ID == id })
+				if n < 0 || !strings.Contains(p.Retained[n].Why, part) {
+					t.Errorf("kept %+v; want %s for %q", p.Retained, id, part)
 				}
 			}
 		})
@@ -205,7 +205,7 @@ func TestLaws(t *testing.T) {
 		f := anyFacts().Draw(t, "facts")
 		p := decide(f)
 		seen := map[string]int{}
-		for _, k := range p.Kept {
+		for _, k := range p.Retained {
 			seen[k.ID]++
 			if k.Why == "" {
 				t.Errorf("image %s is kept for no reason", k.ID)

@@ -21,8 +21,8 @@ type Report struct {
 	Removed []Removal
 	// Failed are the images that couldn't be removed.
 	Failed []Failure
-	// Kept are the other images with the reasons, including those that came into use meanwhile.
-	Kept []Kept
+	// Retained are the other images with the reasons, including those that came into use meanwhile.
+	Retained []Retained
 	// Freed is the size of the removed images, as the runtime counts it. The disk gains less if images share layers.
 	Freed uint64
 	// Missing is how many bytes are still missing to reach imageGCLowThresholdPercent, if a disk was too full.
@@ -44,10 +44,10 @@ func (c *Collector) collect(ctx context.Context) {
 // run decides and, if act is set, removes images. The report is valid also with an error.
 func (c *Collector) run(ctx context.Context, extent extent, act bool) (Report, error) {
 	if act {
-		if err := c.take(ctx); err != nil {
+		if err := c.acquire(ctx); err != nil {
 			return Report{}, err
 		}
-		defer c.giveBack()
+		defer c.release()
 	}
 	r, err := c.attempt(ctx, extent, act)
 	if act && extent != byHandRun && ctx.Err() == nil && !errors.Is(err, ErrUsesUnknown) {
@@ -58,7 +58,7 @@ func (c *Collector) run(ctx context.Context, extent extent, act bool) (Report, e
 
 func (c *Collector) attempt(ctx context.Context, extent extent, act bool) (Report, error) {
 	began := time.Now()
-	images, err := c.look(ctx)
+	images, err := c.listImages(ctx)
 	if err != nil {
 		return Report{}, err
 	}
@@ -80,9 +80,9 @@ func (c *Collector) attempt(ctx context.Context, extent extent, act bool) (Repor
 	}
 	plan := decide(facts)
 	if !act {
-		return Report{Removed: plan.Removals, Kept: plan.Kept, Freed: plan.Freed}, nil
+		return Report{Removed: plan.Removals, Retained: plan.Retained, Freed: plan.Freed}, nil
 	}
-	r := Report{Kept: plan.Kept}
+	r := Report{Retained: plan.Retained}
 	c.carryOut(ctx, facts, plan, &r)
 	if r.Missing > 0 {
 		errs = append(errs, shortage(r, facts.Policy))
@@ -100,7 +100,8 @@ func (c *Collector) carryOut(ctx context.Context, f facts, p plan, r *Report) {
 		case fallback && r.Freed >= p.Missing,
 			// Images are often far larger on disk than the runtime reports, so the disk is measured again.
 			p.Missing > 0 && removal.Reason == Space && c.missing(f) == 0:
-			r.Kept = append(r.Kept, Kept{Image: removal.Image, Why: "unused, but the disk has space for it again"})
+			r.Retained = append(r.Retained, Retained{Image: removal.Image,
+				Why: "unused, but the disk has space for it again"})
 		default:
 			c.carryOutOne(ctx, removal, r)
 		}
@@ -118,7 +119,7 @@ func (c *Collector) carryOutOne(ctx context.Context, removal Removal, r *Report)
 			"reason", removal.Reason)
 		r.Failed = append(r.Failed, Failure{Removal: removal, Err: err})
 	case stays != "":
-		r.Kept = append(r.Kept, Kept{Image: removal.Image, Why: stays})
+		r.Retained = append(r.Retained, Retained{Image: removal.Image, Why: stays})
 	default:
 		c.cfg.Log.V(2).Info("Removed image", "image", removal.Name(), "imageID", removal.ID, "size", removal.Size,
 			"reason", removal.Reason, "message", removal.Why)
@@ -147,10 +148,10 @@ func (c *Collector) missing(f facts) uint64 {
 	return most
 }
 
-// remove removes an image, unless it has come into use: then it returns why it stays. It reads the users after begin,
-// from when on no new hold of the image can start.
+// remove removes an image, unless it has come into use: then it returns why it stays. It reads the users after
+// startRemoval, from when on no new hold of the image can start.
 func (c *Collector) remove(ctx context.Context, i Image) (stays string, err error) {
-	under, holders := c.cfg.Guard.begin(keys(i.ID, i.Tags, i.Digests))
+	under, holders := c.cfg.Guard.startRemoval(keys(i.ID, i.Tags, i.Digests))
 	if under == nil {
 		return inUseBy(holders), nil
 	}

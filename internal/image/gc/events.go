@@ -52,7 +52,7 @@ func (c *Collector) recordEvent(r Report, err error) {
 // shortage is the error of a run that freed too little.
 func shortage(r Report, p Policy) error {
 	inUse := 0
-	for _, k := range r.Kept {
+	for _, k := range r.Retained {
 		if len(k.Users) > 0 {
 			inUse++
 		}
@@ -61,7 +61,7 @@ func shortage(r Report, p Policy) error {
 		"the disk needs %s more to come down to imageGCLowThresholdPercent (%d), but %s could be removed: of the "+
 			"other images %d are in use and %d pinned or too young; see `deckhand images`, and check the disk for "+
 			"other large files",
-		sizeText(r.Missing), p.Low, what(r), inUse, len(r.Kept)-inUse)}
+		sizeText(r.Missing), p.Low, what(r), inUse, len(r.Retained)-inUse)}
 }
 
 // what summarizes r.Removed.

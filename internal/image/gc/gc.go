@@ -50,8 +50,8 @@ var ErrUsesUnknown = errors.New("the images in use aren't determined yet")
 var (
 	// ErrUnknown: no image or several have that name.
 	ErrUnknown = errors.New("no such image")
-	// ErrKept: the image is in use, pinned, or has other names.
-	ErrKept = errors.New("image is not removed")
+	// ErrRetained: the image is in use, pinned, or has other names.
+	ErrRetained = errors.New("image is not removed")
 )
 
 // Users lists the users of images.
@@ -157,8 +157,8 @@ func (c *Collector) FreeNow(ctx context.Context) (Report, error) {
 	return c.run(ctx, pressureRun, true)
 }
 
-// take waits for the turn to remove images.
-func (c *Collector) take(ctx context.Context) error {
+// acquire waits for the turn to remove images.
+func (c *Collector) acquire(ctx context.Context) error {
 	select {
 	case c.turn <- struct{}{}:
 		return nil
@@ -167,4 +167,4 @@ func (c *Collector) take(ctx context.Context) error {
 	}
 }
 
-func (c *Collector) giveBack() { <-c.turn }
+func (c *Collector) release() { <-c.turn }

@@ -290,7 +290,7 @@ func TestFreeNow(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		w.add("young", mib)
 		r, err := c.FreeNow(t.Context())
-		if err != nil || r.Freed != mib || len(r.Removed) != 1 || r.Removed[0].ID != "a" || len(r.Kept) != 2 {
+		if err != nil || r.Freed != mib || len(r.Removed) != 1 || r.Removed[0].ID != "a" || len(r.Retained) != 2 {
 			t.Errorf("%+v, %v", r, err)
 		}
 		if _, events := w.taken(); len(events) != 1 || !strings.Contains(events[0], "short of disk space") {

@@ -47,9 +47,9 @@ func NewGuard() *Guard {
 	}
 }
 
-// Hold protects images with this name from removal until Release. If one is being removed, it waits; it fails only if
-// ctx ends first. by is reported as the user that the image stays for.
-func (g *Guard) Hold(ctx context.Context, name string, by User) (*Hold, error) {
+// Acquire protects images with this name from removal until Release. If one is being removed, it waits; it fails
+// only if ctx ends first. by is reported as the user that the image stays for.
+func (g *Guard) Acquire(ctx context.Context, name string, by User) (*Hold, error) {
 	h := &Hold{guard: g, name: key(name), by: by}
 	err := g.afterRemoval(ctx, h.name, func() {
 		h.after = g.count
@@ -117,8 +117,9 @@ func (g *Guard) underWay(key string) *removal {
 	return nil
 }
 
-// begin starts the removal of an image with these keys. If there are holds on it, it returns nil and their users.
-func (g *Guard) begin(keys []string) (*removal, []User) {
+// startRemoval starts the removal of an image with these keys. If there are holds on it, it returns nil and their
+// users.
+func (g *Guard) startRemoval(keys []string) (*removal, []User) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var users []User

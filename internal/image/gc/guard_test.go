@@ -15,7 +15,7 @@ var puller = User{Pod: "default/puller", How: "being pulled"}
 
 func hold(t testing.TB, g *Guard, name string) *Hold {
 	t.Helper()
-	h, err := g.Hold(t.Context(), name, puller)
+	h, err := g.Acquire(t.Context(), name, puller)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestCameIntoUseMeanwhile(t *testing.T) {
 			w.add("a", mib, "a:1")
 			w.looked = func(string) { meanwhile(t, w, c) }
 			r, err := c.Prune(t.Context(), false)
-			if err != nil || len(r.Removed) > 0 || len(r.Kept)+len(r.Failed) != 1 {
+			if err != nil || len(r.Removed) > 0 || len(r.Retained)+len(r.Failed) != 1 {
 				t.Errorf("%+v, %v", r, err)
 			}
 			if removed, _ := w.taken(); len(removed) > 0 {
@@ -62,7 +62,7 @@ func TestHeldImagesStay(t *testing.T) {
 			}
 		}
 		r, err := c.Prune(t.Context(), false)
-		if err != nil || len(r.Removed) > 0 || len(r.Kept) != 1 || r.Kept[0].Why != "in use by pod default/puller (being pulled)" {
+		if err != nil || len(r.Removed) > 0 || len(r.Retained) != 1 || r.Retained[0].Why != "in use by pod default/puller (being pulled)" {
 			t.Errorf("held as %s: %+v, %v", name, r, err)
 		}
 		if _, _, err := c.Remove(t.Context(), "a"); err == nil {
@@ -98,7 +98,7 @@ func TestHoldsWaitForRemovals(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := g.Hold(ctx, "a:1", puller); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := g.Acquire(ctx, "a:1", puller); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("held while it is being removed: %v", err)
 		}
 		if _, err := other.Found(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {

@@ -24,9 +24,9 @@ func Statfs(path string) (Disk, error) {
 	return Disk{Path: path, Capacity: st.Blocks * block, Available: st.Bavail * block}, nil
 }
 
-// look lists all images with their users and records which are in use. With ErrUsesUnknown it returns the known users
-// and records nothing: images without users may have some.
-func (c *Collector) look(ctx context.Context) ([]Image, error) {
+// listImages lists all images with their users and records which are in use. With ErrUsesUnknown it returns the
+// known users and records nothing: images without users may have some.
+func (c *Collector) listImages(ctx context.Context) ([]Image, error) {
 	listed, err := c.cfg.Runtime.ListImages(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)

@@ -47,7 +47,7 @@ func Name(image string) string {
 // pullFailure describes why a pull failed with each of the credentials.
 func pullFailure(name string, attempts []attempt) pod.Failure {
 	f := pod.Failure{Reason: pullReason(attempts[0].err)}
-	var said []string
+	var messages []string
 	for _, a := range attempts {
 		text := runtimeMessage(a.err)
 		if a.login != nil {
@@ -57,12 +57,12 @@ func pullFailure(name string, attempts []attempt) pod.Failure {
 		for _, other := range attempts {
 			text = withoutSecrets(text, other.login)
 		}
-		said = append(said, text)
+		messages = append(messages, text)
 		if pullReason(a.err) != f.Reason {
 			f.Reason = pod.ReasonErrImagePull
 		}
 	}
-	f.Message = fmt.Sprintf("failed to pull image %q: %s", name, strings.Join(said, "; "))
+	f.Message = fmt.Sprintf("failed to pull image %q: %s", name, strings.Join(messages, "; "))
 	return f
 }
 

@@ -115,7 +115,7 @@ func (m *Manager) ensure(ctx context.Context, r Request, a *asked) (Image, error
 		return Image{}, err
 	}
 	w := &wish{Request: r, name: name}
-	stored, err := m.look(ctx, w, a)
+	stored, err := m.imageStatus(ctx, w, a)
 	if err != nil {
 		return Image{}, err
 	}
@@ -137,8 +137,8 @@ func (m *Manager) ensure(ctx context.Context, r Request, a *asked) (Image, error
 	return m.fetch(ctx, w)
 }
 
-// look reads whether the image is on the node.
-func (m *Manager) look(ctx context.Context, w *wish, a *asked) (Stored, error) {
+// imageStatus reads whether the image is on the node.
+func (m *Manager) imageStatus(ctx context.Context, w *wish, a *asked) (Stored, error) {
 	stored, err := m.status.do(ctx, w.name, func(ctx context.Context) (Stored, error) {
 		return m.cfg.Runtime.ImageStatus(ctx, w.name)
 	})

@@ -36,7 +36,7 @@ func (m *Manager) join(k backoffKey) *activePull {
 	return p
 }
 
-func (m *Manager) begin(p *activePull) {
+func (m *Manager) start(p *activePull) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.began = time.Now()

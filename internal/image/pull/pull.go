@@ -34,7 +34,7 @@ func (m *Manager) pull(ctx context.Context, key backoffKey, logins []credentials
 		return pulled{}, err
 	}
 	defer m.slots.release()
-	m.begin(active)
+	m.start(active)
 	before := m.glance(ctx, key.Image)
 	if !always && m.has(before, key.Image, logins) {
 		return pulled{Stored: before.Stored, found: true}, nil

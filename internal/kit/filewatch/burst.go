@@ -18,8 +18,8 @@ func (b *burst) add(now time.Time) {
 	b.last = now
 }
 
-// hold puts it off, for longer each time.
-func (b *burst) hold(now time.Time) {
+// postpone puts it off, for longer each time.
+func (b *burst) postpone(now time.Time) {
 	b.pause = min(max(2*b.pause, b.settle), settleAtMost)
 	b.held = now.Add(b.pause)
 }

@@ -104,7 +104,7 @@ func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), u
 			// read is reported, too.
 			arm()
 			if file := unfinished(); file != "" {
-				burst.hold(time.Now())
+				burst.postpone(time.Now())
 				s.logAwaited(file)
 				continue
 			}

@@ -21,7 +21,7 @@ func (w *Watcher) read() {
 		for rest := buf[:n]; len(rest) >= unix.SizeofInotifyEvent; {
 			wd, mask, name, size := decode(rest)
 			rest = rest[size:]
-			if !w.tell(wd, mask, name) {
+			if !w.dispatch(wd, mask, name) {
 				return
 			}
 		}
@@ -40,9 +40,9 @@ func decode(b []byte) (wd int32, mask uint32, name string, size int) {
 	return wd, mask, string(padded), size
 }
 
-// tell sends what the kernel's event means, if it means anything. It reports false
+// dispatch sends what the kernel's event means, if it means anything. It reports false
 // when the watcher was closed.
-func (w *Watcher) tell(wd int32, mask uint32, name string) bool {
+func (w *Watcher) dispatch(wd int32, mask uint32, name string) bool {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
 		return w.send(Event{Op: Rescan})
 	}

@@ -30,11 +30,11 @@ func (k *Keyed[K]) Wake(keys ...K) {
 	k.slot.Wake()
 }
 
-// Woken receives when there is something to Take.
+// Woken receives when there is something to Drain.
 func (k *Keyed[K]) Woken() <-chan struct{} { return k.slot }
 
-// Take returns the keys since it was called last, in no order.
-func (k *Keyed[K]) Take() []K {
+// Drain returns the keys since it was called last, in no order.
+func (k *Keyed[K]) Drain() []K {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	keys := slices.Collect(maps.Keys(k.keys))

@@ -85,7 +85,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 func TestKeyedKeepsEachKeyOnce(t *testing.T) {
 	k := wake.NewKeyed[string]()
 	k.Wake()
-	if woken(k.Woken()) || len(k.Take()) > 0 {
+	if woken(k.Woken()) || len(k.Drain()) > 0 {
 		t.Error("it was woken for nothing")
 	}
 	var all sync.WaitGroup
@@ -93,13 +93,13 @@ func TestKeyedKeepsEachKeyOnce(t *testing.T) {
 		all.Go(func() { k.Wake([]string{"a", "b"}[n%2], "c") })
 	}
 	all.Wait()
-	got := k.Take()
+	got := k.Drain()
 	slices.Sort(got)
-	if !woken(k.Woken()) || woken(k.Woken()) || !slices.Equal(got, []string{"a", "b", "c"}) || len(k.Take()) > 0 {
+	if !woken(k.Woken()) || woken(k.Woken()) || !slices.Equal(got, []string{"a", "b", "c"}) || len(k.Drain()) > 0 {
 		t.Errorf("woken for %q", got)
 	}
 	k.Wake("a")
-	if !woken(k.Woken()) || !slices.Equal(k.Take(), []string{"a"}) {
+	if !woken(k.Woken()) || !slices.Equal(k.Drain(), []string{"a"}) {
 		t.Error("it can't be woken again for the same")
 	}
 }

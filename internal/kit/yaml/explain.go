@@ -13,9 +13,9 @@ import (
 
 // phrase translates an error of the YAML parser for the author of the file.
 type phrase struct {
-	said, means string
+	message, means string
 	// line finds the line that it is about; nil if it is the one that the parser names.
-	line func(said Error, lines []string) int
+	line func(e Error, lines []string) int
 }
 
 func phrases() []phrase {
@@ -46,19 +46,19 @@ func phrases() []phrase {
 
 // oneOn is the line of an error for which the parser counts from 0: it does so for missing tokens, and from 1 for
 // invalid ones.
-func oneOn(said Error, _ []string) int { return said.Line + 1 }
+func oneOn(e Error, _ []string) int { return e.Line + 1 }
 
 // failing is the first line with which the parser says the same, where it names the
 // beginning of the mapping or list around it. In a file longer than any that a person wrote
 // that line has to do: each step of the search reads most of the file.
-func failing(said Error, lines []string) int {
+func failing(e Error, lines []string) int {
 	const longest = 2000
 	if len(lines) > longest {
-		return said.Line
+		return e.Line
 	}
 	return 1 + sort.Search(len(lines)-1, func(i int) bool {
 		_, err := Parse([]byte(strings.Join(lines[:i+1], "\n")), 1, 2)
-		return err != nil && err.Message == said.Message
+		return err != nil && err.Message == e.Message
 	})
 }
 
@@ -81,7 +81,7 @@ func Explain(e Error, data []byte) Error {
 		return Error{Line: line, Message: "it is not plain text: there is " + what}
 	}
 	for _, p := range phrases() {
-		if !strings.Contains(e.Message, p.said) {
+		if !strings.Contains(e.Message, p.message) {
 			continue
 		}
 		if p.line != nil {

@@ -102,11 +102,11 @@ func shift(n *Node, lines int) {
 	}
 }
 
-// said matches the parser's errors and their prefix, the line number.
-var said = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?((?s).*)$`)
+// parserError matches the parser's errors and their prefix, the line number.
+var parserError = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?((?s).*)$`)
 
 func inOurWords(err error, before int) *Error {
-	m := said.FindStringSubmatch(err.Error())
+	m := parserError.FindStringSubmatch(err.Error())
 	line, bad := strconv.Atoi(m[1])
 	if line += before; bad != nil {
 		line = 0 // unknown

@@ -83,8 +83,8 @@ func NewJudge(n *Node, capacity Amount) *Judge {
 	return &Judge{node: n, capacity: capacity, used: Amount{}, staying: Amount{}}
 }
 
-// Hold adds a pod that was admitted, or one that waits and for which room is reserved.
-func (j *Judge) Hold(h Held) {
+// Add adds a pod that was admitted, or one that waits and for which room is reserved.
+func (j *Judge) Add(h Held) {
 	j.held = append(j.held, h)
 	for name, n := range h.Amount {
 		j.used[name] += n

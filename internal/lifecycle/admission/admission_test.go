@@ -52,7 +52,7 @@ func newJudge(held ...admission.Held) *admission.Judge {
 		"hugepages-2Mi": resource.MustParse("4Mi"), "example.com/card": resource.MustParse("1"),
 	}))
 	for _, h := range held {
-		j.Hold(h)
+		j.Add(h)
 	}
 	return j
 }
@@ -321,7 +321,7 @@ func BenchmarkAdmission(b *testing.B) {
 			if a := j.Admit(p, need); a.Failure != nil {
 				b.Fatal(a.Failure)
 			}
-			j.Hold(admission.Held{UID: p.UID, Pod: p, Amount: need})
+			j.Add(admission.Held{UID: p.UID, Pod: p, Amount: need})
 		}
 	}
 }

@@ -45,7 +45,7 @@ type victim struct {
 // preempt chooses the pods that have to end so that this one fits, and marks them as ending. It chooses only pods of
 // lower priority, and none for a pod whose preemptionPolicy is Never. As with the kubelet, pods of the lowest QoS
 // class end first; within a class those of the lowest priority, then as few as possible, then those that release
-// less. It returns nil if all of them together don't free enough. The order of Hold decides between equals.
+// less. It returns nil if all of them together don't free enough. The order of Add decides between equals.
 //
 // The kubelet treats every static pod as critical, so that it may preempt. Here only the priority decides that, as
 // everywhere else in Kubernetes.
@@ -169,14 +169,14 @@ func (c *choice) from(i int, cheaper bool) {
 	if c.best != nil && !cheaper && c.cost[r] >= c.bestCost[r] {
 		return
 	}
-	c.take(&c.candidates[i], r, 1)
+	c.apply(&c.candidates[i], r, 1)
 	c.chosen = append(c.chosen, c.candidates[i])
 	c.from(i+1, cheaper)
 	c.chosen = c.chosen[:len(c.chosen)-1]
-	c.take(&c.candidates[i], r, -1)
+	c.apply(&c.candidates[i], r, -1)
 }
 
-func (c *choice) take(v *victim, rank, sign int) {
+func (c *choice) apply(v *victim, rank, sign int) {
 	for k, n := range v.gives {
 		c.left[k] -= int64(sign) * n
 	}

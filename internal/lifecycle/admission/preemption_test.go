@@ -80,7 +80,7 @@ func TestPreemptionOfManyByMany(t *testing.T) {
 		for _, victim := range a.Preempt {
 			preempted[victim] = true
 		}
-		j.Hold(held(p))
+		j.Add(held(p))
 	}
 	p := ranked(requests("third", "cpu", "2"), critical, v1.PodQOSBurstable)
 	if a := j.Admit(p, admission.Need(p)); a.Preempt != nil || !a.Failure.Rejected {
@@ -117,7 +117,7 @@ func TestPreemptionIsTheLeast(t *testing.T) {
 		}
 		j := admission.NewJudge(&admission.Node{}, capacity)
 		for _, p := range pods {
-			j.Hold(held(p))
+			j.Add(held(p))
 		}
 		asks := ranked(requests("new", amounts(12, "asks")...), int32(rapid.IntRange(0, priorities).Draw(rt, "its priority")), v1.PodQOSBurstable)
 		need := admission.Need(asks)
@@ -197,7 +197,7 @@ func BenchmarkPreemption(b *testing.B) {
 		b.StopTimer()
 		j := admission.NewJudge(&admission.Node{}, full)
 		for _, h := range pods {
-			j.Hold(h)
+			j.Add(h)
 		}
 		b.StartTimer()
 		if a := j.Admit(asks, need); len(a.Preempt) == 0 {

@@ -139,11 +139,11 @@ func (f *Facts) setAddresses(st *v1.PodStatus) {
 // final is the terminal phase of the pod; empty until it ends. Once reported, by this agent or another client, a
 // terminal phase never changes.
 func (f *Facts) final() v1.PodPhase {
-	told := pod.Terminal(f.Pod.Status.Phase)
+	reported := pod.Terminal(f.Pod.Status.Phase)
 	if f.Last != nil {
-		told = cmp.Or(told, pod.Terminal(f.Last.Phase))
+		reported = cmp.Or(reported, pod.Terminal(f.Last.Phase))
 	}
-	return cmp.Or(told, f.Terminal)
+	return cmp.Or(reported, f.Terminal)
 }
 
 // phase follows the API's description of PodPhase.

@@ -63,12 +63,12 @@ func (f *Facts) addConditions(st *v1.PodStatus) {
 func AddOthers(st *v1.PodStatus, p *v1.Pod) {
 	for i := range p.Status.Conditions {
 		c := &p.Status.Conditions[i]
-		switch told := find(st.Conditions, c.Type); {
+		switch existing := find(st.Conditions, c.Type); {
 		case ours[c.Type]:
-		case told == nil:
+		case existing == nil:
 			st.Conditions = append(st.Conditions, *c)
 		case c.Type == v1.PodScheduled: // the scheduler set its transition time
-			*told = *c
+			*existing = *c
 		}
 	}
 	if pod.Terminal(p.Status.Phase) != "" {

@@ -52,12 +52,13 @@ func SetReadiness(containers List, results ProbeResults, b *Draft) {
 
 // AdoptReadiness takes a container's reported status over into the checkpoint, if its newest instance was running
 // then and still runs.
-func AdoptReadiness(m *Container, told *v1.ContainerStatus, b *Draft) {
-	if told.State.Running == nil || m.Newest.State != pod.ContainerRunning || !m.LongRunning() {
+func AdoptReadiness(m *Container, reported *v1.ContainerStatus, b *Draft) {
+	if reported.State.Running == nil || m.Newest.State != pod.ContainerRunning || !m.LongRunning() {
 		return
 	}
-	hooked, started, ready := hasPostStart(m.Spec), m.Spec.StartupProbe != nil && told.Started != nil && *told.Started,
-		m.Spec.ReadinessProbe != nil && told.Ready
+	hooked, started, ready := hasPostStart(m.Spec),
+		m.Spec.StartupProbe != nil && reported.Started != nil && *reported.Started,
+		m.Spec.ReadinessProbe != nil && reported.Ready
 	if !hooked && !started && !ready {
 		return
 	}

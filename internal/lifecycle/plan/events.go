@@ -16,13 +16,13 @@ func (p *Plan) event(typ pod.EventType, reason pod.Reason, container, message st
 	p.Events = append(p.Events, pod.Event{Type: typ, Reason: reason, Container: container, Message: message})
 }
 
-// TellTermination records that the pod has to end although its source still has it.
-func (p *Plan) TellTermination(typ pod.EventType, e *pod.PodTermination) {
+// RecordTermination records that the pod has to end although its source still has it.
+func (p *Plan) RecordTermination(typ pod.EventType, e *pod.PodTermination) {
 	p.event(typ, e.Reason, "", e.Message)
 }
 
-// TellRejection records that the node rejects the pod.
-func (p *Plan) TellRejection(f *pod.Failure) {
+// RecordRejection records that the node rejects the pod.
+func (p *Plan) RecordRejection(f *pod.Failure) {
 	p.event(v1.EventTypeWarning, f.Reason, "", f.Message)
 }
 
@@ -33,36 +33,36 @@ var messages = map[pod.Reason]string{
 	pod.ReasonSandboxChanged:  "Pod sandbox changed, it will be killed and re-created.",
 }
 
-// TellNeverBegins records that containers of the pod are never started because its sandbox was lost.
-func (p *Plan) TellNeverBegins() {
+// RecordNeverStarts records that containers of the pod are never started because its sandbox was lost.
+func (p *Plan) RecordNeverStarts() {
 	p.event(v1.EventTypeWarning, pod.ReasonSandboxChanged, "",
 		"The pod's sandbox is gone. With restartPolicy Never its containers aren't started again, and the pod fails.")
 }
 
-// Tell records an event with a fixed message.
-func (p *Plan) Tell(reason pod.Reason) { p.event(v1.EventTypeNormal, reason, "", messages[reason]) }
+// Record records an event with a fixed message.
+func (p *Plan) Record(reason pod.Reason) { p.event(v1.EventTypeNormal, reason, "", messages[reason]) }
 
-// TellPullBackOff records that the pull of an image is in back-off.
-func (p *Plan) TellPullBackOff(container, image string) {
+// RecordPullBackOff records that the pull of an image is in back-off.
+func (p *Plan) RecordPullBackOff(container, image string) {
 	p.event(v1.EventTypeNormal, pod.ReasonBackOff, container, fmt.Sprintf("Back-off pulling image %q", image))
-	p.tellError(container, string(pod.ReasonImagePullBackOff))
+	p.recordError(container, string(pod.ReasonImagePullBackOff))
 }
 
-// tellError records why a container isn't created or started.
-func (p *Plan) tellError(container, why string) {
+// recordError records why a container isn't created or started.
+func (p *Plan) recordError(container, why string) {
 	p.event(v1.EventTypeWarning, pod.ReasonFailed, container, "Error: "+why)
 }
 
-// TellCrashBackOff records that a container is in restart back-off. The message leaves out the delay, so that events
+// RecordCrashBackOff records that a container is in restart back-off. The message leaves out the delay, so that events
 // of later restarts are identical.
-func (p *Plan) TellCrashBackOff(of *v1.Pod, container string) {
+func (p *Plan) RecordCrashBackOff(of *v1.Pod, container string) {
 	p.event(v1.EventTypeWarning, pod.ReasonBackOff, container,
 		fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)",
 			container, of.Name, of.Namespace, of.UID))
 }
 
-// TellKilling records that a container is being stopped. An empty message stands for the kubelet's usual one.
-func (p *Plan) TellKilling(container, message string) {
+// RecordKilling records that a container is being stopped. An empty message stands for the kubelet's usual one.
+func (p *Plan) RecordKilling(container, message string) {
 	if message == "" {
 		message = "Stopping container " + container
 	}
@@ -87,18 +87,18 @@ func StopMessage(container string, cause pod.StopCause, probe pod.ProbeKind, las
 	}
 }
 
-// TellPreStopFailed records that a preStop hook failed or timed out.
-func (p *Plan) TellPreStopFailed(container, why string) {
+// RecordPreStopFailed records that a preStop hook failed or timed out.
+func (p *Plan) RecordPreStopFailed(container, why string) {
 	p.event(v1.EventTypeWarning, pod.ReasonFailedPreStopHook, container, "PreStopHook failed: "+why)
 }
 
-// TellPostStartFailed records that a postStart hook failed.
-func (p *Plan) TellPostStartFailed(container, why string) {
+// RecordPostStartFailed records that a postStart hook failed.
+func (p *Plan) RecordPostStartFailed(container, why string) {
 	p.event(v1.EventTypeWarning, pod.ReasonFailedPostStartHook, container, "PostStartHook failed: "+why)
 }
 
-// TellSuccess records the event of an action that succeeded, if the action has one.
-func (p *Plan) TellSuccess(r pod.Result) {
+// RecordSuccess records the event of an action that succeeded, if the action has one.
+func (p *Plan) RecordSuccess(r pod.Result) {
 	c := r.Action.Container
 	switch r.Action.Kind {
 	case pod.EnsureImage:
@@ -112,15 +112,15 @@ func (p *Plan) TellSuccess(r pod.Result) {
 	}
 }
 
-// TellFailure records the events of an action that failed.
-func (p *Plan) TellFailure(r pod.Result) {
+// RecordFailure records the events of an action that failed.
+func (p *Plan) RecordFailure(r pod.Result) {
 	f, c := r.Failure, r.Action.Container
 	switch r.Action.Kind {
 	case pod.EnsureImage:
-		p.tellImageFailure(r)
+		p.recordImageFailure(r)
 		return
 	case pod.CreateContainer, pod.StartContainer:
-		p.tellError(c, f.Message)
+		p.recordError(c, f.Message)
 		return
 	}
 	reason, message := failedReason(r), f.Error()
@@ -136,16 +136,16 @@ func (p *Plan) TellFailure(r pod.Result) {
 	p.event(v1.EventTypeWarning, reason, c, message)
 }
 
-// tellImageFailure records the two events for an image that a container can't get: the error, and the container's
+// recordImageFailure records the two events for an image that a container can't get: the error, and the container's
 // reason for waiting.
-func (p *Plan) tellImageFailure(r pod.Result) {
+func (p *Plan) recordImageFailure(r pod.Result) {
 	f, c, image := r.Failure, r.Action.Container, cmp.Or(r.Failure.Image, r.Action.Image)
 	if f.Reason == pod.ReasonImagePullBackOff {
-		p.TellPullBackOff(c, image)
+		p.RecordPullBackOff(c, image)
 		return
 	}
 	reason, message := pod.ReasonFailed, fmt.Sprintf("Failed to pull image %q: %s", image, f.Message)
-	if rest, said := strings.CutPrefix(f.Message, "failed to pull image "); said {
+	if rest, prefixed := strings.CutPrefix(f.Message, "failed to pull image "); prefixed {
 		message = "Failed to pull image " + rest
 	}
 	switch f.Reason {
@@ -155,7 +155,7 @@ func (p *Plan) tellImageFailure(r pod.Result) {
 		reason, message = pod.ReasonInspectFailed, f.Message
 	}
 	p.event(v1.EventTypeWarning, reason, c, message)
-	p.tellError(c, string(f.Reason))
+	p.recordError(c, string(f.Reason))
 }
 
 // failedReason is the event reason of a failure, as the kubelet names it.

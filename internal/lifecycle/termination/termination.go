@@ -51,7 +51,7 @@ func (e *Terminator) CollectResult(r pod.Result) {
 	switch r.Action.Kind {
 	case pod.PreStop:
 		if r.Failure != nil && !r.Cancelled && !k.PreStopDone {
-			e.Plan.TellPreStopFailed(r.Action.Container, r.Failure.Message)
+			e.Plan.RecordPreStopFailed(r.Action.Container, r.Failure.Message)
 		}
 		k.PreStopDone = true
 	case pod.StopContainer:
@@ -191,7 +191,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	k, known := e.Kills[c.ID]
 	if !known {
 		k = Kill{By: t.By, Why: t.Why}
-		e.Plan.TellKilling(c.Name, t.Message)
+		e.Plan.RecordKilling(c.Name, t.Message)
 	}
 	if t.By.Before(k.By) {
 		k.By = t.By
@@ -212,7 +212,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	}
 	if _, runs := e.Plan.Busy("hook/" + c.ID); runs && !k.PreStopDone { // it continues until the container is killed
 		k.PreStopDone = true
-		e.Plan.TellPreStopFailed(c.Name, "it ran past the grace period")
+		e.Plan.RecordPreStopFailed(c.Name, "it ran past the grace period")
 	}
 	if held && !k.Begun {
 		return

@@ -69,7 +69,7 @@ func (r *Recorder) Record(in lifecycle.Input, d lifecycle.Decision) {
 	t := &turn{in: in, d: d}
 	version := r.versions.of(t.in.Pod, r.limit/2)
 	if r.full(version) || !r.step(t, version) {
-		r.begin(t, version)
+		r.startSegment(t, version)
 	}
 	r.version = version
 	r.comments = nil
@@ -128,9 +128,9 @@ func (r *Recorder) step(t *turn, version int) bool {
 	return true
 }
 
-// begin starts a segment with a step that has all inputs. If these take too much space, the step has only the reason
-// for their absence and the decision.
-func (r *Recorder) begin(t *turn, version int) {
+// startSegment starts a segment with a step that has all inputs. If these take too much space, the step has only the
+// reason for their absence and the decision.
+func (r *Recorder) startSegment(t *turn, version int) {
 	if len(r.segments) > 0 {
 		r.current().text = slices.Clone(r.current().text) // without spare capacity
 	}

@@ -85,11 +85,11 @@ func (r *replayer) keep(in lifecycle.Input) {
 // own replaces a recorded action with today's equal action, because the core compares checkpoints by pointer. An
 // action that began before the first step isn't in begun; if it writes the checkpoint that is in the memory, its
 // pointer is set to that one.
-func (r *replayer) own(a *pod.Action, kept *pod.Checkpoint) {
+func (r *replayer) own(a *pod.Action, current *pod.Checkpoint) {
 	if at := find(r.begun, a); at >= 0 {
 		*a = r.begun[at]
-	} else if a.Checkpoint != nil && reflect.DeepEqual(a.Checkpoint, kept) {
-		a.Checkpoint = kept
+	} else if a.Checkpoint != nil && reflect.DeepEqual(a.Checkpoint, current) {
+		a.Checkpoint = current
 	}
 }
 

@@ -59,7 +59,7 @@ func values[T ~string](list ...T) (reflect.Type, []string) {
 // made.
 func UnknownValues(p *v1.Pod) field.ErrorList {
 	w := enumWalk{known: enums()}
-	w.look(reflect.ValueOf(&p.Spec).Elem(), func() *field.Path { return field.NewPath("spec") })
+	w.walk(reflect.ValueOf(&p.Spec).Elem(), func() *field.Path { return field.NewPath("spec") })
 	return w.errs
 }
 
@@ -68,23 +68,23 @@ type enumWalk struct {
 	errs  field.ErrorList
 }
 
-// look checks a value and all values below. The path is made only where something is wrong.
-func (w *enumWalk) look(v reflect.Value, at func() *field.Path) {
+// walk checks a value and all values below. The path is made only where something is wrong.
+func (w *enumWalk) walk(v reflect.Value, at func() *field.Path) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			w.look(v.Elem(), at)
+			w.walk(v.Elem(), at)
 		}
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
 			return
 		}
 		for i := range v.Len() {
-			w.look(v.Index(i), func() *field.Path { return at().Index(i) })
+			w.walk(v.Index(i), func() *field.Path { return at().Index(i) })
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			w.look(v.Field(i), func() *field.Path {
+			w.walk(v.Field(i), func() *field.Path {
 				name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 				if name == "" { // it is inlined
 					return at()

@@ -22,9 +22,9 @@ import (
 const historyVersion = 1
 
 const (
-	// maxFile is the largest size of the file in bytes, maxKept that of its current records.
+	// maxFile is the largest size of the file in bytes, maxLive that of its current records.
 	maxFile = 1 << 20
-	maxKept = maxFile / 2
+	maxLive = maxFile / 2
 	// maxRecord is the largest size of one record in bytes. It leaves room for an object whose name is a path.
 	maxRecord = 16 << 10
 	// maxStored is the largest length of a stored message in bytes.
@@ -52,17 +52,17 @@ type History struct {
 	mu sync.Mutex
 	// base is added to the recorder's IDs and Seqs, so that they follow those of earlier agents.
 	base uint64
-	// followed is the recorder's Seq up to which kept is current.
+	// followed is the recorder's Seq up to which stored is current.
 	followed uint64
-	// kept maps IDs to entries; size is the sum of their records in bytes.
-	kept map[uint64]*keptEntry
-	size int
-	// dirty has the IDs of records to write or, if kept doesn't have them, to remove.
+	// stored maps IDs to entries; size is the sum of their records in bytes.
+	stored map[uint64]*storedEntry
+	size   int
+	// dirty has the IDs of records to write or, if stored doesn't have them, to remove.
 	dirty map[uint64]bool
 }
 
-// keptEntry is an entry and its record.
-type keptEntry struct {
+// storedEntry is an entry and its record.
+type storedEntry struct {
 	Entry
 	text json.RawMessage
 }
@@ -82,8 +82,9 @@ type record struct {
 
 // NewHistory returns a history of the recorder that is stored in the file at path.
 func NewHistory(path string, r *Recorder, log logr.Logger) *History {
-	return &History{recorder: r, file: checkpoint.NewLog(path, historyVersion), log: log, kept: map[uint64]*keptEntry{},
-		dirty: map[uint64]bool{}}
+	return &History{recorder: r, file: checkpoint.NewLog(path, historyVersion), log: log,
+		stored: map[uint64]*storedEntry{},
+		dirty:  map[uint64]bool{}}
 }
 
 // Restore reads the entries of earlier agents. It has to be called before any other method. The error describes
@@ -136,7 +137,7 @@ func (h *History) Run(ctx context.Context) error {
 
 // List returns the entries, those that occurred most recently last.
 func (h *History) List() []Entry {
-	current := h.recorder.List() // first, so that an entry that the recorder drops meanwhile is still in kept
+	current := h.recorder.List() // first, so that an entry that the recorder drops meanwhile is still in stored
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.number(current)
@@ -145,7 +146,7 @@ func (h *History) List() []Entry {
 		inRecorder[current[i].ID] = true
 	}
 	var earlier []Entry
-	for id, e := range h.kept {
+	for id, e := range h.stored {
 		if !inRecorder[id] {
 			earlier = append(earlier, e.Entry)
 		}
@@ -190,7 +191,7 @@ func (h *History) save() bool {
 	if h.file.Outgrown() || h.file.Size()+int64(size) > maxFile {
 		write = h.file.Replace
 		clear(changed)
-		for id := range h.kept {
+		for id := range h.stored {
 			changed[strconv.FormatUint(id, 10)] = h.text(id)
 		}
 	}
@@ -210,7 +211,7 @@ func (h *History) save() bool {
 	if h.failed {
 		h.mu.Lock()
 		maps.Copy(h.dirty, dirty)
-		if len(h.dirty) > 2*len(h.kept) {
+		if len(h.dirty) > 2*len(h.stored) {
 			// Most of these records have been removed; a replacement of the file doesn't have to write them.
 			h.file.Outgrow()
 			h.markAll()
@@ -223,20 +224,20 @@ func (h *History) save() bool {
 // markAll marks all entries as dirty. h.mu is held.
 func (h *History) markAll() {
 	clear(h.dirty)
-	for id := range h.kept {
+	for id := range h.stored {
 		h.dirty[id] = true
 	}
 }
 
 // text returns the record of an entry; nil if the entry was removed.
 func (h *History) text(id uint64) json.RawMessage {
-	if e := h.kept[id]; e != nil {
+	if e := h.stored[id]; e != nil {
 		return e.text
 	}
 	return nil
 }
 
-// follow updates kept from the recorder. h.mu is held.
+// follow updates stored from the recorder. h.mu is held.
 func (h *History) follow() {
 	for _, e := range h.recorder.Since(h.followed) {
 		h.followed = e.Seq
@@ -255,7 +256,7 @@ func (h *History) follow() {
 // put sets the entry with this ID. h.mu is held.
 func (h *History) put(id uint64, r record, text json.RawMessage) {
 	h.drop(id)
-	h.kept[id] = &keptEntry{
+	h.stored[id] = &storedEntry{
 		Entry{ID: id, Seq: r.Seq, First: r.First, Last: r.Last, Count: r.Count, Type: r.Type, Reason: r.Reason,
 			Message: r.Message, Object: r.Object, Component: r.Component}, text}
 	h.size += len(text) + recordRoom
@@ -263,28 +264,28 @@ func (h *History) put(id uint64, r record, text json.RawMessage) {
 
 // drop removes the entry with this ID, if there is one. h.mu is held.
 func (h *History) drop(id uint64) {
-	if e := h.kept[id]; e != nil {
+	if e := h.stored[id]; e != nil {
 		h.size -= len(e.text) + recordRoom
-		delete(h.kept, id)
+		delete(h.stored, id)
 	}
 }
 
-// trim removes entries once they take more than maxKept, down to seven eighths of it, so that not every new entry
-// has to trim. h.mu is held.
+// trim removes entries once they take more than maxLive, down to seven eighths of it, so that not every new
+// entry has to trim. h.mu is held.
 func (h *History) trim(now time.Time) {
-	const enough = maxKept - maxKept/8
-	if h.size <= maxKept {
+	const enough = maxLive - maxLive/8
+	if h.size <= maxLive {
 		return
 	}
-	oldest := slices.SortedFunc(maps.Values(h.kept), func(a, b *keptEntry) int { return cmp.Compare(a.Seq, b.Seq) })
-	remove := func(e *keptEntry) {
+	oldest := slices.SortedFunc(maps.Values(h.stored), func(a, b *storedEntry) int { return cmp.Compare(a.Seq, b.Seq) })
+	remove := func(e *storedEntry) {
 		h.drop(e.ID)
 		h.dirty[e.ID] = true
 	}
 	// Entries count towards a name whatever their UID is: a pod that is recreated again and again is one object.
 	type object struct{ kind, namespace, name string }
 	type share struct {
-		entries []*keptEntry
+		entries []*storedEntry
 		size    int
 	}
 	shares := map[object]*share{}

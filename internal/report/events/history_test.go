@@ -295,8 +295,8 @@ func TestHistoryOfAFloodWithoutADisk(t *testing.T) {
 			h.save()
 		}
 	}
-	if len(h.dirty) > 3*len(h.kept) {
-		t.Errorf("%d to write, %d kept", len(h.dirty), len(h.kept))
+	if len(h.dirty) > 3*len(h.stored) {
+		t.Errorf("%d to write, %d kept", len(h.dirty), len(h.stored))
 	}
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
@@ -305,7 +305,7 @@ func TestHistoryOfAFloodWithoutADisk(t *testing.T) {
 		t.Fatal("not written")
 	}
 	again := NewHistory(path, New(1), logr.Discard())
-	if err := again.Restore(); err != nil || len(again.kept) != len(h.kept) {
-		t.Errorf("%d restored of %d: %v", len(again.kept), len(h.kept), err)
+	if err := again.Restore(); err != nil || len(again.stored) != len(h.stored) {
+		t.Errorf("%d restored of %d: %v", len(again.stored), len(h.stored), err)
 	}
 }

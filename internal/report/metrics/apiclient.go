@@ -13,7 +13,7 @@ type APIClient struct {
 	duration, waited       *prometheus.HistogramVec
 	sent, received         *prometheus.HistogramVec
 	plugin, transportsMade *prometheus.CounterVec
-	eventsTold             prometheus.Counter
+	eventsSent             prometheus.Counter
 	eventsLost             *prometheus.CounterVec
 }
 
@@ -45,7 +45,7 @@ func newAPIClient() *APIClient {
 			"Number of calls to an exec plugin, partitioned by the type of event encountered and an optional exit code.", "code", "call_status"),
 		transportsMade: count("transport_create_calls_total",
 			"Number of calls to get a new transport, partitioned by the result of the operation.", "result"),
-		eventsTold: prometheus.NewCounter(prometheus.CounterOpts{Name: "deckhand_api_events_told_total",
+		eventsSent: prometheus.NewCounter(prometheus.CounterOpts{Name: "deckhand_api_events_told_total",
 			Help: "Number of events, or updates of earlier ones, that were sent to the API server."}),
 		eventsLost: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "deckhand_api_events_lost_total",
 			Help: "Number of events that weren't sent to the API server, by reason: too many at once (overload), " +
@@ -55,7 +55,7 @@ func newAPIClient() *APIClient {
 
 func (c *APIClient) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.requests, c.retries, c.duration, c.waited, c.sent, c.received, c.plugin,
-		c.transportsMade, c.eventsTold, c.eventsLost}
+		c.transportsMade, c.eventsSent, c.eventsLost}
 }
 
 // Requested records a request by the status of the response, "<error>" if there was none.
@@ -88,8 +88,8 @@ func (c *APIClient) PluginCalled(code int, status string) {
 // TransportMade records a new transport. There is no cache of transports, which client-go counts as uncacheable.
 func (c *APIClient) TransportMade() { c.transportsMade.WithLabelValues("uncacheable").Inc() }
 
-// EventTold records that an event, or an update of one, was sent to the API server.
-func (c *APIClient) EventTold() { c.eventsTold.Inc() }
+// EventSent records that an event, or an update of one, was sent to the API server.
+func (c *APIClient) EventSent() { c.eventsSent.Inc() }
 
 // EventLost records that an event couldn't be sent to the API server, and why.
 func (c *APIClient) EventLost(why string) { c.eventsLost.WithLabelValues(why).Inc() }

@@ -37,18 +37,18 @@ func (h *HTTP) collectors() []prometheus.Collector {
 func (h *HTTP) ReadOnly(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := mux.Handler(r)
-		defer h.begin(r.Method, pattern, "readonly", false)()
+		defer h.startRequest(r.Method, pattern, "readonly", false)()
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// Begin records a request to the HTTPS server, for a path or a pattern of http.ServeMux. done has to be called when
-// the request ends.
-func (h *HTTP) Begin(method, path string, longRunning bool) (done func()) {
-	return h.begin(method, path, "readwrite", longRunning)
+// StartRequest records a request to the HTTPS server, for a path or a pattern of http.ServeMux. done has to be called
+// when the request ends.
+func (h *HTTP) StartRequest(method, path string, longRunning bool) (done func()) {
+	return h.startRequest(method, path, "readwrite", longRunning)
 }
 
-func (h *HTTP) begin(verb, pattern, server string, longRunning bool) (done func()) {
+func (h *HTTP) startRequest(verb, pattern, server string, longRunning bool) (done func()) {
 	labels := []string{method(verb), path(pattern), server, strconv.FormatBool(longRunning)}
 	h.total.WithLabelValues(labels...).Inc()
 	inflight, began := h.inflight.WithLabelValues(labels...), time.Now()

@@ -22,7 +22,7 @@ import (
 // Pods are decided on by creation time and then by name, in whatever order Admit is called: it decides on all other
 // undecided pods that should run, too.
 func (m *Manager) Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error) {
-	e, done := m.hold(p.UID)
+	e, done := m.lockEntry(p.UID)
 	defer done()
 	if m.Get(p.UID) == nil {
 		failure, woken := m.decide(e, p)
@@ -92,7 +92,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 	open = m.addApplicant(open, p)
 	judge := admission.NewJudge(&node, m.allocatable())
 	for _, h := range m.held(wanted) {
-		judge.Hold(h)
+		judge.Add(h)
 	}
 	slices.SortFunc(open, applicant.before)
 	var woken []types.UID
@@ -118,7 +118,7 @@ func (m *Manager) decide(e *entry, p *v1.Pod) (*pod.Failure, []types.UID) {
 		f := answer.Failure
 		if f == nil || !f.Rejected && (a.unassigned || f.Wait == pod.WaitForRoom || f.Wait == pod.WaitForPlugin) {
 			a.asked = need
-			judge.Hold(admission.Held{UID: a.pod.UID, Pod: a.pod, Amount: need})
+			judge.Add(admission.Held{UID: a.pod.UID, Pod: a.pod, Amount: need})
 		}
 		for _, uid := range answer.Preempt {
 			m.pods[uid].termination = admission.Preempted(time.Now())

@@ -225,7 +225,7 @@ func (m *Manager) ResourcesFreedAt() time.Time {
 // The record isn't durable: if it is lost with the power, no container of the pod is running any more either, and the
 // pod is admitted again.
 func (m *Manager) Allocated(p *v1.Pod) (*pod.Allocation, error) {
-	e, done := m.hold(p.UID)
+	e, done := m.lockEntry(p.UID)
 	if err := m.readmit(e, p); err != nil {
 		done()
 		m.Release(p.UID)
@@ -258,7 +258,7 @@ func (m *Manager) allocate(e *entry, p *v1.Pod) (*pod.Allocation, error) {
 // keeps its place in the queue until something is allocated to it, its resize is infeasible, or it requests its
 // current allocation. It is woken when its turn has come. A pod that runs without a record is allocated its requests.
 func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
-	e, done := m.hold(p.UID)
+	e, done := m.lockEntry(p.UID)
 	defer done()
 	had := m.Get(p.UID)
 	if had == nil {
@@ -393,7 +393,7 @@ func (m *Manager) Forget(uid types.UID) {
 }
 
 func (m *Manager) release(uid types.UID, trigger string, how func(*entry)) {
-	e, done := m.hold(uid)
+	e, done := m.lockEntry(uid)
 	defer done()
 	m.mu.Lock()
 	before, after := e.takes(), admission.Amount(nil)
@@ -406,8 +406,8 @@ func (m *Manager) release(uid types.UID, trigger string, how func(*entry)) {
 	m.wake(woken)
 }
 
-// hold returns the pod's entry with its writing lock held, until done is called.
-func (m *Manager) hold(uid types.UID) (e *entry, done func()) {
+// lockEntry returns the pod's entry with its writing lock held, until done is called.
+func (m *Manager) lockEntry(uid types.UID) (e *entry, done func()) {
 	for {
 		m.mu.Lock()
 		e := m.pods[uid]

@@ -19,9 +19,9 @@ type QOSReserve struct {
 
 // limits returns how many bytes of memory Burstable and BestEffort pods may use.
 func (r *QOSReserve) limits(all sums) (burstable, bestEffort int64) {
-	kept := func(requested int64) int64 { return int64(float64(requested) * float64(r.Percent) / 100) }
-	burstable = max(r.Memory-kept(all.guaranteedMemory), leastMemory)
-	return burstable, max(r.Memory-kept(all.guaranteedMemory+all.burstableMemory), leastMemory)
+	reserved := func(requested int64) int64 { return int64(float64(requested) * float64(r.Percent) / 100) }
+	burstable = max(r.Memory-reserved(all.guaranteedMemory), leastMemory)
+	return burstable, max(r.Memory-reserved(all.guaranteedMemory+all.burstableMemory), leastMemory)
 }
 
 // leastMemory is the smallest limit, in bytes: 0 would be no limit.

@@ -23,19 +23,19 @@ import (
 type need struct {
 	container, resource string
 	count               int
-	// lends means that later containers may reuse the devices: the container is an init container, which ends before
+	// reusable means that later containers may reuse the devices: the container is an init container, which ends before
 	// they start.
-	lends bool
+	reusable bool
 }
 
 // needs returns the requests of a pod, in the order in which its containers start, for resources that have or had a
 // plugin. The caller holds the manager's mutex.
 func (m *Manager) needs(p *v1.Pod) (list []need) {
-	add := func(c *v1.Container, lends bool) {
+	add := func(c *v1.Container, reusable bool) {
 		for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
 			count := c.Resources.Limits[name]
 			if m.resources[string(name)] != nil && count.Sign() > 0 {
-				list = append(list, need{c.Name, string(name), int(count.Value()), lends})
+				list = append(list, need{c.Name, string(name), int(count.Value()), reusable})
 			}
 		}
 	}
@@ -100,9 +100,9 @@ func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	return err
 }
 
-// kept returns the container's present devices of the resource, unless its plugin has to allocate them again. The
+// assigned returns the container's present devices of the resource, unless its plugin has to allocate them again. The
 // caller holds the manager's mutex.
-func (p *podDevices) kept(n need) *holding {
+func (p *podDevices) assigned(n need) *holding {
 	if !p.complete || p.earlier != "" {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (p *podDevices) kept(n need) *holding {
 
 // has reports whether all needs are satisfied.
 func (p *podDevices) has(needs []need) bool {
-	return !slices.ContainsFunc(needs, func(n need) bool { return p.kept(n) == nil })
+	return !slices.ContainsFunc(needs, func(n need) bool { return p.assigned(n) == nil })
 }
 
 // Awaits returns a failure to wait for, if the plugin of a resource that the pod requests hasn't registered.
@@ -136,7 +136,7 @@ func absent(resource string) *pod.Failure {
 func (m *Manager) pluginsFor(e *podDevices, needs []need) (map[string]*plugin, error) {
 	plugins := map[string]*plugin{}
 	for _, n := range needs {
-		if e.kept(n) != nil {
+		if e.assigned(n) != nil {
 			continue
 		}
 		if plugins[n.resource] = m.resources[n.resource].plugin; plugins[n.resource] == nil {
@@ -151,23 +151,24 @@ func (m *Manager) pluginsFor(e *podDevices, needs []need) (map[string]*plugin, e
 func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, needs []need,
 	plugins map[string]*plugin) error {
 	m.dropUnknown(uid)
-	lent := map[string][]string{} // by resource, devices of init containers that have ended
+	reusable := map[string][]string{} // by resource, devices of init containers that have ended
 	for _, n := range needs {
-		reused := lent[n.resource][:min(n.count, len(lent[n.resource]))]
+		reused := reusable[n.resource][:min(n.count, len(reusable[n.resource]))]
 		wanted := reused
 		if h := e.containers[n.container][n.resource]; h != nil { // no other goroutine changes it meanwhile
 			wanted = slices.Concat(reused, h.ids)
 		} else if plugins[n.resource].options.GetGetPreferredAllocationAvailable() && n.count > len(reused) {
 			wanted = slices.Concat(reused, m.preferred(ctx, plugins[n.resource], e, n, reused))
 		}
-		ids, short := m.reserve(e, n, wanted, lent[n.resource])
+		ids, short := m.reserve(e, n, wanted, reusable[n.resource])
 		if short != nil {
 			return short
 		}
-		if n.lends {
-			lent[n.resource] = slices.Compact(slices.Sorted(slices.Values(slices.Concat(lent[n.resource], ids))))
+		if n.reusable {
+			reusable[n.resource] = slices.Compact(slices.Sorted(slices.Values(
+				slices.Concat(reusable[n.resource], ids))))
 		} else {
-			lent[n.resource] = slices.DeleteFunc(slices.Clone(lent[n.resource]), func(id string) bool {
+			reusable[n.resource] = slices.DeleteFunc(slices.Clone(reusable[n.resource]), func(id string) bool {
 				return slices.Contains(ids, id)
 			})
 		}
@@ -233,17 +234,17 @@ func (m *Manager) free(resource string, e *podDevices) []string {
 	return ids
 }
 
-// reserve assigns devices to a container: first the wanted ones that are free or lent, then others.
-func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]string, error) {
+// reserve assigns devices to a container: first the wanted ones that are free or reusable, then others.
+func (m *Manager) reserve(e *podDevices, n need, wanted, reusable []string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h := e.kept(n); h != nil {
+	if h := e.assigned(n); h != nil {
 		e.beside.set(n.container, n.resource, h)
 		return h.ids, nil
 	}
 	free := m.free(n.resource, e)
-	can := make(map[string]bool, len(free)+len(lent)) // the plugin's preferred list may be long and arbitrary
-	for _, id := range slices.Concat(free, lent) {
+	can := make(map[string]bool, len(free)+len(reusable)) // the plugin's preferred list may be long and arbitrary
+	for _, id := range slices.Concat(free, reusable) {
 		can[id] = true
 	}
 	h := &holding{byNode: map[int64][]string{}}
@@ -256,7 +257,7 @@ func (m *Manager) reserve(e *podDevices, n need, wanted, lent []string) ([]strin
 		}
 	}
 	take(wanted)
-	take(lent)
+	take(reusable)
 	take(free)
 	if len(h.ids) < n.count {
 		return nil, &pod.Failure{Reason: pod.ReasonOutOf + pod.Reason(n.resource), Wait: pod.WaitForRoom,

@@ -82,7 +82,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			own, stop := context.WithCancel(ctx)
 			p.stop, p.number = stop, number
 			number++
-			m.take(p)
+			m.markFollowed(p)
 			running.Go(func() {
 				defer p.conn.Close()
 				defer stop()
@@ -206,9 +206,9 @@ func (m *Manager) connect(ctx context.Context, p *plugin, versions []string) err
 	return err
 }
 
-// take marks the plugin as followed. It stops earlier registrations of its socket that haven't listed their devices.
-// Others continue until the new one lists its devices.
-func (m *Manager) take(p *plugin) {
+// markFollowed marks the plugin as followed. It stops earlier registrations of its socket that haven't listed their
+// devices. Others continue until the new one lists its devices.
+func (m *Manager) markFollowed(p *plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for other := range m.followed {
@@ -378,7 +378,7 @@ func paced(ctx context.Context, woken <-chan struct{}, do func()) {
 
 // wakeHolders wakes the pods whose devices' health has changed.
 func (m *Manager) wakeHolders() {
-	for _, uid := range m.affected.Take() {
+	for _, uid := range m.affected.Drain() {
 		m.conf.Wake(uid)
 	}
 }

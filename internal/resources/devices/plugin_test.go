@@ -413,13 +413,13 @@ func TestTheSameAgain(t *testing.T) {
 		{"one isn't there any more", []*api.Device{broken("b")}, 1, 1, 1},
 		{"another one", []*api.Device{broken("b"), broken("c")}, 0, 1, 1},
 	} {
-		_ = r.affected.Take()
+		_ = r.affected.Drain()
 		select {
 		case <-r.changed.Slot:
 		default:
 		}
 		r.listed(t.Context(), next, step.list)
-		if woken, looks := len(r.affected.Take()), len(r.changed.Slot); woken != step.woken || looks != step.looks {
+		if woken, looks := len(r.affected.Drain()), len(r.changed.Slot); woken != step.woken || looks != step.looks {
 			t.Errorf("%s: %d pods are woken, want %d; looked at %d times, want %d", step.what, woken, step.woken, looks, step.looks)
 		}
 		recorded(step.what, step.other, step.list)

@@ -54,14 +54,14 @@ func (m *Manager) Healthy() (list []*api.ContainerDevices) {
 			if s.plugin == nil || d.GetHealth() != deviceapi.Healthy {
 				continue
 			}
-			told := &api.ContainerDevices{ResourceName: name, DeviceIds: []string{id}}
+			entry := &api.ContainerDevices{ResourceName: name, DeviceIds: []string{id}}
 			if nodes := d.GetTopology().GetNodes(); len(nodes) > 0 {
-				told.Topology = &api.TopologyInfo{}
+				entry.Topology = &api.TopologyInfo{}
 				for _, node := range nodes {
-					told.Topology.Nodes = append(told.Topology.Nodes, &api.NUMANode{ID: node.GetID()})
+					entry.Topology.Nodes = append(entry.Topology.Nodes, &api.NUMANode{ID: node.GetID()})
 				}
 			}
-			list = append(list, told)
+			list = append(list, entry)
 		}
 	}
 	return list

@@ -58,7 +58,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		c := Choose(k.pods.All(), k.limits, began)
-		k.take(c.Pods)
+		k.setChosen(c.Pods)
 		if c.Over != logged {
 			logged = c.Over
 			k.log.V(2).Info("Containers that have ended and can't be removed: each is the newest of its kind, or too "+
@@ -70,8 +70,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// take stores the choice and calls look for the pods that got new excess instances.
-func (k *Keeper) take(chosen map[types.UID][]string) {
+// setChosen stores the choice and calls look for the pods that got new excess instances.
+func (k *Keeper) setChosen(chosen map[types.UID][]string) {
 	var before map[types.UID][]string
 	if p := k.chosen.Swap(&chosen); p != nil {
 		before = *p

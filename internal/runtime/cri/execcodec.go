@@ -68,11 +68,11 @@ func beginning(r *mem.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept := make([]byte, min(size, ExecOutputLimit))
-	if _, err := io.ReadFull(r, kept); err != nil {
+	output := make([]byte, min(size, ExecOutputLimit))
+	if _, err := io.ReadFull(r, output); err != nil {
 		return nil, err
 	}
-	return kept, discard(r, size-len(kept))
+	return output, discard(r, size-len(output))
 }
 
 // skip skips an unknown field, such as one of a later CRI version.

@@ -40,7 +40,7 @@ func newLink[S service](dial func(context.Context) (S, error)) *link[S] {
 
 // acquire returns a live connection, which the caller has to release.
 func (l *link[S]) acquire(ctx context.Context) (*session[S], error) {
-	if s, err := l.take(); s != nil || err != nil {
+	if s, err := l.acquireCurrent(); s != nil || err != nil {
 		return s, err
 	}
 	select {
@@ -50,7 +50,7 @@ func (l *link[S]) acquire(ctx context.Context) (*session[S], error) {
 		return nil, context.Cause(ctx)
 	}
 	// Another goroutine may have dialled in the meantime.
-	if s, err := l.take(); s != nil || err != nil {
+	if s, err := l.acquireCurrent(); s != nil || err != nil {
 		return s, err
 	}
 	svc, err := l.dial(ctx)
@@ -67,8 +67,8 @@ func (l *link[S]) acquire(ctx context.Context) (*session[S], error) {
 	return l.current, nil
 }
 
-// take returns the current connection and counts its caller as a user, or nil if there is none.
-func (l *link[S]) take() (*session[S], error) {
+// acquireCurrent returns the current connection and counts its caller as a user, or nil if there is none.
+func (l *link[S]) acquireCurrent() (*session[S], error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {

@@ -75,18 +75,18 @@ func unique(lists ...[]string) []string {
 // limit truncates the configuration to the limits, and returns events with the kubelet's messages.
 func limit(r resolver) (resolver, []pod.Event) {
 	var events []pod.Event
-	tell := func(message string) {
+	record := func(message string) {
 		events = append(events, pod.Event{Type: v1.EventTypeWarning, Reason: pod.ReasonDNSConfigForming,
 			Message: message})
 	}
 	if len(r.servers) > maxServers {
 		r.servers = r.servers[:maxServers]
-		tell("Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
+		record("Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
 			strings.Join(r.servers, " "))
 	}
 	if n := fitting(r.searches); n < len(r.searches) {
 		r.searches = r.searches[:n]
-		tell("Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
+		record("Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
 			strings.Join(r.searches, " "))
 	}
 	return r, events

@@ -415,11 +415,11 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 			return p, err
 		}
 		if why == "" {
-			silent := r.awaitAdopted(ctx, p)
-			if silent == nil || ctx.Err() != nil {
+			hangErr := r.awaitAdopted(ctx, p)
+			if hangErr == nil || ctx.Err() != nil {
 				return p, ctx.Err()
 			}
-			why = silent.Error()
+			why = hangErr.Error()
 		}
 	}
 	r.log.Info("Restarting containerd; pods go on running", "pid", p.PID(), "reason", why)

@@ -17,8 +17,8 @@ const (
 // pauses computes the delay before each restart.
 type pauses struct{ next time.Duration }
 
-// take returns the delay after a containerd that was ready for the given time.
-func (p *pauses) take(healthy time.Duration) time.Duration {
+// advance returns the delay after a containerd that was ready for the given time.
+func (p *pauses) advance(healthy time.Duration) time.Duration {
 	if p.next == 0 || healthy >= healthyAfter {
 		p.next = firstPause
 	}
@@ -53,7 +53,7 @@ func (r *Runtime) supervise(ctx context.Context) error {
 			r.log.Error(nil, "Containerd ended; pods go on running", "pid", p.PID(), "status", how,
 				"lastLogLine", child.LastLine(r.layout.Log()))
 		}
-		if !sleep(ctx, back.take(healthy)) {
+		if !sleep(ctx, back.advance(healthy)) {
 			return nil
 		}
 		if err := r.launch(ctx); err != nil && ctx.Err() == nil {

@@ -12,15 +12,15 @@ func TestPauses(t *testing.T) {
 	var p pauses
 	want := firstPause
 	for range 12 {
-		if got := p.take(time.Second); got != want {
+		if got := p.advance(time.Second); got != want {
 			t.Errorf("the pause is %v, not %v", got, want)
 		}
 		want = min(2*want, longestPause)
 	}
-	if got := p.take(time.Second); got != longestPause {
+	if got := p.advance(time.Second); got != longestPause {
 		t.Errorf("the pause has grown to %v only", got)
 	}
-	if got := p.take(healthyAfter); got != firstPause {
+	if got := p.advance(healthyAfter); got != firstPause {
 		t.Errorf("after a healthy time the pause is still %v", got)
 	}
 }

@@ -83,13 +83,13 @@ func (r *Runtime) attend(ctx context.Context, p *child.Process, first patience) 
 // killHung checks containerd's health periodically until ctx ends, and kills it if it hangs.
 func (r *Runtime) killHung(ctx context.Context, p *child.Process, limits patience) {
 	for sleep(ctx, askEvery) {
-		silent := r.awaitAnswer(ctx, p, limits)
-		if silent == nil {
+		hangErr := r.awaitAnswer(ctx, p, limits)
+		if hangErr == nil {
 			limits = whileRunning
 			continue
 		}
 		if ctx.Err() == nil {
-			r.log.Error(silent, "Killing containerd; pods go on running", "pid", p.PID(),
+			r.log.Error(hangErr, "Killing containerd; pods go on running", "pid", p.PID(),
 				"lastLogLine", child.LastLine(r.layout.Log()))
 			if err := p.Kill(); err != nil {
 				r.log.Error(err, "Can't kill containerd", "pid", p.PID())

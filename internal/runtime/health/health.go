@@ -55,8 +55,8 @@ type State struct {
 	// fetched since the runtime last became available.
 	unready []string
 	known   bool
-	// silent is the error of the last status call if it failed although lists succeed; empty otherwise.
-	silent string
+	// statusError is the error of the last status call if it failed although lists succeed; empty otherwise.
+	statusError string
 }
 
 // Info describes the runtime for users.
@@ -129,35 +129,35 @@ func (s *State) ask(ctx context.Context) {
 		st, err = s.runtime.Status(limited)
 	}
 	if ctx.Err() == nil {
-		s.take(info, st, err)
+		s.apply(info, st, err)
 	}
 }
 
-// take applies the results of ask.
-func (s *State) take(info Info, st *runtimeapi.StatusResponse, err error) {
+// apply applies the results of ask.
+func (s *State) apply(info Info, st *runtimeapi.StatusResponse, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.info.Ready || err != nil && s.poll == 0 {
 		return // the runtime may return as another version
 	}
-	silent := ""
+	statusError := ""
 	can, unready := s.can, []string(nil)
 	if err != nil {
-		silent = err.Error()
-		unready = []string{"container runtime is down: " + silent}
+		statusError = err.Error()
+		unready = []string{"container runtime is down: " + statusError}
 	} else {
 		s.info.Name, s.info.Version = info.Name, info.Version
 		can, unready = translate.FeaturesOf(st), unreadyConditions(st)
 	}
 	switch {
-	case silent != "" && s.silent == "":
+	case statusError != "" && s.statusError == "":
 		s.log.Error(err, "The container runtime doesn't answer; probes that need it count for nothing, and pods go "+
 			"on running")
-	case silent == "" && s.silent != "":
+	case statusError == "" && s.statusError != "":
 		s.log.Info("The container runtime answers again")
 	}
 	changed := !s.known || !reflect.DeepEqual(s.can, can) || !slices.Equal(s.unready, unready)
-	s.can, s.unready, s.known, s.silent = can, unready, true, silent
+	s.can, s.unready, s.known, s.statusError = can, unready, true, statusError
 	if changed {
 		s.changed.Wake()
 	}
@@ -206,7 +206,7 @@ func (s *State) Relisted(err error) {
 		}
 	} else {
 		// The runtime may return as another version.
-		s.info.Version, s.info.Message, s.known, s.silent = "", err.Error(), false, ""
+		s.info.Version, s.info.Message, s.known, s.statusError = "", err.Error(), false, ""
 	}
 	changed := s.info != was
 	s.mu.Unlock()
@@ -235,8 +235,8 @@ func (s *State) Info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	info := s.info
-	if s.silent != "" {
-		info.Ready, info.Message = false, s.silent
+	if s.statusError != "" {
+		info.Ready, info.Message = false, s.statusError
 	}
 	return info
 }

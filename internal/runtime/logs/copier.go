@@ -71,7 +71,7 @@ func (c *copier) existing(ctx context.Context) error {
 
 // once copies the current log of one instance.
 func (c *copier) once(ctx context.Context, attempt int) error {
-	parts, err := c.begin(ctx, attempt)
+	parts, err := c.open(ctx, attempt)
 	if err != nil {
 		return err
 	}
@@ -90,8 +90,8 @@ func (c *copier) once(ctx context.Context, attempt int) error {
 	return c.lines.Finish()
 }
 
-// begin opens an instance's log and seeks to the first line to copy.
-func (c *copier) begin(ctx context.Context, attempt int) ([]*part, error) {
+// open opens an instance's log and seeks to the first line to copy.
+func (c *copier) open(ctx context.Context, attempt int) ([]*part, error) {
 	parts, err := c.reader.openParts(c.req.Log, attempt, "")
 	if err != nil {
 		return nil, err

@@ -97,7 +97,7 @@ func (e *entries) entry(b []byte, end bool) error {
 		if !ok {
 			h = header{} // corrupt entry
 		}
-		e.out.begin(h, b[:h.stamp])
+		e.out.startEntry(h, b[:h.stamp])
 		b = b[h.size:]
 		e.partial = h.partial
 	}

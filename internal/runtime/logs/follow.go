@@ -17,7 +17,7 @@ const lastWrites = 100 * time.Millisecond
 // follow copies one instance after the other until the last one has ended.
 func (c *copier) follow(ctx context.Context, instances Instances) error {
 	for attempt := c.req.Attempt; ; {
-		parts, err := c.begin(ctx, attempt)
+		parts, err := c.open(ctx, attempt)
 		if errors.Is(err, fs.ErrNotExist) {
 			next, err := c.await(ctx, attempt, instances, err)
 			if err != nil || next < 0 {

@@ -76,8 +76,8 @@ func newOutput(w io.Writer, opts lineOptions) *output {
 	return &output{w: w, opts: opts, left: opts.LimitBytes, buf: make([]byte, 0, outputSize)}
 }
 
-// begin starts an entry with the timestamp stamp.
-func (o *output) begin(h header, stamp []byte) {
+// startEntry starts an entry with the timestamp stamp.
+func (o *output) startEntry(h header, stamp []byte) {
 	o.line, o.stamp = &o.lines[0], o.stamp[:0]
 	if h.stderr {
 		o.line = &o.lines[1]

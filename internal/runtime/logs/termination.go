@@ -56,9 +56,9 @@ func NewMessageReader(podsDir string, logs Logs, log logr.Logger) *MessageReader
 // of the log.
 //
 // Read errors are logged and count as an empty message. Message reads a few KiB and blocks only on disk I/O.
-func (r *MessageReader) Message(who translate.Identity, c *pod.Container) string {
-	b, err := r.file(who, c)
-	r.complain(err, "termination message", who, c)
+func (r *MessageReader) Message(identity translate.Identity, c *pod.Container) string {
+	b, err := r.file(identity, c)
+	r.complain(err, "termination message", identity, c)
 	if len(b) > 0 {
 		return text(b, fileBytes)
 	}
@@ -67,31 +67,31 @@ func (r *MessageReader) Message(who translate.Identity, c *pod.Container) string
 		c.StartedAt.IsZero() {
 		return ""
 	}
-	l := Log{Namespace: who.Namespace, Pod: who.Name, UID: who.UID, Container: c.Name}
+	l := Log{Namespace: identity.Namespace, Pod: identity.Name, UID: identity.UID, Container: c.Name}
 	b, err = r.logs.Last(l, c.Attempt, logLines, logBytes+margin)
-	r.complain(err, "log in place of a termination message", who, c)
+	r.complain(err, "log in place of a termination message", identity, c)
 	return text(b, logBytes)
 }
 
 // complain logs an error, once for each end of an instance. A missing file isn't an error: it was removed with its
 // pod.
-func (r *MessageReader) complain(err error, what string, who translate.Identity, c *pod.Container) {
+func (r *MessageReader) complain(err error, what string, identity translate.Identity, c *pod.Container) {
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	r.log.Info("Can't read why a container ended", "source", what, "pod", klog.KRef(who.Namespace, who.Name),
+	r.log.Info("Can't read why a container ended", "source", what, "pod", klog.KRef(identity.Namespace, identity.Name),
 		"containerName", c.Name, "containerID", c.ID, "err", err.Error())
 }
 
 // file returns the end of the termination message file.
-func (r *MessageReader) file(who translate.Identity, c *pod.Container) ([]byte, error) {
+func (r *MessageReader) file(identity translate.Identity, c *pod.Container) ([]byte, error) {
 	path := c.TerminationMessagePath
 	if path == "" {
 		return nil, nil
 	}
 	// The path may be mounted from a volume of the pod, which may lead anywhere on the host. No pod can write to
 	// the containers directory or its parents.
-	if filepath.Dir(path) != filepath.Join(r.podsDir, string(who.UID), "containers", c.Name) {
+	if filepath.Dir(path) != filepath.Join(r.podsDir, string(identity.UID), "containers", c.Name) {
 		return nil, fmt.Errorf("%s is mounted in its place", path)
 	}
 	// Without O_NONBLOCK, opening a FIFO would wait for a writer.

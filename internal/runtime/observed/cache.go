@@ -167,16 +167,16 @@ func (c *cache) Advance(id string, change func(*pod.Sandbox, *pod.Container)) {
 		return
 	}
 	r := c.pods[uid]
-	who := translate.Identity{UID: uid, Name: r.snapshot.Name, Namespace: r.snapshot.Namespace}
+	identity := translate.Identity{UID: uid, Name: r.snapshot.Name, Namespace: r.snapshot.Namespace}
 	var rd reading
 	if i := r.sandbox(id); i >= 0 {
 		s := r.snapshot.Sandboxes[i]
 		change(&s, nil)
-		rd.Sandboxes = []sandboxReading{{Pod: who, Sandbox: s}}
+		rd.Sandboxes = []sandboxReading{{Pod: identity, Sandbox: s}}
 	} else {
 		k := r.snapshot.Containers[r.container(id)]
 		change(nil, &k)
-		rd.Containers = []containerReading{{Pod: who, Container: k}}
+		rd.Containers = []containerReading{{Pod: identity, Container: k}}
 	}
 	c.mu.RUnlock()
 	c.Merge(rd)
@@ -258,13 +258,13 @@ func (c *cache) bury(id string, now time.Time) {
 }
 
 // record returns the pod's record, created if necessary, and makes the pod the owner of id.
-func (c *cache) record(who translate.Identity, id string) *record {
-	r := c.pods[who.UID]
+func (c *cache) record(identity translate.Identity, id string) *record {
+	r := c.pods[identity.UID]
 	if r == nil {
-		r = &record{snapshot: &pod.Observed{UID: who.UID, Name: who.Name, Namespace: who.Namespace}}
-		c.pods[who.UID] = r
+		r = &record{snapshot: &pod.Observed{UID: identity.UID, Name: identity.Name, Namespace: identity.Namespace}}
+		c.pods[identity.UID] = r
 	}
-	c.owner[id] = who.UID
+	c.owner[id] = identity.UID
 	return r
 }
 

@@ -12,7 +12,7 @@ type ends struct {
 
 // complete sets the message of an ended container before its end is merged. Once merged, the message stays: the
 // same end isn't read twice, because its source (file or log) may have been removed.
-func (e ends) complete(who translate.Identity, c *pod.Container, k Knowledge) {
+func (e ends) complete(identity translate.Identity, c *pod.Container, k Knowledge) {
 	if e.message == nil || c.State != pod.ContainerExited || k.Gone {
 		return
 	}
@@ -20,7 +20,7 @@ func (e ends) complete(who translate.Identity, c *pod.Container, k Knowledge) {
 		c.Message = k.Instance.Message
 		return
 	}
-	switch words := e.message(who, c); {
+	switch words := e.message(identity, c); {
 	case words == "":
 	case c.Message == "":
 		c.Message = words

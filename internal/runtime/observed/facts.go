@@ -12,8 +12,8 @@ import (
 
 // SandboxCreated reports that a sandbox was created and started.
 func (s *Store) SandboxCreated(uid types.UID, name, namespace string, sb pod.Sandbox) {
-	who := translate.Identity{UID: uid, Name: name, Namespace: namespace}
-	s.cache.Merge(reading{Sandboxes: []sandboxReading{{Pod: who, Sandbox: sb}}})
+	identity := translate.Identity{UID: uid, Name: name, Namespace: namespace}
+	s.cache.Merge(reading{Sandboxes: []sandboxReading{{Pod: identity, Sandbox: sb}}})
 	if len(sb.IPs) == 0 && !sb.HostNetwork && !s.state.streaming() {
 		// No event will report its addresses.
 		s.refresh.want(uid)
@@ -23,9 +23,9 @@ func (s *Store) SandboxCreated(uid types.UID, name, namespace string, sb pod.San
 // ContainerCreated reports that a container was created. It may also be called with a later state of the container
 // that the runtime reported, such as how it ended.
 func (s *Store) ContainerCreated(uid types.UID, name, namespace string, c pod.Container) {
-	who := translate.Identity{UID: uid, Name: name, Namespace: namespace}
-	s.ends.complete(who, &c, s.cache.Know(c.ID))
-	s.cache.Merge(reading{Containers: []containerReading{{Pod: who, Container: c}}})
+	identity := translate.Identity{UID: uid, Name: name, Namespace: namespace}
+	s.ends.complete(identity, &c, s.cache.Know(c.ID))
+	s.cache.Merge(reading{Containers: []containerReading{{Pod: identity, Container: c}}})
 }
 
 // ContainerRemoved reports that a container was removed.

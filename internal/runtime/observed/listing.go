@@ -39,7 +39,7 @@ type listing struct {
 }
 
 func (l *listing) sandbox(item *runtimeapi.PodSandbox) {
-	who, sb, ok := translate.Sandbox(item)
+	identity, sb, ok := translate.Sandbox(item)
 	if !ok {
 		return
 	}
@@ -53,19 +53,19 @@ func (l *listing) sandbox(item *runtimeapi.PodSandbox) {
 		st, err := l.rt.PodSandboxStatus(ctx, sb.ID)
 		_, full, ok := translate.SandboxStatus(st)
 		if err == nil && ok {
-			l.addSandbox(sandboxReading{Pod: who, Sandbox: full, Detailed: true})
+			l.addSandbox(sandboxReading{Pod: identity, Sandbox: full, Detailed: true})
 			return nil
 		}
-		there, err := l.noteMissing(sb.ID, who, k, err)
+		there, err := l.noteMissing(sb.ID, identity, k, err)
 		if there {
-			l.addSandbox(sandboxReading{Pod: who, Sandbox: sb})
+			l.addSandbox(sandboxReading{Pod: identity, Sandbox: sb})
 		}
 		return err
 	})
 }
 
 func (l *listing) container(item *runtimeapi.Container) {
-	who, c, ok := translate.Container(item, l.boot)
+	identity, c, ok := translate.Container(item, l.boot)
 	if !ok {
 		return
 	}
@@ -79,18 +79,18 @@ func (l *listing) container(item *runtimeapi.Container) {
 		st, err := l.rt.ContainerStatus(ctx, c.ID)
 		_, full, ok := translate.ContainerUpdate(st, c.SandboxID, l.boot, k.Instance)
 		if err == nil && ok {
-			l.ends.complete(who, &full, k)
-			l.addContainer(containerReading{Pod: who, Container: full, Detailed: true})
+			l.ends.complete(identity, &full, k)
+			l.addContainer(containerReading{Pod: identity, Container: full, Detailed: true})
 			return nil
 		}
-		there, fatalErr := l.noteMissing(c.ID, who, k, err)
+		there, fatalErr := l.noteMissing(c.ID, identity, k, err)
 		if there {
 			if c.State == pod.ContainerExited {
 				// Without its status, an ended container must not count as successful.
 				c.State = pod.ContainerUnknown
 				c.Message = "the runtime can't tell how the container ended: " + errorText(err)
 			}
-			l.addContainer(containerReading{Pod: who, Container: c})
+			l.addContainer(containerReading{Pod: identity, Container: c})
 		}
 		return fatalErr
 	})
@@ -98,7 +98,7 @@ func (l *listing) container(item *runtimeapi.Container) {
 
 // noteMissing handles a status call that failed. there is false if the instance has been removed (and is dropped
 // from the list); the error is set if the runtime doesn't answer. Otherwise the runtime refuses this one status.
-func (l *listing) noteMissing(id string, who translate.Identity, k Knowledge, err error) (there bool, _ error) {
+func (l *listing) noteMissing(id string, identity translate.Identity, k Knowledge, err error) (there bool, _ error) {
 	if err == nil {
 		err = errNoStatus
 	}
@@ -114,7 +114,7 @@ func (l *listing) noteMissing(id string, who translate.Identity, k Knowledge, er
 	l.incomplete = true
 	if k.UID == "" {
 		l.log.Info("The container runtime lists an object but returns no status of it: continuing without it", "id", id,
-			"pod", klog.KRef(who.Namespace, who.Name), "err", err.Error())
+			"pod", klog.KRef(identity.Namespace, identity.Name), "err", err.Error())
 	}
 	return true, nil
 }

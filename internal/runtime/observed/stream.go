@@ -97,29 +97,29 @@ func (s *Store) reading(e *runtimeapi.ContainerEventResponse,
 	stale := s.state.olderThanList(at)
 	sandboxID := ""
 	if st := e.GetPodSandboxStatus(); st != nil {
-		who, sb, ok := translate.SandboxStatus(st)
+		identity, sb, ok := translate.SandboxStatus(st)
 		if !ok {
 			return rd, nil, true
 		}
 		sandboxID = sb.ID
 		if k := s.cache.Know(sb.ID); stale && k.UID == "" && !k.Gone {
-			incomplete = append(incomplete, who.UID)
+			incomplete = append(incomplete, identity.UID)
 		} else {
-			rd.Sandboxes = []sandboxReading{{Pod: who, Sandbox: sb, Detailed: true}}
+			rd.Sandboxes = []sandboxReading{{Pod: identity, Sandbox: sb, Detailed: true}}
 		}
 	}
 	for _, st := range e.GetContainersStatuses() {
 		k := s.cache.Know(st.GetId())
-		who, c, ok := translate.ContainerUpdate(st, sandboxID, s.boot, k.Instance)
+		identity, c, ok := translate.ContainerUpdate(st, sandboxID, s.boot, k.Instance)
 		if !ok {
 			continue
 		}
 		if k.UID == "" && !k.Gone && (stale || sandboxID == "") {
-			incomplete = append(incomplete, who.UID)
+			incomplete = append(incomplete, identity.UID)
 			continue
 		}
-		s.ends.complete(who, &c, k)
-		rd.Containers = append(rd.Containers, containerReading{Pod: who, Container: c, Detailed: true})
+		s.ends.complete(identity, &c, k)
+		rd.Containers = append(rd.Containers, containerReading{Pod: identity, Container: c, Detailed: true})
 	}
 	return rd, incomplete, false
 }

@@ -94,14 +94,14 @@ func (f Finder) suits(r Range) error {
 func subids(ctx context.Context, command string, args ...string) (Range, error) {
 	what := strings.Join(append([]string{"getsubids"}, args...), " ")
 	cmd := exec.CommandContext(ctx, command, args...)
-	var said strings.Builder
-	cmd.Stderr = &said
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return Range{}, fmt.Errorf(
 			"can't find out which IDs pods may have: %s: %w (%s): give the user %q subordinate IDs in /etc/subuid "+
 				"and /etc/subgid, or remove that user",
-			what, err, strings.TrimSpace(said.String()), Owner)
+			what, err, strings.TrimSpace(stderr.String()), Owner)
 	}
 	text := strings.TrimSpace(string(out))
 	var index, owner string

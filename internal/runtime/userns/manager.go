@@ -138,7 +138,7 @@ func (m *Manager) check(uid types.UID, r Range, err error) *holding {
 func (m *Manager) Get(uid types.UID) (Range, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h := m.look(uid); h == nil {
+	if h := m.lookup(uid); h == nil {
 		return Range{}, ErrNone
 	} else if h.bad != nil {
 		return Range{}, h.bad
@@ -148,9 +148,9 @@ func (m *Manager) Get(uid types.UID) (Range, error) {
 	return Range{}, ErrNone
 }
 
-// look returns the pod's holding, or nil. It reads an invalid record again: the administrator may have fixed or
+// lookup returns the pod's holding, or nil. It reads an invalid record again: the administrator may have fixed or
 // deleted it.
-func (m *Manager) look(uid types.UID) *holding {
+func (m *Manager) lookup(uid types.UID) *holding {
 	h := m.pods[uid]
 	if h == nil || h.bad == nil {
 		return h
@@ -177,9 +177,9 @@ func (m *Manager) Ensure(uid types.UID) (Range, error) {
 		return Range{}, err
 	}
 	m.mu.Lock()
-	h := m.look(uid)
+	h := m.lookup(uid)
 	if h == nil {
-		if h, err = m.take(uid); err != nil {
+		if h, err = m.reserve(uid); err != nil {
 			m.mu.Unlock()
 			return Range{}, err
 		}
@@ -199,8 +199,8 @@ func (m *Manager) Ensure(uid types.UID) (Range, error) {
 	return r, nil
 }
 
-// take reserves a free range for the pod.
-func (m *Manager) take(uid types.UID) (*holding, error) {
+// reserve reserves a free range for the pod.
+func (m *Manager) reserve(uid types.UID) (*holding, error) {
 	if m.noIDs != nil {
 		return nil, m.noIDs
 	}

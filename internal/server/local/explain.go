@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
-// keptEvents is the maximum number of events in an Explanation.
-const keptEvents = 20
+// maxEvents is the maximum number of events in an Explanation.
+const maxEvents = 20
 
 // Details are details of a pod that its PodView doesn't have.
 type Details struct {
@@ -77,7 +77,7 @@ func Explain(s *Snapshot, i int, d Details, list []Event) Explanation {
 			e.Events = append(e.Events, withoutOutput(list[j]))
 		}
 	}
-	e.Events = e.Events[max(0, len(e.Events)-keptEvents):]
+	e.Events = e.Events[max(0, len(e.Events)-maxEvents):]
 	return e
 }
 

@@ -55,7 +55,7 @@ func imagesError(err error) error {
 	switch {
 	case errors.Is(err, gc.ErrUnknown):
 		code = http.StatusNotFound
-	case errors.Is(err, gc.ErrKept):
+	case errors.Is(err, gc.ErrRetained):
 		code = http.StatusConflict
 	case errors.Is(err, image.ErrName):
 		code = http.StatusBadRequest

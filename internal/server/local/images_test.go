@@ -12,7 +12,7 @@ import (
 
 func TestErrorsAboutImagesHaveTheirStatus(t *testing.T) {
 	for cause, want := range map[error]int{
-		gc.ErrUnknown: http.StatusNotFound, gc.ErrKept: http.StatusConflict, gc.ErrUsesUnknown: http.StatusServiceUnavailable,
+		gc.ErrUnknown: http.StatusNotFound, gc.ErrRetained: http.StatusConflict, gc.ErrUsesUnknown: http.StatusServiceUnavailable,
 		image.ErrStarting: http.StatusServiceUnavailable, image.ErrUnsupported: http.StatusNotImplemented, image.ErrArchive: http.StatusUnprocessableEntity,
 		image.ErrName: http.StatusBadRequest,
 	} {

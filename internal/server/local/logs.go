@@ -66,10 +66,10 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	err = s.logs.Copy(r.Context(), text, copied, followed)
 	if r.Context().Err() != nil {
 		err = errors.New("the agent stopped") // or the client is gone, and doesn't receive this
-		text.begin()
+		text.start()
 	}
 	if err == nil {
-		text.begin()
+		text.start()
 		if now := followed.Current(); request.Follow && (!now.Final || now.Attempt > attempt) {
 			w.Header().Set(nextTrailer, strconv.Itoa(attempt+1))
 		}
@@ -113,7 +113,7 @@ type logWriter struct {
 
 var _ io.Writer = (*logWriter)(nil)
 
-func (l *logWriter) begin() {
+func (l *logWriter) start() {
 	if l.begun {
 		return
 	}
@@ -128,13 +128,13 @@ func (l *logWriter) instance(n int) {
 		return
 	}
 	l.w.Header().Set(instanceHeader, strconv.Itoa(n))
-	l.begin()
+	l.start()
 	// If the client is gone, Write fails too.
 	_ = l.flusher.Flush()
 }
 
 func (l *logWriter) Write(b []byte) (int, error) {
-	l.begin()
+	l.start()
 	n, err := l.w.Write(b)
 	if err != nil {
 		return n, err

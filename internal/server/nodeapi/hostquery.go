@@ -29,9 +29,9 @@ const (
 	// maxServices is the maximum number of services in a query, maxPattern the maximum length of its pattern in
 	// bytes, and maxTail the maximum of tailLines.
 	maxServices, maxPattern, maxTail = 16, 1 << 10, 100_000
-	// maxLine is how many bytes of a line a pattern is matched with; maxKept limits the size of the last lines in
+	// maxLine is how many bytes of a line a pattern is matched with; maxTailSize limits the size of the last lines in
 	// memory, in bytes.
-	maxLine, maxKept = 64 << 10, 16 << 20
+	maxLine, maxTailSize = 64 << 10, 16 << 20
 )
 
 // hostQuery is a query for host logs (KEP-2258): those of services, or one file below the log directory.
@@ -158,7 +158,7 @@ func (a *api) hostQuery(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case err == nil:
-		text.begin()
+		text.start()
 	case text.begun: // a regular end of the answer would look complete
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, fs.ErrNotExist):
@@ -270,9 +270,9 @@ type lineFilter struct {
 	out     *bufio.Writer
 	pattern *regexp.Regexp // nil for all
 	tail    int            // -1 for all
-	// rest is the beginning of a line; kept are the last lines, with a total size of bytes.
+	// rest is the beginning of a line; last are the last lines, with a total size of bytes.
 	rest  []byte
-	kept  [][]byte
+	last  [][]byte
 	bytes int
 }
 
@@ -306,11 +306,11 @@ func (l *lineFilter) line() error {
 		_, err := l.out.Write(line)
 		return err
 	}
-	l.kept = append(l.kept, bytes.Clone(line))
+	l.last = append(l.last, bytes.Clone(line))
 	l.bytes += len(line)
-	for len(l.kept) > l.tail || l.bytes > maxKept {
-		l.bytes -= len(l.kept[0])
-		l.kept = l.kept[1:]
+	for len(l.last) > l.tail || l.bytes > maxTailSize {
+		l.bytes -= len(l.last[0])
+		l.last = l.last[1:]
 	}
 	return nil
 }
@@ -320,7 +320,7 @@ func (l *lineFilter) end() error {
 	if err := l.line(); err != nil {
 		return err
 	}
-	for _, line := range l.kept {
+	for _, line := range l.last {
 		if _, err := l.out.Write(line); err != nil {
 			return err
 		}

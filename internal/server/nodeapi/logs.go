@@ -115,10 +115,10 @@ func (a *api) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}}
 	text := &logWriter{w: w, flusher: http.NewResponseController(w)}
 	err = a.Logs.Copy(r.Context(), text,
-		logs.Request{Log: log, Attempt: attempt, Options: query.Options, Begun: func(int) { text.begin() }}, followed)
+		logs.Request{Log: log, Attempt: attempt, Options: query.Options, Begun: func(int) { text.start() }}, followed)
 	switch {
 	case err == nil:
-		text.begin()
+		text.start()
 	case text.begun: // a regular end of the answer would look complete
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, fs.ErrNotExist):
@@ -136,7 +136,7 @@ type logWriter struct {
 	begun   bool
 }
 
-func (l *logWriter) begin() {
+func (l *logWriter) start() {
 	if l.begun {
 		return
 	}
@@ -146,7 +146,7 @@ func (l *logWriter) begin() {
 }
 
 func (l *logWriter) Write(b []byte) (int, error) {
-	l.begin()
+	l.start()
 	n, err := l.w.Write(b)
 	if err != nil {
 		return n, err

@@ -156,7 +156,7 @@ func (n *node) config() nodeapi.Config {
 
 type quiet struct{}
 
-func (quiet) Begin(string, string, bool) func() { return func() {} }
+func (quiet) StartRequest(string, string, bool) func() { return func() {} }
 
 // serve serves a table until the end of the test, or until stop is called, and returns where.
 func serve(t testing.TB, table []secure.Route, access secure.AccessConfig) (address string, stop func()) {

@@ -79,12 +79,12 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	case <-s.conf.Ready:
 	}
-	for told := false; ; told = true {
+	for reported := false; ; reported = true {
 		listener, err := socket.Listen(Socket(s.conf.Dir))
 		if err == nil {
 			return s.serve(ctx, listener)
 		}
-		if !told {
+		if !reported {
 			s.conf.Log.Error(err, "Nobody can ask for pod resources until that is corrected")
 		}
 		select {

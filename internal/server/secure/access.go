@@ -195,9 +195,9 @@ func (a *Access) byCertificate(r *http.Request) (u authentication.UserInfo, ok b
 		a.conf.Log.V(2).Info("A client's certificate isn't accepted", "err", err.Error())
 		return u, false
 	}
-	who := chain[0].Subject
-	return authentication.UserInfo{Username: who.CommonName, Groups: withAuthenticated(who.Organization)},
-		who.CommonName != ""
+	subject := chain[0].Subject
+	return authentication.UserInfo{Username: subject.CommonName, Groups: withAuthenticated(subject.Organization)},
+		subject.CommonName != ""
 }
 
 // verify verifies a client certificate, the first of chain, with the others as intermediates. It returns until when

@@ -376,7 +376,7 @@ func TestStreamsAreBounded(t *testing.T) {
 			r := httptest.NewRequestWithContext(withUser(t.Context(), user), "GET", "/", nil)
 			r.SetPathValue("namespace", namespace)
 			r.SetPathValue("pod", pod)
-			end, err := s.begin(r)
+			end, err := s.start(r)
 			if err != nil {
 				if !strings.Contains(err.Error(), why) {
 					t.Errorf("%v, want %s", err, why)

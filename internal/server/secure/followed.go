@@ -21,8 +21,8 @@ type followed[T any] struct {
 	mu   sync.Mutex
 	seen []fs.FileInfo // nil before the first successful read
 	last T
-	// told is set once an error of the files was logged.
-	told bool
+	// reported is set once an error of the files was logged.
+	reported bool
 }
 
 // current returns the content of the files. After the first success it returns no error.
@@ -38,18 +38,18 @@ func (f *followed[T]) current() (T, error) {
 		read, err = f.read()
 	}
 	if err == nil {
-		if f.told {
+		if f.reported {
 			f.log.Info("Files of the HTTPS server can be used again", "path", f.paths[0])
 		}
-		f.seen, f.last, f.told = now, read, false
+		f.seen, f.last, f.reported = now, read, false
 		return read, nil
 	}
 	err = fmt.Errorf("%s: %w", f.what, err)
 	if f.seen == nil {
 		return f.last, err
 	}
-	if !f.told {
-		f.told = true
+	if !f.reported {
+		f.reported = true
 		f.log.Error(err, "The last version of the HTTPS server's files that could be used counts on")
 	}
 	return f.last, nil

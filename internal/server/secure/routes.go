@@ -79,11 +79,11 @@ func serve(c Config) http.Handler {
 		_, pattern := mux.Handler(r)
 		route := routes[pattern]
 		if route == nil { // the mux may answer it, such as with a redirect to the clean path
-			defer c.Meter.Begin(r.Method, "", false)()
+			defer c.Meter.StartRequest(r.Method, "", false)()
 			elsewhere.ServeHTTP(w, r)
 			return
 		}
-		defer c.Meter.Begin(r.Method, route.Path, route.streams(r))()
+		defer c.Meter.StartRequest(r.Method, route.Path, route.streams(r))()
 		guards[route].ServeHTTP(w, r)
 	})
 }
@@ -190,7 +190,7 @@ func (route *Route) serve(w http.ResponseWriter, r *http.Request, s *streams) {
 	case route.Off != "":
 		http.Error(w, route.Off, http.StatusMethodNotAllowed)
 	case route.streams(r):
-		end, err := s.begin(r)
+		end, err := s.start(r)
 		if err != nil {
 			w.Header().Set("Retry-After", "10")
 			http.Error(w, err.Error(), http.StatusTooManyRequests)
@@ -215,12 +215,12 @@ type streams struct {
 	of  map[string]int
 }
 
-// begin counts a stream, which end releases. It fails if there are too many.
-func (s *streams) begin(r *http.Request) (end func(), err error) {
+// start counts a stream, which end releases. It fails if there are too many.
+func (s *streams) start(r *http.Request) (end func(), err error) {
 	namespace, pod := r.PathValue("namespace"), r.PathValue("pod")
 	type bound struct {
-		whose string
-		most  int
+		key  string
+		most int
 	}
 	bounds := []bound{{fmt.Sprintf("user %q", UserOf(r.Context())), maxStreamsOfOne}}
 	if pod != "" {
@@ -233,21 +233,21 @@ func (s *streams) begin(r *http.Request) (end func(), err error) {
 		return nil, fmt.Errorf("there are too many streams: %d are served at once", maxStreams)
 	}
 	for _, b := range bounds {
-		if s.of[b.whose] >= b.most {
-			return nil, fmt.Errorf("there are too many streams of %s: %d are served at once", b.whose, b.most)
+		if s.of[b.key] >= b.most {
+			return nil, fmt.Errorf("there are too many streams of %s: %d are served at once", b.key, b.most)
 		}
 	}
 	s.all++
 	for _, b := range bounds {
-		s.of[b.whose]++
+		s.of[b.key]++
 	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.all--
 		for _, b := range bounds {
-			if s.of[b.whose]--; s.of[b.whose] == 0 {
-				delete(s.of, b.whose)
+			if s.of[b.key]--; s.of[b.key] == 0 {
+				delete(s.of, b.key)
 			}
 		}
 	}, nil

@@ -36,7 +36,7 @@ type Config struct {
 
 // Meter counts requests by method, path and whether they are streams.
 type Meter interface {
-	Begin(method, path string, stream bool) (done func())
+	StartRequest(method, path string, stream bool) (done func())
 }
 
 // Listener returns the listener of the HTTPS server.

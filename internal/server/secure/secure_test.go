@@ -94,7 +94,7 @@ func write(t testing.TB, path string, text []byte) {
 // quiet counts nothing.
 type quiet struct{}
 
-func (quiet) Begin(string, string, bool) func() { return func() {} }
+func (quiet) StartRequest(string, string, bool) func() { return func() {} }
 
 // run runs the server until the end of the test, and returns where. It serves /healthz and /configz, or a table.
 func run(t *testing.T, cert *Certificate, access *Access, table ...Route) string {

@@ -262,7 +262,7 @@ func (w *writer) tidy(ctx context.Context, keep ...string) error {
 }
 
 // discard removes an entry of dir except its held files, and reports whether any are left.
-func (w *writer) discard(ctx context.Context, dir *os.File, name string) (kept bool, err error) {
+func (w *writer) discard(ctx context.Context, dir *os.File, name string) (remains bool, err error) {
 	if w.options.Held == nil {
 		return false, removeFrom(ctx, dir, name)
 	}
@@ -275,15 +275,15 @@ func (w *writer) discard(ctx context.Context, dir *os.File, name string) (kept b
 		return err == nil, err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		if kept, err = w.discardFrom(ctx, dir, name); kept || err != nil {
-			return kept, err
+		if remains, err = w.discardFrom(ctx, dir, name); remains || err != nil {
+			return remains, err
 		}
 	}
 	return false, removeFrom(ctx, dir, name)
 }
 
 // discardFrom discards the content of a directory. A mount point contains nothing that is held.
-func (w *writer) discardFrom(ctx context.Context, dir *os.File, name string) (kept bool, err error) {
+func (w *writer) discardFrom(ctx context.Context, dir *os.File, name string) (remains bool, err error) {
 	f, err := safeopen.Enter(dir, name)
 	if errors.Is(err, unix.EXDEV) {
 		return false, nil
@@ -295,9 +295,9 @@ func (w *writer) discardFrom(ctx context.Context, dir *os.File, name string) (ke
 	names, err := f.Readdirnames(-1)
 	for _, child := range names {
 		stays, e := w.discard(ctx, f, child)
-		kept, err = kept || stays, errors.Join(err, e)
+		remains, err = remains || stays, errors.Join(err, e)
 	}
-	return kept, err
+	return remains, err
 }
 
 // tidyAlways is tidy at the end of an update: it removes an old Secret even if ctx has ended.

@@ -107,7 +107,7 @@ func (w *Walk) Next() (Entry, error) {
 		if err != nil {
 			return Entry{}, err
 		}
-		e, ok, err := w.look(l.at.fd, name, kind)
+		e, ok, err := w.visit(l.at.fd, name, kind)
 		if err != nil || ok {
 			return e, err
 		}
@@ -137,8 +137,8 @@ func (w *Walk) Close() {
 	w.levels = nil
 }
 
-// look stats an entry, and enters it if it is a directory.
-func (w *Walk) look(parent int, name string, kind uint8) (Entry, bool, error) {
+// visit stats an entry, and enters it if it is a directory.
+func (w *Walk) visit(parent int, name string, kind uint8) (Entry, bool, error) {
 	if kind == unix.DT_DIR || kind == unix.DT_UNKNOWN {
 		// The entry is opened before it is stated, because stat may hang on a mount point.
 		e, ok, err := w.enter(parent, name)

@@ -166,23 +166,23 @@ func recursiveReadOnly(vm *v1.VolumeMount, mode v1.MountPropagationMode, able bo
 // partOf returns the path of the part of the volume to mount; empty for the whole volume (API: VolumeMount.subPath,
 // subPathExpr). Errors don't contain the value of an expression, because its variables may be Secrets.
 func partOf(vm *v1.VolumeMount, vars []*runtimeapi.KeyValue) (string, error) {
-	part, said := vm.SubPath, "subPath"
+	part, fieldName := vm.SubPath, "subPath"
 	if vm.SubPathExpr != "" {
-		said = fmt.Sprintf("subPathExpr %q", vm.SubPathExpr)
+		fieldName = fmt.Sprintf("subPathExpr %q", vm.SubPathExpr)
 		var err error
 		if part, err = expand(vm.SubPathExpr, vars); err != nil {
-			return "", fmt.Errorf("%s %v", said, err)
+			return "", fmt.Errorf("%s %v", fieldName, err)
 		}
 	}
 	if len(part) >= unix.PathMax { // the error doesn't contain the path either: it is too long
-		return "", fmt.Errorf("%s is longer than a path can be: %d bytes, where %d are allowed", said, len(part),
+		return "", fmt.Errorf("%s is longer than a path can be: %d bytes, where %d are allowed", fieldName, len(part),
 			unix.PathMax-1)
 	}
 	if path.IsAbs(part) || slices.Contains(strings.Split(part, "/"), "..") {
 		if vm.SubPathExpr == "" {
-			said = fmt.Sprintf("subPath %q", part)
+			fieldName = fmt.Sprintf("subPath %q", part)
 		}
-		return "", fmt.Errorf("%s must be a path in the volume, not absolute and without \"..\"", said)
+		return "", fmt.Errorf("%s must be a path in the volume, not absolute and without \"..\"", fieldName)
 	}
 	return part, nil
 }

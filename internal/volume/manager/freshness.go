@@ -25,10 +25,10 @@ type refresherConfig struct {
 	Ops *operations.Group
 	// Holds reports whether a volume is still mounted.
 	Holds func(*volumestate.Mounted) bool
-	// Look returns the current inputs of a volume for this version of its pod. Pod returns the newest version of a
+	// Observe returns the current inputs of a volume for this version of its pod. Pod returns the newest version of a
 	// pod, or nil if it isn't desired any more.
-	Look func(context.Context, *volumestate.Wanted, *v1.Pod) volumestate.Sight
-	Pod  func(types.UID) *v1.Pod
+	Observe func(context.Context, *volumestate.Wanted, *v1.Pod) volumestate.Sight
+	Pod     func(types.UID) *v1.Pod
 	// Refresh updates one volume. It reports whether the content changed, and whether old content was kept because
 	// it is held.
 	Refresh func(context.Context, *volumestate.Mounted, *v1.Pod) (changed, held bool, err error)
@@ -198,7 +198,7 @@ func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now v
 	if p := k.conf.Pod(s.Place.UID); p != nil {
 		s.pod = p
 	}
-	now = k.conf.Look(ctx, s.Wanted, s.pod)
+	now = k.conf.Observe(ctx, s.Wanted, s.pod)
 	switch {
 	case tidy:
 		return now, true
@@ -219,7 +219,7 @@ func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now v
 // refresh starts to refresh the volume. Changes from here on are detected when it has ended.
 func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sight) {
 	e := s.Mounted
-	s.op = k.conf.Ops.Begin(ctx, operations.Task{
+	s.op = k.conf.Ops.Start(ctx, operations.Task{
 		Key: e.Key(), Kind: volumestate.Refresh + e.Name(), Owner: string(e.Place.UID),
 		Do: func(ctx context.Context, _ *operations.Operation) error {
 			if !k.conf.Holds(e) {

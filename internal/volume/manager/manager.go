@@ -74,11 +74,11 @@ func New(c Config, log logr.Logger) *Manager {
 // Config.Stop. It returns nil.
 func (m *Manager) Run(ctx context.Context) error {
 	if len(m.stagers()) > 0 {
-		m.ops.Begin(ctx, operations.Task{Key: "plugins", Kind: "sweep",
+		m.ops.Start(ctx, operations.Task{Key: "plugins", Kind: "sweep",
 			Do: func(ctx context.Context, _ *operations.Operation) error { return m.sweepDevices(ctx) }})
 	}
 	fresh := newRefresher(refresherConfig{
-		Ops: m.ops, Holds: m.holds, Look: m.look, Pod: m.conf.Pod, Refresh: m.refresh,
+		Ops: m.ops, Holds: m.holds, Observe: m.observe, Pod: m.conf.Pod, Refresh: m.refresh,
 		RecordEvent: m.conf.Recorder.Event, Wake: m.wake,
 	})
 	defer fresh.Stop()
@@ -88,7 +88,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.stop()
 			return nil
 		case <-m.conf.Changed.Woken():
-			fresh.Changed(m.conf.Changed.Take()...)
+			fresh.Changed(m.conf.Changed.Drain()...)
 		case <-m.remounted:
 			fresh.Follow(m.all())
 		case <-m.wake:
@@ -198,9 +198,9 @@ func (m *Manager) mounted(uid types.UID, name string) *volumestate.Mounted {
 	return m.actual[uid][name]
 }
 
-// look reads the current inputs of a volume for this version of its pod.
-func (m *Manager) look(ctx context.Context, w *volumestate.Wanted, p *v1.Pod) volumestate.Sight {
-	return volumestate.Look(ctx, w.Objects, p, w.Spec.Volume)
+// observe reads the current inputs of a volume for this version of its pod.
+func (m *Manager) observe(ctx context.Context, w *volumestate.Wanted, p *v1.Pod) volumestate.Sight {
+	return volumestate.Observe(ctx, w.Objects, p, w.Spec.Volume)
 }
 
 // newest returns the newest version of the volume's pod.

@@ -17,7 +17,7 @@ import (
 
 // beginMount starts to mount the volume.
 func (m *Manager) beginMount(ctx context.Context, w *volumestate.Wanted) *operations.Operation {
-	return m.ops.Begin(ctx, operations.Task{
+	return m.ops.Start(ctx, operations.Task{
 		Key: w.Key(), Kind: volumestate.Mount + w.Name(), Owner: string(w.Place.UID), Again: volumestate.RetryAt,
 		Do: func(ctx context.Context, op *operations.Operation) error {
 			began := time.Now()
@@ -43,7 +43,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	r := volume.Request{Pod: m.newest(w), Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place),
 		InUse: m.conf.Running(w.Place.UID)}
 	// Changes from here on are detected by the next refresh.
-	seen := m.look(ctx, w, r.Pod)
+	seen := m.observe(ctx, w, r.Pod)
 	m.mu.Lock()
 	_, again := m.failed[w.Place.UID][w.Name()]
 	m.mu.Unlock()
@@ -65,7 +65,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 		return err
 	}
 	delete(m.failed[w.Place.UID], w.Name())
-	if got.Kept {
+	if got.Retained {
 		seen = volumestate.Sight{} // a refresh reports the reason
 	}
 	m.leaving.Remove(w.Place) // its teardown failed, and it is desired again
@@ -94,7 +94,7 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 		r.Spec.Volume = r.Spec.Volume.DeepCopy()
 		r.Spec.Volume.PersistentVolumeClaim.ReadOnly = false
 	}
-	held, err := m.hold(w, &r)
+	held, err := m.retainParts(w, &r)
 	if err != nil {
 		return volume.Mounted{}, err
 	}
@@ -146,10 +146,10 @@ func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w 
 	return m.conf.ApplyFSGroup(ctx, got.Path, o)
 }
 
-// hold sets r.Held, so that an update of the volume keeps the parts that containers mount. Parts are bound by
+// retainParts sets r.Held, so that an update of the volume keeps the parts that containers mount. Parts are bound by
 // operations on the volume, too, so none is added during the update. After the update, held says whether old
 // content was kept for them.
-func (m *Manager) hold(w *volumestate.Wanted, r *volume.Request) (held *bool, err error) {
+func (m *Manager) retainParts(w *volumestate.Wanted, r *volume.Request) (held *bool, err error) {
 	held = new(bool)
 	if _, ok := w.Plugin.(volume.Live); !ok {
 		return held, nil
@@ -174,7 +174,7 @@ func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod
 	}
 	r := volume.Request{Pod: p, Objects: e.Objects, Spec: e.Spec, Place: m.layout.Place(e.Place),
 		InUse: m.conf.Running(e.Place.UID)}
-	stayed, err := m.hold(e.Wanted, &r)
+	stayed, err := m.retainParts(e.Wanted, &r)
 	if err != nil {
 		return false, false, err
 	}

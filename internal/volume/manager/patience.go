@@ -70,7 +70,7 @@ func (m *Manager) hanging(op *operations.Operation) error {
 		after = age.Truncate(m.conf.Patience)
 	}
 	first := op.First()
-	working, said := first.State()
+	working, status := first.State()
 	doing := volumestate.Doing(op.Kind())
 	switch {
 	case first != op:
@@ -78,8 +78,8 @@ func (m *Manager) hanging(op *operations.Operation) error {
 	case !working:
 		return fmt.Errorf("not %s after %s: waiting for operations on other volumes to end; nothing needs to be done",
 			doing, after)
-	case said != "":
-		return fmt.Errorf("still being %s after %s: %s", doing, after, said)
+	case status != "":
+		return fmt.Errorf("still being %s after %s: %s", doing, after, status)
 	case age >= m.conf.Patience:
 		return fmt.Errorf("still being %s after %s: the file system doesn't answer", doing, after)
 	default:
@@ -93,7 +93,7 @@ func (m *Manager) touch(ctx context.Context, e *volumestate.Mounted, what string
 	for {
 		var path string
 		called := false
-		op := m.ops.Begin(ctx, operations.Task{
+		op := m.ops.Start(ctx, operations.Task{
 			Key: e.Key(), Kind: volumestate.Part + what, Owner: string(e.Place.UID),
 			Do: func(ctx context.Context, _ *operations.Operation) (err error) {
 				called = true

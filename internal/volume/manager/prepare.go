@@ -57,7 +57,7 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) e
 	if err := os.MkdirAll(m.layout.Pod(p.UID), 0o750); err != nil {
 		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: fmt.Sprintf("make the pod's directory: %v", err)}
 	}
-	wants, taken := m.holders.Take(p, wants)
+	wants, taken := m.holders.Reserve(p, wants)
 	problems = append(problems, taken...)
 	m.mu.Lock()
 	m.desired.Want(p.UID, wants)
@@ -82,7 +82,7 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) e
 // that uses it already continues, also after a restart of the agent or the node: its claim exists until it has
 // ended (https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection).
 func (m *Manager) withoutDeleted(p *v1.Pod,
-	wants []*volumestate.Wanted) (kept []*volumestate.Wanted, refused []volumestate.Problem, err error) {
+	wants []*volumestate.Wanted) (usable []*volumestate.Wanted, refused []volumestate.Problem, err error) {
 	deleted := func(w *volumestate.Wanted) bool { return w.Spec.Claim != nil && w.Spec.Claim.DeletionTimestamp != nil }
 	if p.Status.Phase == v1.PodRunning || !slices.ContainsFunc(wants, deleted) {
 		return wants, nil, nil
@@ -93,14 +93,14 @@ func (m *Manager) withoutDeleted(p *v1.Pod,
 	}
 	for _, w := range wants {
 		if !deleted(w) || slices.Contains(there, w.Place) {
-			kept = append(kept, w)
+			usable = append(usable, w)
 			continue
 		}
 		o := pod.Object{Kind: string(object.PersistentVolumeClaim), Namespace: p.Namespace, Name: w.Spec.Claim.Name}
 		refused = append(refused,
 			volumestate.Problem{Spec: w.Spec, Err: volume.Awaits(o, "%s: it is being deleted", o)})
 	}
-	return kept, refused, nil
+	return usable, refused, nil
 }
 
 // awaitRemoval waits until the removal of an earlier pod with this UID has ended: it would remove new volumes, too.
@@ -243,7 +243,7 @@ func (m *Manager) waits(ctx context.Context, w *volumestate.Wanted) (volumestate
 	m.mu.Lock()
 	before := m.failed[w.Place.UID][w.Name()]
 	m.mu.Unlock()
-	if !before.Same(m.look(ctx, w, m.newest(w))) {
+	if !before.Same(m.observe(ctx, w, m.newest(w))) {
 		return volumestate.Problem{}, false
 	}
 	return volumestate.Problem{Spec: w.Spec, Err: err, Until: until}, true

@@ -112,7 +112,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volumestate.Place) []*operations.Operation {
 	var ops []*operations.Operation
 	for _, p := range there {
-		ops = append(ops, m.ops.Begin(ctx, operations.Task{
+		ops = append(ops, m.ops.Start(ctx, operations.Task{
 			Key: volumestate.Key(p), Kind: volumestate.Teardown, Undoes: true, Owner: string(uid),
 			Do: func(ctx context.Context, op *operations.Operation) error {
 				began := time.Now()
@@ -131,7 +131,7 @@ func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volume
 // remove runs do as an operation that removes a part of the pod's directory. Messages call that part by the
 // argument what.
 func (m *Manager) remove(ctx context.Context, uid types.UID, what string, do func(context.Context) error) error {
-	op := m.ops.Begin(ctx, operations.Task{
+	op := m.ops.Start(ctx, operations.Task{
 		Key: operations.Key("pods/" + string(uid)), Kind: volumestate.Remove + what, Undoes: true, Owner: string(uid),
 		Do: func(ctx context.Context, _ *operations.Operation) error { return do(ctx) },
 	})

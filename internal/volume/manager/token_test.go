@@ -29,7 +29,7 @@ func withToken(t *testing.T, test func(t *testing.T, w *world, r *objecttest.Rea
 			for {
 				select {
 				case <-r.Changed.Woken():
-					w.changed.Wake(r.Changed.Take()...)
+					w.changed.Wake(r.Changed.Drain()...)
 				case <-ctx.Done():
 					return
 				}

@@ -29,8 +29,8 @@ type reference struct {
 	optional              *bool
 }
 
-// said returns the object's kind, name and namespace for messages.
-func (r reference) said() string {
+// describe returns the object's kind, name and namespace for messages.
+func (r reference) describe() string {
 	return fmt.Sprintf("%s %q (namespace %s)", r.kind, r.name, r.namespace)
 }
 
@@ -69,20 +69,20 @@ func (r reference) files(data map[string][]byte, err error, mode *int32) (map[st
 	case errors.Is(err, object.ErrRefused):
 		return nil, r.awaits("%w", err)
 	case apierrors.IsNotFound(err):
-		return nil, r.awaits("%s isn't there: create it, or mark the volume's source as optional", r.said())
+		return nil, r.awaits("%s isn't there: create it, or mark the volume's source as optional", r.describe())
 	case object.IsUnknown(err):
 		// An optional object is awaited as well: it may exist.
 		return nil, r.awaits("%w", err)
 	case err != nil:
-		return nil, fmt.Errorf("can't read %s: %w", r.said(), err)
+		return nil, fmt.Errorf("can't read %s: %w", r.describe(), err)
 	}
 	size := 0
 	for _, value := range data {
 		size += len(value)
 	}
 	if size > maxData {
-		return nil, r.awaits("%s has %d bytes of data, and may have no more than 1 MiB (%d bytes): split it", r.said(),
-			size, maxData)
+		return nil, r.awaits("%s has %d bytes of data, and may have no more than 1 MiB (%d bytes): split it",
+			r.describe(), size, maxData)
 	}
 	if len(r.items) == 0 {
 		return r.all(data, mode)
@@ -94,7 +94,7 @@ func (r reference) all(data map[string][]byte, mode *int32) (map[string]atomicwr
 	files := make(map[string]atomicwriter.File, len(data))
 	for key, value := range data {
 		if err := atomicwriter.Check(key); err != nil {
-			return nil, r.awaits("%s has the key %q, which can't be a file's name (%w)", r.said(), key, err)
+			return nil, r.awaits("%s has the key %q, which can't be a file's name (%w)", r.describe(), key, err)
 		}
 		files[key] = atomicwriter.File{Data: value, Mode: permissions(nil, mode)}
 	}
@@ -113,14 +113,14 @@ func (r reference) chosen(data map[string][]byte, mode *int32) (map[string]atomi
 		}
 		if err := add(files, item.Path,
 			atomicwriter.File{Data: value, Mode: permissions(item.Mode, mode)}); err != nil {
-			return nil, fmt.Errorf("key %q of %s: %w", item.Key, r.said(), err)
+			return nil, fmt.Errorf("key %q of %s: %w", item.Key, r.describe(), err)
 		}
 		if !ok {
 			delete(files, path.Clean(item.Path))
 		}
 	}
 	if len(missing) > 0 && !r.isOptional() {
-		return nil, r.awaits("%s has no key %s (%s): add it, or mark the volume's source as optional", r.said(),
+		return nil, r.awaits("%s has no key %s (%s): add it, or mark the volume's source as optional", r.describe(),
 			listed(missing), present(data))
 	}
 	return files, nil

@@ -53,11 +53,11 @@ func (p *Plugin) Supports(s volume.Spec) bool { return s.Persistent == nil && p.
 // more. Refresh reports that.
 func (p *Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	changed, err := p.mount(ctx, r)
-	kept := err != nil && r.InUse && ctx.Err() == nil && p.whole(ctx, r)
-	if err != nil && !kept {
+	retained := err != nil && r.InUse && ctx.Err() == nil && p.whole(ctx, r)
+	if err != nil && !retained {
 		return volume.Mounted{}, err
 	}
-	return volume.Mounted{Path: r.Dir, ReadOnly: true, Kept: kept, Updated: changed && r.InUse}, nil
+	return volume.Mounted{Path: r.Dir, ReadOnly: true, Retained: retained, Updated: changed && r.InUse}, nil
 }
 
 func (p *Plugin) mount(ctx context.Context, r volume.Request) (changed bool, err error) {

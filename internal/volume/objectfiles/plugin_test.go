@@ -145,7 +145,7 @@ func TestWhatIsInUseStaysWhenItsSourceIsGone(t *testing.T) {
 				t.Helper()
 				r.InUse = inUse
 				m, err := p.Mount(t.Context(), r)
-				if want && (err != nil || m.Path != r.Dir || !m.ReadOnly || m.Kept != inUse) || !want && !errors.Is(err, gone) {
+				if want && (err != nil || m.Path != r.Dir || !m.ReadOnly || m.Retained != inUse) || !want && !errors.Is(err, gone) {
 					t.Errorf("in use %t: %+v, %v", inUse, m, err)
 				}
 			}

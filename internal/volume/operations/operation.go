@@ -33,7 +33,7 @@ func (o *Operation) Key() Key { return o.key }
 // Kind is Task.Kind.
 func (o *Operation) Kind() string { return o.kind }
 
-// Began is the time of Begin.
+// Began is the time of Start.
 func (o *Operation) Began() time.Time { return o.began }
 
 // Done is closed when the operation has ended.
@@ -95,7 +95,7 @@ func (o *Operation) Cancel() {
 	defer o.group.mu.Unlock()
 	o.cancelled = true
 	if o.cancel != nil {
-		o.cancel() // under the lock: Begin relies on the context of a cancelled operation being cancelled
+		o.cancel() // under the lock: Start relies on the context of a cancelled operation being cancelled
 	}
 }
 

@@ -59,7 +59,7 @@ type Group struct {
 
 	mu      sync.Mutex
 	stopped bool
-	// lines has the operations of each key that haven't ended, in the order of Begin. The first one has the turn.
+	// lines has the operations of each key that haven't ended, in the order of Start. The first one has the turn.
 	lines  map[Key][]*Operation
 	failed map[what]failure
 }
@@ -94,11 +94,11 @@ func New(c Config) *Group {
 	return &Group{conf: c, gate: gate.New(c.Parallel), lines: map[Key][]*Operation{}, failed: map[what]failure{}}
 }
 
-// Begin starts an operation without waiting for it. It joins an operation of the same key and kind, unless that was
+// Start starts an operation without waiting for it. It joins an operation of the same key and kind, unless that was
 // cancelled, or one of the two undoes an operation between them (Task.Undoes). So the number of operations on a key
-// is bounded, however often tasks are begun behind one that hangs. Operations of other kinds on the key run first.
+// is bounded, however often tasks are started behind one that hangs. Operations of other kinds on the key run first.
 // Callers have to respect the back-off themselves: see Failed.
-func (g *Group) Begin(ctx context.Context, t Task) *Operation {
+func (g *Group) Start(ctx context.Context, t Task) *Operation {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	line := g.lines[t.Key]

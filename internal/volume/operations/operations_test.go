@@ -58,12 +58,12 @@ func TestWhoAsksForTheSameJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w := operations.New(operations.Config{}), newWork()
 		ctx, giveUp := context.WithCancel(t.Context())
-		first := g.Begin(ctx, w.task("a", "mount"))
+		first := g.Start(ctx, w.task("a", "mount"))
 		giveUp() // it goes on
 		if err := first.Wait(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("who stopped waiting got %v", err)
 		}
-		if second := g.Begin(t.Context(), w.task("a", "mount")); second != first {
+		if second := g.Start(t.Context(), w.task("a", "mount")); second != first {
 			t.Error("a second operation was begun")
 		}
 		synctest.Wait()
@@ -72,7 +72,7 @@ func TestWhoAsksForTheSameJoins(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		synctest.Wait()
-		if third := g.Begin(t.Context(), w.task("a", "mount")); third == first {
+		if third := g.Start(t.Context(), w.task("a", "mount")); third == first {
 			t.Error("one that has ended was joined")
 		} else {
 			w.end <- nil
@@ -89,9 +89,9 @@ func TestOneAtATimeForAKeyInTheOrderTheyCame(t *testing.T) {
 		g, w := operations.New(operations.Config{}), newWork()
 		var ops []*operations.Operation
 		for _, kind := range []string{"mount", "unmount", "mount"} { // the last one mustn't join the first
-			ops = append(ops, g.Begin(t.Context(), w.task("a", kind)))
+			ops = append(ops, g.Start(t.Context(), w.task("a", kind)))
 		}
-		other := g.Begin(t.Context(), w.task("b", "mount"))
+		other := g.Start(t.Context(), w.task("b", "mount"))
 		synctest.Wait()
 		if got := w.list(); len(got) != 2 {
 			t.Fatalf("at work: %v", got)
@@ -131,11 +131,11 @@ func TestNothingPilesUpBehindWhatHangs(t *testing.T) {
 			<-resume
 			return nil
 		}
-		g.Begin(t.Context(), hang)
+		g.Start(t.Context(), hang)
 		synctest.Wait()
 		for range 1000 {
 			for _, kind := range []string{"part 1", "part 2", "mount"} { // as those who ask again do
-				g.Begin(t.Context(), w.task("a", kind))
+				g.Start(t.Context(), w.task("a", kind))
 			}
 		}
 		synctest.Wait()
@@ -148,8 +148,8 @@ func TestNothingPilesUpBehindWhatHangs(t *testing.T) {
 					o.Cancel()
 				}
 			}
-			g.Begin(t.Context(), w.task("a", "unmount"))
-			g.Begin(t.Context(), w.task("a", "mount"))
+			g.Start(t.Context(), w.task("a", "unmount"))
+			g.Start(t.Context(), w.task("a", "mount"))
 		}
 		synctest.Wait()
 		if ops, n := len(g.Of("pod")), goroutines(); ops != 3 || n != 3 {
@@ -171,7 +171,7 @@ func TestNobodyPassesATeardown(t *testing.T) {
 		asked := []string{"mount", "part", "mount", "unmount", "unmount", "part", "mount", "part", "unmount", "mount"}
 		ops := map[*operations.Operation]bool{}
 		for _, kind := range asked {
-			ops[g.Begin(t.Context(), w.task("a", kind))] = true
+			ops[g.Start(t.Context(), w.task("a", kind))] = true
 		}
 		want := []string{"a mount", "a part", "a unmount", "a part", "a mount", "a unmount", "a mount"}
 		for range want {
@@ -190,9 +190,9 @@ func TestNobodyPassesATeardown(t *testing.T) {
 func TestATeardownThatWasGivenUpIsPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w := operations.New(operations.Config{}), newWork()
-		mount := g.Begin(t.Context(), w.task("a", "mount"))
-		g.Begin(t.Context(), w.task("a", "unmount")).Cancel()
-		if g.Begin(t.Context(), w.task("a", "mount")) != mount {
+		mount := g.Start(t.Context(), w.task("a", "mount"))
+		g.Start(t.Context(), w.task("a", "unmount")).Cancel()
+		if g.Start(t.Context(), w.task("a", "mount")) != mount {
 			t.Error("it wasn't joined")
 		}
 		w.end <- nil
@@ -207,7 +207,7 @@ func TestATeardownThatWasGivenUpIsPassed(t *testing.T) {
 func TestFailuresOfWhatNobodyOwnsAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := operations.New(operations.Config{})
-		<-g.Begin(t.Context(), operations.Task{Key: "a", Kind: "sweep", Do: func(context.Context, *operations.Operation) error { return errBad }}).Done()
+		<-g.Start(t.Context(), operations.Task{Key: "a", Kind: "sweep", Do: func(context.Context, *operations.Operation) error { return errBad }}).Done()
 		if until, err := g.Failed("a", "sweep"); err != nil || !until.IsZero() {
 			t.Errorf("nothing would ever forget %v (%v)", err, until)
 		}
@@ -217,13 +217,13 @@ func TestFailuresOfWhatNobodyOwnsAreNotKept(t *testing.T) {
 func TestOneThatWaitsForItsTurnGivesUpAtOnceAndTheNextWaitsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w := operations.New(operations.Config{}), newWork()
-		hung := g.Begin(t.Context(), w.task("a", "mount"))
-		queued := g.Begin(t.Context(), w.task("a", "refresh"))
+		hung := g.Start(t.Context(), w.task("a", "mount"))
+		queued := g.Start(t.Context(), w.task("a", "refresh"))
 		queued.Cancel()
 		if err := queued.Wait(t.Context()); !errors.Is(err, context.Canceled) {
 			t.Errorf("given up: %v", err)
 		}
-		next := g.Begin(t.Context(), w.task("a", "refresh"))
+		next := g.Start(t.Context(), w.task("a", "refresh"))
 		if next == queued {
 			t.Fatal("one that was given up was joined")
 		}
@@ -243,7 +243,7 @@ func TestBackOffDoublesUpToItsEnd(t *testing.T) {
 		g := operations.New(operations.Config{First: time.Second, Max: 5 * time.Second})
 		fail := operations.Task{Key: "a", Kind: "mount", Owner: "pod", Do: func(context.Context, *operations.Operation) error { return errBad }}
 		for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
-			<-g.Begin(t.Context(), fail).Done()
+			<-g.Start(t.Context(), fail).Done()
 			until, err := g.Failed("a", "mount")
 			if got := time.Until(until); got != want || !errors.Is(err, errBad) {
 				t.Errorf("to wait: %v (%v), want %v", got, err, want)
@@ -254,11 +254,11 @@ func TestBackOffDoublesUpToItsEnd(t *testing.T) {
 		}
 		ok := fail
 		ok.Do = func(context.Context, *operations.Operation) error { return nil }
-		<-g.Begin(t.Context(), ok).Done()
+		<-g.Start(t.Context(), ok).Done()
 		if _, err := g.Failed("a", "mount"); err != nil {
 			t.Errorf("after a success: %v", err)
 		}
-		<-g.Begin(t.Context(), fail).Done()
+		<-g.Start(t.Context(), fail).Done()
 		if until, _ := g.Failed("a", "mount"); time.Until(until) != time.Second {
 			t.Errorf("the count goes on after a success: %v", time.Until(until))
 		}
@@ -281,7 +281,7 @@ func TestBackOffDoublesUpToItsEnd(t *testing.T) {
 func TestAnErrorMaySayWhenItIsWorthAnotherTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, at := operations.New(operations.Config{}), time.Now().Add(time.Hour)
-		<-g.Begin(t.Context(), operations.Task{
+		<-g.Start(t.Context(), operations.Task{
 			Key: "a", Kind: "mount", Owner: "pod", Do: func(context.Context, *operations.Operation) error { return errBad },
 			Again: func(err error) time.Time {
 				if errors.Is(err, errBad) {
@@ -299,7 +299,7 @@ func TestAnErrorMaySayWhenItIsWorthAnotherTry(t *testing.T) {
 func TestWhatIsCancelledCountsAsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w := operations.New(operations.Config{}), newWork()
-		o := g.Begin(t.Context(), w.task("a", "mount"))
+		o := g.Start(t.Context(), w.task("a", "mount"))
 		synctest.Wait()
 		o.Cancel()
 		<-o.Done()
@@ -314,7 +314,7 @@ func TestSomeWorkAtOnceAndThoseThatHangDoNotCount(t *testing.T) {
 		g, w := operations.New(operations.Config{Parallel: 2, Slow: time.Minute}), newWork()
 		var ops []*operations.Operation
 		for _, key := range []string{"a", "b", "c", "d"} {
-			ops = append(ops, g.Begin(t.Context(), w.task(key, "mount")))
+			ops = append(ops, g.Start(t.Context(), w.task(key, "mount")))
 		}
 		synctest.Wait()
 		if got := w.list(); len(got) != 2 {
@@ -334,7 +334,7 @@ func TestSomeWorkAtOnceAndThoseThatHangDoNotCount(t *testing.T) {
 		// A place that was given up isn't given back a second time.
 		w.most = 0
 		for _, key := range []string{"a", "b", "c", "d"} {
-			g.Begin(t.Context(), w.task(key, "mount"))
+			g.Start(t.Context(), w.task(key, "mount"))
 		}
 		synctest.Wait()
 		if w.most != 2 {
@@ -347,13 +347,13 @@ func TestSomeWorkAtOnceAndThoseThatHangDoNotCount(t *testing.T) {
 func TestStopLogsWhatHangsAndLeavesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w, hang := operations.New(operations.Config{}), newWork(), make(chan struct{})
-		hung := g.Begin(t.Context(), operations.Task{Key: "nfs", Kind: "mount", Do: func(_ context.Context, o *operations.Operation) error {
+		hung := g.Start(t.Context(), operations.Task{Key: "nfs", Kind: "mount", Do: func(_ context.Context, o *operations.Operation) error {
 			o.Say("waits for a server")
 			<-hang
 			return nil
 		}})
-		behind := g.Begin(t.Context(), w.task("nfs", "unmount"))
-		other := g.Begin(t.Context(), w.task("a", "mount"))
+		behind := g.Start(t.Context(), w.task("nfs", "unmount"))
+		other := g.Start(t.Context(), w.task("a", "mount"))
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -373,7 +373,7 @@ func TestStopLogsWhatHangsAndLeavesIt(t *testing.T) {
 				t.Errorf("%s: %v", o.Key(), err)
 			}
 		}
-		if err := g.Begin(t.Context(), w.task("b", "mount")).Wait(t.Context()); !errors.Is(err, operations.ErrStopped) {
+		if err := g.Start(t.Context(), w.task("b", "mount")).Wait(t.Context()); !errors.Is(err, operations.ErrStopped) {
 			t.Errorf("after the end: %v", err)
 		}
 		close(hang)
@@ -383,7 +383,7 @@ func TestStopLogsWhatHangsAndLeavesIt(t *testing.T) {
 func TestOfAndNotify(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w := operations.New(operations.Config{}), newWork()
-		o := g.Begin(t.Context(), w.task("a", "mount"))
+		o := g.Start(t.Context(), w.task("a", "mount"))
 		if got := g.Of("pod"); len(got) != 1 || got[0] != o || len(g.Of("other")) != 0 {
 			t.Errorf("of the pod: %v", got)
 		}

@@ -35,15 +35,15 @@ func enter(dir string) (*place, error) {
 		p.close()
 		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
-	if err := p.look(); err != nil {
+	if err := p.reopen(); err != nil {
 		p.close()
 		return nil, err
 	}
 	return p, nil
 }
 
-// look reopens the directory after a mount or unmount.
-func (p *place) look() error {
+// reopen reopens the directory after a mount or unmount.
+func (p *place) reopen() error {
 	if p.dir != nil {
 		_ = p.dir.Close() // it was only opened as a path
 		p.dir = nil
@@ -89,14 +89,14 @@ func (p *place) bind(source *os.File) error {
 		if err := mounts.Unmount(p.parent, p.name, 0); err != nil {
 			return fmt.Errorf("unmount what is mounted at %s and isn't the volume: %w", p.path, err)
 		}
-		if err := p.look(); err != nil {
+		if err := p.reopen(); err != nil {
 			return err
 		}
 	}
 	if err := unix.Mount(safeopen.Path(source), safeopen.Path(p.dir), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s to %s: %w", source.Name(), p.path, err)
 	}
-	return p.look()
+	return p.reopen()
 }
 
 // restrict adds the flags to the mount, and keeps the restrictions that it has.

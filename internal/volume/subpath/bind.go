@@ -18,7 +18,7 @@ const steps = 64
 // bind mounts source at name in holder, as the only mount there. It checks the current state before each step, so
 // it continues wherever an earlier call was interrupted.
 func bind(ctx context.Context, source, holder *os.File, name string) error {
-	want, err := look(source)
+	want, err := identify(source)
 	if err != nil {
 		return fmt.Errorf("stat the source: %w", err)
 	}
@@ -53,7 +53,7 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 		return false, err
 	}
 	if id != base {
-		found, err := look(at)
+		found, err := identify(at)
 		if err == nil && found == want {
 			return true, nil
 		}
@@ -117,7 +117,7 @@ type thing struct {
 	mount int64
 }
 
-func look(f *os.File) (thing, error) {
+func identify(f *os.File) (thing, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return thing{}, err

@@ -75,7 +75,7 @@ func (m *Maker) Bind(ctx context.Context, r Request) (hostPath string, err error
 		return "", r.failed(err)
 	}
 	hostPath = filepath.Join(append([]string{m.podsDir}, names...)...)
-	free, err := m.take(ctx, hostPath)
+	free, err := m.acquire(ctx, hostPath)
 	if err != nil {
 		return "", r.failed(err)
 	}
@@ -241,8 +241,8 @@ func (m *Maker) holder(names []string) (*os.File, error) {
 	return safeopen.MkdirAll(pods, filepath.Join(names...), 0o750)
 }
 
-// take waits until no other call uses the mount point. The caller has to call free afterwards.
-func (m *Maker) take(ctx context.Context, place string) (free func(), err error) {
+// acquire waits until no other call uses the mount point. The caller has to call free afterwards.
+func (m *Maker) acquire(ctx context.Context, place string) (free func(), err error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -62,7 +62,7 @@ func (c command) String() string { return fmt.Sprintf("%q", strings.Join(c.spec,
 
 // conceal replaces expanded parts of the command in a runtime's message with those of the spec. The message may quote
 // the command or a part of it.
-func (c command) conceal(said string) string {
+func (c command) conceal(message string) string {
 	swaps := make([]swap, 0, len(c.values)) // most commands have none
 	for i, arg := range c.args {
 		if arg != c.spec[i] {
@@ -76,7 +76,7 @@ func (c command) conceal(said string) string {
 	slices.SortFunc(swaps, func(a, b swap) int {
 		return cmp.Or(cmp.Compare(len(b.old), len(a.old)), cmp.Compare(a.old, b.old), cmp.Compare(a.by, b.by))
 	})
-	return replace(said, swaps)
+	return replace(message, swaps)
 }
 
 // swap is a string to conceal, and its replacement.

@@ -44,7 +44,7 @@ func (c *httpClient) once(ctx context.Context, r getRequest) (a getAnswer, locat
 		}
 		stream = secure
 	}
-	s := c.take(stream)
+	s := c.acquireScratch(stream)
 	defer c.give(s)
 	if err := s.send(r, stream); err != nil {
 		return a, "", during(ctx, "sending the request", err)
@@ -93,7 +93,7 @@ func handshake(conn net.Conn, host string) (*tls.Conn, error) {
 	return secure, err
 }
 
-func (c *httpClient) take(stream io.Reader) *scratch {
+func (c *httpClient) acquireScratch(stream io.Reader) *scratch {
 	s, ok := c.scratches.Get().(*scratch)
 	if !ok {
 		s = &scratch{}

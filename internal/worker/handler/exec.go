@@ -78,8 +78,8 @@ func (h *Handlers) run(ctx context.Context, id string, cmd command,
 			return "", 0, fmt.Errorf("run %s in the container: %w", cmd, known)
 		}
 	}
-	if said := cmd.conceal(err.Error()); said != err.Error() {
-		err = errors.New(said)
+	if concealed := cmd.conceal(err.Error()); concealed != err.Error() {
+		err = errors.New(concealed)
 	}
 	return "", 0, fmt.Errorf("run %s in the container: %w", cmd, err)
 }

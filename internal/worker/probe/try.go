@@ -35,7 +35,7 @@ func (m *Manager) try(ctx context.Context, e *entry) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	target, spec, ok := m.begin(e, cancel)
+	target, spec, ok := m.start(e, cancel)
 	if !ok {
 		return
 	}
@@ -46,8 +46,8 @@ func (m *Manager) try(ctx context.Context, e *entry) {
 	}
 }
 
-// begin marks a try as under way; ok is false if the probe isn't requested any more.
-func (m *Manager) begin(e *entry, cancel context.CancelFunc) (t handler.Target, spec *v1.Probe, ok bool) {
+// start marks a try as under way; ok is false if the probe isn't requested any more.
+func (m *Manager) start(e *entry, cancel context.CancelFunc) (t handler.Target, spec *v1.Probe, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !e.wanted {

@@ -84,12 +84,12 @@ func (e *Ends) Join(ctx context.Context, conn httpstream.Connection) error {
 	ended := make(chan struct{})
 	var copies sync.WaitGroup
 	if sizes != nil && e.Sizes != nil {
-		copies.Go(func() { e.Sizes.tell(json.NewEncoder(sizes), ended) })
+		copies.Go(func() { e.Sizes.send(json.NewEncoder(sizes), ended) })
 	}
-	var told sync.WaitGroup
+	var readers sync.WaitGroup
 	var message []byte
 	var lost error
-	told.Go(func() { message, lost = io.ReadAll(io.LimitReader(outcome, maxOutcome)) })
+	readers.Go(func() { message, lost = io.ReadAll(io.LimitReader(outcome, maxOutcome)) })
 	var failed [2]error
 	for i, c := range []struct {
 		from io.Reader
@@ -98,13 +98,13 @@ func (e *Ends) Join(ctx context.Context, conn httpstream.Connection) error {
 		if c.to == nil || i == 1 && errs == nil {
 			continue
 		}
-		told.Go(func() {
+		readers.Go(func() {
 			if _, failed[i] = io.Copy(c.to, c.from); failed[i] != nil {
 				conn.Close() // the output has no reader: end the session
 			}
 		})
 	}
-	told.Wait()
+	readers.Wait()
 	close(ended)
 	conn.Close() // unblocks the sending of a size
 	copies.Wait()

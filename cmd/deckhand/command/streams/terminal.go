@@ -45,8 +45,8 @@ func NewSizes(terminal *os.File) (sizes *Sizes, stop func()) {
 // size is a terminal's size in columns and rows, as in the protocol.
 type size struct{ Width, Height uint16 }
 
-// tell sends the size, and each change, until a session has ended.
-func (s *Sizes) tell(to *json.Encoder, ended <-chan struct{}) {
+// send sends the size, and each change, until a session has ended.
+func (s *Sizes) send(to *json.Encoder, ended <-chan struct{}) {
 	redraw := s.Redraw
 	for {
 		width, height, err := term.GetSize(int(s.terminal.Fd()))

@@ -39,11 +39,11 @@ func Missing(out io.Writer, s *local.Snapshot, events []local.Event, namespace, 
 	t.problems(about, "")
 	t.problems(away, "")
 	if len(about) == 0 && len(others) > 0 {
-		whose := "Its"
+		possessive := "Its"
 		if s.Agent.Cluster {
-			whose = "If it is a static pod, its"
+			possessive = "If it is a static pod, its"
 		}
-		t.line("\n%s manifest may be one of those that can't be used:", whose)
+		t.line("\n%s manifest may be one of those that can't be used:", possessive)
 		for i := range others {
 			t.line("  %s", others[i].Origin)
 		}

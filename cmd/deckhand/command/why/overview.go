@@ -43,7 +43,7 @@ type overview struct {
 // in the format as. It reports whether everything is fine.
 func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace, as string,
 	now time.Time) (fine bool, err error) {
-	o := look(s, namespace)
+	o := overviewOf(s, namespace)
 	o.Lately = lately
 	if done, err := show.As(out, as, o); done {
 		return o.Fine, err
@@ -91,7 +91,7 @@ func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace,
 	return o.Fine, err
 }
 
-func look(s *local.Snapshot, namespace string) overview {
+func overviewOf(s *local.Snapshot, namespace string) overview {
 	o := overview{TypeMeta: show.Kind("Overview"), Exposures: s.Exposures}
 	if !s.Agent.RuntimeReady {
 		o.Runtime = s.Agent.RuntimeMessage

@@ -29,24 +29,26 @@ func (f *Field) AppendChanges(dst []byte, lead string, v, prev Value, base time.
 		if t.Equal(v, prev) {
 			return dst
 		}
-		dst = append(begin(dst, lead, f.Name), ' ')
+		dst = append(appendKeyword(dst, lead, f.Name), ' ')
 		return append(t.AppendWord(dst, v, base), '\n')
 	case t.kind == structure:
 		return n.appendStructChanges(dst, lead, f.Name, v, prev, false, base)
 	case v.target() == old:
 		return dst
 	case v.target().p == nil:
-		dst = append(begin(dst, lead, gone), ' ')
+		dst = append(appendKeyword(dst, lead, gone), ' ')
 		return append(append(dst, f.Name...), '\n')
 	}
 	return n.appendStructChanges(dst, lead, f.Name, v.target(), old, old.p == nil, base)
 }
 
-func begin(dst []byte, lead, word string) []byte { return append(append(dst, lead...), word...) }
+func appendKeyword(dst []byte, lead, word string) []byte {
+	return append(append(dst, lead...), word...)
+}
 
 func (t *Type) appendStructChanges(dst []byte, lead, name string, v, prev Value, fresh bool, base time.Time) []byte {
 	mark := len(dst)
-	dst = begin(dst, lead, name)
+	dst = appendKeyword(dst, lead, name)
 	empty := len(dst)
 	dst = t.AppendFields(dst, v, prev, base)
 	if len(dst) == empty && !fresh {
@@ -72,7 +74,7 @@ func (f *Field) appendList(dst []byte, lead string, v, prev Value, base time.Tim
 	if f.Type.aligned(prev, v) {
 		for i := range v.len() {
 			if w, old := f.Type.item(v, i), f.Type.item(prev, i); !e.Equal(w, old) {
-				dst = e.AppendHead(begin(dst, lead, f.Line), w, base)
+				dst = e.AppendHead(appendKeyword(dst, lead, f.Line), w, base)
 				dst = append(e.AppendFields(dst, w, old, base), '\n')
 			}
 		}
@@ -99,7 +101,7 @@ func (f *Field) appendList(dst []byte, lead string, v, prev Value, base time.Tim
 				continue
 			}
 		}
-		dst = e.AppendHead(begin(dst, lead, f.Line), w, base)
+		dst = e.AppendHead(appendKeyword(dst, lead, f.Line), w, base)
 		if old.p == nil {
 			if i < left {
 				dst = strconv.AppendInt(append(dst, " "+placeKey...), int64(i), 10)
@@ -125,7 +127,7 @@ func (t *Type) aligned(a, b Value) bool {
 }
 
 func (f *Field) appendGone(dst []byte, lead string, v Value, base time.Time) []byte {
-	dst = append(begin(dst, lead, gone), ' ')
+	dst = append(appendKeyword(dst, lead, gone), ' ')
 	dst = append(dst, f.Line...)
 	return append(f.Type.elem.AppendHead(dst, v, base), '\n')
 }

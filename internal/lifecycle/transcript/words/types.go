@@ -200,12 +200,12 @@ func (ts *Types) addFields(t *Type, rt reflect.Type, at []int, offset uintptr) {
 // shape applies the exceptions and indexes the fields.
 func (ts *Types) shape(t *Type, s Shape) {
 	byGoName := map[string]*Field{}
-	kept := t.fields[:0]
+	remaining := t.fields[:0]
 	for _, f := range t.fields {
 		if slices.Contains(s.Drop, f.GoName) {
 			continue
 		}
-		kept = append(kept, f)
+		remaining = append(remaining, f)
 		if name := s.Names[f.GoName]; name != "" {
 			f.Name = name
 		}
@@ -216,14 +216,14 @@ func (ts *Types) shape(t *Type, s Shape) {
 		byGoName[f.GoName] = f
 		t.byName[f.Name] = f
 	}
-	for _, f := range kept {
+	for _, f := range remaining {
 		for _, name := range [...]string{f.json, f.older} {
 			if name != "" && t.byName[name] == nil {
 				t.byName[name] = f
 			}
 		}
 	}
-	t.fields = kept
+	t.fields = remaining
 	t.tail = byGoName[s.Tail]
 	for _, name := range s.Head {
 		if f := byGoName[name]; f != nil {

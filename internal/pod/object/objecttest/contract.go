@@ -164,7 +164,7 @@ func settle[T any](t *testing.T, r *Realm, ask func() (T, error)) (got T, err er
 		}
 		select {
 		case <-r.Changed.Woken():
-			r.Changed.Take()
+			r.Changed.Drain()
 		case <-again:
 		case <-time.After(r.limit()):
 			t.Fatalf("nobody says that it is known, or when to ask again: %v", err)
@@ -183,7 +183,7 @@ func awaitChange(t *testing.T, r *Realm, want pod.Object) {
 		case <-time.After(r.limit()):
 			t.Fatalf("nobody says that %v has changed", want)
 		}
-		for _, o := range r.Changed.Take() {
+		for _, o := range r.Changed.Drain() {
 			if o == want || o == (pod.Object{}) {
 				return
 			}
@@ -205,7 +205,7 @@ func comeAndGo(t *testing.T, r *Realm) {
 		}
 		for n, put := range []object.Object{o, objects("2")[kind]} {
 			version := fmt.Sprint(n + 1)
-			r.Changed.Take()
+			r.Changed.Drain()
 			r.Put(put)
 			if asked && n > 0 {
 				v = r.another("u" + version)
@@ -216,7 +216,7 @@ func comeAndGo(t *testing.T, r *Realm) {
 				t.Errorf("%s: %v, %v, want version %s", kind, got, err, version)
 			}
 		}
-		r.Changed.Take()
+		r.Changed.Drain()
 		r.Remove(keyOf(o))
 		if asked {
 			v = r.another("u-last")
@@ -311,7 +311,7 @@ func showsNothing(t *testing.T, r *Realm) {
 	_, err := settle(t, r, func() (metav1.Object, error) { return ask(r.view(), object.Secret, name) })
 	token := object.NewToken(secret, time.Now(), time.Now())
 	text := ""
-	for _, v := range []any{r.Changed, r.Changed.Take(), err, token, []any{token}, struct{ T object.Token }{token}} {
+	for _, v := range []any{r.Changed, r.Changed.Drain(), err, token, []any{token}, struct{ T object.Token }{token}} {
 		text += fmt.Sprintf("%v %+v %#v\n", v, v, v)
 	}
 	if strings.Contains(text, secret) || token.Value() != secret {

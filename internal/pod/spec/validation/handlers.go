@@ -20,7 +20,7 @@ type handlers struct {
 	errs  field.ErrorList
 }
 
-func (h *handlers) take(name string, errs field.ErrorList) {
+func (h *handlers) add(name string, errs field.ErrorList) {
 	h.count++
 	if h.count > 1 {
 		h.errs = append(h.errs, field.Forbidden(h.at.Child(name),

@@ -33,13 +33,13 @@ func (p podContainers) hook(h *v1.LifecycleHandler, ports []v1.ContainerPort, at
 			field.Forbidden(at.Child("tcpSocket"), "isn't supported in hooks: use one of "+list.kinds))
 	}
 	if h.Exec != nil {
-		list.take("exec", execAction(h.Exec, at.Child("exec")))
+		list.add("exec", execAction(h.Exec, at.Child("exec")))
 	}
 	if h.HTTPGet != nil {
-		list.take("httpGet", httpGet(h.HTTPGet, ports, at.Child("httpGet")))
+		list.add("httpGet", httpGet(h.HTTPGet, ports, at.Child("httpGet")))
 	}
 	if h.Sleep != nil {
-		list.take("sleep", p.sleep(h.Sleep, at.Child("sleep", "seconds")))
+		list.add("sleep", p.sleep(h.Sleep, at.Child("sleep", "seconds")))
 	}
 	return list.result()
 }

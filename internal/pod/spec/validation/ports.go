@@ -49,13 +49,13 @@ func (p podContainers) hostPorts(at *field.Path) field.ErrorList {
 	for i := range p.spec.InitContainers {
 		c, item := &p.spec.InitContainers[i], at.Child("initContainers").Index(i)
 		if pod.IsSidecar(c) {
-			errs = append(errs, together.take(c, item)...)
+			errs = append(errs, together.check(c, item)...)
 		} else {
-			errs = append(errs, hostPorts{}.take(c, item)...)
+			errs = append(errs, hostPorts{}.check(c, item)...)
 		}
 	}
 	for i := range p.spec.Containers {
-		errs = append(errs, together.take(&p.spec.Containers[i], at.Child("containers").Index(i))...)
+		errs = append(errs, together.check(&p.spec.Containers[i], at.Child("containers").Index(i))...)
 	}
 	return errs
 }
@@ -63,7 +63,7 @@ func (p podContainers) hostPorts(at *field.Path) field.ErrorList {
 // hostPorts are ports of the host, as "protocol/address/port".
 type hostPorts Unique
 
-func (h hostPorts) take(c *v1.Container, at *field.Path) field.ErrorList {
+func (h hostPorts) check(c *v1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for j, p := range c.Ports {
 		if p.HostPort != 0 {

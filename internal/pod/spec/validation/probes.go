@@ -47,16 +47,16 @@ func readinessProbe(p *v1.Probe, ports []v1.ContainerPort, at *field.Path) field
 func probe(p *v1.Probe, ports []v1.ContainerPort, at *field.Path) field.ErrorList {
 	h := handlers{at: at, kinds: "exec, httpGet, tcpSocket, grpc"}
 	if p.Exec != nil {
-		h.take("exec", execAction(p.Exec, at.Child("exec")))
+		h.add("exec", execAction(p.Exec, at.Child("exec")))
 	}
 	if p.HTTPGet != nil {
-		h.take("httpGet", httpGet(p.HTTPGet, ports, at.Child("httpGet")))
+		h.add("httpGet", httpGet(p.HTTPGet, ports, at.Child("httpGet")))
 	}
 	if p.TCPSocket != nil {
-		h.take("tcpSocket", tcpSocket(p.TCPSocket, ports, at.Child("tcpSocket")))
+		h.add("tcpSocket", tcpSocket(p.TCPSocket, ports, at.Child("tcpSocket")))
 	}
 	if p.GRPC != nil {
-		h.take("grpc", Port(at.Child("grpc", "port"), p.GRPC.Port))
+		h.add("grpc", Port(at.Child("grpc", "port"), p.GRPC.Port))
 	}
 	errs := h.result()
 	errs = append(errs, AtLeast(at.Child("initialDelaySeconds"), p.InitialDelaySeconds, 0)...)

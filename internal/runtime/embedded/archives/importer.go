@@ -100,7 +100,7 @@ func (im *Importer) ImportFrom(ctx context.Context, r io.Reader) ([]string, erro
 		return nil, err
 	}
 	defer conn.Close()
-	return im.take(ctx, conn, "image archive", r)
+	return im.importArchive(ctx, conn, "image archive", r)
 }
 
 // Archived lists the images of archives in the directory, as of the last Sync.
@@ -234,12 +234,13 @@ func (im *Importer) importFile(ctx context.Context, conn *grpc.ClientConn, path 
 	if !info.Mode().IsRegular() {
 		return nil, nil, fmt.Errorf("image archive %s: isn't a regular file", path)
 	}
-	refs, err := im.take(ctx, conn, "image archive "+path, f)
+	refs, err := im.importArchive(ctx, conn, "image archive "+path, f)
 	return refs, info, err
 }
 
-// take imports an archive, and calls onImport with its images.
-func (im *Importer) take(ctx context.Context, conn *grpc.ClientConn, what string, r io.Reader) ([]string, error) {
+// importArchive imports an archive, and calls onImport with its images.
+func (im *Importer) importArchive(ctx context.Context, conn *grpc.ClientConn, what string,
+	r io.Reader) ([]string, error) {
 	before, err := stored(ctx, conn)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)

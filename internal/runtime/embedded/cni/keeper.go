@@ -88,7 +88,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watch.Go(func() { k.watch(ctx) })
-	state := keeping{Keeper: k, legacy: k.config.Backend == IPTables && !tellsChanges(ctx), restored: map[string]bool{},
+	state := keeping{Keeper: k, legacy: k.config.Backend == IPTables && !notifiesChanges(ctx),
+		restored: map[string]bool{},
 		suspects: map[string]time.Time{}}
 	var began, next time.Time
 	for k.look.Await(ctx, began, next) {
@@ -98,8 +99,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// tellsChanges reports whether the kernel notifies of changes of iptables' rules, which it does for nftables.
-func tellsChanges(ctx context.Context) bool {
+// notifiesChanges reports whether the kernel notifies of changes of iptables' rules, which it does for nftables.
+func notifiesChanges(ctx context.Context) bool {
 	version, err := output(ctx, "iptables", "-V")
 	return err == nil && strings.Contains(string(version), "nf_tables")
 }
@@ -138,8 +139,8 @@ func (k *Keeper) changedBy(program string) {
 	k.by = program
 }
 
-// take returns the parts to check, and the program that last changed rules.
-func (k *Keeper) take() (parts, string) {
+// drain returns the parts to check, and the program that last changed rules.
+func (k *Keeper) drain() (parts, string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p, by := k.dirty, k.by
@@ -194,7 +195,7 @@ type keeping struct {
 // round checks the parts that may have changed, restores missing ones, and returns the time of the next check if
 // nothing wakes the keeper earlier.
 func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
-	p, by := s.take()
+	p, by := s.drain()
 	s.pending.links, s.pending.rules = s.pending.links || p.links, s.pending.rules || p.rules
 	if s.legacy {
 		s.pending.rules = true
@@ -295,8 +296,8 @@ func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again
 		return made, again, errors.Join(append(errs, err)...)
 	}
 	if s.pending.links {
-		said, err := s.repairLinks(bridge, attached)
-		made = append(made, said...)
+		repairs, err := s.repairLinks(bridge, attached)
+		made = append(made, repairs...)
 		if err != nil {
 			return made, again, errors.Join(append(errs, err)...)
 		}

@@ -141,23 +141,23 @@ func (n Network) attachment(sandbox string) (attachment, error) {
 
 func (n Network) parse(sandbox string, text []byte) (attachment, error) {
 	// The library's cniCacheV1. containerd has no JSON names for the fields of a mapping; decoding ignores case.
-	var kept struct {
+	var cached struct {
 		NetNS          string
 		CapabilityArgs struct{ PortMappings json.RawMessage }
 		Result         json.RawMessage
 	}
-	if err := json.Unmarshal(text, &kept); err != nil {
+	if err := json.Unmarshal(text, &cached); err != nil {
 		return attachment{}, err
 	}
 	var result struct {
 		Interfaces []struct{ Name, Sandbox string }
 		IPs        []struct{ Address netip.Prefix }
 	}
-	if err := json.Unmarshal(kept.Result, &result); err != nil {
+	if err := json.Unmarshal(cached.Result, &result); err != nil {
 		return attachment{}, err
 	}
-	a := attachment{sandbox: sandbox, netns: kept.NetNS, mappings: kept.CapabilityArgs.PortMappings,
-		result: kept.Result}
+	a := attachment{sandbox: sandbox, netns: cached.NetNS, mappings: cached.CapabilityArgs.PortMappings,
+		result: cached.Result}
 	for _, i := range result.Interfaces {
 		if i.Sandbox == "" && i.Name != n.Bridge {
 			a.port = i.Name

@@ -91,7 +91,7 @@ func (h *host) open(t *testing.T) {
 // look again.
 func (h *host) look(t *testing.T, after time.Duration, again bool) {
 	t.Helper()
-	got, err := h.Look(t.Context(), time.Unix(1000, 0).Add(after))
+	got, err := h.Sweep(t.Context(), time.Unix(1000, 0).Add(after))
 	if err != nil {
 		t.Fatal(err)
 	}

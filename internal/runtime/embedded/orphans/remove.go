@@ -13,7 +13,7 @@ import (
 const forgetIn = 20 * time.Second
 
 // remove kills the orphan's processes and removes its mounts, cgroups and files. It continues after errors; a later
-// Look tries again.
+// Sweep tries again.
 func (s *Sweeper) remove(ctx context.Context, conn *grpc.ClientConn, o *orphan) {
 	err := s.kill(o)
 	if o.container != nil {

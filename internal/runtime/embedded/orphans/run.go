@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// pauses are the delays between calls of Look after containerd started or was adopted: one at once, one after the
+// pauses are the delays between calls of Sweep after containerd started or was adopted: one at once, one after the
 // agent has removed the incomplete sandboxes of an earlier agent, and two for slow cases. Then there are none:
-// shims are orphaned when an agent dies, and the next agent calls Look.
+// shims are orphaned when an agent dies, and the next agent calls Sweep.
 var pauses = [...]time.Duration{0, 20 * time.Second, 40 * time.Second, 9 * time.Minute}
 
-// Run calls Look a few times whenever started signals that containerd answers, until ctx ends; then it returns nil.
+// Run calls Sweep a few times whenever started signals that containerd answers, until ctx ends; then it returns nil.
 func (s *Sweeper) Run(ctx context.Context, started <-chan struct{}) error {
 	run(ctx, started, func(ctx context.Context) bool {
-		again, err := s.Look(ctx, time.Now())
+		again, err := s.Sweep(ctx, time.Now())
 		if err != nil && ctx.Err() == nil {
 			s.log.V(2).Info("Can't look for lost shims now", "err", err.Error())
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 )
 
-// Patience is how long after the first Look containerd still must not have a record of a shim.
+// Patience is how long after the first Sweep containerd still must not have a record of a shim.
 const Patience = 15 * time.Second
 
 // Sweeper removes the orphaned shims of one root directory. It isn't safe for concurrent use.
@@ -55,11 +55,11 @@ func New(l rootdir.Runtime, connect func() (*grpc.ClientConn, error), log logr.L
 	return &Sweeper{layout: l, connect: connect, log: log, unknown: map[string]time.Time{}}
 }
 
-// Look compares shims and their remains with containerd's records, and removes those that have had no record for
-// Patience at the time now. It reports whether an ID is missing for the first time, so that another Look is due
+// Sweep compares shims and their remains with containerd's records, and removes those that have had no record for
+// Patience at the time now. It reports whether an ID is missing for the first time, so that another Sweep is due
 // after Patience.
-func (s *Sweeper) Look(ctx context.Context, now time.Time) (again bool, err error) {
-	// This comes before the query of the records: a sandbox that ends in between is gone by the next Look.
+func (s *Sweeper) Sweep(ctx context.Context, now time.Time) (again bool, err error) {
+	// This comes before the query of the records: a sandbox that ends in between is gone by the next Sweep.
 	there, err := s.there()
 	if err != nil {
 		return false, err

@@ -83,13 +83,13 @@ func BenchmarkLook(b *testing.B) {
 		running.list = append(running.list, Container{ID: fmt.Sprint(i), Path: path})
 	}
 	r := New(Config{Root: root, MaxSize: 1, MaxFiles: 5, Interval: time.Second, Workers: 1}, running, nil, noWrites{}, logr.Discard())
-	r.look(r.conf.Load())
+	r.scan(r.conf.Load())
 	for _, k := range r.known {
 		k.untidy = false
 	}
 	clear(r.queue.busy)
 	b.ReportAllocs()
 	for b.Loop() {
-		r.look(r.conf.Load())
+		r.scan(r.conf.Load())
 	}
 }

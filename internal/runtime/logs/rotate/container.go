@@ -31,7 +31,7 @@ const (
 	quietAtOnce = 100
 )
 
-// container is the rotator's state of a running container. look owns it, except that a worker owns it while it is
+// container is the rotator's state of a running container. scan owns it, except that a worker owns it while it is
 // queued or processed.
 type container struct {
 	Container
@@ -53,7 +53,7 @@ type container struct {
 	rotating, tidying tries
 	// size is the log's size at the last check, which was at seen; rate is its growth in bytes per second, and next
 	// is the time of the next check. watched is the inode whose next write the kernel reports, 0 for none. Only
-	// look uses them.
+	// scan uses them.
 	size       int64
 	seen, next time.Time
 	rate       float64

@@ -61,7 +61,7 @@ func (q *queue) hire(limit int) bool {
 }
 
 // urgent returns a container that waits for rotation to a worker that is tidying another one, or nil. It drops the
-// containers that wait for tidying until the next look, because their logs may grow meanwhile.
+// containers that wait for tidying until the next scan, because their logs may grow meanwhile.
 func (q *queue) urgent() *container {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -96,7 +96,7 @@ type Rotator struct {
 	log        logr.Logger
 	open       func(root, name string) (directory, error)
 	queue      *queue
-	// known has the containers that ran at the last look, by ID. Only look uses it.
+	// known has the containers that ran at the last scan, by ID. Only scan uses it.
 	known map[string]*container
 }
 
@@ -146,7 +146,7 @@ func (r *Rotator) watch(ctx context.Context, conf *Config, workers *sync.WaitGro
 	for {
 		pause := conf.Interval
 		if conf.MaxSize > 0 {
-			pause = r.look(conf)
+			pause = r.scan(conf)
 			for r.queue.hire(conf.Workers) {
 				workers.Go(func() { r.work(ctx) })
 			}
@@ -185,8 +185,8 @@ func (r *Rotator) await(ctx context.Context, timer *time.Timer, pause time.Durat
 	}
 }
 
-// look queues the containers that need work, and returns the time until the next look.
-func (r *Rotator) look(conf *Config) (pause time.Duration) {
+// scan queues the containers that need work, and returns the time until the next scan.
+func (r *Rotator) scan(conf *Config) (pause time.Duration) {
 	now := time.Now()
 	running := r.containers.Running()
 	pause = conf.Interval

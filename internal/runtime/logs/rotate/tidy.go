@@ -48,7 +48,7 @@ func (r *Rotator) overtake(ctx context.Context, c *container) {
 	}
 	for o := r.queue.urgent(); o != nil; o = r.queue.urgent() {
 		r.tryRotate(ctx, o)
-		r.queue.done(o) // it is tidied after the next look
+		r.queue.done(o) // it is tidied after the next scan
 	}
 }
 

@@ -23,8 +23,8 @@ func newAddressPool(cidr string) (*addressPool, error) {
 	return &addressPool{prefix: prefix, last: prefix.Addr().Next(), used: make(map[netip.Addr]struct{})}, nil
 }
 
-// Take allocates a free address. If there is none, its error is that of the CNI plugin host-local.
-func (p *addressPool) Take() (string, error) {
+// Allocate allocates a free address. If there is none, its error is that of the CNI plugin host-local.
+func (p *addressPool) Allocate() (string, error) {
 	gateway := p.prefix.Addr().Next()
 	for addr := p.next(p.last); ; addr = p.next(addr) {
 		if _, taken := p.used[addr]; !taken && addr != gateway {

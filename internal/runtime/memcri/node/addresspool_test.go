@@ -11,7 +11,7 @@ func TestPool(t *testing.T) {
 	}
 	take := func(want string) {
 		t.Helper()
-		if got, err := p.Take(); err != nil || got != want {
+		if got, err := p.Allocate(); err != nil || got != want {
 			t.Errorf("took %q (%v), want %q", got, err, want)
 		}
 	}
@@ -22,7 +22,7 @@ func TestPool(t *testing.T) {
 	p.Release("nonsense")
 	take("10.0.0.15")
 	take("10.0.0.11")
-	if got, err := p.Take(); err == nil {
+	if got, err := p.Allocate(); err == nil {
 		t.Errorf("took %q from an empty pool", got)
 	}
 	p.Release("10.0.0.11")

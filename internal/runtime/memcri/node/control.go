@@ -90,10 +90,10 @@ func (n *Node) SetExec(f ExecFunc) {
 func (n *Node) SetCondition(c *runtimeapi.RuntimeCondition) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	kept := slices.DeleteFunc(slices.Clone(n.conditions), func(old *runtimeapi.RuntimeCondition) bool {
+	others := slices.DeleteFunc(slices.Clone(n.conditions), func(old *runtimeapi.RuntimeCondition) bool {
 		return old.Type == c.Type
 	})
-	n.conditions = append(kept, c)
+	n.conditions = append(others, c)
 }
 
 // DropEvents starts or stops dropping events.

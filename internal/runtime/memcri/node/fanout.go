@@ -45,7 +45,7 @@ func (q *fanout[T]) Publish(v T) {
 		return
 	}
 	if len(q.subs) == 0 {
-		q.hold(v)
+		q.retain(v)
 		return
 	}
 	for s := range q.subs {
@@ -53,7 +53,7 @@ func (q *fanout[T]) Publish(v T) {
 	}
 }
 
-func (q *fanout[T]) hold(v T) {
+func (q *fanout[T]) retain(v T) {
 	now := time.Now()
 	fresh := 0
 	for fresh < len(q.held) && q.held[fresh].until.Before(now) {

@@ -29,7 +29,7 @@ func (n *Node) RunPodSandbox(_ context.Context,
 	}
 	s := &sandbox{name: name, config: config, containers: make(map[string]*container)}
 	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != runtimeapi.NamespaceMode_NODE {
-		ip, err := n.ips.Take()
+		ip, err := n.ips.Allocate()
 		if err != nil {
 			return nil, status.Errorf(codes.Unknown, "failed to setup network for sandbox %q: %v", id, err)
 		}

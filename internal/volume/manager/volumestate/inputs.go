@@ -83,8 +83,8 @@ func Inputs(p *v1.Pod, v *v1.Volume) []pod.Object {
 // Node is the input of volumes that show the node's allocatable resources.
 var Node = pod.Object{Kind: "Node"}
 
-// Look reads the current inputs of a volume of the pod, except Node.
-func Look(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
+// Observe reads the current inputs of a volume of the pod, except Node.
+func Observe(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
 	s := Sight{looked: true}
 	for _, in := range Inputs(p, v) {
 		switch in.Kind {

@@ -82,7 +82,7 @@ func TestObjectsThatChange(t *testing.T) {
 		"a projected Secret":                {ofAll, one{secret: secret, configMap: configMap("a", "1")}, one{secret: newer, configMap: configMap("a", "1")}, false},
 		"a volume without any":              {ofNone, one{}, one{secret: secret, configMap: configMap("a", "1")}, true},
 	} {
-		a, b := volumestate.Look(t.Context(), c.before, p, c.volume), volumestate.Look(t.Context(), c.after, p, c.volume)
+		a, b := volumestate.Observe(t.Context(), c.before, p, c.volume), volumestate.Observe(t.Context(), c.after, p, c.volume)
 		if a.Same(b) != c.same || b.Same(a) != c.same {
 			t.Errorf("%s: the same: %v", name, a.Same(b))
 		}
@@ -109,11 +109,11 @@ func TestPodsThatChange(t *testing.T) {
 		after := before.DeepCopy()
 		c.change(after)
 		for _, v := range []*v1.Volume{ofPod, ofAll} {
-			if got := volumestate.Look(t.Context(), one{}, before, v).Same(volumestate.Look(t.Context(), one{}, after, v)); got != c.same {
+			if got := volumestate.Observe(t.Context(), one{}, before, v).Same(volumestate.Observe(t.Context(), one{}, after, v)); got != c.same {
 				t.Errorf("%s: the same: %v", name, got)
 			}
 		}
-		if !volumestate.Look(t.Context(), one{}, before, ofConfigMap).Same(volumestate.Look(t.Context(), one{}, after, ofConfigMap)) {
+		if !volumestate.Observe(t.Context(), one{}, before, ofConfigMap).Same(volumestate.Observe(t.Context(), one{}, after, ofConfigMap)) {
 			t.Errorf("%s: a volume that doesn't show its pod has changed", name)
 		}
 	}
@@ -129,12 +129,12 @@ func TestKnown(t *testing.T) {
 		known bool
 	}{
 		"not looked":  {volumestate.Sight{}, false},
-		"there":       {volumestate.Look(t.Context(), one{configMap: configMap("a", "1")}, &v1.Pod{}, ofConfigMap), true},
-		"missing":     {volumestate.Look(t.Context(), one{}, &v1.Pod{}, ofConfigMap), true},
-		"not known":   {volumestate.Look(t.Context(), one{err: errors.New("being read")}, &v1.Pod{}, ofConfigMap), false},
-		"half":        {volumestate.Look(t.Context(), one{configMap: configMap("a", "1")}, &v1.Pod{}, ofAll), true},
-		"needs none":  {volumestate.Look(t.Context(), one{}, &v1.Pod{}, ofNone), true},
-		"half unread": {volumestate.Look(t.Context(), one{err: errors.New("being read")}, &v1.Pod{}, ofAll), false},
+		"there":       {volumestate.Observe(t.Context(), one{configMap: configMap("a", "1")}, &v1.Pod{}, ofConfigMap), true},
+		"missing":     {volumestate.Observe(t.Context(), one{}, &v1.Pod{}, ofConfigMap), true},
+		"not known":   {volumestate.Observe(t.Context(), one{err: errors.New("being read")}, &v1.Pod{}, ofConfigMap), false},
+		"half":        {volumestate.Observe(t.Context(), one{configMap: configMap("a", "1")}, &v1.Pod{}, ofAll), true},
+		"needs none":  {volumestate.Observe(t.Context(), one{}, &v1.Pod{}, ofNone), true},
+		"half unread": {volumestate.Observe(t.Context(), one{err: errors.New("being read")}, &v1.Pod{}, ofAll), false},
 	} {
 		if c.sight.Known() != c.known {
 			t.Errorf("%s: known %v", name, c.sight.Known())

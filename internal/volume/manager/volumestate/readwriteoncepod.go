@@ -42,9 +42,9 @@ func (h *Holders) file(uid types.UID, c *v1.PersistentVolumeClaim) string {
 	return filepath.Join(h.layout.Pod(uid), directory, c.Namespace+"_"+c.Name)
 }
 
-// Take reserves the ReadWriteOncePod claims of the pod: all of them or, if another pod has one, none, so that two pods
-// never deadlock. It returns the volumes that the pod may use. The pod's directory has to exist.
-func (h *Holders) Take(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems []Problem) {
+// Reserve reserves the ReadWriteOncePod claims of the pod: all of them or, if another pod has one, none, so that two
+// pods never deadlock. It returns the volumes that the pod may use. The pod's directory has to exist.
+func (h *Holders) Reserve(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems []Problem) {
 	if !slices.ContainsFunc(wants, once) {
 		return wants, nil
 	}
@@ -127,7 +127,7 @@ func read(file string) (string, error) {
 func (h *Holders) GiveBack(uid types.UID) error {
 	freed, err := h.giveBack(uid)
 	if freed {
-		h.freed() // not under the lock: the woken pod may call Take at once
+		h.freed() // not under the lock: the woken pod may call Reserve at once
 	}
 	return err
 }

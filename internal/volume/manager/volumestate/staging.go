@@ -69,7 +69,7 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, spec volume.Sp
 	name := plugin.Device(spec)
 	sum := sha256.Sum256([]byte(name))
 	d := device{plugin, filepath.Join(s.parent(plugin), hex.EncodeToString(sum[:]))}
-	op := s.ops.Begin(ctx, operations.Task{
+	op := s.ops.Start(ctx, operations.Task{
 		Key: operations.Key(d.dir), Kind: "enter " + string(u.UID) + "/" + u.Name,
 		Do: func(ctx context.Context, _ *operations.Operation) error { return s.enter(ctx, d, name, spec, u) },
 	})
@@ -168,7 +168,7 @@ func (s *Stages) Sweep(ctx context.Context, plugin volume.Stager, there func(typ
 }
 
 func (s *Stages) leave(ctx context.Context, d device, u User) error {
-	op := s.ops.Begin(ctx, operations.Task{
+	op := s.ops.Start(ctx, operations.Task{
 		Key: operations.Key(d.dir), Kind: "leave " + string(u.UID) + "/" + u.Name, Undoes: true,
 		Do: func(ctx context.Context, _ *operations.Operation) error { return s.left(ctx, d, u) },
 	})
