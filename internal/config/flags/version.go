@@ -60,7 +60,8 @@ func (v *Version) report(text string) error {
 		return fmt.Errorf("this build's own version %q isn't valid: %w", v.build, err)
 	}
 	if wanted.Major() != own.Major() || wanted.Minor() != own.Minor() || wanted.Patch() != own.Patch() {
-		return fmt.Errorf("this build implements %s: the version must begin with that, only a suffix may differ", v.build)
+		return fmt.Errorf("this build implements %s: the version must begin with that, only a suffix may differ",
+			v.build)
 	}
 	v.Print, v.Reported = PrintNothing, text
 	return nil
