@@ -252,8 +252,8 @@ func (a *Additions) Forget(names ...types.NamespacedName) error {
 	return nil
 }
 
-// check returns the errors of the last ephemeral container of the pod with it, and an admission failure that the pod
-// before it doesn't have.
+// check validates the last ephemeral container of the pod with, which the pod before doesn't have. It also returns an
+// admission failure of with, unless before has the same one.
 func (a *Additions) check(before, with *v1.Pod, at *field.Path) error {
 	var wrong field.ErrorList
 	for _, e := range a.rules.Validate(with) {

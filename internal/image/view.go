@@ -46,8 +46,8 @@ type Image struct {
 	Pinned bool   `json:"pinned,omitempty"`
 	// UsedBy names pods as namespace/name.
 	UsedBy []string `json:"usedBy,omitempty"`
-	// LastUsed is when a pod last needed the image, or a command pulled it; zero if not since Detected, when the
-	// agent first saw the image.
+	// LastUsed is when a pod last needed the image or a command last pulled it. It is zero if neither has happened
+	// since Detected, the time when the agent first saw the image.
 	LastUsed time.Time `json:"lastUsed,omitzero"`
 	Detected time.Time `json:"detected,omitzero"`
 }

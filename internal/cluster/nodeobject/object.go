@@ -24,7 +24,8 @@ const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 // Identity is the part of the node's object, except its status, that configuration and machine determine.
 type Identity struct {
 	Name string
-	// Labels are those of --node-labels. Arch is Go's name of it. The operating system is Linux.
+	// Labels are those of --node-labels. Arch is the CPU architecture as Go names it (GOARCH). The operating system
+	// is always Linux.
 	Labels map[string]string
 	Arch   string
 	// Taints are registerWithTaints.

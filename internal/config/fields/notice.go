@@ -10,7 +10,7 @@ import (
 type Notice struct {
 	// Path is the path of a field, or the usual name of another setting.
 	Path string
-	// Why is the reason.
+	// Why says why the setting has no effect.
 	Why string
 }
 

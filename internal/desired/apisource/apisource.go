@@ -247,8 +247,8 @@ func (s *Source) report() {
 	s.conf.Sink.Report(r)
 }
 
-// normalise returns the desired pod of an API server's object. It returns old if nothing relevant to the node
-// differs: the node's own status in the object isn't a change. Pods aren't defaulted or validated here: the API
+// normalise converts an object of the API server to a desired pod. It returns old if nothing that matters to the node
+// has changed: a status that this node wrote itself doesn't count. It neither sets defaults nor validates: the API
 // server does that, and may be newer.
 func normalise(old *pod.Desired, p *v1.Pod, phase func(types.UID) v1.PodPhase, now time.Time) *pod.Desired {
 	deletion := deletionOf(old, p, now)

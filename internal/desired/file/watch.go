@@ -23,7 +23,8 @@ const (
 	pathGoneAfter = time.Second
 	// reachEvery is the interval of checks for unreachable manifests: mounting a disk causes no event.
 	reachEvery = time.Second
-	// holdAtMost limits how long a report waits for missing files to be back or gone.
+	// holdAtMost limits how long a report is delayed while it isn't certain that missing files were deleted: they may
+	// be replaced.
 	holdAtMost = 5 * goneAfter
 	// firstAtMost limits how long the first report waits for files that are being written.
 	firstAtMost = 2 * time.Second

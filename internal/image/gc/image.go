@@ -24,7 +24,7 @@ type Image struct {
 	Detected, Used time.Time
 }
 
-// User is a user of an image.
+// User is a pod, a container or a command that uses an image.
 type User struct {
 	// Pod is "namespace/name"; empty for a command.
 	Pod string

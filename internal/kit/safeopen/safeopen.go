@@ -27,8 +27,8 @@ var ErrEscapes = errors.New("leads out of the directory")
 // ErrSpecial is in the error for a device, a FIFO or a socket, which are never opened.
 var ErrSpecial = errors.New("it is neither a file nor a directory, so it is not opened")
 
-// attempts is how often something is tried that changes elsewhere disturb. A pod could
-// disturb it for ever.
+// attempts limits how often an operation is tried that fails because something else changes the tree at the same time.
+// Without a limit, a pod could make it fail for ever.
 const attempts = 128
 
 // rules say how narrow the way is.

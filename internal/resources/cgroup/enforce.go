@@ -149,8 +149,8 @@ func (m *Manager) Limit(ctx context.Context, c Config) error {
 	return errors.Join(err, m.EnforceReserved(ctx))
 }
 
-// enforce limits all pods together to their share. If they use more memory than that, the group kubepods keeps its
-// previous limit, and each new pod tries again. The caller holds the lock.
+// enforce limits the total of all pods to their share of the node. If they already use more memory than that, the group
+// kubepods keeps its previous limit, and enforce is called again for each new pod. The caller holds the lock.
 func (m *Manager) enforce(ctx context.Context, l layout) error {
 	if m.enforced {
 		return nil

@@ -17,7 +17,7 @@ const (
 	// followLetGoTime is longer, because a follower misses lines that are written to the file afterwards. If the
 	// call to reopen the log failed, the rotator has repeated it by then.
 	followLetGoTime = 30 * time.Second
-	// guessTime is the wait if the kernel can't report whether a file has writers.
+	// guessTime is how long to wait before a file is assumed to have no writers, if the kernel can't report that.
 	guessTime = 100 * time.Millisecond
 )
 

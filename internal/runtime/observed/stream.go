@@ -137,7 +137,7 @@ func mentions(e *runtimeapi.ContainerEventResponse) bool {
 	return false
 }
 
-// lookAt queues a refresh for an event that names an instance without its status.
+// lookAt queues a refresh of the pod of a sandbox or container. It is for events that have its ID without a status.
 func (s *Store) lookAt(id string) {
 	switch k := s.cache.Know(id); {
 	case k.Gone:

@@ -45,8 +45,8 @@ type binding struct {
 	// Released says that the pod that owned the ephemeral claim was removed. A pod that comes back with the same
 	// UID, as a static pod may, gets another claim.
 	Released bool `json:"released,omitempty"`
-	// Former says that the volume became available: any claim can get it, but if this claim comes back, it is
-	// preferred.
+	// Former says that the claim doesn't hold the volume any more. Any claim may be bound to the volume, but this one
+	// is preferred if it is created again.
 	Former bool `json:"former,omitempty"`
 	// Users are the pods that use a claim from a manifest and weren't removed. The slice is never modified.
 	Users []types.UID `json:"users,omitempty"`

@@ -135,7 +135,7 @@ func (k *refresher) Follow(mounted []*volumestate.Mounted) {
 	maps.DeleteFunc(k.busy, func(s *state, _ struct{}) bool { return k.known[s.Mounted] == nil })
 }
 
-// Changed marks the volumes that have one of these inputs for a check; all of them for the zero object.
+// Changed schedules a check of each volume that is made from one of these objects; of all volumes for the zero object.
 func (k *refresher) Changed(objects ...pod.Object) {
 	for _, o := range objects {
 		list := k.made[o]

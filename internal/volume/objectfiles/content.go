@@ -30,9 +30,9 @@ func secretFiles(ctx context.Context, from object.View, namespace string,
 	return r.files(data, err, s.DefaultMode)
 }
 
-// projectedFiles returns the files of all sources of a projected volume. The items of two sources can't have the
-// same path (validation refuses such a pod). If a file from a whole object has the path of another file, the later
-// source wins.
+// projectedFiles returns the files of all sources of a projected volume. Validation refuses pods in which two sources
+// list items with the same path. A source without items contributes all keys of its object: if one of them has the path
+// of another file, the later source wins.
 func projectedFiles(ctx context.Context, from object.View, p *v1.Pod, s *v1.ProjectedVolumeSource,
 	allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
 	// Report permanent errors before those that may go away.

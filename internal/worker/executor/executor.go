@@ -417,7 +417,8 @@ func oneLine(f *pod.Failure) *pod.Failure {
 	return &short
 }
 
-// LoggedAttempts returns, by container, the lowest attempt number of a new instance according to the logs on disk.
+// LoggedAttempts returns, for each container, the lowest attempt number that a new instance may have without using the
+// name of a log on disk.
 func (r *Executor) LoggedAttempts(p *v1.Pod) map[string]int {
 	attempts, err := r.cfg.Logs.Attempts(logsOf(p))
 	if err != nil {

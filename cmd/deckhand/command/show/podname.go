@@ -18,7 +18,7 @@ import (
 // (https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container).
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
-// ErrNotFound means that no pod has a name.
+// ErrNotFound means that no pod has the given name.
 var ErrNotFound = errors.New("not found")
 
 // KindError means that a name has a kind that an agent doesn't manage, such as deployment/web.

@@ -18,7 +18,7 @@ type podSummary struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Summary   `json:",inline"`
-	// Waits are the reasons why it waits: codes, data and times.
+	// Waits lists what the pod is waiting for, each with a reason code, its data and a time.
 	Waits []local.Wait `json:"waits,omitempty"`
 }
 
