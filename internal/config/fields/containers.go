@@ -11,7 +11,7 @@ func containers() []Field {
 			Doc: "How many pods may run for each CPU of the node, but never more than maxPods; 0 for any number."},
 		{Path: "podPidsLimit", Package: "resources/cgroup",
 			Doc: "How many processes and threads a pod may have in all; -1 for as many as the node."},
-		{Path: "crashLoopBackOff.maxContainerRestartPeriod", Package: "lifecycle", Live: true,
+		{Path: "crashLoopBackOff.maxContainerRestartPeriod", Package: "worker", Live: true,
 			Gate: "KubeletCrashLoopBackOffMax",
 			Doc:  "The longest wait before a container that keeps failing is started again, from 1s to 300s."},
 		{Path: "cpuCFSQuota", Package: "resources/cgroup",
