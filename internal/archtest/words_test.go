@@ -46,10 +46,10 @@ var readable = []struct{ in, rule string }{
 }
 
 // limits are how many bad habits (see habits and badName) the code of each wing may have, the commands, and the documents
-// with the Makefile. The numbers may only fall: after an edit that mends some, lower the number.
+// with the Makefile. A wing that isn't named has none. The numbers may only fall: after an edit that mends some, lower the number.
 var limits = map[string]int{
-	"kit": 13, "pod": 21, "host": 15, "config": 61, "lifecycle": 40, "report": 13, "cluster": 95, "runtime": 49, "volume": 36,
-	"image": 26, "desired": 21, "resources": 21, "worker": 13, "server": 18, "agent": 171, "cmd": 81, "documents": 137,
+	"kit": 1, "pod": 3, "host": 4, "lifecycle": 11, "report": 1, "runtime": 1, "volume": 2, "image": 1, "desired": 7,
+	"server": 1, "agent": 10, "cmd": 2, "documents": 30,
 }
 
 // habits find sentences that a stranger has to read twice. Each returns how many are in a text.
