@@ -23,11 +23,11 @@ import (
 func TestLimitsHold(t *testing.T) {
 	t.Parallel()
 	const forPods, most, milli = 192 << 20, 64, 200
-	memory, _, err := capacity.Memory("/")
+	machine, err := capacity.ReadMeminfo("/")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := startTools(t, fmt.Sprintf("podPidsLimit: %d", most), fmt.Sprintf("systemReserved: {memory: %q}", strconv.FormatInt(memory-forPods, 10)), "evictionHard: {memory.available: 0%}")
+	n := startTools(t, fmt.Sprintf("podPidsLimit: %d", most), fmt.Sprintf("systemReserved: {memory: %q}", strconv.FormatInt(machine.Memory-forPods, 10)), "evictionHard: {memory.available: 0%}")
 	const never = "restartPolicy: Never"
 	once := func(name, command string, fields ...string) {
 		n.Write(name+".yaml", toolPod(n, name, never, containers(tool("main", command, fields...))))
