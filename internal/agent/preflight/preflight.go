@@ -58,7 +58,7 @@ const (
 	Refuse
 )
 
-// DefaultMinFree, in bytes, is enough for the images of the examples and some logs.
+// DefaultMinFree is enough for the images of the examples and some logs, in bytes.
 const DefaultMinFree = 512 << 20
 
 // Problem is a problem of the host.
