@@ -439,7 +439,8 @@ func (w *worker) report(desired *pod.Desired, stop *lifecycle.Stop, d lifecycle.
 	if stop != nil {
 		r.Stopping, r.StoppingWhy, r.StoppingAt = true, stop.Why, stop.At
 	}
-	if last := &w.reported; last.Desired != r.Desired || last.StoppingWhy != r.StoppingWhy || last.Gone != r.Gone ||
+	if last := &w.reported; last.Desired != r.Desired || last.Stopping != r.Stopping ||
+		last.StoppingWhy != r.StoppingWhy || last.Gone != r.Gone ||
 		!equality.Semantic.DeepEqual(last.Status, r.Status) || !slices.Equal(last.Waits, r.Waits) {
 		w.reported = r
 		w.pool.cfg.Statuses.Publish(w.uid, r)

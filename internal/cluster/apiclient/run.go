@@ -100,10 +100,12 @@ func (c *Client) load() ([]string, error) {
 	case err != nil && was == nil:
 		c.reach.failed(&Error{Err: err, trouble: badKubeconfig})
 		if !(c.conf.Awaited && missing(c.conf.Kubeconfig)) {
+			c.warned = ""
 			c.last.Log(c.conf.Log, err,
 				"The kubeconfig can't be used; the node isn't part of a cluster until it is corrected")
 		}
 	case err != nil:
+		c.warned = ""
 		c.last.Log(c.conf.Log, err, "The changed kubeconfig can't be used; the one read before stays in use")
 	default:
 		c.last.Clear()

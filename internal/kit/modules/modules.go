@@ -94,6 +94,11 @@ type work struct {
 	err error
 }
 
+// failed reports whether Run returned an error that isn't an end in order.
+func (w *work) failed() bool {
+	return w.err != nil && !errors.Is(w.err, context.Canceled) && !errors.Is(w.err, ErrDone)
+}
+
 // Run starts the modules one after the other, waits until ctx ends or one of them fails, and stops those that run in
 // reverse order; each one's goroutine has ended when the one before it is stopped. A module that fails while a later
 // one starts ends that start. Run is called once.
@@ -141,7 +146,7 @@ func (r *Runner) Run(ctx context.Context, list []Module) error {
 	for i := len(up) - 1; i >= 0; i-- {
 		w := up[i]
 		r.stop(w)
-		if w.err != nil && !errors.Is(w.err, context.Canceled) && !errors.Is(w.err, ErrDone) && result == nil {
+		if w.failed() && result == nil {
 			result = fmt.Errorf("%s: %w", w.name, w.err)
 		}
 	}
@@ -154,13 +159,14 @@ func (r *Runner) launch(ctx context.Context, index int, m Module, failed context
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &work{index: index, name: m.Name, cancel: cancel, done: make(chan struct{})}
 	go func() {
-		defer close(w.done)
-		if w.err = m.Run(own); own.Err() == nil {
-			state := Failed
-			if errors.Is(w.err, ErrDone) {
-				state = Stopped
-			}
-			r.set(index, state)
+		w.err = m.Run(own)
+		early, state := own.Err() == nil, Stopped
+		if w.failed() || early && w.err == nil {
+			state = Failed
+		}
+		r.set(index, state)
+		close(w.done) // before failed, so that stop doesn't take it for one that runs
+		if early {
 			failed(fmt.Errorf("%s: %w", m.Name, orEnded(w.err)))
 		}
 	}()
@@ -175,7 +181,7 @@ func (r *Runner) stop(w *work) {
 		return
 	default:
 	}
-	r.set(w.index, Stopping)
+	r.stopping(w.index)
 	w.cancel()
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -185,7 +191,15 @@ func (r *Runner) stop(w *work) {
 		r.log.Info("A module takes long to stop", "module", w.name)
 		<-w.done
 	}
-	r.set(w.index, Stopped)
+}
+
+// stopping is set while a module that runs stops.
+func (r *Runner) stopping(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.states[i].State == Running {
+		r.states[i].State = Stopping
+	}
 }
 
 // orEnded names the end of a module that gave no reason.

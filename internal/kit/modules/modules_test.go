@@ -135,14 +135,13 @@ func TestStates(t *testing.T) {
 		}},
 		{Name: "b", Start: func(context.Context) error {
 			starting <- seen()
-			close(release)
 			return nil
 		}},
 		{Name: "c", Run: func(context.Context) error {
 			<-release
 			return errors.New("broken")
 		}},
-		{Name: "d", Start: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
+		{Name: "d", Start: func(ctx context.Context) error { close(release); <-ctx.Done(); return ctx.Err() }},
 		{Name: "e"},
 	})
 	if err == nil || err.Error() != "c: broken" {
