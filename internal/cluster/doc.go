@@ -25,28 +25,32 @@
 // If a manifest has the same name or UID, the manifest's pod wins.
 //
 // After an outage, or if the node's lease is another object or has an older version than before, all pods are listed
-// again and the list counts whatever its version: the store may have been restored from a backup, or lost.
+// again, and the list is accepted even if its version is lower: the store may have been restored from a backup, or
+// lost.
 //
 // podobject.Publisher compares the workers' statuses with the API server's. The function podobject.plan gets the time
-// as an argument and makes no calls. It isn't pure: it records in its argument history since when a status differs. It
-// returns at most one call: a patch of this node's fields that differ (ends and readiness at once, details together a
-// little later), or the removal of the object, once the pod is Gone and its terminal phase is there.
+// as an argument and makes no calls. It isn't pure: it records in its argument history since when a status differs.
+// It returns at most one call: a patch of this node's fields that differ (ended containers and readiness immediately,
+// other details together a little later), or the removal of the object, once the pod is Gone and its terminal phase
+// is there.
 //
 // # Without the API server
 //
-// apisource gives all pods to lastknown before it reports them, clusterobjects the objects that these asked for, and
-// nodeobject the parts of the node that say where pods may run. lastknown appends changes to one log file, at most once
-// a second with one sync, and rewrites that file when it has grown. Nothing in it expires.
+// apisource gives all pods to lastknown before it reports them, clusterobjects the objects that these pods asked for,
+// and nodeobject the parts of the node that say where pods may run. lastknown appends changes to one log file, at
+// most once a second with one sync, and rewrites that file when it has grown. Nothing in it expires.
 //
 // An agent that is started while the server is away, or while the server has sent nothing for a second, reports those
 // pods as Pending: they run, and no pod is removed because it is missing among them. Secrets and tokens are on disk
-// only if an administrator has named a key; each record is encrypted for its name. The first complete list replaces all
-// that. An empty list from a server where the Node has another UID is the exception: apisource keeps the pods for
-// --hold-pods-for (5 minutes), and then until the server confirms that it still has none.
+// only if an administrator has configured a key; each is encrypted so that it can be decrypted only under its own
+// name. The first complete list replaces all that. An empty list from a server where the Node has another UID is the
+// exception: apisource keeps the pods for --hold-pods-for (5 minutes), and then until the server confirms that it
+// still has none.
 //
 // # Objects of the API server
 //
-// clusterobjects reads an object by name when the first pod needs it, and follows it until the last one has ended. The
-// executor waits some seconds for a first answer (Finder.Await) before that is a failure, and calls Finder.Forget when
-// a pod's volumes or the pod are gone; until then everything that the pod asked for is kept up to date.
+// clusterobjects reads an object by name when the first pod needs it, and follows it until the last one has ended.
+// The executor waits some seconds for a first answer (Finder.Await) before it reports a failure, and calls
+// Finder.Forget when a pod's volumes or the pod are gone; until then everything that the pod asked for is kept up to
+// date.
 package cluster

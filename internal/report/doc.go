@@ -3,5 +3,5 @@
 //
 // Other wings pass facts to it; it asks none of them for anything. Each pod's worker is the one writer of the pod's
 // status, and events.Recorder the one writer of events. Sending statuses and events to an API server is the task of
-// packages cluster/podobject and cluster/eventsink, which read from here.
+// packages cluster/podobject and cluster/eventsink, which read them from this wing.
 package report

@@ -21,7 +21,7 @@ import (
 // Bounds of answers in bytes, after decompression. An API server accepts requests of at most 3 MiB, and by default
 // etcd stores objects of at most 1.5 MiB; JSON makes them larger.
 const (
-	// maxSmall bounds answers to heartbeats, events and reviews, and errors.
+	// maxSmall bounds answers to heartbeats, events and reviews, and all error answers.
 	maxSmall = 1 << 20
 	// maxObject bounds an object, and an event of a watch.
 	maxObject = 16 << 20
@@ -76,7 +76,7 @@ func (l *limited) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// List is all chosen objects at a resource version.
+// List is all objects that the selectors choose, as of the resource version Version.
 type List struct {
 	Objects []kruntime.Object
 	// Malformed are the objects that can't be decoded.

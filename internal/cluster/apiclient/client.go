@@ -31,7 +31,7 @@ type Class int
 const (
 	// Heartbeat is for leases. Such a call waits for no other, and times out after a quarter of the lease's duration.
 	Heartbeat Class = iota
-	// Calls is for all calls that no other class is for.
+	// Calls is for calls of no other class.
 	Calls
 	Events
 	// Reviews is for TokenReviews and SubjectAccessReviews. However many strangers send requests to the node, no call
@@ -60,9 +60,9 @@ type Config struct {
 	ContentType string
 	// UserAgent is the User-Agent header.
 	UserAgent string
-	// LeaseDuration is that of the node's lease (nodeLeaseDurationSeconds).
+	// LeaseDuration is the duration of the node's lease (nodeLeaseDurationSeconds).
 	LeaseDuration time.Duration
-	// Calls is also the rate of reviews, which are counted separately.
+	// Calls and Events limit the calls of these classes. Reviews have a limiter of their own, at the rate of Calls.
 	Calls, Events Rate
 	// Dial opens connections; nil for a net.Dialer.
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
@@ -72,14 +72,15 @@ type Config struct {
 
 // Meter counts calls. Its methods may be called concurrently.
 type Meter interface {
-	// Requested counts a request by the status of its answer, "<error>" if there was none.
+	// Requested counts a request by the HTTP status of its answer, "<error>" if there was no answer.
 	Requested(code, method, host string)
 	// Took records how long a call took and how large its bodies were, Waited how long the rate limit delayed it.
 	Took(verb, host string, d time.Duration, sent, received int)
 	Waited(verb, host string, d time.Duration)
-	// Retried counts a watch that is tried again after that status.
+	// Retried counts a watch that is tried again; code is the HTTP status of the failure, "<error>" if there was no
+	// answer.
 	Retried(code, verb, host string)
-	// PluginCalled counts runs of credential plugins.
+	// PluginCalled counts runs of credential plugins by exit code and client-go's name of the outcome.
 	PluginCalled(code int, status string)
 	// TransportMade counts new pools of connections.
 	TransportMade()
@@ -110,7 +111,7 @@ type Client struct {
 	limits [classes]*rate.Limiter
 	// stale triggers a reading of the kubeconfig.
 	stale wake.Slot
-	// read is closed after the first reading.
+	// read is closed once the kubeconfig was read for the first time.
 	read     chan struct{}
 	readOnce sync.Once
 	draining sync.WaitGroup
@@ -174,7 +175,7 @@ func (c *Client) Get(ctx context.Context, class Class, r Resource, namespace, na
 	})
 }
 
-// List reads all chosen objects.
+// List reads all objects that the selectors choose.
 func (c *Client) List(ctx context.Context, r Resource, namespace string, chosen Selectors) (List, error) {
 	var all List
 	err := c.do(ctx, Calls, r, "GET", maxListOf(r), func(q *rest.Request) *rest.Request {
@@ -236,7 +237,7 @@ func nameOf(obj kruntime.Object) string {
 	return ""
 }
 
-// call makes one request and decodes the answer into an object; nil discards it.
+// call makes one request and decodes the answer into the object into, unless that is nil.
 func (c *Client) call(ctx context.Context, class Class, r Resource, verb string, into kruntime.Object,
 	build func(*rest.Request) *rest.Request) error {
 	most := int64(maxObject)
@@ -262,7 +263,7 @@ func whenSent(ctx context.Context, sent func()) context.Context {
 	return context.WithValue(ctx, sentKey{}, sent)
 }
 
-// do makes one request. read decodes the answer, which has at most that many bytes.
+// do makes one request. read decodes the answer; most is the answer's largest size in bytes.
 func (c *Client) do(ctx context.Context, class Class, r Resource, verb string, most int64,
 	build func(*rest.Request) *rest.Request, read func(rest.Result) error) error {
 	limit := callLimit
@@ -292,7 +293,7 @@ func (c *Client) do(ctx context.Context, class Class, r Resource, verb string, m
 	return c.judge(ctx, class, s, o, read(result))
 }
 
-// session returns the current session. The caller has to call Done of its calls.
+// session returns the current session. The caller has to call calls.Done of the session when its call has ended.
 func (c *Client) session(ctx context.Context) (*session, error) {
 	select {
 	case <-c.read:

@@ -38,8 +38,9 @@ func CheckKubeconfig(path, rotated string, now time.Time) (warning string, err e
 	return "", nil
 }
 
-// IssuedKubeconfig returns a kubeconfig for the API server of bootstrap, with the client certificate and its key in a
-// file. The names in it are the kubelet's.
+// IssuedKubeconfig returns a kubeconfig for the API server of the kubeconfig bootstrap. certificate is the path of
+// the file with the client certificate and its key. The names of the cluster, user and context are those that the
+// kubelet writes.
 func IssuedKubeconfig(bootstrap, certificate string) ([]byte, error) {
 	r := &reading{id: &identity{path: bootstrap}}
 	if r.read(time.Now()); r.err != nil {

@@ -22,8 +22,8 @@ import (
 )
 
 // document has the fields of a kubeconfig that are used
-// (https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/). Data is a string, so that an error can name its
-// field.
+// (https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/). The fields with base64 data are strings, not
+// bytes, so that an error can name the field.
 type document struct {
 	Kind           string `json:"kind"`
 	APIVersion     string `json:"apiVersion"`
@@ -347,8 +347,8 @@ func (r *reading) certificate(at string, u *user, now time.Time) {
 	}
 }
 
-// renewed uses the rotated certificate if it is newer than the kubeconfig's, for the same user, and isn't the only
-// one that has expired. A signer may change the subject: users are compared by common name.
+// renewed uses the rotated certificate if it is newer than the kubeconfig's, is for the same user, and isn't the only
+// one of the two that has expired. A signer may change the subject: users are compared by common name.
 func (r *reading) renewed(u *user, now time.Time) bool {
 	if r.rotated == "" || u.CertificateData == "" && u.Certificate == r.rotated {
 		return false
@@ -421,7 +421,7 @@ func (r *reading) file(path string) ([]byte, error) {
 	return text, nil
 }
 
-// maxFile is more than any of these files needs, in bytes.
+// maxFile bounds the kubeconfig and each file that it names, in bytes.
 const maxFile = 1 << 20
 
 func firstCertificate(text []byte) (*x509.Certificate, error) {

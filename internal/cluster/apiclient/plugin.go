@@ -88,7 +88,7 @@ func (p *pluginConfig) prepare(dir string, c *cluster, server *url.URL) (field, 
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
-		// It was read before, which has reported any error.
+		// The file was read before, and any error was reported then.
 		p.Cluster.CertificateAuthorityData, _ = safeopen.ReadRegular(path, maxFile)
 	}
 	for _, e := range c.Extensions {
@@ -140,7 +140,8 @@ func newPlugin(c *pluginConfig, m Meter, renewed func()) *plugin {
 	return &plugin{conf: c, meter: m, renewed: renewed, turn: make(chan struct{}, 1)}
 }
 
-// get returns credentials. It renews expired ones, and those that the server refused.
+// get returns the newest credentials. If they have expired, or are the ones that the server refused, it runs the
+// program for others.
 func (p *plugin) get(ctx context.Context, refused *gotten) (*gotten, error) {
 	select {
 	case p.turn <- struct{}{}:

@@ -40,5 +40,5 @@ func (p *Pool[R]) Results() <-chan R { return p.results }
 // Ended makes room for another call.
 func (p *Pool[R]) Ended() { p.inFlight-- }
 
-// Wait waits until no call is in progress, which is after the end of their context.
+// Wait waits until no call is in progress. The caller has to end the calls' context first.
 func (p *Pool[R]) Wait() { p.calls.Wait() }

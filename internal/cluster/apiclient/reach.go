@@ -13,7 +13,7 @@ import (
 // errNotAsked is the error before the first call.
 var errNotAsked = errors.New("the API server wasn't asked yet")
 
-// repeatAfter is the shortest time between two logs of the same trouble, if the server answers in between.
+// repeatAfter is the shortest time between two log messages about the same trouble, if the server answers in between.
 const repeatAfter = time.Minute
 
 // reach tracks whether the server can be used.

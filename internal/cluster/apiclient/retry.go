@@ -69,11 +69,11 @@ func passing(err error) bool {
 }
 
 // Backoff schedules the retries of one call: at growing intervals, and soon after the server has recovered if that
-// may help. The zero Backoff is due.
+// may help. The zero Backoff allows a try immediately.
 type Backoff struct {
 	failures, recoveries int
 	due                  time.Time
-	// earliest bounds due from below: the server requested it, or Wait did.
+	// earliest is the lower bound of due that the server requested or Wait set.
 	earliest time.Time
 	passing  bool
 }

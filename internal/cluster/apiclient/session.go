@@ -180,13 +180,13 @@ type outcome struct {
 	retryAfter time.Duration
 	// sent is the size of the request's body.
 	sent int
-	// structured says that contentType, the answer's, is one that API servers use.
+	// structured says that contentType, the answer's Content-Type, is one that API servers use.
 	structured  bool
 	contentType string
-	// asked says that the request reached the wire. lost is the error of reading the answer.
+	// asked says that the request was passed to the transport. lost is the error of reading the answer.
 	asked bool
 	lost  error
-	// most bounds the answer; 0 for a watch, which has a bound for each event.
+	// most bounds the answer in bytes; 0 for a watch, which has a bound for each event.
 	most int64
 	// began is when the call began.
 	began time.Time
@@ -199,7 +199,8 @@ func withOutcome(ctx context.Context, most int64) (context.Context, *outcome) {
 	return context.WithValue(ctx, outcomeKey{}, o), o
 }
 
-// wire sends requests with credentials, and checks the answers. client-go's own wrappers log requests.
+// wire sends requests with credentials, and checks the answers. client-go's wrappers aren't used because they log
+// requests.
 type wire struct {
 	session *session
 	class   Class
@@ -291,7 +292,8 @@ func checkAnswer(a *http.Response, o *outcome) error {
 	return err
 }
 
-// strange reports whether a status judges the request in a way that only an API server can.
+// strange reports whether an API server sends this status only with an error object in the body: without one, the
+// answer is from a proxy or another server.
 func strange(code int) bool {
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,

@@ -26,7 +26,7 @@ type store struct {
 	mu      sync.Mutex
 	lease   types.UID
 	version string
-	// same ends, by other, when that is detected. A new one replaces it.
+	// same is a context that ends when that is detected; other ends it. A new context replaces it.
 	same  context.Context
 	other context.CancelFunc
 }

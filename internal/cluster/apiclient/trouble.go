@@ -17,7 +17,7 @@ import (
 // Error says why a call of the API server failed, and how to remedy that. It wraps the server's answer
 // (k8s.io/apimachinery/pkg/api/errors), or the reason why there is none.
 type Error struct {
-	// Server is its URL; empty if no kubeconfig could be read.
+	// Server is the API server's URL; empty if no kubeconfig could be read.
 	Server string
 	Err    error
 	// Advice is the suggested remedy; empty if the caller has to give one.

@@ -33,12 +33,12 @@ type Sight interface {
 	// Listed passes all chosen objects. It is called first, and again when changes may have been missed: any other
 	// object is gone.
 	Listed(List)
-	// Changed passes an object that was added, modified or deleted since.
+	// Changed passes an object that was added, modified or deleted after the list.
 	Changed(kind watch.EventType, object kruntime.Object)
 	// Malformed passes a changed object that can't be decoded.
 	Malformed(Malformed)
-	// Away says that changes aren't received any more, and why; nil that they are again, including those in between.
-	// It is called when the reason changes, not for each try.
+	// Away passes the reason why changes aren't received any more, or nil once they are received again, including
+	// those in between. It is called when the reason changes, not for each try.
 	Away(err error)
 }
 
@@ -79,8 +79,8 @@ func (s Single[T]) Malformed(m Malformed) {
 func (s Single[T]) Away(error) {}
 
 const (
-	// answerLimit is how long a watch waits for the server to begin to answer. watchTime is how long a watch lasts,
-	// in seconds; at most twice that.
+	// answerLimit is how long a watch waits for the server to begin to answer. watchTime is the least duration of a
+	// watch in seconds. Each lasts a random time, at most twice that.
 	answerLimit = 30 * time.Second
 	// recoveredLimit is how long a call waits for its answer after the server has recovered.
 	recoveredLimit = 3 * time.Second
@@ -93,8 +93,8 @@ const (
 	bookmarkGap = 3 * time.Minute
 	// shortWatch is the shortest duration of a watch that works.
 	shortWatch = time.Second
-	// listAgain is the age of a list at which the end of a watch causes a new one; at most twice that. It bounds how
-	// long a change stays missed.
+	// listAgain is the age from which a list is repeated when a watch ends. The age is random, at most twice that. It
+	// bounds how long a missed change stays unnoticed.
 	listAgain = time.Hour
 )
 
@@ -104,8 +104,8 @@ var (
 	errMute       = errors.New("the watch tells nothing any more, not even bookmarks")
 )
 
-// Watch passes the objects that exist, and their changes, until ctx ends. After an outage it resumes as soon as any
-// call succeeds.
+// Watch passes the chosen objects that exist, and their changes, to a Sight until ctx ends. After an outage it
+// resumes as soon as any call succeeds.
 func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen Selectors, to Sight) {
 	woken, stop := c.Recovered()
 	defer stop()
@@ -152,8 +152,8 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, chosen
 	}
 }
 
-// unread reports whether a watch received an event that it would receive again from the same version on, or may have
-// missed events.
+// unread reports whether a watch failed at an event that a watch from the same version would receive again, or may
+// have missed events.
 func unread(err error) bool {
 	var large *tooLarge
 	var garbled *garbledError
@@ -174,7 +174,7 @@ type watcher struct {
 	woken     <-chan struct{}
 	// version is the one up to which all changes were passed; empty if a list is needed.
 	version string
-	// again is when to list again. If store ends before, that is the time.
+	// again is when to list again. If the context store ends earlier, the list is repeated then.
 	again time.Time
 	store context.Context
 	// absent is the reason that Away received last.
@@ -222,7 +222,8 @@ func (chosen Selectors) request(q *rest.Request, r Resource, namespace string) *
 	return q
 }
 
-// list lists all objects as they are now: the server's cache may be older than the changes that were passed.
+// list lists all objects in their newest state. The server's cache isn't used: it may be older than the changes that
+// were passed.
 func (w *watcher) list(ctx context.Context) error {
 	store := w.client.store.now() // before the call
 	calling, cancel := context.WithCancelCause(ctx)
@@ -246,7 +247,7 @@ func (w *watcher) list(ctx context.Context) error {
 	return nil
 }
 
-// follow watches from the version on. It returns the number of events, and when the server answered; zero for never.
+// follow watches from w.version on. It returns the number of events, and when the server answered; zero if it didn't.
 func (w *watcher) follow(ctx context.Context) (events int, opened time.Time, err error) {
 	c := w.client
 	s, err := c.session(ctx)

@@ -33,12 +33,13 @@ type ClientConfig struct {
 	Node string
 	// Dir is the directory of certificates (--cert-dir).
 	Dir string
-	// Kubeconfig is written again if it can't be used, once a certificate was obtained with Bootstrap, another
-	// kubeconfig. Bootstrap is empty if there is none.
+	// Kubeconfig is the path of the client's kubeconfig, Bootstrap that of a kubeconfig with bootstrap credentials;
+	// empty if there is none. If Kubeconfig can't be used, a certificate is requested with Bootstrap, and Kubeconfig
+	// is written again.
 	Kubeconfig, Bootstrap string
 	// Rotate renews the certificate before it expires.
 	Rotate bool
-	// Requests use the node's credentials; AsBootstrap calls do with requests that use Bootstrap's.
+	// Requests use the node's credentials; AsBootstrap calls do with requests that use Bootstrap's credentials.
 	Requests    Requests
 	AsBootstrap func(ctx context.Context, do func(context.Context, Requests) error) error
 	// Refused reports that the API server doesn't accept the node's credentials.
@@ -113,8 +114,8 @@ func (c *ClientConfig) current(r *rejected) (*tls.Certificate, error) {
 	return cert, err
 }
 
-// ask calls do with the node's credentials. If they can't be used, it calls do with Bootstrap's and writes
-// Kubeconfig.
+// ask calls do with requests that use the node's credentials. If those can't be used, it calls do with requests that
+// use Bootstrap's credentials, and writes Kubeconfig.
 func (c *ClientConfig) ask(ctx context.Context, r *rejected, do func(context.Context, Requests) error) error {
 	cert, err := c.current(r)
 	switch {

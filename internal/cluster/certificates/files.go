@@ -34,7 +34,7 @@ func (f files) path(end string) string { return filepath.Join(f.dir, f.name+end)
 func (f files) current() string        { return f.path("-current.pem") }
 func (f files) pending() string        { return f.path(".key.tmp") }
 
-// load reads the certificate.
+// load reads the current certificate and its key.
 func (f files) load() (*tls.Certificate, error) {
 	text, err := safeopen.ReadRegular(f.current(), maxFile)
 	if err != nil {

@@ -38,8 +38,8 @@ type Config struct {
 	// Current is the certificate in use; nil if none is needed. An error says that a needed one is missing or
 	// unusable.
 	Current func() (*tls.Certificate, error)
-	// Ask calls do with the requests of the API server, unless no request is needed. A certificate that do saves
-	// is in use when Ask returns.
+	// Ask calls do with the API server's certificate signing requests, unless no request is needed. A certificate
+	// that do saves is in use when Ask returns.
 	Ask func(ctx context.Context, do func(context.Context, Requests) error) error
 	// Changed receives when the result of Wanted or Current may have changed.
 	Changed <-chan struct{}
@@ -137,8 +137,8 @@ func (r *Renewer) Run(ctx context.Context) error {
 	return nil
 }
 
-// pause is how long to wait after err, which so many failures preceded. After a refusal, which may be a person's
-// decision, the wait grows up to an hour.
+// pause is how long to wait after the error of a request. failures is the number of failures in a row before it.
+// After a refusal, which may be a person's decision, the wait grows up to an hour.
 func pause(err error, failures int) time.Duration {
 	if errors.As(err, new(*refusal)) {
 		longest := min(time.Minute<<min(failures, 6), time.Hour)
@@ -185,10 +185,10 @@ func (r *Renewer) due() time.Time {
 	return r.at
 }
 
-// renewal is when to renew a certificate: after 70 to 90 % of its lifetime, so that nodes that started together
-// don't ask all at once. The lifetime begins at obtained, when this machine received the certificate: signers
-// backdate NotBefore. If the clocks differ, the lifetime is that from NotBefore to NotAfter. With Keep, renewal
-// is NotAfter.
+// renewal is when to renew a certificate: after 70 to 90 % of its lifetime, so that nodes that started together don't
+// ask all at once. The lifetime begins at obtained, when this machine received the certificate: signers backdate
+// NotBefore. If obtained isn't within the certificate's validity, because the clocks differ, the lifetime begins at
+// NotBefore. With Keep, renewal is NotAfter.
 func (r *Renewer) renewal(c *x509.Certificate, obtained time.Time) time.Time {
 	if r.conf.Keep {
 		return c.NotAfter

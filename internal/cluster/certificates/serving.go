@@ -19,7 +19,8 @@ type ServingConfig struct {
 	Node string
 	// Dir is the directory of certificates (--cert-dir).
 	Dir string
-	// Addresses are those of the node's object. The approver of requests compares them.
+	// Addresses are the addresses in the node's object. The approver of a signing request compares them with the
+	// request.
 	Addresses func() []v1.NodeAddress
 	Requests  Requests
 	// Changed receives when the addresses have changed.
@@ -60,7 +61,7 @@ func (s *Serving) current() (*tls.Certificate, error) {
 	return cert, err
 }
 
-// wanted requests the names and addresses of the node; it is nil while the node has none.
+// wanted is a request with the node's names and addresses; nil while the node has none.
 func (s *Serving) wanted() *x509.CertificateRequest {
 	r := &x509.CertificateRequest{Subject: subject(s.conf.Node)}
 	for _, a := range s.conf.Addresses() {

@@ -27,7 +27,8 @@ type entry struct {
 	stop  context.CancelFunc
 	// again triggers another read of an object that isn't watched at the moment.
 	again wake.Slot
-	// asked is when a pod asked last. until is when the answer expires; zero while it is watched.
+	// asked is when a pod last asked for the object. until is when the answer expires; zero while the object is
+	// watched.
 	asked, until time.Time
 
 	// object is the object, or err says that it doesn't exist; neither is set before the first answer. services are
@@ -35,7 +36,7 @@ type entry struct {
 	object   object.Object
 	services map[string]map[string]*v1.Service
 	err      error
-	// restored says that the answer is one that was stored.
+	// restored says that the answer was read from disk (lastknown), not from the API server.
 	restored bool
 	// why is the reason why there is no answer.
 	why string
@@ -64,7 +65,7 @@ func resource(k object.Kind) apiclient.Resource {
 	}
 }
 
-// onlyGot reports whether a node may get objects of this kind, and not watch them.
+// onlyGot reports whether a node may get objects of this kind but not watch them.
 func onlyGot(k object.Kind) bool {
 	return k == object.ServiceAccount || k == object.PersistentVolumeClaim || k == object.PersistentVolume
 }
@@ -144,7 +145,7 @@ func (f *Finder) entry(u *user, k object.Key) (*entry, error) {
 	return e, e.err
 }
 
-// keep stores an answer for times when the API server is away. The lock is held.
+// keep stores an answer for times when the API server is unreachable. The lock is held.
 func (f *Finder) keep(e *entry) {
 	switch {
 	case e.restored || !e.has():
@@ -155,7 +156,8 @@ func (f *Finder) keep(e *entry) {
 	}
 }
 
-// restore sets an entry to the stored answer, if there is any, while the API server is asked. The lock is held.
+// restore sets an entry to the stored answer, if there is one, until the API server's answer arrives. The lock is
+// held.
 func (f *Finder) restore(e *entry) {
 	if e.key.Kind == object.Service {
 		e.services = f.conf.Known.Services()
@@ -174,7 +176,7 @@ func (f *Finder) restore(e *entry) {
 	e.restored = true
 }
 
-// release removes a user, and drops the entry with the last one. The lock is held.
+// release removes a user from an entry. It drops an entry that has no user any more. The lock is held.
 func (f *Finder) release(e *entry) {
 	if e.users--; e.users > 0 {
 		return
@@ -253,8 +255,8 @@ func (s *sight) Listed(list apiclient.List) {
 	}
 }
 
-// carry keeps the earlier state of Services that can't be decoded; of all that aren't listed if one of those can't be
-// identified.
+// carry copies the earlier state of Services that can't be decoded from before to all. If one of them can't be
+// identified, it copies every Service that wasn't listed.
 func carry(all, before map[string]map[string]*v1.Service, malformed []apiclient.Malformed) {
 	for _, m := range malformed {
 		if !m.Identified() {
@@ -413,7 +415,7 @@ func (f *Finder) period() time.Duration {
 	return max(f.conf.Period, f.conf.TTL())
 }
 
-// waitedFor reports whether pods wait for an object that the node can't watch.
+// waitedFor reports whether a pod asked within interest for an object that doesn't exist or is an unbound claim.
 func (f *Finder) waitedFor(e *entry) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -487,7 +489,7 @@ func notFound(k object.Key) error {
 	return apierrors.NewNotFound(group, k.Name)
 }
 
-// put adds a Service to all, with the fields that environment variables are made from.
+// put adds a Service to the map all, reduced to the fields that environment variables are made from.
 func put(all map[string]map[string]*v1.Service, s *v1.Service) *v1.Service {
 	reduced := &v1.Service{}
 	reduced.Namespace, reduced.Name = s.Namespace, s.Name

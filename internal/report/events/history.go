@@ -39,9 +39,9 @@ const (
 )
 
 // History combines the entries of a Recorder with those of earlier agents, which it reads from a file. A burst of
-// events costs one write per saveEvery. Entries older than a day are removed first; after those only entries of the
-// object that has the most, so that one pod doesn't displace the events of others. The file is optional: errors are
-// logged only. Safe for concurrent use.
+// events costs one write per saveEvery. When the records take too much space, entries older than a day are removed
+// first, then entries of the object whose entries take the most, so that one pod doesn't displace the events of
+// others. The file is optional: errors are logged only. Safe for concurrent use.
 type History struct {
 	recorder *Recorder
 	file     *checkpoint.Log
@@ -270,8 +270,8 @@ func (h *History) drop(id uint64) {
 	}
 }
 
-// trim removes entries once they take more than maxLive, down to seven eighths of it, so that not every new
-// entry has to trim. h.mu is held.
+// trim removes entries once their records take more than maxLive bytes, until they take seven eighths of that: not
+// every new entry then causes a removal. h.mu is held.
 func (h *History) trim(now time.Time) {
 	const enough = maxLive - maxLive/8
 	if h.size <= maxLive {

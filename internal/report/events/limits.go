@@ -15,8 +15,8 @@ const (
 	// maxRemembered is the number of groups of similar events, and of rate limits, that are remembered; the least
 	// recently used are dropped.
 	maxRemembered = 4096
-	// maxAlike is how many different messages of otherwise equal events get an entry each. Further messages are
-	// combined until no such event occurred for alikeInterval.
+	// maxAlike is how many different messages of otherwise equal events get an entry of their own. Further messages
+	// are combined until no such event occurred for alikeInterval.
 	maxAlike      = 10
 	alikeInterval = 10 * time.Minute
 	// burst is how many events of one type a component may record about an object at once; it gets one more every
@@ -27,7 +27,7 @@ const (
 
 // similar is a group of events that differ in their message only.
 type similar struct {
-	// messages are hashes of the messages that have an entry each.
+	// messages has the hash of each message that has an entry of its own.
 	messages []uint64
 	last     time.Time
 }

@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// lru keeps the size values that were used last.
+// lru keeps the most recently used values; size is their largest number.
 type lru[V any] struct {
 	size  int
 	index map[uint64]*list.Element

@@ -25,8 +25,8 @@ type Recorder struct {
 	watchers wake.Group
 }
 
-// held is an entry with the recorder's newest Seq at the entry's last occurrence. It orders also occurrences that
-// the rate limit suppressed.
+// held is an entry in the recorder. touched is the recorder's newest Seq when the entry's event last occurred, even
+// if the rate limit kept that occurrence from readers.
 type held struct {
 	Entry
 	touched uint64
@@ -37,13 +37,15 @@ type held struct {
 type Stats struct {
 	// Taken is the number of events.
 	Taken uint64
-	// Repeated were counted in an entry with the same message, Combined in one that combines several messages.
+	// Repeated is the number of events that were counted in an entry with the same message, Combined of those in an
+	// entry that combines several messages.
 	Repeated, Combined uint64
-	// Withheld were counted in an entry, but not reported to readers because of the rate limit.
+	// Withheld is the number of events that were counted in an entry, but not reported to readers because of the rate
+	// limit.
 	Withheld uint64
-	// Dropped were discarded by the rate limit.
+	// Dropped is the number of events that the rate limit discarded.
 	Dropped uint64
-	// Forgotten were counted in entries that were evicted by newer ones.
+	// Forgotten is the number of events in entries that newer entries have evicted.
 	Forgotten uint64
 }
 

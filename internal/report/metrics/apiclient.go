@@ -58,7 +58,7 @@ func (c *APIClient) collectors() []prometheus.Collector {
 		c.transportsMade, c.eventsSent, c.eventsLost}
 }
 
-// Requested records a request by the status of the response, "<error>" if there was none.
+// Requested records a request by the HTTP status of the response, "<error>" if there was no response.
 func (c *APIClient) Requested(code, method, host string) {
 	c.requests.WithLabelValues(code, method, host).Inc()
 }
@@ -75,7 +75,7 @@ func (c *APIClient) Waited(verb, host string, d time.Duration) {
 	c.waited.WithLabelValues(verb, host).Observe(d.Seconds())
 }
 
-// Retried records that a watch is retried after this status.
+// Retried records that a watch is retried after a failure with this HTTP status.
 func (c *APIClient) Retried(code, verb, host string) {
 	c.retries.WithLabelValues(code, verb, host).Inc()
 }
@@ -85,7 +85,7 @@ func (c *APIClient) PluginCalled(code int, status string) {
 	c.plugin.WithLabelValues(strconv.Itoa(code), status).Inc()
 }
 
-// TransportMade records a new transport. There is no cache of transports, which client-go counts as uncacheable.
+// TransportMade records a new transport. Its label is uncacheable, as in client-go for transports that aren't cached.
 func (c *APIClient) TransportMade() { c.transportsMade.WithLabelValues("uncacheable").Inc() }
 
 // EventSent records that an event, or an update of one, was sent to the API server.

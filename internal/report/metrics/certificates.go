@@ -14,12 +14,12 @@ type Certificates struct {
 	Client, Serving *Certificate
 }
 
-// Certificate records one of these certificates.
+// Certificate records the client certificate or the serving certificate.
 type Certificate struct {
 	// until is when the certificate expires, in Unix seconds; 0 if there is none.
 	until atomic.Int64
 	ttl   prometheus.GaugeFunc
-	// lived and failed are nil where the kubelet has no such metric.
+	// lived and failed are nil if the kubelet has no such metric for this certificate.
 	lived  prometheus.Histogram
 	failed prometheus.Counter
 }
@@ -65,7 +65,7 @@ func (c *Certificate) Renewed(age time.Duration) {
 	}
 }
 
-// Failed records that the certificate couldn't be renewed in time.
+// Failed records an attempt to renew the certificate that yielded none.
 func (c *Certificate) Failed() {
 	if c.failed != nil {
 		c.failed.Inc()

@@ -12,8 +12,8 @@ type PodCounts struct {
 	RunningPods int
 	// Containers counts the runtime's containers by state.
 	Containers map[pod.ContainerState]int
-	// Desired counts the pods that the sources assign to this node, Active those of them that run or may still run.
-	// The key says whether they are static.
+	// Desired counts the pods that the sources assign to this node, Active those desired pods that run or may still
+	// run. The key says whether they are static.
 	Desired, Active map[bool]int
 	// Mirrors counts the static pods that have a mirror pod.
 	Mirrors int

@@ -21,7 +21,8 @@ type registry struct {
 	levels map[string]int
 }
 
-// MustRegister is prometheus.Registry's. It must not be called after the metrics are served.
+// MustRegister registers collectors as prometheus.Registry does, and adds them to the list. It must not be called
+// after the metrics are served.
 func (r *registry) MustRegister(list ...prometheus.Collector) {
 	r.Registry.MustRegister(list...)
 	r.all = append(r.all, list...)
@@ -100,7 +101,7 @@ func typesOf(c prometheus.Collector) func(*prometheus.Desc) string {
 	always := func(name string) func(*prometheus.Desc) string {
 		return func(*prometheus.Desc) string { return name }
 	}
-	switch c.(type) { // these may have no values yet
+	switch c.(type) { // collectors that may have no values yet
 	case *prometheus.CounterVec:
 		return always("counter")
 	case *prometheus.GaugeVec:

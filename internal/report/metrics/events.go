@@ -7,12 +7,13 @@ import "github.com/prometheus/client_golang/prometheus"
 type EventStats struct {
 	// Taken is the number of events.
 	Taken uint64
-	// Repeated were counted in an entry with the same message, Combined in one that combines several messages.
+	// Repeated is the number of events that were counted in an entry with the same message, Combined of those in an
+	// entry that combines several messages.
 	Repeated, Combined uint64
-	// The rate limit kept Withheld from being reported, though they were counted in an entry, and discarded
-	// Dropped.
+	// Withheld is the number of events that were counted in an entry, but not reported because of the rate limit;
+	// Dropped is the number of events that it discarded.
 	Withheld, Dropped uint64
-	// Forgotten were counted in entries that were evicted by newer ones.
+	// Forgotten is the number of events in entries that newer entries have evicted.
 	Forgotten uint64
 }
 

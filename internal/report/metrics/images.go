@@ -38,7 +38,7 @@ func (i *Images) Asked(policy, present, pull string) {
 	i.requests.WithLabelValues(policy, present, pull).Inc()
 }
 
-// Pulled records a successful pull. size is the image's in bytes, 0 if unknown.
+// Pulled records a successful pull. size is the image's size in bytes; 0 if it isn't available.
 func (i *Images) Pulled(took time.Duration, size int64) {
 	i.pulls.WithLabelValues(sizeLabel(size)).Observe(took.Seconds())
 }

@@ -81,8 +81,9 @@ func (p *Pods) collectors() []prometheus.Collector {
 	}
 }
 
-// Running records that all containers of a new pod run, with the time since the pod was first seen; other is the
-// part of it that pulls and init containers took. A pod from a manifest counts as created when it is first seen.
+// Running records that all containers of a new pod run, with the time since the pod was first seen; other is the part
+// of that time that image pulls and init containers took. A pod from a manifest counts as created when it is first
+// seen.
 func (p *Pods) Running(sinceSeen, other time.Duration) {
 	p.startDuration.Observe(sinceSeen.Seconds())
 	p.startTotal.Observe(sinceSeen.Seconds())

@@ -58,10 +58,11 @@ func (r *Resources) ResizeRequested(resource, requirement, operation string) {
 	r.requested.WithLabelValues(resource, requirement, operation).Inc()
 }
 
-// ResizeInfeasible records that the node can't satisfy a pod's resize.
+// ResizeInfeasible records that the node can't satisfy a pod's resize; detail is the reason, such as
+// "insufficient_node_allocatable".
 func (r *Resources) ResizeInfeasible(detail string) { r.infeasible.WithLabelValues(detail).Inc() }
 
-// ResizeAccepted records that a deferred resize was allocated, and its trigger.
+// ResizeAccepted records that a deferred resize was allocated; trigger is the event that made it possible.
 func (r *Resources) ResizeAccepted(trigger string) { r.accepted.WithLabelValues(trigger).Inc() }
 
 // Resized records the time from the allocation of a resize until it was actuated or failed.

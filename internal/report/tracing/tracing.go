@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// DefaultEndpoint is the default of OTLP over gRPC.
+// DefaultEndpoint is the default address of a collector for OTLP over gRPC.
 const DefaultEndpoint = "localhost:4317"
 
 // lastWords is how long the agent tries to export the remaining spans when it ends.
@@ -45,7 +45,7 @@ type Tracing struct {
 // New returns a Tracing that drops spans until Run.
 func New(c Config) *Tracing {
 	of := resource.NewSchemaless(attribute.String("service.name", "kubelet"), attribute.String("host.name", c.Node))
-	// Without a rate no trace is started here (TracingConfiguration.samplingRatePerMillion).
+	// With a rate of 0 the agent starts no traces of its own (TracingConfiguration.samplingRatePerMillion).
 	own := sdktrace.TraceIDRatioBased(float64(c.PerMillion) / 1_000_000)
 	return &Tracing{conf: c,
 		provider: sdktrace.NewTracerProvider(sdktrace.WithResource(of),
@@ -64,7 +64,7 @@ func (t *Tracing) Run(ctx context.Context) error {
 	}
 	exporter, err := otlptracegrpc.New(context.WithoutCancel(ctx), otlptracegrpc.WithEndpoint(endpoint),
 		otlptracegrpc.WithInsecure(),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), // spans aren't worth a wait
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), // failed spans are dropped, not retried
 		otlptracegrpc.WithDialOption(
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff: backoff.Config{BaseDelay: time.Second, Multiplier: 1.6, Jitter: 0.2,
