@@ -1,10 +1,12 @@
-// Package host is the wing of this machine: its properties, and the files that the agent keeps on it. It has no code of
-// its own.
+// Package host is the wing of the host machine: its properties, and the files that the agent keeps on it. It has no
+// code of its own.
 //
-// The packages: capacity (CPU, memory, huge pages, and how much of them pods may use), kernel (sysctls, AppArmor, the
-// kernel's log of OOM kills), process (OOM score, open files, the service manager), pluginwatch (plugins that register
-// in plugins_registry), rootdir (the directories below the root directory), checkpoint (records with a version and a
-// checksum, one per file or many in a log), lockfile.
+// The packages: capacity (CPU, memory, huge pages, and how much of them pods may use), kernel (sysctls, AppArmor,
+// OOM kills in the kernel's log, listening sockets), process (the agent's OOM score and limit of open files,
+// notifications to the service manager), pluginwatch (plugins that register in plugins_registry), rootdir (the
+// directories below the root directory), checkpoint (records with a version and a checksum, one per file or many in
+// a log), lockfile (only one agent per root directory).
 //
-// The wing doesn't decide anything about pods, and doesn't change a machine beyond the settings that kernel names.
+// The wing makes no decisions about pods. The only settings of the machine that it changes are the sysctls of
+// package kernel.
 package host

@@ -1,5 +1,5 @@
-// Package capacity knows how much CPU, memory, huge pages and disk this node has, and how much
-// of that is there for pods once what the configuration reserves is taken off.
+// Package capacity reads how much CPU, memory, huge pages and disk this node has, and computes how much of that
+// pods may use: the rest after the reservations in the configuration.
 package capacity
 
 import (
@@ -14,20 +14,20 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// signals are the eviction signals that something is kept free for.
+// signals maps a resource to the eviction signal whose hard threshold keeps part of it free.
 var signals = map[v1.ResourceName]string{v1.ResourceMemory: "memory.available",
 	v1.ResourceEphemeralStorage: "nodefs.available"}
 
-// Allocatable is Node.Allocatable for a node with this many CPUs and this much memory, in bytes.
+// Allocatable calls Node.Allocatable for a node with the given number of CPUs and bytes of memory.
 func Allocatable(k *v1beta1.KubeletConfiguration, cpus int, memory int64) (v1.ResourceList, error) {
 	return Node{CPUs: cpus, Memory: memory}.Allocatable(k)
 }
 
 // Allocatable is the amount of resources for pods: the node's capacity without kubeReserved, systemReserved and the
 // hard eviction thresholds
-// (https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/#node-allocatable); of memory also
-// without huge pages, which are set aside from it. CPUs of reservedSystemCPUs replace those of the other two. k has its
-// defaults set.
+// (https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/#node-allocatable). Memory in huge
+// pages isn't part of allocatable memory either. If reservedSystemCPUs is set, those CPUs replace the CPU amounts
+// of kubeReserved and systemReserved. k has its defaults set.
 func (n Node) Allocatable(k *v1beta1.KubeletConfiguration) (v1.ResourceList, error) {
 	kube, system, err := Reservations(k)
 	if err != nil {
@@ -55,8 +55,8 @@ func (n Node) Allocatable(k *v1beta1.KubeletConfiguration) (v1.ResourceList, err
 	return list, err
 }
 
-// ForPods is how much of the node all pods may use together: its capacity without kubeReserved and systemReserved. The
-// hard eviction thresholds aren't taken off: pods are evicted before they use all of it.
+// ForPods is how much CPU and memory (bytes) all pods together may use: the node's capacity without kubeReserved
+// and systemReserved. The hard eviction thresholds aren't subtracted: pods are evicted before they use all of it.
 func (n Node) ForPods(k *v1beta1.KubeletConfiguration) (milliCPU, memory int64, err error) {
 	kube, system, err := Reservations(k)
 	if err != nil {
@@ -69,7 +69,8 @@ func (n Node) ForPods(k *v1beta1.KubeletConfiguration) (milliCPU, memory int64, 
 	return cpu.MilliValue(), n.Memory - kube.Memory().Value() - system.Memory().Value(), nil
 }
 
-// Reservations are kubeReserved and systemReserved. Beside resources there is a number of processes, as pid.
+// Reservations are the parsed kubeReserved and systemReserved. Besides resources they may have a number of
+// processes, under the name PID.
 func Reservations(k *v1beta1.KubeletConfiguration) (kube, system v1.ResourceList, err error) {
 	if kube, err = reserved("kubeReserved", k.KubeReserved); err != nil {
 		return nil, nil, err
@@ -80,15 +81,15 @@ func Reservations(k *v1beta1.KubeletConfiguration) (kube, system v1.ResourceList
 
 // Reserved is the part of the node's resources that isn't for pods.
 type Reserved struct {
-	// System and Kube are systemReserved and kubeReserved. The CPUs of reservedSystemCPUs, which stand in for those of
-	// both, are System's.
+	// System and Kube are systemReserved and kubeReserved. If reservedSystemCPUs is set, all reserved CPUs are in
+	// System, and Kube has none.
 	System v1.ResourceList `json:"system,omitempty"`
 	Kube   v1.ResourceList `json:"kube,omitempty"`
-	// Eviction is the amount that the hard eviction thresholds keep free.
+	// Eviction is the amount of each resource that the hard eviction thresholds keep free.
 	Eviction v1.ResourceList `json:"eviction,omitempty"`
 }
 
-// Reserved is why Allocatable is less than Capacity, but for memory that is set aside as huge pages.
+// Reserved returns the parts of the difference between Capacity and Allocatable, except memory in huge pages.
 func (n Node) Reserved(k *v1beta1.KubeletConfiguration) (Reserved, error) {
 	kube, system, err := Reservations(k)
 	if err != nil {
@@ -116,7 +117,8 @@ func (n Node) Reserved(k *v1beta1.KubeletConfiguration) (Reserved, error) {
 	return r, nil
 }
 
-// Pods is how many pods the node can run.
+// Pods is the maximum number of pods on the node: maxPods, or podsPerCore times the number of CPUs if that is
+// lower.
 func (n Node) Pods(k *v1beta1.KubeletConfiguration) resource.Quantity {
 	pods := int64(k.MaxPods)
 	if k.PodsPerCore > 0 {
@@ -144,7 +146,7 @@ func (n Node) cpuLeft(k *v1beta1.KubeletConfiguration, kube, system v1.ResourceL
 	return *resource.NewMilliQuantity(rest, resource.DecimalSI), nil
 }
 
-// left is the rest of a capacity, in bytes, without the reservations and the eviction threshold.
+// left is the rest of a resource's capacity (bytes) after the reservations and the hard eviction threshold.
 func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64, kube,
 	system v1.ResourceList) (resource.Quantity, error) {
 	signal := signals[name]
@@ -162,10 +164,10 @@ func left(k *v1beta1.KubeletConfiguration, name v1.ResourceName, capacity int64,
 	return *resource.NewQuantity(capacity-taken, resource.BinarySI), nil
 }
 
-// PID is how kubeReserved and systemReserved name a number of processes. Pods request none.
+// PID is the key for a number of processes in kubeReserved and systemReserved. Pods can't request it.
 const PID v1.ResourceName = "pid"
 
-// reserved reads the resources that a setting reserves.
+// reserved parses the value of kubeReserved or systemReserved; setting is its name, for errors.
 func reserved(setting string, values map[string]string) (v1.ResourceList, error) {
 	list := v1.ResourceList{}
 	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, PID} {
@@ -185,8 +187,8 @@ func reserved(setting string, values map[string]string) (v1.ResourceList, error)
 	return list, nil
 }
 
-// threshold reads an eviction threshold, an amount or a share of capacity (both in
-// bytes). 0% and 100% switch it off (API comment of evictionHard).
+// threshold parses an eviction threshold, an amount or a percentage of capacity, and returns it in bytes, like
+// capacity. 0% and 100% disable the threshold (API comment of evictionHard).
 func threshold(signal, text string, capacity int64) (int64, error) {
 	setting := "evictionHard " + signal
 	if text == "" {

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Meminfo is the part of /proc/meminfo that is used, in bytes.
+// Meminfo has the values of /proc/meminfo that the agent uses, in bytes.
 type Meminfo struct {
-	// Memory and Swap are what the kernel manages.
+	// Memory and Swap are the totals (MemTotal, SwapTotal), MemoryFree and SwapFree the unused parts of them.
 	Memory, Swap         int64
 	MemoryFree, SwapFree int64
 }
@@ -56,19 +56,19 @@ func ParseMeminfo(text []byte) (m Meminfo, err error) {
 	return m, nil
 }
 
-// HugePagesDir is where the kernel reports huge pages, below the root of the file system.
+// HugePagesDir is the directory in which the kernel reports huge pages, relative to the root of the file system.
 const HugePagesDir = "sys/kernel/mm/hugepages"
 
 // HugePages are the huge pages of one size.
 type HugePages struct {
-	// Size is that of one page, in bytes.
+	// Size is the size of one page in bytes.
 	Size int64
-	// Count is how many pages are set aside, Overcommit how many more the kernel makes on demand.
+	// Count is the number of allocated pages, Overcommit how many more the kernel may allocate on demand.
 	Count, Overcommit int64
 }
 
-// ReadHugePages reads the directories in dir (a HugePagesDir), such as hugepages-2048kB, in their
-// order. A kernel without huge pages has none.
+// ReadHugePages reads the subdirectories of dir (a HugePagesDir), one for each size, such as hugepages-2048kB, in
+// the order of their names. On a kernel without huge pages the list is empty.
 func ReadHugePages(dir string) ([]HugePages, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +78,7 @@ func ReadHugePages(dir string) ([]HugePages, error) {
 	for _, e := range entries {
 		var kib int64
 		if n, _ := fmt.Sscanf(e.Name(), "hugepages-%dkB", &kib); n == 0 {
-			continue // nothing this package knows
+			continue // not a directory of one size
 		}
 		directory := filepath.Join(dir, e.Name())
 		count, err := number(directory, "nr_hugepages")

@@ -14,20 +14,21 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Node is the total of a host's resources. Amounts are in bytes.
+// Node has the totals of a host's resources. Amounts are in bytes.
 type Node struct {
-	// CPUs are those that are online.
+	// CPUs is the number of online CPUs.
 	CPUs int
-	// Memory and Swap are the kernel's totals.
+	// Memory and Swap are the kernel's totals (MemTotal, SwapTotal).
 	Memory, Swap int64
-	// HugePages are set aside, by their resource: hugepages-2Mi. Sizes of which there are none are at 0.
+	// HugePages maps a resource such as hugepages-2Mi to the memory in allocated pages of that size; 0 if the
+	// kernel supports the size but has no such pages.
 	HugePages map[v1.ResourceName]int64
-	// Storage is the size of the file system that pods' files are on; 0 if nobody asked.
+	// Storage is the size of the file system that has the pods' files; 0 if Read wasn't asked for it.
 	Storage int64
 }
 
-// Read reads the resources of the host whose file system is at root ("/"). storage is a path on the file system that
-// pods' files are on; empty leaves it out.
+// Read reads the resources of the host whose file system is mounted at root ("/"). storage is a path on the file
+// system that has the pods' files; if it is empty, Node.Storage stays 0.
 func Read(root, storage string) (Node, error) {
 	n := Node{CPUs: cpus(root), HugePages: map[v1.ResourceName]int64{}}
 	memory, err := ReadMeminfo(root)
@@ -60,7 +61,7 @@ func Read(root, storage string) (Node, error) {
 	return n, nil
 }
 
-// cpus counts all CPUs of the host, be this process bound to some of them.
+// cpus counts all online CPUs of the host, including those that this process isn't allowed to run on.
 func cpus(root string) int {
 	text, err := os.ReadFile(filepath.Join(root, "sys/devices/system/cpu/online"))
 	if err == nil {
@@ -68,10 +69,10 @@ func cpus(root string) int {
 			return set.Size()
 		}
 	}
-	return runtime.NumCPU() // a host that hides /sys
+	return runtime.NumCPU() // /sys isn't readable
 }
 
-// Capacity is the node's capacity in the API's form. Swap is no resource.
+// Capacity is the node's capacity as in Node.status. It doesn't include swap, which isn't a resource in the API.
 func (n Node) Capacity() v1.ResourceList {
 	list := v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewQuantity(int64(n.CPUs), resource.DecimalSI),

@@ -14,28 +14,29 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// Log is a file of many named records that change a few at a time. Each write appends the changed records as one line
-// of Seal; the newest record of a name counts. A write that a crash cut short is ignored. A Log is not safe for
-// concurrent use.
+// Log is a file with many named records, of which only a few change at a time. Each write appends a line, made by
+// Seal, with the changed records; of several records with one name, the last one counts. An incomplete line at the
+// end, from a write that a crash interrupted, is ignored. A Log is not safe for concurrent use.
 type Log struct {
 	path    string
 	version int
-	// size is the file's size; negative if it couldn't be found out, so that nothing can be appended. whole is the size
-	// of the records that counted when the file was read or replaced.
+	// size is the file's size in bytes; negative if it can't be determined, and then nothing can be appended. whole
+	// is the size of the current records, without outdated ones, when the file was last read or replaced.
 	size, whole int64
-	// refused is set once the file turned out to be a newer version's.
+	// refused is the error for a file of a newer version; nil otherwise.
 	refused error
 }
 
-// outgrown is how much larger than its current records a file may be. A smaller file isn't worth a replacement.
+// outgrown is how many bytes of outdated records a file may have before it is replaced, in addition to the size of
+// its current records.
 const outgrown = 256 << 10
 
-// NewLog returns the log at a path, of records of this version.
+// NewLog returns the log in the file at path, in this version of the format.
 func NewLog(path string, version int) *Log { return &Log{path: path, version: version, size: -1} }
 
-// Load reads the records that count. The error says for a person what couldn't be used: the records that could are
-// returned all the same. A file that is damaged has been renamed to end in ".corrupt"; one of a newer version
-// (ErrNewer) is left alone, and nothing is written.
+// Load returns the newest record of each name. If a part of the file is damaged, it returns the other records
+// together with an error that describes the damage, and has renamed the file to end in ".corrupt". A file of a
+// newer version (ErrNewer) is left alone, and later writes to the log fail.
 func (l *Log) Load() (map[string]json.RawMessage, error) {
 	Sweep(l.path)
 	text, err := os.ReadFile(l.path)
@@ -46,7 +47,7 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 		return nil, err
 	}
 	records, damage := map[string]json.RawMessage{}, error(nil)
-	good := text[:bytes.LastIndexByte(text, '\n')+1] // without the rest of the last write, which was cut short
+	good := text[:bytes.LastIndexByte(text, '\n')+1] // without an incomplete last line
 	for rest, number := good, 1; len(rest) > 0; number++ {
 		line, after, _ := bytes.Cut(rest, []byte("\n"))
 		rest = after
@@ -85,17 +86,19 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 	return records, nil
 }
 
-// Outgrown reports whether the log has to be replaced before anything can be appended, or is mostly outdated.
+// Outgrown reports whether the caller has to Replace the log: because nothing can be appended before, or because
+// most of it is outdated.
 func (l *Log) Outgrown() bool { return l.size < 0 || l.size > 2*l.whole+outgrown }
 
-// Size is the size of the file in bytes; negative if it couldn't be found out, and the log is Outgrown.
+// Size is the size of the file in bytes; negative if it can't be determined, in which case the log is Outgrown.
 func (l *Log) Size() int64 { return l.size }
 
-// Outgrow makes the next write replace the log, so that no outdated record is left.
+// Outgrow makes Outgrown true, so that the caller replaces the log and no outdated record remains on disk.
 func (l *Log) Outgrow() { l.size = -1 }
 
-// Append writes records that changed; one that is nil is removed. They survive a loss of power once it returned nil.
-// After an error what was there counts; unless there was only no room for them, the log is Outgrown.
+// Append writes records that changed; a nil record removes the record of that name. Once Append has returned nil,
+// the records survive a loss of power. After an error the previous records count. The log is then Outgrown, unless
+// the disk was merely full.
 func (l *Log) Append(changed map[string]json.RawMessage) error {
 	if l.refused != nil {
 		return l.refused
@@ -110,18 +113,20 @@ func (l *Log) Append(changed map[string]json.RawMessage) error {
 	return nil
 }
 
-// appendTo appends to a file of the given size, and returns the new size; negative if it can't be found out.
+// appendTo appends line to a file of the given size, and returns the new size; negative if that can't be
+// determined.
 func appendTo(path string, line []byte, size int64) (int64, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return -1, err
 	}
-	defer f.Close() // which has nothing to write any more
+	defer f.Close() // errors of writing are reported by Write and Fdatasync
 	if info, err := f.Stat(); err != nil || info.Size() != size {
 		return -1, errors.Join(errors.New("somebody else has changed it"), err)
 	}
 	if _, err := f.Write(line); err != nil {
-		// The partial write is undone: the next one then needs room for itself alone, a replacement for all records.
+		// The partial write is undone. Then the next Append needs disk space for its own line only, whereas Replace
+		// would need space for all records.
 		if failed := f.Truncate(size); failed != nil {
 			return -1, errors.Join(err, failed)
 		}
@@ -133,8 +138,8 @@ func appendTo(path string, line []byte, size int64) (int64, error) {
 	return size + int64(len(line)), nil
 }
 
-// Replace writes all records, in place of the log's content. They survive a loss of power once it returned nil; after
-// an error the old content counts.
+// Replace replaces the log's content with all records. Once it has returned nil, they survive a loss of power.
+// After an error the old content counts.
 func (l *Log) Replace(all map[string]json.RawMessage) error {
 	if l.refused != nil {
 		return l.refused
@@ -147,7 +152,7 @@ func (l *Log) Replace(all map[string]json.RawMessage) error {
 		return err
 	}
 	if err := atomicfile.Write(l.path, line, 0o600); err != nil {
-		l.whole = max(l.whole, l.size) // it isn't Outgrown any more, and tried again when there is that much more
+		l.whole = max(l.whole, l.size) // so Outgrown stays false until the file has doubled
 		return err
 	}
 	l.size = int64(len(line))

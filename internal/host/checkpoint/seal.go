@@ -14,10 +14,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// ErrNewer says that a file was written by a newer deckhand.
+// ErrNewer means that a file was written by a newer deckhand.
 var ErrNewer = errors.New("it was written by a newer version of deckhand")
 
-// Version reads the version that a file's text names; 0 for none.
+// Version returns the format version in a file's text; 0 if there is none.
 func Version(text []byte) (int, error) {
 	var head struct {
 		Version int `json:"version"`
@@ -26,8 +26,8 @@ func Version(text []byte) (int, error) {
 	return head.Version, err
 }
 
-// CheckVersion reads the version that a file's text names. The error wraps ErrNewer if that is later than newest: the
-// rest may be of any shape then.
+// CheckVersion checks the format version in a file's text. The error wraps ErrNewer if the version is higher than
+// newest: the rest of the file may then have any format.
 func CheckVersion(text []byte, newest int) error {
 	version, err := Version(text)
 	if err == nil && version > newest {
@@ -36,20 +36,20 @@ func CheckVersion(text []byte, newest int) error {
 	return err
 }
 
-// Sum is the sum of a file's content.
+// Sum is the checksum of data: "sha256:" and hexadecimal digits.
 func Sum(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// content is the text of a file whose content is one value.
+// content is the JSON form of a sealed file.
 type content struct {
 	Version int             `json:"version"`
 	Sum     string          `json:"sum"`
 	Data    json.RawMessage `json:"data"`
 }
 
-// Seal is the text of a file of this version that holds v, as encoding/json has it.
+// Seal returns the text of a file in this version of the format, with its checksum and v as JSON.
 func Seal(version int, v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -58,8 +58,8 @@ func Seal(version int, v any) ([]byte, error) {
 	return json.Marshal(content{Version: version, Sum: Sum(data), Data: data})
 }
 
-// Open decodes a text of Seal with the same version into v. The error wraps ErrNewer for one of a newer version; after
-// any error v may be filled in part.
+// Open checks a text that Seal returned with the same version, and decodes it into v. The error wraps ErrNewer if
+// the text has a newer version. After any error v may be partly filled.
 func Open(text []byte, version int, v any) error {
 	if err := CheckVersion(text, version); err != nil {
 		return err
@@ -77,9 +77,9 @@ func Open(text []byte, version int, v any) error {
 	return json.Unmarshal(c.Data, v)
 }
 
-// ReadFile reads a file of WriteFile at path into v. found is false if the file is missing or can't be used: then the
-// error says why, and v may be filled in part. A corrupt file has been renamed to end in ".corrupt"; one of a newer
-// version (ErrNewer) is left alone.
+// ReadFile reads the file at path, which WriteFile has written, into v. found is false if the file is missing or
+// can't be used; in the latter case there is also an error, and v may be partly filled. A corrupt file has been
+// renamed to end in ".corrupt"; a file of a newer version (ErrNewer) is left alone.
 func ReadFile(path string, version int, v any) (found bool, err error) {
 	Sweep(path)
 	text, err := os.ReadFile(path)
@@ -96,8 +96,8 @@ func ReadFile(path string, version int, v any) (found bool, err error) {
 	return err == nil, err
 }
 
-// WriteFile replaces the file by one of this version that holds v, and makes its directory if need be (mode 0700). It
-// survives a loss of power once that returned nil.
+// WriteFile replaces the file at path with v in this version of the format. It creates a missing directory with
+// mode 0700. Once it has returned nil, the file survives a loss of power.
 func WriteFile(path string, version int, v any) error {
 	text, err := Seal(version, v)
 	if err != nil {
@@ -109,14 +109,15 @@ func WriteFile(path string, version int, v any) error {
 	return atomicfile.Write(path, text, 0o600)
 }
 
-// SetAside renames a damaged file, in place of an older one, and returns its new path.
+// SetAside renames a damaged file to end in ".corrupt", and returns the new path. It replaces an earlier file of
+// that name.
 func SetAside(path string) (aside string, err error) {
 	aside = path + ".corrupt"
 	return aside, os.Rename(path, aside)
 }
 
-// Sweep removes temporary files that atomicfile's interrupted writes left behind. If that fails they stay, which harms
-// nothing.
+// Sweep removes temporary files that an interrupted write of package atomicfile has left beside path. Errors are
+// ignored, because such files do no harm.
 func Sweep(path string) {
 	dir, prefix := filepath.Dir(path), "."+filepath.Base(path)+".tmp-"
 	entries, err := os.ReadDir(dir)

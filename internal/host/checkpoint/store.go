@@ -1,11 +1,12 @@
 // Package checkpoint keeps small records of pods on disk: the state that has to outlive the agent and can't be read
-// from running containers. Each is one file that is replaced as a whole:
+// from running containers. Each record is a file, which is always replaced as a whole:
 //
 // DIR/UID/KIND.json {"version":1,"sum":"sha256:...","data":...}
 //
-// It also has the format that all files with state across restarts share: each names its format's version and the sum
-// of its content. One of a newer version is left alone, a damaged one is moved aside, and one of an older version is
-// read. A change that raises a version keeps reading the earlier ones, and UPGRADING.md has a line for each.
+// It also has the file format of all state that outlives a restart: a file names the version of its format and the
+// checksum of its content. A file of a newer version is left alone, a damaged file is renamed, and a file of an
+// older version is read. A change that raises a version must keep reading the earlier versions, and adds a line to
+// UPGRADING.md.
 package checkpoint
 
 import (
@@ -22,41 +23,42 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// version is the format's version. A reader refuses newer ones.
+// version is the version of the format of a pod's records. Files of newer versions aren't read.
 const version = 1
 
-// Store keeps the records of all pods below one directory. It is safe for concurrent
-// use, for one record by one caller at a time.
+// Store keeps the records of all pods below one directory. It is safe for concurrent use, except that a record may
+// only have one caller at a time.
 type Store struct {
 	dir string
-	// turns has a place for each caller that may be at the disk.
+	// turns is a semaphore of atOnce slots for callers that access the disk.
 	turns chan struct{}
 
 	mu sync.Mutex
-	// refused has the records that turned out to be a newer version's, by path.
+	// refused maps the path of a record that was written by a newer version to the error of reading it.
 	refused map[string]error
 }
 
-// New returns the store in dir, which Save makes if need be (mode 0700). There may
-// be one Store per dir at a time.
+// New returns the store of the records in dir. Save creates dir if it is missing (mode 0700). A directory may have
+// only one Store at a time.
 func New(dir string) *Store {
 	return &Store{dir: dir, turns: make(chan struct{}, atOnce), refused: map[string]error{}}
 }
 
-// atOnce is how many records are read, written or removed at a time. Each takes a thread, which the process keeps,
-// while it waits for the disk, and thousands of pods may come at once; disks aren't faster with more.
+// atOnce is how many records are read, written or removed at a time. An access to the disk blocks a thread, which
+// Go never releases, and thousands of pods may need an access at once. More parallel accesses don't make a disk
+// faster.
 const atOnce = 16
 
-// turn waits for its turn to use the disk, and returns the function that ends it.
+// turn waits for a slot to access the disk, and returns the function that releases the slot.
 func (s *Store) turn() (done func()) {
 	s.turns <- struct{}{}
 	return func() { <-s.turns }
 }
 
-// Load reads the pod's newest saved record of this kind into v, a pointer for encoding/json. found is false if there is
-// no record, or it can't be used: then the error says why, for a person, and v may be filled in part. A corrupt record
-// has been renamed to end in ".corrupt" (in place of an older one); one of a newer version (ErrNewer) is left alone,
-// and Save refuses to replace it.
+// Load reads the pod's newest saved record of this kind into v, a pointer for encoding/json. found is false if
+// there is no record or it can't be used; in the latter case there is also an error, and v may be partly filled. A
+// corrupt record has been renamed to end in ".corrupt" (replacing an earlier one). A record of a newer version
+// (ErrNewer) is left alone, and Save refuses to replace it.
 func (s *Store) Load(uid types.UID, kind string, v any) (found bool, err error) {
 	path, err := s.path(uid, kind)
 	if err != nil {
@@ -88,7 +90,8 @@ func (s *Store) refuse(path string, why error) error {
 	return err
 }
 
-// refusal is why the record mustn't be replaced, or nil: a person may have deleted it.
+// refusal returns the reason why the record at path mustn't be replaced, or nil. It checks whether the file still
+// exists, because an administrator may have deleted it.
 func (s *Store) refusal(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,9 +114,9 @@ func setAside(path string, why error) error {
 	return fmt.Errorf("the pod's record %s is corrupt and isn't used: %w; it was renamed to %s", path, why, aside)
 }
 
-// Save replaces the pod's record of this kind by v in JSON, as a whole. If it is durable, it survives a loss of power
-// once Save has returned; otherwise only the agent's death, and after a loss of power it may be old, corrupt or
-// missing. On error the old record counts, unless the new one is in place but couldn't be made durable.
+// Save replaces the pod's record of this kind with v. If durable is true, the record survives a loss of power once
+// Save has returned; otherwise it survives only the agent's death, and after a loss of power it may be old, corrupt
+// or missing. After an error the old record counts, unless the new one is in place but couldn't be made durable.
 func (s *Store) Save(uid types.UID, kind string, v any, durable bool) error {
 	path, err := s.path(uid, kind)
 	if err != nil {
@@ -146,8 +149,8 @@ func (s *Store) replace(path string, text []byte, durable bool) error {
 	return atomicfile.SyncDir(s.dir) // the pod's directory may be new
 }
 
-// Remove forgets every record of the pod. Nothing to forget is no error. One that
-// was cut short shows in UIDs, and may be done again.
+// Remove deletes all records of the pod. A pod without records isn't an error. If Remove was interrupted, UIDs
+// still lists the pod, and Remove may be repeated.
 func (s *Store) Remove(uid types.UID) error {
 	dir, err := s.podDir(uid)
 	if err != nil {
@@ -167,7 +170,8 @@ func (s *Store) Remove(uid types.UID) error {
 	return nil
 }
 
-// UIDs lists the pods that have records, or at least had begun to, in order.
+// UIDs lists the pods that have a directory in the store, sorted. The directory may be empty if a Save or Remove
+// was interrupted.
 func (s *Store) UIDs() ([]types.UID, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// AppArmor is where the kernel lists profiles; the zero value is this host's /sys.
+// AppArmor reads the state of AppArmor from sysfs; the zero value reads this host's /sys.
 type AppArmor struct {
-	// Sys is where sysfs is mounted; empty counts as /sys.
+	// Sys is the mount point of sysfs; empty means /sys.
 	Sys string
 }
 
@@ -24,14 +24,14 @@ func (h AppArmor) sys(path string) string {
 }
 
 // Enabled reports whether the kernel enforces AppArmor profiles
-// (https://kubernetes.io/docs/tutorials/security/apparmor/#before-you-begin).
-// A kernel that doesn't say so doesn't.
+// (https://kubernetes.io/docs/tutorials/security/apparmor/#before-you-begin). It is false if the kernel's file
+// can't be read.
 func (h AppArmor) Enabled() bool {
 	text, err := os.ReadFile(h.sys("module/apparmor/parameters/enabled"))
 	return err == nil && strings.HasPrefix(string(text), "Y")
 }
 
-// Loaded reports whether a profile of this name is loaded, in any mode.
+// Loaded reports whether the kernel has loaded a profile of this name, in any mode (such as enforce or complain).
 func (h AppArmor) Loaded(profile string) (bool, error) {
 	f, err := os.Open(h.sys("kernel/security/apparmor/profiles"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,7 +45,7 @@ func (h AppArmor) Loaded(profile string) (bool, error) {
 	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		// A name may have blanks and brackets in it; the mode has none: "NAME (enforce)".
+		// A line is "NAME (MODE)". A profile's name may contain blanks and brackets, a mode can't.
 		line := lines.Text()
 		if i := strings.LastIndex(line, " ("); i >= 0 && line[:i] == profile {
 			return true, nil

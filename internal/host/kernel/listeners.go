@@ -18,20 +18,21 @@ import (
 // Listener is a socket of this network namespace that receives connections or packets for its port.
 type Listener struct {
 	Protocol v1.Protocol
-	// Address is unspecified where it listens on all of the host's addresses.
+	// Address is unspecified if the socket listens on all of the host's addresses.
 	Address netip.Addr
 	Port    uint16
 	inode   string
 }
 
-// Listeners are the host's listening TCP and UDP sockets (Documentation/networking/proc_net_tcp.rst), read below
-// proc. There are no SCTP sockets in it.
+// Listeners returns the listening TCP and UDP sockets of the network namespace whose /proc is at proc
+// (Documentation/networking/proc_net_tcp.rst). SCTP sockets aren't included.
 func Listeners(proc string) ([]Listener, error) {
 	var all []Listener
 	for _, table := range []struct {
 		name     string
 		protocol v1.Protocol
-		// state is the state of a socket that receives: TCP_LISTEN, and for UDP TCP_CLOSE, which isn't connected.
+		// state is the kernel's code for a socket that receives: TCP_LISTEN for TCP; TCP_CLOSE for UDP, which means
+		// not connected.
 		state string
 	}{{"tcp", v1.ProtocolTCP, "0A"}, {
 		"tcp6", v1.ProtocolTCP, "0A"}, {"udp", v1.ProtocolUDP, "07"}, {"udp6", v1.ProtocolUDP, "07"}} {
@@ -67,7 +68,8 @@ func listenersOf(path string, protocol v1.Protocol, state string) ([]Listener, e
 	return all, lines.Err()
 }
 
-// endpoint reads such as "0100007F:1F90": the address is in words of the machine's byte order.
+// endpoint parses the kernel's form of an address and port, such as "0100007F:1F90". The address consists of 32-bit
+// words in the machine's byte order.
 func endpoint(text string) (netip.Addr, uint16, error) {
 	address, port, _ := strings.Cut(text, ":")
 	number, err := strconv.ParseUint(port, 16, 16)
@@ -94,9 +96,9 @@ type Process struct {
 	Cgroups string
 }
 
-// Owner finds a process that has the socket open, below proc. It reads the descriptors of all processes, so
-// it is for a socket that is in somebody's way. It is false if none is found: the socket may be the kernel's own, or
-// of another PID namespace.
+// Owner returns a process that has the socket open; proc is the path of /proc. It reads the file descriptors of all
+// processes, so call it only for a socket whose port conflicts with a pod. It returns false if no process is found:
+// the socket may belong to the kernel itself, or to another PID namespace.
 func (l Listener) Owner(proc string) (Process, bool) {
 	link := "socket:[" + l.inode + "]"
 	fds, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "fd", "[0-9]*"))
@@ -114,7 +116,7 @@ func (l Listener) Owner(proc string) (Process, bool) {
 		}
 		name, err := os.ReadFile(filepath.Join(dir, "comm"))
 		if err != nil {
-			continue // it has just ended
+			continue // the process has just ended
 		}
 		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
 		return Process{PID: pid, Name: strings.TrimSpace(string(name)), Cgroups: string(groups)}, true

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LogDevice is the kernel's log (Documentation/ABI/testing/dev-kmsg).
+// LogDevice is the device file of the kernel's log (Documentation/ABI/testing/dev-kmsg).
 const LogDevice = "/dev/kmsg"
 
 // OOMKill is a process that the OOM killer killed.
 type OOMKill struct {
-	// PID is the process's ID on the host, Process its name.
+	// PID is the killed process's ID on the host, Process its name.
 	PID     int
 	Process string
 	// Limit means that a control group reached its limit, rather than that the machine ran out of memory.
 	Limit bool
 }
 
-// Log reads the kernel's log from its end at the time of OpenLog.
+// Log reads the records that are added to the kernel's log after OpenLog.
 type Log struct{ file *os.File }
 
 // OpenLog opens the kernel's log, usually LogDevice, at its end.
@@ -41,7 +41,7 @@ func OpenLog(device string) (*Log, error) {
 	return &Log{file}, nil
 }
 
-// longestRecord is larger than any record of the kernel's log, in bytes.
+// longestRecord exceeds the size of any record in the kernel's log, in bytes.
 const longestRecord = 8 << 10
 
 // OOMKills calls onKill for each process that the OOM killer kills until ctx ends, and then closes the log. It calls

@@ -1,6 +1,7 @@
-// Package kernel knows the kernel settings that a node has to have under pods
-// (KubeletConfiguration.protectKernelDefaults), sets them, asks whether AppArmor is
-// enforced and which of its profiles are loaded, and reads in the kernel's log what was killed for want of memory.
+// Package kernel checks and sets the sysctls that a node needs for pods
+// (KubeletConfiguration.protectKernelDefaults), reports whether AppArmor is enabled and which of its profiles are
+// loaded, reads the processes that the OOM killer killed from the kernel's log, and lists the host's listening
+// sockets.
 package kernel
 
 import (
@@ -11,12 +12,12 @@ import (
 	"strings"
 )
 
-// Flag is a kernel setting and its required value.
+// Flag is a sysctl and its required value.
 type Flag struct{ Name, Want string }
 
-// Wanted are the kubelet's kernel settings, as hardening guides list them (CIS Kubernetes Benchmark 4.2.6, the
-// kubelet's own sysctl.d files): memory is overcommitted, the OOM killer is used, a broken kernel reboots after 10 s,
-// and containers have enough keys.
+// Wanted returns the sysctls that the kubelet requires, as in hardening guides (CIS Kubernetes Benchmark 4.2.6):
+// memory is overcommitted, the OOM killer is used instead of a panic, the kernel reboots 10 s after a panic, and
+// containers may have enough keys.
 func Wanted() []Flag {
 	return []Flag{
 		{"vm.overcommit_memory", "1"},
@@ -28,10 +29,10 @@ func Wanted() []Flag {
 	}
 }
 
-// Sysctls is where settings are: "/proc/sys".
+// Sysctls is the directory of the sysctls: "/proc/sys".
 type Sysctls string
 
-// Differences says of each flag that isn't as wanted what it is and should be.
+// Differences returns a message for each sysctl with another value than the required one; it has both values.
 func (h Sysctls) Differences() []string {
 	var differ []string
 	for _, f := range Wanted() {
@@ -45,8 +46,8 @@ func (h Sysctls) Differences() []string {
 	return differ
 }
 
-// Set makes every flag as wanted. It returns the names of those it changed, and an
-// error for those that it can't.
+// Set sets every sysctl to its required value. It returns the names of those that it changed, and an error for
+// those that it can't set.
 func (h Sysctls) Set() (changed []string, err error) {
 	var errs []error
 	for _, f := range Wanted() {

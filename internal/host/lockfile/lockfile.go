@@ -1,5 +1,5 @@
-// Package lockfile lets one agent at a time use a root directory (Acquire), and hands a
-// node over from one agent to the next by a file that a person names (AcquireNamed).
+// Package lockfile ensures that only one agent at a time uses a root directory (Acquire), and hands a node over
+// from one agent to the next by a lock file that the user configures (AcquireNamed).
 package lockfile
 
 import (
@@ -18,11 +18,11 @@ import (
 // Name is the lock's file name within the root directory.
 const Name = "deckhand.lock"
 
-// HeldError says that another process holds the lock.
+// HeldError means that another process holds the lock.
 type HeldError struct {
-	// Path is the lock file.
+	// Path is the path of the lock file.
 	Path string
-	// PID is the process that holds it; 0 if the file doesn't say.
+	// PID is the ID of the process that holds the lock; 0 if the file doesn't have it.
 	PID int
 }
 
@@ -35,14 +35,14 @@ func (e *HeldError) Error() string {
 		"of its own", holder, e.Path)
 }
 
-// Lock is a held lock. It is also released when the process ends, however it ends.
+// Lock is a held lock. The kernel also releases it when the process ends for any reason.
 type Lock struct {
 	file *os.File
 }
 
-// Acquire takes the lock of the directory rootDir, which must exist, without
-// waiting (but for a fifth of a second), and writes the process's number into it if the disk has space. It fails with a
-// *HeldError if another process has it. The lock is not passed on to child processes.
+// Acquire locks the directory rootDir, which must exist, and writes the process ID into the lock file if the disk
+// has space. If another process holds the lock, Acquire retries for a fifth of a second and then fails with a
+// *HeldError. Child processes don't inherit the lock.
 func Acquire(rootDir string) (*Lock, error) {
 	path := filepath.Join(rootDir, Name)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -54,7 +54,7 @@ func Acquire(rootDir string) (*Lock, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			break
 		}
-		// A dead holder's child keeps the lock from its fork until its exec.
+		// The process that held the lock may just have died: a child that it forked keeps the lock until its exec.
 		time.Sleep(20 * time.Millisecond)
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
@@ -66,14 +66,14 @@ func Acquire(rootDir string) (*Lock, error) {
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	l := &Lock{file: f}
-	// The number only serves the message of a refused process: on a full disk the lock holds without it, and a process
-	// that frees space there has to be able to start.
+	// The process ID is only for the error message of another process. An error is ignored: the lock works without
+	// the ID, and an agent has to be able to start on a full disk in order to free space.
 	_ = l.write(strconv.Itoa(os.Getpid()) + "\n")
 	return l, nil
 }
 
-// Release lets the lock go. The file stays: were it removed, a process that has
-// just opened it could lock what nobody else sees.
+// Release releases the lock. It doesn't remove the file: a process that has just opened the file would lock a
+// removed file, and another process would lock a new one.
 func (l *Lock) Release() error {
 	return errors.Join(l.write(""), l.file.Close())
 }
@@ -86,7 +86,7 @@ func (l *Lock) write(text string) error {
 	return err
 }
 
-// readPID returns 0 if the holder hasn't written its number (yet).
+// readPID reads the process ID from the lock file; 0 if the process that holds the lock hasn't written it (yet).
 func readPID(f *os.File) int {
 	text, err := io.ReadAll(io.LimitReader(f, 32))
 	if err != nil {

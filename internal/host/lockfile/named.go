@@ -12,32 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lock is tried again soon after an event, then ever more seldom, and once per
-// lookAgain without any: a holder that unlocks without closing the file causes none.
+// The delay before the next attempt to lock is soon at first and after each event of the file, and doubles up to
+// lookAgain. Polling is necessary because a process that unlocks the file without closing it causes no event.
 const (
 	soon      = 2 * time.Millisecond
 	lookAgain = time.Second
 )
 
-// Named is a held lock on a file that a person named (--lock-file), by which programs
-// take over a node from each other: the one that runs holds it, the next one waits. It is
-// also released when the process ends, and isn't passed on to children.
+// Named is a held lock on a file that the user configures (--lock-file), by which agents hand over a node: the
+// running agent holds the lock, and the next one waits for it. The kernel also releases it when the process ends.
+// Child processes don't inherit it.
 type Named struct {
 	path  string
 	file  *os.File
 	watch *watch
 }
 
-// errReplaced is the error for a lock file that was removed or replaced: the next process would lock another one.
+// errReplaced means that the lock file was removed or replaced: another process would lock the new file instead.
 var errReplaced = errors.New("the file was replaced")
 
-// AcquireNamed takes the lock (flock(2)) of the file at path, which is made if it isn't there; its directory has to
-// exist. The file's content stays. If another process holds the lock, that is logged once, and AcquireNamed waits until
-// it is free or ctx ends.
+// AcquireNamed locks the file at path with flock(2), and creates it if it is missing; its directory has to exist.
+// The file's content isn't changed. If another process holds the lock, AcquireNamed logs that once, and waits until
+// the lock is free or ctx ends.
 //
-// A waiting flock can't be interrupted from Go. So it is tried without waiting, again when inotify reports that a
-// process has closed the file. The kernel reports that a moment before it drops the lock, hence the few tries after an
-// event.
+// A blocking flock can't be interrupted from Go. So AcquireNamed tries without blocking, and again when inotify
+// reports that a process has closed the file. The kernel reports that a moment before it releases the lock,
+// therefore it retries a few times after an event.
 func AcquireNamed(ctx context.Context, path string, log logr.Logger) (*Named, error) {
 	logged := false
 	held := func() {
@@ -60,7 +60,7 @@ func AcquireNamed(ctx context.Context, path string, log logr.Logger) (*Named, er
 	}
 }
 
-// openNamed opens the file and watches it, without the lock.
+// openNamed opens and watches the file, but doesn't lock it.
 func openNamed(path string) (*Named, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	switch {
@@ -87,11 +87,11 @@ func openNamed(path string) (*Named, error) {
 	return &Named{path: path, file: f, watch: w}, nil
 }
 
-// acquire takes the lock of the open file. It calls held whenever another has it.
+// acquire locks the open file. It calls held after each attempt that fails because another process holds the lock.
 func (n *Named) acquire(ctx context.Context, held func()) error {
 	pause := soon
 	for {
-		// Events before the lock aren't contention; all later ones are.
+		// Events from before the lock is held aren't contention; all later events are.
 		if err := n.watch.drain(); err != nil {
 			return err
 		}
@@ -117,7 +117,7 @@ func (n *Named) acquire(ctx context.Context, held func()) error {
 	}
 }
 
-// inPlace reports whether the open file is the one at the path.
+// inPlace reports whether the open file is still the file at the path.
 func (n *Named) inPlace() bool {
 	there, err := os.Lstat(n.path)
 	if err != nil {
@@ -127,10 +127,10 @@ func (n *Named) inPlace() bool {
 	return err == nil && os.SameFile(there, mine)
 }
 
-// Contended returns nil when another program has opened the lock file since it was
-// locked, or has moved or removed it: it wants this node, and waits for the lock
-// (--exit-on-lock-contention; the kubelet takes opening for contention as well). When
-// ctx ends first, it returns ctx's error. Reading the file counts, so nobody should.
+// Contended returns nil when another process has opened, moved or removed the lock file since it was locked: that
+// process wants to take over this node, and waits for the lock (--exit-on-lock-contention; the kubelet also treats
+// opening as contention). If ctx ends first, it returns ctx's error. A process that only reads the file also
+// counts, so no program should read it.
 func (n *Named) Contended(ctx context.Context) error {
 	for {
 		events, err := n.watch.wait(ctx, 0)
@@ -143,6 +143,6 @@ func (n *Named) Contended(ctx context.Context) error {
 	}
 }
 
-// Release lets the lock go. The file stays: were it removed, a process that has
-// just opened it could lock what nobody else sees. Contended must have returned.
+// Release releases the lock. It doesn't remove the file: a process that has just opened the file would lock a
+// removed file, and another process would lock a new one. Call it only after Contended has returned.
 func (n *Named) Release() error { return errors.Join(n.watch.close(), n.file.Close()) }

@@ -27,7 +27,7 @@ func newWatch(f *os.File) (*watch, error) {
 		return nil, fmt.Errorf("watch it: %w", err)
 	}
 	w := &watch{os.NewFile(uintptr(fd), "inotify")}
-	// This very file, even if another one is at its path by now.
+	// The path in /proc refers to the open file, even if another file is at its path by now.
 	if _, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), watched); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch it: %w", err), w.close())
 	}
@@ -36,8 +36,8 @@ func newWatch(f *os.File) (*watch, error) {
 
 func (w *watch) close() error { return w.inotify.Close() }
 
-// wait returns the next events, as inotify's bits; 0 if there are none within timeout, unless that is 0 as well. It
-// ends with ctx.
+// wait returns the bits of the next inotify events. It returns 0 if there is no event within timeout; with a
+// timeout of 0 it waits without a limit. It fails when ctx ends.
 func (w *watch) wait(ctx context.Context, timeout time.Duration) (uint32, error) {
 	var deadline time.Time
 	if timeout > 0 {
@@ -49,7 +49,7 @@ func (w *watch) wait(ctx context.Context, timeout time.Duration) (uint32, error)
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = w.inotify.SetReadDeadline(time.Unix(1, 0)) // fails as the one before: never
+		_ = w.inotify.SetReadDeadline(time.Unix(1, 0)) // can't fail, as the call above didn't
 	})
 	var buffer [4096]byte
 	n, err := w.inotify.Read(buffer[:])
@@ -66,7 +66,8 @@ func (w *watch) wait(ctx context.Context, timeout time.Duration) (uint32, error)
 	return events(buffer[:n]), nil
 }
 
-// events are the bits of all events in a buffer. Those of a file have no name.
+// events returns the bits of all inotify events in buffer. The events have no names, because a file is watched, not
+// a directory.
 func events(buffer []byte) (bits uint32) {
 	for ; len(buffer) >= unix.SizeofInotifyEvent; buffer = buffer[unix.SizeofInotifyEvent:] {
 		bits |= binary.NativeEndian.Uint32(buffer[4:]) // inotify_event.mask
@@ -74,7 +75,7 @@ func events(buffer []byte) (bits uint32) {
 	return bits
 }
 
-// drain drops the queued events.
+// drain discards the queued events.
 func (w *watch) drain() error {
 	raw, err := w.inotify.SyscallConn()
 	if err != nil {

@@ -33,75 +33,77 @@ import (
 
 // Registration is a plugin's description of itself.
 type Registration struct {
-	// Type is CSIPlugin, DRAPlugin or DevicePlugin; Name is unique among plugins of the type.
+	// Type is CSIPlugin, DRAPlugin or DevicePlugin. Name is unique among the plugins of a type.
 	Type, Name string
-	// Endpoint is the path of the socket that serves what the plugin is for, Socket that of the one in the directory.
+	// Endpoint is the path of the socket on which the plugin provides its service. Socket is the path of its
+	// registration socket, in the watched directory; the two may be the same.
 	Endpoint, Socket string
-	// Versions are those of the plugin's API that it has.
+	// Versions are the versions of its API that the plugin supports.
 	Versions []string
 }
 
-// Handler uses the plugins of one type. Its methods are called for several plugins at once, for each socket in order.
+// Handler uses the plugins of one type. Its methods may be called concurrently for different sockets, but not for
+// the same socket.
 type Handler interface {
-	// Register takes the plugin into use before ctx ends, or says why it can't be used: it is tried again then.
+	// Register starts to use the plugin before ctx ends. After an error it is called again later.
 	Register(ctx context.Context, r Registration) error
-	// Gone says that the socket of a plugin that was registered has vanished, or was replaced.
+	// Gone is called when the socket of a registered plugin was removed or replaced.
 	Gone(r Registration)
 }
 
 // Config configures a Watcher. Every field is required.
 type Config struct {
-	// Dir is watched with all directories in it. Only root can write to it.
+	// Dir is the directory to watch, including its subdirectories. Only root may be able to write to it.
 	Dir string
-	// Handlers are the users by type. Plugins of other types are left alone.
+	// Handlers maps a plugin type to its handler. Plugins of other types are ignored.
 	Handlers map[string]Handler
 	Log      logr.Logger
 }
 
-// limits of dealing with one plugin.
+// limits are the timeouts and delays for one plugin.
 type limits struct {
-	// call is how long asking and registering may take; the first time only firstCall, which doubles, so that many that
-	// say nothing don't hold up one that does for long.
+	// call is the maximum timeout for one attempt to register. The first attempt has the timeout firstCall, which
+	// doubles with each failure up to call: so many plugins that don't answer delay others only briefly.
 	call, firstCall time.Duration
-	// A plugin that fails is tried again after first, doubling to most.
+	// first is the delay before a failed registration is repeated; it doubles with each failure up to most.
 	first, most time.Duration
 }
 
-// Watcher follows the directory.
+// Watcher watches the directory and registers the plugins in it.
 type Watcher struct {
 	conf   Config
 	limits limits
-	// asking limits how many sockets there are connections to. Those that have failed less often go first.
+	// asking limits the number of concurrent registrations. Plugins with fewer failures have priority.
 	asking *gate.Gate
 }
 
-// asked is how many plugins are asked what they are at a time: each costs descriptors, and somebody may have left
-// thousands of sockets there that nobody serves.
+// asked is the number of concurrent registrations. Each needs file descriptors, and the directory may have
+// thousands of sockets on which no process listens.
 const asked = 128
 
-// New returns a watcher that Run runs.
+// New returns a watcher that does nothing before Run.
 func New(c Config) *Watcher {
 	return &Watcher{c, limits{call: 10 * time.Second, firstCall: time.Second, first: 50 * time.Millisecond,
 		most: 2 * time.Minute}, gate.New(asked)}
 }
 
-// identity tells a socket from another one of its name.
+// identity distinguishes a socket from a later one with the same path.
 type identity struct {
 	dev, inode uint64
 	modified   time.Time
 }
 
-// follower is one socket that is dealt with.
+// follower is the state of the goroutine that registers the plugin of one socket.
 type follower struct {
 	identity identity
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
 
-// errUnused says that nobody uses plugins of this type.
+// errUnused means that there is no handler for plugins of this type.
 var errUnused = errors.New("plugins of this type aren't used")
 
-// Run watches until ctx ends. Plugins that are registered then stay so: their handlers aren't called.
+// Run watches the directory until ctx ends. It doesn't call Gone for plugins that are still registered then.
 func (w *Watcher) Run(ctx context.Context) error {
 	watcher, err := filewatch.Open(func(t filewatch.Trail) { t.Tree(w.conf.Dir, counts) })
 	if err != nil {
@@ -129,22 +131,22 @@ func (w *Watcher) Run(ctx context.Context) error {
 				arm()
 			case e.Op == filewatch.Deleted || e.Op == filewatch.MovedAway:
 				if f := followers[filepath.Join(e.Dir, e.Name)]; f != nil {
-					f.identity = identity{} // a file of this name is another one by now
+					f.identity = identity{} // a socket at this path would be another one
 				}
 			}
 		}
 	}
 }
 
-// counts reports whether a file of this name may be a plugin's socket: hidden ones aren't.
+// counts reports whether a file of this name may be a plugin's socket: hidden files (".name") aren't.
 func counts(name string) bool { return !strings.HasPrefix(name, ".") }
 
-// reconcile compares what is followed with the sockets there are.
+// reconcile starts a follower for each new socket, and stops the followers of removed and replaced sockets.
 func (w *Watcher) reconcile(ctx context.Context, running *sync.WaitGroup, followers map[string]*follower) {
 	found := sockets(w.conf.Dir)
 	for path, f := range followers {
 		id, ok := found[path]
-		if !ok || id != f.identity { // one that was removed has none
+		if !ok || id != f.identity { // Run clears the identity of a removed socket
 			f.cancel()
 		}
 		if !ok {
@@ -152,7 +154,7 @@ func (w *Watcher) reconcile(ctx context.Context, running *sync.WaitGroup, follow
 			select {
 			case <-f.done:
 				delete(followers, path)
-			default: // a later one of its name has to wait for its end
+			default: // kept, because a new socket at the path has to wait for its end
 			}
 		}
 	}
@@ -175,10 +177,10 @@ func (w *Watcher) reconcile(ctx context.Context, running *sync.WaitGroup, follow
 	}
 }
 
-// sockets are those in the directory and below, by path.
+// sockets returns the sockets in the directory and its subdirectories, by path.
 func sockets(dir string) map[string]identity {
 	found := map[string]identity{}
-	// A directory that can't be read has just been removed, or the watch reports it.
+	// Errors are ignored: either the directory has just been removed, or the watch reports the error.
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type() != fs.ModeSocket || !counts(d.Name()) {
 			return nil
@@ -193,8 +195,8 @@ func sockets(dir string) map[string]identity {
 	return found
 }
 
-// follow registers the plugin at a socket, however often that takes, and says when it is gone. agent ends with the
-// agent.
+// follow registers the plugin at a socket, repeating failed attempts, and calls Gone when ctx ends because the
+// socket was removed or replaced. agent is the context of Run: Gone isn't called after its end.
 func (w *Watcher) follow(ctx, agent context.Context, path string) {
 	log, last := w.conf.Log.WithValues("path", path), logging.LastError{}
 	for wait, failed := w.limits.first, 0; ctx.Err() == nil; wait, failed = min(2*wait, w.limits.most), failed+1 {
@@ -213,7 +215,7 @@ func (w *Watcher) follow(ctx, agent context.Context, path string) {
 				"plugin", r.Name)
 			<-ctx.Done()
 			return
-		// a socket that was just made may not be served yet
+		// The first failures aren't logged: the plugin may not listen yet on a new socket.
 		case ctx.Err() == nil && wait > w.limits.first:
 			last.Log(log, err, "A plugin can't be used; it is tried again")
 		}
@@ -224,8 +226,8 @@ func (w *Watcher) follow(ctx, agent context.Context, path string) {
 	}
 }
 
-// register asks the plugin for its registration, passes it to the handler, and reports the result to the plugin. failed
-// is the number of failed tries before.
+// register gets the plugin's registration, passes it to the handler, and reports the result to the plugin. failed
+// is the number of failed attempts before.
 func (w *Watcher) register(ctx, agent context.Context, path string, failed int) (Registration, error) {
 	release, err := w.asking.Acquire(ctx, -failed)
 	if err != nil {
@@ -270,11 +272,11 @@ func register(ctx context.Context, h Handler, r Registration) error {
 	return h.Register(ctx, r)
 }
 
-// maxAnswer is the longest answer that is taken from a plugin, in bytes.
+// maxAnswer is the maximum size of a plugin's answer, in bytes.
 const maxAnswer = 16 << 20
 
-// Connect returns a connection to the plugin that serves the socket at path. It is made with the first call, which
-// fails if nobody serves the socket.
+// Connect returns a connection to the plugin at the socket path. It is established by the first call, which fails
+// if no process listens on the socket.
 func Connect(path string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithDisableServiceConfig(),

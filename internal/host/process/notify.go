@@ -1,7 +1,6 @@
-// Package process is about the agent's own process: it asks the kernel to kill the agent last
-// when memory runs out and to let it open many files, and notifies the service manager how the
-// agent is doing (ready, reloading, stopping, alive) by systemd's notify protocol,
-// sd_notify(3).
+// Package process manages the agent's own process: its OOM score, its limit of open files, and the notifications to
+// the service manager (ready, reloading, stopping, watchdog) by systemd's protocol, sd_notify(3). It also reads the
+// state of processes from /proc.
 package process
 
 import (
@@ -17,40 +16,39 @@ import (
 )
 
 const (
-	// sendTimeout bounds one message: a service manager that doesn't read holds up
-	// senders once its queue is full.
+	// sendTimeout is the timeout of one notification: if the service manager doesn't read, sending blocks once its
+	// queue is full.
 	sendTimeout = time.Second
-	// maxStatus bounds a status text, in bytes: systemd drops messages of 4 KiB and more.
+	// maxStatus is the maximum length of a status text in bytes: systemd drops messages of 4 KiB and more.
 	maxStatus = 2000
 	// minWatchdog is the shortest WatchdogSec that the kubelet's documentation supports
 	// (https://kubernetes.io/docs/reference/node/systemd-watchdog).
 	minWatchdog = time.Second
 )
 
-// The environment variables that the service manager sets for its service.
+// The environment variables in which systemd passes its settings to a service.
 const (
 	socketVariable      = "NOTIFY_SOCKET"
 	watchdogVariable    = "WATCHDOG_USEC"
 	watchdogPIDVariable = "WATCHDOG_PID"
 )
 
-// Notifier is the line to the service manager. Its methods may be called
-// concurrently; without a service manager, as with the zero Notifier, they do nothing
-// and return nil.
+// Notifier sends notifications to the service manager. Its methods may be called concurrently. Without a service
+// manager, as with the zero Notifier, they do nothing and return nil.
 //
-// Every message goes over a socket of its own, so that a service manager that is
-// restarted, and listens again, goes on being notified.
+// Every notification uses a new socket, so that notifications work again after the service manager has restarted.
 type Notifier struct {
-	// socket is a path, or "@" and a name in the abstract namespace; empty if nobody
-	// wants to be notified.
+	// socket is the service manager's socket: a path, or "@" and a name in the abstract namespace; empty if there
+	// is no service manager.
 	socket string
-	// watchdog is within what time the service manager wants a watchdog notification; 0 if it doesn't.
+	// watchdog is the timeout of the service manager's watchdog, within which it expects a notification; 0 if the
+	// watchdog is disabled.
 	watchdog time.Duration
 }
 
-// New reads the service manager's variables from the environment by calling lookup, and removes them with unset: a
-// child that found NOTIFY_SOCKET could speak for this program. os.Getenv and os.Unsetenv fit. An error names the
-// variable that is invalid.
+// New reads the service manager's environment variables with lookup (such as os.Getenv), and removes them with
+// unset (such as os.Unsetenv): a child process with NOTIFY_SOCKET could send notifications in the agent's name. An
+// error names the variable that is invalid.
 func New(lookup func(name string) string, unset func(name string) error) (*Notifier, error) {
 	n := &Notifier{socket: lookup(socketVariable)}
 	period, pid := lookup(watchdogVariable), lookup(watchdogPIDVariable)
@@ -71,8 +69,8 @@ func New(lookup func(name string) string, unset func(name string) error) (*Notif
 	return n, err
 }
 
-// watchdogPeriod reads WATCHDOG_USEC; 0 says that no watchdog notifications are wanted of
-// this process.
+// watchdogPeriod parses WATCHDOG_USEC; 0 if the service manager doesn't expect watchdog notifications from this
+// process.
 func watchdogPeriod(usec, pid string) (time.Duration, error) {
 	if usec == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0, nil
@@ -90,18 +88,18 @@ func watchdogPeriod(usec, pid string) (time.Duration, error) {
 	return period, nil
 }
 
-// Ready says that the program is up, or done reloading. status is a line for people.
-// To be called once the agent takes care of pods: units ordered after it wait for that.
+// Ready notifies that the agent has started, or has finished a reload. status is a line for users. Call it once the
+// agent manages pods, because units that are ordered after it start then.
 func (n *Notifier) Ready(status string) error { return n.send("READY=1", statusLine(status)) }
 
-// Stopping says that the program is ending in order.
+// Stopping notifies that the agent is stopping.
 func (n *Notifier) Stopping() error { return n.send("STOPPING=1") }
 
-// Status is a line for people, shown by `systemctl status`.
+// Status sets a line for users, which `systemctl status` shows.
 func (n *Notifier) Status(text string) error { return n.send(statusLine(text)) }
 
-// Reloading says that the configuration is being read again; Ready has to follow,
-// also if that fails. It carries the time, which Type=notify-reload asks for.
+// Reloading notifies that the agent reloads its configuration. Ready has to follow, even if the reload fails. The
+// notification includes the monotonic time, which Type=notify-reload requires.
 func (n *Notifier) Reloading() error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -110,7 +108,8 @@ func (n *Notifier) Reloading() error {
 	return n.send("RELOADING=1", "MONOTONIC_USEC="+strconv.FormatInt(now.Nano()/1000, 10))
 }
 
-// statusLine makes of text what the protocol can carry: one line of UTF-8, not too long.
+// statusLine returns the assignment STATUS=text. It turns text into one line of UTF-8 of at most maxStatus bytes,
+// as the protocol requires.
 func statusLine(text string) string {
 	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", " ")
 	return "STATUS=" + strings.ToValidUTF8(text[:min(len(text), maxStatus)], "")

@@ -14,14 +14,12 @@ const (
 	maxOOMScore  = 1000
 )
 
-// SetOOMScoreAdj sets this process's oom_score_adj, from -1000 (never killed) to 1000
-// (killed first). Where it can't be set the agent is merely more likely to be killed
-// when memory runs out, so the error is worth a warning.
+// SetOOMScoreAdj sets this process's oom_score_adj, from -1000 (never killed) to 1000 (killed first). If that
+// fails, the OOM killer is merely more likely to kill the agent, so log the error as a warning.
 //
-// Children inherit it. A containerd that is one then runs with the agent's, which is as
-// its own unit file has it (-999); its shims and containers get scores of their own.
-// But containerd can't give containers a lower score than its own without
-// CAP_SYS_RESOURCE.
+// Child processes inherit the value. A containerd that the agent starts therefore has the agent's value, which is
+// also that of containerd's own unit file (-999). Its shims and containers get values of their own. But without
+// CAP_SYS_RESOURCE, containerd can't give containers a lower value than its own.
 func SetOOMScoreAdj(adj int) error {
 	if adj < -maxOOMScore || adj > maxOOMScore {
 		return fmt.Errorf("OOM score %d: has to be in -%[2]d..%[2]d", adj, maxOOMScore)

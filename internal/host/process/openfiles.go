@@ -10,23 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nrOpenFile has how many files any process can be allowed to open.
+// nrOpenFile has the highest limit of open files that the kernel allows for a process.
 const nrOpenFile = "/proc/sys/fs/nr_open"
 
-// RaiseOpenFiles lets this process have n files open at once, and returns how many
-// it may have open now. It never lowers a limit. Where the hard limit doesn't suffice
-// and can't be raised, the process gets as much as there is, and an error that says
-// so: it is worth a warning.
+// RaiseOpenFiles raises this process's soft limit of open files to n, and returns the resulting limit. It never
+// lowers a limit. If n can't be reached, the soft limit becomes the highest possible one, and the error explains
+// why; log it as a warning.
 //
-// Go itself raises the soft limit to one less than the hard one when a program starts,
-// and gives children the soft limit that it found then, as old programs can't deal
-// with more (select(2), or closing every possible file). Go stops doing so once
-// a program changes the limit. So RaiseOpenFiles changes nothing where Go's own doing
-// suffices, and a containerd started as a child, and the pods in it, go on with the
-// limits that the service manager gave to the agent (1024 soft, by systemd's default).
-// Where it has to change the limit, children get the same: n, soft and hard. To keep
-// pods from that, the unit file should have LimitNOFILE=1024:1048576, or any hard limit
-// above n.
+// When a program starts, Go itself raises the soft limit to one less than the hard limit. Child processes still get
+// the original soft limit, because old programs can't handle more (select(2), or closing every possible
+// descriptor). Go stops doing so once the program changes the limit. So RaiseOpenFiles changes nothing if Go's own
+// change suffices: then a containerd that the agent starts, and the pods in it, have the limits that the service
+// manager gave to the agent (1024 soft, by systemd's default). If it has to change the limit, child processes also
+// get n as their soft and hard limit. To avoid that for pods, the unit file should have LimitNOFILE=1024:1048576,
+// or any hard limit above n.
 func RaiseOpenFiles(n uint64) (got uint64, err error) {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
@@ -39,7 +36,7 @@ func RaiseOpenFiles(n uint64) (got uint64, err error) {
 	if err != nil {
 		return now.Cur, err
 	}
-	// Tried rather than asked for: security modules have a say as well.
+	// It tries instead of checking its permission first, because security modules may also forbid the change.
 	if got, err = raise(now, unix.Rlimit{Cur: min(n, most), Max: max(now.Max, min(n, most))}); err == nil && got == n {
 		return got, nil
 	}
@@ -54,13 +51,15 @@ func RaiseOpenFiles(n uint64) (got uint64, err error) {
 	return got, fmt.Errorf("the agent can have %d files open at once, not %d: %s, or lower maxOpenFiles", got, n, why)
 }
 
-// raise sets the limits of this process to wanted, unless its soft limit is as good, and returns the soft limit. One
-// file less is as good: Go leaves it so, and children shouldn't get other limits for a single file.
+// raise sets the limits of this process to wanted, and returns the resulting soft limit. It changes nothing if the
+// soft limit is one less than wanted.Cur, or not lower: Go sets such a limit, and child processes shouldn't get
+// other limits because of a single file.
 func raise(now, wanted unix.Rlimit) (uint64, error) {
 	if now.Cur >= wanted.Cur || now.Cur == wanted.Cur-1 {
 		return now.Cur, nil
 	}
-	// Not Setrlimit: Go stops giving children the old limit also when that has failed.
+	// syscall.Setrlimit isn't used: after it Go no longer gives child processes the original limit, even if the
+	// call failed.
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &wanted, nil); err != nil {
 		return now.Cur, fmt.Errorf("raise the limit of open files from %d to %d: %w", now.Cur, wanted.Cur, err)
 	}

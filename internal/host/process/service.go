@@ -2,10 +2,10 @@ package process
 
 import "sync"
 
-// Service reports the agent's state to the service manager: it starts, it is up, it ends. A reload may come at any
-// time, and ends with the same message that reports that the agent is up. Sent too early, that message would start
-// units that need the agent, and would make the service manager expect watchdog notifications. So a reload is reported
-// in full only while the agent is up. Its methods may be called concurrently.
+// Service reports the agent's state to the service manager: starting, ready, stopping. A reload may happen at any
+// time, and its end is reported by the same notification as the end of the start (READY=1). Sent too early, that
+// notification would start units that need the agent, and the service manager would expect watchdog notifications.
+// So a reload is reported in full only while the agent is ready. Its methods may be called concurrently.
 type Service struct {
 	manager *Notifier
 
@@ -13,7 +13,7 @@ type Service struct {
 	stage stage
 }
 
-// NewService returns a service that starts.
+// NewService returns a Service in the state starting.
 func NewService(manager *Notifier) *Service { return &Service{manager: manager} }
 
 type stage int
@@ -24,7 +24,7 @@ const (
 	stopping
 )
 
-// Ready says that the agent is up.
+// Ready reports that the agent is ready. status is a line for users.
 func (s *Service) Ready(status string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,7 @@ func (s *Service) Ready(status string) error {
 	return s.manager.Ready(status)
 }
 
-// Reloading says that a reload begins; Reloaded has to follow.
+// Reloading reports the start of a reload; Reloaded has to follow.
 func (s *Service) Reloading() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *Service) Reloading() error {
 	return s.manager.Reloading()
 }
 
-// Reloaded says what came of a reload.
+// Reloaded reports the end of a reload, with its result as a line for users.
 func (s *Service) Reloaded(status string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Service) Reloaded(status string) error {
 	}
 }
 
-// Stopping says that the end begins.
+// Stopping reports that the agent is stopping.
 func (s *Service) Stopping() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

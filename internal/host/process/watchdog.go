@@ -9,22 +9,20 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
 )
 
-// retries is how many times a check is tried again within the time of one ping,
-// while it fails: with the next ping it would be too late.
+// retries is how many times a failing check is repeated before the next notification is due: that would be too late
+// to try again.
 const retries = 5
 
-// WatchdogPeriod is within what time the service manager wants watchdog notifications;
-// 0 if it doesn't.
+// WatchdogPeriod is the timeout of the service manager's watchdog; 0 if the watchdog is disabled.
 func (n *Notifier) WatchdogPeriod() time.Duration { return n.watchdog }
 
-// Watchdog gives watchdog notifications until ctx ends: one in half the time that the
-// service manager allows, as long as healthy returns nil. Without them the service
-// manager kills and restarts this program; so healthy should fail only if a restart
-// could help. While it fails it is called every tenth of that time, and why it fails
-// is logged whenever the error's text changes. Its context ends when it has taken
-// until the next sign is due; it has to return then.
+// Watchdog sends watchdog notifications until ctx ends, as long as healthy returns nil. The time between two of
+// them is half the watchdog's timeout. Without notifications the service manager kills and restarts the agent, so
+// healthy should fail only if a restart could help. While healthy fails, Watchdog calls it every tenth of the
+// timeout, and logs its error whenever the text changes. The context of healthy ends when the next notification is
+// due; healthy has to return then.
 //
-// Where no signs are wanted, Watchdog only waits for ctx. It returns nil.
+// If the watchdog is disabled, Watchdog only waits for the end of ctx. It always returns nil.
 //
 // See https://kubernetes.io/docs/reference/node/systemd-watchdog and sd_watchdog_enabled(3).
 func (n *Notifier) Watchdog(ctx context.Context, healthy func(context.Context) error, log logr.Logger) error {
@@ -45,7 +43,7 @@ func (n *Notifier) Watchdog(ctx context.Context, healthy func(context.Context) e
 	}
 }
 
-// watch is Watchdog's state between two checks.
+// watch is the state of Watchdog.
 type watch struct {
 	notifier *Notifier
 	healthy  func(context.Context) error
@@ -55,7 +53,7 @@ type watch struct {
 	last logging.LastError
 }
 
-// notify gives a watchdog notification if all is well, and returns when to look again.
+// notify sends a watchdog notification if the check succeeds, and returns the time until the next check.
 func (w *watch) notify(ctx context.Context) time.Duration {
 	begin := time.Now()
 	err := w.check(ctx)
@@ -63,13 +61,13 @@ func (w *watch) notify(ctx context.Context) time.Duration {
 		err = w.notifier.send("WATCHDOG=1")
 	}
 	if ctx.Err() != nil {
-		return w.ping // a check that was broken off says nothing
+		return w.ping // the error is due to the end of ctx
 	}
 	w.logChange(err)
 	if err != nil {
 		return w.ping / retries
 	}
-	// A check that takes long must not make the next sign late.
+	// The duration of the check is subtracted, so that a slow check doesn't delay the next notification.
 	return max(0, w.ping-time.Since(begin))
 }
 
@@ -79,7 +77,7 @@ func (w *watch) check(ctx context.Context) error {
 	return w.healthy(ctx)
 }
 
-// logChange logs err if it is another one than before.
+// logChange logs err if its text differs from that of the previous error, and logs when the check succeeds again.
 func (w *watch) logChange(err error) {
 	if err != nil {
 		w.last.Log(w.log, err, "Doesn't notify the service manager's watchdog, which will restart the agent soon",

@@ -12,13 +12,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// bootID matches the kernel's ID of a boot: a random UUID (random(4)).
+// bootID matches the ID that the kernel gives a boot: a random UUID (random(4)).
 var bootID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// ForgetEarlierBoot removes state that a reboot made untrue: containerd's state, the shims' sockets and the pods'
-// reserved addresses. It reports whether there was an earlier boot. Other programs keep such state in /run, which a
-// reboot clears; ours is under Root so that one directory holds all. inUse is true if processes run by the state: then
-// it is of this boot, even if the boot's ID has changed.
+// ForgetEarlierBoot removes state that is invalid after a reboot of the host: containerd's state, the shims'
+// sockets and the pods' reserved addresses. It reports whether the host was rebooted since the state was written.
+// Other programs keep such state in /run, which a reboot clears; ours is under Root so that one directory has
+// everything. inUse means that running processes use the state: then it is of this boot, even if the boot's ID has
+// changed.
 func (l Runtime) ForgetEarlierBoot(inUse bool) (bool, error) {
 	id, err := kernel.BootID("/")
 	if err != nil {
@@ -35,8 +36,7 @@ func (l Runtime) forgetUnless(boot string, inUse bool) (bool, error) {
 	if string(known) == boot {
 		return false, nil
 	}
-	// Without a record that is understood the state may be of this boot, with containers
-	// mounted in it.
+	// Without a valid record of the boot, the state may be of this boot, with containers mounted in it.
 	rebooted := bootID.Match(known) && !inUse
 	if rebooted {
 		for _, dir := range []string{l.State(), l.CNIState(), l.Run()} {
@@ -51,7 +51,7 @@ func (l Runtime) forgetUnless(boot string, inUse bool) (bool, error) {
 	return rebooted, atomicfile.Write(l.BootID(), []byte(boot), 0o600)
 }
 
-// empty removes the content of dir; no mount can be there yet in this boot.
+// empty removes the content of dir. Nothing is mounted there, because the host was rebooted.
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

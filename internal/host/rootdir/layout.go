@@ -1,9 +1,9 @@
-// Package rootdir names the directories below --root-dir, and makes them: the kubelet's, which plugins, CSI drivers and
-// monitoring find by these names (Layout), and the embedded runtime's (Runtime). There is one root directory per agent,
-// so that two agents share nothing on disk.
+// Package rootdir names and creates the directories below --root-dir: the kubelet's directories, which plugins, CSI
+// drivers and monitoring expect by these names (Layout), and those of the embedded runtime (Runtime). Each agent
+// has its own root directory, so that two agents share nothing on disk.
 //
-// The kubelet's names are documented (https://kubernetes.io/docs/reference/node/kubelet-files); the modes are those
-// that a kubelet 1.36 gives them. Directories of deckhand alone (journal, image records, ...) are named and made by the
+// The names are documented (https://kubernetes.io/docs/reference/node/kubelet-files); the modes are those of
+// kubelet 1.36. Directories that only deckhand has (journal, image records, ...) are named and created by the
 // packages that own them.
 package rootdir
 
@@ -13,15 +13,15 @@ import (
 	"path/filepath"
 )
 
-// Layout is where the directories are. Both paths are absolute.
+// Layout has the paths of the kubelet's directories. Both fields are absolute paths.
 type Layout struct {
 	// Root is --root-dir.
 	Root string
-	// Certs is --cert-dir: client and serving certificates with their keys.
+	// Certs is --cert-dir: the directory of client and serving certificates with their keys.
 	Certs string
 }
 
-// New checks the paths. An empty certDir is pki below root.
+// New returns the layout after checking the paths. An empty certDir means the directory pki in root.
 func New(root, certDir string) (Layout, error) {
 	if certDir == "" {
 		certDir = filepath.Join(root, "pki")
@@ -50,31 +50,31 @@ const (
 // Pods has one directory per pod, named by its UID.
 func (l Layout) Pods() string { return filepath.Join(l.Root, pods) }
 
-// Plugins is where volume plugins and DRA drivers keep their sockets and global mounts.
+// Plugins is the directory in which volume plugins and DRA drivers keep their sockets and global mounts.
 func (l Layout) Plugins() string { return filepath.Join(l.Root, plugins) }
 
-// PluginsRegistry is where plugins announce themselves by a socket.
+// PluginsRegistry is the directory in which plugins create the sockets by which they register.
 func (l Layout) PluginsRegistry() string { return filepath.Join(l.Root, pluginsRegistry) }
 
 // PodResources has the socket of the pod resources API.
 func (l Layout) PodResources() string { return filepath.Join(l.Root, podResources) }
 
-// DevicePlugins has the socket that device plugins register at, and their own.
+// DevicePlugins has the socket at which device plugins register, and the plugins' own sockets.
 func (l Layout) DevicePlugins() string { return filepath.Join(l.Root, devicePlugins) }
 
 // Checkpoints holds the records that outlive the agent.
 func (l Layout) Checkpoints() string { return filepath.Join(l.Root, checkpoints) }
 
 const (
-	// rootMode lets everybody pass through, but not look around: containers with users
-	// of their own reach their root file systems through it with the embedded runtime
-	// (userns.Reach), and a runtime's socket may be there. The kubelet's is 0750.
+	// rootMode lets all users pass through the root directory, but not list it: with the embedded runtime,
+	// containers with a user namespace reach their root file systems through it (userns.Reach), and a runtime's
+	// socket may be there. The kubelet uses 0750.
 	rootMode fs.FileMode = 0o751
-	// certsMode is that of client-go's certificate store. Keys have 0600.
+	// certsMode is the mode that client-go's certificate store uses for its directory. Files with keys have 0600.
 	certsMode fs.FileMode = 0o755
 )
 
-// below are the directories in Root, with their modes: 0700 where Secrets are kept.
+// below lists the directories in Root with their modes: 0700 for those that contain Secrets.
 var below = [...]struct {
 	name string
 	mode fs.FileMode

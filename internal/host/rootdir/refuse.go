@@ -12,7 +12,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
 )
 
-// system are directories that no agent may have for its own, empty or not (hier(7)).
+// system lists directories of the operating system, which can't be a root directory, even if they are empty
+// (hier(7)).
 var system = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/media",
 	"/mnt", "/opt", "/proc",
 	"/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/libexec", "/usr/local",
@@ -20,10 +21,11 @@ var system = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/l
 	"/var", "/var/cache", "/var/lib", "/var/local", "/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool",
 	"/var/tmp"}
 
-// below these nothing lasts, or is a file as others are.
+// virtual lists the prefixes of paths on file systems of the kernel, which keep no regular files or lose them at a
+// reboot.
 var virtual = []string{"/dev/", "/proc/", "/sys/"}
 
-// IsSystem reports whether a path is that of a directory of the system, also by way of a link.
+// IsSystem reports whether path is a directory of the operating system, or a symbolic link to one.
 func IsSystem(path string) bool {
 	paths := []string{filepath.Clean(path)}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -35,17 +37,18 @@ func IsSystem(path string) bool {
 	})
 }
 
-// harmless are the files that may be in a directory that is otherwise unused: images that a person provides for a new
-// agent, the lock of a process that only checked, a new disk's own directory.
+// harmless lists files that may be in an otherwise unused directory: images that an administrator provides for a
+// new agent, the lock file of a command that only checked the directory, and the lost+found of a new file system.
 var harmless = []string{"images", lockfile.Name, "lost+found"}
 
-// prepared are the files that a person, or kubeadm, may also have put into the root directory of a new agent.
+// prepared lists further files that an administrator or kubeadm may create in the root directory before the agent's
+// first start.
 var prepared = []string{".dockercfg", "bootstrap-kubeconfig", "config.json", "config.yaml", "containerd",
 	"instance-config.yaml", "kubeadm-flags.env", "kubeconfig", "pki", "seccomp"}
 
-// Refuse returns an error for a root directory that isn't an agent's: a directory of the system, or one with files of
-// somebody else. It takes one that is empty or isn't there yet, and those that a deckhand or a kubelet has used. It
-// changes nothing.
+// Refuse returns an error if root can't be an agent's root directory: a directory of the operating system, or one
+// with files of other programs. It accepts a directory that is empty, doesn't exist yet, or was used by deckhand or
+// a kubelet. It changes nothing.
 func Refuse(root string) error {
 	if IsSystem(root) {
 		return fmt.Errorf("--root-dir %s: that is a directory of the system, and the agent needs one for itself, "+

@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// maxSocketPath is the longest path a unix socket can be bound to: sun_path has
-// 108 bytes with the closing zero (unix(7)).
+// maxSocketPath is the maximum length of a unix socket's path: sun_path has 108 bytes including the final NUL
+// (unix(7)).
 const maxSocketPath = 107
 
-// runBase holds one directory per root directory, for sockets that need a short path.
+// runBase has a directory for each root directory, for sockets whose paths have to be short.
 const runBase = "/run/deckhand"
 
-// Runtime is the tree under one root directory. Root is absolute and clean.
+// Runtime has the paths of the embedded runtime under one root directory. Root is absolute and clean.
 type Runtime struct{ Root string }
 
-// NewRuntime checks that root is a path that every program involved can handle.
+// NewRuntime returns the Runtime of root, after checking that containerd, runc and overlayfs can use such a path.
 func NewRuntime(root string) (Runtime, error) {
 	switch {
 	case !filepath.IsAbs(root):
@@ -35,23 +35,23 @@ func NewRuntime(root string) (Runtime, error) {
 			return Runtime{}, fmt.Errorf("root directory %q: has a control character or isn't UTF-8", root)
 		}
 	}
-	// runc and overlayfs separate lists of paths by these.
+	// runc and overlayfs use these characters as separators in lists of paths.
 	if i := strings.IndexAny(root, `:,\`); i >= 0 {
 		return Runtime{}, fmt.Errorf("root directory %q: overlayfs can't mount paths with %q in them", root, root[i])
 	}
 	return Runtime{Root: filepath.Clean(root)}, nil
 }
 
-// marker is the name of Marker, Record that of the install record (agent/reset).
+// marker is the base name of Marker, Record that of the install record (see package agent/reset).
 const (
 	marker = ".deckhand"
 	Record = "footprint.json"
 )
 
-// Marker is the file that says that deckhand made the root directory and may remove it.
+// Marker is a file that exists if deckhand created the root directory, and may therefore remove it.
 func (l Runtime) Marker() string { return filepath.Join(l.Root, marker) }
 
-// Containerd is the directory of everything containerd's.
+// Containerd is the directory of all of containerd's files.
 func (l Runtime) Containerd() string { return filepath.Join(l.Root, "containerd") }
 
 // Config is containerd's generated configuration.
@@ -63,34 +63,34 @@ func (l Runtime) Log() string { return filepath.Join(l.Containerd(), "containerd
 // Store is containerd's persistent root: images, snapshots, metadata.
 func (l Runtime) Store() string { return filepath.Join(l.Containerd(), "root") }
 
-// State is containerd's state: true only until the next boot.
+// State is containerd's state directory. Its content is invalid after a reboot.
 func (l Runtime) State() string { return filepath.Join(l.Containerd(), "state") }
 
 // RuncRoot is where runc keeps the state of containers.
 func (l Runtime) RuncRoot() string { return filepath.Join(l.State(), "runc") }
 
-// Below State and Store: the directories where containerd's task service and its CRI plugin keep the state of one
-// container or sandbox, named by its ID.
+// Paths below State and Store: the directories in which containerd's task service and its CRI plugin keep the state
+// of each container or sandbox, under its ID.
 const (
 	tasks     = "io.containerd.runtime.v2.task/k8s.io"
 	sandboxes = "io.containerd.grpc.v1.cri/sandboxes"
 )
 
-// Bundles has one directory per running container: its bundle, with the root mounted.
+// Bundles has one directory per running container: its OCI bundle, in which its root file system is mounted.
 func (l Runtime) Bundles() string { return filepath.Join(l.State(), tasks) }
 
-// Sandboxes has one directory per sandbox with the files that its pod shares.
+// Sandboxes has one directory per sandbox, with the files that the containers of the pod share.
 func (l Runtime) Sandboxes() string { return filepath.Join(l.Store(), sandboxes) }
 
-// RuncContainers has one directory per running container with runc's record of it.
+// RuncContainers has one directory per running container, with runc's record of the container.
 func (l Runtime) RuncContainers() string { return filepath.Join(l.RuncRoot(), "k8s.io") }
 
-// RuncState is runc's record of a container.
+// RuncState is the file of runc's record of a container.
 func (l Runtime) RuncState(id string) string {
 	return filepath.Join(l.RuncContainers(), id, "state.json")
 }
 
-// Of are all directories of one container or sandbox.
+// Of returns all directories of the container or sandbox with this ID.
 func (l Runtime) Of(id string) []string {
 	dirs := []string{l.Bundles(), l.RuncContainers(), l.Sandboxes(), filepath.Join(l.State(), sandboxes),
 		filepath.Join(l.Store(), tasks)}
@@ -100,7 +100,7 @@ func (l Runtime) Of(id string) []string {
 	return dirs
 }
 
-// BootID is the file that records in which boot State was made.
+// BootID is the file with the ID of the boot in which State was created.
 func (l Runtime) BootID() string { return filepath.Join(l.Containerd(), "boot-id") }
 
 // Certs is the directory of registry host configurations (hosts.toml).
@@ -109,28 +109,29 @@ func (l Runtime) Certs() string { return filepath.Join(l.Containerd(), "certs.d"
 // CNIConf is the directory of the network configuration.
 func (l Runtime) CNIConf() string { return filepath.Join(l.Root, "cni", "net.d") }
 
-// CNIState is where host-local reserves addresses.
+// CNIState is the directory in which the CNI plugin host-local records reserved addresses.
 func (l Runtime) CNIState() string { return filepath.Join(l.Root, "cni", "addresses") }
 
-// Images is the directory whose archives are imported.
+// Images is the directory whose image archives the agent imports.
 func (l Runtime) Images() string { return filepath.Join(l.Root, "images") }
 
-// Imported records which archives are imported already.
+// Imported is the file that records which archives were imported.
 func (l Runtime) Imported() string { return filepath.Join(l.Images(), ".imported.json") }
 
 // Run is the directory for sockets whose paths would be too long under Root.
 func (l Runtime) Run() string { return filepath.Join(runBase, l.Hash()) }
 
-// RunBase is the directory that holds Run, and those of other agents.
+// RunBase is the parent directory of Run, and of the same directories of other agents.
 func (l Runtime) RunBase() string { return runBase }
 
-// ShimSockets is where shims listen. containerd allows it 42 characters.
+// ShimSockets is the directory of the shims' sockets. containerd limits its path to 42 characters.
 func (l Runtime) ShimSockets() string { return filepath.Join(l.Run(), "s") }
 
-// Socket is where containerd answers, CRI included: under Root where it fits.
+// Socket is the path of containerd's socket, including the CRI: under Root if the path isn't too long for a socket,
+// otherwise in Run.
 func (l Runtime) Socket() string { return l.socket("containerd.sock") }
 
-// TTRPCSocket is where containerd answers its shims.
+// TTRPCSocket is the path of the socket on which shims call containerd.
 func (l Runtime) TTRPCSocket() string { return l.socket("containerd.sock.ttrpc") }
 
 func (l Runtime) socket(name string) string {
@@ -140,14 +141,15 @@ func (l Runtime) socket(name string) string {
 	return filepath.Join(l.Run(), name)
 }
 
-// Hash names the root directory in a few characters.
+// Hash is a short identifier of the root directory.
 func (l Runtime) Hash() string {
 	sum := sha256.Sum256([]byte(l.Root))
 	return hex.EncodeToString(sum[:6])
 }
 
-// Claim makes the root directory and writes the marker, which lets a teardown remove the directory. A directory with
-// someone else's files gets no marker. It has to be called before the first write under Root.
+// Claim creates the root directory and, if it is new or empty, the marker, which allows a teardown to remove the
+// directory. A directory that has files of other programs gets no marker. Call Claim before the first write under
+// Root.
 func (l Runtime) Claim() error {
 	if err := os.MkdirAll(l.Root, 0o755); err != nil {
 		return fmt.Errorf("root directory: %w", err)
@@ -171,14 +173,14 @@ func (l Runtime) Claim() error {
 	return nil
 }
 
-// Claimed reports whether the marker is there.
+// Claimed reports whether the marker exists.
 func (l Runtime) Claimed() bool {
 	info, err := os.Lstat(l.Marker())
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Make makes the directories, with the least modes that work: containers of another
-// user reach their root file systems through State, so it can be passed through.
+// Make creates the directories with the most restrictive modes that work. Users may pass through State, because
+// containers with a user namespace reach their root file systems through it.
 func (l Runtime) Make() error {
 	if err := l.Claim(); err != nil {
 		return err

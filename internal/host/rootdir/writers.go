@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// Invoker is the user that started the agent through sudo; -1 for none. They are root already, so their files are as
-// good as root's.
+// Invoker is the user that started the agent with sudo; -1 if there is none. That user can become root anyway, so
+// the user's files are trusted like root's.
 type Invoker struct{ UID, GID int }
 
-// InvokerOf reads sudo(8)'s variables from the environment.
+// InvokerOf returns the invoker according to the environment variables that sudo(8) sets.
 func InvokerOf(getenv func(string) string) Invoker {
 	id := func(name string) int {
 		if n, err := strconv.ParseUint(getenv(name), 10, 31); err == nil {
@@ -25,8 +25,9 @@ func InvokerOf(getenv func(string) string) Invoker {
 	return Invoker{id("SUDO_UID"), id("SUDO_GID")}
 }
 
-// Writers says who beside root, the agent's own user and the invoker may change what root obeys: a manifest, a program.
-// anybody says that all users of the machine may; others names a user and a group, and is empty if there are none.
+// Writers reports who can write to a file that the agent trusts (a manifest, a program), apart from root, the
+// agent's own user and the invoker. anybody means all users of the machine. others describes one user or group or
+// both; it is empty if there are none.
 func Writers(info fs.FileInfo, by Invoker) (anybody bool, others string) {
 	mode := info.Mode().Perm()
 	st, ok := info.Sys().(*syscall.Stat_t)
