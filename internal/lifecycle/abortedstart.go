@@ -15,8 +15,9 @@ func abortedStart(c *pod.Container) bool {
 		strings.Contains(c.Message, "context canceled")
 }
 
-// noteAbortedStarts removes instances with an aborted start from the observed state, unless the pod is being removed:
-// they matter only until they are removed.
+// noteAbortedStarts moves instances with an aborted start from the observed state to abortedStarts, unless the pod
+// is being removed. The rest of the decision doesn't see them: they only have to be removed from the runtime
+// (clearAbortedStart).
 func (d *decider) noteAbortedStarts() {
 	o := d.in.Observed
 	if o == nil || d.in.Stop != nil ||
@@ -35,8 +36,9 @@ func (d *decider) noteAbortedStarts() {
 	d.in.Observed = &rest
 }
 
-// clearAbortedStart removes a container's instances with an aborted start. It reports whether there are any: until
-// they are removed, they occupy their name in the runtime.
+// clearAbortedStart requests the removal of a container's instances with an aborted start, and reports whether there
+// are any. Until such an instance is removed, it occupies its name in the runtime, so that no new one can be
+// created.
 func (d *decider) clearAbortedStart(name string) bool {
 	found := false
 	for i := range d.abortedStarts {

@@ -39,8 +39,8 @@ func (d *decider) adoptStatus() {
 }
 
 // terminal is the phase in which the pod has ended for good, according to its source or the checkpoint; empty if it
-// hasn't. An API server has it for a pod that another client has failed, or that an earlier agent reported before it
-// lost its disk.
+// hasn't ended. An API server may report the end when the checkpoint doesn't: another client has marked the pod as
+// ended, or an earlier agent reported the end and then lost its disk.
 func (d *decider) terminal() v1.PodPhase {
 	return cmp.Or(pod.Terminal(d.in.Pod.Status.Phase), d.checkpoint().Terminal)
 }

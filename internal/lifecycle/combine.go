@@ -2,9 +2,9 @@ package lifecycle
 
 import "github.com/deckhand-node/deckhand/internal/pod"
 
-// Combine merges several terminations of a pod; nil if there are none. The earliest one gives the reason, and the
-// nearest end counts. A termination without a grace period leaves the pod's own. ByExit holds only if all of them
-// have it.
+// Combine merges several terminations of a pod; nil if there are none. The result has the reason of the earliest
+// termination, and the earliest end (At plus Grace) of all of them. A termination without a Grace doesn't shorten
+// the pod's own grace period. ByExit is set only if all terminations have it.
 func Combine(terminations ...*pod.PodTermination) *pod.PodTermination {
 	var first, nearest *pod.PodTermination
 	byExit := true

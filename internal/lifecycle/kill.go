@@ -13,7 +13,7 @@ import (
 // killReason is why one container of a running pod is killed.
 type killReason struct {
 	cause pod.StopCause
-	probe pod.ProbeResult // the failed one
+	probe pod.ProbeResult // the result of the failed probe
 	grace *int64          // seconds; nil for the pod's grace period
 	// renew says that the container is restarted whatever the restart policy is, because its image or resources were
 	// edited. An edit takes precedence also over a failure.
@@ -75,7 +75,8 @@ func (d *decider) hookFailed(inst *pod.Container) (string, bool) {
 	return f.Message, f.Cause == pod.StopPostStartHook
 }
 
-// fail records the failure for which an instance has to end; the first one counts.
+// fail records the failure for which an instance has to end. If a failure of the instance is recorded already, it
+// stays.
 func (d *decider) fail(id string, f pod.Failed) {
 	if _, known := d.checkpoint().Failed[id]; known {
 		return

@@ -52,7 +52,7 @@ type Stop struct {
 	// Grace overrides the pod's own termination grace period; nil keeps that. It is at least 1 s, and SIGKILL comes
 	// at least 2 s after the stop signal.
 	Grace *time.Duration
-	// Why is the reason, for users.
+	// Why is the reason for the removal, as users see it.
 	Why string
 }
 
@@ -71,7 +71,7 @@ type Node struct {
 	// ObjectsAt is when an object that pods refer to (ConfigMaps, Secrets, ...) was last added, changed or removed:
 	// actions that wait for an object are retried at once.
 	ObjectsAt time.Time
-	// ContainerGC says which ended instances are kept; nil for the default.
+	// ContainerGC says which ended instances of containers are kept; nil for the default.
 	ContainerGC *ContainerGC
 	// FirstBackoff is the first delay of the crash-loop back-off, after a first restart without delay (KEP-4603); 0
 	// means 10 s.
@@ -185,8 +185,8 @@ type decider struct {
 	finished bool
 	// resizing is the remaining work of a resize.
 	resizing resizing.State
-	// stopped says that nothing runs any more of a pod with an object that is being deleted; gone says that the
-	// object may be removed.
+	// stopped says that the pod's object is being deleted and no container of the pod runs any more. gone says that
+	// the object may be removed.
 	stopped, gone bool
 	done          bool
 }

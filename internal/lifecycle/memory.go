@@ -19,8 +19,8 @@ type Memory struct {
 	Checkpoint, OnDisk *pod.Checkpoint
 	// Admitted says that AdmitPod has succeeded since the agent started.
 	Admitted bool
-	// Prepared says that PreparePod has succeeded since the agent started, and that ReleaseVolumes wasn't begun
-	// since.
+	// Prepared says that PreparePod has succeeded since the agent started, and that ReleaseVolumes hasn't been
+	// requested after that.
 	Prepared bool
 	// Released says that ReleaseVolumes has succeeded since the agent started.
 	Released bool
@@ -37,16 +37,18 @@ type Memory struct {
 	// Initialized is the ID of the sandbox in which all init containers have succeeded and all sidecars have started;
 	// empty if there is none.
 	Initialized string
-	// Ending is since when the pod is being ended as a whole because none of its main containers will be kept or
-	// restarted; zero if it isn't.
+	// Ending is the time at which the agent began to end the pod as a whole because none of its main containers will
+	// be kept or restarted; zero if it hasn't begun.
 	Ending time.Time
-	// AllBy is Terminator.AllBy.
+	// AllBy is when the remaining containers of a stopping pod are killed (termination.Terminator.AllBy); zero if
+	// the pod isn't being stopped.
 	AllBy time.Time
 	// Stopped holds the IDs of sandboxes and instances that were stopped, because the runtime may report their state
 	// as unknown.
 	Stopped map[string]bool
-	// Attempts is, by container, the lowest attempt number of the next instance, from logs on disk and earlier
-	// instances: restart counts continue even if the runtime has lost its records.
+	// Attempts holds, by container, the lowest attempt number that the next instance may have. It is derived from
+	// logs on disk and from earlier instances, so that restart counts continue even if the runtime has lost its
+	// records.
 	Attempts map[string]int
 	// Kills holds, by instance ID, the terminations of instances that have to end.
 	Kills map[string]termination.Kill
@@ -55,17 +57,17 @@ type Memory struct {
 	// ResizingPod says that ResizePod was begun and hasn't succeeded since: it is unclear whether the pod's cgroup
 	// allows Allocated or the requested resources.
 	ResizingPod bool
-	// Asked holds, by action, the node's retry triggers when the action was last begun.
+	// Asked holds, by action, the node's retry triggers as they were when the action was last begun.
 	Asked map[string]plan.RetryTriggers
 	// Resizing says that the event for the start of a resize was recorded, and the one for its end wasn't yet.
 	Resizing bool
 	// Status is the last reported status: transition times continue from it, and it keeps the final state of a
 	// stopping pod's containers after their removal.
 	Status *v1.PodStatus
-	// FinalTold says that Status is Checkpoint.Final.
+	// FinalTold says that the final status (Checkpoint.Final) may be reported, and that Status is based on it.
 	FinalTold bool
-	// BackoffTold identifies, by container, the back-off that the last event reported: the instance or the failed
-	// pull before it.
+	// BackoffTold identifies, by container, the last back-off that a BackOff event reported: by the ID of the ended
+	// instance, or by the number of the failed pull.
 	BackoffTold map[string]string
 	// Since holds when each wait began, by pod.Wait.Key.
 	Since map[string]time.Time

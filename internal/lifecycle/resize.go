@@ -15,7 +15,7 @@ import (
 // measure compares the resources that are requested, allocated and in force.
 func (d *decider) measure() {
 	if d.mem.Prepared && d.mem.Allocated == nil {
-		d.mem.Allocated = d.in.Allocation // PreparePod set them first
+		d.mem.Allocated = d.in.Allocation // PreparePod has set it on the pod's cgroup
 	}
 	d.resizing = resizing.Measure(d.in.Pod, d.containers, d.in.Allocation, d.mem.Allocated, d.mem.ResizingPod,
 		d.checkpoint())

@@ -45,7 +45,8 @@ func (d *decider) closeRestartAll() bool {
 	return true
 }
 
-// clearForRestart removes all containers that have to go, and reports whether they are gone.
+// clearForRestart stops and removes the instances that must not exist when all containers are restarted. It reports
+// whether all of them are removed.
 func (d *decider) clearForRestart(r *pod.RestartAll, why string) bool {
 	d.giveUpMaking()
 	if !d.durable() || d.killAll(why) {
@@ -89,8 +90,9 @@ func (d *decider) killAll(why string) bool {
 	return any
 }
 
-// removeAll removes the instances that have to go, and reports whether there were any. The container that required
-// the restart is removed last: as long as it exists, an agent that lost the checkpoint finds the cause again.
+// removeAll removes the instances that must not exist when all containers are restarted, and reports whether there
+// were any. The container that required the restart is removed last: as long as it exists, an agent that lost the
+// checkpoint finds the cause again.
 func (d *decider) removeAll(r *pod.RestartAll, why string) bool {
 	var last []*pod.Container
 	others := false
@@ -118,7 +120,8 @@ func (d *decider) removeKeepingLog(c *pod.Container, why string) {
 		Why: why})
 }
 
-// goesAtRestart reports whether an instance has to be removed before all containers are restarted.
+// goesAtRestart reports whether an instance must be removed before all containers are restarted: it isn't that of an
+// ephemeral container.
 func (d *decider) goesAtRestart(c *pod.Container) bool {
 	m := d.containers.Named(c.Name)
 	return m == nil || m.Role != container.Ephemeral

@@ -102,8 +102,8 @@ func (d *decider) failed(r pod.Result) {
 	d.plan.RecordFailure(r)
 }
 
-// forget drops records that the observed state shows to be obsolete: an action worked although it reported a failure,
-// or its object is gone.
+// forget drops records that are obsolete according to the observed state: their action worked although it reported a
+// failure, or the sandbox or instance that they are about doesn't exist any more.
 func (d *decider) forget() {
 	if d.sandbox != nil {
 		d.mem.Retries.Forget(pod.Action{Kind: pod.CreateSandbox})
@@ -124,7 +124,7 @@ func (d *decider) forget() {
 		}
 		next := c.Attempt + 1
 		if c.State == pod.ContainerCreated {
-			next = c.Attempt // it never ran, and may be created again
+			next = c.Attempt // it never ran: its replacement gets the same number
 		}
 		d.mem.Attempts[c.Name] = max(d.mem.Attempts[c.Name], next)
 	}
@@ -167,8 +167,8 @@ func prune[V any](m map[string]V, known map[string]bool) {
 	}
 }
 
-// takeOverhead prepares the pod again if its overhead differs from the one it was prepared with, because its cgroup
-// depends on it. The overhead changes when its RuntimeClass is defined late or edited.
+// takeOverhead prepares the pod again if its overhead has changed since it was prepared, because the pod's cgroup
+// depends on the overhead. The overhead changes when the pod's RuntimeClass is created late or edited.
 func (d *decider) takeOverhead() {
 	p := d.in.Pod
 	if p == nil || !d.mem.Prepared || allocated.SameList(p.Spec.Overhead, d.mem.Overhead) {

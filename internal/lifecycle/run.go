@@ -154,8 +154,8 @@ func (d *decider) allUp() bool {
 	return true
 }
 
-// addReadinessWaits adds a wait for each container that isn't started or ready or has ended for good, and for each
-// closed readiness gate.
+// addReadinessWaits adds a wait for each container that isn't started, isn't ready or has ended for good, and for
+// each readiness gate without a condition that is True.
 func (d *decider) addReadinessWaits() {
 	for i := range d.containers {
 		m := &d.containers[i]
@@ -174,9 +174,9 @@ func (d *decider) addReadinessWaits() {
 	}
 }
 
-// identify records in the checkpoint which pod of its UID this is, if the manifest sets the UID, and reports whether
-// that is on disk. Until then nothing is created, because after a restart of the agent it might be attributed to
-// another pod.
+// identify is for pods with a UID that the manifest sets, because another version of the manifest may be another pod
+// with the same UID. It records in the checkpoint which of these pods this is (Base), and reports whether that is on
+// disk. Until then nothing is created: after a restart, the agent might attribute it to another pod.
 func (d *decider) identify() bool {
 	if d.checkpoint().Base != d.in.Base {
 		d.draft.Change(func(k *pod.Checkpoint) { k.Base = d.in.Base })

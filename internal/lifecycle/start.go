@@ -222,7 +222,8 @@ func (d *decider) nextBackoff(m *container.Container) time.Duration {
 	return restart.Next(m.Newest, d.in.Node.FirstBackoff, d.in.Node.MaxBackoff)
 }
 
-// bring requests an action on a container, or adds the wait for its back-off.
+// bring requests an action on a container, and reports whether the action starts now. If the action is in back-off,
+// bring adds the wait for its retry instead.
 func (d *decider) bring(m *container.Container, a pod.Action) bool {
 	if r, ok := d.plan.Waits(a); ok {
 		d.plan.WakeAt(r.At)

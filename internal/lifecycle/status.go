@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// buildStatus builds the pod's API status from this decision and stores it in Memory. The final status of a pod with
-// an object that is being deleted is built only once.
+// buildStatus builds the pod's API status from this decision and stores it in Memory. If the pod's object is being
+// deleted, its final status is built only once.
 func (d *decider) buildStatus() *v1.PodStatus {
 	if d.stopped && d.checkpoint().Final == nil {
 		final := d.statusOf(true)
@@ -34,7 +34,7 @@ func (d *decider) buildStatus() *v1.PodStatus {
 	return st
 }
 
-// statusOf builds the node's part of the status; ended says that it may report the end of the pod.
+// statusOf builds the node's part of the status. ended says that this status may report the end of the pod.
 func (d *decider) statusOf(ended bool) *v1.PodStatus {
 	f := &apistatus.Facts{
 		Now: d.in.Now, Pod: d.in.Pod, HostIPs: d.in.Node.HostIPs, Runtime: d.in.Node.RuntimeName,

@@ -48,7 +48,7 @@ func (d *decider) stop() {
 		}
 	}
 	if !gone {
-		// A sandbox that appeared late may have created files that were cleaned already.
+		// CleanPod has to run again: a sandbox that appeared late may have created files.
 		d.mem.Cleaned = false
 		d.plan.AddActionWait("", pod.RemoveSandbox)
 		return
@@ -104,8 +104,9 @@ func (d *decider) mayReportFinal() bool {
 // minStopGrace is the minimum grace period of a pod that is removed with a Stop.Grace, so that preStop hooks run.
 const minStopGrace = time.Second
 
-// bringForward moves t to the earliest end that the pod was ever given, also by terminations and by an earlier agent;
-// with keep it records the end in the checkpoint for the next agent.
+// bringForward moves the kill time of t (By) to the earliest end that was ever set for the pod, including ends set
+// by terminations and by an earlier agent. If keep is true, it records that end in the checkpoint for the next
+// agent.
 func (d *decider) bringForward(t *termination.Term, keep bool) {
 	for _, v := range [...]*pod.PodTermination{d.checkpoint().Termination, d.in.Termination} {
 		if v == nil || v.Grace == nil {

@@ -22,7 +22,7 @@ type Node struct {
 	Taints []v1.Taint
 	// AwaitsAddress says that the node has no address yet but will get one: pods that need an address wait.
 	AwaitsAddress bool
-	// OS is the operating system as Go names it.
+	// OS is the node's operating system as in runtime.GOOS, such as "linux".
 	OS string
 	// UnsafeSysctls are sysctls, or prefixes of sysctls that end in "*", that are allowed in addition to the safe
 	// ones (KubeletConfiguration allowedUnsafeSysctls).
@@ -57,8 +57,8 @@ type Held struct {
 	Pod *v1.Pod
 }
 
-// Answer is the result of admission: Failure is nil if the pod is admitted. Otherwise it is Rejected for good, or
-// names in Wait the cause of waiting.
+// Answer is the result of admission. Failure is nil if the pod is admitted. A Failure with Rejected set is final;
+// otherwise Failure.Wait says what the pod has to wait for.
 type Answer struct {
 	Failure *pod.Failure
 	// Preempt are the pods that have to end before a pod that waits for room is admitted.
@@ -71,7 +71,7 @@ type Judge struct {
 	node     *Node
 	capacity Amount
 	held     []Held
-	// used is the sum over all of held, staying the sum over those that aren't Ending.
+	// used is the sum of the amounts of all held pods, staying the sum of those that aren't Ending.
 	used, staying Amount
 	// ports are the host ports of the held pods.
 	ports []hostPort
@@ -161,7 +161,8 @@ func refused(reason pod.Reason, message string) Answer {
 	return Answer{Failure: &pod.Failure{Reason: reason, Message: message, Rejected: true}}
 }
 
-// outOf is the reason of a pod for which these resources are short; the first one names it.
+// outOf is the admission failure reason of a pod for which these resources are short, such as OutOfcpu. It names the
+// first one.
 func outOf(short []v1.ResourceName) pod.Reason { return pod.ReasonOutOf + pod.Reason(short[0]) }
 
 func list(names []v1.ResourceName) string {

@@ -56,7 +56,7 @@ func (a Amount) Beyond(b Amount) Amount {
 	return out
 }
 
-// AtLeast is the maximum of both, resource by resource.
+// AtLeast is the maximum of a and b, resource by resource.
 func (a Amount) AtLeast(b Amount) Amount {
 	switch {
 	case len(a) == 0:
@@ -107,7 +107,7 @@ func rank(name v1.ResourceName) int {
 }
 
 // Insufficient is the kubelet's message that names the resources that are short. Quantities are written as in
-// manifests; the kubelet writes bytes and millicores. A nil used leaves the used amounts out.
+// manifests; the kubelet writes bytes and millicores. If used is nil, the message leaves out the amounts in use.
 func Insufficient(names []v1.ResourceName, need, used, capacity Amount) string {
 	what := "resource"
 	if used == nil {

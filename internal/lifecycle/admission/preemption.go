@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// priority is v1.PodSpec.Priority; 0 if unset, the default of a PriorityClass.
+// priority is v1.PodSpec.Priority. It is 0 if that is unset, as for a pod without a PriorityClass.
 func priority(p *v1.Pod) int32 {
 	if p.Spec.Priority == nil {
 		return 0
@@ -123,7 +123,8 @@ func byRank(a, b victim) int {
 // the result spares as many as possible of the most important ones, one after the other.
 const mostSteps = 1 << 13
 
-// choice is the search for the cheapest set of candidates: the fewest of the first rank, then of the next, and so on.
+// choice is the search for the cheapest set of candidates: the one with the fewest pods of the first rank, then of
+// the next, and so on.
 type choice struct {
 	candidates []victim
 	// rank is the rank of each candidate, from 0; after is the amount that it and all later candidates release.

@@ -40,7 +40,8 @@ const (
 	ipc     namespace = "IPC"
 )
 
-// namespaceOf follows the documented list.
+// namespaceOf returns the kind of namespace that a sysctl belongs to, according to the list of namespaced sysctls in
+// the Kubernetes documentation.
 func namespaceOf(name string) namespace {
 	switch {
 	case slices.Contains(nodeWide, name):

@@ -76,7 +76,7 @@ func Build(f *Facts) *v1.PodStatus {
 	}
 	containers := f.Containers
 	if f.rejected() {
-		containers = nil // it never had one
+		containers = nil // the pod was never given containers
 	}
 	for i := range containers {
 		c := &containers[i]

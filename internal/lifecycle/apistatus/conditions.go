@@ -13,8 +13,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// ours are the condition types that only a node agent writes. PodScheduled and DisruptionTarget have other writers as
-// well: their values stay where the agent has none.
+// ours are the condition types that only a node agent writes. Other clients also write PodScheduled and
+// DisruptionTarget: their conditions stay in the status unless the agent reports one of that type itself.
 var ours = map[v1.PodConditionType]bool{
 	v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.ContainersReady: true, v1.PodReady: true,
 	v1.PodResizePending: true, v1.PodResizeInProgress: true, v1.AllContainersRestarting: true,

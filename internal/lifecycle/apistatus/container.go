@@ -223,7 +223,7 @@ func setReported(c *v1.Container, inst *pod.Container, s *v1.ContainerStatus) {
 }
 
 // mount finds the status of a volume mount. All fields but recursiveReadOnly come from the spec (API:
-// VolumeMountStatus): the runtime knows no volume names, and only cleaned paths.
+// VolumeMountStatus), because the runtime reports no volume names and only cleaned paths.
 func mount(want *v1.VolumeMount, reported []v1.VolumeMountStatus) (v1.VolumeMountStatus, bool) {
 	inside := elements(want.MountPath)
 	i := slices.IndexFunc(reported, func(m v1.VolumeMountStatus) bool {

@@ -35,10 +35,10 @@ type Container struct {
 	Current *pod.Container
 	// PostStartDone says that Newest runs and its postStart hook has completed.
 	PostStartDone bool
-	// Started and Ready describe Current while it runs (API: ContainerStatus): Started if it has passed its startup
-	// probe.
+	// Started and Ready describe Current while it runs (API: ContainerStatus). Started says that it has passed its
+	// startup probe.
 	Started, Ready bool
-	// NotReady is the probe that keeps Current from being started or ready; nil if there is none.
+	// NotReady is the wait for the probe that keeps Current from being started or ready; nil if no probe does.
 	NotReady *pod.Wait
 }
 

@@ -20,7 +20,7 @@ type Plan struct {
 	Wake    time.Time
 	// Retries holds the failed actions; Plan changes it.
 	Retries Retries
-	// Asked holds, by retryKey, the retry triggers of the time when the action was last started; Plan changes it.
+	// Asked holds, by retryKey, the retry triggers as they were when the action was last started; Plan changes it.
 	Asked map[string]RetryTriggers
 
 	triggers RetryTriggers

@@ -14,7 +14,7 @@ func (p *Plan) AddActionWait(container string, kind pod.ActionKind) {
 	p.AddWait(pod.Wait{Code: pod.WaitAction, Container: container, Action: kind})
 }
 
-// AddRetryWait adds the wait for the retry of an action if that has failed. It reports whether it has.
+// AddRetryWait adds the wait for the retry of an action if the action has failed, and reports whether it has failed.
 func (p *Plan) AddRetryWait(container string, a pod.Action) bool {
 	r, ok := p.Retrying(a)
 	if ok {

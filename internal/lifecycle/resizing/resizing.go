@@ -37,7 +37,8 @@ func Measure(p *v1.Pod, containers container.List, a, allowed *pod.Allocation, u
 	if a == nil {
 		return s
 	}
-	// Wanted also if the spec requests the allocated resources: an earlier resize may still be deferred.
+	// The spec may request exactly the allocated resources: Wanted is set even then, because an earlier resize may
+	// still be deferred.
 	s.Wanted = a.Generation != p.Generation
 	for i := range containers {
 		m := &containers[i]
@@ -106,13 +107,14 @@ func (s *State) AtFirst() *pod.Allocation {
 	return allocated.Most(actual, s.allocation)
 }
 
-// inForce are a container's resources, with limits bounded by the pod-level limits in whole.
+// inForce returns the resources r of a container, with each limit reduced to the pod-level limit in whole if that is
+// lower.
 func inForce(r v1.ResourceRequirements, whole v1.ResourceList) v1.ResourceRequirements {
 	r.Limits = allocated.LimitsUnder(whole, r.Limits)
 	return r
 }
 
-// under are the pod-level limits under which an instance was created or last resized.
+// under returns the pod-level limits that applied when an instance was created or last resized.
 func under(inst *pod.Container, k *pod.Checkpoint) v1.ResourceList {
 	if _, resized := k.Resized[inst.ID]; resized {
 		return k.ResizedUnder[inst.ID]

@@ -60,7 +60,7 @@ func OnExit(p *v1.Pod, c *v1.Container, r container.Role, code int32, failed boo
 	return Stay
 }
 
-// Never reports whether a container isn't restarted whatever its exit code is.
+// Never reports whether a container is never restarted, whatever its exit code is.
 func Never(p *v1.Pod, c *v1.Container) bool {
 	return len(c.RestartPolicyRules) == 0 && policyOf(p, c) == v1.RestartPolicyNever
 }
@@ -108,8 +108,8 @@ func Delay(inst *pod.Container) time.Duration {
 	return inst.Backoff
 }
 
-// After is the earliest time of a restart after the delay. An exit in the future means that the clock was set back,
-// so that the time since the exit is unknown; then it is now.
+// After returns the earliest time of a restart: the exit at ended plus the delay. If the exit lies in the future,
+// the clock was set back, and the time since the exit is unknown; then the container may be restarted now.
 func After(ended time.Time, delay time.Duration, now time.Time) time.Time {
 	if ended.Sub(now) > slack {
 		return now

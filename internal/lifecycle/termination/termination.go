@@ -100,15 +100,16 @@ func (e *Terminator) Grace() time.Duration {
 
 // Term says when and why containers have to stop.
 type Term struct {
-	// By is when they are killed.
+	// By is when the containers are killed if they haven't ended before.
 	By time.Time
-	// Why is the reason, for users.
+	// Why is the reason for the stop, as users see it.
 	Why string
-	// Message is the message of the event Killing; empty for the usual one.
+	// Message is the message of the event Killing; empty for the kubelet's usual message.
 	Message string
 }
 
-// Term returns the term of containers whose grace period starts at at. override replaces the pod's grace period.
+// Term returns the term of containers with a grace period that starts at the time at. override replaces the pod's
+// grace period.
 func (e *Terminator) Term(at time.Time, override *time.Duration, why string) Term {
 	grace := e.Grace()
 	if override != nil {
@@ -234,8 +235,8 @@ func (e *Terminator) end(k Kill) time.Time {
 	return k.By
 }
 
-// until is the time from now until at. It is rounded to more than clocks of one machine differ by, so that a replay,
-// which uses another clock, gets the same result.
+// until is the time from now until at, rounded to precision. A replay uses another clock; the rounding hides the
+// difference between the clocks of one machine, so that a replay gets the same result.
 func (e *Terminator) until(at time.Time) time.Duration { return at.Sub(e.Plan.Now).Round(precision) }
 
 // hasPreStop reports whether an instance has a preStop hook: from the spec, or from its own record if the spec is

@@ -92,7 +92,7 @@ func (r *Recorder) full(version int) bool {
 		return true
 	}
 	s, room := r.current(), r.room(r.current().version)
-	// a new version may have used its room
+	// A new version of the pod may have used the room of the segment.
 	return len(s.text) >= max(room/4, s.whole+room/8) || len(s.text) > room*7/8 ||
 		version != r.version && (r.versions.cut(version) != "" || room < r.limit/2)
 }
@@ -198,7 +198,8 @@ func sameMemory(t *turn) bool {
 	return formats().memory.Equal(words.At(&t.in.Memory), words.At(&t.d.Memory))
 }
 
-// trim drops the oldest segments until the rest fits. Of a single segment it drops the spare capacity.
+// trim drops the oldest segments until the rest fits. If the last segment alone is too large, trim frees its spare
+// capacity.
 func (r *Recorder) trim() {
 	for len(r.segments) > 1 && r.size() > r.limit {
 		r.segments = slices.Delete(r.segments, 0, 1)

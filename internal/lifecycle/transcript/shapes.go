@@ -64,7 +64,7 @@ func shapes() map[reflect.Type]words.Shape {
 			Always: map[string]func(any) bool{"Attempt": isKind(pod.CreateSandbox, pod.CreateContainer),
 				"Grace": isKind(pod.StopContainer)}},
 
-		// The summary has the phase.
+		// The phase is in the line of the status summary.
 		reflect.TypeFor[v1.PodStatus](): {
 			Head: []string{"Phase"},
 			Lists: map[string]string{"Conditions": "condition", "InitContainerStatuses": "init",

@@ -55,7 +55,8 @@ func (t *Type) IsFlag(word string) bool {
 	return n != nil && n.isFlagInside(rest)
 }
 
-// isFlagInside is IsFlag for a struct that is written with dotted keys, where no field is apart.
+// isFlagInside is IsFlag for a nested struct. It is written with dotted keys, also for the fields that elsewhere
+// have no key (Field.apart).
 func (t *Type) isFlagInside(word string) bool {
 	name, rest, inner := strings.Cut(word, ".")
 	f := t.byName[name]
@@ -189,7 +190,8 @@ func (t *Type) AppendWord(dst []byte, v Value, base time.Time) []byte {
 	return t.AppendJSON(dst, v)
 }
 
-// appendPointed is AppendWord for the target of a pointer, where a zero time differs from none.
+// appendPointed is AppendWord for the target of a pointer: a pointer to a zero time is written differently from a
+// nil pointer.
 func (t *Type) appendPointed(dst []byte, v Value, base time.Time) []byte {
 	if (t.kind == instant || t.kind == metaTime) && v.time().IsZero() {
 		return append(dst, "0001-01-01T00:00:00Z"...)

@@ -79,7 +79,8 @@ type Field struct {
 	Name, GoName string
 	// Type is the plan for the field's values.
 	Type *Type
-	// Line is the keyword of the lines of its elements; empty if the field isn't written as a list of lines.
+	// Line is the keyword of the field's lines, if the field is a list that is written as a line per element; empty
+	// for other fields.
 	Line string
 	json string
 	// older is the key of an earlier format; empty for none.
@@ -197,7 +198,7 @@ func (ts *Types) addFields(t *Type, rt reflect.Type, at []int, offset uintptr) {
 	}
 }
 
-// shape applies the exceptions and indexes the fields.
+// shape applies the exceptions in s to the fields of t, and indexes the fields.
 func (ts *Types) shape(t *Type, s Shape) {
 	byGoName := map[string]*Field{}
 	remaining := t.fields[:0]
