@@ -31,7 +31,8 @@ func pullsUnderWay(ctx context.Context, m puller) Underway {
 		list := m.Progress(ctx)
 		pulls := make(map[string]pod.Pull, len(list))
 		for i := range list {
-			// Of several pulls of one image, with different credentials, a running one counts, not a queued one.
+			// If an image has several pulls, with different credentials, a running one is reported rather than a
+			// queued one.
 			if p := &list[i]; !pulls[p.Image].Begun {
 				pulls[p.Image] = pullOf(p)
 			}
@@ -48,8 +49,8 @@ func pullOf(p *pull.Progress) pod.Pull {
 	return pull
 }
 
-// Add returns waits with the pull's progress added to those that wait for an image. It reads the progress only if
-// there are any.
+// Add returns waits with the pull's progress added to those that wait for an image. It reads the progress only if any
+// wait is for an image.
 func (u Underway) Add(waits []pod.Wait) []pod.Wait {
 	if !Awaited(waits) {
 		return waits

@@ -85,7 +85,7 @@ type TaggedImage struct {
 	Before string `json:"before,omitempty"`
 }
 
-// ready waits for Start: commands are served earlier.
+// ready waits until Start has loaded the records: the agent accepts commands earlier.
 func (in *Images) ready(ctx context.Context) error {
 	patience := time.NewTimer(startPatience)
 	defer patience.Stop()

@@ -21,7 +21,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// The kubelet's layout, relative to the root directory.
+// Names and limits of the record files. The directories are the kubelet's, relative to the root directory.
 const (
 	directory = "image_manager"
 	pulling   = "pulling"
@@ -32,10 +32,11 @@ const (
 	imported = "imported"
 
 	prefix = "sha256-"
-	// largest exceeds the size of any record with maxEntries entries of each kind.
+	// largest is how many bytes of a record file are read. It exceeds the size of any record with maxEntries entries
+	// of each kind.
 	largest = 1 << 20
 
-	// shortestKey is the length of rand.Text.
+	// shortestKey is the minimum length of a usable key in keyFile, in bytes: the length of rand.Text.
 	shortestKey = 26
 
 	kindIntent = "ImagePullIntent"
@@ -45,19 +46,20 @@ const (
 // versions are the supported versions of the kubelet's format. All have the same fields.
 var versions = []string{"v1alpha1", v1beta1.SchemeGroupVersion.Version}
 
-// fileName returns the file name for an image (intents) or an image reference (records).
+// fileName returns the name of a record's file. The argument is an image name for an intent, and the runtime's image
+// reference for a record of a pulled image.
 func fileName(of string) string {
 	sum := sha256.Sum256([]byte(of))
 	return prefix + hex.EncodeToString(sum[:])
 }
 
-// files is one of the directories.
+// files reads and writes the record files of one directory.
 type files struct{ dir string }
 
 func (f files) make() error { return os.MkdirAll(f.dir, 0o700) }
 
-// loadKey reads the key of the credential hashes, or creates one. With a new key, recorded hashes no longer match;
-// only the origins of credentials do.
+// loadKey reads the key of the credential hashes, or creates one. After a new key was created, no recorded hash
+// matches any more: credentials are then recognized only by their origin.
 func loadKey(path string) ([]byte, error) {
 	key, err := os.ReadFile(path)
 	if err == nil && len(key) >= shortestKey {
@@ -116,7 +118,7 @@ func (f files) read(name, kind string, v any) error {
 	return json.Unmarshal(text, v)
 }
 
-// write stores v durably.
+// write writes v to the named file as JSON, durably.
 func (f files) write(name string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {

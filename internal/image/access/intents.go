@@ -56,8 +56,8 @@ func (r *Records) resolve(name, image, ref string) error {
 	return nil
 }
 
-// Imported records that an image, with the runtime's reference ref, was imported by someone with access to the node.
-// However else it was or will be pulled, under any name, it then counts as preloaded, until it is removed.
+// Imported records that a user imported an image on the node; ref is the runtime's reference to it. Until the image
+// is removed, it counts as preloaded under all its names, even if it is also pulled.
 func (r *Records) Imported(image, ref string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

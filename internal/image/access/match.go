@@ -11,8 +11,8 @@ import (
 // maxEntries limits the credentials recorded per image, for nodes with many short-lived namespaces (KEP-2535).
 const maxEntries = 100
 
-// proof identifies a credential in records. The node's own credentials have an empty proof apart from the kind, and a
-// pull without credentials has the zero proof: both make an image accessible to all pods.
+// proof identifies a credential in records. The proof of the node's own credentials contains only the kind, and that
+// of a pull without credentials is the zero proof: both make an image accessible to all pods.
 type proof struct {
 	kind    credentials.Kind
 	secret  v1beta1.ImagePullSecret
@@ -20,8 +20,8 @@ type proof struct {
 }
 
 // proofOf returns the proof of a credential; c is nil for a pull without credentials. The record format specifies
-// SHA-256, but not its input, so the kubelet's hashes don't match ours. The secret's UID, namespace and name then
-// match instead, and the hash is replaced.
+// SHA-256, but not its input, so the kubelet's hashes don't match ours. In the kubelet's records, a secret is
+// therefore recognized by its UID, namespace and name, and its hash is replaced.
 func proofOf(c *credentials.Credential, key []byte) proof {
 	if c == nil {
 		return proof{}
@@ -39,8 +39,8 @@ func proofOf(c *credentials.Credential, key []byte) proof {
 }
 
 // shown reports whether one of the credentials is recorded as giving access to the image, either by its hash or by
-// the secret or service account that it comes from (whose password may have changed since). learned replaces known in
-// the record.
+// the secret or service account that it comes from (whose password may have changed since). known is the record's
+// entry for the image; learned is the entry that has to replace it.
 func shown(known v1beta1.ImagePullCredentials, list []proof) (learned v1beta1.ImagePullCredentials, ok bool) {
 	if known.NodePodsAccessible {
 		return known, true
@@ -48,7 +48,7 @@ func shown(known v1beta1.ImagePullCredentials, list []proof) (learned v1beta1.Im
 	for _, p := range list {
 		switch p.kind {
 		case credentials.FromServiceAccount:
-			// Without a UID, a recreated account with the same name looks the same.
+			// Without a UID, the account may be another one that was created later with the same name.
 			if p.account.UID != "" && slices.Contains(known.KubernetesServiceAccounts, p.account) {
 				return known, true
 			}
@@ -67,7 +67,7 @@ func secretShown(known v1beta1.ImagePullCredentials,
 		return known, true
 	}
 	here := slices.IndexFunc(known.KubernetesSecrets, func(k v1beta1.ImagePullSecret) bool { return samePlace(k, s) })
-	// Without a UID, a changed secret looks the same as another secret with its name.
+	// Without a UID, the secret may be another one that was created later with the same name.
 	if here >= 0 && s.UID != "" {
 		return withSecret(known, s), true
 	}
@@ -82,7 +82,7 @@ func secretShown(known v1beta1.ImagePullCredentials,
 	return withSecret(known, s), true
 }
 
-// with adds the proof that the image was pulled with.
+// with returns known with the proof of the credential that pulled the image added.
 func with(known v1beta1.ImagePullCredentials, p proof) v1beta1.ImagePullCredentials {
 	switch {
 	case known.NodePodsAccessible:

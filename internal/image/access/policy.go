@@ -87,7 +87,8 @@ func (p *Policy) allows(image string) bool {
 		slices.ContainsFunc(p.prefixes, func(prefix string) bool { return strings.HasPrefix(named.Name(), prefix) })
 }
 
-// withoutTag returns the image as written, without tag and digest: the key in records.
+// withoutTag returns the image name as written, without tag and digest. It is the key of CredentialMapping in
+// records.
 func withoutTag(image string) string {
 	name, _, _ := strings.Cut(image, "@")
 	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') {

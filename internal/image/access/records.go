@@ -44,7 +44,7 @@ type Config struct {
 
 // intent is an image that is being pulled, or may have been pulled without a record of it.
 type intent struct {
-	// image is empty if the file can't be read.
+	// image is the image's name, empty if the intent's file can't be read.
 	image string
 	// running counts the active pulls.
 	running int
@@ -52,8 +52,8 @@ type intent struct {
 	open bool
 }
 
-// Records records which images were pulled on this node, and with which credentials, in memory and on disk. The
-// memory is updated after the disk. It is safe for concurrent use.
+// Records records which images were pulled on this node, and with which credentials, in memory and on disk. A change
+// is written to disk before it takes effect in memory. It is safe for concurrent use.
 //
 // It fails closed: an image whose record can't be read counts as pulled with unknown credentials.
 type Records struct {
@@ -63,11 +63,12 @@ type Records struct {
 	mu sync.Mutex
 	// key is the HMAC key of the credential hashes: without it, a reader of the records can't guess passwords.
 	key []byte
-	// blind is set until the directories have been listed: any image may have been pulled.
+	// blind is true until Load has read the records: until then, every image counts as pulled by this agent.
 	blind   bool
 	intents map[string]*intent                   // by file name
-	records map[string]v1beta1.ImagePulledRecord // by file name; empty if the file can't be read
-	// imported are the images that were imported on the node, by file name; empty if the file can't be read.
+	records map[string]v1beta1.ImagePulledRecord // by file name; a record is empty if its file can't be read
+	// imported are the records of images imported on the node, by file name; a record is empty if its file can't be
+	// read.
 	imported map[string]v1beta1.ImagePulledRecord
 }
 
@@ -146,8 +147,8 @@ func (r *Records) damaged(f files, name string, err error) {
 }
 
 // MayUse reports whether a pod with these credentials may use the image without asking the registry. ref is the
-// image's reference in the runtime. It calls have only if the result depends on the credentials, and returns its
-// error.
+// image's reference in the runtime. have returns the pod's credentials; it is called only if the result depends on
+// them, and its error is returned.
 func (r *Records) MayUse(image, ref string, have func() ([]credentials.Credential, error)) (bool, error) {
 	r.mu.Lock()
 	rec, known := r.records[fileName(ref)]
@@ -177,8 +178,8 @@ func (r *Records) MayUse(image, ref string, have func() ([]credentials.Credentia
 	return true, nil
 }
 
-// openToAll reports whether the image was pulled, under any of its names, without credentials or with the node's. It
-// is then public under its other names too.
+// openToAll reports whether the image was pulled, under any of its names, without credentials or with the node's own.
+// It is then public under its other names too.
 func openToAll(rec v1beta1.ImagePulledRecord) bool {
 	for _, known := range rec.CredentialMapping {
 		if known.NodePodsAccessible {
@@ -198,7 +199,7 @@ func (r *Records) compare(image, ref string, list []credentials.Credential) bool
 	}
 	learned, ok := shown(known, proofs)
 	if ok && !equal(learned, known) {
-		// After a failure the registry is asked again next time.
+		// After a failed write, only the learned credential is lost: a later check may have to ask the registry.
 		if err := r.writeRecord(image, ref, &learned); err != nil {
 			r.cfg.Log.Error(err, "Can't record who may use an image", "image", image)
 		}
@@ -252,7 +253,8 @@ func (r *Records) NotPulled(image string, known bool) {
 	r.end(image, known)
 }
 
-// end ends one pull of the image. The caller holds the lock.
+// end ends one pull of the image. known is the parameter of NotPulled, true after a success. The caller holds the
+// lock.
 func (r *Records) end(image string, known bool) {
 	name := fileName(image)
 	i := r.intents[name]
@@ -269,7 +271,7 @@ func (r *Records) end(image string, known bool) {
 // drop removes an intent. The caller holds the lock.
 func (r *Records) drop(name, image string) {
 	if err := r.pulling.remove(name); err != nil {
-		// The intent stays, as it will after a restart.
+		// The intent stays open, as it would after a restart, because its file is still there.
 		r.cfg.Log.Error(err, "Can't remove the record of an image pull", "image", image)
 		r.intents[name].open = true
 		return
@@ -298,7 +300,8 @@ func (r *Records) writeRecord(image, ref string, known *v1beta1.ImagePullCredent
 	return nil
 }
 
-// Prune removes the records of images that aren't in present, a list that was read after since.
+// Prune removes the records of images that aren't in present: the runtime's image references, listed at since or
+// later. It spares records that were written after since.
 func (r *Records) Prune(present []string, since time.Time) error {
 	names := make(map[string]bool, len(present))
 	for _, ref := range present {

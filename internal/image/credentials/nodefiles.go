@@ -91,7 +91,7 @@ func (f *NodeFiles) entries(path string) ([]Entry, bool) {
 	}
 	now := readNodeFile(path)
 	f.read[path] = now
-	// A file that can't be opened has no version: the error is logged when it changes.
+	// A file that can't be opened has no version: its error is logged again only when the error changes.
 	if now.err != nil && (known.err == nil || known.err.Error() != now.err.Error() || known.version != now.version) {
 		f.log.Error(now.err, "A docker configuration of this node can't be used", "path", path)
 	}

@@ -155,9 +155,9 @@ type Entry struct {
 	Credential Credential
 }
 
-// Match returns the credentials of the entries for this image, in the order to try them: the reverse order of their
-// patterns, as documented for CredentialProviderResponse.Auth. Of two patterns with a common prefix the longer one is
-// first, and * comes last. Entries with equal patterns keep their order, and duplicates are removed.
+// Match returns the credentials of the entries for this image, in the order to try them: by pattern, in reverse
+// alphabetical order, as documented for CredentialProviderResponse.Auth. Of two patterns with a common prefix the
+// longer one is first, and * comes last. Entries with equal patterns keep their order, and duplicates are removed.
 func Match(entries []Entry, image Image) []Credential {
 	var matching []Entry
 	for _, e := range entries {

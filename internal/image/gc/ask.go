@@ -66,7 +66,8 @@ func (c *Collector) Remove(ctx context.Context, name string) (Image, []string, e
 	return image, nil, nil
 }
 
-// Find returns the image with this name or prefix of its ID. The error wraps ErrUnknown if no image or several match.
+// Find returns the image with this name or with an ID that starts with it. The error wraps ErrUnknown if no image or
+// several match.
 func (c *Collector) Find(ctx context.Context, name string) (Image, error) {
 	images, err := c.List(ctx)
 	if err != nil {
@@ -77,7 +78,7 @@ func (c *Collector) Find(ctx context.Context, name string) (Image, error) {
 
 // Tag adds the name target, fully qualified, to the image that source refers to, by calling tag; no image is removed
 // meanwhile. It returns the image, and the ID of the image that had the name before, or "". If that image is pinned
-// by this name (Keep), the error wraps ErrRetained.
+// by this name (Config.Keep), the error wraps ErrRetained.
 func (c *Collector) Tag(
 	ctx context.Context, source, target string, tag func(context.Context, Image) error,
 ) (image Image, before string, err error) {
@@ -128,7 +129,7 @@ func choose(images []Image, name string) (Image, error) {
 // untag removes some of an image's names, unless one of them is in use.
 func (c *Collector) untag(ctx context.Context, i *Image, names []string) error {
 	known := keys("", names, nil)[1:]
-	// Users by a digest in another repository aren't affected.
+	// A user that refers to the same digest in another repository isn't affected.
 	is := func(by string) bool {
 		return slices.ContainsFunc(names, func(n string) bool {
 			return key(n) == key(by) && repositoryOf(n) == repositoryOf(by)

@@ -132,10 +132,10 @@ func (p *plan) remove(i *Image, r Reason, why string) {
 	p.Freed += i.Size
 }
 
-// settling is how long after its start the collector removes no images for their age (MaxAge, if that is shorter).
-// Ages survive restarts, unlike the kubelet's ("If the kubelet is restarted, the tracked image age is reset",
-// Kubernetes' page on garbage collection). So, when a node was off for long, old images stay until the pods that use
-// them have arrived.
+// settling is how long after its start the collector doesn't yet remove images for their age. If MaxAge is shorter,
+// it counts instead. Ages survive restarts, unlike the kubelet's ("If the kubelet is restarted, the tracked image age
+// is reset", Kubernetes' page on garbage collection). So, when a node was off for long, old images stay until the
+// pods that use them have arrived.
 const settling = time.Hour
 
 // regular removes images that are too old, then those that have to go for space.

@@ -41,7 +41,7 @@ func (c *Collector) collect(ctx context.Context) {
 	}
 }
 
-// run decides and, if act is set, removes images. The report is valid also with an error.
+// run chooses the images to remove and, if act is true, removes them. The report is valid also with an error.
 func (c *Collector) run(ctx context.Context, extent extent, act bool) (Report, error) {
 	if act {
 		if err := c.acquire(ctx); err != nil {
@@ -149,7 +149,7 @@ func (c *Collector) missing(f facts) uint64 {
 }
 
 // remove removes an image, unless it has come into use: then it returns why it stays. It reads the users after
-// startRemoval, from when on no new hold of the image can start.
+// startRemoval, because no new hold of the image can start from then on.
 func (c *Collector) remove(ctx context.Context, i Image) (stays string, err error) {
 	under, holders := c.cfg.Guard.startRemoval(keys(i.ID, i.Tags, i.Digests))
 	if under == nil {
@@ -172,7 +172,7 @@ func (c *Collector) remove(ctx context.Context, i Image) (stays string, err erro
 	return "", c.cfg.Runtime.RemoveImage(ctx, spec)
 }
 
-// whyStays returns why an image mustn't be removed, or "".
+// whyStays returns why an image mustn't be removed, or "" if it may be.
 func (c *Collector) whyStays(ctx context.Context, i *runtimeapi.Image) (string, error) {
 	if i.GetPinned() {
 		return pinnedByRuntime, nil
@@ -196,7 +196,7 @@ func usersOf(i *runtimeapi.Image, uses []Use) []User {
 	return users
 }
 
-// inUseBy returns "" if there are no users.
+// inUseBy formats the users of an image as the reason why it stays. It returns "" if there are none.
 func inUseBy(users []User) string {
 	if len(users) == 0 {
 		return ""

@@ -50,7 +50,7 @@ func (d Disk) Used() int {
 	return 100 - int(part(d.Available, 100, d.Capacity))
 }
 
-// Full reports whether the usage has reached the high threshold.
+// Full reports whether the usage of the disk has reached the high threshold.
 func (p Policy) Full(d Disk) bool { return p.High < 100 && d.Used() >= p.High }
 
 // Missing returns how many bytes have to be freed until the usage is at most Low.

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// reasonError is an error with the reason of its event.
+// reasonError is an error with the reason of the event that reports it.
 type reasonError struct {
 	reason pod.Reason
 	err    error
@@ -75,7 +75,7 @@ func what(r Report) string {
 	return fmt.Sprintf("%d images (%s)", len(r.Removed), sizeText(r.Freed))
 }
 
-// why gives one example for each reason.
+// why joins one message of r.Removed for each reason of a removal.
 func why(r Report) string {
 	var texts []string
 	seen := map[Reason]bool{}

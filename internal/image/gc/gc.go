@@ -48,7 +48,7 @@ var ErrUsesUnknown = errors.New("the images in use aren't determined yet")
 
 // Errors that Remove wraps.
 var (
-	// ErrUnknown: no image or several have that name.
+	// ErrUnknown: the name refers to no image, or to several.
 	ErrUnknown = errors.New("no such image")
 	// ErrRetained: the image is in use, pinned, or has other names.
 	ErrRetained = errors.New("image is not removed")
@@ -95,7 +95,8 @@ type Config struct {
 	Records string
 	// Keep returns the names of images that must not be removed, with the reason for each. It may be nil.
 	Keep func() map[string]string
-	// Untag removes names of an image that has others. It returns errors.ErrUnsupported if the runtime can't.
+	// Untag removes names of an image that has others. It returns errors.ErrUnsupported if the runtime can't remove
+	// single names.
 	Untag    func(ctx context.Context, names []string) error
 	Listener Listener
 	// Listed receives all images whenever they are listed, and must not change them. It may be nil.
@@ -107,11 +108,11 @@ type Config struct {
 
 // Collector removes images. Its methods are safe for concurrent use.
 type Collector struct {
-	// Call its Wake when images were added or uses have changed.
+	// Call Wake when images were added or their uses have changed.
 	wake.Debounce
 	cfg    Config
 	policy atomic.Pointer[Policy]
-	// turn has one slot: its holder may remove images.
+	// turn has one slot. Only the goroutine that has filled it may remove images.
 	turn chan struct{}
 
 	mu      sync.Mutex // guards records and began

@@ -16,10 +16,10 @@ type Guard struct {
 	holds map[*Hold]struct{}
 	// removing are the active removals.
 	removing map[*removal]struct{}
-	// removed is the number of each key's last removal, recorded while there are holds.
+	// removed maps a key to the value of count at its last removal. Removals are counted only while there are holds.
 	removed map[string]uint64
 	count   uint64
-	// found is when images were found present by a hold, since the last takeFound.
+	// found is the time when a hold last found an image present, by key. takeFound empties it.
 	found map[string]time.Time
 }
 
@@ -33,9 +33,9 @@ type removal struct {
 type Hold struct {
 	guard *Guard
 	by    User
-	// name is the key of the requested name, id that of the image that it turned out to be.
+	// name is the key of the requested name. id is the key of the image that Found set, "" before.
 	name, id string
-	// after is the number of removals before.
+	// after is the guard's count of removals when the hold began or Found was last called.
 	after uint64
 }
 
@@ -47,8 +47,8 @@ func NewGuard() *Guard {
 	}
 }
 
-// Acquire protects images with this name from removal until Release. If one is being removed, it waits; it fails
-// only if ctx ends first. by is reported as the user that the image stays for.
+// Acquire protects images with this name from removal until Release. If one is being removed, it waits; it fails only
+// if ctx ends first. by is the user to report as the reason why the image stays.
 func (g *Guard) Acquire(ctx context.Context, name string, by User) (*Hold, error) {
 	h := &Hold{guard: g, name: key(name), by: by}
 	err := g.afterRemoval(ctx, h.name, func() {
@@ -117,8 +117,8 @@ func (g *Guard) underWay(key string) *removal {
 	return nil
 }
 
-// startRemoval starts the removal of an image with these keys. If there are holds on it, it returns nil and their
-// users.
+// startRemoval starts the removal of an image with these keys. If the image is held, it returns nil and the users of
+// the holds.
 func (g *Guard) startRemoval(keys []string) (*removal, []User) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

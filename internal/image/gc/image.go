@@ -18,7 +18,7 @@ type Image struct {
 	Size uint64
 	// Pinned is the reason why the image is never collected, in use or not; empty for most images.
 	Pinned string
-	// Users are the image's users.
+	// Users are the pods, containers and commands that use the image.
 	Users []User
 	// Detected is when the agent first saw the image, Used when it last saw it in use; zero if never.
 	Detected, Used time.Time

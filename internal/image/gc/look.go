@@ -123,7 +123,8 @@ func (c *Collector) load(now time.Time) {
 	}
 }
 
-// save writes the records if that is due. With last it also writes them if images are still in use.
+// save writes the records if that is due. last is true at the end of Run: then it also writes them if any image is in
+// use.
 func (c *Collector) save(now time.Time, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +170,7 @@ func (c *Collector) disks(ctx context.Context) ([]Disk, error) {
 	return disks, errors.Join(errs...)
 }
 
-// find returns the images with this name or, if there are none, with this prefix of the ID.
+// find returns the indexes of the images with this name or, if there are none, with an ID that starts with it.
 func find(images []Image, name string) []int {
 	if named := newIndex(images)[key(name)]; len(named) > 0 {
 		return named

@@ -23,7 +23,7 @@ func key(ref string) string {
 	return parsed.String()
 }
 
-// reading caches keys: parsing a name is slow, and thousands of pods use few images.
+// reading caches the key of each reference: parsing a name is slow, and thousands of pods use few images.
 type reading map[string]string
 
 func (r reading) key(ref string) string {
@@ -49,8 +49,8 @@ func keys(id string, tags, digests []string) []string {
 }
 
 // meant returns the names to remove if a user removes name: a tag, with the repository's digests if it has no other
-// tag; or a digest with its repository's tags. It is nil if the image has no others, or name is an ID: the whole
-// image is removed.
+// tag; or a digest with its repository's tags. It is nil if the whole image is to be removed: if it has no other
+// names, or name is an ID.
 func (i *Image) meant(name string) []string {
 	k, repository := key(name), repositoryOf(name)
 	same := func(n string) bool { return repositoryOf(n) == repository }
@@ -85,7 +85,7 @@ func filter(names []string, by func(string) bool) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !by(n) })
 }
 
-// repositoryOf returns "" for an ID.
+// repositoryOf returns the repository of an image name, or "" for an ID.
 func repositoryOf(ref string) string {
 	parsed, err := reference.ParseAnyReference(ref)
 	if err != nil {
@@ -97,7 +97,8 @@ func repositoryOf(ref string) string {
 	return ""
 }
 
-// index finds images by key. Several images may have the same key, for example one digest.
+// index maps a key to the indexes of the images that have it. Several images may have the same key, for example one
+// digest.
 type index map[string][]int
 
 func newIndex(images []Image) index {
@@ -112,7 +113,7 @@ func newIndex(images []Image) index {
 	return x
 }
 
-// shortest is the minimum length of an ID's prefix.
+// shortest is the minimum length, in hexadecimal digits, of an ID prefix that selects an image.
 const shortest = 6
 
 // idPrefix reports whether text is a prefix of the ID in hexadecimal, with or without "sha256:".

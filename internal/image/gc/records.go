@@ -13,8 +13,8 @@ import (
 const (
 	// recordsVersion is the version of the file's format. Readers refuse newer versions.
 	recordsVersion = 1
-	// saveEvery is the maximum age of the file while nothing changes but that images are still in use. After a crash,
-	// an image may seem to be unused for that much longer, unless it is still in use.
+	// saveEvery is the interval between writes of the file while images stay in use and nothing else changes. After a
+	// crash, an image that is no longer in use may seem to be unused for that much longer.
 	saveEvery = time.Hour
 )
 
@@ -22,7 +22,7 @@ const (
 type record struct {
 	Detected time.Time `json:"detected"`
 	Used     time.Time `json:"used,omitzero"`
-	// inUse reports whether it was in use in the last run.
+	// inUse means that the image was in use in the last run.
 	inUse bool
 }
 
@@ -32,10 +32,10 @@ type records struct {
 	path   string
 	byID   map[string]record
 	loaded bool
-	// refused is why the file must not be replaced.
+	// refused is the reason why the file must not be replaced; nil if it may be.
 	refused error
-	// changed means that the file is out of date by more than images still being in use. saved is when it was written
-	// or read.
+	// changed means that the file is out of date, not counting the times of use of images that are still in use.
+	// saved is when the file was last written or read.
 	changed bool
 	saved   time.Time
 }
@@ -44,7 +44,7 @@ type records struct {
 type sighting struct {
 	id    string
 	inUse bool
-	// used is when the image was last found present by a hold, since the previous run; zero if it wasn't.
+	// used is when a hold last found the image present, since the previous run; zero if none did.
 	used time.Time
 }
 
@@ -75,7 +75,7 @@ func (r *records) see(now time.Time, seen []sighting) {
 	r.byID = next
 }
 
-// load reads the file on the first call. The error says what can't be read; there are no records then.
+// load reads the file on the first call. After an error there are no records.
 func (r *records) load(now time.Time) error {
 	if r.loaded {
 		return nil

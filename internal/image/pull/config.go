@@ -38,7 +38,7 @@ type Keyring interface {
 // Access decides who may use an image that is on the node. Package access implements it.
 type Access interface {
 	// MayUse reports whether the holder of the credentials may use the image without a pull. ref is the image's
-	// reference in the runtime. It returns only errors of have.
+	// reference in the runtime. have returns the credentials; its error is the only one that MayUse returns.
 	MayUse(image, ref string, have func() ([]credentials.Credential, error)) (bool, error)
 	// Intend is called before a pull. After an error the image must not be pulled.
 	Intend(image string) error
@@ -50,8 +50,8 @@ type Access interface {
 
 // Meter records metrics.
 type Meter interface {
-	// Asked counts requests (kubelet_image_manager_ensure_image_requests_total) by its labels: policy is always,
-	// ifnotpresent or never; present and pull are true, false or unknown.
+	// Asked counts requests (kubelet_image_manager_ensure_image_requests_total) by the metric's labels: policy is
+	// always, ifnotpresent or never; present and pull are true, false or unknown.
 	Asked(policy, present, pull string)
 	// Pulled records successful pulls (kubelet_image_pull_duration_seconds). size is in bytes, 0 if unknown.
 	Pulled(took time.Duration, size int64)
@@ -93,7 +93,8 @@ type Request struct {
 	Image string
 	// Policy is Always, Never or IfNotPresent; empty counts as IfNotPresent.
 	Policy v1.PullPolicy
-	// Pod is the pod that needs the image, nil for the node itself. Objects are the API objects that it may read.
+	// Pod is the pod that needs the image, nil for the node itself. Objects gives access to the API objects that the
+	// pod may read.
 	Pod     *v1.Pod
 	Objects credentials.Objects
 	// Pulling, unless nil, is called once before this request waits for a pull, even if that pull is already running
@@ -108,7 +109,8 @@ type Image struct {
 	Stored
 	// Pulled means that the image was pulled for this request, or for a concurrent one.
 	Pulled bool
-	// Took is the duration of the pull. If this request joined a running pull, it is the part after the request.
+	// Took is the duration of the pull. If this request joined a running pull, only the time after the request
+	// counts.
 	Took time.Duration
 	// Waited is how long this request waited: Took plus the wait for other pulls.
 	Waited time.Duration

@@ -36,7 +36,7 @@ func withTag(image string) (string, error) {
 	return image, nil
 }
 
-// Name returns the name that Progress has for an image of a container spec: with its tag, or latest.
+// Name returns the name under which Progress lists an image of a container spec: with its tag, latest by default.
 func Name(image string) string {
 	if name, err := withTag(image); err == nil {
 		return name
@@ -87,8 +87,8 @@ func runtimeMessage(err error) string {
 	return err.Error()
 }
 
-// shortest is the minimum length of secrets that are redacted. Redacting shorter ones would make the text unreadable
-// and reveal them.
+// shortest is the minimum length, in bytes, of secrets that are redacted. Redacting shorter ones would make the text
+// unreadable, and its gaps would reveal them.
 const shortest = 4
 
 // withoutSecrets redacts the credential's secrets in a message of the registry or runtime.
@@ -157,7 +157,7 @@ func neverFailure(name string, present bool) *pod.Failure {
 	return f
 }
 
-// hint returns the addition to a failure's message if the image is on the node.
+// hint returns the text to add to the message of a failed pull if the image is already on the node.
 func hint(policy v1.PullPolicy) string {
 	if policy == v1.PullAlways {
 		return "; the image is on this node, but imagePullPolicy Always asks its registry each time: IfNotPresent or " +

@@ -18,7 +18,7 @@ type Manager struct {
 	cfg      Config
 	slots    slots
 	throttle *throttle
-	// key is the HMAC key for fingerprints of credentials. Neither is written to disk.
+	// key is the HMAC key for fingerprints of credentials. Neither the key nor a fingerprint is written to disk.
 	key      []byte
 	failures *backoff
 	status   shared[string, Stored]
@@ -66,7 +66,7 @@ type asked struct {
 	present, pull string
 }
 
-// Label values.
+// Values of the labels present and pull.
 const (
 	unknown = "unknown"
 	yes     = "true"
@@ -92,7 +92,7 @@ type wish struct {
 	Request
 	// name is the image with its tag.
 	name string
-	// present reports whether the image was on the node before.
+	// present means that the image was on the node when the request began.
 	present bool
 
 	logins  []credentials.Credential
@@ -170,7 +170,7 @@ func (m *Manager) mayUse(ctx context.Context, w *wish, stored Stored) (bool, err
 	return usable, nil
 }
 
-// fetch waits for a pull, and joins a pull with the same credentials that is queued or running.
+// fetch pulls the image. If a pull with the same credentials is queued or running, it waits for that one.
 func (m *Manager) fetch(ctx context.Context, w *wish) (Image, error) {
 	logins, err := w.credentials(ctx, m.cfg.Keyring)
 	if ctx.Err() != nil {
@@ -218,8 +218,9 @@ func (m *Manager) fingerprint(logins []credentials.Credential) string {
 	return b.String()
 }
 
-// names identifies the credentials in the backoff. Credentials from secrets are identified by their content, so a
-// changed password is tried at once; others by their origin, because a provider may issue different ones each time.
+// names returns the Login of a backoffKey for these credentials. Credentials from secrets are identified by their
+// content, so a changed password is tried at once; others by their origin, because a provider may issue different
+// ones each time.
 func (m *Manager) names(logins []credentials.Credential) string {
 	var b strings.Builder
 	for _, login := range logins {

@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// verifyWithin limits the check of the image's status after a pull.
+// verifyWithin is the time limit for checking the image's status after a pull.
 const verifyWithin = 5 * time.Second
 
 // pulled is the result of a pull: an image, or a failure and the time of the next retry.
@@ -24,8 +24,8 @@ type pulled struct {
 	until   time.Time
 }
 
-// pull pulls an image for all requests that wait for it. It returns an error only if the context has ended: then none
-// waits.
+// pull pulls an image for all requests that wait for it. It returns an error only if the context has ended: then no
+// request waits any more.
 func (m *Manager) pull(ctx context.Context, key backoffKey, logins []credentials.Credential, always bool,
 	p *v1.Pod) (pulled, error) {
 	active := m.join(key)
@@ -111,7 +111,7 @@ func (m *Manager) try(ctx context.Context, name string, logins []credentials.Cre
 	return pulled{}, nil, attempts
 }
 
-// recordPull records who pulled the image, and returns it as later ImageStatus calls will. If that fails, the
+// recordPull records who pulled the image, and returns it as later ImageStatus calls will. If recording fails, the
 // requests that wait for this pull may still use the image; later ones have to pull it again.
 func (m *Manager) recordPull(ctx context.Context, name, ref string, login *credentials.Credential) Stored {
 	// The image is present even if no request waits any more.

@@ -9,9 +9,10 @@ import (
 // slots limits concurrent pulls, first come, first served. The limit can be changed at any time.
 type slots struct {
 	mu sync.Mutex
-	// limit is 0 for no limit. held may exceed it after it was lowered.
+	// limit is the maximum number of slots in use, 0 for no limit. held is the number of slots in use; it may exceed
+	// a limit that was lowered.
 	limit, held int
-	// waiting is the queue: a channel is closed when its turn has come.
+	// waiting is the queue: each waiting caller has a channel, which is closed when the caller gets a slot.
 	waiting []chan struct{}
 }
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// errThrottled has the kubelet's message.
+// errThrottled is the error of wait. Its message is the kubelet's.
 var errThrottled = errors.New("pull QPS exceeded")
 
 // throttle limits how many pulls start per second. The limit can be changed at any time.
@@ -47,9 +47,9 @@ func (t *throttle) replace(perSecond, burst int) {
 	}
 }
 
-// wait returns when the next pull may start, in the order of the calls. It fails if that takes longer than the first
-// backoff delay: a failed pull is retried sooner. (The kubelet fails without waiting.) If the limit changes, waiting
-// callers queue again.
+// wait returns when the next pull may start, in the order of the calls. It fails if that would take longer than
+// firstDelay, the first backoff delay: a failed pull is retried sooner. (The kubelet fails without waiting.) If the
+// limit changes, waiting callers queue again.
 func (t *throttle) wait(ctx context.Context) error {
 	for {
 		r, changed := t.reserve()

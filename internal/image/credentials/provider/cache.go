@@ -8,7 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
 )
 
-// maxCached limits the cached responses of one plugin. A node has at most about as many images and service accounts.
+// maxCached limits the cached responses of one plugin. Few nodes have more images and service accounts.
 const maxCached = 512
 
 // cacheKey identifies the requests that a response is valid for: those for an image, a registry or all of a plugin's
@@ -18,7 +18,7 @@ type cacheKey struct {
 	place, scope string
 }
 
-// key returns the asker's key of this kind.
+// key returns the key of this kind under which a response for the asker is cached.
 func (a asker) key(kind pluginv1.PluginCacheKeyType) cacheKey {
 	key := cacheKey{kind: kind, scope: a.scope}
 	switch kind {

@@ -22,7 +22,7 @@ const (
 // versions are the supported API versions of the configuration. The older ones have no tokenAttributes.
 func versions() []string { return []string{group + "/v1", group + "/v1beta1", group + "/v1alpha1"} }
 
-// document is one file.
+// document is one decoded configuration file.
 type document struct {
 	config kubeletv1.CredentialProviderConfig
 	root   *yaml.Node

@@ -30,7 +30,7 @@ type plugin struct {
 	mu    sync.Mutex
 	cache cache
 	calls map[callKey]*call
-	// last is the cache key type of its last response; the next one most likely has the same.
+	// last is the cache key type of the plugin's last response. The next response most likely has the same type.
 	last pluginv1.PluginCacheKeyType
 }
 
@@ -105,7 +105,8 @@ func (c *call) result(waiting error) ([]credentials.Entry, error) {
 	return c.entries, c.err
 }
 
-// join returns cached entries, or else a call to wait for.
+// join returns cached entries, or else a call to wait for. If shared is true, the call may be for another image or
+// pod: the asker can probably use its response.
 func (p *plugin) join(ctx context.Context, a asker, shared bool) ([]credentials.Entry, *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -62,9 +62,9 @@ func New(o Options) *Plugins {
 	return s
 }
 
-// Credentials returns the plugins' credentials for an image, in the order of credentials.Match; of equal keys, that
-// of the provider configured earlier is first. p is nil for a pull without a pod. The error reports the plugins that
-// failed, in one line without secrets; the result has the credentials of the others.
+// Credentials returns the plugins' credentials for an image, in the order of credentials.Match; of credentials with
+// equal patterns, those of the provider that is configured earlier come first. p is nil for a pull without a pod. The
+// error reports the plugins that failed, in one line without secrets; the result has the credentials of the others.
 func (s *Plugins) Credentials(ctx context.Context, p *v1.Pod, objects credentials.Objects,
 	image credentials.Image) ([]credentials.Credential, error) {
 	var asked []*plugin

@@ -18,7 +18,8 @@ func PluginVersions() []string {
 	return []string{pluginGroup + "/v1", pluginGroup + "/v1beta1", pluginGroup + "/v1alpha1"}
 }
 
-// validate checks one provider by the comments of kubeletv1.CredentialProvider, and sets Match.
+// validate checks one provider by the rules in the comments of kubeletv1.CredentialProvider. It also sets the
+// provider's Match.
 func validate(configVersion, at string, p *Provider) field.ErrorList {
 	path := field.NewPath(at)
 	var errs field.ErrorList
