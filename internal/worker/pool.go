@@ -26,7 +26,7 @@ import (
 // Desired is the set of pods that should run.
 type Desired interface {
 	Current() *desired.Set
-	// Subscribe returns a channel that receives after Current may have changed. stop ends the subscription.
+	// Subscribe returns a channel that receives a value after Current may have changed. stop ends the subscription.
 	Subscribe() (changed <-chan struct{}, stop func())
 }
 
@@ -56,9 +56,10 @@ type Executor interface {
 
 // Probes runs probes. Its methods don't block.
 type Probes interface {
-	// Want replaces the set of probes that run for a pod. p, o and podIP are the pod's current state.
+	// Want replaces the set of probes that run for a pod. p is the pod's spec, o its observed state and podIP its
+	// address.
 	Want(uid types.UID, p *v1.Pod, o *pod.Observed, podIP string, probes []pod.Probe)
-	// Results returns the results of the pod's probes.
+	// Results returns the current results of the probes that run for the pod.
 	Results(types.UID) []pod.ProbeResult
 	Forget(types.UID)
 }
@@ -67,7 +68,8 @@ type Probes interface {
 type Allocations interface {
 	// Get returns the pod's allocation; nil before AdmitPod.
 	Get(types.UID) *pod.Allocation
-	// Health returns the health of assigned resources, by container; the pod's Wake is called after it changes.
+	// Health returns the health of the resources assigned to the pod, by container. After a change of it, the pod is
+	// woken with Wake.
 	Health(types.UID) map[string][]v1.ResourceStatus
 }
 
@@ -99,15 +101,16 @@ type Recorder interface {
 
 // Meter measures the workers.
 type Meter interface {
-	// Decided is called after each decision of a worker with the time it took.
+	// Decided is called after each decision of a worker, with the duration of the decision.
 	Decided(time.Duration)
 	// Added is called when a pod with a source gets its worker, with the number of its main containers and the time
 	// since it was first seen.
 	Added(containers int, sinceSeen time.Duration)
-	// Running is called when all containers of a pod run for the first time, with the time since it was first seen,
-	// and the part of that time spent on pulls and init containers.
+	// Running is called when all containers of a pod run for the first time. sinceSeen is the time since the pod was
+	// first seen; other is the part of it spent on image pulls and init containers.
 	Running(sinceSeen, other time.Duration)
-	// ContainerEnded is called when an instance of a pod.ContainerType has been observed to end.
+	// ContainerEnded is called when the end of a container instance has been observed. containerType is a
+	// pod.ContainerType.
 	ContainerEnded(containerType string, exitCode int32, reason string)
 	// Orphaned is called for each pod that exists only in the runtime.
 	Orphaned()
@@ -140,8 +143,8 @@ type Config struct {
 	// ExcessContainers returns the IDs of a pod's ended instances that have to be removed. The function may be nil.
 	ExcessContainers func(types.UID) []string
 	// Terminators decide that pods have to end although their sources have them. The first termination of a pod is
-	// completed, also by a later agent; another one may only shorten its grace period. Of two at the same time, the
-	// first in this list counts.
+	// completed, also by a later agent; another one may only shorten its grace period. If two terminators end a pod
+	// at the same time, that of the first one in this list counts.
 	Terminators []PodTerminator
 	// ReportsHealth adds the health of assigned resources to statuses (KEP-4680).
 	ReportsHealth bool
@@ -158,18 +161,19 @@ type Pool struct {
 	*Waker
 	cfg Config
 
-	// ended receives each worker that has nothing left to do.
+	// ended receives each worker that has no work left.
 	ended chan *worker
 	// heartbeat is the time of the loop's last iteration, for Healthy.
 	heartbeat time.Time
 	wg        sync.WaitGroup
 
-	// waiting has the names of wanted pods that can't start before another pod has ended. Only the loop accesses it.
+	// waiting has the full names of wanted pods that can't start before another pod of that name has ended. Only the
+	// loop accesses it.
 	waiting map[string]bool
-	// returning has, by container, the attempt numbers with which a pod continues that was wanted again while it was
-	// being stopped, so that its restart counts don't fall. Only the loop accesses it.
+	// returning is for pods that were wanted again while they were being stopped: it has, by container, the attempt
+	// numbers with which such a pod continues, so that its restart counts don't fall. Only the loop accesses it.
 	returning map[types.UID]map[string]int
-	// unknown are the pods that are left running and were logged as such.
+	// unknown has the pods without a source that are left running; each is logged when it is added.
 	unknown map[types.UID]bool
 	// turned wakes subscribers after the set of workers may have changed.
 	turned wake.Group
@@ -177,7 +181,7 @@ type Pool struct {
 	core func(lifecycle.Input) lifecycle.Decision
 }
 
-// New returns a pool with the workers that w wakes; Run starts it.
+// New returns a pool. w wakes its workers; Run starts the pool.
 func New(w *Waker, cfg Config) *Pool {
 	return &Pool{Waker: w, cfg: cfg, returning: map[types.UID]map[string]int{}, unknown: map[types.UID]bool{},
 		ended: make(chan *worker), core: lifecycle.Decide}
@@ -192,7 +196,7 @@ func (p *Pool) termination(uid types.UID) *pod.PodTermination {
 	return lifecycle.Combine(list...)
 }
 
-// Count returns how many workers there are.
+// Count returns the number of workers.
 func (p *Pool) Count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +223,7 @@ func (p *Pool) anyLeft() bool {
 	return len(p.workers) > 0 || p.observes(func(o *pod.Observed) bool { return !p.unknown[o.UID] })
 }
 
-// observes reports whether the runtime has anything of a pod for which such returns true.
+// observes reports whether there is a pod in the runtime for which such returns true.
 func (p *Pool) observes(such func(*pod.Observed) bool) bool {
 	return slices.ContainsFunc(p.cfg.Observed.UIDs(), func(uid types.UID) bool {
 		o := p.cfg.Observed.Get(uid)
@@ -227,8 +231,8 @@ func (p *Pool) observes(such func(*pod.Observed) bool) bool {
 	})
 }
 
-// leastStall is the minimum stall of the loop that counts as unhealthy, however short Resync is: the host may be
-// busy.
+// leastStall is the minimum duration for which the loop has to stall to count as unhealthy, even if Resync is
+// shorter: the host may be busy.
 const leastStall = 10 * time.Second
 
 // Healthy returns an error if the loop that starts and ends workers has stalled for two resync periods. A loop that
@@ -241,8 +245,8 @@ func (p *Pool) Healthy(now time.Time) error {
 	return nil
 }
 
-// Heartbeat returns the time of the last desired set that the loop has applied; zero before the first. The loop
-// applies one at least every Resync.
+// Heartbeat returns when the loop last applied the desired set; zero before the first time. The loop applies it at
+// least every Resync.
 func (p *Pool) Heartbeat() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -306,8 +310,8 @@ func (p *Pool) await(ctx context.Context, changed <-chan struct{}, tick <-chan t
 	}
 }
 
-// remove drops a worker that has ended. It reports whether another pod or worker depends on that: reconciling all
-// pods after each removal would make removing many of them slow.
+// remove drops a worker that has ended. It reports whether the pods have to be reconciled, because another pod or
+// worker depends on the removal. Reconciling all pods after each removal would make the removal of many pods slow.
 func (p *Pool) remove(w *worker) bool {
 	p.mu.Lock()
 	delete(p.workers, w.uid)
@@ -329,8 +333,8 @@ func (p *Pool) remove(w *worker) bool {
 	return p.waiting[w.name] || !p.cfg.Observed.Get(w.uid).Empty()
 }
 
-// reconcile starts and stops workers according to the desired set. It returns leftovers if it couldn't decide on them
-// yet.
+// reconcile starts and stops workers according to the desired set. leftovers are pods on disk; it returns those that
+// still have to be decided on in a later call.
 func (p *Pool) reconcile(ctx context.Context, leftovers []types.UID) []types.UID {
 	looked := time.Now()
 	current := p.cfg.Desired.Current()
@@ -404,8 +408,8 @@ const (
 )
 
 // stopUnwanted stops pods that have no source any more or were stopped by a user. It starts workers that remove pods
-// without source and worker: orphans in the runtime and on disk. With all unset, an API server hasn't reported yet:
-// then it removes only pods of local sources, and pods with names that local sources use now.
+// without source and worker: orphans in the runtime and on disk. If all is false, an API server hasn't reported its
+// pods yet: then it removes only pods of local sources, and pods with names that local sources use now.
 func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desired, current *desired.Set,
 	leftovers []types.UID, all bool) {
 	successors := make(map[string]*pod.Desired, len(wanted))
@@ -426,7 +430,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		case wanted[uid] != nil:
 		case current.AllStopped || stoppedNames[w.name]:
 			w.requestStop(why, true)
-		case !all && !w.local(): // an API server may still want it
+		case !all && !w.local(): // the API server may still have it
 		default:
 			next := successors[w.name]
 			// a pod from a manifest takes the name of an object that stays
@@ -460,7 +464,7 @@ func (p *Pool) stopUnwanted(ctx context.Context, wanted map[types.UID]*pod.Desir
 		}
 	}
 	for _, uid := range leftovers {
-		if !p.cfg.KeepUnknownPods || stopped[uid] != nil { // the source of the others is unknown
+		if !p.cfg.KeepUnknownPods || stopped[uid] != nil { // other leftovers may be pods of an API server
 			orphan(uid, "")
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
-// ErrAllStopped is returned by Stopper.Run after StopAll, once nothing of any pod is left.
+// ErrAllStopped is returned by Stopper.Run after a call of StopAll, once all pods are completely removed.
 var ErrAllStopped = errors.New("all pods were stopped")
 
 // Stopper stops and restarts pods for users, and waits for their end. Run ends after StopAll has stopped all pods. It
@@ -28,8 +28,8 @@ type Stopper struct {
 	ended atomic.Bool
 
 	mu sync.Mutex
-	// all is the time of StopAll; zero if there was none. since has the time of Stop by pod name; pods that an
-	// earlier agent stopped aren't in it.
+	// all is the time of StopAll; zero if it wasn't called. since has, by pod name, the time of Stop. It doesn't
+	// have pods that an earlier agent stopped.
 	all   time.Time
 	since map[types.NamespacedName]time.Time
 }
@@ -67,7 +67,8 @@ func (s *Stopper) Stop(ctx context.Context, restart bool, names ...types.Namespa
 	return nil
 }
 
-// settled reports whether nothing is left of a stopped pod, or whether a restarted pod may come up again.
+// settled reports whether a stopped pod is completely removed, or whether a pod that is being restarted may start
+// again.
 func (s *Stopper) settled(name types.NamespacedName, restart bool) bool {
 	if !restart {
 		return s.gone(name)
@@ -127,7 +128,7 @@ func (s *Stopper) startAgain() {
 				"pod", klog.KRef(name.Namespace, name.Name))
 			continue
 		}
-		s.pool.turned.Wake() // for callers of Stop that wait for it
+		s.pool.turned.Wake() // calls of Stop with restart wait for it
 	}
 }
 

@@ -17,7 +17,7 @@ type Waker struct {
 	mu sync.Mutex
 	// workers are the pool's workers; only the pool adds and removes them.
 	workers map[types.UID]*worker
-	// awaiting has, by object, the workers of pods that wait for the object (pod.Failure.Awaits).
+	// awaiting has, by object, the workers of the pods that wait for this object (pod.Failure.Awaits).
 	awaiting map[pod.Object]map[*worker]struct{}
 
 	// look receives a value when a pod without a worker was observed, or a worker can't do what its pod needs.
@@ -51,9 +51,10 @@ func (k *Waker) WakeAll() {
 	}
 }
 
-// WakeAwaiting wakes the pods that wait for one of these objects (pod.Failure.Awaits), or for a group of objects that
-// includes one of them. It has to be called after Config.Node returns the later ObjectsAt. An object without a name
-// stands for all objects of its kind, in its namespace if that is set; the zero object stands for all objects.
+// WakeAwaiting wakes the pods that wait for one of these objects (pod.Failure.Awaits), or for a group of objects
+// that includes one of them. An object without a name stands for all objects of its kind, in its namespace if that
+// is set; the zero object stands for all objects. Before the call, the ObjectsAt that Config.Node returns must have
+// been updated.
 func (k *Waker) WakeAwaiting(changed ...pod.Object) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,9 +96,9 @@ func (k *Waker) setAwaiting(w *worker, objects []pod.Object) {
 	w.awaits = objects
 }
 
-// Pods yields the pods that have workers, each with whether it is being stopped, or has ended and releases its
-// resources. Pods of one change of the desired set appear together. A pod that waits for its predecessor to end isn't
-// included.
+// Pods yields the pods that have workers. stopping says that the pod is being stopped, or has ended and releases its
+// resources. All pods of one change of the desired set appear in the same call. A pod that waits for its predecessor
+// to end isn't included.
 func (k *Waker) Pods(yield func(p *v1.Pod, stopping bool) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

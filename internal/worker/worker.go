@@ -34,7 +34,7 @@ type worker struct {
 	stop    *lifecycle.Stop
 	// over says that the pod was reported as ended: it will release its resources soon.
 	over bool
-	// returned says that the same pod was wanted again while it was being stopped.
+	// returned says that the pod was wanted again while it was being stopped.
 	returned bool
 	results  []pod.Result
 
@@ -215,8 +215,8 @@ func (w *worker) adopt() {
 	o := w.pool.cfg.Observed.Get(w.uid)
 	// An adopted pod started long ago: its start isn't measured again.
 	w.wasUp = !o.Empty()
-	// Containers without an instance in the runtime continue the attempt numbers of their logs, even if there is a
-	// sandbox, which may be newer than they were.
+	// Containers without an instance in the runtime continue the attempt numbers of their logs, even if the pod has
+	// a sandbox: it may be newer than the logs.
 	var logged map[string]int
 	for name := range pod.ContainerNames(d.Pod) {
 		if o.Newest(name) != nil {
@@ -231,7 +231,7 @@ func (w *worker) adopt() {
 	}
 }
 
-// countOn raises the attempt numbers of the containers' next instances to at least these.
+// countOn raises the attempt numbers of the containers' next instances to those in attempts, if they are lower.
 func (w *worker) countOn(attempts map[string]int) {
 	if w.mem.Attempts == nil {
 		w.mem.Attempts = make(map[string]int, len(attempts))
@@ -241,8 +241,8 @@ func (w *worker) countOn(attempts map[string]int) {
 	}
 }
 
-// leaves returns the attempt numbers with which the pod's containers continue if the same pod was wanted again while
-// it was being stopped; nil if it wasn't. Ephemeral containers run once in each pod, so that theirs are dropped.
+// leaves returns the attempt numbers that the pod continues with if it was wanted again while it was being stopped;
+// nil otherwise. It leaves out ephemeral containers, which run only once in each pod.
 func (w *worker) leaves() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -295,7 +295,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.await(d.Memory.Retries.Awaiting(), in.Node.ObjectsAt)
 	w.record.Decision(in, d)
 	w.mu.Lock()
-	// before the report, since its readers may send the next pod
+	// Set before the report: a reader of the status may send the pod that follows.
 	w.over = d.Memory.Status != nil && pod.Terminal(d.Memory.Status.Phase) != ""
 	w.mu.Unlock()
 	w.report(desired, stop, d)
@@ -347,8 +347,8 @@ func (w *worker) decide(in lifecycle.Input) (d lifecycle.Decision, err error) {
 // afterPanic is the time until the next decision after the core panicked.
 const afterPanic = 30 * time.Second
 
-// decidePanicked handles a panic of the core on one pod, which is a bug. The pod is left as it is until the next try,
-// other pods aren't affected, and the core's input is saved for a report.
+// decidePanicked handles a panic of the core in a decision about one pod, which is a bug. The pod is left as it is
+// until the next try, other pods aren't affected, and the core's input is saved for a bug report.
 func (w *worker) decidePanicked(in lifecycle.Input, results []pod.Result, err error) lifecycle.Decision {
 	w.mu.Lock()
 	w.results = append(results[:len(results):len(results)], w.results...)

@@ -60,8 +60,8 @@ type Observer interface {
 	// ContainerCreated sets the current state of a container; a later state replaces an earlier one.
 	ContainerCreated(uid types.UID, name, namespace string, c pod.Container)
 	ContainerRemoved(id string)
-	// RequestRefresh requests a new reading of the pod from the runtime, because the observed state may be wrong. It
-	// doesn't wait.
+	// RequestRefresh requests that the pod's state be read from the runtime again, because the observed state may be
+	// wrong. It doesn't wait.
 	RequestRefresh(uid types.UID)
 }
 
@@ -152,7 +152,7 @@ type Hooks interface {
 
 // DNS provides the DNS configuration of pods.
 type DNS interface {
-	// For also returns the events to record when the pod gets a sandbox.
+	// For returns the pod's DNS configuration, and the events to record when the pod gets a sandbox.
 	For(p *v1.Pod) (*runtimeapi.DNSConfig, []pod.Event, error)
 }
 
@@ -181,12 +181,12 @@ type Logs interface {
 
 // Meter counts starts and removals.
 type Meter interface {
-	// SandboxStarted is called for each attempt, with the RuntimeClass's handler and whether the pod has its own user
-	// namespace.
+	// SandboxStarted is called for each attempt to start a sandbox, with the handler of its RuntimeClass and whether
+	// the pod has its own user namespace.
 	SandboxStarted(handler string, took time.Duration, userns, failed bool)
-	// ContainerStarted is called for each attempt, with the pod.ContainerType.
+	// ContainerStarted is called for each attempt to start a container. containerType is a pod.ContainerType.
 	ContainerStarted(containerType string, failed bool)
-	// RemovedContainer counts containers that were removed individually, not with their sandbox.
+	// RemovedContainer is called for each container that was removed individually, not with its sandbox.
 	RemovedContainer()
 	// OrphanCleaned says that the leftovers of a pod without a source were cleaned up, or couldn't be.
 	OrphanCleaned(uid types.UID, failed bool)
@@ -210,8 +210,8 @@ type Config struct {
 	// Allocations allocates resources, Records stores state that survives the agent.
 	Allocations Allocations
 	Records     Records
-	// Settings returns the current settings. They have to be complete before the first action, and a returned value
-	// mustn't change.
+	// Settings returns the current settings for new containers. They have to be complete before the first action,
+	// and a returned value mustn't change.
 	Settings func() *translate.Settings
 	// Features returns the features of the runtime; nil while they are unknown.
 	Features func() *translate.Features
@@ -279,9 +279,9 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	return pod.Result{ID: id, Message: message}
 }
 
-// informed reports whether the action should be repeated: it failed for an object of unknown state, and more has been
-// learned about that since began. An object is fetched from the API server when a pod first needs it, which isn't a
-// failure.
+// informed reports whether the action should be repeated: it failed because the state of an object is unknown, and
+// an update about the pod's objects has arrived since began. An object is fetched from the API server when a pod
+// first needs it; that isn't a failure.
 func (r *Executor) informed(ctx context.Context, uid types.UID, f *pod.Failure, began time.Time) bool {
 	return f.Unknown && ctx.Err() == nil && r.cfg.Objects.Await(ctx, uid, began)
 }
@@ -523,8 +523,8 @@ func nameable(uid types.UID) bool {
 	return safeopen.Check("pod UID", string(uid)) == nil && len(uid) <= unix.NAME_MAX
 }
 
-// absent is an error of a removal, or nil if the file name is too long, so that the file can't exist. Names combine
-// several parts, each of which may be up to the limit.
+// absent returns err, the error of a removal. It returns nil if the file name is too long, because no such file can
+// exist. Names combine several parts, each of which may be up to the limit.
 func absent(err error) error {
 	if errors.Is(err, unix.ENAMETOOLONG) {
 		return nil

@@ -10,7 +10,7 @@ import (
 // StartError, which counts as a restart, and containerd may leave a shim that it has lost track of.
 const breakOffAfter = 3 * time.Second
 
-// finishing returns a context for such a call, and the function that releases it.
+// finishing returns a context for a call that creates or starts something, and the function that releases it.
 func finishing(ctx context.Context) (detached context.Context, release func()) {
 	detached, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(breakOffAfter, cancel) })

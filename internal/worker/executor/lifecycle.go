@@ -45,8 +45,8 @@ func (r *Executor) hook(ctx context.Context, p *v1.Pod, c *v1.Container, o *pod.
 	return r.cfg.Hooks.Hook(ctx, t, hook)
 }
 
-// thaw thaws processes that have to end, so that they can. If that fails, the runtime is asked to stop them all the
-// same.
+// thaw thaws frozen processes that have to end, because a frozen process doesn't react to signals. After a failure
+// the runtime is asked to stop them all the same.
 func (r *Executor) thaw(ctx context.Context, uid types.UID, container string) {
 	if err := r.cfg.Cgroups.Thaw(ctx, uid, container); err != nil && ctx.Err() == nil {
 		r.cfg.Log.Error(err, "Can't thaw processes that are to end", "podUID", uid, "containerID", container)
@@ -108,7 +108,7 @@ func (r *Executor) saveCheckpoint(uid types.UID, k *pod.Checkpoint) error {
 	if err := r.cfg.Records.Save(uid, checkpointRecord, k, durable); err != nil {
 		return err
 	}
-	if k.Terminal != "" && k.Termination != nil && k.Termination.Rejected { // nothing of it was created
+	if k.Terminal != "" && k.Termination != nil && k.Termination.Rejected { // nothing was created for the pod
 		r.cfg.Allocations.Release(uid)
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 // Ports lists the ports of the host that are in use.
 type Ports interface {
 	Listeners() ([]kernel.Listener, error)
-	// Owner returns a process that has the listener's socket, if it finds one.
+	// Owner returns a process that has the listener's socket open, and whether it has found one.
 	Owner(kernel.Listener) (kernel.Process, bool)
 }
 

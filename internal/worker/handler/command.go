@@ -57,7 +57,7 @@ func expand(cmd []string, c *v1.Container) (command, error) {
 	return out, nil
 }
 
-// String is the command of the spec.
+// String returns the command as in the pod's spec, without the values of variables.
 func (c command) String() string { return fmt.Sprintf("%q", strings.Join(c.spec, " ")) }
 
 // conceal replaces expanded parts of the command in a runtime's message with those of the spec. The message may quote

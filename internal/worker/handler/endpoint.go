@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// endpoint is the destination of a connection.
+// endpoint is the address of a server that a probe or hook connects to.
 type endpoint struct {
 	host string
 	port int
 }
 
-// endpoint returns the host and port of a handler. The default host is the pod's address. Without either it fails: an
-// empty host would mean this node.
+// endpoint returns the host and port of a handler. The default host is the pod's address. If both are empty,
+// endpoint fails, because an empty host would mean this node.
 func (t *Target) endpoint(host string, port intstr.IntOrString) (endpoint, error) {
 	if host == "" {
 		host = t.PodIP
@@ -57,7 +57,7 @@ func (t *Target) named(name string) (int, bool) {
 	return 0, false
 }
 
-// grpcEndpoint is the destination of a gRPC probe: always the pod, with a port number.
+// grpcEndpoint is the address for a gRPC probe: always the pod's, with the port number of the action.
 func (t *Target) grpcEndpoint(action *v1.GRPCAction) (endpoint, error) {
 	return t.endpoint("", intstr.FromInt32(action.Port))
 }

@@ -15,7 +15,7 @@ import (
 	"strconv"
 )
 
-// scratch is the memory of one exchange.
+// scratch is the memory for one HTTP request and its response.
 type scratch struct {
 	request bytes.Buffer
 	limit   io.LimitedReader

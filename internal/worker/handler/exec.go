@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// answerWithin limits the check whether a runtime that didn't answer a command is alive.
+// answerWithin limits the check whether the runtime is alive, after it didn't answer a command.
 const answerWithin = 5 * time.Second
 
 func (h *Handlers) probeExec(ctx context.Context, t Target, action *v1.ExecAction, timeout time.Duration) Outcome {

@@ -60,7 +60,7 @@ type Target struct {
 	PodIP string
 }
 
-// State is the kind of a try's outcome.
+// State is the kind of an Outcome.
 type State string
 
 const (
@@ -105,7 +105,7 @@ type Handlers struct {
 	http     httpClient
 }
 
-// New returns Handlers.
+// New returns the Handlers for a configuration.
 func New(c Config) *Handlers {
 	return &Handlers{exec: c.Exec, frozen: c.Frozen, answers: c.Answers, sleepCut: c.SleepCut, log: c.Log}
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The User-Agents of probes and hooks.
+// User-Agent headers of probes and hooks.
 const (
 	probeAgent = "kube-probe/" + kubernetesVersion
 	hookAgent  = "kube-lifecycle/" + kubernetesVersion

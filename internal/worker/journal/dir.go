@@ -38,7 +38,8 @@ func (s *store) open() error {
 	return s.trim(0, file{})
 }
 
-// turnOver moves the last agent's files to the previous agent's directory, and removes unfinished ones.
+// turnOver moves the last agent's files to the previous agent's directory, and removes files that weren't written
+// completely.
 func (s *store) turnOver() error {
 	list, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -61,7 +62,7 @@ func (s *store) turnOver() error {
 	return nil
 }
 
-// takeStock adds an existing file to the index, or removes one that is unfinished.
+// takeStock adds an existing file to the index. It removes a file that wasn't written completely.
 func (s *store) takeStock(p part, e fs.DirEntry) error {
 	info, err := e.Info()
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *store) takeStock(p part, e fs.DirEntry) error {
 	return nil
 }
 
-// mark creates the marker file and reports whether it existed.
+// mark creates the marker file of a running agent, and reports whether it existed before.
 func (s *store) mark() (was bool, err error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, marker), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {

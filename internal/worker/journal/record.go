@@ -23,7 +23,7 @@ type Record struct {
 	// last holds inputs of the newest decision. Only the worker accesses it.
 	last seen
 
-	// saving is held while the record is written.
+	// saving is held while the record is written to disk.
 	saving sync.Mutex
 
 	mu sync.Mutex
@@ -117,7 +117,7 @@ func guard(f func()) (err error) {
 	return nil
 }
 
-// giveUp ends the record of a pod after recording failed.
+// giveUp ends the record of a pod after a failure to record.
 func (r *Record) giveUp(err error) {
 	r.mu.Lock()
 	r.recorder, r.broken = nil, true
@@ -127,8 +127,8 @@ func (r *Record) giveUp(err error) {
 		"pod", logging.Ref(r.name), "podUID", r.uid)
 }
 
-// noteChange stores a decision in last, and reports whether it has to be saved: a decision with only another Wake
-// hasn't.
+// noteChange stores a decision in last, and reports whether it has to be saved. A decision that differs from the
+// previous one only in Wake needn't be.
 func (r *Record) noteChange(in lifecycle.Input, d lifecycle.Decision) bool {
 	changed := len(in.Results)+len(d.Actions)+len(d.Cancel)+len(d.Events) > 0 || in.Pod != r.last.pod ||
 		in.Observed != r.last.observed ||
@@ -137,7 +137,7 @@ func (r *Record) noteChange(in lifecycle.Input, d lifecycle.Decision) bool {
 	return changed
 }
 
-// markUnsaved says that the record has to be saved.
+// markUnsaved notes that the record has to be saved.
 func (r *Record) markUnsaved() {
 	r.mu.Lock()
 	r.unsaved = true

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// soon is the delay between a change and saving it, so that further changes can join; every is the minimum time
-	// between two savings.
+	// soon is the delay between a change and saving it, so that further changes are saved with it; every is the
+	// minimum time between two savings.
 	soon  = time.Second
 	every = 30 * time.Second
 	// saveTime limits the time for saving everything. 2,000 pods take 0.2 s to 1.5 s on an idle host.
@@ -23,7 +23,7 @@ const (
 	writers = 4
 	// failedWait limits how long a pod's worker waits for its turn to write input on which the core failed.
 	failedWait = time.Second
-	// keepFailed is how long such input is kept on disk.
+	// keepFailed is how long input on which the core failed is kept on disk.
 	keepFailed = 30 * 24 * time.Hour
 )
 

@@ -44,14 +44,14 @@ type file struct {
 type entry struct {
 	size    int64
 	written time.Time
-	// by is the record that was written; nil for files of other agents and of failures.
+	// by is the record with the text of the file; nil for files of other agents and of failures.
 	by *Record
 }
 
 // store is the directory on disk. It has an index of its files, so that a pod without files costs no system call.
 type store struct {
 	dir string
-	// limit is the size of a pod's record in memory, in bytes; pods returns the number of pods.
+	// limit is the size of a pod's record in memory, in bytes; pods returns the number of pods with a record.
 	limit int64
 	pods  func() int
 	// least is leastTotal, except in tests.
@@ -62,9 +62,9 @@ type store struct {
 	mu    sync.Mutex
 	files map[file]entry
 	total int64
-	// earlier is the number of files in previous.
+	// earlier is the number of files of the previous agent.
 	earlier int
-	// lost are the pods of which trim removed this agent's file.
+	// lost has the pods with a file of this agent that trim has removed.
 	lost map[types.UID]bool
 }
 
@@ -77,8 +77,9 @@ func (s *store) path(f file) string {
 	return filepath.Join(s.dir, string(f.part), string(f.uid)+extension)
 }
 
-// write replaces a file with the text of by, unless by has ended before the file is complete; if by is nil, it writes
-// the file in any case. It doesn't sync: if the host loses power, the last writes may be lost.
+// write replaces a file with text, the text of the record by. If by has ended before the file is complete, the file
+// isn't replaced. If by is nil, it is always replaced. write doesn't sync: if the host loses power, the last writes
+// may be lost.
 func (s *store) write(f file, text []byte, by *Record) error {
 	if err := safeopen.Check("UID", string(f.uid)); err != nil {
 		return err
@@ -128,7 +129,7 @@ func (s *store) note(f file, e entry) {
 	}
 }
 
-// forget removes a file from the index and reports whether it was in it.
+// forget removes a file from the index, and reports whether the index had it.
 func (s *store) forget(f file) bool {
 	e, ok := s.files[f]
 	if !ok {
@@ -210,8 +211,8 @@ func (s *store) dropIfStill(f file, e entry) error {
 	return s.drop(f)
 }
 
-// bound is the limit of all files together, in bytes. It always suffices for the files of all pods, now or at the
-// stop of the previous agent: a file takes up to twice the size of its record in memory.
+// bound is the limit of all files together, in bytes. It allows for a file of each pod, or for each file of the
+// previous agent if these are more. A file takes up to twice the size of its record in memory.
 func (s *store) bound(pods int) int64 {
 	return max(s.least, 2*s.limit*int64(max(pods, s.earlier)))
 }
@@ -252,7 +253,7 @@ func (s *store) trim(pods int, written file) error {
 	return errors.Join(errs...)
 }
 
-// missing returns the number of pods of which trim removed this agent's file.
+// missing returns the number of pods with a file of this agent that trim has removed.
 func (s *store) missing() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

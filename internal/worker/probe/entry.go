@@ -28,7 +28,7 @@ const (
 
 // entry is one probe of one container instance. The manager's lock guards it.
 type entry struct {
-	// place is its index in the heap of deadlines while waiting, or in its queue while queued.
+	// place is the entry's index in the heap of deadlines while waiting, or in its queue while queued.
 	place
 	key       pod.Probe
 	owner     *subject
@@ -37,11 +37,11 @@ type entry struct {
 
 	phase  phase
 	wanted bool
-	// since and last are the first and the last of its pod's rounds that requested it.
+	// since and last are the first and the last round (subject.round) in which the pod's worker requested the probe.
 	since, last uint32
-	// due is the scheduled time of the next try, or of the one under way.
+	// due is the scheduled time of the next try, or of the try under way.
 	due time.Duration
-	// queue is the queue that it is in while queued.
+	// queue is the queue that has the entry while its phase is queued.
 	queue *queue
 	// cancel cancels the try under way.
 	cancel context.CancelFunc
@@ -59,7 +59,7 @@ func period(spec *v1.Probe) time.Duration {
 	return pod.Seconds(max(spec.PeriodSeconds, 1))
 }
 
-// count adds the outcome of a try and reports whether the result changed.
+// count adds the outcome of a try, and reports whether the probe's result has changed.
 func (e *entry) count(out handler.Outcome) bool {
 	if out.State == handler.Unknown {
 		return false
@@ -86,7 +86,7 @@ func (e *entry) count(out handler.Outcome) bool {
 	return true
 }
 
-// note updates the failures.
+// note adds the outcome of a try to failures; a success clears them.
 func (e *entry) note(ok bool, message string) {
 	if ok {
 		e.failures = nil

@@ -17,18 +17,19 @@ const (
 //     so the queues advance, however long tries hang.
 //   - Waiting pods get slots in the order in which their tries became due, each for one try; a pod that held slots
 //     for long is moved back.
-//   - A pod has at most share tries under way, with and without a slot.
-//   - Every pod may have one try under way. Additional ones are limited to spare on the node, which limits the
-//     goroutines, and so the memory, of hanging tries.
+//   - A pod has at most limiter.share tries under way, with and without a slot.
+//   - Every pod may have one try under way. The node has at most limiter.spare tries in addition to these. That limits
+//     the goroutines, and so the memory, of hanging tries.
 type limiter struct {
 	slots, share, spare int
 
-	// busy has the workers with a slot, by the start of their try.
+	// busy has the workers with a slot, in the order in which their tries began.
 	busy timeline[*worker]
 	// extra counts the tries under way in addition to each pod's first one.
 	extra int
-	// none has the waiting queues of pods without a try under way, some those of pods with some, which count against
-	// spare. A pod at its share is in neither.
+	// none and some have the queues that wait for a slot: none those of pods without a try under way, some those of
+	// pods with at least one, where a further try counts against spare. A queue of a pod with share tries under way
+	// is in neither.
 	none, some timeline[*queue]
 }
 
@@ -40,9 +41,9 @@ func newLimiter(slots int) limiter {
 type queue struct {
 	place
 	limiter *limiter
-	// in is the timeline in which the queue waits for a slot; nil if it doesn't.
+	// in is the timeline in which the queue waits for a slot; nil if the queue doesn't wait.
 	in *timeline[*queue]
-	// entries are due and haven't begun.
+	// entries are the pod's entries with tries that are due and haven't begun.
 	entries timeline[*entry]
 	// held counts the pod's tries under way, including those of probes that aren't requested any more.
 	held int
@@ -57,7 +58,7 @@ func (q *queue) add(e *entry) {
 	q.requeue()
 }
 
-// remove removes a queued entry.
+// remove removes an entry that is queued.
 func (q *queue) remove(e *entry) {
 	q.entries.remove(e.place)
 	q.requeue()
@@ -80,7 +81,7 @@ func (q *queue) requeue() {
 	q.in.add(max(due, q.penalizedUntil), q)
 }
 
-// waiting returns the queue that is next; nil if no waiting queue may begin a try.
+// waiting returns the queue that may begin the next try; nil if no waiting queue may begin one.
 func (l *limiter) waiting() *queue {
 	q, at := l.none.first()
 	if l.extra < l.spare {
@@ -91,7 +92,8 @@ func (l *limiter) waiting() *queue {
 	return q
 }
 
-// relief returns when a slot can be taken for the waiting queues, if none becomes free before; never if none waits.
+// relief returns when the waiting queues can get the slot of a long try, if no slot becomes free before. It returns
+// never if no queue waits.
 func (l *limiter) relief() time.Duration {
 	if l.waiting() == nil {
 		return never
@@ -113,7 +115,7 @@ func (l *limiter) give(w *worker, now time.Duration) *entry {
 	if q.held > 1 {
 		l.extra++
 	}
-	q.penalizedUntil = max(q.penalizedUntil, now) // behind the pods that wait already
+	q.penalizedUntil = max(q.penalizedUntil, now) // the pod goes behind those that wait already
 	q.requeue()
 	w.queue, w.slot, w.since = q, true, now
 	l.busy.add(now, w)

@@ -15,8 +15,8 @@ import (
 // never is a deadline that is never reached.
 const never = time.Duration(math.MaxInt64)
 
-// Manager runs the requested probes. Its methods are safe for concurrent use, before, during and after Run; none but
-// Run blocks.
+// Manager runs the requested probes. Its methods are safe for concurrent use, before, during and after Run. Only Run
+// blocks.
 type Manager struct {
 	opts Options
 	// born is when the manager was created. Internal times are durations since then: they are monotonic, so that
@@ -32,7 +32,7 @@ type Manager struct {
 	// late has entries that aren't requested any more but have a try under way.
 	late map[lateKey]*entry
 	due  timeline[*entry]
-	// armed is when the scheduler's timer fires.
+	// armed is the time at which the scheduler's timer fires.
 	armed time.Duration
 	// network limits the http, tcp and grpc tries, exec the exec tries.
 	network, exec limiter
@@ -111,7 +111,7 @@ func (m *Manager) Forget(uid types.UID) {
 	}
 }
 
-// await schedules the probe's next try.
+// await schedules the next try of a probe for due.
 func (m *Manager) await(e *entry, due time.Duration) {
 	e.due, e.phase = due, waiting
 	m.due.add(due, e)

@@ -26,8 +26,8 @@ import (
 // Handler carries out single tries. It is called from several goroutines, but never concurrently for the same probe
 // of a container instance.
 type Handler interface {
-	// Probe tries once. It returns after p.TimeoutSeconds or little more, and soon after ctx is done; the outcome is
-	// ignored then.
+	// Probe tries once. It returns after p.TimeoutSeconds or little more. After ctx is done, it returns soon and its
+	// outcome is ignored.
 	Probe(ctx context.Context, t handler.Target, p *v1.Probe) handler.Outcome
 }
 

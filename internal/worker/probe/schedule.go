@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// slack is how much too early a try other than the first may begin. Tries that are due within slack begin
-	// together: with 1,000 probes a second, a wake-up for each costs more than all the rest.
+	// slack is how much before its due time a try may begin, except for a first try. Tries that are due within slack
+	// begin together: with 1,000 probes a second, a wake-up for each costs more than all the rest.
 	slack = 25 * time.Millisecond
 	// idleFor is how long a worker is kept without work.
 	idleFor = 10 * time.Second
@@ -16,15 +16,15 @@ const (
 
 // worker is a goroutine that carries out tries.
 type worker struct {
-	// place is its index in busy of the limiter while it has a slot.
+	// place is the worker's index in limiter.busy while the worker has a slot.
 	place
 	// jobs has capacity 1. Closing it stops the worker.
 	jobs chan *entry
-	// queue is the queue of the pod of its try; nil when idle.
+	// queue is the queue that the worker's current try is from; nil when idle.
 	queue *queue
-	// slot says that it has a slot of its limiter.
+	// slot says that the worker has a slot of the limiter.
 	slot bool
-	// since is when its try began, or when it became idle.
+	// since is when the worker's current try began, or when the worker became idle.
 	since time.Duration
 }
 

@@ -43,7 +43,7 @@ func (s *subject) current() []pod.ProbeResult {
 // more, and the memory of maps matters.
 const few = 16
 
-// find returns the entry of this key, or nil; before are the entries of the previous round.
+// find returns the pod's entry with this key, or nil; before are the entries of the previous round.
 func (s *subject) find(key pod.Probe, before []*entry) *entry {
 	if s.byKey != nil {
 		return s.byKey[key]

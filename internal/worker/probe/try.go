@@ -18,7 +18,7 @@ import (
 // maxMessage limits the message of a result, in bytes: the journal contains it with each decision.
 const maxMessage = 1024
 
-// change is the data of a try that is reported after the lock is released.
+// change holds the data of a try that is reported after the lock is released.
 type change struct {
 	uid types.UID
 	pod *v1.Pod
@@ -68,8 +68,8 @@ func (m *Manager) finish(ctx context.Context, e *entry, out handler.Outcome, sta
 		return nil
 	}
 	if ctx.Err() != nil {
-		// The try was cancelled, which says nothing about the container: Run ends, or the probe wasn't requested for
-		// a while. drop cancels with the lock held, so that ctx shows every cancellation.
+		// The try was cancelled, which says nothing about the container. The cause is that Run ends, or that the
+		// probe wasn't requested for a while. drop cancels with the lock held, so that ctx shows every cancellation.
 		m.await(e, max(e.due, end))
 		return nil
 	}

@@ -179,6 +179,6 @@ func (m *Manager) drop(e *entry) {
 		m.late[lateKey{e.owner.uid, e.key}] = e
 		e.cancel()
 	case assigned, held:
-		// A worker skips it.
+		// If the entry is assigned, its worker skips it.
 	}
 }
