@@ -70,7 +70,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// setChosen stores the choice and calls look for the pods that got new excess instances.
+// setChosen stores the excess instances, by pod, and calls look for each pod with an instance that wasn't in excess
+// before.
 func (k *Keeper) setChosen(chosen map[types.UID][]string) {
 	var before map[types.UID][]string
 	if p := k.chosen.Swap(&chosen); p != nil {

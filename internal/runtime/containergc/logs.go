@@ -82,7 +82,7 @@ type standing struct {
 	ours, gone bool
 }
 
-// NewLogSweep returns a sweep.
+// NewLogSweep returns a sweep that does nothing before Run.
 func NewLogSweep(c LogsConfig) *LogSweep { return &LogSweep{Debounce: wake.NewDebounce(every), cfg: c} }
 
 // Run sweeps at the start, after each Wake (which callers that observe deleted pods have to call), at most once a

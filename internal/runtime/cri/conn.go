@@ -13,7 +13,8 @@ import (
 	internalapi "k8s.io/cri-api/pkg/apis"
 )
 
-// defaultTimeout is the kubelet's runtimeRequestTimeout.
+// defaultTimeout is the timeout of calls if Options.Timeout is 0. It is also the kubelet's default of
+// runtimeRequestTimeout.
 const defaultTimeout = 2 * time.Minute
 
 var errClosed = errors.New("the connection to the container runtime was closed")
@@ -81,7 +82,7 @@ func New(o Options) (*Conn, error) {
 	}, nil
 }
 
-// Dial is New, but fails unless the runtime answers now.
+// Dial is like New, but it also calls both services of the runtime, and fails if one of them doesn't answer.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
 	c, err := New(o)
 	if err != nil {
@@ -126,7 +127,7 @@ func call[S service](ctx context.Context, c *Conn, l *link[S], operation, subjec
 	return nil
 }
 
-// get makes a call that returns a value.
+// get is like call, for a function that returns a value.
 func get[S service, T any](ctx context.Context, c *Conn, l *link[S], operation, subject string,
 	f func(context.Context, S) (T, error)) (out T, err error) {
 	err = call(ctx, c, l, operation, subject, func(ctx context.Context, s S) error {

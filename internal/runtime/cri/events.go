@@ -6,7 +6,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// eventBuffer absorbs bursts between the network and the handler.
+// eventBuffer is how many received events can wait for the handler.
 const eventBuffer = 64
 
 // GetContainerEvents subscribes to the runtime's events and calls handle with each, until the stream breaks or ctx

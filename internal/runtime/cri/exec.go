@@ -78,12 +78,14 @@ func execError(ctx context.Context, err error, timeout, took time.Duration) erro
 	}
 	switch status.Code(err) {
 	case codes.DeadlineExceeded:
-		// An earlier one isn't the command's timeout: the runtime's own calls have deadlines, too.
+		// A DeadlineExceeded before the timeout isn't due to the command: calls that the runtime itself makes have
+		// deadlines, too.
 		if took >= timeout {
 			return fmt.Errorf("%w (%s)", errExecTimeout, timeout)
 		}
 	case codes.ResourceExhausted:
-		// gRPC has no code for this; ResourceExhausted may also be the runtime's.
+		// gRPC uses ResourceExhausted for an answer that is too large, but the runtime may return that code for
+		// other reasons.
 		if strings.Contains(err.Error(), "message larger than max") {
 			return errExecOutput
 		}

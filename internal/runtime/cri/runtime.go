@@ -221,7 +221,7 @@ func (c *Conn) Checkpointing(id string) bool {
 	return c.checkpoints[id] > 0
 }
 
-// longest stands for an unlimited time, and allows additions without overflow.
+// longest replaces longer durations, so that sums of durations can't overflow.
 const longest = 100 * 365 * 24 * time.Hour
 
 // wholeSeconds rounds up: 0 means "at once" or "never" in the CRI, unlike a fraction of a second.

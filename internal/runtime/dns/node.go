@@ -45,7 +45,7 @@ func (c *Configurer) checkReach(node, merged resolver) {
 		return
 	}
 	if slices.ContainsFunc(merged.servers, reachable) {
-		return // the pod's dnsConfig has one
+		return // the pod's dnsConfig adds a reachable server
 	}
 	what := "names no server"
 	if len(node.servers) > 0 {

@@ -48,7 +48,7 @@ type Config struct {
 	Bridge string
 	// PauseImage is the image of the pods' pause containers. It is never garbage-collected.
 	PauseImage string
-	// LogLevel is containerd's: trace, debug, info, warn, error, fatal or panic.
+	// LogLevel is the log level of containerd: trace, debug, info, warn, error, fatal or panic.
 	LogLevel string
 	// SystemdCgroup makes runc use systemd for containers' cgroups, which is required if pods' cgroup parents are
 	// slices (KubeletConfiguration cgroupDriver: systemd).

@@ -15,8 +15,8 @@ type host struct {
 	// MayLowerOOMScore is false without CAP_SYS_RESOURCE; then runc fails on every sandbox unless containerd leaves
 	// oom_score_adj unchanged.
 	MayLowerOOMScore bool
-	// HugePages means that their use can be limited. containerd ignores such limits unless it is configured to
-	// apply them.
+	// HugePages means that the host's cgroups can limit the use of huge pages. containerd ignores such limits
+	// unless it is configured to apply them.
 	HugePages bool
 	Platform  string
 }

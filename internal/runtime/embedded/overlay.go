@@ -42,7 +42,7 @@ func TryOverlay(dir string) (err error) {
 			return &os.PathError{Op: "open", Path: path, Err: err}
 		}
 		defer unix.Close(fd)
-		// The option's own path could exceed the limit of 255 bytes.
+		// A path in /proc is used because the directory's own path could exceed the limit of an option, 255 bytes.
 		if err := unix.FsconfigSetString(fs, option, fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil {
 			return fmt.Errorf("overlayfs under %s: %s: %w", dir, option, err)
 		}

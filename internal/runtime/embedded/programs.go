@@ -45,7 +45,8 @@ func FindPrograms(binDirs []string) (Programs, error) {
 			path = append(path, d)
 		}
 	}
-	// netfilter programs and modprobe are there, and a user's PATH may not include it.
+	// containerd and the CNI plugins also run netfilter programs and modprobe. These are in the directories below,
+	// which a user's PATH may not include.
 	path = append(path, "/usr/sbin", "/sbin")
 	p := Programs{Path: strings.Join(path, string(os.PathListSeparator)), PauseArchive: findArchive(dirs)}
 	missing := map[string]string{} // value: the directories that were searched

@@ -29,8 +29,8 @@ const (
 	ingest = "layer-"
 	// largest exceeds the size of any manifest (registries reject manifests of more than 4 MiB).
 	largest = 4 << 20
-	// most exceeds the number of layers of any image that can run: each costs containerd a scan of all its content,
-	// and a manifest can list tens of thousands.
+	// most exceeds the number of layers of any image that can run. For each layer containerd scans all of its
+	// content, and a manifest can list tens of thousands of layers.
 	most = 1000
 )
 

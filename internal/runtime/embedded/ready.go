@@ -16,8 +16,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
-// askAgain is the polling interval while containerd answers but its CRI service is still starting: there is no
-// event for the end of that.
+// askAgain is the polling interval while containerd answers but its CRI service is still starting: no event reports
+// the end of that start.
 const askAgain = 20 * time.Millisecond
 
 // dial returns a connection to containerd, which is established once the socket answers.

@@ -378,14 +378,15 @@ func (r *Runtime) spawn(programs Programs) (*child.Process, error) {
 	return child.Spawn(programs.Containerd, r.layout.Config(), programs.Path, log, append(r.traces(), garbage)...)
 }
 
-// garbage makes containerd's garbage collection run more often than Go's default. For a command that prints
-// endlessly, containerd buffers up to 16 MiB of each stream, doubling the buffer up to that, and discards it: with
-// four such probes at once it used 210 MiB, with this setting 150. It costs nothing at rest.
+// garbage is an environment variable of containerd that makes Go's garbage collector run more often than by
+// default. When a command in a container prints endlessly, containerd buffers up to 16 MiB of each output stream,
+// doubling the buffer up to that size, and then discards it. With four such probes at once, containerd used 210 MiB
+// of memory without this setting, and 150 MiB with it. Without load the setting costs nothing.
 const garbage = "GOGC=30"
 
-// traces returns the environment variables for tracing, which the configuration file can't set. containerd starts
-// no traces itself. It retries for a minute before it logs that the collector is unavailable, which would otherwise
-// fill its log.
+// traces returns the environment variables that configure tracing, because containerd's configuration file can't.
+// containerd records spans only for calls that the agent traces. It retries for a minute before it logs that the
+// collector is unavailable; otherwise such messages would fill its log.
 func (r *Runtime) traces() []string {
 	if r.config.Collector == "" {
 		return nil
@@ -464,7 +465,8 @@ var errEnded = errors.New("it ended")
 const stopWithin = 20 * time.Second
 
 // fewFiles returns a reason to restart a containerd whose limit of open files is lower than that of a new one,
-// because an earlier agent had a lower limit: it would fail pods with "too many open files".
+// because it was started by an agent with a lower limit. With the low limit, pods would fail with "too many open
+// files".
 func fewFiles(p *child.Process) (string, error) {
 	its, err := p.MayOpen()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// noticed is how long containerd's CRI may take to process the removal of a name, glance the polling interval
+	// noticed is how long containerd's CRI may take to process a changed image name. glance is the polling interval
 	// meanwhile.
 	noticed = 5 * time.Second
 	glance  = 20 * time.Millisecond
@@ -86,9 +86,10 @@ func withinNotice(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace), noticed)
 }
 
-// completed returns the names of all image records that are forms of the name, and first creates the record with
-// the full name if it is missing. An archive or ctr may record a short name: the CRI lists it in full, but doesn't
-// find the image by it, and without a record of the full name lists it until containerd ends.
+// completed returns the names of all image records whose full name is name, such as "nginx" for
+// "docker.io/library/nginx:latest". An archive or the command ctr may record such a short name. The CRI then lists
+// the full name but doesn't find the image by it; and if the short name is removed, the CRI continues to list the
+// full name until containerd ends. So completed creates the record with the full name if it is missing.
 func completed(
 	ctx context.Context, conn grpc.ClientConnInterface, list []*images.Image, name string,
 ) (written []string, err error) {
@@ -117,8 +118,8 @@ func deleteNames(ctx context.Context, client images.ImagesClient, names []string
 	return nil
 }
 
-// giveName gives the image at target the name and the CRI's label; known means that another image may have the
-// name.
+// giveName creates an image record with this name and the CRI's label for the image at target. If known is true,
+// another image may have the name, and its record is changed instead.
 func giveName(
 	ctx context.Context, client images.ImagesClient, name string, target *types.Descriptor, known bool,
 ) (err error) {

@@ -44,7 +44,7 @@ var (
 	whileAdopted = patience{still: time.Minute, all: 2 * time.Minute}
 )
 
-// silence is how long a health check has been unanswered.
+// silence accumulates how long a health check has been unanswered.
 type silence struct {
 	limits     patience
 	still, all time.Duration

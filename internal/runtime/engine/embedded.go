@@ -18,7 +18,7 @@ import (
 type Embedded struct {
 	runtime *embedded.Runtime
 	config  embedded.Config
-	// began is the start time of problems without their own.
+	// began is when the engine was created: the start time of problems that have no time of their own.
 	began time.Time
 }
 
@@ -57,8 +57,8 @@ func (e Embedded) Traits() Traits {
 // shutDownPatience is how long containerd may take to stop before it is killed.
 const shutDownPatience = 10 * time.Second
 
-// Modules returns the modules that run containerd. Its own module leaves it running at the end. The first one ends
-// after that, and shuts containerd down if all pods were stopped for good.
+// Modules returns two modules. The second one runs containerd, and leaves it running when it ends. Modules end in
+// reverse order: the first one ends later, and stops containerd if all pods were stopped for good.
 func (e Embedded) Modules(owner Owner) []modules.Module {
 	return []modules.Module{
 		{Name: "end of the embedded runtime", Run: func(ctx context.Context) error {

@@ -23,12 +23,13 @@ type Engine interface {
 	// Modules returns the modules that run the engine; they start before its CRI is called. An engine that the
 	// agent doesn't run has none.
 	Modules(Owner) []modules.Module
-	// Problems lists the engine's problems for users.
+	// Problems lists the engine's current problems, with messages for users.
 	Problems() []pod.Problem
 
 	// Keep returns the images that must not be removed, by name, with the reason.
 	Keep() map[string]string
-	// Untag removes names of images that have others; errors.ErrUnsupported if the engine doesn't support it.
+	// Untag removes image names; each of the images keeps at least one other name. The error is
+	// errors.ErrUnsupported if the engine has no such function.
 	Untag(ctx context.Context, names []string) error
 	// BeforePull is called before each pull of an image by the CRI; an error prevents the pull.
 	BeforePull(image string) error
@@ -39,7 +40,7 @@ type Engine interface {
 
 	// Left reports whether the removal of a container failed because the engine lost track of the container's task.
 	Left(err error) bool
-	// Clear kills and removes such a task.
+	// Clear kills and removes the task that the engine lost track of (see Left).
 	Clear(ctx context.Context, container string) error
 }
 
@@ -76,7 +77,7 @@ type Store interface {
 // Transfer is the progress of a pull.
 type Transfer = embedded.Transfer
 
-// Hooks are called by an engine. All are required.
+// Hooks are functions of the agent that an engine calls. All are required.
 type Hooks struct {
 	// Imported is called with the names of the images of each imported archive; it must not block.
 	Imported func(refs []string)
@@ -86,7 +87,7 @@ type Hooks struct {
 	Move func(group string, pid int) error
 }
 
-// Kind is a kind of engine.
+// Kind creates the Engine for the configurations that it fits.
 type Kind struct {
 	// Fits reports whether a configuration selects this kind.
 	Fits func(*config.Config) bool

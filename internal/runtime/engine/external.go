@@ -47,7 +47,7 @@ func (External) BeforePull(string) error { return nil }
 // Store returns nil.
 func (External) Store() Store { return nil }
 
-// Transfer returns false: the CRI doesn't report it.
+// Transfer returns false: the CRI doesn't report the progress of pulls.
 func (External) Transfer(context.Context, string) (Transfer, bool) { return Transfer{}, false }
 
 // Left returns false.

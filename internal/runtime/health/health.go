@@ -38,8 +38,8 @@ type Runtime interface {
 	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
 }
 
-// State is the runtime's state. It follows the results of package observed's lists (see Relisted): they succeed or
-// fail as the runtime becomes available or unavailable. Its methods may be called concurrently.
+// State is the runtime's state. It depends on the results of the complete lists of package observed (see Relisted),
+// which succeed or fail as the runtime becomes available or unavailable. Its methods may be called concurrently.
 type State struct {
 	runtime Runtime
 	poll    time.Duration
@@ -51,8 +51,8 @@ type State struct {
 	mu   sync.Mutex
 	info Info
 	can  *translate.Features
-	// unready has the runtime's conditions that prevent pods from running. known means that unready and can were
-	// fetched since the runtime last became available.
+	// unready has the runtime's conditions that prevent pods from running, can its features. known means that both
+	// were fetched since the runtime last became available.
 	unready []string
 	known   bool
 	// statusError is the error of the last status call if it failed although lists succeed; empty otherwise.
@@ -178,8 +178,8 @@ func unreadyConditions(st *runtimeapi.StatusResponse) []string {
 	return list
 }
 
-// Subscribe returns a channel that receives after the result of NotReady or Features has changed. stop ends the
-// subscription.
+// Subscribe returns a channel on which a value arrives after the result of NotReady or Features has changed. stop
+// ends the subscription.
 func (s *State) Subscribe() (woken <-chan struct{}, stop func()) { return s.changed.Subscribe() }
 
 // NotReady lists the reasons why the runtime can't run pods; it is empty if the runtime is ready.
@@ -195,7 +195,8 @@ func (s *State) NotReady() []string {
 	return s.unready
 }
 
-// Relisted reports the result of listing everything in the runtime.
+// Relisted records the result of a complete list of the runtime's sandboxes and containers; err is nil if it
+// succeeded.
 func (s *State) Relisted(err error) {
 	s.mu.Lock()
 	was := s.info

@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	// letGoTime is how long the runtime has to release a rotated file before a reader continues with the next one. It
-	// takes less than a millisecond unless the disk is slow.
+	// letGoTime is how long a reader waits for the runtime to release a rotated file before it continues with the
+	// next file. The runtime takes less than a millisecond unless the disk is slow.
 	letGoTime = time.Second
-	// followLetGoTime is longer, because a follower misses lines that are written to the file afterwards. If the
-	// call to reopen the log failed, the rotator has repeated it by then.
+	// followLetGoTime is the same limit for followers. It is longer because a follower misses lines that the
+	// runtime writes to the old file afterwards. If the call to reopen the log failed, the rotator has repeated the
+	// call by then.
 	followLetGoTime = 30 * time.Second
 	// guessTime is how long to wait before a file is assumed to have no writers, if the kernel can't report that.
 	guessTime = 100 * time.Millisecond
@@ -26,7 +27,7 @@ type copier struct {
 	reader *Reader
 	req    Request
 	lines  *entries
-	// letGo is letGoTime or followLetGoTime.
+	// letGo is letGoTime, or followLetGoTime if the request follows the log.
 	letGo time.Duration
 }
 
@@ -144,7 +145,7 @@ func (c *copier) tooOld(parts []*part) bool {
 	return parts[0].writtenBefore(c.req.Since)
 }
 
-// whole copies a part that other parts follow.
+// whole copies a part to its end; later parts exist.
 func (c *copier) whole(ctx context.Context, p *part) error {
 	if err := c.drain(ctx, p); err != nil {
 		return err

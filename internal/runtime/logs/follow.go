@@ -37,8 +37,10 @@ func (c *copier) follow(ctx context.Context, instances Instances) error {
 	}
 }
 
-// await waits, if an instance has no log, until there may be one to follow. It returns that instance's attempt, a
-// negative number if no instance will come, or the error gone if the request needs one.
+// await handles an instance without a log, by the state of the container. It returns the attempt of the instance to
+// try next: the next one if this instance's log was removed, or the same one after waiting for a change. It returns
+// a negative number if no further instance will come. If the request requires the missing log, it returns the error
+// gone.
 func (c *copier) await(ctx context.Context, attempt int, instances Instances, gone error) (int, error) {
 	now, later := instances.Current(), c.req.Onward || c.req.OrLater
 	switch {
@@ -102,7 +104,7 @@ func (f *pursuit) run(ctx context.Context) error {
 	}
 }
 
-// catchUp copies everything that exists now. One part is left then.
+// catchUp copies everything that exists now. Then only the newest part is left in f.parts.
 func (f *pursuit) catchUp(ctx context.Context) error {
 	for {
 		for ; len(f.parts) > 1; f.parts = f.parts[1:] {

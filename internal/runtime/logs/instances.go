@@ -21,8 +21,9 @@ func StatusOf(p *v1.Pod, container string) *v1.ContainerStatus {
 	return nil
 }
 
-// Choose returns the instance whose log kubectl shows for the container, or for its previous instance. attempts are
-// the instances that have a log. The error means that there is none; it has the API server's wording.
+// Choose returns the instance whose log kubectl shows for a container with this status, or, if previous is true,
+// for its previous instance. attempts are the instances that have a log. The error means that there is none; it has
+// the API server's wording.
 func Choose(pod string, status *v1.ContainerStatus, previous bool, attempts []int) (int, error) {
 	newest := int(status.RestartCount)
 	last, waiting := status.LastTerminationState.Terminated, status.State.Waiting
@@ -44,7 +45,8 @@ func Choose(pod string, status *v1.ContainerStatus, previous bool, attempts []in
 // Followed implements Instances with the container's status in its pod.
 type Followed struct {
 	Log
-	// Latest returns the current pod of that name, or nil. Wake receives when its result may have changed.
+	// Latest returns the current pod of that name, or nil. A value arrives on Wake when the result of Latest may
+	// have changed.
 	Latest func() *v1.Pod
 	Wake   <-chan struct{}
 }

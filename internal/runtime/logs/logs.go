@@ -67,7 +67,7 @@ type Request struct {
 
 // Instance is the state of the followed container.
 type Instance struct {
-	// Attempt is that of the container's newest instance.
+	// Attempt is the attempt number of the container's newest instance.
 	Attempt int
 	// Ended means that this instance writes no more; false also before it starts.
 	Ended bool
@@ -79,7 +79,8 @@ type Instance struct {
 type Instances interface {
 	// Current returns the newest instance.
 	Current() Instance
-	// Changed is a one-slot channel that receives when Current may have changed.
+	// Changed returns a channel with a buffer of one, on which a value arrives when the result of Current may have
+	// changed.
 	Changed() <-chan struct{}
 }
 

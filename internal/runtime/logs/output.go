@@ -9,7 +9,7 @@ import (
 // errLimit reports that LimitBytes were written.
 var errLimit = errors.New("byte limit reached")
 
-// outputSize is the size of one write.
+// outputSize is the size of one write in bytes.
 const outputSize = 64 << 10
 
 // Stream selects the container's output streams.
@@ -64,9 +64,9 @@ type output struct {
 type halfLine struct {
 	// open means that the line isn't finished.
 	open bool
-	// held is its beginning, unless that was written already.
+	// held is the beginning of the line, unless it was written already.
 	held []byte
-	// written means that its beginning was written.
+	// written means that the beginning of the line was written.
 	written bool
 	// split means that the line continues in the next file.
 	split bool

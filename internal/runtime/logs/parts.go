@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// bufferSize is the size of one read.
+	// bufferSize is the size of one read in bytes.
 	bufferSize = 32 << 10
 	// maxParts bounds the files of an instance that are read; the newest count. Rotation leaves a few; a pod that
 	// can write to the directory could create any number.
 	maxParts = 256
-	// maxLooks is how often a directory is listed if it changes meanwhile.
+	// maxLooks is how often a directory is listed again because it changed while its files were opened.
 	maxLooks = 20
 )
 
@@ -74,7 +74,7 @@ func (p *part) writtenBefore(t time.Time) bool {
 	return err == nil && info.ModTime().Add(time.Second).Before(t)
 }
 
-// same reports whether both are the same file.
+// same reports whether p and other are open on the same file.
 func (p *part) same(other *part) bool {
 	mine, err := p.file.Stat()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// The limits are those in the API comments of the two fields. Like the kubelet, the reader uses the last bytes of
-// the file rather than the first.
+// The limits of a termination message are those in the API comments of terminationMessagePath and
+// terminationMessagePolicy. Like the kubelet, the reader uses the last bytes of the file rather than the first.
 const (
 	fileBytes = 4096
 	logBytes  = 2048

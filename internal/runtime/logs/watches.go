@@ -15,7 +15,7 @@ import (
 const pollPeriod = 500 * time.Millisecond
 
 // watches shares one inotify instance among all followers, because a host allows few of them per user
-// (fs.inotify.max_user_instances, often 128). There is no instance without followers.
+// (fs.inotify.max_user_instances, often 128). Without followers, it has no inotify instance open.
 type watches struct {
 	mu      sync.Mutex
 	watcher *filewatch.Watcher

@@ -188,7 +188,7 @@ func (s *Server) Restart() error {
 	return s.serve()
 }
 
-// CrashAndRestart is Crash and Restart.
+// CrashAndRestart calls Crash and then Restart.
 func (s *Server) CrashAndRestart() error {
 	s.Crash()
 	return s.Restart()

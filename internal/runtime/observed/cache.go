@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// tombstoneTime is how long the IDs of removed instances are remembered at least. No reading takes longer.
+	// tombstoneTime is how long the IDs of removed instances are remembered at least. It is longer than any reading
+	// takes, so that a late reading can't bring a removed instance back.
 	tombstoneTime = 5 * time.Minute
 	// reviveTime is how long a list may still include a removed instance: containerd sends the deletion event of a
 	// sandbox shortly before it stops listing it.
@@ -92,7 +93,7 @@ func (c *cache) UIDs() []types.UID {
 
 // Knowledge is the cached state of one instance.
 type Knowledge struct {
-	// UID is the pod's; empty if the instance isn't cached.
+	// UID is the UID of the instance's pod; empty if the instance isn't cached.
 	UID types.UID
 	// Gone means that the instance was removed.
 	Gone bool

@@ -5,13 +5,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// ends adds the container's own termination message to the runtime's report.
+// ends adds the termination message that the container itself wrote to the message in the runtime's report.
 type ends struct {
 	message func(translate.Identity, *pod.Container) string
 }
 
-// complete sets the message of an ended container before its end is merged. Once merged, the message stays: the
-// same end isn't read twice, because its source (file or log) may have been removed.
+// complete sets the message of an ended container before its end is merged into the cache. After that the message
+// stays: it isn't read again for the same end, because its source (file or log) may have been removed.
 func (e ends) complete(identity translate.Identity, c *pod.Container, k Knowledge) {
 	if e.message == nil || c.State != pod.ContainerExited || k.Gone {
 		return
@@ -25,7 +25,7 @@ func (e ends) complete(identity translate.Identity, c *pod.Container, k Knowledg
 	case c.Message == "":
 		c.Message = words
 	default:
-		// Such as when the container was OOM-killed after it wrote a message.
+		// The runtime also has a message, for example because the container was OOM-killed after it wrote its own.
 		c.Message += ": " + words
 	}
 }

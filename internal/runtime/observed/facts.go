@@ -43,6 +43,6 @@ func (s *Store) SandboxStopped(id string) {
 // SandboxRemoved reports that a sandbox was removed together with its containers.
 func (s *Store) SandboxRemoved(id string) { s.cache.Remove(id) }
 
-// RequestRefresh requeues the pod to be listed. Call it after an action that failed half-way: the store may differ
-// from the runtime's state, and no event might ever correct it.
+// RequestRefresh queues the pod to be listed again. Call it after an action that failed half-way: the store may
+// then differ from the runtime's state, and no event might ever correct that.
 func (s *Store) RequestRefresh(uid types.UID) { s.refresh.want(uid) }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// healthThreshold is the kubelet's: the longest time without a list or an event of the runtime.
+// healthThreshold is the maximum time without a list or an event of the runtime. The kubelet uses the same value.
 const healthThreshold = 3 * time.Minute
 
 // state is the state of the connection to the runtime.
@@ -36,7 +36,8 @@ func (st *state) streamUp(now time.Time) {
 	st.up, st.upSince = true, now
 }
 
-// streamDown reports whether the stream was up, and since when.
+// streamDown records that the event stream isn't connected. It reports whether it was connected before, and since
+// when.
 func (st *state) streamDown(now time.Time) (wasUp bool, since time.Time) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -54,7 +55,8 @@ func (st *state) beginList(now time.Time) {
 	st.listBegun = now
 }
 
-// endList returns the time since the previous list.
+// endList records a successful list that was started at begun. It returns the time between the starts of the
+// previous successful list and this one; 0 for the first list.
 func (st *state) endList(begun time.Time, incomplete bool) time.Duration {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -88,9 +90,9 @@ func (st *state) nextList(period time.Duration) time.Duration {
 	return period
 }
 
-// Healthy returns an error if the state may be out of date, as the kubelet's PLEG does: if the last complete list,
-// or the end of the event stream if later, is more than 3 minutes ago. While the stream is up, the relist period is
-// added.
+// Healthy returns an error if the store may be out of date, as the kubelet's PLEG does: the last complete list and
+// the end of the event stream are both more than 3 minutes ago. While the stream is up, the relist period is added
+// to these 3 minutes.
 func (s *Store) Healthy(now time.Time) error {
 	st := &s.state
 	st.mu.Lock()

@@ -32,7 +32,8 @@ func containerRank(s pod.ContainerState) int {
 	}
 }
 
-// completeSandbox fills in fields that the reading doesn't have from the cached state.
+// completeSandbox returns next, with missing fields copied from the cached sandbox old. Without detailed, only the
+// state of next is used.
 func completeSandbox(next pod.Sandbox, old *pod.Sandbox, detailed bool) pod.Sandbox {
 	if !detailed {
 		state := next.State
@@ -48,7 +49,7 @@ func completeSandbox(next pod.Sandbox, old *pod.Sandbox, detailed bool) pod.Sand
 	return next
 }
 
-// completeContainer fills in fields that the reading doesn't have from the cached state.
+// completeContainer returns next, with missing fields copied from the cached container old.
 func completeContainer(next pod.Container, old *pod.Container, detailed bool) pod.Container {
 	next.SandboxID = cmp.Or(next.SandboxID, old.SandboxID)
 	next.CreatedAt = known(next.CreatedAt, old.CreatedAt)

@@ -17,7 +17,7 @@ type record struct {
 // meta has data about an instance that isn't part of the snapshot.
 type meta struct {
 	id string
-	// learnt is when the instance was added here.
+	// learnt is when the instance was added to the cache.
 	learnt   time.Time
 	asOf     time.Time
 	detailed bool
@@ -50,11 +50,12 @@ func (r *record) inSandbox(id string) []string {
 	return out
 }
 
-// mergeSandbox reports whether the snapshot changed.
+// mergeSandbox merges a reading of a sandbox, and reports whether the snapshot changed.
 func (r *record) mergeSandbox(s *sandboxReading, asOf, now time.Time) bool {
 	next := s.Sandbox
 	if next.State == pod.SandboxNotReady {
-		// The network is torn down after the state changed, without another event.
+		// The runtime tears down the network after this change of the state, without another event. So the
+		// addresses are cleared now.
 		next.IPs = nil
 	}
 	i := r.sandbox(next.ID)
@@ -78,7 +79,7 @@ func (r *record) mergeSandbox(s *sandboxReading, asOf, now time.Time) bool {
 	return true
 }
 
-// mergeContainer reports whether the snapshot changed.
+// mergeContainer merges a reading of a container, and reports whether the snapshot changed.
 func (r *record) mergeContainer(k *containerReading, asOf, now time.Time) bool {
 	next := k.Container
 	i := r.container(next.ID)
@@ -102,8 +103,8 @@ func (r *record) mergeContainer(k *containerReading, asOf, now time.Time) bool {
 	return true
 }
 
-// accept reports whether a reading counts, given by how many ranks it moves the state forward. If it does, accept
-// records its time and whether it is detailed.
+// accept reports whether a reading of an instance is used. forward is by how many ranks the reading moves the state
+// of the instance forward. A reading that is used replaces the recorded time and whether the instance is detailed.
 func (r *record) accept(id string, forward int, asOf time.Time, detailed bool) bool {
 	m := r.metaOf(id)
 	switch {
@@ -119,7 +120,7 @@ func (r *record) accept(id string, forward int, asOf time.Time, detailed bool) b
 	return true
 }
 
-// drop removes instances.
+// drop removes the instances for whose ID gone returns true.
 func (r *record) drop(gone func(id string) bool) {
 	o := *r.snapshot
 	o.Sandboxes = slices.DeleteFunc(slices.Clone(o.Sandboxes), func(s pod.Sandbox) bool { return gone(s.ID) })
@@ -128,7 +129,7 @@ func (r *record) drop(gone func(id string) bool) {
 	r.snapshot = &o
 }
 
-// insertSandbox keeps the newest attempt first.
+// insertSandbox inserts a sandbox; sandboxes are sorted by attempt, newest first.
 func (r *record) insertSandbox(s pod.Sandbox) {
 	o := *r.snapshot
 	at := len(o.Sandboxes)
@@ -142,8 +143,8 @@ func (r *record) insertSandbox(s pod.Sandbox) {
 	r.snapshot = &o
 }
 
-// insertContainer keeps the instances of one container together, newest attempt first, and the containers in the
-// order in which they appeared.
+// insertContainer inserts a container instance. Instances of one container are adjacent, newest attempt first. The
+// containers are in the order in which they appeared.
 func (r *record) insertContainer(k pod.Container) {
 	o := *r.snapshot
 	at, found := len(o.Containers), false

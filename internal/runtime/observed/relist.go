@@ -12,7 +12,7 @@ import (
 
 const (
 	defaultRelistPeriod = 5 * time.Minute
-	// pollPeriod is the time between two lists without events.
+	// pollPeriod is the time between two complete lists while the event stream is down.
 	pollPeriod = time.Second
 	// subscribeTime is how long a subscription may take to become effective in the runtime: a list that started
 	// earlier may miss changes, and is repeated.
@@ -23,7 +23,7 @@ const (
 	statusConcurrency = 4
 )
 
-// relistLoop lists everything on request and periodically.
+// relistLoop calls Relist on request and periodically.
 func (s *Store) relistLoop(ctx context.Context) {
 	retry := minRetry
 	// The stream requests the first list as soon as it is up.
@@ -58,7 +58,7 @@ func (s *Store) relistLoop(ctx context.Context) {
 	}
 }
 
-// Relist lists everything now. Run calls it; others may call it concurrently.
+// Relist lists all sandboxes and containers now. Run calls it; others may call it concurrently.
 func (s *Store) Relist(ctx context.Context) error {
 	select {
 	case s.listing <- struct{}{}:

@@ -34,8 +34,8 @@ type Runtime interface {
 
 // Observer receives measurements for metrics. It may be called concurrently.
 type Observer interface {
-	// Relisted reports a list of everything: when it started, how long it took and the time since the start of the
-	// previous one (0 for the first).
+	// Relisted reports a list of all pods: when it started, how long it took, and the time since the start of the
+	// previous list (0 for the first).
 	Relisted(begun time.Time, took, interval time.Duration, err error)
 	// PodRelisted reports how long a list of one pod took.
 	PodRelisted(took time.Duration)
@@ -77,9 +77,9 @@ type Store struct {
 	ends     ends
 	state    state
 
-	// listing is a semaphore: its holder may list everything.
+	// listing is a semaphore: its holder may list all pods.
 	listing chan struct{}
-	// kick requests a list at once.
+	// kick is signaled to request a list of all pods at once.
 	kick   wake.Slot
 	synced chan struct{}
 	once   sync.Once // closes synced
@@ -143,7 +143,7 @@ func (s *Store) All() []*pod.Observed {
 	return list
 }
 
-// Running is All; the error is always nil.
+// Running returns the result of All. The error is always nil.
 func (s *Store) Running(context.Context) ([]*pod.Observed, error) { return s.All(), nil }
 
 // Get returns the pod's newest snapshot, or nil if the pod doesn't exist in the runtime.

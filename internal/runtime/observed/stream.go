@@ -31,7 +31,7 @@ func (s *Store) streamLoop(ctx context.Context) {
 		s.observer.Stream(err)
 		wasUp, since := s.state.streamDown(time.Now())
 		if wasUp {
-			// Events of the time until the stream is back are missing.
+			// Events are missing for the time until the stream is connected again.
 			s.kick.Wake()
 		}
 		if wasUp && time.Since(since) >= maxRetry {

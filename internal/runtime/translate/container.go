@@ -26,11 +26,11 @@ type ContainerInput struct {
 	ImageRef string
 	// ImageUser is the user in the image's configuration.
 	ImageUser ImageUser
-	// RuntimeHandler is the sandbox's; empty for the runtime's default.
+	// RuntimeHandler is the runtime handler of the sandbox; empty for the runtime's default.
 	RuntimeHandler string
-	// Env is complete and resolved; references in command and args are expanded with it.
+	// Env is the complete environment, with resolved values. References in command and args are expanded with it.
 	Env []*runtimeapi.KeyValue
-	// Mounts are complete: volumes, hosts file, termination message. ContainerConfig adds ID mappings to them if
+	// Mounts has all mounts: volumes, hosts file, termination message. ContainerConfig adds ID mappings to them if
 	// the pod has a user namespace.
 	Mounts []*runtimeapi.Mount
 	// Groups are the supplemental groups for the pod's volumes, in addition to the pod's own.
@@ -41,7 +41,8 @@ type ContainerInput struct {
 	CDIDevices []*runtimeapi.CDIDevice
 	// Annotations are added to the agent's own annotations.
 	Annotations map[string]string
-	// Users are the host's IDs of the pod; required with hostUsers false, otherwise nil.
+	// Users is the range of the host's IDs for the pod's user namespace. It is required if hostUsers is false, and
+	// otherwise nil.
 	Users *userns.Range
 	// Backoff is how long the next instance waits after this one has ended.
 	Backoff time.Duration

@@ -38,8 +38,8 @@ func (a Assignment) apply(r *runtimeapi.LinuxContainerResources) {
 	}
 }
 
-// AddDevices adds devices and their environment, mounts and annotations to the instance. The pod's own environment
-// and mounts come after those, and so take precedence.
+// AddDevices adds devices and their environment, mounts and annotations to the instance. The environment and mounts
+// in the pod's spec come after those of the devices, and so take precedence.
 func (in *ContainerInput) AddDevices(d Devices) {
 	if d.Assignment != (Assignment{}) {
 		in.Assignment = d.Assignment
@@ -58,7 +58,7 @@ func (in *ContainerInput) AddDevices(d Devices) {
 	}
 }
 
-// addAnnotations adds annotations that don't override the agent's own ones.
+// addAnnotations adds others to the agent's own annotations, except keys that own already has.
 func addAnnotations(own, others map[string]string) {
 	for k, v := range others {
 		if _, taken := own[k]; !taken {

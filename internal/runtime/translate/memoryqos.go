@@ -32,7 +32,8 @@ type MemoryQoS struct {
 	Allocatable int64
 }
 
-// values adds the files' values that differ from the kernel's defaults.
+// values adds to set the values of cgroup v2 files for the container, as far as they differ from the kernel's
+// defaults.
 func (q *MemoryQoS) values(p *v1.Pod, c *v1.Container, set map[string]string) {
 	if !q.Enabled {
 		return
@@ -47,7 +48,7 @@ func (q *MemoryQoS) values(p *v1.Pod, c *v1.Container, set map[string]string) {
 		}
 	}
 	if p.Status.QOSClass == v1.PodQOSGuaranteed {
-		return // may use its request without throttling
+		return // its limit equals its request, so it is never throttled
 	}
 	factor := q.ThrottlingFactor
 	if factor == 0 {

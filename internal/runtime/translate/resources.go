@@ -72,7 +72,7 @@ func ResizedResources(s *Settings, p *v1.Pod, c *v1.Container, r v1.ResourceRequ
 	return u
 }
 
-// unified adds values for cgroup v2's files to those in set.
+// unified adds to set the values of cgroup v2's files for the container, and passes them to the runtime.
 func (s *Settings) unified(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Container, set map[string]string) {
 	if s.CgroupV2 {
 		s.swapMax(p, c, set)

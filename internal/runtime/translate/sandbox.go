@@ -21,7 +21,8 @@ type SandboxInput struct {
 	DNS *runtimeapi.DNSConfig
 	// CgroupParent is the pod's cgroup in cgroupfs or systemd notation, depending on the runtime's configuration.
 	CgroupParent string
-	// Users are the host's IDs of the pod; required with hostUsers false, otherwise nil.
+	// Users is the range of the host's IDs for the pod's user namespace. It is required if hostUsers is false, and
+	// otherwise nil.
 	Users *userns.Range
 }
 
@@ -81,7 +82,7 @@ func Hostname(p *v1.Pod, clusterDomain string) (string, error) {
 	return fqdn, nil
 }
 
-// portMappings lists the ports that are also forwarded from the node's addresses.
+// portMappings lists the containers' ports that the runtime forwards from addresses of the node (hostPort).
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	add := func(c *v1.Container) {

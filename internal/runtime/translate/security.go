@@ -38,8 +38,8 @@ func namespaces(p *v1.Pod, users *userns.Range) (*runtimeapi.NamespaceOption, er
 }
 
 // containerNamespaces returns the pod's namespaces, except that an ephemeral container may share the PID namespace
-// of its target (API comment of targetContainerName). If the pod shares its PID namespace or uses the host's, it
-// sees the target anyway.
+// of its target (API comment of targetContainerName). If the pod shares its PID namespace or uses the host's, the
+// container sees the target's processes anyway.
 func containerNamespaces(in ContainerInput) (*runtimeapi.NamespaceOption, error) {
 	ns, err := namespaces(in.Pod, in.Users)
 	if err != nil {
@@ -211,7 +211,7 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// first returns the container's setting, or else the pod's.
+// first returns the container's setting if it is set, or else the pod's.
 func first[T any](container, pod *T) *T {
 	if container != nil {
 		return container

@@ -87,8 +87,8 @@ func (l *list) capabilities(at string, names []v1.Capability) {
 	}
 }
 
-// claims lists resources that no manager allocates or monitors: DRA claims. Ephemeral storage limits are monitored;
-// a request alone is only used by schedulers.
+// claims lists resources without an effect on this node: DRA claims, and a request for ephemeral storage without a
+// limit, because only limits are monitored and requests only matter to schedulers.
 func (l *list) claims(at string, r *v1.ResourceRequirements) {
 	l.add(len(r.Claims) > 0, at+".claims")
 	_, requested := r.Requests[v1.ResourceEphemeralStorage]

@@ -74,7 +74,8 @@ func checkNonRoot(user *int64, image ImageUser) error {
 	return nil
 }
 
-// supplementalGroups starts with fsGroup, the group of volumes.
+// supplementalGroups returns the pod's supplemental groups. The first one is fsGroup, the group of the pod's
+// volumes, if it is set.
 func supplementalGroups(p *v1.Pod) []int64 {
 	sc := p.Spec.SecurityContext
 	if sc == nil {
@@ -87,7 +88,7 @@ func supplementalGroups(p *v1.Pod) []int64 {
 	return append(groups, sc.SupplementalGroups...)
 }
 
-// withGroups adds the groups of more that groups doesn't have yet.
+// withGroups appends to groups those elements of more that groups doesn't contain.
 func withGroups(groups, more []int64) []int64 {
 	for _, g := range more {
 		if !slices.Contains(groups, g) {
@@ -107,7 +108,8 @@ func groupsPolicy(p *v1.Pod) runtimeapi.SupplementalGroupsPolicy {
 // ownUsers reports whether the pod has its own user namespace (KEP-127).
 func ownUsers(p *v1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
 
-// userNamespace returns the pod's user namespace; users are its IDs if it has its own.
+// userNamespace returns the pod's user namespace. users is the range of the host's IDs if the pod has its own user
+// namespace.
 func userNamespace(p *v1.Pod, users *userns.Range) (*runtimeapi.UserNamespace, error) {
 	if !ownUsers(p) {
 		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil

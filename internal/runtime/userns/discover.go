@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Owner is the user whose subordinate IDs pods get. The name is documented and can't be configured.
+// Owner is the user of the host whose subordinate IDs are used for pods. The name is documented by Kubernetes and
+// can't be configured.
 const Owner = "kubelet"
 
 // Finder finds the host's IDs that pods may use.

@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// ErrNone means that a pod has no IDs yet.
+// ErrNone means that no range of IDs is allocated to a pod.
 var ErrNone = errors.New("the pod has no range of user IDs")
 
 // Config configures a Manager.
@@ -36,7 +36,7 @@ type Config struct {
 // Manager allocates ranges. It is safe for concurrent use by one caller per pod.
 type Manager struct {
 	conf Config
-	// ids may be allocated; noIDs is the error if there are none. Restore sets them.
+	// ids is the range that pods' IDs are allocated from; noIDs is the error if there is none. Restore sets them.
 	ids   Range
 	noIDs error
 
@@ -46,7 +46,7 @@ type Manager struct {
 
 // holding is the allocation of a pod.
 type holding struct {
-	// r is zero if the record can't be read.
+	// r is the allocated range; zero if the record can't be read.
 	r Range
 	// recorded is set once r is on disk.
 	recorded bool
@@ -114,7 +114,8 @@ func (m *Manager) Restore(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// check returns the pod's holding for its record; its field bad is set if the record can't be used.
+// check returns the holding of a pod whose record was read as r, err. Its field bad is set if the record can't be
+// used.
 func (m *Manager) check(uid types.UID, r Range, err error) *holding {
 	if err != nil {
 		return &holding{bad: fmt.Errorf(
@@ -133,8 +134,8 @@ func (m *Manager) check(uid types.UID, r Range, err error) *holding {
 	return h
 }
 
-// Get returns the pod's allocation, for processes that are started beside running ones with the same IDs; the error
-// is ErrNone if the pod has no allocation.
+// Get returns the pod's allocation, which new processes in an existing sandbox have to use. The error is ErrNone if
+// the pod has no allocation.
 func (m *Manager) Get(uid types.UID) (Range, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,8 +170,8 @@ func (m *Manager) lookup(uid types.UID) *holding {
 	return h
 }
 
-// Ensure returns the pod's allocation, and allocates a range if it has none. When it returns without an error, the
-// record survives a power failure. A new sandbox needs it.
+// Ensure returns the pod's allocation, and allocates a range if the pod has none. Call it before a sandbox is
+// created. Once Ensure has returned without an error, the record of the allocation survives a power failure.
 func (m *Manager) Ensure(uid types.UID) (Range, error) {
 	path, err := m.path(uid)
 	if err != nil {

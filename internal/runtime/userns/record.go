@@ -24,7 +24,7 @@ const (
 	maxRecord = 64 << 10
 )
 
-// record is the kubelet's format.
+// record is the content of a pod's record, in the kubelet's format.
 type record struct {
 	UIDMappings []mapping `json:"uidMappings"`
 	GIDMappings []mapping `json:"gidMappings"`

@@ -128,7 +128,8 @@ func (s stream) download(w io.Writer) error {
 // reader reads the bytes of a stream.
 type reader struct {
 	stream stream
-	// open is how many bytes containerd may still send, rest the received bytes that weren't read yet.
+	// open is how many bytes containerd may still send without a window update. rest has the received bytes that
+	// weren't read yet.
 	open int
 	rest []byte
 }

@@ -22,8 +22,8 @@ const recordVersion = 1
 // imported lists the imported archives by file name: the content of the record file.
 type imported map[string]entry
 
-// entry is one imported archive. Size and modification time suffice to detect a change: after replacing an archive
-// by one with the same, users can touch it.
+// entry is one imported archive. A change is detected by size and modification time. If a new archive has the same
+// of both, users can touch the file to make the agent import it.
 type entry struct {
 	Size     int64     `json:"size"`
 	Modified time.Time `json:"modified"`

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// This file uses the generated API of containerd's transfer service. containerd's client package would do the same,
-// for 3 MiB more of memory (this: under 1 MiB).
+// This file uses the generated API of containerd's transfer service, which takes less than 1 MiB of memory.
+// containerd's client package offers the same functions, but takes 3 MiB more.
 
 const (
 	// namespace is containerd's namespace of the CRI's images.
@@ -32,7 +32,7 @@ const (
 	unnamed = "deckhand.local/import"
 	// chunk is the maximum payload of one message, as in containerd's own client.
 	chunk = 32 << 10
-	// leaseFor is when the lease of a killed transfer expires.
+	// leaseFor is how long after its creation a lease expires if the agent was killed before it released the lease.
 	leaseFor = 24 * time.Hour
 	// releaseIn is the timeout for releasing a lease.
 	releaseIn = 5 * time.Second

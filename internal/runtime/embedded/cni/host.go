@@ -37,9 +37,9 @@ func (n Network) bridge() (netlink.Link, error) {
 }
 
 // EnsureBridge creates the bridge or its missing parts, and reports whether anything was missing. The bridge plugin
-// would create it too; created here, it has its owner's alias from the start, and exists before any packet of a
-// pod. mac is its hardware address if it is recreated for running pods, which cache it for minutes; nil for the one
-// that is derived from the network's owner.
+// would also create the bridge. It is created here so that it has its owner's alias from the start, and exists
+// before the first packet of a pod. mac is the hardware address of a created bridge: that of the previous bridge if
+// pods are running, because they cache it for minutes; nil for an address that is derived from the network's owner.
 func (n Network) EnsureBridge(mac net.HardwareAddr) (changed bool, err error) {
 	link, err := n.bridge()
 	if err != nil {
@@ -83,7 +83,7 @@ func (n Network) makeBridge(mac net.HardwareAddr) (netlink.Link, error) {
 	if err := netlink.LinkAdd(br); err != nil {
 		return nil, fmt.Errorf("make the bridge %s: %w", n.Bridge, err)
 	}
-	// The kernel processes a source route after the guard's check.
+	// Source routes are disabled because the kernel processes them after the guard in netfilter (see EnsureRules).
 	if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", n.Bridge, "accept_source_route"), []byte("0"),
 		0o644); err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", n.Bridge, err)
@@ -93,7 +93,8 @@ func (n Network) makeBridge(mac net.HardwareAddr) (netlink.Link, error) {
 	return br, nil
 }
 
-// gateway returns the host's address in a prefix: host-local's default.
+// gateway returns the host's address in a prefix, with the prefix' length: the first address, as in the plugin
+// host-local.
 func gateway(p netip.Prefix) netip.Prefix { return netip.PrefixFrom(p.Addr().Next(), p.Bits()) }
 
 // ensureAddress adds the gateway's address of a prefix to the bridge, and the route to its pods.
@@ -266,7 +267,8 @@ func (n Network) CheckOverlap() error {
 	return nil
 }
 
-// prefixOf is false for default routes, which overlap everything and don't matter here.
+// prefixOf converts the destination of a route. It returns false for default routes, which overlap every prefix and
+// are ignored here.
 func prefixOf(dst *net.IPNet) (netip.Prefix, bool) {
 	if dst == nil {
 		return netip.Prefix{}, false
@@ -307,7 +309,8 @@ func (n Network) routeLoopback() error {
 	return nil
 }
 
-// enable sets the first setting if the network has IPv4, the second if it has IPv6.
+// enable turns on the setting v4 if the network has IPv4, and v6 if it has IPv6. It returns the settings that were
+// off.
 func (n Network) enable(v4, v6 string) ([]string, error) {
 	var changed []string
 	for _, p := range n.Prefixes {

@@ -47,7 +47,8 @@ type Problem struct {
 	Since   time.Time
 }
 
-// parts are the parts of the network that may have changed.
+// parts are the parts of the network that may have changed: links (the bridge, addresses, routes, forwarding) and
+// netfilter rules.
 type parts struct{ links, rules bool }
 
 const (
@@ -175,11 +176,12 @@ type keeping struct {
 	mac net.HardwareAddr
 	// baseline is the listing of the rules in their intended state; empty before the first check.
 	baseline string
-	// suspects have missing host ports, since these times; the host ports of restored were restored by the keeper,
-	// possibly after the plugin's teardown.
+	// suspects maps sandboxes with missing host ports to the time when that was first noticed. restored has the
+	// sandboxes whose host ports the keeper has restored: it may have done so after the plugin tore them down, see
+	// unmapGone.
 	suspects map[string]time.Time
 	restored map[string]bool
-	// broken are the sandboxes whose results were logged as unreadable.
+	// broken has the sandboxes whose CNI results were logged as unreadable.
 	broken map[string]bool
 	// repairs counts repairs without a time of calm in between; the last was at repaired.
 	repairs  int
@@ -262,8 +264,8 @@ func (s *keeping) round(ctx context.Context, now time.Time) (next time.Time) {
 	return s.soonest(next)
 }
 
-// soonest returns the time of the next check without a wake-up: next, if that isn't zero, or the end of the time of
-// calm.
+// soonest returns the time of the next check without a wake-up: the earlier of next (zero means none) and the end
+// of the time of calm after the last repair.
 func (s *keeping) soonest(next time.Time) time.Time {
 	if s.repaired.IsZero() {
 		return next
@@ -279,7 +281,7 @@ func (s *keeping) soonest(next time.Time) time.Time {
 func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again time.Time, err error) {
 	n := s.config.Network
 	var errs []error
-	if s.pending.rules { // the guard before the bridge
+	if s.pending.rules { // first, because the guard has to exist before the bridge
 		changed, err := s.repairRules(ctx)
 		if changed {
 			made = append(made, "masquerading and the guard of the host's loopback addresses")
@@ -347,7 +349,7 @@ func (s *keeping) repairRules(ctx context.Context) (changed bool, err error) {
 	if now != "" && now == s.baseline {
 		return false, nil
 	}
-	// At the first check they are always created, which is reported only if they were missing.
+	// At the first check the rules are always created, but that is only reported if they were missing.
 	changed = s.baseline != "" || now == ""
 	if err := n.EnsureRules(ctx, backend); err != nil {
 		return false, err
@@ -433,8 +435,9 @@ func (s *keeping) repairLinks(before netlink.Link, attached []attachment) (made 
 	return made, errors.Join(errs...)
 }
 
-// repairPorts restores missing host ports of pods. If a pod may be being torn down, it waits until again, unless it
-// is certain that another program removed something.
+// repairPorts restores missing host ports of pods. A pod whose host ports are missing may be being torn down, so it
+// first waits for the duration settle, and returns the time of the next check as again. If certain is true, another
+// program is certain to have removed rules, and it doesn't wait.
 func (s *keeping) repairPorts(ctx context.Context, attached []attachment,
 	certain bool) (made []string, again time.Time, err error) {
 	n, now := s.config.Network, time.Now()
@@ -478,7 +481,8 @@ func (s *keeping) repairPorts(ctx context.Context, attached []attachment,
 	if done > 0 {
 		made = append(made, "host ports of "+pods(done))
 	}
-	// A pod that was being created when the rules were removed has no result yet.
+	// A pod that was being created when another program removed the rules has no CNI result yet, so a later check
+	// is needed.
 	if again.IsZero() {
 		again = now.Add(10 * settle)
 	}

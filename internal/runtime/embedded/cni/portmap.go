@@ -73,10 +73,11 @@ type attachment struct {
 	// netns is the path of its network namespace, port the host's end of its interface.
 	netns, port string
 	addresses   []netip.Addr
-	// mappings are its host ports, hostIPs the host address of each, invalid for all addresses.
+	// mappings are the sandbox's host ports in the plugin's JSON form. hostIPs has the host address of each; an
+	// invalid address stands for all addresses of the host.
 	mappings json.RawMessage
 	hostIPs  []netip.Addr
-	// result is the final result of the plugins.
+	// result is the result of the last plugin.
 	result json.RawMessage
 }
 
@@ -93,8 +94,8 @@ type broken struct {
 
 func (b *broken) Error() string { return b.err.Error() }
 
-// attachments returns those of all sandboxes whose network is set up. It omits sandboxes that are torn down
-// meanwhile, and returns broken results separately.
+// attachments returns the attachments of all sandboxes whose network is set up. It omits sandboxes that are torn
+// down meanwhile, and returns unreadable results separately.
 func (n Network) attachments() ([]attachment, []*broken, error) {
 	var all []attachment
 	var left []*broken
@@ -182,7 +183,8 @@ func (n Network) parse(sandbox string, text []byte) (attachment, error) {
 	return a, nil
 }
 
-// mapped returns how many host ports of the family the portmap plugin creates for the sandbox.
+// mapped returns how many host ports of one IP family (IPv4 if v4 is true) the portmap plugin creates for the
+// sandbox.
 func (a *attachment) mapped(v4 bool) int {
 	if !slices.ContainsFunc(a.addresses, func(ip netip.Addr) bool { return ip.Is4() == v4 }) {
 		return 0
@@ -196,11 +198,11 @@ func (a *attachment) mapped(v4 bool) int {
 	return count
 }
 
-// UnmapPorts makes the portmap plugin at the given path delete a sandbox's rules with the CNI specification's DEL.
-// It does nothing if there are none.
+// UnmapPorts runs the portmap plugin at the given path to delete a sandbox's rules (operation DEL of the CNI
+// specification). A sandbox without rules isn't an error.
 func (n Network) UnmapPorts(ctx context.Context, plugin string, backend Backend, sandbox string) error {
-	// The mapped ports aren't recorded any more. The plugin uses only the sandbox's ID, but does nothing without at
-	// least one port.
+	// The sandbox's ports aren't recorded any more, but the plugin does nothing without at least one port. It finds
+	// the rules by the sandbox's ID alone, so any port will do.
 	ports := json.RawMessage(`[{"hostPort":1,"containerPort":1,"protocol":"tcp"}]`)
 	if err := n.runPortmap(ctx, plugin, backend, "DEL", &attachment{sandbox: sandbox, mappings: ports}); err != nil {
 		return fmt.Errorf("remove the port mappings of sandbox %s: %w", sandbox, err)
@@ -309,8 +311,8 @@ func goneMeanwhile(ctx context.Context, nft knftables.Interface) bool {
 	return knftables.IsNotFound(err)
 }
 
-// removeEmptyChains does the same for the iptables backend. Its chains are in the table nat: CNI-DN-* for each pod,
-// with a jump from CNI-HOSTPORT-DNAT.
+// removeEmptyChains removes the chains that portmap's iptables backend shares between all pods, unless a pod has
+// host ports. The chains are in the table nat: CNI-DN-* for each pod, with a jump from CNI-HOSTPORT-DNAT.
 func removeEmptyChains(ctx context.Context, program string) error {
 	if _, err := lookProgram(program); err != nil {
 		return nil
@@ -463,7 +465,7 @@ func iptablesMappings(rules string) func(sandbox string) int {
 		}
 	}
 	return func(sandbox string) int {
-		// One entry for several ports, all with the same target.
+		// One entry covers several ports; all entries of a sandbox have the same target.
 		for _, e := range entries {
 			if _, target, ok := strings.Cut(e, "-j "); ok && strings.Contains(e, sandbox) {
 				return targets[target]

@@ -20,11 +20,12 @@ const (
 	netconfForward = 2 // NETCONFA_FORWARDING
 )
 
-// observer is notified of possible changes of the network.
+// observer is notified when parts of the network may have changed.
 type observer interface {
 	// watching is called once the subscriptions are established.
 	watching()
-	// linksChanged covers interfaces, addresses, routes and forwarding; rulesChanged netfilter.
+	// linksChanged is called after changes of interfaces, addresses, routes or forwarding, rulesChanged after
+	// changes of netfilter rules.
 	linksChanged()
 	rulesChanged()
 	// changedBy names the program that changed rules.
@@ -139,7 +140,7 @@ func (n Network) routeMatters(m syscall.NetlinkMessage) bool {
 
 // rulesWatch evaluates messages about nftables, which iptables-nft uses, too.
 type rulesWatch struct {
-	// table is the network's own.
+	// table is the name of the network's own nftables table.
 	table string
 	by    func(program string)
 	// pending is set during a transaction with relevant changes.

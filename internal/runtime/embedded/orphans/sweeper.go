@@ -21,7 +21,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 )
 
-// Patience is how long after the first Sweep containerd still must not have a record of a shim.
+// Patience is the time between the two checks in which a shim has to be missing from containerd's records to count
+// as orphaned.
 const Patience = 15 * time.Second
 
 // Sweeper removes the orphaned shims of one root directory. It isn't safe for concurrent use.
@@ -59,7 +60,7 @@ func New(l rootdir.Runtime, connect func() (*grpc.ClientConn, error), log logr.L
 // Patience at the time now. It reports whether an ID is missing for the first time, so that another Sweep is due
 // after Patience.
 func (s *Sweeper) Sweep(ctx context.Context, now time.Time) (again bool, err error) {
-	// This comes before the query of the records: a sandbox that ends in between is gone by the next Sweep.
+	// The shims are listed before containerd's records: a sandbox that ends in between is gone by the next Sweep.
 	there, err := s.there()
 	if err != nil {
 		return false, err
@@ -99,7 +100,8 @@ func (s *Sweeper) Sweep(ctx context.Context, now time.Time) (again bool, err err
 type orphan struct {
 	id    string
 	shims []Shim
-	// container is the record that containerd may have outside the CRI.
+	// container is the record that containerd's own container store may have although the CRI has none; nil for
+	// none.
 	container *container
 }
 

@@ -29,7 +29,7 @@ type Dirs struct {
 // NewDirs returns a Dirs.
 func NewDirs(c DirsConfig) *Dirs { return &Dirs{conf: c} }
 
-// Create creates the directory for a container's logs. It may exist.
+// Create creates the directory for a container's logs. An existing directory isn't an error.
 func (d *Dirs) Create(p Pod, container string) error {
 	if err := errors.Join(p.check(), safeopen.Check("container name", container)); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
@@ -45,7 +45,8 @@ func (d *Dirs) Create(p Pod, container string) error {
 	return nil
 }
 
-// Link creates the link to the instance's log. The log needn't exist yet; the link may.
+// Link creates the link to the instance's log. The log needn't exist yet. An existing link with that name is
+// replaced if it leads elsewhere.
 func (d *Dirs) Link(p Pod, i Instance) error {
 	if err := checkInstance(p, i); err != nil {
 		return fmt.Errorf("link log: %w", err)
@@ -104,7 +105,8 @@ func (d *Dirs) unlink(p Pod, i Instance) error {
 	return nil
 }
 
-// removeLogs removes the logs, including rotated files, of a container's attempts that meant selects.
+// removeLogs removes the logs of a container, including rotated files, of each attempt for which meant returns
+// true.
 func (d *Dirs) removeLogs(p Pod, container string, meant func(attempt int) bool) error {
 	err := within(d.conf.PodLogsDir, func(logs *os.Root) error {
 		dir := filepath.Join(p.directory(), container)
@@ -198,7 +200,8 @@ func (d *Dirs) each(p Pod, found func(logs *os.Root, container, file string)) er
 	})
 }
 
-// Orphans lists the pods that have a log directory, including pods that still exist, in order.
+// Orphans lists the pods that have a log directory, including pods that still exist, in the order of the
+// directories' names.
 func (d *Dirs) Orphans() ([]Pod, error) {
 	entries, err := os.ReadDir(d.conf.PodLogsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

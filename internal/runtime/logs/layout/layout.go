@@ -43,8 +43,9 @@ func File(container string, attempt int) string {
 	return Current(attempt).In(container)
 }
 
-// ParseFile returns the attempt of a file of an instance's log in its container's directory: N.log, or N.log.
-// followed by any suffix that a rotator has added. ParseName is strict.
+// ParseFile returns the attempt of the instance whose log a file in a container's log directory belongs to. The
+// name is N.log, or, with rotated true, N.log. followed by any suffix that a rotator has added. ParseName accepts
+// only the suffixes that the kubelet uses.
 func ParseFile(name string) (attempt int, rotated, ok bool) {
 	number, rest, _ := strings.Cut(name, ".")
 	rotated = strings.HasPrefix(rest, "log.")

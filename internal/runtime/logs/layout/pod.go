@@ -21,7 +21,7 @@ type Instance struct {
 	Container string
 	// Attempt is the instance's number, from 0.
 	Attempt int
-	// ID is the runtime's.
+	// ID is the container ID that the runtime gave the instance.
 	ID string
 }
 

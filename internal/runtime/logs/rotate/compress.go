@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// chunk is how much is compressed between two calls of meanwhile.
+// chunk is how many bytes are compressed between two calls of meanwhile.
 const chunk = 128 << 10
 
 // compress replaces a file without writers with its compressed version. If it fails, the file still exists. It

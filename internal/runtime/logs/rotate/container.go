@@ -26,8 +26,9 @@ const maxPause = 5 * time.Minute
 const (
 	// longest and shortest bound the time between two checks of a log that grows.
 	longest, shortest = time.Second, 100 * time.Millisecond
-	// quietAtOnce is how many logs that don't grow are checked within longest if the kernel can't report their next
-	// write. A check takes some 200 µs. The number determines how soon a new write is noticed.
+	// quietAtOnce determines the time between two checks of a log that doesn't grow, if the kernel can't report its
+	// next write: longest, plus longest for every quietAtOnce running containers. A check takes some 200 µs of CPU
+	// time; the later it comes, the later a new write is noticed.
 	quietAtOnce = 100
 )
 
@@ -43,7 +44,7 @@ type container struct {
 	// untidy means that files may have to be compressed or removed, or that the runtime may not have reopened its
 	// log after a rotation. It is set at first, because an earlier agent may have left such files.
 	untidy bool
-	// files is the MaxFiles of the last tidy.
+	// files is the value of MaxFiles when the container was last tidied.
 	files int
 	// lingering is the newest rotated file if the runtime was still writing to it at the last check; since is when
 	// that was first noticed.
@@ -161,7 +162,8 @@ func timeFor(bytes int64, rate float64) time.Duration {
 	return max(shortest, time.Duration(min(float64(bytes)/rate, maxPause.Seconds())*float64(time.Second)))
 }
 
-// note records the result of an attempt, and returns the number of consecutive failures.
+// note records the result of an attempt, and returns the number of failures since the last success. interval is the
+// delay after the first failure.
 func (t *tries) note(err error, interval time.Duration) int {
 	if err == nil {
 		*t = tries{}

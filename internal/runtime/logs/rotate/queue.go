@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// queue distributes containers to workers: each to one worker at a time. It is safe for concurrent use.
+// queue distributes containers to workers. A container is processed by at most one worker at a time. It is safe for
+// concurrent use.
 type queue struct {
 	mu sync.Mutex
 	// rotate and tidy have the containers that wait for a worker; rotate goes first.
@@ -48,8 +49,8 @@ func (q *queue) done(c *container) {
 	delete(q.busy, c)
 }
 
-// hire reports whether there is work for an additional worker, and counts it. The worker has to call next until it
-// returns nil.
+// hire reports whether there is work for an additional worker. If so, it counts the worker, which then has to call
+// next until that returns nil.
 func (q *queue) hire(limit int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -46,7 +46,7 @@ func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error 
 			return err
 		}
 		if _, err := sizeOf(dir, c.file); err != nil {
-			// Otherwise the call would be repeated endlessly.
+			// This is an error because otherwise the call would be repeated endlessly.
 			return fmt.Errorf("the runtime was asked to make a new log, and has not: %w", err)
 		}
 		return nil
@@ -73,8 +73,8 @@ func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error 
 	return nil
 }
 
-// reopen makes the runtime create a new log after the current one was renamed to renamed. If that fails, it renames
-// the old one back.
+// reopen makes the runtime create a new log after the current one was renamed; renamed is its new name. If that
+// fails, reopen undoes the renaming.
 func (r *Rotator) reopen(ctx context.Context, dir directory, c *container, renamed layout.Name) error {
 	err := r.runtime.ReopenContainerLog(ctx, c.ID)
 	if err == nil {

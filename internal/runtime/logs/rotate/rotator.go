@@ -53,7 +53,7 @@ func ConfigOf(root string, k *v1beta1.KubeletConfiguration) Config {
 
 // Container is a running container.
 type Container struct {
-	// ID is the runtime's.
+	// ID is the runtime's ID of the container.
 	ID string
 	// Pod and Name are for messages.
 	Pod, Name string
@@ -63,7 +63,7 @@ type Container struct {
 
 // Containers lists running containers.
 type Containers interface {
-	// Running returns the containers that run now.
+	// Running returns the containers that are running at the time of the call.
 	Running() []Container
 }
 
@@ -87,7 +87,8 @@ type Writes interface {
 // Rotator rotates the logs of running containers.
 type Rotator struct {
 	conf atomic.Pointer[Config]
-	// changed is signaled when conf has changed, and Slot when other containers may run.
+	// changed is signaled when conf has changed. The embedded Slot is signaled when the set of running containers
+	// may have changed.
 	changed wake.Slot
 	wake.Slot
 	containers Containers

@@ -6,8 +6,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// behaviourOf returns a container's behaviour by its name, its image or the first word of its command, or that of
-// the program. The caller holds n.mu.
+// behaviourOf returns the behaviour that was set for a container by its name, its image or the first word of its
+// command; without any, that of Options.Program. The caller holds n.mu.
 func (n *Node) behaviourOf(config *runtimeapi.ContainerConfig) Behaviour {
 	command := append(append([]string(nil), config.GetCommand()...), config.GetArgs()...)
 	keys := []string{config.GetMetadata().GetName(), config.GetImage().GetUserSpecifiedImage(),

@@ -31,7 +31,7 @@ func (l *logFile) Write(stream, line string) error {
 	return err
 }
 
-// Close closes the file.
+// Close closes the log file.
 func (l *logFile) Close() {
 	// Nothing is buffered here, so a failure loses nothing.
 	_ = l.f.Close()

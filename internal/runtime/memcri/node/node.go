@@ -48,7 +48,7 @@ type Node struct {
 	ips        *addressPool
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	order      uint64            // of the next container
+	order      uint64            // creation order of the next container
 	names      map[string]string // reserved sandbox and container names -> ID
 	behaviours map[string]Behaviour
 	exec       ExecFunc
@@ -93,7 +93,7 @@ type sandbox struct {
 // container is one container instance; see sandbox for status and item.
 type container struct {
 	name      string
-	order     uint64 // of creation
+	order     uint64 // increases with each created container
 	sandbox   *sandbox
 	config    *runtimeapi.ContainerConfig
 	behaviour Behaviour

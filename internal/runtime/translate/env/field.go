@@ -27,7 +27,7 @@ func field(p *v1.Pod, path string, facts *Facts) (string, error) {
 		return firstAddress(facts.HostIPs)
 	case "status.hostIPs":
 		return addresses(facts.HostIPs)
-	case "metadata.labels", "metadata.annotations": // as a whole only for volumes
+	case "metadata.labels", "metadata.annotations": // only volumes may have all labels or annotations at once
 	default:
 		if text, err := pod.DownwardField(p, path); !errors.Is(err, pod.ErrUnknownField) {
 			return text, err

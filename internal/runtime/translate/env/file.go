@@ -47,7 +47,7 @@ func open(dir, path string) (*os.File, error) {
 		return nil, fmt.Errorf("the volume of env file %q: %w", path, reason(err))
 	}
 	defer root.Close()
-	// A file system mounted below the volume wasn't created by the volume's plugin.
+	// A file system that is mounted below the volume isn't entered, because the volume's plugin didn't create it.
 	found, err := safeopen.OpenSameMount(root, path, unix.O_PATH, 0)
 	if err != nil {
 		return nil, fmt.Errorf("env file %q: %w", path, refusal(err))

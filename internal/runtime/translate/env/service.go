@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// theAPI is the service of the API server. Pods get its variables even if they disable those of services
+// theAPI is the name of the API server's service. Pods get its variables even with enableServiceLinks false
 // (kubernetes/kubernetes#120953).
 const theAPI = "kubernetes"
 
@@ -102,7 +102,7 @@ func (r *resolver) addService(s *v1.Service) error {
 	return nil
 }
 
-// variablePart returns a name as part of a variable's name.
+// variablePart converts the name of a service or port to the form that is used in names of variables.
 func variablePart(name string) string {
 	return strings.ReplaceAll(strings.ToUpper(name), "-", "_")
 }
