@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// letGoTime is how long a reader waits for the runtime to release a rotated file before it continues with the
-	// next file. The runtime takes less than a millisecond unless the disk is slow.
+	// letGoTime limits how long a reader expects the runtime to keep writing to a rotated file; then it continues
+	// with the next file. The runtime releases the old file in less than a millisecond unless the disk is slow.
 	letGoTime = time.Second
 	// followLetGoTime is the same limit for followers. It is longer because a follower misses lines that the
 	// runtime writes to the old file afterwards. If the call to reopen the log failed, the rotator has repeated the

@@ -120,7 +120,7 @@ func (r *record) accept(id string, forward int, asOf time.Time, detailed bool) b
 	return true
 }
 
-// drop removes the instances for whose ID gone returns true.
+// drop removes the instances that gone selects by ID.
 func (r *record) drop(gone func(id string) bool) {
 	o := *r.snapshot
 	o.Sandboxes = slices.DeleteFunc(slices.Clone(o.Sandboxes), func(s pod.Sandbox) bool { return gone(s.ID) })

@@ -128,8 +128,8 @@ func (s stream) download(w io.Writer) error {
 // reader reads the bytes of a stream.
 type reader struct {
 	stream stream
-	// open is how many bytes containerd may still send without a window update. rest has the received bytes that
-	// weren't read yet.
+	// open is how many bytes containerd may still send without a window update. rest is the unread part of the
+	// received bytes.
 	open int
 	rest []byte
 }

@@ -87,8 +87,8 @@ type Writes interface {
 // Rotator rotates the logs of running containers.
 type Rotator struct {
 	conf atomic.Pointer[Config]
-	// changed is signaled when conf has changed. The embedded Slot is signaled when the set of running containers
-	// may have changed.
+	// changed is signaled after a change of conf. The embedded Slot is signaled when the set of running containers
+	// may be different.
 	changed wake.Slot
 	wake.Slot
 	containers Containers
