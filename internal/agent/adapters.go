@@ -38,7 +38,7 @@ func (hostPorts) Listeners() ([]kernel.Listener, error) { return kernel.Listener
 
 func (hostPorts) Owner(l kernel.Listener) (kernel.Process, bool) { return l.Owner("/proc") }
 
-// nodePods finds the pods of this node, wanted or not.
+// nodePods finds the pods of this node: the pods that should run, and those that the runtime has.
 type nodePods struct {
 	wanted   *desired.Merger
 	observed *observed.Store
@@ -69,19 +69,21 @@ func (n nodePods) Knows(uid types.UID) bool {
 		return true
 	}
 	if safeopen.Check("pod UID", string(uid)) != nil {
-		return true // not a pod UID: the caller must not treat it as a gone pod's
+		return true // not a pod UID: the caller mustn't conclude that its pod is gone
 	}
 	_, err := os.Lstat(filepath.Join(n.dir, string(uid)))
 	return err == nil
 }
 
-// gatedState is the observed state for workers, which also wait for the configuration of control groups.
+// gatedState is the observed state as workers see it: Synced also waits until the host's control groups are
+// configured.
 type gatedState struct {
 	*observed.Store
 	ready <-chan struct{}
 }
 
-// Synced is closed once the runtime has been listed and the host's control groups are configured.
+// Synced returns a channel that is closed once the runtime has been listed and the host's control groups are
+// configured.
 func (s gatedState) Synced() <-chan struct{} { return s.ready }
 
 // listObserver also passes the results of relists to the runtime's health state.
@@ -95,7 +97,7 @@ func (l listObserver) Relisted(begun time.Time, took, interval time.Duration, er
 	l.PLEG.Relisted(begun, took, interval, err)
 }
 
-// startMeter adapts the metrics for the executor.
+// startMeter combines the metrics that the executor needs.
 type startMeter struct {
 	*metrics.Pods
 	*metrics.Garbage
@@ -127,13 +129,13 @@ func (c meteredCgroups) took(operation string, began time.Time) {
 	c.meter.Cgroup(operation, time.Since(began))
 }
 
-// diary adapts the journal for the workers.
+// diary adapts the journal to the interface of the workers.
 type diary struct{ *journal.Journal }
 
 func (d diary) Open(uid types.UID, name string) worker.Record { return d.Journal.Open(uid, name) }
 
-// watchedAllocations adapts the allocations for the executor. It calls changed because downwardAPI volumes show
-// allocated resources.
+// watchedAllocations adapts the allocations to the interface of the executor. After a call it passes the pod to
+// changed, because downwardAPI volumes show allocated resources.
 type watchedAllocations struct {
 	*allocation.Manager
 	changed func(*v1.Pod)
@@ -153,7 +155,7 @@ func (a watchedAllocations) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	return granted, err
 }
 
-// volumeImages adapts the node's images for image volumes.
+// volumeImages adapts the node's images to the interface of image volumes.
 type volumeImages struct {
 	images *image.Images
 	meter  *metrics.Volumes

@@ -24,11 +24,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// parallelStarts limits the sandboxes and containers that are created or started concurrently. `make bench` finds the
-// runtime's best throughput at 4 to 8 on two cores.
+// parallelStarts limits the sandboxes and containers that are created or started concurrently. According to `make
+// bench`, the runtime has its best throughput with 4 to 8 of them on two cores.
 const parallelStarts = 6
 
-// maxEvents is the size of the local event ring.
+// maxEvents is the number of events that the local event ring keeps.
 const maxEvents = 1000
 
 // Agent is the built agent; Run starts it.
@@ -47,8 +47,8 @@ type Options struct {
 	SetVerbosity func(verbosity uint32, vmodule string) error
 	// Notifier sends the agent's state to the service manager.
 	Notifier *process.Notifier
-	// Reread reads the configuration again. A signal on HangUp triggers it, and so does a change of the files if they
-	// are watched.
+	// Reread reads the configuration again. It is called after a signal on HangUp, and after a change of the files
+	// if they are watched.
 	Reread func(ctx context.Context, old *config.Config) (*config.Config, error)
 	HangUp <-chan os.Signal
 	// Lock is the file of --lock-file. With --exit-on-lock-contention the agent ends, and releases it, when another
@@ -59,8 +59,8 @@ type Options struct {
 	Once io.Writer
 	// Started is called once the local API accepts requests.
 	Started func()
-	// StopAll makes the agent stop all pods that the previous agent ran, and then end. It reads no manifests and
-	// opens no ports.
+	// StopAll makes the agent stop all pods that the previous agent ran, and then end. Such an agent reads no
+	// manifests and opens no ports.
 	StopAll bool
 }
 
@@ -197,7 +197,7 @@ func (p parts) modules() []modules.Module {
 			{Name: "image records", Start: p.img.images.Start},
 			{Name: "imported images", Run: p.img.images.Run},
 			{Name: "image collection", Run: p.img.collector.Run},
-			// Unreadable records don't prevent pods from running.
+			// If these records can't be read, pods run all the same.
 			{Name: "allocations", Run: p.res.allocations.Run, Start: orLogged(without(p.res.allocations.Restore), log,
 				"Some records of what pods were allocated, or assigned of devices, can't be used")},
 			{Name: "plugins", Run: pluginwatch.New(pluginwatch.Config{Dir: p.dirs.PluginsRegistry(),
@@ -206,7 +206,7 @@ func (p parts) modules() []modules.Module {
 			{Name: "amounts of devices", Run: followDevices(p.res.assigned, p.run.host)},
 			{Name: "journal", Start: p.work.diaries.Start, Run: p.work.diaries.Run},
 			{Name: "probes", Run: p.work.probes.Run},
-			// Without its records, pods without claims still run.
+			// If these records can't be read, pods without claims run all the same.
 			{Name: "volumes", Start: orLogged(without(p.vol.claims.Restore), log, "Claims can't be bound"),
 				Run: p.vol.volumes.Run},
 			{Name: "volume statistics", Run: closeAtEnd(p.vol.stats, log)},
@@ -243,7 +243,7 @@ func (p parts) modules() []modules.Module {
 	)
 }
 
-// only returns the module if run is true.
+// only returns a list with the module if run is true, and an empty list otherwise.
 func only(run bool, m modules.Module) []modules.Module {
 	if !run {
 		return nil
@@ -260,8 +260,8 @@ func (p parts) restoreStops() error {
 	return p.want.stops.Restore()
 }
 
-// Run runs the agent until ctx ends, or until a --runonce or StopAll is complete. Pods and the embedded runtime keep
-// running when it returns, except with StopAll.
+// Run runs the agent until ctx ends, until the --runonce results are written, or until StopAll has stopped all pods.
+// Pods and the embedded runtime keep running when it returns, except with StopAll.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.conn.Close()
 	err := a.runner.Run(ctx, a.modules)

@@ -57,7 +57,7 @@ func newBase(cfg *config.Config, o Options, by constructors) (*foundation, error
 // kubelet returns the part of the configuration that is a KubeletConfiguration.
 func (b *foundation) kubelet() *v1beta1.KubeletConfiguration { return &b.cfg.Kubelet }
 
-// checkpoint returns the path of a checkpoint file or directory; the next agent reads it.
+// checkpoint returns the path of a file or directory with this agent's state that the next agent reads.
 func (b *foundation) checkpoint(name string) string { return filepath.Join(b.dirs.Checkpoints(), name) }
 
 // joins reports whether the agent takes part in a cluster. With StopAll or --runonce it doesn't.

@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 )
 
-// imageParts pull, record and collect the node's images.
+// imageParts pull the node's images, record their use and remove unused ones.
 type imageParts struct {
 	allowed   *access.Records
 	keyring   *credentials.Keyring
@@ -77,7 +77,7 @@ func nodeFiles(root string, log logr.Logger) *credentials.NodeFiles {
 	return credentials.NewNodeFiles(root, dir, home, log)
 }
 
-// checkMeter adapts the metrics for the records of image access.
+// checkMeter adapts the metrics to the interface of the records of image access.
 type checkMeter struct{ *metrics.Images }
 
 func (c checkMeter) Checked(r access.Result) { c.Images.Checked(string(r)) }

@@ -17,9 +17,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
-// apiServer is the agent's connection to a cluster, or its substitute in an agent without one.
+// apiServer is the agent's connection to a cluster. An agent without a cluster has the substitute alone.
 type apiServer interface {
-	// Modules returns its modules.
+	// Modules returns the modules of the connection.
 	Modules() []modules.Module
 	SetLimits(*v1beta1.KubeletConfiguration)
 	PodsChanged()

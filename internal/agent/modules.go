@@ -30,7 +30,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// These modules do more than one call of a part.
+// The modules below do more than call one function of a part.
 
 // rootModule creates the root directory and holds its lock while all other modules run. If record is true, it writes
 // the install record (package reset).
@@ -99,7 +99,7 @@ func localModule(api *local.Server, root string, started func(), log logr.Logger
 	}
 }
 
-// onHangUp returns a function that calls ask on each signal until its context ends.
+// onHangUp returns a function that calls ask on each signal that hangUp receives, until its context ends.
 func onHangUp(hangUp <-chan os.Signal, ask func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -114,7 +114,8 @@ func onHangUp(hangUp <-chan os.Signal, ask func()) func(context.Context) error {
 }
 
 // yieldLock returns a function that waits until another process wants the agent's lock file, and then ends the agent
-// (the kubelet's --exit-on-lock-contention). Without that setting it only waits for the end of its context.
+// (the kubelet's --exit-on-lock-contention). If that isn't configured, the function only waits for the end of its
+// context.
 func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if cfg.YieldLock {
@@ -132,9 +133,9 @@ func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(c
 	}
 }
 
-// setKernelFlags returns a function that sets the sysctls that the kubelet requires. Three agents leave them as they
-// are: one with protectKernelDefaults, which only checks them; a standalone one, as its machine may have other
-// purposes; and one that only stops all pods.
+// setKernelFlags returns a function that sets the sysctls that the kubelet requires. The function does nothing in
+// three kinds of agents: one with protectKernelDefaults, which only checks them; a standalone one, because its
+// machine may have other purposes; and one that only stops all pods.
 func setKernelFlags(cfg *config.Config, stopAll bool, log logr.Logger) func(context.Context) error {
 	return func(context.Context) error {
 		if cfg.Standalone || stopAll || cfg.Kubelet.ProtectKernelDefaults {
@@ -186,9 +187,9 @@ func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struc
 	return m
 }
 
-// oomModule records an event of the node (SystemOOM) when the machine runs out of memory. The runtime reports
-// processes that reach the limit of a control group, such as a container's. If the agent may not read the kernel log,
-// it runs without these events.
+// oomModule records an event of the node (SystemOOM) when the machine runs out of memory. It ignores processes that
+// reach the limit of a control group, such as a container's: the runtime reports these. If the agent may not read
+// the kernel log, it runs without these events.
 func oomModule(device string, record events.Node, log logr.Logger) modules.Module {
 	const consequence = "Nobody is told when the machine runs out of memory (events with the reason SystemOOM)"
 	var opened *kernel.Log // from start to run
@@ -218,8 +219,8 @@ func oomModule(device string, record events.Node, log logr.Logger) modules.Modul
 	}
 }
 
-// orLogged returns a start function that logs an error of begin instead of returning it; consequence is logged with
-// it.
+// orLogged returns a start function that calls begin. It logs an error of begin, with the message consequence,
+// instead of returning it.
 func orLogged(begin func(context.Context) error, log logr.Logger, consequence string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := begin(ctx); err != nil {

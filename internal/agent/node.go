@@ -37,10 +37,11 @@ type node struct {
 	cfg      *config.Config
 	log      logr.Logger
 	capacity capacity.Node
-	// facts are the facts about the node; machine writes those that come from the machine and the configuration.
+	// facts are the facts about the node. machine writes the facts that come from the machine and the configuration.
 	facts   *nodefacts.Board
 	machine *nodefacts.Writer
-	// mu guards own, the amounts after the configuration's reservations, and added, those of device plugins.
+	// mu guards own and added. own are the machine's capacity and the part of it that the configuration's
+	// reservations leave; added are the amounts of device plugins.
 	mu         sync.Mutex
 	own, added devices.Amounts
 	cgroups    *cgroup.Manager
@@ -51,7 +52,7 @@ type node struct {
 	fixed *translate.Settings
 }
 
-// allocatable returns the amounts that are allocatable to pods now. The caller must not change the list.
+// allocatable returns the amounts that the node can allocate to pods now. The caller must not change the list.
 func (n *node) allocatable() v1.ResourceList { return n.facts.Now().Allocatable }
 
 func (n *node) hostIPs() []string { return n.facts.Now().HostIPs }
@@ -69,7 +70,7 @@ func (n *node) setAllocatable(k *v1beta1.KubeletConfiguration) error {
 	return err
 }
 
-// setLimits updates the limits of control groups to the configuration's reservations.
+// setLimits updates the limits of control groups after a change of the configuration's reservations.
 func (n *node) setLimits(cfg *config.Config) error {
 	c, err := cgroup.ConfigOf(cfg, n.capacity)
 	if err != nil {
@@ -105,7 +106,7 @@ func (n *node) setImages(list []*runtimeapi.Image) {
 	n.machine.Set(func(f *nodefacts.Facts) { f.Images = images })
 }
 
-// allocatable returns the amounts that a configuration leaves for pods.
+// allocatable returns the machine's amounts less the reservations of a configuration.
 func allocatable(c capacity.Node, k *v1beta1.KubeletConfiguration) (v1.ResourceList, error) {
 	list, err := c.Allocatable(k)
 	if err != nil {
@@ -131,8 +132,8 @@ func (n *node) admission(can *translate.Features) *admission.Node {
 	return &facts
 }
 
-// declaredFeatures returns the features that this node declares (KEP-5328): those that this build always has,
-// whatever their gates say.
+// declaredFeatures returns the features that this node declares (KEP-5328): those that are always enabled in this
+// build, whatever their feature gates are.
 func declaredFeatures() []string {
 	on := featuretypes.FeatureGateMap{}
 	for _, g := range gates.All() {
@@ -234,7 +235,8 @@ func newUsers(cfg *config.Config, pods, stateDir string) *userns.Manager {
 		}})
 }
 
-// useDriver uses the cgroup driver that the runtime reports, whatever the configuration says (KEP-4033).
+// useDriver sets the cgroup driver to the one that the runtime reports. The configuration's driver is ignored
+// (KEP-4033).
 func (n *node) useDriver(driver cgroup.Driver) {
 	if configured := n.cfg.Kubelet.CgroupDriver; configured != string(driver) {
 		n.log.Info("The runtime has another cgroup driver than the configuration: its own counts",

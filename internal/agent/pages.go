@@ -23,7 +23,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// component is the agent's name in pages that expect the kubelet's.
+// component is the agent's name in pages whose clients expect the kubelet.
 const component = "kubelet"
 
 // localPages merges the pages of the local socket: those about the agent, and those of statistics.
@@ -73,7 +73,8 @@ func statsPages(s *stats.Sampler, machine *server.MachineReader, meter *metrics.
 	}
 }
 
-// checks returns the checks of /healthz: of failures that a restart of the agent might fix, or that stop its work.
+// checks returns the checks of /healthz. They detect failures that a restart of the agent might fix, and failures
+// that prevent the agent from working.
 func checks(pool *worker.Pool, seen *observed.Store, runtime *health.State, meter *metrics.Checks) []server.Check {
 	list := []server.Check{
 		{Name: "ping", Func: func(context.Context) error { return nil }},

@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
 
-// execer adapts the runtime's ExecSync for probes and hooks.
+// execer adapts the runtime's ExecSync to the interface of probes and hooks.
 type execer struct{ conn *cri.Conn }
 
 func (e execer) ExecSync(ctx context.Context, id string, cmd []string,
@@ -42,15 +42,15 @@ func (e execer) Answers(ctx context.Context, id string) error {
 	return err
 }
 
-// frozen returns a function that reports whether a container's processes are frozen for another reason than a
-// checkpoint by the runtime. A checkpoint ends by itself, and killing the container during it would spoil both.
+// frozen returns a function that reports whether a container's processes are frozen, unless the runtime has frozen
+// them for a checkpoint. A checkpoint ends by itself; killing the container during it would spoil both.
 func frozen(groups *cgroup.Manager, runtime *cri.Conn) func(context.Context, handler.Target) bool {
 	return func(ctx context.Context, t handler.Target) bool {
 		return t.Pod != nil && !runtime.Checkpointing(t.ID) && groups.Frozen(ctx, t.Pod.UID, t.ID)
 	}
 }
 
-// probeMeter adapts the probes' metrics for their manager.
+// probeMeter adapts the metrics to the interface of the probe manager.
 type probeMeter struct{ *metrics.Probes }
 
 func (m probeMeter) Tried(p *v1.Pod, container string, kind pod.ProbeKind, state handler.State, took time.Duration) {

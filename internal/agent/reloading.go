@@ -27,9 +27,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
 
-// rereader returns a function that reads the configuration again. A configuration that an agent couldn't start with
-// on this node is an error. After that check only the host can refuse a part of it, such as a limit of a control
-// group; such an error is logged.
+// rereader returns a function that reads the configuration again. It returns an error for a configuration with which
+// an agent couldn't start on this node. After that check only the host can refuse a part of the configuration, such
+// as a limit of a control group; such an error is logged.
 func rereader(reread func(context.Context, *config.Config) (*config.Config, error),
 	node capacity.Node) func(context.Context, *config.Config) (*config.Config, error) {
 	return func(ctx context.Context, old *config.Config) (*config.Config, error) {
@@ -54,8 +54,8 @@ type liveSettings struct {
 	log          logr.Logger
 }
 
-// apply passes the new settings to these parts. It has to handle every field that is Live in config/fields and has a
-// Package.
+// apply passes the new settings to the parts in s. It has to handle every field that is marked Live and has a
+// Package in config/fields.
 func (s liveSettings) apply(cfg *config.Config) {
 	k := &cfg.Kubelet
 	log := logging.ConfigOf(&k.Logging, nil, nil)
@@ -78,8 +78,8 @@ func levelSetter(set func(uint32, string) error, reloader *config.Reloader) func
 	}
 }
 
-// watchConfig returns a function that calls look whenever a file of the configuration changes, until its context
-// ends. If the files can't be watched, it logs that, and only SIGHUP reloads the configuration.
+// watchConfig returns a function that calls look after each change of the configuration's files, until its context
+// ends. If the files can't be watched, it logs that; then only SIGHUP reloads the configuration.
 func watchConfig(sources []string, look func(), log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		files := filewatch.NewSettled(sources, document.IsDropIn, "SIGHUP reloads the configuration", log)
@@ -108,7 +108,7 @@ type reloads struct {
 	meter   *metrics.Reloads
 	log     logr.Logger
 
-	// failure is for the list of problems; nil if it isn't needed.
+	// failure is the last failure to reload, for the list of problems; nil if there is no such list.
 	failure *reloadFailure
 }
 
@@ -118,7 +118,7 @@ type reloadFailure struct {
 	problems []pod.Problem
 }
 
-// get returns the problem; nil while the newest configuration is in force.
+// get returns the problem of the last reload; nil while the newest configuration is in force.
 func (f *reloadFailure) get() []pod.Problem {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,8 +163,8 @@ func (r reloads) end(result config.ReloadResult) {
 	}
 }
 
-// logNotes logs the settings of cfg that have no effect, are deprecated or open the node, except those that were
-// logged for the previous configuration; before is nil at the agent's start.
+// logNotes logs the settings of cfg that have no effect, are deprecated or make the node less secure. It leaves out
+// those that were logged for before, the previous configuration, which is nil at the agent's start.
 func logNotes(log logr.Logger, cfg, before *config.Config) {
 	if before == nil {
 		before = &config.Config{}

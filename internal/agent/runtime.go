@@ -60,7 +60,8 @@ func newRuntime(b *foundation) (*runtimeParts, error) {
 // admission returns the current node facts that pod admission depends on.
 func (r *runtimeParts) admission() *admission.Node { return r.host.admission(r.state.Features()) }
 
-// runs reports whether the runtime has a sandbox or container of a pod, lives whether any of these may be running.
+// runs reports whether the runtime has a sandbox or container of a pod; lives reports whether one of these may be
+// running.
 func (r *runtimeParts) runs(uid types.UID) bool  { return !r.seen.Get(uid).Empty() }
 func (r *runtimeParts) lives(uid types.UID) bool { return r.seen.Get(uid).Live() }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
-// servingParts answer requests of local commands, of the cluster and of other programs.
+// servingParts answer the requests of local commands, of the API server and of other programs.
 type servingParts struct {
 	shown     view.View
 	api       *local.Server
@@ -73,8 +73,8 @@ func newServing(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 	}, nil
 }
 
-// ownNames returns a function that lists the node's names and addresses: from the configuration, the hostname and the
-// node facts.
+// ownNames returns a function that lists the node's names and addresses. They come from the configuration, the
+// hostname and the node facts.
 func ownNames(cfg *config.Config, facts *nodefacts.Board) func() []string {
 	return func() []string {
 		names := []string{cfg.NodeName}

@@ -25,7 +25,7 @@ type desiredParts struct {
 	runs      *runsource.Source
 	stops     *desired.Stops
 	additions *desired.Additions
-	// objects are the ConfigMaps, Secrets and other objects in manifests.
+	// objects has the ConfigMaps, Secrets and other objects that manifests define.
 	objects interface {
 		object.Finder
 		object.View
@@ -48,9 +48,9 @@ func newDesired(b *foundation, r *runtimeParts) (*desiredParts, error) {
 	return d, nil
 }
 
-// sourceKinds lists the sources of pods that the configuration names; it sets runs to the source of `deckhand run`
-// when that is built. The file and HTTP sources store the manifests that they read last; with StopAll those stored
-// manifests are the only ones that are used.
+// sourceKinds lists the sources of pods that the configuration names. When it builds the source of `deckhand run`,
+// it sets runs to it. The file and HTTP sources store the manifests that they read last; with StopAll only these
+// stored manifests are used.
 func sourceKinds(b *foundation, runs **runsource.Source) []desired.SourceKind {
 	k, rules := b.kubelet(), reader.RulesOf(b.cfg)
 	read := func(s pod.Source) *reader.Reader { return reader.New(b.cfg.NodeName, s, rules) }

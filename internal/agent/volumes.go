@@ -100,7 +100,7 @@ func systemGroups(cfg *config.Config) map[string]string {
 	return system
 }
 
-// measuredBy returns the metrics' name for the method of measuring a directory.
+// measuredBy returns the name by which metrics identify the method of measuring a directory.
 func measuredBy(quota bool) string {
 	if quota {
 		return metrics.SourceQuota

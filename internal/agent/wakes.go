@@ -24,15 +24,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/journal"
 )
 
-// wakes connect parts that have to wake each other. They are built before those parts because the dependencies are
-// circular: the observed state wakes the workers, which read the observed state.
+// wakes connect parts that have to wake each other. They are built before those parts, because these depend on each
+// other in a circle: the observed state wakes the workers, and the workers read the observed state.
 type wakes struct {
 	*worker.Waker
-	// images is the time at which images last arrived; objects is the time at which objects that pods refer to, or
-	// their volumes, last changed. Workers compare both with the values that they saw before.
+	// images is the last time at which images arrived. objects is the last time at which objects that pods refer to,
+	// or volumes of pods, changed. Workers compare both with the times of their previous decisions.
 	images, objects moment
-	// pods wakes the functions of wakeOnPods when the runtime's state of a pod has changed; volumes wakes the volumes
-	// that are made from the changed objects.
+	// pods wakes the functions of wakeOnPods after the runtime's state of a pod has changed. volumes wakes the
+	// volumes that are made from an object, by object.
 	pods    wake.Slot
 	volumes *wake.Keyed[pod.Object]
 }
@@ -47,8 +47,8 @@ func (w *wakes) podChanged(uid types.UID) {
 	w.pods.Wake()
 }
 
-// wakeOnPods returns a function that calls each look after the runtime's state of pods has changed, until its context
-// ends.
+// wakeOnPods returns a function that calls every function in look after the runtime's state of pods has changed,
+// until its context ends.
 func (w *wakes) wakeOnPods(look ...func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -90,7 +90,8 @@ func (w *wakes) specChanged(p *v1.Pod) {
 	w.volumes.Wake(pod.Object{Kind: "Pod", Namespace: p.Namespace, Name: p.Name})
 }
 
-// admissible yields the pods that have workers (worker.Waker.Pods) in the form that the ledger of allocations needs.
+// admissible yields the pods that have workers, as worker.Waker.Pods does, but in the form that the ledger of
+// allocations needs.
 func (w *wakes) admissible(yield func(allocation.Pod) bool) {
 	w.Pods(func(p *v1.Pod, stopping bool) bool { return yield(allocation.Pod{Pod: p, Ending: stopping}) })
 }
@@ -154,8 +155,8 @@ func followDevices(assigned *devices.Manager, n *node) func(context.Context) err
 	}
 }
 
-// moment is the time of an event's last occurrence. It increases strictly even if the clock is set back, because
-// readers compare it with earlier values. Safe for concurrent use.
+// moment is the time at which something last happened. It increases strictly even if the clock is set back, because
+// readers compare it with earlier values. It is safe for concurrent use.
 type moment struct{ nanoseconds atomic.Int64 }
 
 // now records an occurrence.
@@ -170,7 +171,7 @@ func (m *moment) now() {
 
 func (m *moment) time() time.Time { return time.Unix(0, m.nanoseconds.Load()) }
 
-// follower updates the parts, besides the workers, that depend on the content of manifests.
+// follower updates the parts that depend on the content of manifests. Workers aren't among them.
 type follower struct {
 	merger    *desired.Merger
 	additions *desired.Additions
@@ -192,7 +193,7 @@ func (f follower) run(ctx context.Context) error {
 			f.log.Error(err, "Can't forget what was added to pods that are gone")
 		}
 		if changed := set.Objects.Changed(last.Objects); len(changed) > 0 {
-			// Only for removed manifests: the binder notices by itself when pods that used a claim end.
+			// Only for removed manifests of volumes. The binder finds out by itself when pods that used a claim end.
 			if err := f.claims.Tidy(ctx); err != nil {
 				f.log.Error(err, "Can't release PersistentVolumes whose manifests were removed")
 			}

@@ -13,14 +13,15 @@ import (
 // bootstrapper requests the node's first certificate with the credentials of the bootstrap kubeconfig.
 type bootstrapper struct{ conf apiclient.Config }
 
-// bootstrap returns a bootstrapper for this kubeconfig, with all other settings of the node's own client.
+// bootstrap returns a bootstrapper with the credentials of this kubeconfig. All other settings are those of own, the
+// node's own client.
 func bootstrap(own apiclient.Config, kubeconfig string) bootstrapper {
 	own.Kubeconfig, own.Rotated, own.Awaited, own.Log = kubeconfig, "", false, own.Log.WithName("bootstrap")
 	return bootstrapper{own}
 }
 
-// ask calls do with the bootstrap client's requests, and repeats it while the API server can't be used. It returns
-// after the client has stopped.
+// ask calls do with a client that has the bootstrap credentials. It repeats the call while the API server can't be
+// used, and returns after the client has stopped.
 func (b bootstrapper) ask(ctx context.Context, do func(context.Context, certificates.Requests) error) error {
 	client, err := apiclient.New(b.conf)
 	if err != nil {
@@ -39,8 +40,8 @@ func (b bootstrapper) ask(ctx context.Context, do func(context.Context, certific
 	return err
 }
 
-// again calls do until it succeeds, fails for another reason than that the API server can't be used, or ctx ends. The
-// client logs that the API server can't be used, once.
+// again calls do until it succeeds, fails for another reason than an API server that can't be used, or ctx ends. The
+// client logs once that the API server can't be used.
 func again(ctx context.Context, client *apiclient.Client, do func() error) error {
 	changed, stop := client.Subscribe()
 	defer stop()

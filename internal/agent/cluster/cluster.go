@@ -40,16 +40,18 @@ import (
 
 // Config contains the inputs of a Cluster.
 type Config struct {
-	// Node is the configuration; it names a kubeconfig.
+	// Node is the node's configuration. It names a kubeconfig.
 	Node *config.Config
 	// Facts are the node facts; the Node object is the source of some of them.
 	Facts   *nodefacts.Board
 	Runtime *health.State
 	// Info describes the machine and its programs, without the runtime's version.
 	Info v1.NodeSystemInfo
-	// Healthy returns the reason other than the runtime for which the node can't run pods, or nil.
+	// Healthy returns the reason for which the node can't run pods, other than the state of the runtime; nil if
+	// there is none.
 	Healthy func(now time.Time) error
-	// Desired receives the API server's pods, and lists those that can't run; Statuses are the pods' statuses.
+	// Desired receives the API server's pods, and lists the pods that can't run. Statuses has the statuses of all
+	// pods.
 	Desired  *desired.Merger
 	Statuses *podstatus.Store
 	// Observed is the runtime's state of pods; the caller calls PodsChanged after it has changed.
@@ -57,11 +59,12 @@ type Config struct {
 	// Events are the events of the node and its pods, which are sent to the API server. Cluster also records events
 	// of the node.
 	Events events.Node
-	// Objects finds the objects that pods of other sources refer to. ObjectsChanged is called with the API server's
-	// objects that have to be read again.
+	// Objects finds the objects that pods of other sources refer to. ObjectsChanged is called with objects of the
+	// API server that have changed, so that their users read them again.
 	Objects        object.Finder
 	ObjectsChanged func(...pod.Object)
-	// PodsDir contains a directory for each pod. Known is the path of the file with the API server's last objects.
+	// PodsDir is the parent of the pods' directories. Known is the path of the file that stores the API server's
+	// last objects.
 	PodsDir, Known string
 	Meter          Meter
 	// ClientCertificate and ServingCertificate are the metrics of the node's certificates.
@@ -69,7 +72,7 @@ type Config struct {
 	Log                                   logr.Logger
 }
 
-// Observed is the runtime's state of pods; Listed reports whether it is complete.
+// Observed is the runtime's state of pods. Listed reports whether it is complete.
 type Observed interface {
 	All() []*pod.Observed
 	Listed() bool
@@ -81,7 +84,7 @@ type Meter interface {
 	eventsink.Meter
 }
 
-// Cluster is the agent's side of a cluster.
+// Cluster is the part of the agent that connects the node to a cluster.
 type Cluster struct {
 	conf   Config
 	client *apiclient.Client
@@ -100,14 +103,15 @@ type Cluster struct {
 	// unless the cluster issues that.
 	renewers []*certificates.Renewer
 	serving  *certificates.Serving
-	// changed wakes the computation of the node's status, reached the parts that repeat failed requests.
+	// changed wakes the computation of the node's status. reached wakes the parts that repeat failed requests, once
+	// the API server can be reached.
 	changed wake.Slot
 	reached wake.Group
 	// troubled wakes subscribers after Problems have changed.
 	troubled wake.Group
 }
 
-// New returns the agent's side of a cluster. It sends no requests before the modules run.
+// New returns a Cluster. It sends no requests before the modules run.
 func New(c Config) (*Cluster, error) {
 	cfg, k := c.Node, &c.Node.Kubelet
 	calls, events := Rates(k)
@@ -243,7 +247,8 @@ func (c *Cluster) PodsChanged() { c.mirrors.Wake() }
 // Finder finds the objects that pods refer to, in the API server and in manifests.
 func (c *Cluster) Finder() object.Finder { return c.objects }
 
-// phases returns the phase of a pod in this node's statuses; empty for an unknown pod.
+// phases returns a function that returns a pod's phase according to this node's statuses; empty for a pod without a
+// status.
 func phases(s *podstatus.Store) func(types.UID) v1.PodPhase {
 	return func(uid types.UID) v1.PodPhase {
 		if e := s.Get(uid); e != nil {
@@ -268,7 +273,7 @@ func Rates(k *v1beta1.KubeletConfiguration) (calls, events apiclient.Rate) {
 // SetLimits changes the rate limits of requests and events.
 func (c *Cluster) SetLimits(k *v1beta1.KubeletConfiguration) { c.client.SetRates(Rates(k)) }
 
-// Reached returns since when the API server answers, or since when and why it doesn't.
+// Reached reports whether the API server answers, since when that has been so, and if it doesn't answer, why.
 func (c *Cluster) Reached() (ok bool, since time.Time, err error) { return c.client.Reached() }
 
 // Problems lists the problems of the node's connection to the cluster: of the API server, its pods and the
@@ -300,7 +305,7 @@ func (c *Cluster) ProblemsChanged() (changed <-chan struct{}, stop func()) {
 // failed requests; a failed request never ends a module.
 func (c *Cluster) Modules() []modules.Module {
 	list := []modules.Module{
-		// The first module, so that it stops after all that send requests with it.
+		// The first module, because modules stop in reverse order: those that send requests stop before it.
 		{Name: "API server", Start: c.start, Run: c.client.Run},
 		{Name: "last known objects", Run: c.known.Run},
 		{Name: "node object", Run: c.node.Run},
@@ -318,7 +323,7 @@ func (c *Cluster) Modules() []modules.Module {
 	return append(list, modules.Module{Name: "node status", Run: c.follow})
 }
 
-// start logs and records the start, and reads the API server's objects that an earlier agent stored.
+// start records the agent's start, logs it, and reads the API server's objects that an earlier agent stored.
 func (c *Cluster) start(context.Context) error {
 	c.conf.Log.Info("Joins a cluster", "node", klog.KRef("", c.conf.Node.NodeName), "path", c.conf.Node.Kubeconfig)
 	c.conf.Events.NodeEvent(v1.EventTypeNormal, pod.ReasonStarting, "Starting kubelet.")

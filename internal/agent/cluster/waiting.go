@@ -9,8 +9,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// waiting continues a message that the API server can't be used: it lists the pods that wait for the API server, and
-// those that use an expired token (expired). It returns "" if there are none.
+// waiting returns the end of a message that the API server can't be used: the pods with an end that can't be
+// reported, the pods that wait for objects of the API server, and those with an expired token (expired). It returns
+// "" if there are none.
 func waiting(pods []*podstatus.Entry, expired []string) (text string) {
 	var ended, wait []string
 	for _, e := range pods {
@@ -36,7 +37,7 @@ func waiting(pods []*podstatus.Entry, expired []string) (text string) {
 	return text
 }
 
-// some returns the first names of a list, joined by commas.
+// some joins the first names of a list with commas, and gives the number of the others.
 func some(names []string) string {
 	const most = 10
 	if len(names) <= most {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// checkNodeIPs reports node addresses that no interface of this host has: other hosts couldn't reach the node by
-// them. They aren't fatal, as the interface may come up later.
+// checkNodeIPs reports node addresses that no interface of this host has: other hosts couldn't reach the node at
+// them. The problem isn't fatal, because the interface may come up later.
 func checkNodeIPs(wanted []netip.Addr, interfaces func() ([]net.Addr, error)) []Problem {
 	if len(wanted) == 0 {
 		return nil

@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// leeway is the tolerated error of the build machine's clock.
+// leeway is how much the build machine's clock may be ahead.
 const leeway = 24 * time.Hour
 
 // firstRelease is earlier than any build of deckhand.
 var firstRelease = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// checkClock reports a clock that shows a time before the build. Hosts without a battery start at 1970 or at their
-// image's date. It isn't fatal: pods may have to run before there is a network to synchronize the time.
+// checkClock reports a clock that shows a time before the build. Hosts without a battery start in 1970 or at the
+// date of their image. The problem isn't fatal, because pods may have to run before there is a network to
+// synchronize the time.
 func checkClock(now, builtAt time.Time) []Problem {
 	earliest := firstRelease
 	if built := builtAt.Add(-leeway); built.After(earliest) {

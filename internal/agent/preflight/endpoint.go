@@ -20,8 +20,8 @@ import (
 // answerTime is the timeout for the runtime's version. A runtime answers at once unless the host is very busy.
 const answerTime = 3 * time.Second
 
-// checkEndpoint checks that a container runtime answers at endpoint. If not, the problem isn't fatal: at boot the
-// runtime may start later, and the agent keeps trying.
+// checkEndpoint checks that a container runtime answers at endpoint. If none does, the problem isn't fatal: at boot
+// the runtime may start after the agent, which keeps trying.
 func checkEndpoint(ctx context.Context, endpoint string) []Problem {
 	conn, err := cri.New(cri.Options{Endpoint: endpoint, Timeout: answerTime})
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
-// fileCheck checks the file that one setting names.
+// fileCheck is the check of a file that a setting names.
 type fileCheck struct {
 	// setting is the path of a field, or a flag with its dashes: "--kubeconfig".
 	setting string
@@ -32,7 +32,7 @@ type fileCheck struct {
 	path string
 	// check opens the file as the agent does. notes are warnings about a file that the agent can use.
 	check func(path string) (notes []string, err error)
-	// advice tells the user how to correct an error, unless the error does.
+	// advice tells the user how to correct an error; it is empty if the error itself does.
 	advice string
 	// noteOnly turns an error into a note: the agent starts without the file, which may be created later.
 	noteOnly bool
@@ -126,8 +126,8 @@ func only(check func(path string) error) func(string) ([]string, error) {
 	return func(path string) ([]string, error) { return nil, check(path) }
 }
 
-// kubeconfigChecks returns the checks of --kubeconfig and --bootstrap-kubeconfig. While the first is missing or
-// unusable, the agent creates it by means of the second; afterwards it doesn't need the second.
+// kubeconfigChecks returns the checks of the files of --kubeconfig and --bootstrap-kubeconfig. While the kubeconfig
+// is missing or unusable, the agent needs the bootstrap kubeconfig to create it; afterwards it doesn't.
 func kubeconfigChecks(cfg *config.Config, now time.Time) (kubeconfig, bootstrap fileCheck) {
 	rotated := ""
 	if cfg.Kubelet.RotateCertificates {

@@ -69,7 +69,8 @@ func checkNetwork(ctx context.Context, config embedded.Config) []Problem {
 	return problems
 }
 
-// probeLinks creates a bridge and a veth pair in a temporary network namespace, which ends with its thread.
+// probeLinks checks that a bridge and a veth pair can be created. It does so in a temporary network namespace, which
+// ends with its thread.
 func probeLinks() error {
 	result := make(chan error, 1)
 	go func() {

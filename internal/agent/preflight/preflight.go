@@ -34,10 +34,11 @@ type Config struct {
 	// MinFree is the required free space of the root directory's disk in bytes; 0 is DefaultMinFree with the embedded
 	// runtime, and no requirement with another one.
 	MinFree uint64
-	// Again means that an agent has run with this root directory before. Then too little free space is only a
-	// warning: its pods run, and only an agent removes the images that fill the disk.
+	// Again says that an agent has run with this root directory before. Then too little free space is only a
+	// warning: the pods of that agent run, and only an agent removes the images that fill the disk.
 	Again bool
-	// Swap is the attitude to active swap (failSwapOn), CgroupV1 that to a host with cgroup v1 only (failCgroupV1).
+	// Swap is the reaction to active swap (failSwapOn). CgroupV1 is the reaction to a host that has only cgroup v1
+	// (failCgroupV1).
 	Swap, CgroupV1 Attitude
 	// ProtectKernelDefaults refuses a host whose sysctls differ from those that the kubelet requires.
 	ProtectKernelDefaults bool
@@ -50,18 +51,19 @@ type Config struct {
 type Attitude int
 
 const (
-	// Accept doesn't report it.
+	// Accept doesn't report the condition.
 	Accept Attitude = iota
-	// Warn reports a problem that isn't fatal.
+	// Warn reports the condition as a problem that isn't fatal.
 	Warn
-	// Refuse reports a fatal problem.
+	// Refuse reports the condition as a fatal problem.
 	Refuse
 )
 
-// DefaultMinFree is enough for the images of the examples and some logs, in bytes.
+// DefaultMinFree is the default of Config.MinFree with the embedded runtime, in bytes. It is enough for the images
+// of the examples and some logs.
 const DefaultMinFree = 512 << 20
 
-// Problem is a problem of the host.
+// Problem is an unmet requirement of the agent on the host.
 type Problem struct {
 	// Message is one line: the problem, and how to solve it.
 	Message string
@@ -82,8 +84,8 @@ func Fatal(problems []Problem) error {
 	return errors.Join(errs...)
 }
 
-// Check runs all checks and returns all problems. Without root privileges it returns only that problem, because the
-// other checks need root.
+// Check runs all checks and returns all problems. Without root privileges it returns a single problem, the missing
+// privileges, because the other checks need them.
 func Check(ctx context.Context, config Config) []Problem {
 	if os.Geteuid() != 0 {
 		return []Problem{{Message: "must run as root, to create containers, cgroups and network interfaces: try it " +
@@ -149,8 +151,8 @@ func fatal(err error) []Problem {
 	return problems
 }
 
-// about returns the problem for a condition that the configuration may allow. allow is the setting that allows it; it
-// is only mentioned if the problem is fatal.
+// about returns the problem for a condition that the configuration may allow. allow names the setting that allows
+// it; the message contains it only if the problem is fatal.
 func (a Attitude) about(message, allow string) []Problem {
 	switch a {
 	case Refuse:

@@ -39,8 +39,8 @@ func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	return []Problem{{Message: message + " or choose another with --root-dir", Fatal: true}}
 }
 
-// diskOf returns the file system that contains, or will contain, root, and the existing directory by which it was
-// found.
+// diskOf returns the file system that contains, or will contain, root. dir is the closest existing directory on the
+// path to root.
 func diskOf(root string) (dir string, st unix.Statfs_t, err error) {
 	if dir, err = nearest(root); err != nil {
 		return "", st, err

@@ -11,13 +11,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
-// found are the objects of this agent that the surviving records name.
+// found has the IDs and paths of this agent's objects, according to the records that are left on disk.
 type found struct {
 	// containers are the IDs of containers and sandboxes.
 	containers map[string]bool
 	// pods are the UIDs of pods.
 	pods map[string]bool
-	// cgroups are directories of containers, in any hierarchy.
+	// cgroups are the cgroup directories of containers, in any hierarchy.
 	cgroups map[string]bool
 	// inits are the init processes of containers.
 	inits []orphans.Process
@@ -52,7 +52,7 @@ func (t *resetter) inventory() *found {
 	return f
 }
 
-// addBundle reads the OCI configuration that containerd wrote for a container.
+// addBundle adds a container according to the OCI configuration that containerd wrote for it.
 func (f *found) addBundle(path string) {
 	var config struct {
 		Annotations map[string]string `json:"annotations"`
@@ -66,7 +66,7 @@ func (f *found) addBundle(path string) {
 	}
 }
 
-// addRuncState reads runc's state file of a container.
+// addRuncState adds a container according to its state file, which runc wrote.
 func (f *found) addRuncState(path string) {
 	c, ok := orphans.ReadContainer(path)
 	if !ok {
@@ -90,7 +90,7 @@ func names(dir string) []string {
 	return out
 }
 
-// Describe lists the objects that a reset with this configuration removes: a line each, to be shown to a person.
+// Describe lists the objects that a reset with this configuration removes, as lines for a person.
 func Describe(c Config) ([]string, error) {
 	layout, err := c.Runtime.Layout()
 	if err != nil {

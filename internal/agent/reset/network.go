@@ -28,8 +28,8 @@ func (t *resetter) removeNetwork(ctx context.Context, f *found) error {
 	return errors.Join(append(errs, t.network.RemoveRules(ctx))...)
 }
 
-// attached returns the sandboxes with incomplete network teardown: they still own a reserved address or a cached CNI
-// result.
+// attached returns the sandboxes with a network teardown that isn't complete: they still own a reserved address or a
+// cached CNI result.
 func (t *resetter) attached(f *found) []string {
 	ids := map[string]bool{}
 	dir := filepath.Join(t.layout.CNIState(), t.network.Bridge)

@@ -15,13 +15,14 @@ import (
 )
 
 const (
-	// answerIn is the timeout for containerd's answers; without an answer it counts as stopped.
+	// answerIn is the timeout for containerd's answers. A containerd that doesn't answer counts as stopped.
 	answerIn = 5 * time.Second
-	// stopIn is the time beyond the grace period for stopping one pod.
+	// stopIn is the time for stopping one pod, in addition to the grace period.
 	stopIn = time.Minute
 	// abreast is the number of pods that are stopped concurrently.
 	abreast = 8
-	// pause is the delay after the first attempt; it grows by the same amount after each.
+	// pause is the delay after the first attempt to remove a pod; it grows by the same amount after each further
+	// attempt.
 	pause = time.Second
 	// tries is the number of attempts to remove a pod: a container whose start was interrupted by the agent's end may
 	// appear during the first.
@@ -123,7 +124,7 @@ func clearTasks(ctx context.Context, conn *grpc.ClientConn, client cri.RuntimeSe
 	return errors.Join(errs...)
 }
 
-// rest waits for d; it reports false if ctx ends before.
+// rest waits for the duration d. It returns false if ctx ends before.
 func rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

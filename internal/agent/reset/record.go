@@ -27,13 +27,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
-// record is the install record, a file in the root directory. It identifies the agent that uses the directory and the
-// settings by which it created objects elsewhere. So a reset needs only the directory's path, and an agent that is
-// too old for the directory's files refuses to start.
+// record is the install record, a file in the root directory. It identifies the agent that uses the directory, and
+// has the settings that determine which objects the agent creates elsewhere. So a reset needs only the directory's
+// path, and an agent that is too old for the directory's files refuses to start.
 type record struct {
 	// Version is the format of the root directory as a whole: see recordVersion.
 	Version int `json:"version"`
-	// Deckhand is the version of the agent that last ran here.
+	// Deckhand is the version of the agent that last ran with this root directory.
 	Deckhand   string `json:"deckhand,omitempty"`
 	PodCIDR    string `json:"podCIDR"`
 	Bridge     string `json:"bridge"`
@@ -42,14 +42,15 @@ type record struct {
 	Driver   string `json:"cgroupDriver,omitempty"`
 	PodLogs  string `json:"podLogsDir"`
 	LogLinks string `json:"containerLogLinksDir"`
-	// BinDirs contain the CNI plugin portmap, which a reset runs.
+	// BinDirs are the directories with the CNI plugin portmap, which a reset runs.
 	BinDirs []string `json:"binDirs"`
 	// Endpoint is the container runtime's endpoint; empty for the embedded runtime.
 	Endpoint string `json:"containerRuntimeEndpoint,omitempty"`
 	// Cluster means that the agent was configured with an API server. An agent of LastConfig then keeps pods that may
 	// be that API server's (worker.Config.KeepUnknownPods).
 	Cluster bool `json:"cluster,omitempty"`
-	// Node is the node's name, which is part of static pods' names. Manifests is the path of their manifests.
+	// Node is the node's name, which is part of static pods' names. Manifests is the path of the static pods'
+	// manifests.
 	Node      string `json:"nodeName,omitempty"`
 	Manifests string `json:"staticPodPath,omitempty"`
 }
@@ -59,7 +60,7 @@ type record struct {
 // in each package that reads a changed file.
 const recordVersion = 1
 
-// grace is the grace period of containers in a reset.
+// grace is the grace period that a reset gives to containers.
 const grace = 10 * time.Second
 
 func recordPath(root string) string { return filepath.Join(root, rootdir.Record) }
@@ -72,7 +73,7 @@ func CheckRecord(root string) error {
 	return nil // a damaged record is replaced
 }
 
-// Recorded reports whether an agent has run with this root directory. A damaged record counts, too.
+// Recorded reports whether an agent has run with this root directory. It also returns true if the record is damaged.
 func Recorded(root string) bool {
 	_, found, _ := load(root)
 	return found
@@ -84,8 +85,9 @@ func InCluster(root string) bool {
 	return err == nil && r.Cluster
 }
 
-// Replaced returns the manifest path of the last agent and the number of its pods that are left, if an agent with
-// this configuration reads another path and so will stop those pods. Otherwise it returns "" and 0.
+// Replaced is for an agent with this configuration that reads its manifests from another path than the last agent,
+// and so will stop the last agent's pods. It returns the last agent's manifest path and the number of its pods that
+// are left. Otherwise it returns "" and 0.
 func Replaced(cfg *config.Config) (manifests string, pods int) {
 	r, found, err := load(cfg.RootDir)
 	if err != nil || !found || r.Manifests == "" ||
@@ -127,8 +129,8 @@ func load(root string) (r record, found bool, err error) {
 	return r, true, nil
 }
 
-// Record writes the record of an agent with this configuration. The caller holds the root directory's lock. It
-// returns the same errors as CheckRecord.
+// Record writes the install record of an agent with this configuration. The caller holds the root directory's lock.
+// Record returns the same errors as CheckRecord.
 func Record(cfg *config.Config) error {
 	if err := CheckRecord(cfg.RootDir); err != nil {
 		return err
@@ -151,7 +153,7 @@ func Record(cfg *config.Config) error {
 }
 
 // RecordedConfig returns the configuration of a reset according to the record. Without a record it returns the
-// defaults: no agent has got far enough to create anything elsewhere.
+// defaults: an agent writes the record before it creates anything elsewhere.
 func RecordedConfig(root string) (Config, error) {
 	c := Config{Runtime: embedded.Config{RootDir: root, PodCIDR: config.DefaultPodCIDR,
 		Bridge: flags.DefaultBridge}.WithDefaults(), Grace: grace,
@@ -169,8 +171,8 @@ func RecordedConfig(root string) (Config, error) {
 	return c, nil
 }
 
-// LastConfig returns a configuration with which an agent can stop the pods of the last agent. That agent opens no
-// ports. found is false if no agent has run here.
+// LastConfig returns a configuration with which an agent can stop the pods of the last agent. An agent with this
+// configuration opens no ports. found is false if no agent has run with this root directory.
 func LastConfig(ctx context.Context, root string) (cfg *config.Config, found bool, err error) {
 	r, found, err := load(root)
 	if err != nil || !found {

@@ -37,7 +37,7 @@ type Config struct {
 	Grace time.Duration
 }
 
-// Slices are pods' cgroups that only systemd can remove.
+// Slices are the systemd slices of pods' cgroups, which only systemd can remove.
 type Slices interface {
 	// Orphans lists the pods that have a slice.
 	Orphans() ([]types.UID, error)
@@ -46,7 +46,7 @@ type Slices interface {
 	RemoveQoSCgroups(ctx context.Context) error
 }
 
-// resetter is a running reset.
+// resetter holds the data of one call of Run.
 type resetter struct {
 	config  Config
 	layout  rootdir.Runtime
@@ -54,9 +54,10 @@ type resetter struct {
 	log     logr.Logger
 }
 
-// Run removes everything. It continues after errors, and returns all of them. If anything outside the root directory
-// is left, Run keeps that directory, because its records are needed to finish in another call. Repeating a completed
-// reset does nothing. The agent must not run. When ctx ends, containers are killed instead of stopped.
+// Run removes everything that the agent created. It continues after errors, and returns all of them. If anything
+// outside the root directory is left, Run keeps that directory, because its records are needed to finish in another
+// call. Repeating a completed reset does nothing. The agent must not run meanwhile. When ctx ends, containers are
+// killed instead of stopped.
 func Run(ctx context.Context, config Config, log logr.Logger) error {
 	config.Runtime = config.Runtime.WithDefaults()
 	if err := config.Runtime.Validate(); err != nil {
@@ -99,7 +100,7 @@ func (t *resetter) run(ctx context.Context) error {
 	// From here on nothing creates new objects, and the steps must not be cancelled half-way.
 	ctx = context.WithoutCancel(ctx)
 	done := step("processes", func() error { return t.killAll(found) })
-	// Root file systems of containers, network namespaces, volumes.
+	// These are the root file systems of containers, network namespaces and volumes.
 	step("mounts", func() error { return orphans.Unmount(t.layout.Root, t.layout.Run()) })
 	done = step("network", func() error { return t.removeNetwork(ctx, found) }) && done
 	done = step("cgroups", func() error { return t.removeCgroups(ctx, found) }) && done
@@ -113,8 +114,8 @@ func (t *resetter) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// refuse returns an error for files and for system directories, even if they have the marker of an agent: their loss
-// would damage the host.
+// refuse returns an error for a root that is a file or a system directory, even if an agent has marked the directory
+// as its own: its loss would damage the host.
 func refuse(root string) error {
 	if rootdir.IsSystem(root) {
 		return fmt.Errorf("%s is a directory of the system: not touched", root)
@@ -146,7 +147,7 @@ func (t *resetter) removeRoot() error {
 	if t.layout.Claimed() {
 		return orphans.RemoveTree(t.layout.Root)
 	}
-	// Without the marker, only the directories that certainly belong to the agent are removed.
+	// If the directory has no marker, only the directories in it that certainly belong to the agent are removed.
 	var errs []error
 	for _, dir := range []string{t.layout.Containerd(), filepath.Dir(t.layout.CNIConf())} {
 		errs = append(errs, orphans.RemoveTree(dir))
@@ -162,7 +163,7 @@ func (t *resetter) removeRoot() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// removeIfEmpty removes a directory that other programs may use, unless it isn't empty or is in use.
+// removeIfEmpty removes a directory that other programs may use as well, if it is empty and not in use.
 func removeIfEmpty(dir string) error {
 	err := unix.Rmdir(dir)
 	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {

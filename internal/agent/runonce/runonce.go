@@ -25,7 +25,7 @@ const limit = 15 * time.Minute
 // work exit within it.
 const upFor = 2 * time.Second
 
-// Results if not every pod is up.
+// Errors of Run when not every pod is up.
 var (
 	errFailed = errors.New("not all pods came up")
 	// ErrBrokenOff replaces the context's error, which callers treat as success: an exit code of 0 has to mean that
@@ -36,7 +36,7 @@ var (
 // View shows the pods of the node.
 type View interface {
 	Snapshot(context.Context) (local.Snapshot, error)
-	// Changed returns a channel that receives after Snapshot may have changed. end ends the subscription.
+	// Changed returns a channel that receives a value after Snapshot may have changed. end ends the subscription.
 	Changed() (changed <-chan struct{}, end func())
 }
 
@@ -59,8 +59,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// Result is the result of Run: nil if all pods are up, ErrBrokenOff if Run ended before. It must not be called during
-// Run.
+// Result returns the result of Run: nil if all pods are up, ErrBrokenOff if ctx ended before. It must not be called
+// during Run.
 func (r *Runner) Result() error { return r.result }
 
 func (r *Runner) watch(ctx context.Context) error {
@@ -101,7 +101,7 @@ func gaveUp(s local.Snapshot) error {
 	return fmt.Errorf("gave up after %s", limit)
 }
 
-// results are the results of a set of pods, a line each.
+// results has the results of the pods, one line per pod.
 type results struct {
 	lines            []string
 	complete, failed bool
@@ -119,8 +119,8 @@ func (r *results) print(out io.Writer) error {
 	return nil
 }
 
-// resultsOf computes the results of a snapshot: complete if all pods are up or have failed. An unusable manifest is a
-// failure, too.
+// resultsOf computes the results of a snapshot. They are complete if all pods are up or have failed. An unusable
+// manifest counts as a failure.
 func resultsOf(s local.Snapshot, now time.Time) results {
 	r := results{complete: s.Agent.Synced}
 	for i := range s.Pods {
@@ -203,8 +203,8 @@ func stuck(w *v1.ContainerStateWaiting) bool {
 	return false
 }
 
-// cameTo returns a word for the pod's state, whether that is final for now, and whether it failed. A pod is up when
-// its containers have started; it needn't be ready.
+// cameTo returns a word for the pod's state. done says that this is its result unless the pod changes later; failed
+// says that the result is a failure. A pod is up when its containers have started; it needn't be ready.
 func cameTo(p *v1.Pod) (word string, done, failed bool) {
 	word = podstatus.Word(p)
 	switch {
@@ -213,7 +213,7 @@ func cameTo(p *v1.Pod) (word string, done, failed bool) {
 	case p.Status.Phase == v1.PodSucceeded || podstatus.Ready(p):
 		return word, true, false
 	case p.DeletionTimestamp != nil:
-		return word, false, false // the pod that replaces it counts
+		return word, false, false // only the pod that replaces it matters
 	}
 	started := 0
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
