@@ -3,11 +3,12 @@
 // While the API server is away, its last answers stay valid, including those that an earlier agent stored
 // (lastknown).
 //
-// An object is read when the first pod asks for it, and kept up to date until no pod needs it any more. ConfigMaps,
-// Secrets and RuntimeClasses each have a watch of their own name, as a node may not watch more; ConfigMaps and
-// Secrets may be read periodically instead. Services have one watch together. Claims, PersistentVolumes and service
-// accounts, which a node may only get, are read for each pod, and again while a pod waits for them. No caller waits
-// for the API server: an object that isn't available yet is object.Unknown, and its users are woken later.
+// An object is read when the first pod asks for it, and kept up to date until no pod needs it any more. Each
+// ConfigMap, Secret and RuntimeClass has a watch of its own that selects its name: a node may not watch others.
+// ConfigMaps and Secrets may be read periodically instead. All Services share one watch. Claims, PersistentVolumes
+// and service accounts, which a node may only get, are read for each pod, and again while a pod waits for them. No
+// caller waits for the API server: an object that isn't available yet is object.Unknown, and its users are woken
+// later.
 package clusterobjects
 
 import (
@@ -45,7 +46,7 @@ type Config struct {
 	Period   time.Duration
 	// Changed receives objects whose users have to ask for them again. It must not block.
 	Changed func(...pod.Object)
-	// Known stores the API server's answers for times when it is away.
+	// Known stores the API server's answers for times when the server is unreachable.
 	Known *lastknown.Store
 	// StoredToken reads the token that an earlier agent wrote to a projected volume of a pod.
 	StoredToken func(uid types.UID, volume, path string) (string, error)
@@ -62,7 +63,8 @@ type Finder struct {
 	conf Config
 
 	mu sync.Mutex
-	// run is the context of Run; nil before it. early starts the goroutines that were requested before.
+	// run is the context of Run; nil before it. early has the functions that start the goroutines requested before
+	// Run.
 	run     context.Context
 	early   []func()
 	over    bool
@@ -77,7 +79,7 @@ type Finder struct {
 // user is a pod that uses objects.
 type user struct {
 	uid types.UID
-	// of are the objects and tokens that it has asked for, with the functions that release them.
+	// of are the objects and tokens that the pod has asked for, with the functions that release them.
 	of map[*known]func()
 	// gone says that the pod needs nothing any more.
 	gone bool
@@ -85,7 +87,8 @@ type user struct {
 
 // known is the part of the state that objects and tokens share.
 type known struct {
-	// asking says that a request is needed or in progress, since then: there is no answer, or it may be out of date.
+	// asking says that a request is needed or in progress, because there is no answer or it may be out of date. It
+	// has been so since the time since.
 	asking bool
 	since  time.Time
 	// at is when the answer changed last.
@@ -138,7 +141,7 @@ func (f *Finder) spawn(do func(ctx context.Context)) (stop context.CancelFunc) {
 	return stop
 }
 
-// For returns the pod's view. Objects that the pod asks for are kept until Forget.
+// For returns the pod's view of the objects. Objects that the pod asks for are kept until Forget.
 func (f *Finder) For(d *pod.Desired) object.View {
 	if d.Source != pod.SourceAPI {
 		return f.conf.Others.For(d)
@@ -170,7 +173,7 @@ func (f *Finder) Forget(uid types.UID) {
 }
 
 // Await waits until all objects that the pod has asked for are available, for patience at most. It reports whether
-// any of them changed after a time.
+// any of them changed later than after.
 func (f *Finder) Await(ctx context.Context, uid types.UID, after time.Time) (changed bool) {
 	for {
 		f.mu.Lock()

@@ -175,7 +175,8 @@ type claims struct {
 		Account struct {
 			Name string `json:"name"`
 		} `json:"serviceaccount"`
-		// WarnAfter is when a token should have been renewed that is valid for longer than requested.
+		// WarnAfter is set in tokens that are valid for longer than requested: it is when the token should have been
+		// renewed, in Unix seconds.
 		WarnAfter int64 `json:"warnafter"`
 	} `json:"kubernetes.io"`
 }

@@ -18,7 +18,7 @@ const component = "kubelet"
 
 // sentState is the state of an entry at the API server.
 type sentState struct {
-	// count is 0 if it isn't available.
+	// count is the event's count at the API server; 0 if that isn't available.
 	count   int
 	message string
 }
@@ -30,8 +30,8 @@ type call struct {
 	patch           []byte
 }
 
-// plan returns the call that brings an entry's event up to date; nil if it is. before is the state at the API server,
-// nil for none.
+// plan returns the call that updates an entry's event at the API server; nil if the event is up to date. before is
+// the event's state there; nil if there is no event.
 func plan(node string, before *sentState, e *events.Entry) (*call, error) {
 	about, message := subject(node, e)
 	c := &call{namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), name: eventName(about.Name, e)}
@@ -69,7 +69,7 @@ func subject(node string, e *events.Entry) (v1.ObjectReference, string) {
 		e.Message
 }
 
-// longestName is the longest name of an object.
+// longestName is the length of an object's longest possible name, in bytes.
 const longestName = 253
 
 // eventName is the name of an entry's event. It is the same for each call, so that a repeated create, after its

@@ -18,7 +18,7 @@ const (
 	repeatedNormal rank = iota
 	firstNormal
 	warning
-	// ending is why and how a pod ended, which can't be found elsewhere any more.
+	// ending is the rank of an event about why and how a pod ended, which can't be found elsewhere later.
 	ending
 )
 
@@ -45,7 +45,7 @@ func endsPod(r pod.Reason) bool {
 // item is an entry to send.
 type item struct {
 	events.Entry
-	// tries is how many times that failed, due when it may be tried again.
+	// tries is how many times sending the entry has failed; due is when the next try may be made.
 	tries int
 	due   time.Time
 }
@@ -63,8 +63,8 @@ func newQueue(size int) *queue {
 	return &queue{size: size, woken: wake.NewSlot(), items: make(map[uint64]item)}
 }
 
-// put adds an entry, or replaces an older state of it. It reports whether that dropped an entry, the new one or
-// another.
+// put adds an entry, or replaces an older state of it. It reports whether an entry, the new one or another, was
+// dropped because the queue is full.
 func (q *queue) put(i item) (lost bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

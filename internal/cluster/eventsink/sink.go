@@ -53,7 +53,7 @@ type Config struct {
 	API  API
 	// Node is the node's name.
 	Node string
-	// Reached receives when the API server answers again after it didn't.
+	// Reached receives when the API server answers again after an outage.
 	Reached <-chan struct{}
 	Meter   Meter
 	Log     logr.Logger
@@ -64,9 +64,9 @@ const (
 	maxQueued = 1000
 	// remembered is the number of entries whose state at the API server is remembered.
 	remembered = 4096
-	// maxTries is how many times an event is tried while the server answers.
+	// maxTries is how many times an event is sent at most while the server answers.
 	maxTries = 8
-	// serverFails is the number of failed events in a row that are taken for a failure of the server.
+	// serverFails is the number of failed events in a row that count as a failure of the server.
 	serverFails = 3
 )
 
@@ -74,7 +74,7 @@ const (
 type Sink struct {
 	conf  Config
 	queue *queue
-	// known is a *sentState by the ID of an entry.
+	// known maps an entry's ID to a *sentState, the state of the entry's event at the API server.
 	known *lru.Cache
 }
 

@@ -26,7 +26,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// version is the format's version. A reader refuses newer ones.
+// version is the version of the file's format. A reader refuses files of a newer version.
 const version = 1
 
 const (
@@ -37,7 +37,7 @@ const (
 )
 
 // patience is how long after Open a server that wasn't reached yet doesn't count as away: a node that starts must not
-// run, for a moment, pods that were deleted meanwhile.
+// briefly run pods that were deleted while it was down.
 const patience = time.Second
 
 // Server reports whether the API server can be reached.
@@ -62,12 +62,13 @@ type Store struct {
 	held   []types.UID
 	node   *v1.Node
 	pods   map[types.UID]*storedPod
-	// users counts the pods that have asked for an object. objects are the last answers about those; nil for one that
-	// doesn't exist.
+	// users counts the pods that have asked for an object. objects are the last answers about these objects; nil for
+	// an object that doesn't exist.
 	users   map[object.Key]int
 	objects map[object.Key]object.Object
 	tokens  map[object.TokenRequest]object.Token
-	// keys are the keys in keyFile; empty if nothing is encrypted. unread are the records that none of them decrypts.
+	// keys are the keys in keyFile; empty if nothing is encrypted. unread are the records that none of these keys can
+	// decrypt.
 	keys   keys
 	noKeys error
 	unread map[string]json.RawMessage
@@ -92,7 +93,7 @@ func New(path, keyFile string, server Server) *Store {
 		tokens: map[object.TokenRequest]object.Token{}, unread: map[string]json.RawMessage{}, dirty: map[string]bool{}}
 }
 
-// Run writes changes until ctx ends, and those that are left then. The error is nil.
+// Run writes changes until ctx ends, and the remaining ones then. The error is nil.
 func (s *Store) Run(ctx context.Context) error {
 	for {
 		select {
@@ -179,14 +180,15 @@ func (s *Store) SetNodeUID(uid types.UID) {
 	s.touch(uidRecord)
 }
 
-// Held are the pods of the last SetHeld.
+// Held are the UIDs that SetHeld stored last.
 func (s *Store) Held() []types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held
 }
 
-// SetHeld stores which pods continue to run although the API server doesn't have them any more, in order.
+// SetHeld stores the UIDs, in order, of the pods that continue to run although the API server doesn't have them any
+// more.
 func (s *Store) SetHeld(uids []types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +198,7 @@ func (s *Store) SetHeld(uids []types.UID) {
 	}
 }
 
-// Pods are the pods of the last SetPods.
+// Pods are the pods that SetPods stored last, in no order.
 func (s *Store) Pods() []*v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,8 +303,8 @@ func group(k object.Key) object.Key {
 	return k
 }
 
-// WhyUnknown says why a Secret isn't stored. It continues the message why the API server can't be asked. It is empty
-// for other kinds, which are stored without a key.
+// WhyUnknown says why a Secret isn't stored. The text continues a message that says why the API server can't be
+// reached. It is empty for other kinds, which are stored without a key.
 func (s *Store) WhyUnknown(k object.Key) string {
 	if k.Kind != object.Secret {
 		return ""

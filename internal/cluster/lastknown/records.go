@@ -346,8 +346,8 @@ func (s *Store) restore(name, node string, text []byte) error {
 	return nil
 }
 
-// decrypt decrypts a record. If an older key has encrypted it, it is marked to be written with the newest. mu is
-// held.
+// decrypt decrypts a record. A record that was encrypted with an older key is marked to be written again with the
+// newest key. mu is held.
 func (s *Store) decrypt(name string, text []byte) ([]byte, error) {
 	var c sealed
 	if err := json.Unmarshal(text, &c); err != nil {

@@ -30,7 +30,7 @@ type API interface {
 
 // Objects are the mirror pods at the API server.
 type Objects interface {
-	// Mirrors returns them, and whether they are complete.
+	// Mirrors returns the mirror pods, and whether the list is complete.
 	Mirrors() ([]*v1.Pod, bool)
 	Subscribe() (changed *wake.Keyed[types.UID], stop func())
 }
@@ -50,7 +50,8 @@ type Config struct {
 	Objects  Objects
 	Statuses Statuses
 	// Awaited says that a static pod of that name may exist here without a status: a manifest defines it, it hasn't
-	// ended yet, or pods and manifests haven't been listed. Its owner calls Wake when the result changes.
+	// ended yet, or pods and manifests haven't been listed. The caller of New has to call Wake when the result
+	// changes.
 	Awaited func(namespace, name string) bool
 	// Reached receives when the API server has recovered: calls that failed because of it are retried soon
 	// (apiclient.Client.Recovered).
@@ -92,7 +93,7 @@ func New(c Config) *Mirrors {
 // awaitWatch is how long the watch has to report the effect of a call, before the call is repeated.
 const awaitWatch = 5 * time.Second
 
-// Run maintains them until ctx ends. Failed calls are repeated. The error is nil.
+// Run maintains the mirror pods until ctx ends. Failed calls are repeated. The error is nil.
 func (m *Mirrors) Run(ctx context.Context) error {
 	objects, stopObjects := m.conf.Objects.Subscribe()
 	defer stopObjects()

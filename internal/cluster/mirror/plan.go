@@ -12,13 +12,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// owner is this node: its object owns the mirror pods.
+// owner is this node. Its Node object owns the mirror pods.
 type owner struct {
 	name string
 	uid  types.UID
 }
 
-// call is one call about the mirror pod of that name: it creates the pod, or deletes the one of that UID.
+// call creates the mirror pod make, or deletes the mirror pod with the UID remove. namespace and name are the mirror
+// pod's.
 type call struct {
 	namespace, name string
 	make            *v1.Pod
@@ -40,7 +41,7 @@ func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod,
 	awaited func(namespace, name string) bool) map[string]*call {
 	calls := map[string]*call{}
 	if node.uid == "" {
-		return calls // they would have no owner
+		return calls // mirror pods would have no owner
 	}
 	static := map[string]*v1.Pod{}
 	for _, e := range statuses {
@@ -69,9 +70,9 @@ func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod,
 	return calls
 }
 
-// fits reports whether a mirror pod is as it would be created now. One that somebody deletes or ends isn't: that
-// can't end a static pod. Neither is one that has ended while its static pod was started again: the API doesn't allow
-// a pod to leave a terminal phase.
+// fits reports whether a mirror pod is equal to the one that would be created now. A mirror pod that somebody deletes
+// or ends doesn't fit: that can't end the static pod. A mirror pod that has ended while its static pod was started
+// again doesn't fit, either: the API doesn't allow a pod to leave a terminal phase.
 func fits(m, static *v1.Pod, node owner) bool {
 	over := pod.Terminal(m.Status.Phase) != "" && pod.Terminal(static.Status.Phase) == ""
 	return !over && m.DeletionTimestamp == nil &&

@@ -23,11 +23,10 @@ type Facts struct {
 	Addresses []v1.NodeAddress
 	Labels    map[string]string
 	Taints    []v1.Taint
-	// UID is that of the node's object; empty while there is none.
+	// UID is the UID of the node's object; empty while there is no object.
 	UID      types.UID
 	PodCIDRs []string
-	// ObjectTTL is for how many seconds ConfigMaps and Secrets that were read count as current, if they aren't
-	// watched.
+	// ObjectTTL is how many seconds a ConfigMap or Secret counts as current after it was read, if it isn't watched.
 	ObjectTTL int
 	// Capacity is the machine's resources, Allocatable the part for pods.
 	Capacity, Allocatable v1.ResourceList
@@ -129,7 +128,7 @@ func (b *Board) Watch(what Field) (changed <-chan struct{}, stop func()) {
 	}
 }
 
-// Writer changes its facts, and nobody else does.
+// Writer changes the facts that it owns. Each fact has at most one Writer.
 type Writer struct {
 	board *Board
 	owned Field

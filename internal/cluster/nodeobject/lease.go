@@ -94,7 +94,7 @@ func (l *Lease) Run(ctx context.Context) error {
 	}
 }
 
-// renew renews the lease, or creates it, within the limit.
+// renew renews the lease, or creates it, within the time limit.
 func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -133,7 +133,8 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	return fmt.Errorf("renew lease %s: %w", l.conf.Name, err)
 }
 
-// renewed is the lease with the current time. uid is that of the node's object; empty if it hasn't been read.
+// renewed is the lease was, with the current time as its renewal. uid is the UID of the node's object; empty if the
+// object hasn't been read.
 func (l *Lease) renewed(was *coordination.Lease, uid types.UID) *coordination.Lease {
 	n := was.DeepCopy()
 	n.Spec.HolderIdentity = ptr.To(l.conf.Name)

@@ -44,7 +44,8 @@ type Known interface {
 // Config configures a Node.
 type Config struct {
 	Identity Identity
-	// Register is registerNode; without it somebody else has to create the object.
+	// Register says that the agent creates the node's object (registerNode). Otherwise somebody else has to create
+	// it.
 	Register bool
 	API      Nodes
 	// Status computes the current status, without heartbeat times. Changed receives when it may have changed.
@@ -52,7 +53,7 @@ type Config struct {
 	Changed <-chan struct{}
 	// Every is the interval at which an unchanged status is sent (nodeStatusReportFrequency).
 	Every time.Duration
-	// Facts writes Fields and, if a cloud controller sets the host's addresses, those.
+	// Facts writes Fields and, if a cloud controller sets the node's addresses, HostIPs.
 	Facts *nodefacts.Writer
 	// Known stores the object for times when the API server is unreachable.
 	Known Known
@@ -87,7 +88,7 @@ type Node struct {
 	acknowledged *v1.NodeStatus
 	// gone says that the server answered the last status with NotFound.
 	gone bool
-	// every is Every with its jitter.
+	// every is conf.Every with a random delay added (jitter).
 	every time.Duration
 	// began is when Run began.
 	began time.Time
@@ -106,8 +107,8 @@ const (
 	callLimit = 10 * time.Second
 	// jitter is the largest fraction of Every by which an unchanged status is delayed.
 	jitter = 0.5
-	// firstLook is how long a new agent leaves a node ready that was ready, while it finds out: the runtime keeps
-	// running between two agents, and readiness that flaps moves traffic and pods.
+	// firstLook is how long a new agent reports a node that was ready as still ready, before it has determined that
+	// itself: the runtime keeps running between two agents, and readiness that flaps moves traffic and pods.
 	firstLook = 5 * time.Second
 	// longest is the upper bound of Every.
 	longest = 365 * 24 * time.Hour
@@ -337,8 +338,8 @@ func learn(f *nodefacts.Facts, object *v1.Node) {
 	}
 }
 
-// hostIPs are the addresses of pods in the host's network: one, or one of each family. Internal ones precede
-// external ones.
+// hostIPs are the addresses of pods in the host's network: one address, or one of each IP family. Internal ones
+// precede external ones.
 func hostIPs(n *v1.Node) []string {
 	var list []string
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
@@ -360,8 +361,8 @@ func heartbeat(s *v1.NodeStatus, now time.Time) {
 	}
 }
 
-// objectTTL is for how many seconds ConfigMaps and Secrets that were read count as current. A controller sets it
-// as an annotation; without it, it is a minute.
+// objectTTL is how many seconds a ConfigMap or Secret counts as current after it was read. A controller sets it as an
+// annotation of the node; without the annotation it is a minute.
 func objectTTL(object *v1.Node) int {
 	seconds, err := strconv.Atoi(object.Annotations[v1.ObjectTTLAnnotationKey])
 	if err != nil || seconds < 0 {

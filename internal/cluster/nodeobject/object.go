@@ -24,18 +24,18 @@ const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 // Identity is the part of the node's object, except its status, that configuration and machine determine.
 type Identity struct {
 	Name string
-	// Labels are those of --node-labels. Arch is the CPU architecture as Go names it (GOARCH). The operating system
-	// is always Linux.
+	// Labels are the labels from --node-labels. Arch is the CPU architecture as Go names it (GOARCH). The operating
+	// system is always Linux.
 	Labels map[string]string
 	Arch   string
-	// Taints are registerWithTaints.
+	// Taints are the taints of a node that the agent registers (registerWithTaints).
 	Taints     []v1.Taint
 	ProviderID string
-	// ExternalCloud says that a cloud controller manages the node (--cloud-provider=external). ProvidedIPs are
-	// the addresses that it starts with (--node-ip).
+	// ExternalCloud says that a cloud controller manages the node (--cloud-provider=external). ProvidedIPs are the
+	// addresses that the cloud controller starts with (--node-ip).
 	ExternalCloud bool
 	ProvidedIPs   string
-	// ControllerAttaches is enableControllerAttachDetach.
+	// ControllerAttaches says that a controller attaches the node's volumes (enableControllerAttachDetach).
 	ControllerAttaches bool
 }
 
@@ -78,8 +78,8 @@ func registration(i *Identity, status v1.NodeStatus) *v1.Node {
 	return n
 }
 
-// reconciled is an existing object as an agent that has started needs it. Taints and labels that others may have
-// set stay.
+// reconciled is an existing object with the labels, annotations and other fields that a starting agent sets. Taints
+// and labels that others may have set stay.
 func reconciled(existing *v1.Node, i *Identity) *v1.Node {
 	n := existing.DeepCopy()
 	if n.Labels == nil {
@@ -93,10 +93,10 @@ func reconciled(existing *v1.Node, i *Identity) *v1.Node {
 	return n
 }
 
-// resources are those of now, and extended resources that only the object has: somebody may have written them
-// there. If fresh, the agent hasn't sent a status yet, and the amount of these is 0: they may be those of device
-// plugins that haven't registered again. Others that only the object has, such as huge pages of an earlier
-// kernel, are dropped.
+// resources are the resources in now, and extended resources that only the object has: an administrator may have
+// added them. If fresh, the agent hasn't sent a status yet, and the amounts of the latter are 0: they may be from
+// device plugins that haven't registered again. Other resources that only the object has, such as huge pages of an
+// earlier kernel, are dropped.
 func resources(object, now v1.ResourceList, fresh bool) v1.ResourceList {
 	list := maps.Clone(now)
 	for name, amount := range object {

@@ -79,17 +79,17 @@ func patch(was, now *v1.Node) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// minGap is the shortest time between patches, unless readiness has changed. amountsGap is that for changes of
-// allocatable resources: schedulers wait for them. Only every other patch may follow after amountsGap: a device
-// plugin that keeps crashing makes resources come and go.
+// minGap is the shortest time between patches, unless readiness has changed. amountsGap is the shortest time before a
+// patch that changes allocatable resources: schedulers wait for them. Only every other patch may follow after
+// amountsGap: a device plugin that keeps crashing makes resources come and go.
 const (
 	minGap     = time.Second
 	amountsGap = 100 * time.Millisecond
 )
 
-// due is when to send the status now, after the last one, was, was sent at sent: at once if readiness has changed,
-// soon if anything else has, otherwise after every. hurried says that the last one was sent sooner than minGap after
-// the one before it.
+// due is when to send the status now. was is the last status, which was sent at the time sent. The next status is
+// sent immediately if readiness has changed, soon if anything else has changed, otherwise when the interval every is
+// over. hurried says that the last status was sent sooner than minGap after the one before it.
 func due(was, now *v1.NodeStatus, sent time.Time, hurried bool, every time.Duration) time.Time {
 	switch {
 	case readiness(was) != readiness(now):

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Reasons of the node's conditions. Dashboards depend on these names. They belong to package pod, and so to the
-// reference, once nodes are registered.
+// Reasons of the node's conditions. Dashboards depend on these names. They should move to package pod: the reference
+// lists the reasons of that package.
 const (
 	reasonReady            = "KubeletReady"
 	reasonNotReady         = "KubeletNotReady"
@@ -71,10 +71,10 @@ func (r *Report) Status() v1.NodeStatus {
 	return s
 }
 
-// maxImageNames limits the names of an image in the status.
+// maxImageNames limits the number of names of each image in the status.
 const maxImageNames = 5
 
-// imagesOf returns the largest images, the largest first: at most that many, all if most is negative.
+// imagesOf returns the largest images, the largest first. most limits their number; negative for no limit.
 func imagesOf(all []v1.ContainerImage, most int) []v1.ContainerImage {
 	list := slices.Clone(all)
 	slices.SortStableFunc(list, func(a, b v1.ContainerImage) int {

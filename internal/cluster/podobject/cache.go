@@ -36,9 +36,8 @@ type Pods interface {
 	Delete(ctx context.Context, namespace, name string, uid types.UID) error
 }
 
-// Cache holds the API server's objects of this node's pods, as the watch and the answers to writes have them,
-// whichever are newer. Mirror pods, which represent static pods, are listed separately. Its pods are read-only. Safe
-// for concurrent use.
+// Cache holds the newest state of this node's pods at the API server, from the watch and from the answers to writes.
+// Mirror pods, which represent static pods, are listed separately. Its pods are read-only. Safe for concurrent use.
 type Cache struct {
 	pods Pods
 
@@ -46,8 +45,8 @@ type Cache struct {
 
 	mu     sync.RWMutex
 	synced bool
-	// malformed are the pods that can't be decoded, by namespace and name. away is why the watch fails; without an
-	// error if it doesn't.
+	// malformed are the pods that can't be decoded, by namespace and name. away is why the watch fails; its err is
+	// nil if the watch works.
 	malformed map[types.NamespacedName]trouble
 	away      trouble
 	byUID     map[types.UID]*v1.Pod
@@ -75,7 +74,7 @@ func (c *Cache) Run(ctx context.Context) error {
 	return nil
 }
 
-// Synced reports whether all pods were listed once.
+// Synced reports whether all pods were listed at least once.
 func (c *Cache) Synced() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -89,10 +88,10 @@ func (c *Cache) Get(uid types.UID) *v1.Pod {
 	return c.byUID[uid]
 }
 
-// Pods returns all pods to run, in no order, and whether they are complete.
+// Pods returns all pods to run, in no order, and whether the list is complete.
 func (c *Cache) Pods() ([]*v1.Pod, bool) { return c.list(false) }
 
-// Mirrors returns all mirror pods, in no order, and whether they are complete.
+// Mirrors returns all mirror pods, in no order, and whether the list is complete.
 func (c *Cache) Mirrors() ([]*v1.Pod, bool) { return c.list(true) }
 
 func (c *Cache) list(mirrors bool) ([]*v1.Pod, bool) {
@@ -188,7 +187,7 @@ func newer(p, than *v1.Pod) (later, known bool) {
 
 // put stores an object. mu is held.
 func (c *Cache) put(p *v1.Pod) {
-	// managedFields are as large as the rest, and aren't used here.
+	// managedFields are as large as the rest of the object, and the agent doesn't use them.
 	p.ManagedFields = nil
 	c.byUID[p.UID] = p
 	c.byName[nameOf(p)] = p.UID

@@ -20,11 +20,12 @@ import (
 type urgency int
 
 const (
-	// detail waits so that further changes are sent with it.
+	// detail is the urgency of other changes, which wait so that further changes are sent with them.
 	detail urgency = iota
-	// readiness is sent at once: traffic depends on it, or a controller.
+	// readiness is the urgency of a change of phase or readiness. It is sent immediately: traffic or a controller
+	// depends on it.
 	readiness
-	// terminal is the urgency of a pod's end: its name and its resources become free then.
+	// terminal is the urgency of a pod's end: the pod's name and resources become free then.
 	terminal
 )
 
@@ -37,7 +38,7 @@ func statusEquality() conversion.Equalities {
 	return e
 }
 
-// reportedStatus is the part of the API's status that the agent owns, with conditions that mayWrite allows for ours.
+// reportedStatus is the part of the API's status that the agent owns, with the other conditions that mayWrite allows.
 func reportedStatus(api, ours *v1.PodStatus) *v1.PodStatus {
 	s := withoutOthers(api)
 	for i := range api.Conditions {
@@ -60,8 +61,8 @@ func statusToReport(api, ours *v1.PodStatus) *v1.PodStatus {
 	return sorted(s)
 }
 
-// mayWrite reports whether we write a condition that others may write, too: PodScheduled if nobody has, and
-// DisruptionTarget if this agent ended the pod and nobody had set it.
+// mayWrite reports whether the agent writes a condition that others may write, too: PodScheduled if nobody has
+// written it, and DisruptionTarget if this agent ended the pod and nobody had set it.
 func mayWrite(api, ours *v1.PodStatus, t v1.PodConditionType) bool {
 	there, c := condition(api, t), condition(ours, t)
 	switch {
@@ -137,7 +138,7 @@ func replaced[T any](list []T) []any {
 	return all
 }
 
-// urgent is how soon a status, now, has to replace the API server's, was.
+// urgent is how soon the status now has to replace was, the status at the API server.
 func urgent(was, now *v1.PodStatus) urgency {
 	over := pod.Terminal(now.Phase) != ""
 	switch {

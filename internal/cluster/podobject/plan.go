@@ -52,18 +52,18 @@ type history struct {
 }
 
 const (
-	// hold is how long a detail waits so that others are sent with it. holdEnding is that of a pod that is being
-	// deleted: only its end matters.
+	// hold is how long a detail waits so that later details are sent with it. holdEnding replaces hold for a pod that
+	// is being deleted: only the pod's end matters.
 	hold       = 300 * time.Millisecond
 	holdEnding = 5 * time.Second
-	// holdStarting is that of a pod that was reported as starting, counted from when its sandbox was ready. Mostly
-	// the pod runs before that time is over, which is sent at once, and until then nobody can use its address. Its
-	// conditions have their own times. holdWaiting is that of a pod that waits for its sandbox: only a reason why it
-	// can't start is worth a call.
+	// holdStarting replaces hold for a starting pod whose sandbox is ready, counted from when the sandbox became
+	// ready. Most pods run before that time is over, which is sent immediately, and until then nobody can use the
+	// pod's address. The conditions have times of their own, so the delay doesn't falsify them. holdWaiting replaces
+	// hold for a pod that waits for its sandbox: only a reason why the pod can't start is worth a call.
 	holdStarting = 3 * time.Second
 	holdWaiting  = 10 * time.Second
-	// mirrorHold is that of mirror pods: no controller waits for their details, and all static pods of a node start
-	// at once when it boots.
+	// mirrorHold replaces hold for mirror pods: no controller waits for their details, and all static pods of a node
+	// start at once when it boots.
 	mirrorHold = 3 * time.Second
 )
 

@@ -291,6 +291,6 @@ func (p *Publisher) handleResult(r result) {
 const (
 	// awaitWatch is how long the watch has to report that an object is gone.
 	awaitWatch = 10 * time.Second
-	// refusedPause is the shortest delay after a call that can't succeed as it is.
+	// refusedPause is the shortest delay after a call that will fail again unless the request changes.
 	refusedPause = 30 * time.Second
 )
