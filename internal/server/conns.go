@@ -14,24 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a connection may keep the server waiting for its peer before it may be closed for a new one.
-// It is short, because waiting connections are accepted one by one: thousands from peers that reconnect as soon as
-// they are cut may be ahead of a probe. A probe on a busy host needs a few milliseconds, though.
+// patience is how long the server waits for the peer of a connection before it may close this connection in favour of
+// a new one. It is short, because new connections are accepted one by one, and a probe may have to wait behind
+// thousands of peers that reconnect whenever they are cut. It isn't shorter, because a probe on a busy host needs a
+// few milliseconds.
 const patience = 10 * time.Millisecond
 
-// lookedAt is how long a request that seems complete protects its connection until its handler starts. It is bounded
-// because a peer can send bytes that only look like the end of a request.
+// lookedAt is how long a connection isn't closed for a new one after a seemingly complete request was read, while the
+// handler hasn't started. It is bounded because a peer can send bytes that only look like the end of a request.
 const lookedAt = 10 * patience
 
-// sendBuffer bounds the unread part of an answer in the kernel, which otherwise grows to megabytes per connection.
+// sendBuffer is the size of a connection's send buffer in the kernel, in bytes. Without it, the buffer grows to
+// megabytes per connection when the peer doesn't read.
 const sendBuffer = 64 << 10
 
-// streamBuffer is the send buffer of streams. With a smaller one, a stream often stops until the peer acknowledges
-// data.
+// streamBuffer is the size of a stream's send buffer, in bytes. With a smaller buffer, a stream often pauses until the
+// peer acknowledges data.
 const streamBuffer = 512 << 10
 
 // acceptWithData sets TCP_DEFER_ACCEPT: the kernel returns a connection from accept only after data has arrived, or
-// after readHeaderTimeout, so that silent peers take no slot. If the option fails, they are cut when slots run out.
+// after readHeaderTimeout, so that silent peers take no slot. If the option can't be set, silent peers are cut when no
+// slot is free.
 func acceptWithData(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, int(readHeaderTimeout/time.Second))
@@ -39,12 +42,13 @@ func acceptWithData(_, _ string, c syscall.RawConn) error {
 }
 
 // listener keeps at most maxConns connections open at once, so that peers that hold connections open can't keep
-// others from being served. When all slots are taken, a new connection replaces an idle one, one without a complete
-// request, or one with a peer that is slow to read the answer: the one that received the fewest bytes for the time it
-// waited. Connections that only wait for this process are spared; if there are no others, the new connection waits.
+// others from being served. When all slots are taken, a new connection replaces one that is idle, has no complete
+// request, or has a peer that reads the answer slowly. The listener picks the connection that made the server wait
+// longest per byte of the answer. Connections that only wait for this process are spared; if there are no others, the
+// new connection waits.
 type listener struct {
 	net.Listener
-	// encrypted is set where Read sees TLS records, so that the end of a request can't be recognized.
+	// encrypted is set with TLS: then Read gets TLS records, in which the end of a request can't be recognized.
 	encrypted bool
 	closed    chan struct{}
 	// freed receives a value when a slot may be free.
@@ -135,13 +139,15 @@ type conn struct {
 	listener *listener
 	// since is when the current phase began: waiting for a request, running handlers, or writing.
 	since time.Time
-	// working is the number of running handlers, blocked the number of them that wait for the peer to read. Without a
-	// running handler, blocked is 1 while the rest of an answer is written. HTTP/2 runs many handlers at once.
+	// working is the number of running handlers, and blocked is how many of them wait for the peer to read. HTTP/2 runs
+	// many handlers at once. When no handler runs, blocked is 1 while the rest of an answer is written.
 	working, blocked int
 	http2            bool
-	// received is set once a part of the awaited request was read; whole if the last read ended like a request.
+	// received is set once a part of the awaited request was read. whole is set if the bytes of the last read ended
+	// like a complete request.
 	received, whole bool
-	// waited is how long writes of this request have waited for the peer; sent is how many bytes they wrote.
+	// waited is how long the writes of this request's answer have waited for the peer; sent is how many bytes they
+	// wrote.
 	waited time.Duration
 	sent   int
 	// streams is the number of streams that use the connection (see Stream); gone is set once it is closed.
@@ -149,7 +155,8 @@ type conn struct {
 	gone    bool
 }
 
-// held is how long the connection has waited for its peer during this request, or for the next request.
+// held returns how long the connection has waited for its peer: during this request or, between requests, for the
+// next one.
 func (c *conn) held(now time.Time) time.Duration {
 	if c.working > c.blocked {
 		return c.waited
@@ -181,12 +188,12 @@ func (c *conn) arrived() (there bool) {
 // asking reports whether a request was read, at least in part, and no handler runs yet.
 func (c *conn) asking() bool { return c.received && c.working == 0 }
 
-// perKiB is the time held per KiB of the answer that was written. It is by far the highest if nothing was written.
+// perKiB returns the time held per KiB of the answer that was written. It is highest if nothing was written.
 func (c *conn) perKiB(held time.Duration) time.Duration {
 	return held / time.Duration(1+c.sent>>10)
 }
 
-// cut resets the connection; unread data is dropped.
+// cut resets the connection (TCP RST); data that the peer hasn't read is dropped.
 func (c *conn) cut() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // an error means an orderly close instead of a reset
@@ -315,8 +322,8 @@ func under(c net.Conn) *conn {
 	return c.(*conn)
 }
 
-// atWork counts the requests that h serves for their connections. No handler needs a request body, so it doesn't wait
-// for one.
+// atWork counts the running handlers of each connection (conn.working). It doesn't wait for request bodies, because no
+// handler needs one.
 func atWork(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
@@ -358,8 +365,8 @@ func headerSize(r *http.Request) int {
 // forget drops a request's header and URL once it is answered: HTTP/2 peers may leave many answers unread.
 func forget(r *http.Request) { r.Header, r.URL, r.RequestURI = http.Header{}, &url.URL{}, "" }
 
-// sharingWriter writes the answer to one of several requests on an HTTP/2 connection. It waits for HTTP/2 flow
-// control, which isn't visible on the connection.
+// sharingWriter writes the answer to one of several requests on an HTTP/2 connection. It counts a handler as blocked
+// while HTTP/2 flow control makes it wait, because conn.Write can't see that.
 type sharingWriter struct {
 	http.ResponseWriter
 	conn *conn

@@ -11,8 +11,8 @@ import (
 
 // sameHost serves only requests whose Host header names this machine, as a defence against DNS rebinding: a page's
 // scripts in a browser may send requests to a host name that now resolves to this machine. The browser sends that
-// foreign name as Host; programs send an address, or a name of this node. names returns the node's names, in any
-// case.
+// foreign name as Host; programs send an address, or a name of this node. The function names returns the node's
+// names; their letter case doesn't matter.
 func sameHost(names func() []string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOwn(r, names) {

@@ -29,7 +29,7 @@ type MachineInfo struct {
 	MachineID        string      `json:"machine_id"`
 	SystemUUID       string      `json:"system_uuid"`
 	BootID           string      `json:"boot_id"`
-	// cAdvisor's values for a machine without a cloud provider: the agent detects none.
+	// These are cAdvisor's values for a machine without a cloud provider: the agent doesn't detect cloud providers.
 	CloudProvider string `json:"cloud_provider"`
 	InstanceType  string `json:"instance_type"`
 	InstanceID    string `json:"instance_id"`
@@ -47,7 +47,7 @@ type MachineReader struct {
 	root string
 }
 
-// NewMachineReader returns a reader of the host whose file system is at root: "/".
+// NewMachineReader returns a reader of the host whose root directory is root: "/", except in tests.
 func NewMachineReader(root string) *MachineReader { return &MachineReader{root: root} }
 
 // Info reads the host's current state. Only processors and memory are required; other fields stay empty if they can't

@@ -59,14 +59,14 @@ func (e *encoder) encode(p *v1.Pod) ([]byte, error) {
 }
 
 // podCache caches the JSON of pods: clients that poll /pods get thousands of pods of which few have changed. Pods are
-// immutable, so the pointer is the key.
+// immutable, so the pointer to a pod is its key.
 //
-// The cache is in a sync.Pool: the garbage collector frees it when no client polls any more. There is only one: a
-// request that comes while another uses the cache is served without it. Otherwise many slow clients would hold a copy
-// of all pods each.
+// The cache is in a sync.Pool: the garbage collector frees it when no client polls any more. There is only one cache.
+// While a request uses it, other requests are served without a cache. Otherwise each of many slow clients would hold
+// a copy of all pods.
 type podCache struct {
 	pool sync.Pool // of *podTexts
-	// busy is held by the request that uses the pool.
+	// busy is locked by the request that uses the pool.
 	busy sync.Mutex
 }
 

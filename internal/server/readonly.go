@@ -21,7 +21,7 @@ type Pods interface {
 	Pods() []*v1.Pod
 }
 
-// Running lists the pods of the container runtime.
+// Running lists the pods that the container runtime has.
 type Running interface {
 	Running(context.Context) ([]*pod.Observed, error)
 }
@@ -38,9 +38,9 @@ type Sources struct {
 	Machine Machine
 	// Health and Metrics serve /healthz and /metrics.
 	Health, Metrics http.Handler
-	// Stats serves usage of pods and the node, by path: /stats/summary and the paths below /metrics.
+	// Stats has the handlers of resource usage, by path: /stats/summary and the paths below /metrics.
 	Stats map[string]http.Handler
-	// Pages serves the other paths: those of Configz, Flagz and Statusz.
+	// Pages has the handlers of the other pages, by path: Configz, Flagz and Statusz.
 	Pages map[string]http.Handler
 	// InCluster restricts the read-only API to the kubelet's paths: in a cluster, the others need authorization.
 	InCluster bool
@@ -141,8 +141,8 @@ func (a *PodLists) logFailure(path string, err error) {
 	}
 }
 
-// runningPods returns the pods with a ready sandbox or a running container. Like the kubelet's, they have only their
-// identity and their running containers.
+// runningPods returns the pods with a ready sandbox or a running container. As in the kubelet's answer, each pod has
+// only its identity and its running containers.
 func runningPods(observed []*pod.Observed) []*v1.Pod {
 	out := make([]*v1.Pod, 0, len(observed))
 	for _, o := range observed {

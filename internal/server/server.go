@@ -43,12 +43,12 @@ type Listener struct {
 	// Setting is the name of the setting that changes the address.
 	Setting string
 	Handler http.Handler
-	// Names returns the node's names and addresses, which the Host header has to match. It is nil where clients
-	// authenticate, because a browser's script can't.
+	// Names returns the node's names and addresses; the Host header of a request has to match one of them. It is nil
+	// for a listener whose clients authenticate: a script in a browser can't do that.
 	Names func() []string
-	// MaxHeader limits a request before its body, in bytes; 0 is the limit for probes (maxHeaderBytes).
+	// MaxHeader limits the size of a request line with its headers, in bytes; 0 means maxHeaderBytes.
 	MaxHeader int
-	// TLS, if set, enables HTTPS. Load, which may be nil, is called before clients can connect.
+	// TLS enables HTTPS; nil means HTTP. Load is called before clients can connect; it may be nil.
 	TLS  *tls.Config
 	Load func()
 }
@@ -122,10 +122,10 @@ func (s *Server) Run(ctx context.Context) error {
 	case err = <-failed:
 	}
 	shutdown(servers, cancel)
-	// All connections are counted before Serve returns; afterwards the counter only falls.
+	// When Serve has returned, conns counts all connections: from then on its counter only falls.
 	serving.Wait()
 	conns.Wait()
-	// A handler that hijacked its connection is counted before that connection is uncounted.
+	// A hijacked connection leaves conns while its handler still runs; handlers has counted that handler before.
 	handlers.Wait()
 	return err
 }
@@ -138,8 +138,8 @@ func counted(h http.Handler, handlers *sync.WaitGroup) http.Handler {
 	})
 }
 
-// telling logs panics of h, for a server whose own log has debug level. Then it aborts the connection: the part of
-// the answer that was sent must not look complete.
+// telling logs panics of h as errors, because a server with TLS logs its own messages at debug level only. After a
+// panic it aborts the connection, so that a partly sent answer doesn't look complete.
 func (s *Server) telling(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

@@ -17,7 +17,7 @@ type Summaries interface {
 	Summary(ctx context.Context, onlyCPUAndMemory bool, maxAge time.Duration) (*statsapi.Summary, error)
 }
 
-// summaryAge is how old a summary may be: requests within it share one.
+// summaryAge is the maximum age of a summary that is served: requests within this time share one summary.
 const summaryAge = time.Second
 
 // Summary serves /stats/summary: resource usage of pods and the node, or only CPU and memory (only_cpu_and_memory).

@@ -44,12 +44,13 @@ func Stream(h http.Handler) http.Handler {
 	})
 }
 
-// streamWriter remembers the hijacked connection.
+// streamWriter is the ResponseWriter of a stream. It remembers the connection if the handler hijacks it.
 type streamWriter struct {
 	http.ResponseWriter
 	mu    sync.Mutex
 	taken net.Conn
-	// over is set when the stream has to end; left once its handler has returned, when the writer is no longer valid.
+	// over is set when the stream has to end. left is set once its handler has returned: then the ResponseWriter is no
+	// longer valid.
 	over, left bool
 }
 

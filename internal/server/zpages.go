@@ -27,7 +27,7 @@ type AgentStatus struct {
 	Paths []string
 }
 
-// Flag is a flag with its effective value, which must not be secret.
+// Flag is a flag of the command line with its effective value, which must not be secret.
 type Flag struct{ Name, Value string }
 
 type typeMeta struct {
@@ -123,7 +123,8 @@ func page(kind string, text func() string, structured func(version string) any) 
 	})
 }
 
-// wanted parses the Accept headers: it returns the version of the JSON answer, or that text is accepted.
+// wanted parses the Accept headers. It returns the API version of the JSON that the client accepts, or plain if the
+// client accepts text.
 func wanted(accept []string, kind string) (version string, plain bool) {
 	if len(accept) == 0 {
 		return "", true

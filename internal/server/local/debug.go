@@ -15,8 +15,8 @@ import (
 // maxContainer is the maximum size of a container's JSON in bytes.
 const maxContainer = 1 << 20
 
-// AddContainer adds an ephemeral container to a pod, which must have this UID unless that is empty. It doesn't wait
-// until the container is started.
+// AddContainer adds an ephemeral container to a pod. Unless uid is empty, the pod must have that UID. AddContainer
+// doesn't wait until the container is started.
 func (c *Client) AddContainer(ctx context.Context, pod types.NamespacedName, uid types.UID,
 	container v1.EphemeralContainer) error {
 	text, err := json.Marshal(container)

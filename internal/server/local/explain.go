@@ -18,13 +18,13 @@ const maxEvents = 20
 
 // Details are details of a pod that its PodView doesn't have.
 type Details struct {
-	// Waits are the reasons why the pod waits. Wake is the latest time of its next sync; zero if only an event causes
-	// one.
+	// Waits are the reasons why the pod waits. Wake is the time by which the agent syncs the pod again; zero if only an
+	// event causes the next sync.
 	Waits []Wait    `json:"waits,omitempty"`
 	Wake  time.Time `json:"wake,omitzero"`
 	// Stopping is the reason why the pod has to stop; empty if it doesn't.
 	Stopping string `json:"stopping,omitempty"`
-	// Probes are the results of its probes.
+	// Probes are the results of the pod's probes.
 	Probes []pod.ProbeResult `json:"probes,omitempty"`
 	// Failures describes the probes that fail.
 	Failures []pod.ProbeFailures `json:"probeFailures,omitempty"`
@@ -34,19 +34,19 @@ type Details struct {
 type Explanation struct {
 	// Pod has the current status.
 	Pod *v1.Pod `json:"pod"`
-	// Source and Origin are the pod's source; Origin is a path or a URL.
+	// Source is the kind of source that the pod comes from. Origin is the path or URL of its manifest.
 	Source pod.Source `json:"source,omitempty"`
 	Origin string     `json:"origin,omitempty"`
 	// Stale says why an older, valid version of the manifest is in effect; usually empty.
 	Stale string `json:"stale,omitempty"`
 	Details
-	// Successor says why a newer pod of this name hasn't started; usually there is none.
+	// Successor says why a newer pod of the same name hasn't started; empty if there is no such pod.
 	Successor []Wait `json:"successor,omitempty"`
 	// Runtime says why the runtime isn't ready; empty if it is.
 	Runtime string `json:"runtime,omitempty"`
-	// Problems are those of the pod's manifest.
+	// Problems are the problems of the pod's manifest.
 	Problems []pod.Problem `json:"problems,omitempty"`
-	// Events are the latest about the pod, the newest last, without the output of probes.
+	// Events are the latest events about the pod, the newest last, without the output of probes.
 	Events []Event `json:"events,omitempty"`
 }
 
@@ -87,8 +87,8 @@ func withoutOutput(e Event) Event {
 	return e
 }
 
-// isAbout reports whether a problem is one of the pod's manifest. The problem's pod name doesn't end with the node's
-// name.
+// isAbout reports whether a problem is about the manifest of the pod v. The problem has the pod's name without the
+// node's name at its end.
 func isAbout(p *pod.Problem, v *PodView, node string) bool {
 	if p.Pod == "" {
 		return p.Origin == v.Origin || strings.HasPrefix(p.Origin, v.Origin+", ")

@@ -19,8 +19,8 @@ import (
 type Images interface {
 	// List lists the runtime's images.
 	List(ctx context.Context) ([]image.Image, error)
-	// Pull pulls an image, unless the newest is present. It calls progress when there is something new to report,
-	// never concurrently.
+	// Pull pulls an image, unless its newest version is present. It calls progress for each update, never
+	// concurrently.
 	Pull(ctx context.Context, name string, progress func(image.PullProgress)) (image.Image, error)
 	// Import imports the images of an archive and returns their names.
 	Import(ctx context.Context, archive io.Reader) ([]string, error)
@@ -49,7 +49,7 @@ func answerImages[T any](w http.ResponseWriter, value T, err error) error {
 	return answer(w, value)
 }
 
-// imagesError adds an HTTP status to an error about images, by its kind.
+// imagesError adds the HTTP status to an error about images that corresponds to the kind of error.
 func imagesError(err error) error {
 	var code int
 	switch {
@@ -119,7 +119,7 @@ func (s *Server) saveImages(w http.ResponseWriter, r *http.Request) error {
 	archive := &archiveWriter{w: w}
 	err := s.images.Save(r.Context(), names, archive)
 	if err != nil && r.Context().Err() != nil {
-		// or the client is gone, and doesn't receive this
+		// If the client is gone instead, it doesn't receive this error.
 		err = errors.New("the agent is stopping; the archive isn't whole")
 	}
 	if err != nil && archive.begun {
@@ -132,7 +132,8 @@ func (s *Server) saveImages(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// archiveWriter sends the header with the first byte of an archive.
+// archiveWriter sends an archive. It sends the HTTP header with the archive's first byte, so that an error before that
+// byte can still set the status.
 type archiveWriter struct {
 	w     http.ResponseWriter
 	begun bool

@@ -16,11 +16,11 @@ type LogRequest struct {
 	Container string
 	// Previous selects the instance before the current one.
 	Previous bool
-	// AllInstances starts with the oldest instance that has a log and continues with its successors. kubectl has no
-	// such option; `deckhand run` needs it.
+	// AllInstances selects all instances of the container that have a log, from the oldest on. kubectl has no such
+	// option; `deckhand run` needs it.
 	AllInstances bool
-	// AtLeast, unless 0, is the number of the first instance, which may have to be waited for. If it has no log, the
-	// next one that has is the first.
+	// AtLeast is the lowest number of an instance to select: the first instance from that number on that has a log. The
+	// agent waits for it if necessary. 0 means no such limit.
 	AtLeast int
 	logs.Options
 }

@@ -19,7 +19,7 @@ const (
 	// nextTrailer is the HTTP trailer with the LogRequest.AtLeast of the next instance, after a followed instance has
 	// ended. It is missing if there won't be another instance.
 	nextTrailer = "Deckhand-Next-Instance"
-	// instanceHeader is the HTTP header with the number of the instance.
+	// instanceHeader is the HTTP header with the number of the instance that the log belongs to.
 	instanceHeader = "Deckhand-Instance"
 )
 
@@ -65,7 +65,7 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	err = s.logs.Copy(r.Context(), text, copied, followed)
 	if r.Context().Err() != nil {
-		err = errors.New("the agent stopped") // or the client is gone, and doesn't receive this
+		err = errors.New("the agent stopped") // if the client is gone instead, it doesn't receive this error
 		text.start()
 	}
 	if err == nil {
@@ -86,7 +86,8 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// chooseAttempt returns the number of the first instance. The restart count is the newest instance's number.
+// chooseAttempt returns the number of the first instance whose log is sent; attempts are those that have a log. The
+// restart count in the status is the number of the newest instance.
 func chooseAttempt(request LogRequest, status *v1.ContainerStatus, attempts []int) (int, error) {
 	switch {
 	case request.AtLeast > 0:
@@ -122,7 +123,7 @@ func (l *logWriter) start() {
 	l.w.Header().Set("Trailer", errorTrailer+", "+nextTrailer)
 }
 
-// instance sends the header with the instance's number at once, before there is any line.
+// instance sends the HTTP header with the instance's number at once, before the log has any line.
 func (l *logWriter) instance(n int) {
 	if l.begun {
 		return

@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// FollowLogs copies a container's log to out as it grows. When the container restarts, it continues with the next
-// instance (but not after a previous one), until there won't be another instance, ctx ends, or LimitBytes were
-// copied. It calls restarted before the log of each instance but the first, with its number, which is the restart
-// count.
+// FollowLogs copies a container's log to out as it grows. When the container restarts, it continues with the log of the
+// next instance, unless request.Previous is set. It ends when there won't be another instance, when ctx ends, or when
+// LimitBytes were copied. Before the log of each instance except the first, it calls restarted with the number of
+// that instance, which is the restart count.
 func (c *Client) FollowLogs(ctx context.Context, request LogRequest, out io.Writer,
 	restarted func(instance int)) error {
 	request.Follow = true
@@ -24,7 +24,7 @@ func (c *Client) FollowLogs(ctx context.Context, request LogRequest, out io.Writ
 			return err
 		}
 		if request.AtLeast > 0 {
-			// Without the header, it is the requested instance.
+			// Without the header, the log is of the requested instance.
 			if n, err := strconv.Atoi(response.Header.Get(instanceHeader)); err == nil {
 				request.AtLeast = n
 			}

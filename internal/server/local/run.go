@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// maxManifest is the maximum size of a manifest in bytes, the same as for files.
+// maxManifest is the maximum size of a manifest in bytes, the same as for manifest files.
 const maxManifest = 10 << 20
 
 // run runs the pods of a manifest until the client leaves.

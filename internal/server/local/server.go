@@ -26,8 +26,8 @@ const (
 	shutdownTime = time.Second
 )
 
-// MaxHeader is the limit of the local API and of the HTTPS server in bytes. It has room for a command in the URL that
-// is as long as Linux permits for one argument, with each byte escaped.
+// MaxHeader is the maximum size in bytes of a request line with its headers, for the local API and the HTTPS server.
+// The URL may have a command as long as Linux permits for one argument (128 KiB), with each byte escaped.
 const MaxHeader = 3*128<<10 + 16<<10
 
 // Server serves the local API.
@@ -42,8 +42,8 @@ type Server struct {
 	ownUID uint32
 }
 
-// NewServer returns a server for agent and its images; it reads container logs through logs. It also serves sessions
-// in pods (exec, attach, portForward), at the kubelet's paths, and the web server's pages by path.
+// NewServer returns a server for agent and its images. It reads container logs with logs. It also serves sessions in
+// pods (exec, attach, portForward) at the kubelet's paths, and pages, which are the web server's pages by path.
 func NewServer(agent Agent, images Images, logs *logs.Reader, sessions http.Handler, pages map[string]http.Handler,
 	log logr.Logger) *Server {
 	return &Server{agent: agent, images: images, logs: logs, sessions: sessions, pages: pages, log: log,
@@ -130,7 +130,7 @@ func (s *Server) handler() http.Handler {
 	return s.authorize(mux)
 }
 
-// peerKey is the context key of the peer's uid, or of the error of determining it.
+// peerKey is the context key of the client's UID (SO_PEERCRED), or of the error if that can't be read.
 type peerKey struct{}
 
 func withPeer(ctx context.Context, c net.Conn) context.Context {
@@ -141,7 +141,7 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, uid)
 }
 
-// UserOf returns the client's user on this machine, from the context of a request.
+// UserOf returns the client's user on this machine as "uid N", from the context of a request.
 func UserOf(ctx context.Context) string { return fmt.Sprintf("uid %v", ctx.Value(peerKey{})) }
 
 // authorize admits root and the agent's own user. The socket's mode excludes others already; this check holds even if

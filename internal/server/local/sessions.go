@@ -15,7 +15,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// The paths of sessions in pods are the kubelet's; the names of the pod and container follow them.
+// The paths of sessions in pods, as in the kubelet's API. The namespace and the names of the pod and container follow.
 const (
 	execPath        = "/exec"
 	attachPath      = "/attach"
@@ -29,18 +29,19 @@ func (c *Client) Exec(ctx context.Context, namespace, pod, container string, que
 	return c.session(ctx, query, protocol, execPath, namespace, pod, container)
 }
 
-// Attach attaches to the main process of a container, with a session as Exec's.
+// Attach attaches to the main process of a container. Its parameters and its session are like Exec's.
 func (c *Client) Attach(ctx context.Context, namespace, pod, container string, query url.Values,
 	protocol string) (httpstream.Connection, error) {
 	return c.session(ctx, query, protocol, attachPath, namespace, pod, container)
 }
 
-// PortForward starts a session that forwards connections to a pod's ports, as Exec does. It ends with the pod.
+// PortForward starts a session that forwards connections to a pod's ports. It ends with ctx or with the pod. The caller
+// closes the connection.
 func (c *Client) PortForward(ctx context.Context, namespace, pod, protocol string) (httpstream.Connection, error) {
 	return c.session(ctx, nil, protocol, portForwardPath, namespace, pod)
 }
 
-// maxRefusal is how much of an error's text is read, in bytes.
+// maxRefusal is the maximum number of bytes that are read of the agent's error message.
 const maxRefusal = 64 << 10
 
 func (c *Client) session(ctx context.Context, query url.Values, protocol, path string,
@@ -72,8 +73,8 @@ func (c *Client) session(ctx context.Context, query url.Values, protocol, path s
 	return nil, &StatusError{Code: response.StatusCode, Err: errors.New(reason)}
 }
 
-// closable may be closed more than once. Otherwise SPDY's goroutines wait a second for a reader of the second Close's
-// error.
+// closable is a connection whose Close may be called more than once without an error. SPDY calls it twice, and its
+// goroutines would wait a second for a reader of the second error.
 type closable struct{ net.Conn }
 
 func (c *closable) Close() error {
@@ -83,8 +84,8 @@ func (c *closable) Close() error {
 	return nil
 }
 
-// upgrade requests SPDY on a connection. After an answer that accepts it, the server sends nothing before the client
-// does, so nothing is lost in the reader's buffer.
+// upgrade requests SPDY on a connection. The buffer of the reader may be dropped: after the server has accepted, it
+// sends nothing before the client does.
 func upgrade(ctx context.Context, conn net.Conn, query url.Values, protocol, path string,
 	names []string) (*http.Response, error) {
 	for _, name := range names {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// StopPods stops pods and keeps them stopped, or restarts them if restart is set. It returns when they are gone, or
-// started. If ctx ends before, the operation continues.
+// StopPods stops pods and keeps them stopped, or restarts them if restart is set. It returns when the pods are gone or
+// restarted. If ctx ends before that, it returns and the operation continues.
 func (c *Client) StopPods(ctx context.Context, restart bool, names ...types.NamespacedName) error {
 	query := namesQuery(names)
 	query.Set("restart", strconv.FormatBool(restart))

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// minPause is the least time between two updates of a stream. dutyCycle is the ratio of a pause to the time that
-	// the update before it took: a watcher of very many pods uses at most a tenth of a CPU.
+	// minPause is the minimum pause between two updates of a stream. dutyCycle is the ratio of a pause to the time that
+	// the previous update took: with it, a watcher of very many pods uses at most a tenth of a CPU.
 	minPause  = 50 * time.Millisecond
 	dutyCycle = 9
 	ndjson    = "application/x-ndjson"
@@ -116,7 +116,7 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) error {
 // megabytes.
 func encodeSnapshot(w io.Writer, snapshot Snapshot) error {
 	pods := snapshot.Pods
-	snapshot.Pods = nil // the last field, omitted if empty
+	snapshot.Pods = nil // Pods is the last field in JSON, and omitted if empty
 	head, err := json.Marshal(snapshot)
 	if err != nil {
 		return err

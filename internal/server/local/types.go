@@ -25,7 +25,7 @@ func SocketPath(rootDir string) string { return filepath.Join(rootDir, "deckhand
 type PodView struct {
 	// Pod has the current status.
 	Pod *v1.Pod `json:"pod"`
-	// Source and Origin are the pod's source; Origin is a path or a URL.
+	// Source is the kind of source that the pod comes from. Origin is the path or URL of its manifest.
 	Source pod.Source `json:"source,omitempty"`
 	Origin string     `json:"origin,omitempty"`
 	// Stale says why an older, valid version of the manifest is in effect; usually empty.
@@ -50,7 +50,7 @@ func (v *PodView) Done() bool { return v.Stopped || podstatus.Done(v.Pod) }
 // Over reports whether no container of the pod will run again.
 func (v *PodView) Over() bool { return v.Stopped || podstatus.Over(v.Pod) }
 
-// OfRun reports whether the pod may be one of `deckhand run`, not a pod of that name of another source.
+// OfRun reports whether the pod may be one of `deckhand run`. It is false for a pod of another source.
 func (v *PodView) OfRun() bool { return v.Source == "" || v.Source == pod.SourceRun }
 
 // Reason says why the pod isn't ready or has failed: the reasons why it waits, or its failure.
@@ -63,7 +63,7 @@ func (v *PodView) Reason() string {
 		failure = podstatus.Failure(v.Pod)
 	}
 	if len(v.Waits) == 1 && v.Waits[0].Code == pod.WaitRejected && failure != "" {
-		return "rejected by the node: " + failure // it isn't waiting
+		return "rejected by the node: " + failure // a rejected pod doesn't wait
 	}
 	waits := v.Waiting()
 	if failure != "" && waits != "" {
@@ -75,14 +75,16 @@ func (v *PodView) Reason() string {
 // Waiting describes why the pod waits.
 func (v *PodView) Waiting() string { return joined(v.Waits) }
 
-// Wait is one reason why a pod waits: codes, data and times for programs, text for people.
+// Wait is one reason why a pod waits. The embedded pod.Wait has a code, data and times for programs; Text is for
+// people.
 type Wait struct {
 	pod.Wait `json:",inline"`
-	// Text describes it without the container's name and without times.
+	// Text describes the reason, without the container's name and without times.
 	Text string `json:"text"`
-	// Because has causes that only the node can find: the pod that has the host port, the label that is missing.
+	// Because has causes of the wait that only the node can find: the pod that has the host port, the label that is
+	// missing.
 	Because []string `json:"because,omitempty"`
-	// Advice says what the user can do about it; empty if nothing needs to be done.
+	// Advice says what the user can do about the wait; empty if nothing needs to be done.
 	Advice string `json:"advice,omitempty"`
 }
 
@@ -151,7 +153,8 @@ type Event struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Object is a kind and a name, such as "pod/web-node1", or a manifest's path or URL.
 	Object string `json:"object"`
-	// UID is the object's; Part is the part of the object that the event is about, such as "spec.containers{web}".
+	// UID is the UID of the object. Part is the part of the object that the event is about, such as
+	// "spec.containers{web}".
 	UID  types.UID `json:"uid,omitempty"`
 	Part string    `json:"part,omitempty"`
 	// Component is the component that reported the event.
@@ -170,9 +173,9 @@ func (e *Event) PodName() (string, bool) {
 type RunUpdate struct {
 	// Pods are the pods of the run.
 	Pods []types.NamespacedName `json:"pods"`
-	// Views are the states of the pods that the agent has at the moment.
+	// Views are the states of those pods of the run that the agent has at the moment.
 	Views []PodView `json:"views,omitempty"`
-	// Error is why the pods can't run any longer; it is in the last update.
+	// Error is the reason why the pods can't run any longer. Only the last update has it.
 	Error string `json:"error,omitempty"`
 }
 
@@ -182,16 +185,16 @@ type Node struct {
 	HostIPs []string          `json:"hostIPs,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Taints  []v1.Taint        `json:"taints,omitempty"`
-	// Conditions have no times.
+	// Conditions are the node's conditions, without times.
 	Conditions []v1.NodeCondition `json:"conditions,omitempty"`
 	Capacity   v1.ResourceList    `json:"capacity,omitempty"`
 	// Reserved is the difference between Capacity and Allocatable. Memory that is preallocated as huge pages isn't
 	// allocatable, either.
 	Reserved    capacity.Reserved `json:"reserved"`
 	Allocatable v1.ResourceList   `json:"allocatable,omitempty"`
-	// Problems are those of manifests.
+	// Problems are the problems of manifests.
 	Problems []pod.Problem `json:"problems,omitempty"`
-	// Pods are those with allocated resources, by namespace and name.
+	// Pods are the pods with allocated resources, sorted by namespace and name.
 	Pods []NodePod `json:"pods,omitempty"`
 	// Modules are the parts of the agent, in the order in which they start.
 	Modules []modules.Status `json:"modules,omitempty"`
@@ -204,7 +207,7 @@ type NodePod struct {
 	Name     string         `json:"name,omitempty"`
 	UID      types.UID      `json:"uid"`
 	QOSClass v1.PodQOSClass `json:"qosClass,omitempty"`
-	// Requests are the resources that admission reserves for the pod; Limits are those of the pod as a whole.
+	// Requests are the resources that admission reserves for the pod; Limits are the limits of the pod as a whole.
 	Requests v1.ResourceList `json:"requests,omitempty"`
 	Limits   v1.ResourceList `json:"limits,omitempty"`
 	// Devices are each container's devices from device plugins, with their health.
@@ -213,7 +216,7 @@ type NodePod struct {
 
 // Configuration is the configuration in effect, without secrets.
 type Configuration struct {
-	// Kubelet is complete: file, drop-ins, flags and defaults.
+	// Kubelet is the complete KubeletConfiguration: it combines file, drop-ins, flags and defaults.
 	Kubelet v1beta1.KubeletConfiguration `json:"kubelet"`
 	// Origins has the origin of each setting that isn't a default, by its path: "/etc/deckhand/config.yaml:12",
 	// "--max-pods".

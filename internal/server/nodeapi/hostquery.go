@@ -29,8 +29,8 @@ const (
 	// maxServices is the maximum number of services in a query, maxPattern the maximum length of its pattern in
 	// bytes, and maxTail the maximum of tailLines.
 	maxServices, maxPattern, maxTail = 16, 1 << 10, 100_000
-	// maxLine is how many bytes of a line a pattern is matched with; maxTailSize limits the size of the last lines in
-	// memory, in bytes.
+	// maxLine is the maximum length of a line in bytes: a longer line counts as several. maxTailSize is the maximum
+	// total size of the last lines (tailLines) that are held in memory, in bytes.
 	maxLine, maxTailSize = 64 << 10, 16 << 20
 )
 
@@ -44,8 +44,8 @@ type hostQuery struct {
 	pattern      *regexp.Regexp
 }
 
-// unit matches names of services: the characters of systemd unit names without wildcards. A match can't be an option
-// of a program or lead out of a directory.
+// unit matches names of services, made of the characters of systemd unit names without wildcards. A matching name can't
+// be mistaken for an option of a program, and as a file name it can't lead out of a directory.
 var unit = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9:_.@\\-]{0,254}$`)
 
 func parseHostQuery(q url.Values) (h hostQuery, err error) {
@@ -107,8 +107,8 @@ func parseHostQuery(q url.Values) (h hostQuery, err error) {
 	return h, nil
 }
 
-// journal returns the arguments of journalctl for the logs of these services. Each value from the query is a part of
-// one argument.
+// journal returns the arguments of journalctl for the logs of these services. A value from the query is always a part
+// of one argument, so that clients can't add options.
 func (h hostQuery) journal(services []string) []string {
 	args := []string{"--utc", "--no-pager", "--quiet", "--output=short-precise"}
 	stamp := func(t time.Time) string { return fmt.Sprintf("@%d.%06d", t.Unix(), t.Nanosecond()/1000) }
@@ -130,8 +130,8 @@ func (h hostQuery) journal(services []string) []string {
 	return args
 }
 
-// hostQuery serves a query for host logs: those of services from the journal, or from a file with the service's name
-// if the journal has no lines of it.
+// hostQuery serves a query for host logs. Logs of services come from the journal. If the journal has no lines of a
+// service, they come from the file with the service's name.
 func (a *api) hostQuery(w http.ResponseWriter, r *http.Request) {
 	h, err := parseHostQuery(r.URL.Query())
 	if err != nil {
@@ -270,7 +270,8 @@ type lineFilter struct {
 	out     *bufio.Writer
 	pattern *regexp.Regexp // nil for all
 	tail    int            // -1 for all
-	// rest is the beginning of a line; last are the last lines, with a total size of bytes.
+	// rest is the beginning of a line whose end hasn't been written yet. last are the last lines; bytes is their total
+	// size.
 	rest  []byte
 	last  [][]byte
 	bytes int

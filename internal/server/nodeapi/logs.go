@@ -76,7 +76,7 @@ func parseLogQuery(q url.Values, now time.Time) (logQuery, error) {
 	return l, nil
 }
 
-// longest limits sinceSeconds, so that the duration doesn't overflow.
+// longest is the maximum of sinceSeconds, so that the time.Duration doesn't overflow.
 const longest = 100 * 365 * 24 * time.Hour
 
 func (a *api) containerLogs(w http.ResponseWriter, r *http.Request) {

@@ -28,7 +28,7 @@ import (
 // Config configures the API and provides its data.
 type Config struct {
 	server.Sources
-	// Statuses has the pods with their current status; Observed has their state in the runtime.
+	// Statuses has the pods with their current status; Observed has the state of pods in the runtime.
 	Statuses *podstatus.Store
 	Observed interface {
 		Get(types.UID) *pod.Observed
@@ -67,10 +67,10 @@ type api struct {
 	queries chan struct{}
 }
 
-// maxVerbosity limits the body of a request that sets the verbosity, in bytes.
+// maxVerbosity is the maximum size of the body of a request that sets the log verbosity, in bytes.
 const maxVerbosity = 64
 
-// Answers of handlers that are disabled.
+// Error messages of disabled handlers.
 const (
 	noDebugging  = "Debug endpoints are disabled: set enableDebuggingHandlers"
 	noSystemLogs = "The host's logs are disabled: set enableSystemLogHandler"
@@ -79,7 +79,7 @@ const (
 	noDebugFlags = "Changing flags is disabled: set enableDebugFlagsHandler"
 )
 
-// Routes returns the table of all paths. Its subresources for authorization are those of
+// Routes returns the table of all paths of the API. The subresources that each path needs for authorization follow
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/.
 func Routes(c Config) []secure.Route {
 	a := &api{c, toRuntime(), make(chan struct{}, maxQueries)}
@@ -100,7 +100,7 @@ func Routes(c Config) []secure.Route {
 		return func(r *secure.Route) { r.Stream = when }
 	}
 	debugging := unless(c.Debugging, noDebugging)
-	// own combines a handler's own switch with enableDebuggingHandlers: it needs both.
+	// own combines a handler's own setting with enableDebuggingHandlers: the handler needs both.
 	own := func(on bool, off string) string { return cmp.Or(debugging, unless(on, off)) }
 	systemLogs, profiling, debugFlags := own(c.SystemLogs, noSystemLogs), own(c.Profiling, noProfiling),
 		own(c.DebugFlags, noDebugFlags)

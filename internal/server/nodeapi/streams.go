@@ -47,8 +47,8 @@ func toRuntime() *http.Transport {
 		if err != nil {
 			return nil, err
 		}
-		// Closing the connection with ctx frees a client that leaves, and the agent's shutdown, from a runtime that
-		// hangs.
+		// The connection is closed when ctx ends, so that a runtime that hangs doesn't block a client that leaves or
+		// the agent's shutdown.
 		context.AfterFunc(ctx, func() { c.Close() })
 		return c, nil
 	}}
@@ -70,9 +70,9 @@ func parseStreams(q url.Values) (streamOptions, error) {
 	return o, nil
 }
 
-// way is a stream endpoint into a pod.
+// way is a handler that opens streams into a pod.
 type way struct {
-	// paths are patterns of the kubelet's API.
+	// paths are the patterns of its paths in the kubelet's API, separated by spaces.
 	paths string
 	serve http.HandlerFunc
 }
@@ -185,8 +185,8 @@ func (a *api) sandbox(uid types.UID) string {
 	return ""
 }
 
-// whileReady returns a context that ends when the pod no longer has that ready sandbox: the connections of a
-// port-forward don't end by themselves then. The caller has to call end.
+// whileReady returns a context that ends when this sandbox of the pod is no longer ready, because the connections of a
+// port-forward don't end with the sandbox. The caller has to call end.
 func (a *api) whileReady(ctx context.Context, uid types.UID, sandbox string) (ready context.Context, end func()) {
 	changed, unwatch := a.Statuses.Watch()
 	ctx, cancel := context.WithCancel(ctx)
@@ -222,8 +222,8 @@ func parsePorts(texts []string) ([]int32, error) {
 	return ports, nil
 }
 
-// prepared returns the URL of the streams that prepare requested from the runtime. It answers with an error and
-// returns nil if that fails.
+// prepared calls prepare, which requests streams from the runtime, and returns the URL of those streams. If that fails
+// it answers the client with an error and returns nil.
 func (a *api) prepared(w http.ResponseWriter, prepare func() (string, error)) *url.URL {
 	at, err := prepare()
 	if cri.IsUnimplemented(err) {
@@ -253,7 +253,7 @@ func (a *api) pass(w http.ResponseWriter, r *http.Request, at *url.URL) {
 	h.ServeHTTP(w, r.WithContext(klog.NewContext(r.Context(), logr.Discard())))
 }
 
-// refusal answers a client with the error of the streams.
+// refusal answers a client with the error of connecting to the runtime's streams.
 type refusal struct{}
 
 // Error implements proxy.ErrorResponder.
@@ -266,8 +266,8 @@ func (refusal) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// audit logs the user when an action in a pod begins. The end is logged by package secure, but not if the agent is
-// killed before. The command isn't logged: it may contain secrets.
+// audit logs the user when an action in a pod begins. Package secure logs only the end of the action, and can't do
+// that if the agent is killed before. The command isn't logged: it may contain secrets.
 func (a *api) audit(r *http.Request, action string, p *v1.Pod, container string) {
 	a.Log.Info("A user reaches into a pod", "user", secure.UserOf(r.Context()), "action", action, "pod", klog.KObj(p),
 		"containerName", container, "address", r.RemoteAddr)

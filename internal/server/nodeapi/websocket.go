@@ -30,11 +30,11 @@ import (
 const tunnelProtocol = portforward.WebsocketsSPDYTunnelingPrefix + portforward.PortForwardV1Name
 
 const (
-	// frameSize is the maximum payload of the messages that are sent, in bytes.
+	// frameSize is the maximum payload of a WebSocket message to the client, in bytes.
 	frameSize = 16 << 10
 	// farewell is how long a client may take to read the last messages.
 	farewell = 5 * time.Second
-	// maxRefusal is how much of the runtime's error message is read, in bytes.
+	// maxRefusal is the maximum number of bytes that are read of the runtime's error message.
 	maxRefusal = 4 << 10
 )
 
@@ -67,7 +67,7 @@ var channels = [...]string{
 	remotecommand.StreamErr:    v1.StreamTypeError, remotecommand.StreamResize: v1.StreamTypeResize,
 }
 
-// endOfChannel comes before a channel's number in a message that closes this channel.
+// endOfChannel is the first byte of a message that closes a channel; the second byte is the channel's number.
 const endOfChannel = 255
 
 // translate connects each channel of a WebSocket with the corresponding SPDY stream of the runtime.
@@ -165,7 +165,8 @@ func (s *session) run(hangUp func()) {
 	in.Wait()
 }
 
-// toClient sends a stream's data, and reports whether there was any. It hangs up if the client is gone.
+// toClient sends the data of stream n to the client, and reports whether there was any. If the client is gone, it calls
+// hangUp.
 func (s *session) toClient(n int, hangUp func()) (some bool) {
 	message := make([]byte, 1+frameSize)
 	message[0] = byte(n)
@@ -175,7 +176,7 @@ func (s *session) toClient(n int, hangUp func()) (some bool) {
 			some = true
 			if s.send(message[:1+length]) != nil {
 				s.client.Close()
-				hangUp()                                 // fromClient may be waiting for the runtime
+				hangUp()                                 // otherwise fromClient may wait for the runtime forever
 				_, _ = io.Copy(io.Discard, s.streams[n]) // otherwise this stream would block the others
 				return some
 			}
@@ -284,7 +285,7 @@ func (a *api) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL) {
 	in.Wait()
 }
 
-// messages writes each chunk as one message.
+// messages is an io.Writer that sends each Write as one binary WebSocket message.
 type messages struct{ client *websocket.Conn }
 
 // Write implements io.Writer.

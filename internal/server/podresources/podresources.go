@@ -25,10 +25,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// errTooMany is the kubelet's error, which clients compare with theirs.
+// errTooMany is the same error as the kubelet's, because clients compare the message.
 var errTooMany = status.Error(codes.ResourceExhausted, "rejected by rate limit")
 
-// Limits as documented.
+// The API's documented limits: calls per second, and calls in a burst.
 const (
 	perSecond, burst = 100, 10
 	maxAnswer        = 16 << 20
@@ -40,7 +40,7 @@ type Config struct {
 	Dir      string
 	Statuses *podstatus.Store
 	Devices  Devices
-	// Ready is closed once the agent has the list of running pods. The socket is created after that.
+	// Ready is closed once the agent has the list of running pods. The server creates the socket after that.
 	Ready <-chan struct{}
 	Meter Meter
 	Log   logr.Logger
@@ -48,7 +48,7 @@ type Config struct {
 
 // Devices provides the devices of containers. Callers must not change the results.
 type Devices interface {
-	// Has returns the devices of each container of a pod.
+	// Has returns the devices that are allocated to a pod, by container name.
 	Has(types.UID) map[string][]*api.ContainerDevices
 	// Healthy returns the devices that can be allocated to containers.
 	Healthy() []*api.ContainerDevices

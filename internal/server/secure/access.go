@@ -26,7 +26,8 @@ const (
 	authenticated   = "system:authenticated"
 )
 
-// unknownFor limits how long a rejected token is cached: an API server may not accept a new token at once.
+// unknownFor limits how long the rejection of a token is cached, because an API server may reject a token that was just
+// created, and accept it later.
 const unknownFor = 5 * time.Second
 
 // Reviewer sends reviews to an API server. It reads the review's spec and sets its status.
@@ -39,24 +40,26 @@ type Reviewer interface {
 type AccessConfig struct {
 	// Node is the node's name.
 	Node string
-	// ClientCAFile has the CA certificates of client certificates; empty for none.
+	// ClientCAFile is the file of the CA certificates that sign client certificates. If it is empty, no client
+	// certificate is accepted.
 	ClientCAFile string
 	// Anonymous accepts requests without credentials.
 	Anonymous bool
-	// Tokens enables bearer tokens, with TokenReviews. TokensFor is how long a result is cached.
+	// Tokens enables bearer tokens, which TokenReviews verify. TokensFor is how long a review's result is cached.
 	Tokens    bool
 	TokensFor time.Duration
-	// AlwaysAllow authorizes all requests of accepted users; without it, SubjectAccessReviews decide. AllowedFor and
-	// RefusedFor are how long their results are cached.
+	// AlwaysAllow authorizes all requests of authenticated users; without it, SubjectAccessReviews decide. AllowedFor
+	// and RefusedFor are how long positive and negative decisions are cached.
 	AlwaysAllow            bool
 	AllowedFor, RefusedFor time.Duration
-	// Reviewer is nil without an API server. Then no token is accepted, and without AlwaysAllow nothing is
+	// Reviewer is nil without an API server. Then no token is accepted and, unless AlwaysAllow is set, no request is
 	// authorized.
 	Reviewer Reviewer
 	Log      logr.Logger
 }
 
-// authorities is the pool of CA certificates of client certificates. Each version of it is unique.
+// authorities is the pool of CA certificates that client certificates are verified with. Its version is a number that
+// changes with each reading of the file.
 type authorities struct {
 	pool    *x509.CertPool
 	version int
@@ -90,7 +93,7 @@ func NewAccess(c AccessConfig) *Access {
 	return a
 }
 
-// Load reads the CA certificates of client certificates. The error names the file and the setting.
+// Load reads the CA certificates for client certificates. The error names the file and the setting.
 func (a *Access) Load() error {
 	if a.roots == nil {
 		return nil
@@ -99,7 +102,7 @@ func (a *Access) Load() error {
 	return err
 }
 
-// ReadAuthorities reads the CA certificates of client certificates from the file of authentication.x509.clientCAFile.
+// ReadAuthorities reads the CA certificates for client certificates from the file of authentication.x509.clientCAFile.
 // Errors name the file.
 func ReadAuthorities(path string) (*x509.CertPool, error) {
 	text, err := safeopen.ReadRegular(path, maxFile)
@@ -115,8 +118,8 @@ func ReadAuthorities(path string) (*x509.CertPool, error) {
 
 // user returns the user of a request, by client certificate or else by token. It returns false if authentication
 // failed: a request with invalid credentials isn't anonymous. Credentials whose check isn't configured (no
-// clientCAFile or no webhook) are ignored, as in the kubelet: clients send tokens to servers that allow everything,
-// too.
+// clientCAFile or no webhook) are ignored, as in the kubelet: many clients send a token even to a server that allows
+// all requests.
 func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
 	certified := a.roots != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0
 	inProtocols, shown := takeProtocolToken(r.Header)
@@ -143,13 +146,13 @@ func (a *Access) user(r *http.Request) (u authentication.UserInfo, ok bool) {
 const (
 	// protocols is the header with the subprotocols that a WebSocket client offers. A browser can't set
 	// Authorization: it offers its token as a subprotocol, in base64url without padding after tokenProtocol, as API
-	// servers accept it. No server selects that one, so the client has to offer others, too.
+	// servers accept it. No server selects that subprotocol, so the client has to offer another one, too.
 	protocols     = "Sec-Websocket-Protocol"
 	tokenProtocol = "base64url.bearer.authorization.k8s.io."
 )
 
-// takeProtocolToken removes the token from the offered subprotocols, so that no runtime sees it. The token is empty
-// if it is malformed or not the only one.
+// takeProtocolToken removes the token from the offered subprotocols, so that it isn't forwarded to the runtime; shown
+// reports whether there was one. The returned token is empty if it is malformed or not the only one.
 func takeProtocolToken(h http.Header) (token string, shown bool) {
 	var rest []string
 	number := 0
@@ -200,8 +203,8 @@ func (a *Access) byCertificate(r *http.Request) (u authentication.UserInfo, ok b
 		subject.CommonName != ""
 }
 
-// verify verifies a client certificate, the first of chain, with the others as intermediates. It returns until when
-// the chain is valid.
+// verify verifies a client certificate, the first of chain, with the others as intermediates. It returns the time when
+// the first certificate of the verified chain expires.
 func verify(roots *x509.CertPool, chain []*x509.Certificate) (until time.Time, err error) {
 	if len(chain) > maxChain {
 		return until, fmt.Errorf("it comes with %d intermediate certificates: at most %d are supported",
@@ -304,8 +307,8 @@ func verb(method string) string {
 	return "get"
 }
 
-// guard serves a request if its user is authorized for one of these subresources of the node. They are checked in
-// this order (https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/).
+// guard calls h for requests whose user is authorized for one of these subresources of the node. It checks the
+// subresources in this order (https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/).
 func (a *Access) guard(subresources []string,
 	h func(http.ResponseWriter, *http.Request, *authentication.UserInfo)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// maxAnswers is the size of the LRU cache.
+	// maxAnswers is the maximum number of entries of an LRU cache of answers.
 	maxAnswers = 4096
-	// maxReviews is the number of concurrent SubjectAccessReviews: each holds memory. maxStrangers is that of
-	// TokenReviews: any client can cause them, with all connections of the server, so there are few, and they wait
-	// for a slot only for a short time. Client certificates need none.
+	// maxReviews is the maximum number of concurrent SubjectAccessReviews, because each uses memory. maxStrangers is
+	// the maximum number of concurrent TokenReviews. It is lower, and TokenReviews wait for a slot only for a short
+	// time, because unauthenticated clients cause them. Client certificates need no TokenReview.
 	maxReviews, maxStrangers = 64, 16
-	// maxVerified is the number of certificate chains that are verified at once. maxChain is the maximum length of a
-	// chain without its root. A new client chooses the keys and signatures, and so the cost of verifying them.
-	// Accepted certificates are cached.
+	// maxVerified is the number of certificate chains that are verified at once. maxChain is the maximum number of
+	// certificates in a chain without its root. Both are low, because an unauthenticated client chooses the keys and
+	// signatures, and so the CPU time to verify them. Accepted certificates are cached.
 	maxVerified, maxChain = 1, 4
 	// reviewLimit is the timeout of a review; strangerWait is how long a TokenReview or a new certificate waits for a
 	// slot.
@@ -28,8 +28,8 @@ const (
 	strangerWait = time.Second
 )
 
-// answers caches results of the API server, or of other work, while they are valid. Concurrent requests for the same
-// result share one call.
+// answers caches decisions about clients while they are valid: the API server's reviews and verified certificates.
+// Concurrent requests for the same decision share one call.
 type answers[T any] struct {
 	salt  [32]byte
 	known *cache.LRUExpireCache
@@ -45,8 +45,8 @@ func newAnswers[T any](slots int, wait time.Duration) *answers[T] {
 	return a
 }
 
-// get returns the cached answer to a question, or that of ask, which also returns how long it is valid. Only a salted
-// hash of the question is stored, because it may be secret.
+// get returns the cached answer to a question. If there is none, it calls ask, which returns the answer and how long
+// the answer is valid. Only a salted hash of the question is stored, because a question may be a secret token.
 func (a *answers[T]) get(ctx context.Context, question []byte,
 	ask func(context.Context) (T, time.Duration, error)) (T, error) {
 	sum := sha256.New()

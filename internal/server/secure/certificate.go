@@ -43,8 +43,8 @@ type CertConfig struct {
 	CertFile, KeyFile string
 	// Dir is the directory of the self-signed certificate (--cert-dir). Only root may write there.
 	Dir string
-	// Issued returns the certificate that the cluster has issued (serverTLSBootstrap), or nil before it has. Issued
-	// is nil if serverTLSBootstrap is off. Until a certificate is issued, CertFile is used, if set.
+	// Issued returns the certificate that the cluster has issued (serverTLSBootstrap); nil before the first one is
+	// issued. Until then the server uses CertFile, if it is set. The function Issued is nil without serverTLSBootstrap.
 	Issued func() *tls.Certificate
 	// Name and IPs are the node's name and addresses.
 	Name string
@@ -114,9 +114,9 @@ func (c *Certificate) current() (*tls.Certificate, error) {
 	return c.pair.current()
 }
 
-// Load reads the certificate. Without CertFile, it creates a self-signed one, unless there is one that doesn't expire
-// soon and isn't a CA certificate of an older version; it doesn't replace an administrator's. The error names the
-// file and the setting.
+// Load reads the certificate. Without CertFile it uses the self-signed certificate in Dir. It creates that certificate
+// if there is no usable one, if it expires soon, or if an older version of the agent made it as a CA certificate. It
+// never replaces CertFile. The error names the file and the setting.
 func (c *Certificate) Load() error {
 	if c.conf.Issued != nil && c.conf.Dir != "" {
 		return nil // the cluster issues it later
@@ -136,7 +136,8 @@ func (c *Certificate) Load() error {
 	return err
 }
 
-// madeAsAuthority reports whether a certificate was made by a version before 2026-12: like makeOwn's, but a CA.
+// madeAsAuthority reports whether a certificate was made by an agent of before 2026-12, which made its self-signed
+// certificate as a CA certificate.
 func madeAsAuthority(c *x509.Certificate) bool {
 	return c.IsCA && c.KeyUsage == x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign &&
 		slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}) &&

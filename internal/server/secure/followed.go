@@ -12,7 +12,7 @@ import (
 // followed caches the content of files and reads them again when they change. While they are unusable, the last
 // usable content stays in effect.
 type followed[T any] struct {
-	// what describes the files for errors, with their names or settings.
+	// what describes the files in error messages, with the setting that names them.
 	what  string
 	paths []string
 	read  func() (T, error)

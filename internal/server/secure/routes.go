@@ -23,9 +23,9 @@ type Route struct {
 	Methods []string
 	// Path is a pattern of http.ServeMux.
 	Path string
-	// Subresources are subresources of the node; a user needs a permission for one of them.
+	// Subresources are subresources of the node object. A user of the route has to be authorized for one of them.
 	Subresources []string
-	// Off is the error if the route is disabled; otherwise empty.
+	// Off is the error message of a disabled route; empty if the route is enabled.
 	Off string
 	// Stream reports whether a request is a stream, without time limits (server.Stream); nil means never.
 	Stream func(*http.Request) bool
@@ -38,9 +38,9 @@ type Route struct {
 func Always(*http.Request) bool { return true }
 
 const (
-	// maxStreams limits the concurrent streams, maxStreamsOfOne those of one user. Most come from API servers on
-	// behalf of their users. So that none of those users takes all streams, they are limited per namespace and per
-	// pod, too.
+	// maxStreams limits the concurrent streams, and maxStreamsOfOne the concurrent streams of one user. Most streams
+	// come from API servers, on behalf of the API servers' users. Streams are also limited per namespace and per pod,
+	// so that none of those users takes all of them.
 	maxStreams            = 1024
 	maxStreamsOfOne       = 960
 	maxStreamsOfNamespace = 640
@@ -59,7 +59,7 @@ func serve(c Config) http.Handler {
 		for _, m := range route.Methods {
 			pattern := m + " " + route.Path
 			routes[pattern] = route
-			// The handler runs in the mux, which sets the path values. The context has the user.
+			// The mux calls the handler, because the mux sets the path values. The request's context has the user.
 			mux.Handle(pattern, traced(c.Tracer, pattern,
 				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.audited(w, r, streams, c.Log) })))
 		}
@@ -78,7 +78,7 @@ func serve(c Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := mux.Handler(r)
 		route := routes[pattern]
-		if route == nil { // the mux may answer it, such as with a redirect to the clean path
+		if route == nil { // the mux answers with 404, or with a redirect to the clean path
 			defer c.Meter.StartRequest(r.Method, "", false)()
 			elsewhere.ServeHTTP(w, r)
 			return
@@ -88,7 +88,7 @@ func serve(c Config) http.Handler {
 	})
 }
 
-// traced starts a span per request, after authorization: other clients must not create traces.
+// traced starts a span per request, after authorization: unauthorized clients must not create traces.
 func traced(tracer trace.TracerProvider, pattern string, next http.Handler) http.Handler {
 	if tracer == nil {
 		return next
@@ -131,8 +131,8 @@ func UserOf(ctx context.Context) string {
 
 func (route *Route) streams(r *http.Request) bool { return route.Stream != nil && route.Stream(r) }
 
-// audited serves a request, and logs it if it is a stream or changes something: with user, address and status. The
-// query and the body aren't logged: they may be secret.
+// audited serves a request. If the request is a stream or changes something, audited logs it with its user, address and
+// status, but without its query and body, which may be secret.
 func (route *Route) audited(w http.ResponseWriter, r *http.Request, s *streams, log logr.Logger) {
 	if !route.streams(r) && verb(r.Method) == "get" {
 		route.serve(w, r, s)
@@ -150,10 +150,10 @@ func (route *Route) audited(w http.ResponseWriter, r *http.Request, s *streams, 
 	route.serve(answer, r, s)
 }
 
-// maxAudited is how much of a path is logged, in bytes.
+// maxAudited is the maximum length of a path in the log, in bytes. Longer paths are cut.
 const maxAudited = 512
 
-// answerWriter records the status of an answer; 0 for none.
+// answerWriter records the HTTP status of an answer; 0 before an answer is written.
 type answerWriter struct {
 	http.ResponseWriter
 	status int

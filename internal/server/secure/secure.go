@@ -22,7 +22,8 @@ type Config struct {
 	Addr        netip.AddrPort
 	Certificate *Certificate
 	Access      *Access
-	// CipherSuites, Curves and MinVersion are fields of the configuration, which has validated them.
+	// CipherSuites, Curves and MinVersion are the fields tlsCipherSuites, tlsCurvePreferences and tlsMinVersion of the
+	// configuration, which has validated them.
 	CipherSuites []string
 	Curves       []int32
 	MinVersion   string
@@ -61,7 +62,8 @@ func Listener(c Config) (server.Listener, error) {
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Certificate.current() },
 		},
 		Load: func() {
-			// An error must not keep pods from running. Both are read again with the next connection.
+			// An error must not keep pods from running. Certificate and CA certificates are read again at the next
+			// connection.
 			if err := c.Certificate.Load(); err != nil {
 				c.Log.Error(err, "Nobody can connect to the HTTPS server until that is corrected")
 			}
@@ -72,8 +74,9 @@ func Listener(c Config) (server.Listener, error) {
 	}, nil
 }
 
-// defaultSuites returns the suites of TLS 1.2 with forward secrecy and authenticated encryption. Go's defaults also
-// have CBC with SHA-1, which no client of a kubelet needs. All suites of TLS 1.3 qualify.
+// defaultSuites returns the cipher suites of TLS 1.2 with forward secrecy and authenticated encryption. Go's defaults
+// also contain suites with CBC and SHA-1, which no client of a kubelet needs. TLS 1.3 needs no list: all of its suites
+// have these properties.
 func defaultSuites() []uint16 {
 	var suites []uint16
 	for _, s := range tls.CipherSuites() {
@@ -85,5 +88,5 @@ func defaultSuites() []uint16 {
 	return suites
 }
 
-// bodyTimeout is how long reading the body of a request may take, where a route reads it.
+// bodyTimeout is how long the body of a request may take to arrive, for routes that read it.
 const bodyTimeout = 5 * time.Second

@@ -10,7 +10,7 @@ import (
 // Events returns recent events, the newest last.
 func (v View) Events() []local.Event { return eventViews(v.conf.Events.List()) }
 
-// EventsSince returns the events after the one with this Seq.
+// EventsSince returns the events whose Seq is higher than seq.
 func (v View) EventsSince(seq uint64) []local.Event { return eventViews(v.conf.Events.Since(seq)) }
 
 // EventsChanged returns a channel that gets a value when EventsSince has more to return.

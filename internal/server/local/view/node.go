@@ -34,7 +34,7 @@ func (v View) Node() (local.Node, error) {
 			Requests: h.Requests.List(), Limits: helpers.PodLimits(p, helpers.PodResourcesOptions{}),
 			Devices: v.conf.Devices(p.UID)})
 	}
-	// The remaining pods have no worker yet. Pods that are no longer desired have no spec, either.
+	// The pods that remain in holdings have no worker yet. Pods that no source has any more have no spec, either.
 	for uid, h := range holdings {
 		p := local.NodePod{UID: uid, Requests: h.Requests.List(), Devices: v.conf.Devices(uid)}
 		if d := v.conf.Desired.Current().Get(uid); d != nil {

@@ -55,9 +55,9 @@ type Journal interface {
 
 // Cluster is the node's membership in a cluster.
 type Cluster interface {
-	// Problems are those of the membership, such as a failing connection.
+	// Problems returns the problems of the membership, such as a failing connection to the API server.
 	Problems() []pod.Problem
-	// Conditions are the node's, with an API server and without.
+	// Conditions returns the node's conditions. A node without an API server has them, too.
 	Conditions() []v1.NodeCondition
 	ProblemsChanged() (changed <-chan struct{}, stop func())
 }
@@ -79,16 +79,16 @@ type Config struct {
 	Runtime   *health.State
 	// RuntimeProblems returns the problems of the embedded runtime.
 	RuntimeProblems func() []pod.Problem
-	// Reload returns the problems of a configuration that therefore isn't in effect; nil if the configuration can't
-	// be reloaded.
+	// Reload returns the problems that keep a changed configuration from taking effect. The function is nil if the
+	// configuration can't be reloaded.
 	Reload   func() []pod.Problem
 	Cluster  Cluster
 	Statuses *podstatus.Store
 	Events   *events.History
 	Probes   Probes
 	Journal  Journal
-	// Facts describes the node, Capacity its capacity, Holdings the resources allocated to its pods, and Devices the
-	// devices of a pod's containers.
+	// Facts returns properties of the node, and Capacity its capacity. Holdings returns the resources allocated to
+	// pods, and Devices the devices of a pod's containers.
 	Facts    func() *nodefacts.Facts
 	Capacity capacity.Node
 	Holdings func() map[types.UID]allocation.Holding
@@ -105,10 +105,10 @@ type Config struct {
 	Modules func() []modules.Status
 }
 
-// View combines the state of these parts. Its methods may be called concurrently.
+// View combines the state of the agent's parts in a Config. Its methods may be called concurrently.
 type View struct{ conf Config }
 
-// New returns a view of these parts.
+// New returns a view of the parts in c.
 func New(c Config) View { return View{c} }
 
 // Snapshot returns the current state of the agent and its pods.
@@ -178,7 +178,7 @@ func named(list []*podstatus.Entry, namespace, name string) []*podstatus.Entry {
 	return list[begin:end]
 }
 
-// viewOf returns the view of a pod, with waits instead of the entry's own.
+// viewOf returns the view of the pod in e, with waits instead of the entry's Waits.
 func viewOf(e *podstatus.Entry, waits []pod.Wait) local.PodView {
 	v := local.PodView{Pod: e.Pod, Waits: local.WaitsOf(e.Pod, waits)}
 	if d := e.Report.Desired; d != nil {
@@ -187,8 +187,8 @@ func viewOf(e *podstatus.Entry, waits []pod.Wait) local.PodView {
 	return v
 }
 
-// failing returns waits, in which those for a probe have its last failure and their number. Workers only receive
-// changes of a probe's result.
+// failing returns waits with the last failure and the number of failures added to the waits for a probe. Workers don't
+// have these: they only receive changes of a probe's result.
 func (v View) failing(uid types.UID, waits []pod.Wait) []pod.Wait {
 	ofProbe := func(w pod.Wait) bool { return w.Code == pod.WaitProbe || w.Code == pod.WaitProbeFailed }
 	if !slices.ContainsFunc(waits, ofProbe) {
@@ -347,7 +347,7 @@ func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 	return d
 }
 
-// causes returns causes of a wait that only the node can find, beyond the wait's own data.
+// causes returns the causes of a wait that the wait's own data doesn't have, and that only the node can find.
 func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []string {
 	switch {
 	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodeAffinity:
@@ -397,8 +397,8 @@ func (v View) Changed() (<-chan struct{}, func()) {
 	}
 }
 
-// passOn forwards changes until done is closed. The timer runs only while pods wait for images: a second after the
-// last change, passOn checks whether any does.
+// passOn forwards changes until done is closed. While a pod waits for an image, it also wakes changed every second. It
+// checks for such pods a second after the last change.
 func (v View) passOn(changed wake.Slot, done, statuses, sets, problems <-chan struct{}) {
 	timer := time.NewTimer(pullPeriod)
 	defer timer.Stop()
