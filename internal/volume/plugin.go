@@ -38,9 +38,11 @@ func Awaits(object pod.Object, format string, args ...any) error {
 // call at a time. A call may take long, or for ever if a file system hangs: the manager never calls plugins from a
 // worker.
 type Plugin interface {
-	// Name is the plugin's name as directories have it: "kubernetes.io/empty-dir".
+	// Name is the plugin's name, such as "kubernetes.io/empty-dir". Names of directories contain it, with "~" for
+	// "/".
 	Name() string
-	// Supports reports whether the plugin provides this volume. The first plugin of a list that does is used.
+	// Supports reports whether the plugin provides this volume. The manager uses the first plugin in its list that
+	// does.
 	Supports(Spec) bool
 	// Mount makes the volume ready for containers. It is called again after a crash at any moment, after a reboot,
 	// and while containers use the volume: a complete volume is left alone, a partial one is completed or
@@ -57,12 +59,12 @@ type Checker interface {
 	Check(*v1.Pod, Spec) error
 }
 
-// Unmounter is a plugin whose volumes need cleanup beyond the manager's, which unmounts everything at the volume's
-// directory and deletes that.
+// Unmounter is a plugin whose volumes need more cleanup than the manager does for all volumes: the manager unmounts
+// everything at the volume's directory and deletes the directory.
 type Unmounter interface {
 	Plugin
 	// Unmount releases the volume before its directory is removed. It is called again after failures and crashes,
-	// also for a volume that is incomplete or gone; only its paths are available.
+	// also for a volume that is incomplete or gone. It gets only the volume's paths.
 	Unmount(context.Context, Place) error
 }
 
@@ -79,8 +81,8 @@ type Rechecker interface {
 type Live interface {
 	Plugin
 	// Refresh updates the mounted volume, and reports whether its content changed. Readers see all of an update or
-	// nothing. It is called again some seconds after a change by Mount or Refresh, to remove files that readers may
-	// still have been opening.
+	// nothing. Some seconds after Mount or Refresh changed the content, it is called again to remove the old files:
+	// until then, readers may still be opening them.
 	Refresh(context.Context, Request) (changed bool, err error)
 }
 
@@ -100,7 +102,8 @@ type Stager interface {
 // Staging is a device to stage or unstage.
 type Staging struct {
 	Device string
-	// Spec is that of the first volume. After a restart, Unstage gets the zero Spec: only the paths are left then.
+	// Spec is the spec of the first volume on the device. Unstage gets the zero Spec: only Device and Dir are
+	// recorded on disk.
 	Spec Spec
 	// Dir is the device's staging directory: plugins/PLUGIN/DEVICE's hash/globalmount under the root directory.
 	Dir string
@@ -113,8 +116,8 @@ type Request struct {
 	Objects object.View
 	Spec    Spec
 	Place
-	// Held reports whether containers mount the file or directory with this device and inode as a subPath: it must
-	// not be removed. nil if there is none.
+	// Held reports whether containers mount the file or directory with this device and inode as a subPath: such a
+	// file must not be removed. It is nil if containers mount no subPaths of the volume.
 	Held func(device, inode uint64) bool
 	// InUse says that containers of the pod may already use the volume.
 	InUse bool
@@ -125,29 +128,31 @@ type Request struct {
 // Place has the paths of a volume. They are still available after the pod was removed.
 type Place struct {
 	UID types.UID
-	// Dir is pods/UID/volumes/PLUGIN/NAME under the root directory, which containers mount for most types. Its
-	// parents may be missing.
+	// Dir is the volume's directory, pods/UID/volumes/PLUGIN/NAME under the root directory. For most types of
+	// volumes, containers mount it. Its parents may be missing.
 	Dir string
-	// Meta is pods/UID/plugins/PLUGIN/NAME, for the plugin's own data about the volume. Its parents may be missing.
+	// Meta is the directory for the plugin's own data about the volume: pods/UID/plugins/PLUGIN/NAME under the root
+	// directory. Its parents may be missing.
 	Meta string
 }
 
 // Mounted describes the mount of a volume for containers.
 type Mounted struct {
-	// Path is the path on the host to mount. It is empty for an image.
+	// Path is the path on the host that containers mount. It is empty for an image volume.
 	Path string
 	// ReadOnly makes the mounts of all containers read-only.
 	ReadOnly bool
 	// Ownership says that the manager has to apply the pod's fsGroup to the volume's files: the volume outlives the
-	// pod, and the plugin doesn't apply it.
+	// pod, and the plugin doesn't apply the fsGroup itself.
 	Ownership bool
 	// Unpropagated says that mounts inside the volume never reach the host: Bidirectional propagation isn't
 	// possible.
 	Unpropagated bool
-	// Retained says that the volume, which is in use, still has its previous content, because it can't be updated now.
-	// Refresh reports why.
+	// Retained says that Mount failed to update a volume in use, which therefore still has its previous content. The
+	// next Refresh reports the error.
 	Retained bool
-	// Updated says that the content of the volume, which is in use, was updated: see Live.
+	// Updated says that Mount updated the content of a volume in use. Refresh has to be called again to remove the
+	// old files: see Live.
 	Updated bool
 	// Image is the image that the runtime mounts (KEP-4639); nil for all other types.
 	Image *runtimeapi.ImageSpec

@@ -11,8 +11,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Spec is the source of a volume: the pod's own volume and, if that is a claim, the claim's PersistentVolume. The
-// objects that it points to are read-only.
+// Spec is the source of a volume: the volume in the pod's spec and, if that is a claim, the claim and its
+// PersistentVolume. The objects that it points to are read-only.
 type Spec struct {
 	// Volume is the volume in the pod's spec.
 	Volume *v1.Volume
@@ -29,8 +29,8 @@ func (s Spec) Name() string {
 	return s.Volume.Name
 }
 
-// Kind is the volume's type by its field name in manifests, such as "emptyDir"; for a PersistentVolume its
-// source's, such as "local". It is empty if the spec has none.
+// Kind is the type of the volume, as the name of its field in manifests, such as "emptyDir". For a bound claim it is
+// the type of the PersistentVolume, such as "local". It is empty if the spec has no source.
 func (s Spec) Kind() string {
 	if s.Persistent != nil {
 		return kindOf(reflect.ValueOf(s.Persistent.Spec.PersistentVolumeSource))

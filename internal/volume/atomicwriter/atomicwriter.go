@@ -34,46 +34,49 @@ type File struct {
 	Data []byte
 	// Mode has the permission bits.
 	Mode uint32
-	// UID is the owner; nil for this process's user.
+	// UID is the file's owner; nil means the user of this process.
 	UID *int64
 }
 
 // Options apply to all files of a volume.
 type Options struct {
-	// Group is the pod's fsGroup, which all files and directories belong to; it may read them (API:
-	// PodSecurityContext.fsGroup; such volumes are read-only for containers). nil for this process's group.
+	// Group is the pod's fsGroup, the group of all files and directories, which gets read permission (API:
+	// PodSecurityContext.fsGroup). It gets no write permission for files, because the volumes are read-only for
+	// containers. nil means the group of this process.
 	Group *int
 	// MountPoints are the paths in the volume at which containers mount other volumes. Write makes directories
-	// there, because the runtime can't in a read-only volume; updates leave them alone.
+	// there, because the runtime can't make them in a read-only volume. Updates leave these directories alone.
 	MountPoints []string
 	// Held reports whether a file or directory has to outlive its generation because a container mounts it as a
-	// subPath; nil if there is none.
+	// subPath. It is nil if no container mounts a subPath.
 	Held func(device, inode uint64) bool
 }
 
-// Names of the layout; no file's path may begin with reserved.
+// Names in the volume's directory. No file's path may begin with the reserved prefix.
 const (
 	dataLink = "..data"
 	tempLink = "..data_tmp"
 	reserved = ".."
 )
 
-// Grace is how long an old generation is kept after ..data was switched, for readers that have resolved the old
-// link: the kernel doesn't report when they are done. A caller whose Write changed something has to call Write
-// again after Grace, to remove the old generation. The next update removes it, too.
+// Grace is how long an old generation is kept after ..data was switched, for readers that have resolved ..data to
+// it: the kernel doesn't report when they have opened their files. A caller whose Write changed something has to
+// call Write again after Grace, to remove the old generation, unless the next update comes first, which removes it
+// as well.
 const Grace = 10 * time.Second
 
-// shortGrace is how long an old generation is kept at least, even if updates follow each other faster than Grace.
+// shortGrace is the shortest time that an old generation is kept, even if updates follow each other faster than
+// Grace.
 const shortGrace = 10 * time.Millisecond
 
-// Write makes the existing directory dir hold exactly these files, which are keyed by path, and reports whether
-// that changed what readers see. It compares bytes, modes and owners with the files on disk first, and writes
-// nothing if all are equal.
+// Write replaces the content of the existing directory dir by these files, which are keyed by path. It reports
+// whether that changed the content for readers. It compares bytes, modes and owners with the files on disk first,
+// and writes nothing if all are equal.
 //
-// A generation is never changed once ..data points to it. An update writes the next generation, removes links of
-// names that aren't in it, switches ..data, and adds links of new names. The old generation is kept for Grace, and
-// its held files as long as they are held. So no link ever dangles, and a name that is in both generations is
-// always present. If Write is killed, the next one repairs the directory.
+// A generation is never changed once ..data points to it. An update writes the next generation, removes the links to
+// names that aren't in it, switches ..data, and adds links to new names. The old generation is kept for Grace, and
+// those of its files for which Options.Held is true for longer. So no link ever dangles, and a name that is in both
+// generations is always present. If Write is killed, the next one repairs the directory.
 //
 // After an error, readers see the previous files or, if only the cleanup failed, the new ones. Only one Write at a
 // time may work on a directory. dir must not be a symbolic link.
@@ -101,9 +104,9 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 		changed, err := w.relink(ctx, current, want.names())
 		return changed, errors.Join(err, w.makeMountPoints())
 	}
-	// Leftovers of earlier updates are removed first, so that they take no space beside the new generation and no
-	// time between the steps. Errors of this are reported by the cleanup at the end. The generation that readers
-	// see is kept, even if it couldn't be opened.
+	// Leftovers of earlier updates are removed first, so that they take no space beside the new generation, and
+	// their removal no time between the steps of the update. If the removal fails, the cleanup at the end tries
+	// again and reports the error. The generation that readers see is kept, even if it couldn't be opened.
 	seen, _ := readLink(w.dir, dataLink)
 	w.pause(ctx)
 	_ = w.tidy(ctx, seen)
@@ -121,8 +124,8 @@ func WriteTo(ctx context.Context, dir *os.File, files map[string]File, o Options
 	return true, errors.Join(err, w.makeMountPoints(), w.tidyAlways(ctx, next, seen))
 }
 
-// Recover completes a Write that was killed, as far as possible without the files, and reports whether dir holds a
-// complete generation: that of the last Write that switched ..data.
+// Recover completes a Write that was killed, as far as that is possible without the files of the Write. It reports
+// whether dir has a complete generation, which is the one of the last Write that switched ..data.
 func Recover(ctx context.Context, dir *os.File, o Options) (whole bool, err error) {
 	w := &writer{dir: dir, options: o}
 	current := w.current()
@@ -142,8 +145,8 @@ func Recover(ctx context.Context, dir *os.File, o Options) (whole bool, err erro
 	return err == nil, err
 }
 
-// pause waits until the current generation has been visible for shortGrace: readers have left the previous one by
-// then. It returns early if ctx ends.
+// pause waits until the current generation has been visible for shortGrace: by then, readers have opened their files
+// in the previous generation. It returns early if ctx ends.
 func (w *writer) pause(ctx context.Context) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(int(w.dir.Fd()), dataLink, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -181,7 +184,8 @@ func (w *writer) current() string {
 	return name
 }
 
-// relink makes the links match the current generation, and removes everything else.
+// relink makes the links match the names in the current generation, and removes other links, other generations, and
+// leftovers of interrupted updates.
 func (w *writer) relink(ctx context.Context, current string, names []string) (changed bool, err error) {
 	if err := w.unlinkOthers(names); err != nil {
 		return false, err
@@ -190,7 +194,7 @@ func (w *writer) relink(ctx context.Context, current string, names []string) (ch
 	return changed, errors.Join(err, w.tidyAlways(ctx, current))
 }
 
-// link makes the links that users of the volume open.
+// link makes the links to these names in ..data, which users of the volume open.
 func (w *writer) link(ctx context.Context, names []string) (changed bool, err error) {
 	var errs []error
 	for _, name := range names {
@@ -201,7 +205,8 @@ func (w *writer) link(ctx context.Context, names []string) (changed bool, err er
 	return changed, errors.Join(errs...)
 }
 
-// point makes name a link to target atomically, and reports whether it had to be changed.
+// point atomically makes the symbolic link name with this target, and reports whether the link was missing or
+// different before.
 func (w *writer) point(ctx context.Context, name, target string) (changed bool, err error) {
 	found, err := readLink(w.dir, name)
 	switch {
@@ -250,7 +255,8 @@ func (w *writer) unlinkOthers(names []string) error {
 	})
 }
 
-// tidy removes other generations except their held files, and leftovers of interrupted updates.
+// tidy removes leftovers of interrupted updates and all generations but those to keep. Files for which Options.Held
+// is true stay.
 func (w *writer) tidy(ctx context.Context, keep ...string) error {
 	return w.each(func(name string) error {
 		if !strings.HasPrefix(name, reserved) || name == dataLink || slices.Contains(keep, name) {
@@ -261,7 +267,8 @@ func (w *writer) tidy(ctx context.Context, keep ...string) error {
 	})
 }
 
-// discard removes an entry of dir except its held files, and reports whether any are left.
+// discard removes an entry of dir, except files for which Options.Held is true, and reports whether such files
+// remain.
 func (w *writer) discard(ctx context.Context, dir *os.File, name string) (remains bool, err error) {
 	if w.options.Held == nil {
 		return false, removeFrom(ctx, dir, name)
@@ -282,7 +289,8 @@ func (w *writer) discard(ctx context.Context, dir *os.File, name string) (remain
 	return false, removeFrom(ctx, dir, name)
 }
 
-// discardFrom discards the content of a directory. A mount point contains nothing that is held.
+// discardFrom discards the content of a directory. A mount point isn't entered: files on another mount are never
+// held.
 func (w *writer) discardFrom(ctx context.Context, dir *os.File, name string) (remains bool, err error) {
 	f, err := safeopen.Enter(dir, name)
 	if errors.Is(err, unix.EXDEV) {
@@ -300,7 +308,8 @@ func (w *writer) discardFrom(ctx context.Context, dir *os.File, name string) (re
 	return remains, err
 }
 
-// tidyAlways is tidy at the end of an update: it removes an old Secret even if ctx has ended.
+// tidyAlways is tidy at the end of an update: it removes the old files, which may be a Secret's, even if ctx has
+// ended.
 func (w *writer) tidyAlways(ctx context.Context, keep ...string) error {
 	return w.tidy(context.WithoutCancel(ctx), keep...)
 }
@@ -331,7 +340,7 @@ func removeFrom(ctx context.Context, dir *os.File, name string) error {
 	return teardown.Remove(ctx, fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), name)
 }
 
-// failure adds the operation and the path to an error.
+// failure adds the operation (what), the name and the directory to an error.
 func (w *writer) failure(what, name string, err error) error {
 	if err == nil {
 		return nil

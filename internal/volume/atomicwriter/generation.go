@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modes of files and directories until they are complete: nobody else can read them.
+// Modes of files and directories until they are complete: only the agent can read them.
 const (
 	unreadyFile = 0o600
 	unreadyDir  = 0o700
@@ -28,7 +28,7 @@ const (
 	groupFileBits = 0o440
 )
 
-// generation writes all files to a new directory, and returns its name. After an error nothing is left.
+// generation writes all files to a new directory, and returns its name. After an error it removes the directory.
 func (w *writer) generation(ctx context.Context, want *node) (string, error) {
 	name, err := w.newDir()
 	if err != nil {
@@ -108,7 +108,8 @@ func (w *writer) writeFile(dir *os.File, name string, want *File) error {
 // owner is a user and a group.
 type owner struct{ uid, gid int }
 
-// chown sets a file's owner and then its mode: in the other order, a wrong user could open it in between.
+// chown sets a file's owner and then its mode: in the other order, a wrong user could open the file between the two
+// calls.
 func chown(f *os.File, o owner, mode uint32) error {
 	if err := f.Chown(o.uid, o.gid); err != nil {
 		return err
@@ -150,7 +151,8 @@ func (w *writer) fileMode(f *File) uint32 {
 	return mode
 }
 
-// holds reports whether a generation is exactly as wanted. It is false if the generation can't be read.
+// holds reports whether the generation consists of exactly these files, with their owners and modes. It is false if
+// the generation can't be read.
 func (w *writer) holds(name string, want *node) bool {
 	f, err := openDir(w.dir, name)
 	if err != nil {
@@ -174,8 +176,8 @@ func (w *writer) sameDir(dir *os.File, want *node) bool {
 		child := want.sub[name]
 		switch {
 		case child == nil:
-			// Runtimes create directories as mount points in the volume. Replacing the generation would remove
-			// those mounts from containers.
+			// Runtimes create directories as mount points in the volume. Replacing the generation would detach the
+			// mounts of containers there.
 			if err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil ||
 				st.Mode&unix.S_IFMT != unix.S_IFDIR {
 				return false

@@ -29,15 +29,15 @@ func (f *Files) Hosts(p *v1.Pod, podIPs []string) (string, error) {
 	if holds(file, content) {
 		return file, nil
 	}
-	// The file is replaced, not changed: running containers keep their mounted one.
+	// The file is replaced, not changed: running containers keep the file that they have mounted.
 	if err := atomicfile.WriteVolatile(file, content, 0o644); err != nil {
 		return "", fmt.Errorf("make /etc/hosts: %w", err)
 	}
 	return file, nil
 }
 
-// holds reports whether the file has this content. Containers can write to the file, so no more is read than could
-// be equal.
+// holds reports whether the file has this content. Containers can write to the file and make it large, so at most
+// one byte more than the content is read.
 func holds(file string, content []byte) bool {
 	opened, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of paths: the kernel's (path_resolution(7)), and a maximum depth.
+// Limits of paths: the kernel's limits in bytes of a path and of a name in it (path_resolution(7)), and the number
+// of names in a path.
 const (
 	maxPath    = 4096
 	maxElement = 255
@@ -25,7 +26,7 @@ func Check(path string) error {
 	return nil
 }
 
-// CheckAll validates the paths of a volume's files together: none may be a directory of another.
+// CheckAll validates the paths of all files of a volume: no file may be a parent directory of another.
 func CheckAll(files map[string]File) error {
 	_, err := treeOf(files)
 	return err

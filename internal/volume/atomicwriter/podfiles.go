@@ -26,9 +26,9 @@ func New(podsDir, clusterDomain, nodeHosts string) *Files {
 
 func (f *Files) podDir(uid types.UID) string { return filepath.Join(f.podsDir, string(uid)) }
 
-// Message makes the empty termination message file of a container's instance, and returns its path. The name is the
-// instance's number, so that another attempt to create the instance uses the same file. Only the files of this
-// instance and of the one before it are kept. The pod's directory has to exist.
+// Message makes the empty termination message file of a container's instance, and returns its path. The file's name
+// is the instance's number (attempt), so that a repeated creation of the instance uses the same file. Only the files
+// of this instance and of the previous one are kept. The pod's directory has to exist.
 func (f *Files) Message(p *v1.Pod, container string, attempt int) (string, error) {
 	if err := safeopen.Check("container name", container); err != nil {
 		return "", err

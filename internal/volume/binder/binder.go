@@ -1,10 +1,11 @@
 // Package binder binds PersistentVolumeClaims to PersistentVolumes without an API server: both come from manifests
-// on one node, and there are no StorageClasses. For pods from an API server it only looks the binding up.
+// on one node, and there are no StorageClasses. For pods from an API server it only checks the binding that the
+// cluster's controllers have made.
 //
 // A claim is bound when the first pod that uses it is prepared (like WaitForFirstConsumer), to a volume that this
 // node can use. A binding survives restarts of the agent and edits of manifests: a claim is never moved to another
 // volume, and a volume is never bound to two claims. If an edit contradicts a binding, pods that are prepared
-// afterwards wait, with the reason. A binding is on disk before a pod uses the volume.
+// afterwards wait, and their error states the reason. A binding is written to disk before a pod uses the volume.
 package binder
 
 import (
@@ -25,7 +26,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Objects are the claims and volumes of manifests, a part of object.View.
+// Objects reads the claims and volumes that manifests define. It is a part of object.View.
 type Objects interface {
 	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
@@ -43,9 +44,10 @@ type Config struct {
 	// Dir is the directory of the record of bindings. It is created if necessary (mode 0700). Only one binder may
 	// use it.
 	Dir string
-	// NodeLabels returns the node's labels, which volumes' node affinities are matched with.
+	// NodeLabels returns the node's labels, for the node affinities of volumes.
 	NodeLabels func() map[string]string
-	// Objects decide when volumes are released. Pods' claims are looked up in the pod's own view instead.
+	// Objects shows which manifests were removed, so that their volumes can be released. To bind a pod's claims, the
+	// pod's own view (the argument of Bind) is used instead.
 	Objects  Objects
 	Recorder Recorder
 }
@@ -56,14 +58,14 @@ type Config struct {
 // Delete and Recycle cause a warning event:
 //
 //   - When a claim's manifest is removed, its volume is released: only a claim of the same namespace and name can
-//     get it. An API server distinguishes claims by UID, but here a manifest that comes back is the same claim,
+//     be bound to it. An API server distinguishes claims by UID, but here a manifest that comes back is the same claim,
 //     because files of manifests are moved and restored. The claim stays bound while a pod uses it, even without
 //     manifests (like the finalizer kubernetes.io/pvc-protection); new pods wait for the manifest.
-//   - The claim of an ephemeral volume (KEP-1698) belongs to its pod, and is deleted with it. No claim can get its
-//     released volume.
-//   - A released volume becomes available once its manifest was removed, too, and no pod uses it, at a moment when
-//     the binder runs: the user has given up the data. If both manifests come back, because their file was moved
-//     away for a while, they are bound as before, unless another claim got the volume meanwhile.
+//   - The claim of an ephemeral volume (KEP-1698) belongs to its pod, and is deleted with the pod. No claim can
+//     be bound to the PersistentVolume that it released.
+//   - A released volume becomes available when its manifest was removed, too, and no pod uses it: the user has given
+//     up the data. The removal counts only if Tidy runs while the manifest is missing. If both manifests come back, because their file was moved
+//     away for a while, they are bound as before, unless another claim was bound to the volume meanwhile.
 //   - A claim whose volume's manifest was removed waits for that manifest.
 type Binder struct {
 	conf Config
@@ -72,11 +74,11 @@ type Binder struct {
 
 	mu    sync.Mutex
 	bound bindings
-	// unknown is why the existing bindings couldn't be read; nil if they were.
+	// unknown is the reason why the existing bindings aren't available; nil after they were read.
 	unknown error
 }
 
-// New returns a binder that binds nothing before Restore was called.
+// New returns a binder. Restore has to be called before its other methods.
 func New(c Config, log logr.Logger) *Binder {
 	return &Binder{
 		conf: c, log: log, path: filepath.Join(c.Dir, recordName), bound: bindings{},
@@ -101,8 +103,8 @@ func (id claimID) awaits(format string, args ...any) error {
 // bound to. It binds the claim if this is the first pod to use it. Both objects are read-only, as in their
 // manifests.
 //
-// The error is a *volume.AwaitsError if an edit of manifests can help: then call Bind again when objects have
-// changed. Other errors may be temporary, such as a full disk, unless they wrap volume.ErrUnsupported.
+// The error is a *volume.AwaitsError if a change of the objects can resolve it: then call Bind again when objects
+// have changed. Other errors may be temporary, such as a full disk, unless they wrap volume.ErrUnsupported.
 func (b *Binder) Bind(ctx context.Context, p *v1.Pod, objects object.View,
 	v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	if objects.Admitted() {
@@ -135,7 +137,7 @@ func (b *Binder) bind(ctx context.Context, p *v1.Pod, objects Objects,
 	return r, pv, b.unknown == nil, err
 }
 
-// use records that a pod uses a claim, before the pod gets the volume.
+// use records on disk that a pod uses a claim. It is called before the volume is mounted for the pod.
 func (b *Binder) use(had binding, uid types.UID) error {
 	next := had.usedBy(uid)
 	if len(next.Users) == len(had.Users) {
@@ -176,7 +178,8 @@ func (b *Binder) fromManifest(ctx context.Context, objects Objects, namespace, n
 	return r, nil
 }
 
-// held returns the volume that a claim is bound to, if the claim can still use it.
+// held returns the volume that a claim is bound to. It returns an error if an edit of manifests contradicts the
+// binding, or if this node can't use the volume.
 func (b *Binder) held(ctx context.Context, objects Objects, r request, name string) (*v1.PersistentVolume, error) {
 	pv, err := objects.PersistentVolume(ctx, name)
 	switch {
@@ -205,7 +208,7 @@ func (b *Binder) held(ctx context.Context, objects Objects, r request, name stri
 	return pv, nil
 }
 
-// first binds a claim that isn't bound yet, for a pod.
+// first binds a claim that isn't bound yet, for the first pod that uses it.
 func (b *Binder) first(ctx context.Context, objects Objects, r request, uid types.UID) (*v1.PersistentVolume, error) {
 	if err := fromNothing(r); err != nil {
 		return nil, err
@@ -238,7 +241,7 @@ func fromNothing(r request) error {
 	const why = "it has a dataSource or dataSourceRef, which a provisioner would make a volume of, and there is none " +
 		"here; " +
 		"leave it out, and put the data into the PersistentVolume yourself"
-	if r.id.Pod != "" { // the template is in the pod's spec, which can't be edited
+	if r.id.Pod != "" { // an ephemeral claim: its template is in the pod's spec, which can't be edited
 		return fmt.Errorf("%s: %s: %w", r.id, why, volume.ErrUnsupported)
 	}
 	return r.awaits(why)
@@ -267,7 +270,7 @@ func (b *Binder) Tidy(ctx context.Context) error {
 	return b.letGo(ctx)
 }
 
-// letGo is tidy, unless the bindings or the volumes aren't loaded yet.
+// letGo calls tidy with all PersistentVolumes. If the bindings or the volumes aren't available yet, it does nothing.
 func (b *Binder) letGo(ctx context.Context) error {
 	if b.unknown != nil {
 		return nil
@@ -308,7 +311,8 @@ func (b *Binder) released(ctx context.Context, had binding) bool {
 	return gone(err)
 }
 
-// missing reports whether a volume is still missing: it may have come back with the edit that removed its claim.
+// missing reports whether no manifest defines the volume. It is checked after its claim was found to be missing: the
+// edit that removed the claim may have restored the volume.
 func (b *Binder) missing(ctx context.Context, name string) bool {
 	_, err := b.conf.Objects.PersistentVolume(ctx, name)
 	return gone(err)
@@ -317,8 +321,8 @@ func (b *Binder) missing(ctx context.Context, name string) bool {
 // gone reports whether an object is defined by no manifest. An object in an invalid manifest doesn't count as gone.
 func gone(err error) bool { return apierrors.IsNotFound(err) && !errors.Is(err, object.ErrRefused) }
 
-// Forget releases the claims of a removed pod: the pod uses none any more, and the claims of its ephemeral volumes
-// are deleted. Call it before other records of the pod are deleted, and again after an error.
+// Forget releases the claims of a removed pod: it removes the pod from the users of claims, and deletes the claims
+// of the pod's ephemeral volumes. Call it before other records of the pod are deleted, and again after an error.
 func (b *Binder) Forget(ctx context.Context, uid types.UID) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -329,13 +333,14 @@ func (b *Binder) Forget(ctx context.Context, uid types.UID) error {
 	if err := b.save(next); err != nil {
 		return fmt.Errorf("can't release the claims of the pod with UID %s: %w", uid, err)
 	}
-	if err := b.letGo(ctx); err != nil { // the pod's removal needn't wait: Tidy retries
+	if err := b.letGo(ctx); err != nil { // not an error for the pod's removal: Tidy tries again
 		b.log.Error(err, "Can't release the volumes of a removed pod yet", "podUID", uid)
 	}
 	return nil
 }
 
-// Pods lists the pods that use claims or own ephemeral claims, and weren't forgotten, in order.
+// Pods lists the pods that use claims or own ephemeral claims, and for which Forget hasn't succeeded yet, sorted by
+// UID.
 func (b *Binder) Pods() []types.UID {
 	b.mu.Lock()
 	defer b.mu.Unlock()

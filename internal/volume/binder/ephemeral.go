@@ -33,7 +33,8 @@ func (b *Binder) fromTemplate(ctx context.Context, p *v1.Pod, objects Objects, v
 	return r, nil
 }
 
-// claimOf makes the claim of a pod's ephemeral volume. The result is the same each time.
+// claimOf makes the claim of a pod's ephemeral volume. For the same pod and volume, the claim is always the same,
+// with the same UID.
 func claimOf(p *v1.Pod, v *v1.Volume) *v1.PersistentVolumeClaim {
 	template := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
 	c := &v1.PersistentVolumeClaim{ObjectMeta: template.ObjectMeta, Spec: template.Spec}

@@ -14,19 +14,21 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// maxMisfits is how many unsuitable volumes a message names.
+// maxMisfits is the maximum number of unsuitable volumes that a message names.
 const maxMisfits = 3
 
-// misfit is a volume that doesn't fit a claim, and why. A higher rank means that it fits better.
+// misfit is a volume that doesn't fit a claim, and the reason (why). The higher its rank, the closer it is to
+// fitting: see unfit.
 type misfit struct {
 	volume string
 	rank   int
 	why    string
 }
 
-// pick returns the volume for a claim. In order of preference: the volume that the claim names; one that is
-// reserved for it; the one it had before it was released; the smallest that fits, preferably one that no other
-// claim had. An error names the volumes that fit best.
+// pick returns the volume for a claim. In order of preference, it is: the volume that the claim names; a volume that
+// is reserved for the claim; the volume that the claim was bound to before the volume was released; the smallest
+// volume that fits and that no other claim was bound to; the smallest other volume that fits. If no volume fits, the
+// error names those that are closest to fitting.
 func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	if len(pvs) == 0 {
 		return nil, r.awaits("there is no PersistentVolume for it: no manifest defines any, and nothing here makes " +
@@ -51,7 +53,8 @@ func (b *Binder) pick(ctx context.Context, r request, pvs []*v1.PersistentVolume
 	return best, nil
 }
 
-// candidates returns the volumes that a claim may be bound to if they fit.
+// candidates returns the volumes to choose from: the one that the claim names, else those that are reserved for the
+// claim, else all.
 func candidates(r request, pvs []*v1.PersistentVolume) ([]*v1.PersistentVolume, error) {
 	var list []*v1.PersistentVolume
 	if name := r.claim.Spec.VolumeName; name != "" {
@@ -72,14 +75,14 @@ func candidates(r request, pvs []*v1.PersistentVolume) ([]*v1.PersistentVolume, 
 	return pvs, nil
 }
 
-// better reports whether pv is preferred to another volume.
+// better reports whether the claim should rather be bound to pv than to the other volume. Both fit.
 func (b *Binder) better(r request, pv, other *v1.PersistentVolume) bool {
 	return cmp.Or(cmp.Compare(b.strangeness(r, pv), b.strangeness(r, other)),
 		pv.Spec.Capacity.Storage().Cmp(*other.Spec.Capacity.Storage()), cmp.Compare(pv.Name, other.Name)) < 0
 }
 
-// strangeness is 0 for a volume that the claim had before it was released, 2 for one that another claim had, else
-// 1.
+// strangeness is 0 for a volume that this claim was bound to before, 2 for one that another claim was bound to
+// before, and 1 for one that no claim was bound to.
 func (b *Binder) strangeness(r request, pv *v1.PersistentVolume) int {
 	switch had, known := b.bound[pv.Name]; {
 	case !known:
@@ -90,7 +93,7 @@ func (b *Binder) strangeness(r request, pv *v1.PersistentVolume) int {
 	return 2
 }
 
-// misfitText lists the best misfits, with their reasons.
+// misfitText lists, for a message, the misfits of the highest ranks with their reasons.
 func misfitText(misfits []misfit) string {
 	slices.SortFunc(misfits, func(a, b misfit) int {
 		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.volume, b.volume))
@@ -105,8 +108,8 @@ func misfitText(misfits []misfit) string {
 	return strings.Join(words, "; ")
 }
 
-// unfit returns why a claim can't be bound to a volume; "" if it can. rank is the number of rules that it fulfils
-// before the first that it doesn't.
+// unfit returns why a claim can't be bound to a volume; "" if it can. rank is the number of rules that the volume
+// fulfils before the first rule that it violates.
 func (b *Binder) unfit(ctx context.Context, r request, pv *v1.PersistentVolume) (rank int, why string) {
 	for i, rule := range []func() string{
 		func() string { return otherClass(r.claim, pv) },
@@ -124,8 +127,8 @@ func (b *Binder) unfit(ctx context.Context, r request, pv *v1.PersistentVolume) 
 	return 0, ""
 }
 
-// otherClass compares the names of the StorageClasses. The classes needn't exist; having none is a class of its
-// own. The names of the VolumeAttributesClasses have to be equal, too.
+// otherClass compares the names of the StorageClasses. The classes needn't exist. A claim without a class only fits
+// volumes without a class. The names of the VolumeAttributesClasses have to be equal, too.
 func otherClass(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 	want, is := "", pv.Spec.StorageClassName
 	if c.Spec.StorageClassName != nil {
@@ -185,8 +188,9 @@ func otherAccess(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 	return ""
 }
 
-// otherLabels applies the claim's selector. It is ignored for a volume that claim or volume choose by name
-// ("binding happens regardless of some volume matching criteria", Kubernetes' documentation of persistent volumes).
+// otherLabels applies the claim's selector. The selector is ignored if the claim names the volume or the volume
+// names the claim ("binding happens regardless of some volume matching criteria", Kubernetes' documentation of
+// persistent volumes).
 func otherLabels(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 	if c.Spec.Selector == nil || c.Spec.VolumeName != "" || reserved(pv, c) {
 		return ""
@@ -218,7 +222,7 @@ func (b *Binder) elsewhere(pv *v1.PersistentVolume) string {
 	here, err := nodeaffinity.NewLazyErrorNodeSelector(required).Match(
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: b.conf.NodeLabels()}})
 	switch {
-	case err != nil: // can't happen, either
+	case err != nil: // can't happen: the volume was validated
 		return fmt.Sprintf("has a nodeAffinity that can't be understood: %v", err)
 	case !here:
 		return "can't be used on this node by its nodeAffinity (" + b.asked(required) + ")"
@@ -226,7 +230,7 @@ func (b *Binder) elsewhere(pv *v1.PersistentVolume) string {
 	return ""
 }
 
-// asked lists the node's values of the labels in a node selector.
+// asked lists, for a message, the node's values of the labels that a node selector refers to.
 func (b *Binder) asked(s *v1.NodeSelector) string {
 	has, labels := map[string]bool{}, b.conf.NodeLabels()
 	for _, term := range s.NodeSelectorTerms {
@@ -244,7 +248,7 @@ func (b *Binder) asked(s *v1.NodeSelector) string {
 	return "the node has " + strings.Join(slices.Sorted(maps.Keys(has)), ", ")
 }
 
-// taken describes the other claim that the volume is bound to or reserved for; "" if there is none.
+// taken describes the other claim that the volume is bound to or reserved for; "" if there is no such claim.
 func (b *Binder) taken(ctx context.Context, r request, pv *v1.PersistentVolume) string {
 	if had, bound := b.bound[pv.Name]; bound && !had.Former && (had.Claim != r.id || had.Released) {
 		switch {

@@ -19,11 +19,11 @@ import (
 
 const (
 	recordName = "bindings.json"
-	// version is the format's version.
+	// version is the version of the file's format.
 	version = 1
 )
 
-// claimID identifies a claim, independent of its manifest.
+// claimID identifies a claim, even when its manifest is missing.
 type claimID struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -42,17 +42,18 @@ func (id claimID) String() string { return id.object().String() }
 type binding struct {
 	Volume string  `json:"volume"`
 	Claim  claimID `json:"claim"`
-	// Released says that the pod that owned the ephemeral claim was removed. A pod that comes back with the same
-	// UID, as a static pod may, gets another claim.
+	// Released says that the claim is that of an ephemeral volume, and that its pod was removed. A static pod may
+	// come back with the same UID: its ephemeral volume is then bound to another PersistentVolume.
 	Released bool `json:"released,omitempty"`
-	// Former says that the claim doesn't hold the volume any more. Any claim may be bound to the volume, but this one
-	// is preferred if it is created again.
+	// Former says that the binding has ended, because the manifests of the claim and of the volume were removed. If
+	// the volume comes back, any claim may be bound to it. If this claim comes back, too, it prefers this volume.
 	Former bool `json:"former,omitempty"`
-	// Users are the pods that use a claim from a manifest and weren't removed. The slice is never modified.
+	// Users are the pods that use the claim and weren't removed yet. It is empty for ephemeral claims. The slice is
+	// never modified.
 	Users []types.UID `json:"users,omitempty"`
 }
 
-// usedBy adds a pod to the users of a claim from a manifest.
+// usedBy returns the binding with the pod among its users. A binding of an ephemeral claim isn't changed.
 func (had binding) usedBy(uid types.UID) binding {
 	if had.Claim.Pod == "" && !slices.Contains(had.Users, uid) {
 		had.Users = append(slices.Clone(had.Users), uid)
@@ -68,7 +69,7 @@ func (s bindings) of(id claimID) (binding, bool) {
 	return s.find(func(had binding) bool { return had.Claim == id && !had.Released && !had.Former })
 }
 
-// ephemeral returns the binding of an ephemeral claim with this name whose pod exists.
+// ephemeral returns the binding of the ephemeral claim with this name, if its pod wasn't removed.
 func (s bindings) ephemeral(namespace, name string) (binding, bool) {
 	return s.find(func(had binding) bool {
 		return had.Claim.Namespace == namespace && had.Claim.Name == name && had.Claim.Pod != "" && !had.Released
@@ -84,7 +85,7 @@ func (s bindings) find(wanted func(binding) bool) (binding, bool) {
 	return binding{}, false
 }
 
-// with adds a binding, which replaces former ones of the claim.
+// with returns the bindings with another one, which replaces the former bindings of its claim.
 func (s bindings) with(one binding) bindings {
 	next := maps.Clone(s)
 	maps.DeleteFunc(next, func(_ string, had binding) bool { return had.Former && had.Claim == one.Claim })
@@ -92,8 +93,8 @@ func (s bindings) with(one binding) bindings {
 	return next
 }
 
-// without makes the bindings former for which gone returns true. Those of ephemeral claims are dropped: such claims
-// never come back.
+// without ends the bindings for which gone returns true: it marks them as former, or drops them if their claim is
+// ephemeral, because such a claim never comes back.
 func (s bindings) without(gone func(binding) bool) (next bindings, changed bool) {
 	next = maps.Clone(s)
 	for name, had := range s {
@@ -128,7 +129,7 @@ func (s bindings) forget(uid types.UID) (next bindings, changed bool) {
 	return next, changed
 }
 
-// pods lists the pods in the bindings, in order.
+// pods lists the pods that use a bound claim or own a bound ephemeral claim, sorted by UID.
 func (s bindings) pods() []types.UID {
 	var list []types.UID
 	for _, had := range s {
@@ -141,10 +142,9 @@ func (s bindings) pods() []types.UID {
 	return slices.Compact(list)
 }
 
-// Restore reads the existing bindings. Call it once, before any other method. After an error, which is for the
-// user, the binder only uses claims and volumes that name each other in their manifests (spec.volumeName,
-// spec.claimRef). Other claims wait, so that none gets another claim's volume. The file isn't changed, so the next
-// start behaves the same.
+// Restore reads the existing bindings. Call it once, before any other method. The error is a message for the user.
+// After an error, the binder only uses claims and volumes that name each other in their manifests (spec.volumeName,
+// spec.claimRef). Other claims wait, so that no claim is bound to another claim's volume.
 func (b *Binder) Restore() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,7 +165,7 @@ func (b *Binder) Restore() error {
 	return nil
 }
 
-// refused explains why the record can't be used, and what to do about it.
+// refused returns an error that explains why the record of bindings can't be used, and what to do about it.
 func refused(path string, why error) error {
 	what := "restore the file from a copy, or have each claim and its volume name each other (spec.volumeName and " +
 		"spec.claimRef), " +

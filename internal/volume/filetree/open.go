@@ -13,9 +13,9 @@ import (
 
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 
-// pin opens an entry that isn't a directory, possibly a symbolic link itself, with O_PATH: the descriptor refers to
-// the same file even if the name is replaced, and opening it has no side effects. If the entry is gone or is a
-// mount point, skips is true for the error.
+// pin opens an entry that isn't a directory with O_PATH, without following it if it is a symbolic link: the
+// descriptor refers to the same file even if the name is replaced, and opening it has no side effects. If the entry
+// is gone or is a mount point, the error is one for which skips returns true.
 func pin(parent int, name string) (int, error) {
 	return openBelow(parent, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 }
@@ -24,7 +24,8 @@ func openDir(parent int, name string) (int, error) { return openBelow(parent, na
 
 // openBelow opens an entry of a directory, unless it is a mount point or a symbolic link. It does the same as
 // package safeopen, but with one system call and a bare descriptor, because a tree may have millions of entries.
-// flags have to contain O_DIRECTORY or O_PATH: other files may have side effects when they are opened.
+// flags have to contain O_DIRECTORY or O_PATH: without these, opening a device or a named pipe may have side
+// effects.
 func openBelow(parent int, name string, flags int) (int, error) {
 	fd, err := retry(func() (int, error) {
 		return unix.Openat2(parent, name, &unix.OpenHow{

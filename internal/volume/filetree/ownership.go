@@ -16,13 +16,13 @@ import (
 type Options struct {
 	// GID is the group of the files (API: PodSecurityContext.fsGroup).
 	GID int
-	// Policy says whether to check every file, or none if the top directory is already as wanted (API:
-	// PodSecurityContext.fsGroupChangePolicy). Empty is Always.
+	// Policy says whether to check every file always, or only if the group or the permissions of the top directory
+	// are wrong (API: PodSecurityContext.fsGroupChangePolicy). Empty means Always.
 	Policy v1.PodFSGroupChangePolicy
 	// ReadOnly leaves out the group's write permission: the pod mounts the volume read-only.
 	ReadOnly bool
 	// Progress, unless it is nil, is called with the number of files checked so far: after every 1,000 files, or
-	// after a second if there were fewer.
+	// after a second if fewer were checked in it.
 	Progress func(done int)
 }
 
@@ -31,15 +31,16 @@ const (
 	// progressFiles and progressTime are the intervals between calls of Progress, whichever ends first.
 	progressFiles = 1000
 	progressTime  = time.Second
-	// tries is how often a tree is walked if its directories are moved meanwhile.
+	// tries is how often a tree is walked at most: it is walked again if its directories were moved during the walk.
 	tries = 3
 )
 
 // Apply changes the group of all files in the volume at dir, including the top directory, and gives the group
 // permission to read them, to write them unless ReadOnly is set, and to search directories. Directories get the
 // set-group-ID bit, so that new files get the group too. Files that are already right aren't changed. The top
-// directory is changed last. Until then it matches no other group either, so that an interrupted Apply is repeated
-// whatever the policy and the group are.
+// directory is changed last. Until then, a top directory of another group is without the set-group-ID bit, so it is
+// right for neither group: after an interruption, the next Apply checks all files again, whatever its policy and
+// group are.
 //
 // dir is trusted, and followed if it is a symbolic link. Its content isn't trusted: pods may use and change it
 // meanwhile. No symbolic link is followed (the link's own group is changed), no mount in the volume is entered, and
@@ -81,7 +82,7 @@ type change struct {
 	reportedDone int
 }
 
-// tree walks the whole tree once. It reports whether some of it was missed.
+// tree walks the whole tree once. It reports whether the walk missed parts of it, so that it has to be walked again.
 func (c *change) tree(ctx context.Context, top *os.File) (again bool, err error) {
 	w, err := New(top)
 	if err != nil {
@@ -93,7 +94,8 @@ func (c *change) tree(ctx context.Context, top *os.File) (again bool, err error)
 		return false, nil
 	}
 	if !c.grouped(&root) && root.Mode&unix.S_ISGID != 0 {
-		// The directory may match another group. It must not match that one if this Apply is interrupted.
+		// The directory may be right for its previous group. Without the set-group-ID bit it isn't: if this Apply is
+		// interrupted, an Apply for that group doesn't skip the tree.
 		root.Mode &^= unix.S_ISGID
 		if err := unix.Fchmod(int(top.Fd()), uint32(root.Mode)&permBits); err != nil {
 			return false, explain("change the permissions of", top.Name(), err)
@@ -147,7 +149,7 @@ func (c *change) entry(e Entry) error {
 		return &os.PathError{Op: "stat", Path: e.Name, Err: err}
 	}
 	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFBLK, unix.S_IFCHR, unix.S_IFDIR: // a directory that just replaced the entry isn't walked
+	case unix.S_IFBLK, unix.S_IFCHR, unix.S_IFDIR: // a directory that has just replaced the entry isn't walked
 		return nil
 	}
 	return c.pinned(fd, e.Name, &st)

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// keep is how many directories are open at once besides the top one. Closed ones are reopened on the way back
-	// as "..".
+	// keep is how many directories are open at once besides the top one. On the way back up, a closed directory is
+	// reopened as ".." of the directory below it.
 	keep = 16
-	// MaxDepth is how many levels of directories are walked; each takes 32 bytes while the walk is below it.
+	// MaxDepth is how many levels of directories are walked; each level takes 32 bytes of memory while the walk is
+	// below it.
 	MaxDepth = 120_000
 )
 
@@ -30,8 +31,8 @@ type Entry struct {
 	Name   string
 	// Dir is an open descriptor of the entry if it is a directory, else -1.
 	Dir int
-	// Stat has the basic statistics. For directories they are those of Dir. For other files they are the name's at
-	// the time of the read; for a remote file system they may come from this node's cache.
+	// Stat has the basic statistics. For directories they are those of Dir. For other files they are those of the
+	// file that had the name when Next read it; on a remote file system they may come from this node's cache.
 	Stat *unix.Statx_t
 }
 
@@ -65,8 +66,8 @@ type identity struct {
 
 func identify(st *unix.Statx_t) identity { return identity{st.Ino, st.Dev_major, st.Dev_minor} }
 
-// New begins a walk through the directory top, which may be a mount point itself. The caller has to close top after
-// the walk.
+// New begins a walk through the tree below the directory top, which may be a mount point itself. The caller has to
+// close top after the walk.
 func New(top *os.File) (*Walk, error) {
 	// A separate descriptor has its own offset in the directory.
 	fd, err := retry(func() (int, error) { return unix.Openat(int(top.Fd()), ".", dirFlags, 0) })
@@ -85,8 +86,9 @@ func New(top *os.File) (*Walk, error) {
 // Top returns the statistics of the top directory at the begin of the walk.
 func (w *Walk) Top() *unix.Statx_t { return &w.top }
 
-// Next returns the next entry: a directory before its content, in no further order. The top directory, mounts in
-// the tree and entries that vanish during the call are left out. At the end the error is io.EOF.
+// Next returns the next entry. A directory comes before its content; otherwise the order isn't defined. The top
+// directory, mount points in the tree and entries that vanish during the call are left out. At the end the error is
+// io.EOF.
 func (w *Walk) Next() (Entry, error) {
 	for {
 		l := &w.levels[len(w.levels)-1]
@@ -187,7 +189,7 @@ func (w *Walk) enter(parent int, name string) (Entry, bool, error) {
 	if len(w.levels)-w.open == keep {
 		w.shut()
 	}
-	// keep > 1 ensures that shut didn't close the parent.
+	// Because keep is greater than 1, shut didn't close the parent.
 	w.levels = append(w.levels, level{id: identify(&w.stat), at: &cursor{fd: fd, buf: w.buffer()}})
 	return Entry{Parent: parent, Name: name, Dir: fd, Stat: &w.stat}, true, nil
 }
@@ -226,8 +228,8 @@ func (w *Walk) leave() error {
 	return nil
 }
 
-// climb opens the parent directory at its saved offset, and checks that it is the directory that the walk came
-// from. It returns -1 if it isn't.
+// climb opens the parent of the directory from, and continues reading it at its saved offset. It returns -1 if the
+// parent isn't the directory through which the walk came, because a directory was moved.
 func (w *Walk) climb(from int, to *level) (int, error) {
 	fd, err := retry(func() (int, error) { return unix.Openat(from, "..", dirFlags, 0) })
 	if errors.Is(err, unix.ENOENT) {

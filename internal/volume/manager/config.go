@@ -29,8 +29,8 @@ type Config struct {
 	// ApplyFSGroup changes the group of a volume's files to the pod's fsGroup: filetree.Apply.
 	ApplyFSGroup func(ctx context.Context, dir string, o filetree.Options) error
 
-	// Changed wakes Run for objects and pods that have changed, and for volumestate.Node; the zero object means
-	// any.
+	// Changed wakes Run for objects and pods that have changed, and for volumestate.Node. The zero object means that
+	// any object may have changed.
 	Changed *wake.Keyed[pod.Object]
 	// Pod returns the newest version of a pod with its allocated resources, or nil if the pod isn't desired any
 	// more. It returns at once.
@@ -48,17 +48,18 @@ type Config struct {
 	ClusterDomain string
 	// HostsFile is the path of the node's hosts file; empty for /etc/hosts.
 	HostsFile string
-	// Parallel is how many operations run at once; 0 means 16. Operations that hang count for a short time only.
+	// Parallel is how many operations run at once; 0 means 16. After a short time, an operation that hangs doesn't
+	// count any more.
 	Parallel int
-	// Early is after how long an unfinished mount is reported in an event, and how long a clean-up waits for
-	// running operations; 0 means 10 s.
+	// Early is the time after which an unfinished mount is reported in an event, and the time that a clean-up waits
+	// for running operations; 0 means 10 s.
 	Early time.Duration
-	// Patience is after how long an operation counts as hanging; 0 means 2 min.
+	// Patience is the time after which an operation counts as hanging; 0 means 2 min.
 	Patience time.Duration
 	// FirstBackoff is the delay after the first failure, which doubles with each further one; 0 means 500 ms.
 	FirstBackoff time.Duration
-	// FirstProgress is when an event first reports the progress of applying the fsGroup, NextProgress the interval
-	// of further events; 0 means 10 s and 1 min.
+	// FirstProgress is the time after which an event first reports how many files were changed to the fsGroup; 0
+	// means 10 s. NextProgress is the interval of further such events; 0 means 1 min.
 	FirstProgress, NextProgress time.Duration
 	// Stop is how long Run waits for running operations when it ends; 0 means 2 s.
 	Stop time.Duration
@@ -74,8 +75,9 @@ type Recorder interface {
 
 // Meter records metrics of operations.
 type Meter interface {
-	// Operation records the end of an operation on a volume: volume_mount or volume_unmount. An update of the
-	// content of a mounted volume counts as volume_mount, because the kubelet mounts the volume again for that.
+	// Operation records the end of an operation on a volume: "volume_mount" or "volume_unmount". took is how long
+	// the operation worked, without the time that it waited. An update of the content of a mounted volume counts as
+	// volume_mount, because the kubelet mounts a volume again to update it.
 	Operation(plugin, operation string, took time.Duration, failed bool)
 	// Completed records the time from the request for an operation to its success.
 	Completed(plugin, operation string, took time.Duration)
@@ -83,7 +85,7 @@ type Meter interface {
 	Reconstructed(failed bool)
 }
 
-// orDefault sets the defaults of empty fields.
+// orDefault returns the configuration with defaults for durations and HostsFile.
 func (c Config) orDefault() Config {
 	for d, value := range map[*time.Duration]time.Duration{
 		&c.Early: 10 * time.Second, &c.Patience: 2 * time.Minute, &c.FirstProgress: 10 * time.Second,

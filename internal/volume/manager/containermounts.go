@@ -21,19 +21,19 @@ import (
 
 // SubPaths bind-mounts parts of volumes for containers.
 type SubPaths interface {
-	// Bind returns the host path of a bind mount of the part. It stays the same file whatever containers do to the
-	// volume.
+	// Bind bind-mounts the part and returns the host path of the mount. The path refers to the same file whatever
+	// containers do to the volume.
 	Bind(ctx context.Context, r subpath.Request) (hostPath string, err error)
-	// Held reports which files and directories of a volume are such parts, by device and inode; nil if there are
-	// none.
+	// Held reports which files and directories of a volume are parts that containers mount, by device and inode; nil
+	// if there are none.
 	Held(uid types.UID, volume string) (func(device, inode uint64) bool, error)
 }
 
 // mountMaker converts volumeMounts to the CRI's mounts. Every field is required.
 type mountMaker struct {
 	SubPaths SubPaths
-	// Touch runs do, which accesses the volume's file system and may hang, and returns its path. The name what
-	// distinguishes calls for one volume.
+	// Touch runs the function do, which accesses the volume's file system and may hang, and returns the path that do
+	// returns. The argument what names the call, to distinguish it from others for the same volume.
 	Touch func(ctx context.Context, e *volumestate.Mounted, what string,
 		do func(context.Context) (string, error)) (string, error)
 }
@@ -77,8 +77,8 @@ func (m mountMaker) Mount(ctx context.Context, r mountRequest) (*runtimeapi.Moun
 	}
 	e := r.Volume
 	mount.HostPath, err = m.hostPath(ctx, e, ptr.Deref(vm.MountPropagation, ""), subpath.Request{
-		// If another mount of the claim is writable, a missing directory is made for this read-only one, too: the
-		// container with the writable mount may start later.
+		// If another volume of the pod makes the same claim writable, a missing directory is made for this read-only
+		// mount, too: the container with the writable mount may start later.
 		UID: e.Place.UID, Volume: e.Place.Name, Container: c.Name, Index: r.Index, Root: e.Path, Path: part,
 		Expr: vm.SubPathExpr, ReadOnly: e.ReadOnly && !e.Writable,
 	})
@@ -88,7 +88,8 @@ func (m mountMaker) Mount(ctx context.Context, r mountRequest) (*runtimeapi.Moun
 	return mount, nil
 }
 
-// translate returns the CRI mount without paths, and the path of the part to mount. Errors are about the manifest.
+// translate returns the CRI mount without paths, and the path of the part to mount. An error means that the manifest
+// is invalid.
 func translate(r mountRequest, vm *v1.VolumeMount) (mount *runtimeapi.Mount, part string, err error) {
 	e, mode := r.Volume, ptr.Deref(vm.MountPropagation, "")
 	if e == nil {
@@ -124,7 +125,7 @@ func (m mountMaker) hostPath(ctx context.Context, e *volumestate.Mounted, mode v
 	})
 }
 
-// checkMode refuses a mount propagation mode that the volume or the container can't have (API:
+// checkMode returns an error for a mount propagation mode that isn't possible for the volume or the container (API:
 // MountPropagationMode).
 func checkMode(e *volumestate.Mounted, c *v1.Container, mode v1.MountPropagationMode) error {
 	if _, known := propagations[mode]; !known {

@@ -25,16 +25,17 @@ type refresherConfig struct {
 	Ops *operations.Group
 	// Holds reports whether a volume is still mounted.
 	Holds func(*volumestate.Mounted) bool
-	// Observe returns the current inputs of a volume for this version of its pod. Pod returns the newest version of a
-	// pod, or nil if it isn't desired any more.
+	// Observe returns the versions of a volume's current inputs, for this version of the volume's pod.
+	//
+	// Pod returns the newest version of a pod, or nil if the pod isn't desired any more.
 	Observe func(context.Context, *volumestate.Wanted, *v1.Pod) volumestate.Sight
 	Pod     func(types.UID) *v1.Pod
-	// Refresh updates one volume. It reports whether the content changed, and whether old content was kept because
-	// it is held.
+	// Refresh updates one volume. It reports whether the content changed, and (held) whether old content was kept
+	// because containers mount it as a subPath.
 	Refresh func(context.Context, *volumestate.Mounted, *v1.Pod) (changed, held bool, err error)
 	// RecordEvent records an event about a pod.
 	RecordEvent func(*v1.Pod, pod.Event)
-	// Wake is filled when Pass has to be called again.
+	// Wake is filled when a refresh has ended, so that Pass has to be called again.
 	Wake wake.Slot
 }
 
@@ -43,32 +44,34 @@ type refresherConfig struct {
 type refresher struct {
 	conf  refresherConfig
 	known map[*volumestate.Mounted]*state
-	// made maps inputs to volumes; busy has the volumes that Pass has to check, now or later.
+	// made maps each input to the volumes that are made from it; busy has the volumes that Pass has to check, now or
+	// later.
 	made  map[pod.Object][]*state
 	busy  map[*state]struct{}
 	timer *time.Timer
 }
 
-// state is the state of one volume.
+// state is the refresher's state of one mounted volume.
 type state struct {
 	*volumestate.Mounted
 	op *operations.Operation
-	// stale says that inputs have changed since the last check; node says that the node's resources have, which
-	// aren't in a Sight.
+	// stale says that inputs have changed since the last check. node says that the node's allocatable resources have
+	// changed; a Sight doesn't contain these.
 	stale, node bool
-	// The fields below belong to the operation while one runs.
+	// While a refresh runs, only its operation may use the fields below.
 
-	// pod is the newest version of the pod while it was desired: a pod that is being stopped isn't any more.
+	// pod is the newest version of the pod from the time when the pod was desired. A pod that is being stopped isn't
+	// desired any more.
 	pod *v1.Pod
-	// seen has the inputs of the current content.
+	// seen has the versions of the inputs that the current content was made from.
 	seen volumestate.Sight
-	// tried has the inputs of the last failed refresh, reported is the last message, count is the number of
-	// failures in a row, and due is the time of the next try; all are zero if nothing failed.
+	// tried has the versions of the inputs of the last failed refresh, reported is the message of the last event,
+	// count is the number of failures in a row, and due is the time of the next try. All are zero after a success.
 	tried    volumestate.Sight
 	reported string
 	count    int
 	due      time.Time
-	// tidy is when to refresh without a change, to remove the old content; zero for never.
+	// tidy is when to refresh the volume even without a change, to remove old content; zero for never.
 	tidy time.Time
 	// renew is when an input, such as a token, has to be renewed; zero for never.
 	renew time.Time
@@ -77,10 +80,10 @@ type state struct {
 // heldGrace is the interval of attempts to remove old content that containers mount as subPaths.
 const heldGrace = 5 * time.Minute
 
-// maxJitter spreads renewals that are due at the same time.
+// maxJitter is the upper bound of the random delay that spreads renewals which are due at the same time.
 const maxJitter = 10 * time.Second
 
-// see records the inputs of the current content.
+// see records the versions of the inputs that the current content was made from.
 func (s *state) see(now volumestate.Sight) {
 	s.seen, s.renew = now, now.Renew()
 	if !s.renew.IsZero() {
@@ -93,7 +96,7 @@ func newRefresher(c refresherConfig) *refresher {
 	return &refresher{conf: c, busy: map[*state]struct{}{}}
 }
 
-// Due receives when another Pass is due; it is nil if none is.
+// Due returns a channel that delivers the time when another Pass is due; nil if none is due.
 func (k *refresher) Due() <-chan time.Time {
 	if k.timer == nil {
 		return nil
@@ -101,7 +104,7 @@ func (k *refresher) Due() <-chan time.Time {
 	return k.timer.C
 }
 
-// Stop stops the timer of Due.
+// Stop stops the timer behind Due.
 func (k *refresher) Stop() {
 	if k.timer != nil {
 		k.timer.Stop()
@@ -158,7 +161,7 @@ func (k *refresher) Pass(ctx context.Context) {
 	var next time.Time
 	for s := range k.busy {
 		if s.op != nil && !s.op.Ended() {
-			continue // changes until its end are detected then
+			continue // when its operation ends, Pass checks the volume again
 		}
 		sight, begin := k.outdated(ctx, s, now)
 		if begin {
@@ -184,7 +187,8 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// outdated checks the volume if necessary, and reports whether it has to be refreshed with the current inputs.
+// outdated checks the volume if a check is due. It returns the versions of the current inputs, and reports whether
+// the volume has to be refreshed.
 func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now volumestate.Sight, begin bool) {
 	has := func(t time.Time) bool { return !t.IsZero() && !at.Before(t) }
 	tidy, again, renew := has(s.tidy), has(s.due), has(s.renew)
@@ -216,7 +220,7 @@ func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now v
 	return now, again || !s.tried.Same(now)
 }
 
-// refresh starts to refresh the volume. Changes from here on are detected when it has ended.
+// refresh starts to refresh the volume. Pass detects changes from here on when the refresh has ended.
 func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sight) {
 	e := s.Mounted
 	s.op = k.conf.Ops.Start(ctx, operations.Task{
@@ -246,7 +250,8 @@ func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sig
 	s.op.Notify(k.conf.Wake)
 }
 
-// recordResult records the result of a refresh. The same failure is reported once.
+// recordResult records the result of a refresh, and reports a failure. If the message is the same as before, it
+// isn't reported again.
 func (k *refresher) recordResult(s *state, sight volumestate.Sight, err error) {
 	if err == nil {
 		s.see(sight)
@@ -262,7 +267,7 @@ func (k *refresher) recordResult(s *state, sight volumestate.Sight, err error) {
 	k.report(s, err)
 }
 
-// report records an event about an outdated volume, once for each message.
+// report records an event about an outdated volume, unless its message is that of the volume's last event.
 func (k *refresher) report(s *state, err error) {
 	message := fmt.Sprintf("%s; it keeps the content that it has", volumestate.Problem{Spec: s.Spec, Err: err})
 	if s.reported != message {

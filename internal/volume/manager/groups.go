@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
-// Groups returns the groups that the pod's PersistentVolumes specify (annotation pv.beta.kubernetes.io/gid), in
-// order. They are supplemental groups of all its containers.
+// Groups returns the group IDs that the pod's PersistentVolumes specify (annotation pv.beta.kubernetes.io/gid),
+// sorted. They are supplemental groups of all its containers.
 func (m *Manager) Groups(p *v1.Pod) []int64 {
 	var groups []int64
 	for _, v := range p.Spec.Volumes {
@@ -22,8 +22,9 @@ func (m *Manager) Groups(p *v1.Pod) []int64 {
 	return slices.Compact(groups)
 }
 
-// takeFiles reserves the files of the PersistentVolume for the pod's fsGroup, gid, until its mount has ended. If
-// another pod with another fsGroup or none has mounted or reserved the volume, it returns that pod instead.
+// takeFiles reserves the files of the PersistentVolume for gid, the pod's fsGroup, until the volume's mount
+// operation has ended. If another pod with another fsGroup or none has mounted or reserved the volume, takeFiles
+// reserves nothing and returns that pod.
 func (m *Manager) takeFiles(w *volumestate.Wanted, p *v1.Pod, gid int) (other *v1.Pod) {
 	if w.Spec.Persistent == nil {
 		return nil

@@ -1,10 +1,11 @@
 // Package manager mounts and unmounts the volumes of pods. It has two sets: the desired volumes of prepared pods,
-// and the mounted volumes. It reconciles them when a pod is prepared, released or cleaned up, and updates volumes
-// when the objects that they show change. It also converts containers' volumeMounts to the CRI's mounts.
+// and the mounted volumes. It reconciles the two sets when a pod is prepared, released or cleaned up, and updates
+// the content of volumes when the API objects that they show change. It also converts containers' volumeMounts to
+// the CRI's mounts.
 //
 // Prepare, Release and Clean write the desired set, the mount operations write the mounted set. A volume is removed
-// from the latter when its teardown begins. Both sets are empty after a restart: preparing a pod again leaves its
-// mounts alone, and volumes of other pods are found by their directories.
+// from the mounted set when its teardown begins. After a restart of the agent, both sets are empty. Preparing a pod
+// again then leaves its mounts alone; volumes of pods that aren't prepared again are found by their directories.
 package manager
 
 import (
@@ -28,7 +29,7 @@ import (
 )
 
 // Manager mounts and unmounts volumes. It is safe for concurrent use. A hanging file system only delays the pods
-// that use it, and those not for ever.
+// that use it. Calls for these pods return after a limited time.
 type Manager struct {
 	conf    Config
 	log     logr.Logger
@@ -45,15 +46,15 @@ type Manager struct {
 	mu      sync.Mutex
 	desired volumestate.Desired
 	actual  volumestate.Actual
-	// leaving has volumes whose teardown has begun: they can't be used for containers any more.
+	// leaving has the volumes whose teardown has begun and hasn't succeeded yet. Containers can't use them any more.
 	leaving volumestate.Actual
-	// taking has the volumes whose files are being changed to the fsGroup of a pod.
+	// taking maps the volumes whose files are being changed to a pod's fsGroup to that pod.
 	taking map[*volumestate.Wanted]*v1.Pod
-	// failed has the inputs of each volume's last failed mount, by pod and name.
+	// failed has the versions of the inputs at each volume's last failed mount, by pod and volume name.
 	failed map[types.UID]map[string]volumestate.Sight
 }
 
-// New returns a manager. See Run.
+// New returns a manager. Run has to be called to keep the content of volumes up to date.
 func New(c Config, log logr.Logger) *Manager {
 	c = c.orDefault()
 	layout := volumestate.NewLayout(filepath.Join(c.RootDir, "pods"))
@@ -98,14 +99,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// stop cancels all operations, and logs those that hang.
+// stop cancels all operations, and logs those that haven't ended within Config.Stop.
 func (m *Manager) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), m.conf.Stop)
 	defer cancel()
 	var left, devices []*operations.Operation
 	var both sync.WaitGroup
 	both.Go(func() { left = m.ops.Stop(ctx) })
-	both.Go(func() { devices = m.stages.Stop(ctx) }) // concurrently, so that both have the whole time
+	both.Go(func() { devices = m.stages.Stop(ctx) }) // concurrently, so that each has the whole of Config.Stop
 	both.Wait()
 	for _, op := range append(left, devices...) {
 		m.log.Info("Operation on a volume still hangs at shutdown; the next agent retries it",
@@ -140,8 +141,8 @@ func (m *Manager) stagers() []volume.Stager {
 	return all
 }
 
-// Orphans lists the pods that have a directory on disk or claims, desired or not. Claims without a directory are
-// possible: a killed agent may have bound a claim before it made the directory, and a record of bindings that was
+// Orphans lists the pods that have a directory on disk or claims, desired or not. A pod may have a claim but no
+// directory: a killed agent may have bound the claim before it made the directory, and a record of bindings that was
 // restored from a backup may name removed pods.
 func (m *Manager) Orphans() ([]types.UID, error) {
 	uids, err := m.layout.UIDs()
@@ -153,15 +154,15 @@ func (m *Manager) Orphans() ([]types.UID, error) {
 	return uids, err
 }
 
-// Instances lists the mounted volumes, in order.
+// Instances lists the mounted volumes of all pods, sorted by the pods' UIDs and the volumes' names.
 func (m *Manager) Instances() []volume.Instance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.actual.Instances(m.layout)
 }
 
-// Totals counts the desired volumes and the mounted ones by plugin. The latter include volumes that couldn't be
-// torn down yet.
+// Totals counts the desired volumes and the mounted ones by plugin. The mounted ones include volumes whose teardown
+// hasn't succeeded yet.
 func (m *Manager) Totals() (desired, actual map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,7 +185,7 @@ func (m *Manager) holds(e *volumestate.Mounted) bool {
 	return m.actual.Holds(e)
 }
 
-// has reports whether the volume is mounted as desired.
+// has reports whether the volume is mounted with the desired source, plugin and place.
 func (m *Manager) has(w *volumestate.Wanted) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,12 +199,12 @@ func (m *Manager) mounted(uid types.UID, name string) *volumestate.Mounted {
 	return m.actual[uid][name]
 }
 
-// observe reads the current inputs of a volume for this version of its pod.
+// observe returns the versions of the current inputs of a volume, for this version of its pod.
 func (m *Manager) observe(ctx context.Context, w *volumestate.Wanted, p *v1.Pod) volumestate.Sight {
 	return volumestate.Observe(ctx, w.Objects, p, w.Spec.Volume)
 }
 
-// newest returns the newest version of the volume's pod.
+// newest returns the newest version of the volume's pod, or, if the pod isn't desired any more, the version in w.
 func (m *Manager) newest(w *volumestate.Wanted) *v1.Pod {
 	if p := m.conf.Pod(w.Place.UID); p != nil {
 		return p

@@ -30,7 +30,8 @@ func (m *Manager) beginMount(ctx context.Context, w *volumestate.Wanted) *operat
 	})
 }
 
-// measured records the metrics of an operation on a volume that began to work at this time.
+// measured records the metrics of an operation on a volume. began is when the operation began to work; it may have
+// waited before.
 func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name string, began time.Time, err error) {
 	m.conf.Meter.Operation(plugin.Name(), name, time.Since(began), err != nil)
 	if err == nil {
@@ -42,13 +43,13 @@ func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name 
 func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volumestate.Wanted) error {
 	r := volume.Request{Pod: m.newest(w), Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place),
 		InUse: m.conf.Running(w.Place.UID)}
-	// Changes from here on are detected by the next refresh.
+	// The refresher detects changes of the inputs from here on.
 	seen := m.observe(ctx, w, r.Pod)
 	m.mu.Lock()
 	_, again := m.failed[w.Place.UID][w.Name()]
 	m.mu.Unlock()
 	got, err := m.mountNow(ctx, op, w, r)
-	if r.InUse && !again && ctx.Err() == nil { // each volume counts once
+	if r.InUse && !again && ctx.Err() == nil { // each adopted volume counts once, whatever the number of tries
 		m.conf.Meter.Reconstructed(err != nil)
 	}
 	m.mu.Lock()
@@ -68,7 +69,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	if got.Retained {
 		seen = volumestate.Sight{} // a refresh reports the reason
 	}
-	m.leaving.Remove(w.Place) // its teardown failed, and it is desired again
+	m.leaving.Remove(w.Place) // if its teardown failed, it was still in this set
 	m.actual.Put(&volumestate.Mounted{Wanted: w, Mounted: got, Seen: seen})
 	if _, ok := w.Plugin.(volume.Live); ok {
 		m.remounted.Wake()
@@ -90,7 +91,8 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	if w.Spec.Kind() == "image" {
 		op.Say("its image is being pulled")
 	}
-	if w.Writable { // the pod has the claim writable, too: only containers' mounts are read-only
+	// Another volume of the pod mounts the same claim writable at this place: only containers' mounts are read-only.
+	if w.Writable {
 		r.Spec.Volume = r.Spec.Volume.DeepCopy()
 		r.Spec.Volume.PersistentVolumeClaim.ReadOnly = false
 	}
@@ -106,7 +108,7 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	if w.Writable {
 		got.ReadOnly, got.Ownership = true, false // the mount of the writable volume applies the fsGroup
 	}
-	// For a running pod the fsGroup was applied before its containers were started.
+	// For a running pod, the fsGroup was already applied before its containers were started.
 	if gid, ok := volume.FSGroup(r.Pod); ok && got.Ownership && !r.InUse {
 		return got, m.applyFSGroup(ctx, op, w, r.Pod, got, gid)
 	}
@@ -146,9 +148,9 @@ func (m *Manager) applyFSGroup(ctx context.Context, op *operations.Operation, w 
 	return m.conf.ApplyFSGroup(ctx, got.Path, o)
 }
 
-// retainParts sets r.Held, so that an update of the volume keeps the parts that containers mount. Parts are bound by
-// operations on the volume, too, so none is added during the update. After the update, held says whether old
-// content was kept for them.
+// retainParts sets r.Held, so that an update of the volume keeps the parts that containers mount as subPaths. Parts
+// are bind-mounted by operations on the same volume, which don't run at the same time as the update, so no part is
+// added during the update. After the update, held says whether old content was kept for such parts.
 func (m *Manager) retainParts(w *volumestate.Wanted, r *volume.Request) (held *bool, err error) {
 	held = new(bool)
 	if _, ok := w.Plugin.(volume.Live); !ok {
@@ -165,8 +167,8 @@ func (m *Manager) retainParts(w *volumestate.Wanted, r *volume.Request) (held *b
 	return held, err
 }
 
-// refresh updates the content of a volume of the pod. It reports whether it changed, and whether old content was
-// kept for containers that mount parts of it.
+// refresh updates the content of a volume of the pod. It reports whether the content changed, and whether old
+// content was kept for containers that mount parts of it as subPaths.
 func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod) (changed, held bool, err error) {
 	live, ok := e.Plugin.(volume.Live)
 	if !ok {

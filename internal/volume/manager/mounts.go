@@ -24,7 +24,7 @@ type MountRequest struct {
 	Container string
 	// PodIPs are the IP addresses of the sandbox.
 	PodIPs []string
-	// Attempt is the instance's number.
+	// Attempt is the number of the instance: the CRI's attempt.
 	Attempt int
 	// Env is the container's environment, for subPathExpr.
 	Env []*runtimeapi.KeyValue
@@ -32,9 +32,9 @@ type MountRequest struct {
 	RecursiveReadOnly bool
 }
 
-// Mounts makes the files and bind-mounts the parts of volumes that the container's next instance needs. It returns
-// all its mounts, and the host path of its termination message file ("" if it has none). The pod's volumes have to
-// be mounted: see Prepare.
+// Mounts makes the files that the container's next instance needs, and bind-mounts the parts of volumes that it
+// mounts. It returns all mounts of the instance, and the host path of its termination message file ("" if it has
+// none). The pod's volumes have to be mounted: see Prepare.
 //
 // The error is a *pod.Failure, or the context's error.
 func (m *Manager) Mounts(ctx context.Context, r MountRequest) ([]*runtimeapi.Mount, string, error) {
@@ -70,7 +70,7 @@ func (m *Manager) Recheck(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	return nil
 }
 
-// refusal makes a *pod.Failure of a mount error, unless ctx has ended.
+// refusal converts a mount error to a *pod.Failure. If ctx has ended, it returns the context's error.
 func refusal(ctx context.Context, container string, err error) error {
 	var f *pod.Failure
 	switch {
@@ -93,7 +93,8 @@ func (m *Manager) mountsOf(ctx context.Context, r MountRequest) ([]*runtimeapi.M
 	if c == nil {
 		return nil, "", fmt.Errorf("pod %s/%s has no such container", p.Namespace, p.Name)
 	}
-	if err := m.Recheck(ctx, p, c); err != nil { // here, too, so that a hanging file system delays no other container
+	// Recheck checks this container's volumes only: a hanging file system delays no other container.
+	if err := m.Recheck(ctx, p, c); err != nil {
 		return nil, "", err
 	}
 	mounts := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts)+2)

@@ -16,8 +16,9 @@ type job struct {
 	limit time.Time // when to stop waiting
 }
 
-// limit returns when to stop waiting for an operation: early for one that has just begun, so that the reason for a
-// pod's delay is reported soon.
+// limit returns when to stop waiting for an operation. For an operation that has just begun, this is when it is
+// Config.Early old, so that the reason for a pod's delay is reported soon. For older ones it is Config.Patience
+// after their begin or, if that has passed, after the start of the wait.
 func (m *Manager) limit(op *operations.Operation, start time.Time) time.Time {
 	switch age := start.Sub(op.Began()); {
 	case age < m.conf.Early:
@@ -29,8 +30,8 @@ func (m *Manager) limit(op *operations.Operation, start time.Time) time.Time {
 	}
 }
 
-// await waits until all jobs have ended or one of them has reached its limit. If one has failed, or hopeless is
-// set, it waits for at most Config.Early. The error is the context's.
+// await waits until all jobs have ended or one of them has reached its limit. If a job has failed, or hopeless is
+// set, it waits until Config.Early after start at most. The error is the context's.
 func (m *Manager) await(ctx context.Context, jobs []job, start time.Time, hopeless bool) error {
 	ended := wake.NewSlot()
 	for _, j := range jobs {
@@ -63,7 +64,7 @@ func (m *Manager) await(ctx context.Context, jobs []job, start time.Time, hopele
 	}
 }
 
-// hanging returns the error for an operation that hasn't ended in time.
+// hanging returns the error for an operation that hasn't ended by its limit.
 func (m *Manager) hanging(op *operations.Operation) error {
 	age, after := time.Since(op.Began()), m.conf.Early
 	if age >= m.conf.Patience {
@@ -87,7 +88,8 @@ func (m *Manager) hanging(op *operations.Operation) error {
 	}
 }
 
-// touch runs do as an operation on the volume, and returns the path that do returns.
+// touch runs the function do as an operation on the volume, and returns the path that do returns. The argument what
+// distinguishes such operations on one volume.
 func (m *Manager) touch(ctx context.Context, e *volumestate.Mounted, what string,
 	do func(context.Context) (string, error)) (string, error) {
 	for {
@@ -111,6 +113,6 @@ func (m *Manager) touch(ctx context.Context, e *volumestate.Mounted, what string
 		if err := op.Err(); err != nil || called {
 			return path, err
 		}
-		// The operation was that of an earlier call, which may have had another request.
+		// The operation that has ended was started by an earlier call of touch, perhaps with another request.
 	}
 }

@@ -21,15 +21,15 @@ import (
 )
 
 // Prepare makes the pod's directory and mounts its volumes. It may be called again, also for a running pod: it
-// leaves mounted volumes alone, and waits for running mounts. If a volume isn't supported, it makes nothing for the
-// pod.
+// leaves mounted volumes alone, and waits for mounts that are still in progress. If a volume isn't supported, it
+// makes no directory and mounts nothing for the pod.
 //
-// It waits for all volumes but images, which only the containers that mount them need (see Images). It waits until
-// a mount has taken Config.Early, or, for one that has taken longer already, Config.Patience; the mount goes on
-// afterwards.
+// It waits for all volumes but images, which only the containers that mount them need (see Images). It stops waiting
+// when a mount has taken Config.Early or, if the mount has already taken longer than that, Config.Patience. The
+// mount continues afterwards.
 //
-// objects are the API objects that the pod may use, from now on. The error is a *pod.Failure that names the
-// volumes, or the context's error.
+// objects gives access to the API objects that the pod may use. Later updates of the volumes use it as well. The
+// error is a *pod.Failure that names the volumes, or the context's error.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) error {
 	if err := safeopen.Check("pod UID", string(p.UID)); err != nil {
 		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: err.Error(), Permanent: true}
@@ -79,8 +79,9 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) e
 }
 
 // withoutDeleted refuses the volumes whose claims are being deleted: a pod can't begin to use such a claim. A pod
-// that uses it already continues, also after a restart of the agent or the node: its claim exists until it has
-// ended (https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection).
+// that already uses the claim continues to use it, also after a restart of the agent or the node: the claim exists
+// until the pod has ended
+// (https://kubernetes.io/docs/concepts/storage/persistent-volumes/#storage-object-in-use-protection).
 func (m *Manager) withoutDeleted(p *v1.Pod,
 	wants []*volumestate.Wanted) (usable []*volumestate.Wanted, refused []volumestate.Problem, err error) {
 	deleted := func(w *volumestate.Wanted) bool { return w.Spec.Claim != nil && w.Spec.Claim.DeletionTimestamp != nil }
@@ -103,8 +104,9 @@ func (m *Manager) withoutDeleted(p *v1.Pod,
 	return usable, refused, nil
 }
 
-// awaitRemoval waits until the removal of an earlier pod with this UID has ended: it would remove new volumes, too.
-// It doesn't wait for the teardown of single volumes; a mount at the same place waits for that itself.
+// awaitRemoval waits until the removal of an earlier pod with this UID has ended: the removal would remove new
+// volumes, too. It doesn't wait for the teardown of single volumes; a mount at the same place waits for the teardown
+// itself.
 func (m *Manager) awaitRemoval(ctx context.Context, uid types.UID) error {
 	start := time.Now()
 	var jobs []job
@@ -126,8 +128,9 @@ func (m *Manager) awaitRemoval(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// sweep tears down, once, the volumes that an earlier agent left in the pod's directory and that the pod doesn't
-// have any more. If containers of the pod may exist, they keep these volumes until the pod is released.
+// sweep tears down the volumes that an earlier agent left in the pod's directory and that the pod doesn't have any
+// more. It does so once for each pod. If containers of the pod may exist, these volumes stay until the pod is
+// released.
 func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wanted) error {
 	m.mu.Lock()
 	wish := m.desired[p.UID]
@@ -156,8 +159,8 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wan
 	return nil
 }
 
-// mountAll mounts the volumes that aren't mounted yet, and waits for them. hopeless says that the pod can't become
-// ready anyway, so that the wait is shorter. The error is the context's.
+// mountAll mounts the volumes that aren't mounted yet, and waits for them. hopeless says that other volumes of the
+// pod have failed already, so that the wait is shorter. The error is the context's.
 func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
 	hopeless bool) ([]volumestate.Problem, error) {
 	var problems []volumestate.Problem
@@ -191,7 +194,8 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
 		case err != nil:
 			until, _ := m.ops.Failed(w.Key(), j.op.Kind())
 			problems = append(problems, volumestate.Problem{Spec: w.Spec, Err: err, Until: until})
-		// the operation was for an earlier version of the pod, or the volume is being torn down again
+		// The operation mounted the volume for an earlier version of the pod, or the volume is being torn down
+		// again.
 		case !m.has(w):
 			problems = append(problems,
 				volumestate.Problem{Spec: w.Spec,
@@ -225,7 +229,7 @@ func (m *Manager) Images(ctx context.Context, p *v1.Pod, c *v1.Container) error 
 		failed := volumestate.Failure([]volumestate.Problem{{Spec: w.Spec, Err: err}})
 		var f *pod.Failure
 		if errors.As(err, &f) {
-			*failed = *f // without the volume's name: the message is about the image
+			*failed = *f // without the volume's name: the message names the image
 		}
 		failed.Image = w.Spec.Volume.Image.Reference
 		return failed
@@ -233,8 +237,8 @@ func (m *Manager) Images(ctx context.Context, p *v1.Pod, c *v1.Container) error 
 	return nil
 }
 
-// waits reports whether the volume's back-off isn't over, and its last failure. A change of its inputs ends the
-// back-off.
+// waits reports whether the volume is in back-off after a failed mount, and returns the problem of that mount. A
+// change of the volume's inputs ends the back-off.
 func (m *Manager) waits(ctx context.Context, w *volumestate.Wanted) (volumestate.Problem, bool) {
 	until, err := m.ops.Failed(w.Key(), volumestate.Mount+w.Name())
 	if err == nil || !time.Now().Before(until) {

@@ -10,7 +10,7 @@ import (
 )
 
 // checkPropagation fails if the volume at this host path can't be mounted with the propagation mode. The mount that
-// contains it has to be shared for Bidirectional, and shared or a slave for HostToContainer (API:
+// contains the path has to be shared for Bidirectional, and shared or a slave for HostToContainer (API:
 // MountPropagationMode; mount_namespaces(7)). Symbolic links are followed, as runtimes do.
 func checkPropagation(path string, mode v1.MountPropagationMode) error {
 	if mode == "" || mode == v1.MountPropagationNone {

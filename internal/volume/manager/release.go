@@ -20,10 +20,13 @@ import (
 )
 
 // Release unmounts and removes the pod's volumes. The pod's directory stays, with its other content. The pod must
-// have no containers and get no new ones. Prepare must not run for the pod at the same time, or its volumes may be
-// left; it may run afterwards, even after a failed Release: it waits for the rest of the removal. Release cancels
-// the pod's mounts and updates first. It waits at most Config.Early for operations that hang, and then returns an
-// error. Call it again after any error. Nothing that is still mounted is deleted.
+// have no containers and get no new ones. Prepare must not run for the pod at the same time as Release: the volumes
+// that it mounts might not be removed. Prepare may run afterwards, even after a failed Release: it waits for the
+// rest of the removal.
+//
+// Release cancels the pod's mounts and updates first. It waits at most Config.Early for operations that hang, and
+// then returns an error. Call it again after any error. It never deletes the files of a volume that is still
+// mounted.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	if err := m.release(ctx, uid); err != nil {
 		return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
@@ -32,7 +35,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 }
 
 // Clean removes everything on disk for the pod: its volumes, like Release, and the rest of its directory, without
-// following symbolic links or entering mounts. It is no error if there is nothing.
+// following symbolic links or entering mounts. It returns nil if nothing exists for the pod.
 func (m *Manager) Clean(ctx context.Context, uid types.UID) error {
 	if err := m.clean(ctx, uid); err != nil {
 		return fmt.Errorf("clean up volumes of pod %s: %w", uid, err)
@@ -47,7 +50,8 @@ func (m *Manager) clean(ctx context.Context, uid types.UID) error {
 	if err := m.conf.Claims.Forget(ctx, uid); err != nil {
 		return err
 	}
-	// The pod's directory is removed last: the next agent finds by it that the clean-up isn't complete.
+	// The pod's directory is removed last: as long as it exists, a restarted agent finds that the clean-up isn't
+	// complete.
 	return m.remove(ctx, uid, "its directory", func(ctx context.Context) error {
 		return teardown.Remove(ctx, m.layout.Pods(), string(uid))
 	})
@@ -75,7 +79,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			m.actual.Move(e.Place, m.leaving)
 		}
 		for _, e := range m.leaving.Of(uid) {
-			if !slices.Contains(there, e.Place) { // it has no directory
+			if !slices.Contains(there, e.Place) { // a volume in leaving without a directory
 				there = append(there, e.Place)
 			}
 		}
@@ -84,7 +88,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			return err
 		}
 	}
-	// Incomplete volumes may have left other directories.
+	// Volumes that were only partly mounted may have left other directories.
 	err := m.remove(ctx, uid, "the volumes' directories", func(ctx context.Context) error {
 		for _, s := range m.stagers() {
 			if err := m.stages.Leave(ctx, s, volumestate.User{UID: uid}); err != nil {
@@ -128,8 +132,8 @@ func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volume
 	return ops
 }
 
-// remove runs do as an operation that removes a part of the pod's directory. Messages call that part by the
-// argument what.
+// remove runs the function do as an operation that removes a part of the pod's directory. The argument what is the
+// name of that part in messages.
 func (m *Manager) remove(ctx context.Context, uid types.UID, what string, do func(context.Context) error) error {
 	op := m.ops.Start(ctx, operations.Task{
 		Key: operations.Key("pods/" + string(uid)), Kind: volumestate.Remove + what, Undoes: true, Owner: string(uid),
@@ -138,7 +142,8 @@ func (m *Manager) remove(ctx context.Context, uid types.UID, what string, do fun
 	return m.awaitBriefly(ctx, append(m.ops.Of(string(uid)), op))
 }
 
-// awaitBriefly waits until these operations have ended, for at most Config.Early. ops may have duplicates.
+// awaitBriefly waits until these operations have ended, for at most Config.Early. ops may contain an operation more
+// than once.
 func (m *Manager) awaitBriefly(ctx context.Context, ops []*operations.Operation) error {
 	start := time.Now()
 	var jobs []job
@@ -167,7 +172,7 @@ func (m *Manager) awaitBriefly(ctx context.Context, ops []*operations.Operation)
 	return errors.Join(errs...)
 }
 
-// subject describes the object of an operation.
+// subject describes, for messages, the volume or the part of a pod's directory that an operation works on.
 func subject(op *operations.Operation) string {
 	if what, ok := strings.CutPrefix(op.Kind(), volumestate.Remove); ok {
 		return what

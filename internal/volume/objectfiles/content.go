@@ -35,7 +35,7 @@ func secretFiles(ctx context.Context, from object.View, namespace string,
 // of another file, the later source wins.
 func projectedFiles(ctx context.Context, from object.View, p *v1.Pod, s *v1.ProjectedVolumeSource,
 	allocatable v1.ResourceList) (map[string]atomicwriter.File, error) {
-	// Report permanent errors before those that may go away.
+	// Report permanent errors before errors that a retry may resolve.
 	for i := range s.Sources {
 		if err := unsupported(ctx, from, p, &s.Sources[i]); err != nil {
 			return nil, err
@@ -91,8 +91,8 @@ func tokenFile(ctx context.Context, from object.View, p *v1.Pod, s *v1.ServiceAc
 	return files, nil
 }
 
-// soleUser returns the user that all containers of the pod run as, according to the pod's spec; nil if they differ
-// or it isn't set. That user owns the token files
+// soleUser returns the user that all containers of the pod run as, according to the pod's spec; nil if the
+// containers' users differ or one isn't set. The sole user owns the token files
 // (https://kubernetes.io/docs/concepts/storage/projected-volumes/#securitycontext-interactions).
 func soleUser(p *v1.Pod) *int64 {
 	var common, sole *int64
@@ -114,7 +114,8 @@ func soleUser(p *v1.Pod) *int64 {
 	return sole
 }
 
-// unsupported refuses sources that need an API server.
+// unsupported returns an error for a source of a projected volume that isn't available: a token for a pod without an
+// API server, and types of sources that this build doesn't support.
 func unsupported(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeProjection) error {
 	source, needs, instead := "", "an API server, which ", ""
 	switch {

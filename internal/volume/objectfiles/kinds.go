@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 )
 
-// NewConfigMap returns the plugin for configMap volumes: directories on disk with a file per key, which follow the
-// ConfigMap. It is safe for concurrent use.
+// NewConfigMap returns the plugin for configMap volumes: directories on disk with a file per key, which are updated
+// when the ConfigMap changes. It is safe for concurrent use.
 func NewConfigMap() *Plugin {
 	return newPlugin(source{
 		Name:     "kubernetes.io/configmap",
@@ -21,8 +21,8 @@ func NewConfigMap() *Plugin {
 	})
 }
 
-// NewSecret returns the plugin for secret volumes: directories in memory with a file per key, which follow the
-// Secret. It is safe for concurrent use.
+// NewSecret returns the plugin for secret volumes: directories in memory with a file per key, which are updated when
+// the Secret changes. It is safe for concurrent use.
 func NewSecret() *Plugin {
 	return newPlugin(source{
 		Name:     "kubernetes.io/secret",
@@ -34,9 +34,9 @@ func NewSecret() *Plugin {
 	})
 }
 
-// NewDownwardAPI returns the plugin for downwardAPI volumes: directories in memory, which follow the pod's labels,
-// annotations and resources. allocatable returns the node's allocatable resources; it is called at each mount and
-// refresh. The plugin is safe for concurrent use if allocatable is.
+// NewDownwardAPI returns the plugin for downwardAPI volumes: directories in memory, which are updated when the pod's
+// labels, annotations or resources change. allocatable returns the node's allocatable resources; it is called at
+// each mount and refresh. The plugin is safe for concurrent use if allocatable is.
 func NewDownwardAPI(allocatable func() v1.ResourceList) *Plugin {
 	return newPlugin(source{
 		Name:     "kubernetes.io/downward-api",
@@ -49,8 +49,8 @@ func NewDownwardAPI(allocatable func() v1.ResourceList) *Plugin {
 	})
 }
 
-// NewProjected returns the plugin for projected volumes: directories in memory, which follow all their sources.
-// allocatable is as for NewDownwardAPI.
+// NewProjected returns the plugin for projected volumes: directories in memory, which are updated when one of their
+// sources changes. allocatable returns the node's allocatable resources, as for NewDownwardAPI.
 func NewProjected(allocatable func() v1.ResourceList) *Plugin {
 	return newPlugin(source{
 		Name:     "kubernetes.io/projected",

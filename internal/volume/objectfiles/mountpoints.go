@@ -9,9 +9,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// mountPoints returns the paths in the volume at which containers of the pod mount other volumes, such as cache if
-// the volume is mounted at /etc/app and another one at /etc/app/cache. The volume is read-only for containers, so
-// the runtime can't create these directories, and container creation would fail
+// mountPoints returns the paths in the volume at which containers of the pod mount other volumes, such as "cache" if
+// a container mounts the volume at /etc/app and another volume at /etc/app/cache. The volume is read-only for
+// containers, so the runtime can't create these directories, and container creation would fail
 // (https://github.com/kubernetes/kubernetes/pull/60342).
 func mountPoints(p *v1.Pod, volume string) []string {
 	var paths []string
@@ -27,7 +27,8 @@ func mountPoints(p *v1.Pod, volume string) []string {
 	return paths
 }
 
-// around returns the innermost mount that contains the path at, and the path's rest in it; nil if there is none.
+// around returns the innermost mount that contains this path, and the path relative to the mount. It returns nil if
+// no mount contains the path.
 func around(mounts []v1.VolumeMount, at string) (in *v1.VolumeMount, rest string) {
 	at = path.Join("/", at)
 	for i := range mounts {

@@ -61,7 +61,7 @@ func secretData(ctx context.Context, from object.View, r reference) (map[string]
 	return s.Data, nil
 }
 
-// files returns the files for an object, from the result of reading it.
+// files returns the volume's files for the object. data and err are the result of reading the object.
 func (r reference) files(data map[string][]byte, err error, mode *int32) (map[string]atomicwriter.File, error) {
 	switch {
 	case apierrors.IsNotFound(err) && r.isOptional():
@@ -126,7 +126,7 @@ func (r reference) chosen(data map[string][]byte, mode *int32) (map[string]atomi
 	return files, nil
 }
 
-// add adds a file at a path from a pod's spec, which needn't be clean.
+// add adds a file at a path from a pod's spec. The path may contain a needless "." or "/".
 func add(files map[string]atomicwriter.File, at string, f atomicwriter.File) error {
 	// The meaning of "a/../b" is ambiguous: ".." is refused, not resolved.
 	if slices.Contains(strings.Split(at, "/"), "..") {
@@ -146,7 +146,7 @@ func add(files map[string]atomicwriter.File, at string, f atomicwriter.File) err
 	return nil
 }
 
-// permissions returns a file's mode: its own, or the volume's, or 0644 (API: defaultMode).
+// permissions returns a file's mode: the item's mode if it is set, else the volume's defaultMode, else 0644.
 func permissions(own, byDefault *int32) uint32 {
 	switch {
 	case own != nil:

@@ -1,6 +1,6 @@
 // Package objectfiles provides the volumes whose files the agent writes and updates: configMap, secret, downwardAPI
-// and projected. They follow the API comments of their sources. Volumes that may contain secrets are in memory
-// only.
+// and projected. They behave as the API comments of their sources specify. Volumes that may contain secrets are in
+// memory only.
 //
 // Errors that another version of an object may resolve are *volume.AwaitsError. Errors contain no values of
 // Secrets; names of keys aren't secret.
@@ -29,17 +29,17 @@ type source struct {
 	Supports func(volume.Spec) bool
 	// Files returns the files that the volume should hold. It is safe for concurrent use.
 	Files func(context.Context, volume.Request) (map[string]atomicwriter.File, error)
-	// Memory returns the number of objects in a volume, each of up to 1 MiB, if the files must not be written to
-	// disk; nil for volumes on disk.
+	// Memory is set if the files must not be written to disk: it returns the number of objects in a volume, each of
+	// up to 1 MiB. It is nil for volumes on disk.
 	Memory func(volume.Spec) int
 }
 
-// Plugin is the volume plugin for one type of volume. It is a volume.Live.
+// Plugin is the volume plugin for one type of volume.
 type Plugin struct{ source source }
 
 var _ volume.Live = (*Plugin)(nil)
 
-// newPlugin returns a plugin for the source.
+// newPlugin returns a plugin for this type of volume.
 func newPlugin(s source) *Plugin { return &Plugin{s} }
 
 // Name is the plugin's name.
@@ -49,8 +49,8 @@ func (p *Plugin) Name() string { return p.source.Name }
 func (p *Plugin) Supports(s volume.Spec) bool { return s.Persistent == nil && p.source.Supports(s) }
 
 // Mount makes the directory and writes the files. If that fails while containers use the volume, it keeps the
-// previous files: a restarted agent adopts pods whose objects were deleted meanwhile, or don't fit the volume any
-// more. Refresh reports that.
+// previous files: a restarted agent adopts pods whose objects were deleted meanwhile, or have become invalid for the
+// volume. The next Refresh reports the error.
 func (p *Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	changed, err := p.mount(ctx, r)
 	retained := err != nil && r.InUse && ctx.Err() == nil && p.whole(ctx, r)
@@ -145,11 +145,11 @@ func owner(r volume.Request) (group *int, mode uint32) {
 	return nil, 0o777
 }
 
-// perObject is the memory limit per object in bytes: 1 MiB of data, twice during an update, in up to some thousands
-// of small files that take a page each.
+// perObject is the memory limit per object in bytes. An object has up to 1 MiB of data, which is stored twice during
+// an update, in up to some thousands of small files that take a page each.
 const perObject = 32 << 20
 
-// size returns the memory limit of a volume. Memory is allocated only as it is used.
+// size returns the memory limit of a volume in bytes. The tmpfs allocates memory only for the files in it.
 func (p *Plugin) size(s volume.Spec) int64 { return int64(max(p.source.Memory(s), 1)) * perObject }
 
 // open opens the volume's directory. For a volume in memory it fails if the directory isn't on a tmpfs; writing

@@ -17,29 +17,29 @@ type Operation struct {
 	owner  string
 	began  time.Time
 	cancel context.CancelFunc
-	turn   chan struct{} // closed when its turn has come
+	turn   chan struct{} // closed when it is the operation's turn
 	done   chan struct{} // closed when err is set
 	err    error
 
-	// The group's lock guards these.
+	// Group.mu guards the fields below.
 	cancelled, working bool
 	doing              string
 	wakes              []wake.Slot
 }
 
-// Key is Task.Key.
+// Key is the object that the operation works on: Task.Key.
 func (o *Operation) Key() Key { return o.key }
 
-// Kind is Task.Kind.
+// Kind is the kind of work that the operation does: Task.Kind.
 func (o *Operation) Kind() string { return o.kind }
 
-// Began is the time of Start.
+// Began is when Start created the operation. It may have waited for its turn after that.
 func (o *Operation) Began() time.Time { return o.began }
 
 // Done is closed when the operation has ended.
 func (o *Operation) Done() <-chan struct{} { return o.done }
 
-// Err returns the operation's error once it has ended.
+// Err returns the operation's error; nil if it succeeded or hasn't ended yet.
 func (o *Operation) Err() error {
 	select {
 	case <-o.done:
@@ -59,7 +59,8 @@ func (o *Operation) Ended() bool {
 	}
 }
 
-// Wait waits until the operation has ended, and returns its error, or until ctx ends.
+// Wait waits until the operation has ended, and returns its error. If ctx ends before, it returns the context's
+// error.
 func (o *Operation) Wait(ctx context.Context) error {
 	select {
 	case <-o.done:
@@ -72,7 +73,7 @@ func (o *Operation) Wait(ctx context.Context) error {
 	}
 }
 
-// Notify fills slot when the operation has ended, until stop is called.
+// Notify fills the slot when the operation has ended, unless stop was called before.
 func (o *Operation) Notify(slot wake.Slot) (stop func()) {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
@@ -95,25 +96,26 @@ func (o *Operation) Cancel() {
 	defer o.group.mu.Unlock()
 	o.cancelled = true
 	if o.cancel != nil {
-		o.cancel() // under the lock: Start relies on the context of a cancelled operation being cancelled
+		o.cancel() // under the lock, because Start relies on it: if cancelled is set, the context has ended
 	}
 }
 
-// Say sets a short description of the current step, for State.
+// Say sets a short description of the operation's current step, which State returns.
 func (o *Operation) Say(doing string) {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
 	o.doing = doing
 }
 
-// State reports whether the operation's turn has come, and its last description from Say.
+// State reports whether the operation has begun to work, and returns the description from the last call of Say.
 func (o *Operation) State() (working bool, doing string) {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()
 	return o.working, o.doing
 }
 
-// First returns the operation that currently has the turn for this key: the operation itself while it is running.
+// First returns the operation whose turn it is among those with this operation's key. While this operation works,
+// and after it has ended, First returns the operation itself.
 func (o *Operation) First() *Operation {
 	o.group.mu.Lock()
 	defer o.group.mu.Unlock()

@@ -14,41 +14,42 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 )
 
-// ErrStopped is the error of operations that are begun after Stop.
+// ErrStopped is the error of operations that are started after Stop.
 var ErrStopped = errors.New("the agent is about to end")
 
-// Key identifies the object of an operation: a volume of a pod, a device.
+// Key identifies the object that an operation works on, such as a volume of a pod or a device.
 type Key string
 
 // Config configures a Group. Zero fields have defaults.
 type Config struct {
 	// Parallel is how many operations run at once; 0 means 16.
 	Parallel int
-	// Slow is how long an operation counts towards Parallel; 0 means 1 s. Longer ones, which hang or pull an image,
-	// continue without blocking others.
+	// Slow is how long an operation counts towards Parallel; 0 means 1 s. An operation that takes longer, because it
+	// hangs or pulls an image, continues without blocking others.
 	Slow time.Duration
-	// First is the delay after the first failure, which doubles with each further one, up to Max; 0 means 500 ms
-	// and 2 min 2 s.
+	// First is the delay after the first failure; 0 means 500 ms. It doubles with each further failure, up to Max; 0
+	// means 2 min 2 s.
 	First, Max time.Duration
 }
 
 // Task is work for an operation.
 type Task struct {
 	Key Key
-	// Kind distinguishes the kinds of work on one key: a task of the same kind joins an operation, any other waits
-	// for its turn.
+	// Kind distinguishes the kinds of work on one key: a task joins an operation of the same kind on the key. If
+	// there is none, it waits for its turn on the key.
 	Kind string
-	// Undoes says that the work undoes earlier work on the key. It runs after all operations that were begun before
-	// it, and those that are begun later run after it. Nobody joins an operation if that reorders the tasks around
-	// an undoing one.
+	// Undoes says that the work undoes earlier work on the key. The task runs after all operations on the key that
+	// were started before it, and operations that are started later run after it. A task doesn't join an operation
+	// if that would change the order relative to an undoing task.
 	Undoes bool
 	// Owner is the pod or other owner of the work: see Group.Of. Failures of operations without an owner aren't
 	// recorded: see Group.Failed.
 	Owner string
-	// Do does the work. Its context ends when the operation is cancelled, and has the values of the first caller's
-	// context. Do may describe its current step by Operation.Say.
+	// Do does the work. Its context ends when the operation is cancelled, and has the values of the context of the
+	// Start call that created the operation. Do may call Operation.Say to describe its current step.
 	Do func(context.Context, *Operation) error
-	// Again returns when to retry after an error; zero, or a nil function, means the group's back-off.
+	// Again returns when to retry after this error. If it returns the zero time, or Again is nil, the group's
+	// back-off decides.
 	Again func(error) time.Time
 }
 
@@ -59,12 +60,13 @@ type Group struct {
 
 	mu      sync.Mutex
 	stopped bool
-	// lines has the operations of each key that haven't ended, in the order of Start. The first one has the turn.
+	// lines has the operations of each key that haven't ended, in the order of Start. It is the turn of the first
+	// one.
 	lines  map[Key][]*Operation
 	failed map[what]failure
 }
 
-// what is a key and a kind of work on it.
+// what is a kind of work on a key.
 type what struct {
 	key  Key
 	kind string
@@ -77,7 +79,7 @@ type failure struct {
 	owner string
 }
 
-// New returns a group. It has no goroutines but those of its operations; see Stop.
+// New returns a group. Only its operations have goroutines: see Stop.
 func New(c Config) *Group {
 	if c.Parallel == 0 {
 		c.Parallel = 16
@@ -94,9 +96,10 @@ func New(c Config) *Group {
 	return &Group{conf: c, gate: gate.New(c.Parallel), lines: map[Key][]*Operation{}, failed: map[what]failure{}}
 }
 
-// Start starts an operation without waiting for it. It joins an operation of the same key and kind, unless that was
-// cancelled, or one of the two undoes an operation between them (Task.Undoes). So the number of operations on a key
-// is bounded, however often tasks are started behind one that hangs. Operations of other kinds on the key run first.
+// Start starts an operation without waiting for it. If an operation of the same key and kind hasn't ended, Start
+// returns that one instead. It doesn't do so if that operation was cancelled, or if a task between the two is of
+// another kind and one of them undoes the other's work (Task.Undoes). So the number of operations on a key is
+// bounded, however often tasks are started behind one that hangs. Operations of other kinds on the key run first.
 // Callers have to respect the back-off themselves: see Failed.
 func (g *Group) Start(ctx context.Context, t Task) *Operation {
 	g.mu.Lock()
@@ -104,7 +107,7 @@ func (g *Group) Start(ctx context.Context, t Task) *Operation {
 	line := g.lines[t.Key]
 	for _, before := range slices.Backward(line) {
 		if before.cancelled {
-			continue // it won't do its work
+			continue // a cancelled operation may end without its work
 		}
 		if before.kind == t.Kind {
 			return before
@@ -132,8 +135,8 @@ func (g *Group) Start(ctx context.Context, t Task) *Operation {
 	return o
 }
 
-// Failed returns the error of the last operation of this kind on the key, if it failed and had an owner, and when
-// to retry.
+// Failed returns the error of the last operation of this kind on the key, and when to retry. Both are zero if the
+// operation succeeded or had no owner.
 func (g *Group) Failed(key Key, kind string) (until time.Time, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -167,8 +170,8 @@ func (g *Group) Forget(owner string) {
 	}
 }
 
-// Stop cancels all operations and waits until they have ended, or ctx ends. It returns the ones that are still
-// running: they hang. No operation can be begun afterwards.
+// Stop cancels all operations and waits until they have ended, or ctx ends. It returns the operations that are still
+// running: they hang. No operation can be started afterwards.
 func (g *Group) Stop(ctx context.Context) []*Operation {
 	g.mu.Lock()
 	g.stopped = true
@@ -211,7 +214,8 @@ func (g *Group) run(ctx context.Context, o *Operation, t Task) {
 	o.wakes = nil
 }
 
-// leave removes the operation from its line, and passes the turn to the next if it was the first. g.mu is held.
+// leave removes the operation from the operations on its key. If it was the first, it is the turn of the next one.
+// g.mu is held.
 func (g *Group) leave(o *Operation) {
 	line := g.lines[o.key]
 	i := slices.Index(line, o)

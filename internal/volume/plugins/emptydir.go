@@ -44,7 +44,7 @@ type Quotas interface {
 // deleted with their pod.
 type EmptyDir struct{ conf Config }
 
-// NewEmptyDir returns the plugin.
+// NewEmptyDir returns the plugin for emptyDir volumes.
 func NewEmptyDir(c Config) *EmptyDir {
 	if c.HugePages == "" {
 		c.HugePages = "/sys/kernel/mm/hugepages"
@@ -58,9 +58,9 @@ func (*EmptyDir) Name() string { return "kubernetes.io/empty-dir" }
 // Supports reports whether the volume is an emptyDir.
 func (*EmptyDir) Supports(s volume.Spec) bool { return s.Persistent == nil && s.Volume.EmptyDir != nil }
 
-// Mount makes an empty directory that every user can write to (0777); with an fsGroup, it and its new files belong
-// to that group. An existing volume isn't changed: its content and mode are the pod's. After a reboot, a volume in
-// memory is made again, empty.
+// Mount makes an empty directory that every user can write to (0777); with an fsGroup, the directory and its new
+// files belong to that group. An existing volume isn't changed: the pod may have changed its content and its mode.
+// After a reboot, a volume in memory is empty.
 func (p *EmptyDir) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := ctx.Err(); err != nil {
 		return volume.Mounted{}, err
@@ -86,8 +86,9 @@ func (p *EmptyDir) Mount(ctx context.Context, r volume.Request) (volume.Mounted,
 	return volume.Mounted{Path: r.Dir}, nil
 }
 
-// onDisk makes the directory at another path and renames it when it is complete: so a directory at the volume's
-// path is complete even after a crash, as is one that a kubelet made.
+// onDisk makes the directory at another path (r.Meta), and renames it to the volume's path when its group and mode
+// are set. So a directory at the volume's path is complete, even after a crash. A directory that a kubelet has made
+// counts as complete, too.
 func (p *EmptyDir) onDisk(r volume.Request) error {
 	there, err := isDir(r.Dir)
 	if there || err != nil {
@@ -118,8 +119,8 @@ func (p *EmptyDir) onDisk(r volume.Request) error {
 	return os.Rename(r.Meta, r.Dir)
 }
 
-// assign assigns a quota project to the directory, which has to be empty. Only pods with user namespaces can't
-// change the project of their files.
+// assign assigns a quota project to the directory if it is empty and the pod has a user namespace: processes of
+// other pods could change the project of their files.
 func (p *EmptyDir) assign(r volume.Request) {
 	if p.conf.Quotas == nil || r.InUse || ptr.Deref(r.Pod.Spec.HostUsers, true) {
 		return
@@ -137,8 +138,8 @@ func (p *EmptyDir) Unmount(_ context.Context, at volume.Place) error {
 	return nil
 }
 
-// isDir reports whether there is a directory at path. Another type of file, such as a symbolic link, is an error:
-// only an intruder could have made it.
+// isDir reports whether there is a directory at this path. Another type of file, such as a symbolic link, is an
+// error: only an intruder could have made it.
 func isDir(path string) (bool, error) {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +156,7 @@ func openDir(path string) (*os.File, error) {
 	return os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// inMemory mounts a tmpfs.
+// inMemory mounts a tmpfs at the volume's directory.
 func (p *EmptyDir) inMemory(r volume.Request) error {
 	o := mounts.TmpfsOptions{Mode: mode(r.Pod) | unix.S_ISVTX, Size: p.size(r)}
 	if gid, ok := volume.FSGroup(r.Pod); ok {
@@ -164,8 +165,8 @@ func (p *EmptyDir) inMemory(r volume.Request) error {
 	return mounts.MountTmpfs(r.Dir, o)
 }
 
-// mode returns the mode of the volume's directory: writable for every user; with an fsGroup, new files belong to
-// that group.
+// mode returns the mode of the volume's directory: writable for every user. With an fsGroup it includes the
+// set-group-ID bit, so that new files belong to that group.
 func mode(p *v1.Pod) uint32 {
 	if _, ok := volume.FSGroup(p); ok {
 		return unix.S_ISGID | 0o777
@@ -174,13 +175,13 @@ func mode(p *v1.Pod) uint32 {
 }
 
 // size returns the smaller of the volume's size limit and the pod's memory limit in bytes (API:
-// EmptyDirVolumeSource.sizeLimit); 0 if there is neither.
+// EmptyDirVolumeSource.sizeLimit). It is 0 if neither is set.
 func (p *EmptyDir) size(r volume.Request) int64 {
 	limit, _ := p.conf.MemoryLimit(r.Pod)
 	return smaller(limit, r.Spec.Volume.EmptyDir)
 }
 
-// smaller returns the smaller of the limit and the volume's own, where 0 means none.
+// smaller returns the smaller of this limit and the volume's sizeLimit, in bytes. 0 means no limit.
 func smaller(limit int64, source *v1.EmptyDirVolumeSource) int64 {
 	if q := source.SizeLimit; q != nil && q.Sign() > 0 && (limit == 0 || q.Value() < limit) {
 		return q.Value()

@@ -39,7 +39,7 @@ type kind struct {
 	make func(path string) error
 }
 
-// kinds has an entry for each type but the empty one (API: HostPathType).
+// kinds has an entry for each HostPathType of the API but the empty one, with which nothing is checked.
 var kinds = map[v1.HostPathType]kind{
 	v1.HostPathDirectoryOrCreate: {"a directory", fs.FileMode.IsDir, makeDir},
 	v1.HostPathDirectory:         {"a directory", fs.FileMode.IsDir, nil},
@@ -54,10 +54,11 @@ func isType(want fs.FileMode) func(fs.FileMode) bool {
 	return func(m fs.FileMode) bool { return m.Type() == want }
 }
 
-// Mount checks the type of the path, and creates the path if the type says so (API: HostPathType). Without a type
-// it checks nothing; the runtime creates a directory if the path is missing. Symbolic links on the node are followed,
+// Mount checks the type of the path, and creates the path if the type says so (API: HostPathType). Without a type it
+// checks nothing; the runtime creates a directory if the path is missing. Symbolic links on the node are followed,
 // as the API says ("If the path is a symlink, it will follow the link to the real path"): pods that may use hostPath
-// may use the whole node. But nothing is created through a dangling link. fsGroup isn't applied to hostPath.
+// may use the whole node. But nothing is created through a dangling link. The pod's fsGroup isn't applied to the
+// files of a hostPath.
 func (p HostPath) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	if err := ctx.Err(); err != nil {
 		return volume.Mounted{}, err
@@ -82,7 +83,7 @@ func (p HostPath) Mount(ctx context.Context, r volume.Request) (volume.Mounted, 
 	return volume.Mounted{Path: s.Path, ReadOnly: r.Spec.ReadOnly()}, nil
 }
 
-// Recheck checks the path like Mount, and creates it again if necessary.
+// Recheck checks the type of the path like Mount, and creates the path again if it is missing and its type says so.
 func (HostPath) Recheck(ctx context.Context, s volume.Spec) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -104,7 +105,7 @@ func check(s *v1.HostPathVolumeSource) error {
 		if err := k.make(s.Path); err != nil {
 			return fmt.Errorf("hostPath type %s: %w", *s.Type, err)
 		}
-		// Another process may have created it: check its type.
+		// Another process may have created a file of another type: check it.
 		st, err = os.Stat(s.Path)
 	}
 	switch {
@@ -119,7 +120,7 @@ func check(s *v1.HostPathVolumeSource) error {
 	return nil
 }
 
-// missing describes why a path doesn't exist.
+// missing describes, for a message, a path that doesn't exist, possibly because it is a dangling symbolic link.
 func missing(path string) string {
 	if to, err := os.Readlink(path); err == nil {
 		return fmt.Sprintf("%s is a link to %s, which does not exist", path, to)
@@ -175,8 +176,9 @@ func makeFile(path string) error {
 	return nil
 }
 
-// led returns an error if the path, at which a file couldn't be created because it exists, is a dangling symbolic
-// link. Otherwise another process has just created the file.
+// led explains why a file or directory couldn't be created at the path, although it didn't exist before. If the path
+// is a dangling symbolic link, led returns an error. Otherwise another process has just created the file, and led
+// returns nil.
 func led(path string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s, and nothing is made through a link: make that, or remove the link", missing(path))

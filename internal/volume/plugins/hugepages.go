@@ -52,7 +52,8 @@ func (p *EmptyDir) inHugePages(r volume.Request) error {
 	return nil
 }
 
-// mountHugetlbfs sets the mode of the hugetlbfs before it mounts it: the mount options don't support every mode.
+// mountHugetlbfs mounts a hugetlbfs on the directory. It sets the mode of the hugetlbfs before that with chmod,
+// because the mount option for the mode doesn't support every mode.
 func mountHugetlbfs(dir *os.File, options map[string]string, mode uint32) error {
 	config, err := unix.Fsopen("hugetlbfs", unix.FSOPEN_CLOEXEC)
 	if errors.Is(err, unix.ENOSYS) {
@@ -81,8 +82,8 @@ func mountHugetlbfs(dir *os.File, options map[string]string, mode uint32) error 
 	return unix.MoveMount(mounted, "", int(dir.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// isHugetlbfs reports whether the directory is on a hugetlbfs. It is the root of the mount then, because its
-// parents are on disk.
+// isHugetlbfs reports whether the directory is on a hugetlbfs. If so, the volume is mounted already: the directory
+// is the root of the mount, because its parents are on disk.
 func isHugetlbfs(dir *os.File) (bool, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
@@ -91,7 +92,7 @@ func isHugetlbfs(dir *os.File) (bool, error) {
 	return st.Type == unix.HUGETLBFS_MAGIC, nil
 }
 
-// pages returns the volume's page size, and the pod's request of pages of that size, both in bytes.
+// pages returns the volume's page size, and the pod's total request of huge pages of that size, both in bytes.
 func pages(p *v1.Pod, medium v1.StorageMedium) (page, total int64, err error) {
 	asked := hugePages(p)
 	sizes := slices.Sorted(maps.Keys(asked))
@@ -165,7 +166,7 @@ func (p *EmptyDir) offered(page int64) error {
 	return fmt.Errorf("this host has no huge pages of %s: %s", size(page), offer)
 }
 
-// names formats sizes like resource names.
+// names formats page sizes as in names of resources, such as "2Mi", separated by the argument and.
 func names(sizes []int64, and string) string {
 	texts := make([]string, len(sizes))
 	for i, s := range sizes {

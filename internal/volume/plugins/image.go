@@ -20,7 +20,7 @@ type Images interface {
 
 // Request is a request for one image.
 type Request struct {
-	// Image is the reference in the volume.
+	// Image is the image reference in the volume.
 	Image string
 	// Policy is Always, Never or IfNotPresent.
 	Policy v1.PullPolicy
@@ -29,26 +29,27 @@ type Request struct {
 	Objects object.View
 }
 
-// Image is a present image.
+// Image is an image that is present on the node.
 type Image struct {
-	// Ref is the runtime's reference, which always refers to the same image.
+	// Ref is the container runtime's reference to the image. Unlike a tag, it always refers to the same image.
 	Ref string
 }
 
-// ImageVolume is the volume plugin for images.
+// ImageVolume is the volume plugin for image volumes.
 type ImageVolume struct{ images Images }
 
-// NewImageVolume returns the plugin.
+// NewImageVolume returns the plugin for image volumes.
 func NewImageVolume(images Images) *ImageVolume { return &ImageVolume{images: images} }
 
 // Name is the plugin's name. Its volumes have no directories.
 func (*ImageVolume) Name() string { return "kubernetes.io/image" }
 
-// Supports reports whether the volume is an image.
+// Supports reports whether the volume is an image volume.
 func (*ImageVolume) Supports(s volume.Spec) bool { return s.Persistent == nil && s.Volume.Image != nil }
 
 // Mount pulls the image according to the volume's pull policy. For a running pod it only pulls a missing image,
-// because the pod keeps its image (API: "The volume gets re-resolved if the pod gets deleted and recreated").
+// because the pod keeps the image that it has (API: "The volume gets re-resolved if the pod gets deleted and
+// recreated").
 func (p *ImageVolume) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
 	source := r.Spec.Volume.Image
 	if source.Reference == "" {

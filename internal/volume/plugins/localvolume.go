@@ -26,9 +26,10 @@ func (LocalVolume) Supports(s volume.Spec) bool {
 	return s.Persistent != nil && s.Persistent.Spec.Local != nil
 }
 
-// Mount bind-mounts the PersistentVolume's directory at the volume's. The PersistentVolume's path is an
-// administrator's, so symbolic links in it are followed; nothing below it is opened. An existing mount of the
-// directory is kept; other mounts at the volume's path are unmounted, unless containers use them.
+// Mount bind-mounts the PersistentVolume's directory at the volume's directory. Symbolic links in the
+// PersistentVolume's path are followed, because an administrator sets the path. Nothing below the path is opened. An
+// existing mount of the directory is kept; other mounts at the volume's path are unmounted, unless containers use
+// them.
 //
 // The mount flags among the PersistentVolume's mountOptions are applied. Its nodeAffinity is checked when the claim
 // is bound.
@@ -71,7 +72,7 @@ func bindLocal(r volume.Request, flags uintptr) error {
 	}
 	if !bound {
 		if p.mounted && r.InUse {
-			return nil // running containers have it; new ones have to get the same
+			return nil // running containers use this mount, and further containers of the pod have to use the same
 		}
 		if err := p.bind(source); err != nil {
 			return err
@@ -121,7 +122,8 @@ var restrictions = map[string]struct {
 	"nosymfollow": {unix.MS_NOSYMFOLLOW, 0x2000}, // ST_NOSYMFOLLOW
 }
 
-// mountFlags returns the mount flags of the PersistentVolume's mountOptions.
+// mountFlags converts the PersistentVolume's mountOptions to the kernel's mount flags. Other mount options are
+// errors.
 func mountFlags(pv *v1.PersistentVolume) (uintptr, error) {
 	var flags uintptr
 	for _, o := range pv.Spec.MountOptions {

@@ -11,12 +11,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// place is the path of a volume, opened so that symbolic links can't redirect it.
+// place is the directory of a volume, opened so that symbolic links can't redirect mounts there.
 type place struct {
 	path   string
 	parent *os.File
 	name   string
-	// dir is the directory, or the mount on it.
+	// dir is the volume's directory or, if mounted is true, the root of the topmost mount on it.
 	dir     *os.File
 	mounted bool
 }
@@ -69,7 +69,7 @@ func (p *place) close() {
 	}
 }
 
-// holds reports whether the source is mounted there.
+// holds reports whether the source directory is mounted at the volume's directory.
 func (p *place) holds(source *os.File) (bool, error) {
 	want, err := source.Stat()
 	if err != nil {
@@ -82,7 +82,7 @@ func (p *place) holds(source *os.File) (bool, error) {
 	return p.mounted && os.SameFile(want, got), nil
 }
 
-// bind mounts the source, and first unmounts other mounts there.
+// bind unmounts all mounts at the volume's directory, and then bind-mounts the source directory there.
 func (p *place) bind(source *os.File) error {
 	for p.mounted {
 		_ = p.dir.Close() // an open descriptor keeps the mount busy
@@ -99,7 +99,8 @@ func (p *place) bind(source *os.File) error {
 	return p.reopen()
 }
 
-// restrict adds the flags to the mount, and keeps the restrictions that it has.
+// restrict adds these mount flags to the mount at the volume's directory, and keeps the restrictions that the mount
+// already has.
 func (p *place) restrict(flags uintptr) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(p.dir.Fd()), &st); err != nil {

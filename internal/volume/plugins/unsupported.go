@@ -10,20 +10,21 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Unsupported refuses volumes of the types that this build has no plugin for, and suggests alternatives. It
-// supports every volume, so it has to be the last in a list of plugins.
+// Unsupported is the plugin for volumes of types that no other plugin of this build supports: it refuses them, and
+// suggests alternatives. Its method Supports is true for every volume, so it has to be the last in a list of
+// plugins.
 type Unsupported struct{}
 
-// Name is the plugin's name; there are no directories of this name.
+// Name is the plugin's name. No directory has this name, because the plugin mounts nothing.
 func (Unsupported) Name() string { return "deckhand.io/unsupported" }
 
-// Supports returns true.
+// Supports returns true for every volume.
 func (Unsupported) Supports(volume.Spec) bool { return true }
 
-// Check refuses the volume like Mount.
+// Check returns the same error as Mount, before anything is created for the pod.
 func (Unsupported) Check(p *v1.Pod, s volume.Spec) error { return refuse(p, s) }
 
-// Mount refuses the volume. The error wraps volume.ErrUnsupported.
+// Mount returns an error that wraps volume.ErrUnsupported and suggests an alternative.
 func (Unsupported) Mount(_ context.Context, r volume.Request) (volume.Mounted, error) {
 	return volume.Mounted{}, refuse(r.Pod, r.Spec)
 }
@@ -43,7 +44,7 @@ func refuse(p *v1.Pod, s volume.Spec) error {
 	if text, ok := instead[kind]; ok {
 		return fmt.Errorf("%svolumes of the kind %s are %w: %s", owner, kind, volume.ErrUnsupported, text)
 	}
-	// A type that is new in the API; a test reports it.
+	// The type is new in the API and isn't in the table instead yet; a test detects that.
 	return fmt.Errorf("%svolumes of the kind %s are %w", owner, kind, volume.ErrUnsupported)
 }
 
@@ -55,7 +56,7 @@ const (
 	gone  = "Kubernetes has removed it; "
 )
 
-// instead suggests alternatives by type.
+// instead maps types of volumes to the alternatives that the error suggests.
 var instead = map[string]string{
 	"nfs":       share,
 	"glusterfs": gone + share,
@@ -81,8 +82,8 @@ var instead = map[string]string{
 		"the directory",
 	"gitRepo": "it is deprecated for being unsafe; let an init container clone the repository into an emptyDir that " +
 		"the other containers mount, too",
-	// Claims get here only if their PersistentVolume wasn't found: the manager resolves them before it chooses a
-	// plugin.
+	// This plugin gets a claim only if its PersistentVolume wasn't found: the manager resolves claims before it
+	// chooses a plugin.
 	"persistentVolumeClaim": "the claim isn't bound to a PersistentVolume; add one that it fits, of the kind local " +
 		"or hostPath",
 	"ephemeral": "its claim isn't bound to a PersistentVolume; add one that it fits, of the kind local or hostPath",

@@ -12,11 +12,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// steps limits the steps of bind. A few are enough; more mean that another process interferes.
+// steps is the maximum number of steps in a call of bind. A few are enough; if more are needed, another process
+// interferes.
 const steps = 64
 
-// bind mounts source at name in holder, as the only mount there. It checks the current state before each step, so
-// it continues wherever an earlier call was interrupted.
+// bind mounts the file source at the mount point name in the directory holder, as the only mount there. It checks
+// the current state before each step, so it continues wherever an earlier call was interrupted.
 func bind(ctx context.Context, source, holder *os.File, name string) error {
 	want, err := identify(source)
 	if err != nil {
@@ -38,7 +39,8 @@ func bind(ctx context.Context, source, holder *os.File, name string) error {
 	return errors.New("something else mounts and unmounts at its path, so it can't be mounted")
 }
 
-// step does the next missing step, and reports whether none was missing.
+// step does the next step to the mount: it makes or removes the mount point, mounts or unmounts. It reports whether
+// the mount is complete, so that no step was left.
 func step(source, holder *os.File, name string, want thing, base uint64) (ready bool, err error) {
 	at, err := safeopen.OpenNoLinks(holder, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -57,7 +59,7 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 		if err == nil && found == want {
 			return true, nil
 		}
-		// Another file is mounted there, or one that can't be read any more. Processes that use it keep it.
+		// Another file is mounted there, or one that can't be identified any more. Processes that use it keep it.
 		if err := mounts.Unmount(holder, name, unix.MNT_DETACH); err != nil {
 			return false, fmt.Errorf("unmount what was mounted for it before: %w", err)
 		}
@@ -78,7 +80,7 @@ func step(source, holder *os.File, name string, want thing, base uint64) (ready 
 	return false, nil // the next step checks the result
 }
 
-// makePlace makes the mount point: a directory for a directory, otherwise a file.
+// makePlace makes the mount point: a directory if a directory is to be mounted, otherwise a file.
 func makePlace(holder *os.File, name string, directory bool) error {
 	if directory {
 		if err := unix.Mkdirat(int(holder.Fd()), name, 0o750); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -113,7 +115,7 @@ func removePlace(holder *os.File, name string, directory bool) error {
 type thing struct {
 	device, inode uint64
 	directory     bool
-	// mount has the mount's flags: read-only, no devices, ...
+	// mount has the flags of the file's mount, such as read-only or no devices.
 	mount int64
 }
 

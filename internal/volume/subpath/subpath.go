@@ -1,8 +1,8 @@
 // Package subpath bind-mounts parts of volumes for containers (API: VolumeMount.subPath, subPathExpr).
 //
 // A pod can change its volume while the part's path is resolved, for example to symbolic links to the host's files.
-// So the part is opened without leaving the volume (package safeopen), and the open file is bind-mounted to a
-// directory below the pod's that no pod can write to. The container gets this file even if its path is replaced
+// So the part is opened without leaving the volume (package safeopen), and the open file is bind-mounted below the
+// pod's directory, at a place that no pod can write to. The container gets this file even if its path is replaced
 // later.
 package subpath
 
@@ -32,10 +32,11 @@ type Maker struct {
 	podsDir string
 
 	mu    sync.Mutex
-	taken map[string]chan struct{} // by mount point; closed when the call that uses it ends
+	taken map[string]chan struct{} // key: mount point in use; the channel is closed when the call that uses it ends
 }
 
-// New returns a Maker for the pods with directories in podsDir, which only root may be able to write to.
+// New returns a Maker for the pods whose directories are in podsDir. Only root may have write permission for
+// podsDir.
 func New(podsDir string) *Maker {
 	return &Maker{podsDir: podsDir, taken: make(map[string]chan struct{})}
 }
@@ -54,7 +55,7 @@ type Request struct {
 	// Expr is the expression that Path was expanded from (API: VolumeMount.subPathExpr); empty if there is none.
 	// Errors contain it instead of Path, which may contain a Secret's value.
 	Expr string
-	// ReadOnly says that missing directories can't be made in the volume.
+	// ReadOnly says that the volume is read-only: a missing directory can't be made in it.
 	ReadOnly bool
 }
 
@@ -62,8 +63,8 @@ type Request struct {
 // directories are made in the volume, with the permissions of the volume's root including the sticky bit (and with
 // its group, if the root has the set-group-ID bit).
 //
-// A part may be a file of any type, also a device or a socket: it is opened with O_PATH only. It may be on another
-// mount inside the volume; mounts below it aren't included. A path that leaves the volume fails with
+// A part may be a file of any type, also a device or a socket: it is opened with O_PATH only. The part may be on
+// another mount inside the volume. Mounts below the part aren't included. A path that leaves the volume fails with
 // safeopen.ErrEscapes, a path that is missing in a read-only volume with fs.ErrNotExist.
 //
 // Bind is called for each new instance of the container. It keeps an existing mount of the same file, and replaces
@@ -97,8 +98,8 @@ func (m *Maker) Bind(ctx context.Context, r Request) (hostPath string, err error
 }
 
 // Held reports which files, by device and inode, are parts of a volume that containers have mounted or are about to
-// mount; nil if there are none. These must not be removed: a deleted file can't be mounted, neither at the creation
-// nor at the start of a container.
+// mount; nil if there are no such parts. These files must not be removed: the runtime can't mount a deleted file,
+// neither when it creates a container nor when it starts it.
 func (m *Maker) Held(uid types.UID, volume string) (func(device, inode uint64) bool, error) {
 	if err := errors.Join(safeopen.Check("the pod's UID", string(uid)),
 		safeopen.Check("the volume's name", volume)); err != nil {
@@ -149,7 +150,7 @@ func (r Request) place() ([]string, error) {
 	return []string{string(r.UID), directory, r.Volume, r.Container, strconv.Itoa(r.Index)}, nil
 }
 
-// failed adds the path to an error. The caller adds the volume and the container.
+// failed adds the subPath or subPathExpr to an error. The caller adds the volume and the container.
 func (r Request) failed(err error) error {
 	if r.Expr != "" {
 		return fmt.Errorf("subPathExpr %q: %w", r.Expr, err)
@@ -230,7 +231,7 @@ func (r Request) make(root *os.File) (*os.File, error) {
 	return safeopen.MkdirAll(root, r.Path, st.Mode&(0o777|unix.S_ISVTX))
 }
 
-// holder opens the parent directory of the mount point with O_PATH.
+// holder opens the parent directory of the mount point with O_PATH, and makes it if it is missing.
 func (m *Maker) holder(names []string) (*os.File, error) {
 	fd, err := unix.Open(m.podsDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package teardown removes directories that pods could write to. Whatever names, symbolic links, depth or mounts
-// they contain, nothing outside is changed.
+// Package teardown removes directories that pods could write to. Whatever names, symbolic links, depth or mounts a
+// directory contains, nothing outside of it is changed.
 package teardown
 
 import (
@@ -17,15 +17,15 @@ import (
 var errMounted = errors.New("something is mounted there")
 
 // Remove removes the tree called name in the directory parent, and unmounts all mounts in it. parent and everything
-// above it are trusted, the tree isn't: no symbolic link is followed and no mount is entered. A missing tree is no
-// error. A directory that is a mount point in another mount namespace only is removed, too: the kernel detaches
-// that mount and leaves its content alone.
+// above it are trusted, the tree isn't: no symbolic link is followed and no mount is entered. If the tree doesn't
+// exist, Remove returns nil. A directory that is a mount point only in another mount namespace is removed, too: the
+// kernel detaches that mount there and leaves its content alone.
 //
 // If a mount can't be unmounted (it is busy, or it hangs until the context ends), nothing in it is deleted, and an
 // error is returned; other parts of the tree may have been removed. It is safe to call Remove again.
 //
-// Unmounts run on a goroutine. If one hangs until the context ends, its goroutine is left, because only the file
-// system can end it. Each further call may leave one more.
+// Each unmount runs on a goroutine. If the unmount hangs until the context ends, the goroutine stays, because it can
+// end only when the file system responds. Each further call may leave one more goroutine.
 func Remove(ctx context.Context, parent, name string) error {
 	dir, err := openParent(parent, name)
 	if dir == nil || err != nil {
@@ -45,7 +45,7 @@ func Remove(ctx context.Context, parent, name string) error {
 	return removeTree(ctx, dir, name)
 }
 
-// openParent opens the directory that contains the tree, or returns nil if there is none.
+// openParent opens the directory that contains the tree, or returns nil if that directory doesn't exist.
 func openParent(parent, name string) (*os.File, error) {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("%q in %s is not the name of a directory, so it is not removed", name, parent)

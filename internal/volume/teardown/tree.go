@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// maxDepth is how many directories are open at once. Deeper directories are moved up to the top directory first, so
-// that depth costs no descriptors, stack or path length.
+// maxDepth is how many levels of directories are open at once. A deeper directory is first moved to the top of the
+// tree, so that neither the number of descriptors nor the stack nor the length of paths grows with the depth.
 const maxDepth = 16
 
 // batch is how many names are read from a directory at once.
@@ -32,9 +32,9 @@ type walk struct {
 type level struct {
 	dir     *os.File
 	name    string
-	pending []string // read, not removed yet
-	// changed says that entries were changed since the directory was opened: if it isn't empty at the end, it has
-	// to be read again.
+	pending []string // names that were read, but not removed yet
+	// changed says that entries were removed or replaced since the directory was opened, so that reading may have
+	// missed some: if the directory isn't empty at the end, it has to be read again.
 	changed bool
 }
 
@@ -55,7 +55,7 @@ func removeTree(ctx context.Context, parent *os.File, name string) error {
 	return nil
 }
 
-// step removes one entry of the current directory, or the directory itself if none is left.
+// step removes one entry of the current directory, or the directory itself if no entry is left.
 func (w *walk) step(ctx context.Context) error {
 	l := w.stack[len(w.stack)-1]
 	if len(l.pending) == 0 {
@@ -76,8 +76,8 @@ func (w *walk) step(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes an entry of dir, or enters it if it is a directory that isn't empty. It unmounts mounts on it
-// first.
+// remove deletes an entry of dir, or enters the entry if it is a directory that isn't empty. Before that it unmounts
+// the mounts on the entry.
 func (w *walk) remove(ctx context.Context, dir *os.File, name string) error {
 	fd := int(dir.Fd())
 	err := unlink(fd, name)
@@ -96,7 +96,8 @@ func (w *walk) remove(ctx context.Context, dir *os.File, name string) error {
 	}
 	switch {
 	case err == nil, errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		// It was removed, or it became another type of file between the two calls: then it is read again.
+		// The entry was removed, or it became another type of file between the two system calls. Then the directory
+		// is read again.
 		w.touch()
 		return nil
 	case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
@@ -123,7 +124,7 @@ func (w *walk) enter(dir *os.File, name string) error {
 	case errors.Is(err, unix.EXDEV):
 		return errMounted
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		// It has just become another type of file: the directory is read again.
+		// The entry has just been removed or has become another type of file: the directory is read again.
 		w.touch()
 		return nil
 	case err != nil:
@@ -154,8 +155,8 @@ func (w *walk) moveUp(fd int, name string) error {
 	}
 }
 
-// leave removes the current directory after all its entries were read. If it isn't empty, because entries were
-// missed or added meanwhile, it is read again.
+// leave removes the current directory after all its entries were read. If the directory isn't empty, because entries
+// were missed or added meanwhile, it is read again.
 func (w *walk) leave(l *level) error {
 	holder := w.parent
 	if len(w.stack) > 1 {
@@ -179,14 +180,14 @@ func (w *walk) leave(l *level) error {
 	return w.explain("", err)
 }
 
-// touch marks the current directory as changed.
+// touch records that an entry of the current directory has changed.
 func (w *walk) touch() {
 	if len(w.stack) > 0 {
 		w.stack[len(w.stack)-1].changed = true
 	}
 }
 
-// explain adds the path to an error. Paths are quoted, because pods choose the names.
+// explain adds the path of the entry to an error. Paths are quoted, because pods choose the names in them.
 func (w *walk) explain(name string, err error) error {
 	if errors.Is(err, unix.EPERM) {
 		err = fmt.Errorf("%w: it, or the directory that it is in, may be immutable or append-only: see `lsattr`, and "+

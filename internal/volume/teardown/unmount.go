@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
-// unmountBelow unmounts everything at and below name in dir, deepest mounts first. A mount may hide others, so it
-// repeats until no mount is left or none can be unmounted.
+// unmountBelow unmounts everything at and below name in dir, deepest mounts first. A mount may hide other mounts, so
+// unmountBelow repeats until no mount is left, or none of those left can be unmounted.
 func unmountBelow(ctx context.Context, dir *os.File, name string) error {
 	// The mount table contains real paths.
 	real, err := os.Readlink(safeopen.Path(dir))
@@ -45,7 +45,8 @@ func unmountBelow(ctx context.Context, dir *os.File, name string) error {
 	}
 }
 
-// unmount unmounts the topmost mount at point, which is below the directory dir with the real path base.
+// unmount unmounts the topmost mount at the path point, which is below the directory dir. base is the real path of
+// dir.
 func unmount(ctx context.Context, dir *os.File, base, point string) error {
 	rel, err := filepath.Rel(base, point)
 	if err != nil {
@@ -54,10 +55,10 @@ func unmount(ctx context.Context, dir *os.File, base, point string) error {
 	return unmountAt(ctx, dir, rel, point)
 }
 
-// unmountAt unmounts the topmost mount at rel below the directory dir; point is its path for errors. It waits for
-// that until the context ends.
+// unmountAt unmounts the topmost mount at the relative path rel below the directory dir. point is the absolute path
+// for errors. It waits for the unmount until the context ends.
 func unmountAt(ctx context.Context, dir *os.File, rel, point string) error {
-	// The goroutine may outlive this call, which ends with dir being closed.
+	// The goroutine needs its own descriptor: it may outlive this call, and the caller then closes dir.
 	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -88,8 +89,8 @@ func unmountAt(ctx context.Context, dir *os.File, rel, point string) error {
 	return nil
 }
 
-// takeOff opens the path to the mount without following symbolic links: it may have changed since the mount table
-// was read.
+// takeOff unmounts the topmost mount at rel. It follows no symbolic links: the path may have changed since the mount
+// table was read.
 func takeOff(dir *os.File, rel string) error {
 	holder, err := safeopen.OpenNoLinks(dir, filepath.Dir(rel), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

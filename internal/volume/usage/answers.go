@@ -10,8 +10,8 @@ import (
 )
 
 // Answers caches the results of queries that may take long or never return, mostly to file systems. Several queries
-// run at once, but only one for each key. A result is kept until there is a newer one. Its methods are safe for
-// concurrent use.
+// run at once, but only one for each key. A result is kept until a newer query succeeds, or no caller has asked for
+// it for a while. Its methods are safe for concurrent use.
 type Answers[V any] struct {
 	fresh  time.Duration
 	query  func(key string) (V, error)
@@ -20,7 +20,8 @@ type Answers[V any] struct {
 	mu     sync.Mutex
 	closed bool
 	swept  time.Time
-	// queue has the keys to query, working is the number of goroutines that do that.
+	// queue has the keys to query. working is the number of goroutines that run queries, without those whose query
+	// is slow.
 	queue   []string
 	working int
 	known   map[string]*answer[V]
@@ -30,9 +31,9 @@ type Answers[V any] struct {
 type answer[V any] struct {
 	// answered is closed when the running query ends; nil if none runs. Only one query for a key runs at a time.
 	answered chan struct{}
-	// late says that a caller waited for this query in vain: nobody waits for it again.
+	// late says that a caller has waited for the running query in vain: other callers don't wait for it.
 	late bool
-	// asked is when a caller last wanted the result.
+	// asked is when a caller last asked for the result.
 	asked time.Time
 	// tried is when the last query ended, successfully or not.
 	tried time.Time
@@ -44,26 +45,26 @@ type Answer[V any] struct {
 	Value V
 	// At is when the query returned Value; zero if none has succeeded yet.
 	At time.Time
-	// Err is the error of the last query, if that failed.
+	// Err is the error of the last query; nil if it succeeded.
 	Err error
 }
 
 const (
 	// forgetAfter is how long a result is kept that no caller asks for.
 	forgetAfter = 10 * time.Minute
-	// retryAfter is the delay before a retry for a key that has no result yet.
+	// retryAfter is the delay after a failed query for a key that has no result yet.
 	retryAfter = 10 * time.Second
 )
 
-// NewAnswers returns Answers that call query for each key at most once per fresh; for a key without any result, 10
-// seconds after an error if that is less. A query may never return.
+// NewAnswers returns Answers that call query at most once for each key in the time fresh. If a key has no result
+// yet, it is queried again 10 seconds after an error, unless fresh is shorter. A query may never return.
 func NewAnswers[V any](fresh time.Duration, query func(key string) (V, error)) *Answers[V] {
 	return &Answers[V]{fresh: fresh, query: query, known: map[string]*answer[V]{}}
 }
 
-// Get returns an answer for each key, and starts queries for those that aren't fresh. It waits for at most patience
-// altogether for keys without a result, and for at most revise for the others; if a query takes longer, Get returns
-// the older result with its time. For a key without any result it returns a zero Answer.
+// Get returns an answer for each key, and starts queries for the keys whose results are too old. It waits for at
+// most patience for all keys without a result together, and for at most revise for the other keys. If a query takes
+// longer, Get returns the older result with its time. For a key without any result it returns a zero Answer.
 func (a *Answers[V]) Get(ctx context.Context, keys []string, patience, revise time.Duration) []Answer[V] {
 	questions := a.ask(keys)
 	first, cancel := context.WithTimeout(ctx, patience)
@@ -98,9 +99,9 @@ func (a *Answers[V]) Get(ctx context.Context, keys []string, patience, revise ti
 // question is an answer that a caller of Get waits for.
 type question[V any] struct {
 	*answer[V]
-	// answered is nil if the caller doesn't wait.
+	// answered is closed when the query ends; nil if the caller doesn't wait for it.
 	answered chan struct{}
-	// known says that there is an older result.
+	// known says that the key has an older result.
 	known bool
 }
 
@@ -161,7 +162,8 @@ func (a *Answers[V]) start() {
 	}
 }
 
-// work runs queries from the queue until that is empty, or another worker has replaced this one.
+// work runs queries from the queue until the queue is empty, or until one of its queries is slow, so that another
+// worker replaces this one.
 func (a *Answers[V]) work() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,19 +205,19 @@ func (a *Answers[V]) answer(key string, q *answer[V]) (quick bool) {
 	return quick
 }
 
-// Close waits until no query is running, or ctx ends: its error then lists the keys of the running ones. No query
-// starts after it.
+// Close waits until no query is running. If ctx ends before, it returns an error that lists the keys of the running
+// queries. After Close, no query is started.
 func (a *Answers[V]) Close(ctx context.Context) error {
 	a.mu.Lock()
 	a.closed = true
-	for _, key := range a.queue { // these are never run
+	for _, key := range a.queue { // queries for these keys are never run
 		close(a.known[key].answered)
 		a.known[key].answered = nil
 	}
 	a.queue = nil
 	a.mu.Unlock()
 	done := make(chan struct{})
-	go func() { // may stay for ever: a query to a hanging file system can't be cancelled
+	go func() { // may never end: a query to a hanging file system can't be cancelled
 		a.asking.Wait()
 		close(done)
 	}()

@@ -14,26 +14,26 @@ const (
 	// firstProject is the first project ID that Kubernetes uses
 	// (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/, "Filesystem project quota").
 	firstProject = 1 << 20
-	// projects is the size of the range of project IDs.
+	// projects is the number of project IDs that may be assigned, from firstProject on.
 	projects = 1 << 20
-	// probes is how many IDs are tried for one directory.
+	// probes is how many project IDs are tried at most to find a free one for a directory.
 	probes = 1 << 16
 )
 
-// ErrNotEmpty is the error for a directory that can't be assigned a project because it has files already.
+// ErrNotEmpty is the error of Assign for a directory that already contains files.
 var ErrNotEmpty = errors.New("it isn't empty")
 
 // Assign enables usage accounting by the file system for the directory dir: it gives the directory a project ID of
 // its own, which new files in it inherit. Measure then reads the project's quota. It reports whether the directory
-// has a project: not if the file system has no project quotas or the kernel is older than Linux 5.14, nor with an
-// error such as ErrNotEmpty.
+// has a project. It has none if the file system has no project quotas, if the kernel is older than Linux 5.14, or
+// after an error such as ErrNotEmpty.
 //
-// Call it for new directories, before anybody writes to them, and again after a restart of the agent: the directory
-// stores its project ID. An ID isn't assigned to another directory while any file has it. Nothing has to be undone
-// when the directory is removed.
+// Call it for a new directory before anybody writes to it. Call it again after a restart of the agent: the directory
+// has stored its project ID. An ID isn't assigned to another directory as long as any file has it. Nothing has to be
+// undone when the directory is removed.
 //
-// Assign only directories of pods with their own user namespaces (hostUsers: false): there the kernel forbids
-// processes to change project IDs. Other pods could move their files to another project.
+// Assign only directories of pods with their own user namespaces (hostUsers: false): in these, the kernel forbids
+// processes to change project IDs. Processes of other pods could move their files to another project.
 func (m *Meter) Assign(dir string) (bool, error) {
 	top, err := openDir(dir)
 	if err != nil {
@@ -56,7 +56,7 @@ func (m *Meter) Assign(dir string) (bool, error) {
 // assign returns the directory's project ID, or 0 if it can't have one.
 func (m *Meter) assign(fd int, top *os.File) (uint32, error) {
 	if _, err := quotaOf(fd, 0); err != nil {
-		return 0, nil // no project quotas: so for almost every file system
+		return 0, nil // no project quotas, like most file systems
 	}
 	attr, err := attributesOf(fd)
 	if err != nil {
@@ -77,7 +77,7 @@ func (m *Meter) assign(fd int, top *os.File) (uint32, error) {
 	if err := setAttributes(fd, given); err != nil {
 		return 0, err
 	}
-	// The check comes after the project was set, so that no file can have been made in between.
+	// The check for files comes after the project was set: a file that is created later inherits the project.
 	if _, err := top.Readdirnames(1); !errors.Is(err, io.EOF) {
 		if err == nil {
 			err = ErrNotEmpty
@@ -110,7 +110,7 @@ func (m *Meter) free(fd int) (uint32, error) {
 		if err != nil {
 			return 0, err
 		}
-		// A directory counts among the inodes of its project: a project without usage belongs to no directory.
+		// A directory counts as an inode of its project, so a project without usage belongs to no directory.
 		if u == (Usage{}) {
 			return id, nil
 		}
@@ -118,7 +118,7 @@ func (m *Meter) free(fd int) (uint32, error) {
 	return 0, fmt.Errorf("the next %d project IDs are all in use", probes)
 }
 
-// byQuota reads the usage from the directory's project; ok is false if it has none.
+// byQuota reads the usage of the directory's project; ok is false if the directory has no project.
 func (m *Meter) byQuota(dir string, top *os.File) (_ Usage, ok bool) {
 	m.mu.Lock()
 	id, ok := m.projects[dir]
@@ -127,7 +127,7 @@ func (m *Meter) byQuota(dir string, top *os.File) (_ Usage, ok bool) {
 		return Usage{}, false
 	}
 	fd := int(top.Fd())
-	// The directory may have been recreated.
+	// The directory may have been recreated since Assign, without the project.
 	attr, err := attributesOf(fd)
 	if err != nil || attr.project != id || !ours(attr) {
 		m.Forget(dir)
@@ -180,14 +180,14 @@ type quota struct {
 // getProjectQuota is QCMD(Q_GETQUOTA, PRJQUOTA) of linux/quota.h; both ext4 and XFS support it.
 const getProjectQuota = 0x800007<<8 | 2
 
-// quotaOf returns the usage of a project on the file system of an open file. It fails if that has no project
-// quotas.
+// quotaOf returns the usage of a project on the file system of an open file. It fails if the file system has no
+// project quotas.
 func quotaOf(fd int, project uint32) (Usage, error) {
 	var q quota
 	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, uintptr(fd), getProjectQuota, uintptr(project),
 		uintptr(unsafe.Pointer(&q)), 0, 0)
 	if errno == unix.ENOENT {
-		return Usage{}, nil // XFS: no file ever had this project
+		return Usage{}, nil // XFS: no file has ever had this project
 	}
 	if errno != 0 {
 		return Usage{}, fmt.Errorf("ask for the quota of project %d: %w", project, errno)

@@ -12,13 +12,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Stats is the usage of a claim's file system according to statfs(2). For a volume that is a directory of a larger
-// file system, it is that file system's usage.
+// Stats is the usage of the file system that a claim's volume is on, according to statfs(2). If the volume is only a
+// directory of the file system, the usage includes other files.
 type Stats struct {
 	Namespace, Claim string
-	// In bytes. Available is the space for users other than root.
+	// Capacity, Available and Used are in bytes. Available is the free space that users other than root may use.
 	Capacity, Available, Used uint64
-	// File systems that allocate inodes dynamically report none.
+	// Inodes, InodesFree and InodesUsed are numbers of inodes. They are 0 for file systems that allocate inodes
+	// dynamically.
 	Inodes, InodesFree, InodesUsed uint64
 }
 
@@ -35,18 +36,18 @@ type StatsConfig struct {
 const (
 	// fresh is how long a result is reused.
 	fresh = 10 * time.Second
-	// patience is how long Stats waits for results altogether.
+	// patience is how long Stats and FileSystems wait for all results together.
 	patience = time.Second
 )
 
-// StatsReader reads the usage of file systems, of mounted claims and others. A file system that hangs delays
-// nobody: it is left out until it responds. Its methods are safe for concurrent use.
+// StatsReader reads the usage of file systems, those of mounted claims and others. A call doesn't wait for a file
+// system that hangs: Stats leaves it out until it responds. Its methods are safe for concurrent use.
 type StatsReader struct {
 	volumes func() []volume.Instance
 	answers *Answers[unix.Statfs_t]
 }
 
-// NewStatsReader returns a reader.
+// NewStatsReader returns a StatsReader. Close has to be called when it isn't needed any more.
 func NewStatsReader(c StatsConfig) *StatsReader {
 	if c.Statfs == nil {
 		c.Statfs = statfs
@@ -71,7 +72,7 @@ func statfs(path string, st *unix.Statfs_t) error {
 	}
 }
 
-// Stats returns the usage of every mounted claim once, by namespace and name. It takes at most a second; file
+// Stats returns the usage of every mounted claim once, sorted by namespace and name. It takes at most a second; file
 // systems that don't respond by then, or fail, are left out. Results may be 10 seconds old.
 func (r *StatsReader) Stats() []Stats {
 	claims := mounted(r.volumes())
@@ -91,26 +92,26 @@ func (r *StatsReader) Stats() []Stats {
 // errNoAnswer is the error for a file system that doesn't respond.
 var errNoAnswer = errors.New("the file system doesn't answer")
 
-// FileSystems returns the usage of the file systems of these paths, with the delays of Stats. If there is no
-// current result, the Answer has an error.
+// FileSystems returns the usage of the file systems of these paths, in the same order. Like Stats, it takes at most
+// a second, and its results may be 10 seconds old. If there is no such result for a path, its Answer has an error.
 func (r *StatsReader) FileSystems(ctx context.Context, paths []string) []Answer[unix.Statfs_t] {
 	list := r.answers.Get(ctx, paths, patience, patience)
 	for i := range list {
-		if list[i].Err == nil && time.Since(list[i].At) > fresh+patience { // it hangs since then
+		if list[i].Err == nil && time.Since(list[i].At) > fresh+patience { // the file system hasn't responded since At
 			list[i].Err = errNoAnswer
 		}
 	}
 	return list
 }
 
-// Close waits until no query is running, or ctx ends: its error then lists the paths whose file systems don't
-// respond. No query starts after it.
+// Close waits until no query is running. If ctx ends before, it returns an error that lists the paths whose file
+// systems don't respond. After Close, no query is started.
 func (r *StatsReader) Close(ctx context.Context) error { return r.answers.Close(ctx) }
 
 // claim is a mounted claim.
 type claim struct{ namespace, name, path string }
 
-// mounted lists the claims among the volumes that have a file system, each once.
+// mounted lists the claims of the volumes that aren't block devices, each claim once.
 func mounted(volumes []volume.Instance) []claim {
 	var list []claim
 	for i := range volumes {
@@ -136,9 +137,10 @@ func (c claim) stats(st *unix.Statfs_t) Stats {
 	return s
 }
 
-// StatsOf converts a result of statfs(2), for no claim.
+// StatsOf converts a result of statfs(2). Namespace and Claim of the result are empty.
 func StatsOf(st *unix.Statfs_t) Stats {
-	// Sizes are in fragments, if the file system has those.
+	// Blocks, Bavail and Bfree are in units of the fragment size if the file system reports one, else of the block
+	// size.
 	size := uint64(st.Frsize)
 	if size == 0 {
 		size = uint64(st.Bsize)

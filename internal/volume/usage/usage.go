@@ -30,28 +30,30 @@ type Usage struct {
 	Inodes int64
 }
 
-// Add returns the sum of both.
+// Add returns the sum of two usages.
 func (u Usage) Add(v Usage) Usage { return Usage{u.Bytes + v.Bytes, u.Inodes + v.Inodes} }
 
 // Config configures a Meter.
 type Config struct {
-	// Rate limits the files per second of all walks together; 0 for 20,000, which costs about a twentieth of a CPU.
+	// Rate is the maximum number of files per second that all walks visit together; 0 means 20,000, which takes
+	// about a twentieth of a CPU.
 	Rate int
 	// Etc is the directory of the files projects and projid, which list the project IDs of other programs
 	// (projects(5), projid(5)); empty for /etc.
 	Etc string
-	// Took is called after each measurement with its duration, including the time in the queue, and whether it read
-	// a quota; it may be nil.
+	// Took is called after each successful measurement with its duration, including the time that it waited for
+	// other walks. quota says that a quota was read instead of a walk. Took may be nil.
 	Took func(quota bool, took time.Duration)
 }
 
 const (
 	defaultRate = 20_000
-	// step is how many files a walk visits before it yields its turn to others.
+	// step is how many files a walk visits before it yields its turn to another walk.
 	step = 512
-	// turns is how many walks run at once. Each waiting walk has at most two open descriptors.
+	// turns is how many walks run at once. A walk that waits for its turn has closed all but two descriptors of its
+	// directories.
 	turns = 2
-	// passes is how often a tree is walked if parts of it were missed.
+	// passes is how often a tree is walked at most: it is walked again if parts of it were missed.
 	passes = 3
 )
 
@@ -63,12 +65,12 @@ type Meter struct {
 	took   func(quota bool, took time.Duration)
 
 	mu sync.Mutex
-	// projects maps directories to the IDs from Assign.
+	// projects maps directories to the project IDs that Assign gave them.
 	projects map[string]uint32
 	next     uint32
 }
 
-// New returns a meter.
+// New returns a Meter.
 func New(c Config) *Meter {
 	if c.Rate <= 0 {
 		c.Rate = defaultRate
@@ -89,15 +91,15 @@ func New(c Config) *Meter {
 	}
 }
 
-// Measure returns the usage of the directory dir; it is zero if there is no such directory. dir and its parents are
-// trusted, its content isn't: no symbolic link is followed, and mounts in it don't count. If dir itself is a mount
-// point, Measure returns an error.
+// Measure returns the usage of the directory dir; the usage is zero if the directory doesn't exist. dir and its
+// parents are trusted, its content isn't: no symbolic link is followed, and mounts in it don't count. If dir itself
+// is a mount point, Measure returns an error.
 //
-// If the directory has a project, its quota is read at once. Otherwise the tree is walked, which takes time
-// according to its size and to other walks. The result of a walk is approximate: concurrent changes may be counted
-// or not; deleted files that are still open aren't counted. A file with several hard links is counted once; after
-// 10,000 such files, each further link counts as a fraction of its file. Pods that keep moving deep directories can
-// hide parts of them. After an error, the usage counted so far is returned.
+// If the directory has a project, its quota is read at once. Otherwise the tree is walked. The time for that depends
+// on the size of the tree and on the number of other walks. The result of a walk is approximate: changes during the
+// walk may be counted or not, and deleted files that are still open aren't counted. A file with several hard links
+// is counted once; after 10,000 such files, each further link counts as a fraction of its file. Pods that keep
+// moving deep directories can hide parts of them. After an error, the usage counted so far is returned.
 func (m *Meter) Measure(ctx context.Context, dir string) (Usage, error) {
 	top, err := openDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,7 +122,8 @@ func (m *Meter) Measure(ctx context.Context, dir string) (Usage, error) {
 	return u, nil
 }
 
-// byWalk walks through the tree, and again if it missed something.
+// byWalk walks through the tree, and again if the walk missed parts of it. If every walk did, it returns the largest
+// result.
 func (m *Meter) byWalk(ctx context.Context, top *os.File) (most Usage, _ error) {
 	for range passes {
 		u, lost, err := m.pass(ctx, top)
@@ -153,7 +156,8 @@ func openDir(dir string) (*os.File, error) {
 	return safeopen.Enter(parent, filepath.Base(dir))
 }
 
-// pass walks through the tree once. It reports whether it detected that it missed something.
+// pass walks through the tree once. It reports whether the walk missed parts of the tree because directories were
+// moved.
 func (m *Meter) pass(ctx context.Context, top *os.File) (_ Usage, lost bool, _ error) {
 	w, err := filetree.New(top)
 	if err != nil {
@@ -182,7 +186,8 @@ func (m *Meter) step(ctx context.Context, w *filetree.Walk, s *sum) (done bool, 
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
-	// The limiter is charged after the step: this step waits until the previous ones are paid for.
+	// Each step is charged to the limiter after it. So this waits until the rate allows the files of the previous
+	// steps.
 	if err := m.budget.WaitN(ctx, 1); err != nil {
 		return false, err
 	}
@@ -208,7 +213,7 @@ const maxLinked = 10_000
 // sum adds up the usage of files.
 type sum struct {
 	usage Usage
-	// shares is the sum of fractions of inodes, in 1/shareUnit.
+	// shares is the sum of the counted fractions of inodes, in units of 1/shareUnit.
 	shares int64
 	// linked contains the counted inodes with several links, on the top directory's device.
 	linked map[uint64]struct{}
@@ -216,7 +221,7 @@ type sum struct {
 }
 
 const (
-	blockSize = 512 // of stat(2)'s blocks
+	blockSize = 512 // bytes in a block of stat(2)
 	shareUnit = 1 << 20
 )
 

@@ -20,7 +20,7 @@ const maxProblems = 3
 type Problem struct {
 	Spec volume.Spec
 	Err  error
-	// Until is when to retry; zero if there is no such time.
+	// Until is when to retry the operation; zero if no time is set.
 	Until time.Time
 	// GoesOn says that nothing failed: the operation is still running.
 	GoesOn bool
@@ -38,7 +38,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s.SetUp failed for volume %q : %s", operation, name, p.why())
 }
 
-// why returns the reason without the volume's name.
+// why returns the text of the error, without the volume's name.
 func (p Problem) why() string {
 	var known *pod.Failure
 	if errors.As(p.Err, &known) {
@@ -47,7 +47,7 @@ func (p Problem) why() string {
 	return strings.ReplaceAll(p.Err.Error(), "\n", "; ") // errors.Join has a line for each error
 }
 
-// unbound reports whether the volume is a claim whose PersistentVolume hasn't been determined.
+// unbound reports whether the volume is a claim that isn't bound to a PersistentVolume yet.
 func (p Problem) unbound() bool { return isClaim(p.Spec.Volume) && p.Spec.Persistent == nil }
 
 // reason returns the reason of the volume's event.
@@ -81,7 +81,8 @@ func (p Problem) awaits() pod.Object {
 	return pod.Object{}
 }
 
-// until returns when to retry; zero if only a change of an object can help, or if there is no such time.
+// until returns when to retry the operation. It is zero if only a change of an object can help, or if no time is
+// set.
 func (p Problem) until() time.Time {
 	var known *pod.Failure
 	switch {
@@ -93,9 +94,9 @@ func (p Problem) until() time.Time {
 	return p.Until
 }
 
-// Failure combines all problems, of which there is at least one, to one failure. The message of a plugin's
-// *pod.Failure stays unchanged; so does its reason (the first one's), unless another volume failed with
-// FailedMount.
+// Failure combines the problems of a pod's volumes, at least one, to one failure. If a problem's error is a
+// *pod.Failure, its message is kept unchanged. The reason is that of the first problem, or FailedMount if one of the
+// problems has that reason.
 func Failure(problems []Problem) *pod.Failure {
 	f := &pod.Failure{Reason: problems[0].reason(), Message: message(problems)}
 	for _, p := range problems {
@@ -112,12 +113,13 @@ func Failure(problems []Problem) *pod.Failure {
 		}
 	}
 	if !slices.ContainsFunc(problems, func(p Problem) bool { return !p.GoesOn }) {
-		f.NotBefore = time.Now() // the pod may wait for it again at once
+		f.NotBefore = time.Now() // the pod may wait for the operations again at once
 	}
 	return f
 }
 
-// message describes the failed volumes, and in one sentence those that are still being mounted or aren't bound.
+// message describes each failed volume, and, in one sentence, all volumes that are still being mounted or aren't
+// bound.
 func message(problems []Problem) string {
 	var failed, unmounted, unbound, why []string
 	for i, p := range problems {
@@ -147,8 +149,8 @@ func message(problems []Problem) string {
 	return strings.Join(failed, "; ")
 }
 
-// RetryAt returns when to retry after a plugin's error. If the volume waits for an object, there is no back-off.
-// Zero means the usual back-off.
+// RetryAt returns when to retry a mount after a plugin's error: now if the volume waits for an object, because the
+// object's change triggers the retry. Zero means the usual back-off.
 func RetryAt(err error) time.Time {
 	p := Problem{Err: err}
 	if until := p.until(); !until.IsZero() {

@@ -16,15 +16,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Objects is the part of the pod's object.View that volumes are made from.
+// Objects reads the API objects that volumes are made from. It is a part of the pod's object.View.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	Token(ctx context.Context, r object.TokenRequest) (object.Token, error)
 }
 
-// Sight has the versions of a volume's inputs at one time, not their content. In the zero value nothing was read
-// yet.
+// Sight has the versions of a volume's inputs at one time, but not their content. The zero value means that the
+// inputs weren't read yet.
 type Sight struct {
 	looked       bool
 	objects      []seen
@@ -33,7 +33,8 @@ type Sight struct {
 	again, renew time.Time
 }
 
-// seen is the version of an object, or says that it doesn't exist or couldn't be read.
+// seen is the version of an object that was read. found is false if the object doesn't exist; known is false if it
+// couldn't be read.
 type seen struct {
 	found, known bool
 	version      any // the object itself if it has no resourceVersion
@@ -43,8 +44,9 @@ type version struct{ uid, resource string }
 
 type life struct{ issued, until time.Time }
 
-// Inputs are the objects that a volume of the pod shows, including the pod and the node (the default of unset
-// limits). The volume follows all their changes.
+// Inputs lists the objects that a volume of the pod shows: ConfigMaps, Secrets, tokens, the pod itself, and the node
+// (its allocatable resources are the default of unset limits). When one of them changes, the volume has to be
+// updated.
 func Inputs(p *v1.Pod, v *v1.Volume) []pod.Object {
 	var list []pod.Object
 	add := func(kind, name string) {
@@ -83,7 +85,7 @@ func Inputs(p *v1.Pod, v *v1.Volume) []pod.Object {
 // Node is the input of volumes that show the node's allocatable resources.
 var Node = pod.Object{Kind: "Node"}
 
-// Observe reads the current inputs of a volume of the pod, except Node.
+// Observe reads the current inputs of a volume of the pod, except Node, and returns their versions.
 func Observe(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
 	s := Sight{looked: true}
 	for _, in := range Inputs(p, v) {
@@ -135,7 +137,7 @@ func (s *Sight) askAgain(err error) {
 	}
 }
 
-// Renew is when an input has to be renewed; zero for never.
+// Renew is when an input, such as a token, has to be renewed; zero for never.
 func (s Sight) Renew() time.Time { return s.renew }
 
 // Why is the first error of reading an input; nil if there was none.
@@ -155,12 +157,13 @@ func identify(o metav1.Object, err error) seen {
 	}
 }
 
-// Same reports whether no input differs between two Sights of a volume. The zero Sight differs from all.
+// Same reports whether all inputs have the same versions in two Sights of a volume. It is false if one of them is
+// the zero Sight.
 func (s Sight) Same(other Sight) bool {
 	return s.looked && other.looked && slices.Equal(s.objects, other.objects) && samePod(s.pod, other.pod)
 }
 
-// Known reports whether each object was read or doesn't exist.
+// Known reports whether each input was either read or found not to exist.
 func (s Sight) Known() bool {
 	return s.looked && !slices.ContainsFunc(s.objects, func(o seen) bool { return !o.known })
 }

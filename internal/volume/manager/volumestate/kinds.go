@@ -2,8 +2,9 @@ package volumestate
 
 import "strings"
 
-// Kinds of operations on a volume. All but Teardown are followed by a name, because several volumes of a pod may
-// have the same place.
+// Kinds of operations on a volume. Each kind but Teardown is a prefix that a name follows. For Mount and Refresh it
+// is the name of the volume, because several volumes of a pod may have the same place and thus the same
+// operations.Key.
 const (
 	Mount    = "mount "
 	Refresh  = "refresh "
@@ -13,7 +14,8 @@ const (
 	Remove = "remove "
 )
 
-// Doing returns a participle for an operation of this kind.
+// Doing returns a participle, for messages, that describes what an operation of this kind does to its volume or
+// directory.
 func Doing(kind string) string {
 	switch what, _, _ := strings.Cut(kind, " "); what + " " {
 	case Mount:
@@ -29,5 +31,5 @@ func Doing(kind string) string {
 	}
 }
 
-// IsTeardown reports whether operations of this kind remove something.
+// IsTeardown reports whether operations of this kind remove a volume or a part of a pod's directory.
 func IsTeardown(kind string) bool { return kind == Teardown || strings.HasPrefix(kind, Remove) }

@@ -26,7 +26,7 @@ const (
 // Place identifies a volume on disk.
 type Place struct {
 	UID types.UID
-	// Plugin and Name are names of directories.
+	// Plugin and Name are the names of the plugin's directory and of the volume's directory in it.
 	Plugin, Name string
 }
 
@@ -42,7 +42,7 @@ func PlaceOf(uid types.UID, plugin volume.Plugin, spec volume.Spec) (Place, erro
 // PluginDir returns the name of a plugin's directories.
 func PluginDir(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
-// Layout maps places to paths below the directory of all pods.
+// Layout maps pods and places of volumes to paths below the directory of all pods.
 type Layout struct{ podsDir string }
 
 // NewLayout returns the layout below podsDir.
@@ -60,7 +60,7 @@ func (l Layout) Place(p Place) volume.Place {
 		Meta: filepath.Join(l.Pod(p.UID), Plugins, p.Plugin, p.Name)}
 }
 
-// UIDs lists the pods that have a directory, in order.
+// UIDs lists the pods that have a directory, sorted.
 func (l Layout) UIDs() ([]types.UID, error) {
 	names, err := dirs(l.podsDir)
 	if err != nil {
@@ -73,7 +73,7 @@ func (l Layout) UIDs() ([]types.UID, error) {
 	return uids, nil
 }
 
-// List returns the volumes of a pod that have directories, in order.
+// List returns the places of the pod's volumes that have directories, sorted by plugin and name.
 func (l Layout) List(uid types.UID) ([]Place, error) {
 	var all []Place
 	for _, kind := range []string{Volumes, Plugins} {

@@ -15,15 +15,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
-// Claims returns the PersistentVolumes of claims, and binds claims that aren't bound yet.
+// Claims finds the PersistentVolumes of pods' claims, and binds claims that aren't bound yet.
 type Claims interface {
 	// Bind returns the claim of a pod's volume and its PersistentVolume. The error is a *volume.AwaitsError if the
-	// volume has to wait for either.
+	// claim or the PersistentVolume doesn't exist or isn't usable yet.
 	Bind(ctx context.Context, p *v1.Pod, objects object.View, v *v1.Volume) (*v1.PersistentVolumeClaim,
 		*v1.PersistentVolume, error)
 	// Forget releases the claims of a removed pod, and deletes its ephemeral claims.
 	Forget(context.Context, types.UID) error
-	// Pods lists the pods that use claims or own ephemeral claims, and weren't forgotten.
+	// Pods lists the pods that use claims or own ephemeral claims, and for which Forget hasn't succeeded yet.
 	Pods() []types.UID
 }
 
@@ -66,19 +66,21 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 	}
 	for _, w := range wants {
 		w.Writable = w.Spec.ReadOnly() && slices.ContainsFunc(wants, func(other *Wanted) bool {
-			// A hostPath volume of the pod may have the same place, if its name is the PersistentVolume's.
+			// A hostPath volume of the pod may have the same place as a PersistentVolume of the type hostPath, if it
+			// has the same name.
 			return other.Place == w.Place && other.Spec.Persistent != nil && !other.Spec.ReadOnly()
 		})
 	}
 	return wants, problems
 }
 
-// groupAnnotation is the annotation of a PersistentVolume with the group that may access it
+// groupAnnotation is the annotation of a PersistentVolume that contains the ID of the group that may access the
+// volume
 // (https://kubernetes.io/docs/tasks/configure-pod-container/configure-persistent-volume-storage/#access-control).
 const groupAnnotation = "pv.beta.kubernetes.io/gid"
 
-// groupsOf returns the group in the PersistentVolume's annotation, if any. An invalid one is reported before the
-// volume is mounted: an edit afterwards would have no effect on the mounted volume.
+// groupsOf returns the group ID in the PersistentVolume's annotation, if any. An invalid annotation is an error
+// before the volume is mounted, because a correction afterwards would have no effect on the mounted volume.
 func groupsOf(pv *v1.PersistentVolume) ([]int64, error) {
 	text, ok := pv.Annotations[groupAnnotation]
 	if !ok {
@@ -95,7 +97,7 @@ func groupsOf(pv *v1.PersistentVolume) ([]int64, error) {
 
 func isClaim(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 
-// plan returns the volume's plugin and place. Its errors are permanent.
+// plan returns the volume with its plugin and its place. A retry can't resolve its errors.
 func plan(plugins []volume.Plugin, p *v1.Pod, spec volume.Spec) (*Wanted, error) {
 	if err := safeopen.Check("volume name", spec.Volume.Name); err != nil {
 		return nil, forGood(err)

@@ -21,9 +21,9 @@ import (
 
 const directory = "claims"
 
-// Holders reserves claims with the access mode ReadWriteOncePod for one pod at a time (KEP-2485). The reservation
-// is a file in the pod's directory, pods/UID/claims/NAMESPACE_NAME, so that it survives a restart of the agent; the
-// file contains the pod's name. It is safe for concurrent use.
+// Holders reserves each claim with the access mode ReadWriteOncePod for one pod at a time (KEP-2485). The
+// reservation is a file in the pod's directory, pods/UID/claims/NAMESPACE_NAME, so that it survives a restart of the
+// agent; the file contains the pod's name. It is safe for concurrent use.
 type Holders struct {
 	layout Layout
 	freed  func()
@@ -42,8 +42,9 @@ func (h *Holders) file(uid types.UID, c *v1.PersistentVolumeClaim) string {
 	return filepath.Join(h.layout.Pod(uid), directory, c.Namespace+"_"+c.Name)
 }
 
-// Reserve reserves the ReadWriteOncePod claims of the pod: all of them or, if another pod has one, none, so that two
-// pods never deadlock. It returns the volumes that the pod may use. The pod's directory has to exist.
+// Reserve reserves the ReadWriteOncePod claims of the pod: all of them, or none if another pod has one of them, so
+// that two pods never wait for each other. It returns the volumes that the pod may use. The pod's directory has to
+// exist.
 func (h *Holders) Reserve(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems []Problem) {
 	if !slices.ContainsFunc(wants, once) {
 		return wants, nil
@@ -72,7 +73,7 @@ func (h *Holders) Reserve(p *v1.Pod, wants []*Wanted) (may []*Wanted, problems [
 	return may, problems
 }
 
-// mark writes the reservation.
+// mark writes the file that reserves the claim for the pod.
 func (h *Holders) mark(p *v1.Pod, c *v1.PersistentVolumeClaim) error {
 	file := h.file(p.UID, c)
 	err := safeopen.Check("claim", filepath.Base(file))
@@ -88,7 +89,7 @@ func (h *Holders) mark(p *v1.Pod, c *v1.PersistentVolumeClaim) error {
 	return nil
 }
 
-// check fails if another pod has the claim.
+// check returns an error if another pod has reserved the claim.
 func (h *Holders) check(uid types.UID, c *v1.PersistentVolumeClaim) error {
 	uids, err := h.layout.UIDs()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
 )
 
-// Stages stages each device once per node, however many volumes of pods use it, and unstages it after the last (see
-// volume.Stager). It is safe for concurrent use.
+// Stages stages each device once per node, however many volumes of pods use the device, and unstages it when no
+// volume uses it any more (see volume.Stager). It is safe for concurrent use.
 //
 // The users of a device are recorded on disk, so that they survive a restart of the agent:
 //
@@ -28,8 +28,8 @@ import (
 //	plugins/PLUGIN/HASH/device          the device's name
 //	plugins/PLUGIN/HASH/users/UID/NAME  an empty file for each volume of a pod that uses it
 //
-// The device's file is written before it is staged, and removed after it was unstaged. A user's file is written
-// before its volume is mounted, and removed after it was unmounted.
+// The file "device" is written before the device is staged, and removed after the device was unstaged. A user's file
+// is written before the user's volume is mounted, and removed after the volume was unmounted.
 type Stages struct {
 	dir string
 	ops *operations.Group
@@ -45,12 +45,12 @@ type User struct {
 	Name string
 }
 
-// NewStages returns Stages below dir, the node's directory of plugins.
+// NewStages returns Stages for the devices in dir, which is the directory "plugins" under the root directory.
 func NewStages(dir string, c operations.Config) *Stages {
 	return &Stages{dir: dir, ops: operations.New(c), staged: map[string]bool{}}
 }
 
-// device is a directory plugins/PLUGIN/HASH.
+// device is a device by its directory, plugins/PLUGIN/HASH.
 type device struct {
 	plugin volume.Stager
 	dir    string
@@ -74,8 +74,8 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, spec volume.Sp
 		Do: func(ctx context.Context, _ *operations.Operation) error { return s.enter(ctx, d, name, spec, u) },
 	})
 	if err := op.Wait(ctx); err != nil && !op.Ended() {
-		op.Cancel() // it is for this volume only, and the mount was cancelled
-		<-op.Done() // else it could write the user's file after Leave has searched for it
+		op.Cancel() // the operation is for this volume only, and its mount was cancelled
+		<-op.Done() // otherwise the operation could write the user's file after Leave has searched for it
 	}
 	if err := op.Err(); err != nil {
 		return "", fmt.Errorf("stage the device %s: %w", name, err)
@@ -120,8 +120,8 @@ func (s *Stages) mark(d device, staged bool) {
 	}
 }
 
-// Leave removes the user of an unmounted volume, and unstages the devices that have no other user. An empty name
-// stands for all volumes of the pod.
+// Leave removes an unmounted volume from the users of its device, and unstages the device if it has no other user.
+// If u.Name is empty, it does so for all volumes of the pod.
 func (s *Stages) Leave(ctx context.Context, plugin volume.Stager, u User) error {
 	all, err := s.devices(plugin)
 	if err != nil {
@@ -142,7 +142,8 @@ func (s *Stages) Leave(ctx context.Context, plugin volume.Stager, u User) error 
 	return errors.Join(errs...)
 }
 
-// Sweep unstages the devices of pods that don't exist any more.
+// Sweep removes the users whose pods don't exist any more, and unstages the devices that have no other users. The
+// function there reports whether a pod exists.
 func (s *Stages) Sweep(ctx context.Context, plugin volume.Stager, there func(types.UID) bool) error {
 	all, err := s.devices(plugin)
 	if err != nil {
@@ -178,8 +179,8 @@ func (s *Stages) leave(ctx context.Context, d device, u User) error {
 	return nil
 }
 
-// left unstages the device if it has no other user, and then removes the user's file: after a crash in between, the
-// next agent tries again.
+// left unstages the device if it has no other user, and then removes the user's file. If the agent crashes before
+// that, it tries again after its restart.
 func (s *Stages) left(ctx context.Context, d device, u User) error {
 	users, err := d.users()
 	if err != nil {
@@ -217,16 +218,16 @@ func (d device) forget(u User) error {
 	if err := os.Remove(d.user(u)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_ = os.Remove(filepath.Dir(d.user(u))) // if it was the pod's last
+	_ = os.Remove(filepath.Dir(d.user(u))) // fails unless this was the pod's last user file for the device
 	return nil
 }
 
-// devices lists the plugin's devices by their directories.
+// devices lists the plugin's devices that have a directory.
 func (s *Stages) devices(plugin volume.Stager) ([]device, error) {
 	names, err := list(s.parent(plugin))
 	var all []device
 	for _, n := range names {
-		if sum, err := hex.DecodeString(n); err == nil && len(sum) == sha256.Size { // others are the plugin's
+		if sum, err := hex.DecodeString(n); err == nil && len(sum) == sha256.Size { // others are the plugin's own
 			all = append(all, device{plugin, filepath.Join(s.parent(plugin), n)})
 		}
 	}

@@ -1,14 +1,15 @@
 // Package volumestate has the state of the volume manager: the desired volumes of pods, and the mounted ones. It
 // plans each volume of a pod, detects changes of its inputs, reserves ReadWriteOncePod claims, counts the users of
-// staged devices, and combines the problems of a pod's volumes to one failure.
+// staged devices, and combines the problems of a pod's volumes into one failure.
 //
-// It also defines the layout on disk. It is the kubelet's, which node tools rely on:
+// It also defines the layout on disk. This is the layout of the kubelet, on which node tools rely:
 //
 //	pods/UID/volumes/PLUGIN/NAME                   the volume that containers mount
 //	pods/UID/volume-subpaths/NAME/CONTAINER/INDEX  the part of a volume that a container mounts
 //	pods/UID/plugins/PLUGIN/NAME                   the plugin's data about the volume
 //
-// "/" in a plugin's name is written "~". NAME is that of the pod's volume, or of its PersistentVolume.
+// "/" in a plugin's name is written "~". NAME is the name of the PersistentVolume for claims, else the name of the
+// volume in the pod's spec.
 package volumestate
 
 import (
@@ -33,7 +34,7 @@ type Wanted struct {
 	Spec    volume.Spec
 	Plugin  volume.Plugin
 	Place   Place
-	// Groups are those in the PersistentVolume's annotation.
+	// Groups are the group IDs in the PersistentVolume's annotation (pv.beta.kubernetes.io/gid).
 	Groups []int64
 	// Writable says that the volume is read-only, but another volume of the pod with the same claim isn't.
 	Writable bool
@@ -45,7 +46,7 @@ func (w *Wanted) Name() string { return w.Spec.Volume.Name }
 // Key is the key of operations on the volume.
 func (w *Wanted) Key() operations.Key { return Key(w.Place) }
 
-// Key is the key of operations on the volume at a place.
+// Key is the key of operations on the volume at this place.
 func Key(p Place) operations.Key {
 	return operations.Key("pods/" + string(p.UID) + "/volumes/" + p.Plugin + "/" + p.Name)
 }
@@ -59,7 +60,7 @@ func (w *Wanted) same(other *Wanted) bool {
 type Mounted struct {
 	*Wanted
 	volume.Mounted
-	// Seen has the inputs of the content when the volume was mounted.
+	// Seen has the versions of the inputs that the content was made from when the volume was mounted.
 	Seen Sight
 }
 
@@ -69,7 +70,7 @@ type Desired map[types.UID]*Wish
 // Wish lists the desired volumes of one pod.
 type Wish struct {
 	Volumes []*Wanted
-	// Swept says that the pod's directory contains no other volumes.
+	// Swept says that volumes which the pod doesn't have any more were removed from its directory.
 	Swept bool
 }
 
@@ -104,13 +105,14 @@ func (a Actual) Put(e *Mounted) {
 // Of lists the volumes of a pod.
 func (a Actual) Of(uid types.UID) []*Mounted { return slices.Collect(maps.Values(a[uid])) }
 
-// Has reports whether the volume is mounted as desired.
+// Has reports whether the volume is mounted with the desired source, plugin and place.
 func (a Actual) Has(w *Wanted) bool {
 	e := a[w.Place.UID][w.Name()]
 	return e != nil && e.same(w)
 }
 
-// Holds reports whether this is still the mounted volume of its name.
+// Holds reports whether e is still in the set: it wasn't removed, and not replaced by a newer mount of the same
+// volume.
 func (a Actual) Holds(e *Mounted) bool { return a[e.Place.UID][e.Name()] == e }
 
 // Remove removes all volumes at a place.
@@ -157,7 +159,7 @@ func (a Actual) All() []*Mounted {
 	return list
 }
 
-// Instances lists the volumes in order, for readers outside of the manager.
+// Instances lists the volumes for readers outside of the manager, sorted by the pods' UIDs and the volumes' names.
 func (a Actual) Instances(l Layout) []volume.Instance {
 	all := a.All()
 	list := make([]volume.Instance, len(all))
