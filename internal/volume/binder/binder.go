@@ -64,8 +64,9 @@ type Config struct {
 //   - The claim of an ephemeral volume (KEP-1698) belongs to its pod, and is deleted with the pod. No claim can
 //     be bound to the PersistentVolume that it released.
 //   - A released volume becomes available when its manifest was removed, too, and no pod uses it: the user has given
-//     up the data. The removal counts only if Tidy runs while the manifest is missing. If both manifests come back, because their file was moved
-//     away for a while, they are bound as before, unless another claim was bound to the volume meanwhile.
+//     up the data. The removal counts only if Tidy runs while the manifest is missing. If both manifests come back,
+//     because their file was moved away for a while, they are bound as before, unless another claim was bound to the
+//     volume meanwhile.
 //   - A claim whose volume's manifest was removed waits for that manifest.
 type Binder struct {
 	conf Config
