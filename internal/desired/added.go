@@ -18,8 +18,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// additions are the containers that were added to each pod. The map is replaced as a whole, never changed; each list
-// only grows while the pod is in the set.
+// additions are the ephemeral containers that users added to pods, by pod UID. The map is never changed, only
+// replaced as a whole. A pod's list only grows while the pod is in the set.
 type additions map[types.UID]*addition
 
 // addition holds the containers that were added to one pod.
@@ -28,11 +28,11 @@ type addition struct {
 	containers []v1.EphemeralContainer
 }
 
-// incarnation distinguishes pods that have the same UID: a pod that was created from another text, or from the same
-// text after its manifest was gone for a while. An edit in place keeps the incarnation.
+// incarnation distinguishes pods that have the same UID one after the other: a later one was created from another
+// text, or from the same text after its manifest was gone for a while. An edit in place keeps the incarnation.
 type incarnation struct {
 	Base string `json:"base"`
-	// Seen is when the pod was first seen.
+	// Seen is the pod's AnnotationConfigSeen: when its source first saw the pod.
 	Seen string `json:"seen"`
 }
 
@@ -51,7 +51,7 @@ func (a additions) to(d *pod.Desired) *addition {
 	return nil
 }
 
-// with returns the additions with that of the UID replaced by list.
+// with returns a copy of the additions in which list is the addition to the pod with this UID.
 func (a additions) with(uid types.UID, list *addition) additions {
 	next := additions{uid: list}
 	for other, l := range a {
@@ -62,7 +62,7 @@ func (a additions) with(uid types.UID, list *addition) additions {
 	return next
 }
 
-// extended is a pod with its added containers.
+// extended is the result of adding containers to a pod.
 type extended struct {
 	with *addition
 	made *pod.Desired
@@ -97,8 +97,8 @@ func (a *addition) extend(d *pod.Desired) *pod.Desired {
 	return &next
 }
 
-// wanted returns the additions to pods that the set has, including those that a user has stopped (see Forget). While
-// local sources may still report more pods, it returns all additions.
+// wanted returns the additions to pods in the set. Additions to pods that a user has stopped stay until Forget,
+// unless all pods are stopped. While local sources may still report more pods, it returns all additions.
 func (a additions) wanted(s *Set) additions {
 	gone := func(uid types.UID, list *addition) bool {
 		stopped := slices.ContainsFunc(s.Stopped, func(d *pod.Desired) bool { return a.to(d) == list })
@@ -119,7 +119,7 @@ type AdditionRules struct {
 	Refuses func(*v1.Pod) *pod.Failure
 }
 
-// added is one container in the file.
+// added is the record of one added container in the file.
 type added struct {
 	UID types.UID `json:"uid"`
 	incarnation
@@ -130,8 +130,8 @@ type added struct {
 const addedVersion = 1
 
 // Additions are the ephemeral containers that users have added to running pods (KEP-277). It is the only writer of
-// the Merger's additions and of their file. They stay as long as their pods: they can't be changed or removed, and
-// the manifest doesn't contain them. It is safe for concurrent use.
+// the Merger's additions and of their file. A container stays as long as its pod: it can't be changed or removed, and
+// the manifest doesn't contain it. It is safe for concurrent use.
 type Additions struct {
 	path   string
 	merger *Merger
@@ -221,7 +221,7 @@ func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 		return now
 	})
 	if !there {
-		return ErrNotWanted // and Tidy removes it
+		return ErrNotWanted // Tidy removes the container from the file
 	}
 	return nil
 }
@@ -252,8 +252,9 @@ func (a *Additions) Forget(names ...types.NamespacedName) error {
 	return nil
 }
 
-// check validates the last ephemeral container of the pod with, which the pod before doesn't have. It also returns an
-// admission failure of with, unless before has the same one.
+// check validates an added container. before is the pod without the container; with is the pod that has it as its
+// last ephemeral container, at the field path at. check also returns a failure if the node doesn't admit the pod with
+// the container, although it admits the pod without it.
 func (a *Additions) check(before, with *v1.Pod, at *field.Path) error {
 	var wrong field.ErrorList
 	for _, e := range a.rules.Validate(with) {
@@ -271,7 +272,7 @@ func (a *Additions) check(before, with *v1.Pod, at *field.Path) error {
 	return nil
 }
 
-// Tidy removes additions to pods that are gone from the file.
+// Tidy removes from the file the additions to pods that are gone.
 func (a *Additions) Tidy() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

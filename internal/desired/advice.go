@@ -11,11 +11,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
-// openSecrets warns about manifest files of Secrets that other users than their owner can read: once per file, as
-// long as it stays readable.
+// openSecrets warns about manifest files that define Secrets and have a mode that gives access to others than their
+// owner. It warns once per file, until the mode is corrected.
 type openSecrets struct{ reported map[string]bool }
 
-// check checks a set, and returns an event for each such file that wasn't reported yet.
+// check checks the files of a set, and returns an event for each such file that wasn't reported yet.
 func (s *openSecrets) check(set *object.Set) []events.Entry {
 	now := map[string]bool{}
 	var fresh []events.Entry

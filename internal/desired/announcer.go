@@ -35,7 +35,7 @@ func NewAnnouncer(m *Merger, e Events, unsupported func(*v1.Pod) []string, log l
 	return &Announcer{merger: m, events: e, unsupported: unsupported, log: log}
 }
 
-// Run reports until ctx is done. The error is nil.
+// Run reports changes of the set until ctx is done. The error is nil.
 func (a *Announcer) Run(ctx context.Context) error {
 	changed, end := a.merger.Subscribe()
 	defer end()

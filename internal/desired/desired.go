@@ -28,7 +28,7 @@ type ObjectClaim struct {
 	Since    time.Time
 }
 
-// Edit is a change of the manifest of a pod that was reported before under this name.
+// Edit is a change of a pod's manifest after a pod of the same name was reported.
 type Edit struct {
 	New *pod.Desired
 	// Why is empty if the edit is applied in place. Otherwise it is the reason why it can't be, and New is another
@@ -42,8 +42,8 @@ type Report struct {
 	Source  pod.Source
 	Claims  []Claim
 	Objects []ObjectClaim
-	// Refused has the objects that manifests define but that can't be used, and of which there is no older version.
-	// Its values are their origins.
+	// Refused has the objects that manifests define but that can't be used and have no older good version. The values
+	// are the objects' origins.
 	Refused  map[object.Key]string
 	Problems []pod.Problem
 	// RefusedPods are pods of an API server that can't be run.

@@ -6,7 +6,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Change is one pod before and after.
+// Change is one pod as it is in the old set and in the new one.
 type Change struct {
 	Old, New *pod.Desired
 }
@@ -26,8 +26,8 @@ type Changes struct {
 	// Remove are pods that are gone. While the new set isn't Synced, another source may still report them: see
 	// Set.Synced.
 	Remove []*pod.Desired
-	// BecameSynced says that from the new set on everything that it doesn't contain may be removed, including pods of
-	// an earlier agent that were never in a set.
+	// BecameSynced says that the new set is Synced and the old one wasn't: now everything that the new set doesn't
+	// contain may be removed, including pods of an earlier agent that were never in a set.
 	BecameSynced bool
 }
 

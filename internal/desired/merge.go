@@ -57,7 +57,7 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added 
 			set.Problems = append(set.Problems, conflicting(c, a.conflict))
 		}
 		if held.has(a.made) {
-			set.Stopped = append(set.Stopped, set.extend(a.made, added, old)) // with everything that has to be stopped
+			set.Stopped = append(set.Stopped, set.extend(a.made, added, old)) // its added containers stop, too
 			continue
 		}
 		d := set.extend(a.made, added, old)
@@ -73,7 +73,7 @@ func merge(order []pod.Source, reports map[pod.Source]Report, held holds, added 
 	return set
 }
 
-// refuse records that a claim's name or UID belongs to holder.
+// refuse records the problem that the name or UID of claim c (what) already belongs to the claim holder.
 func (s *Set) refuse(c, holder Claim, what string) {
 	p := contested(c, holder, what)
 	s.Problems = append(s.Problems, p)
@@ -82,7 +82,7 @@ func (s *Set) refuse(c, holder Claim, what string) {
 	}
 }
 
-// gather returns all claims, those with precedence first, and all problems. synced reports whether all sources have
+// gather returns all claims, in the order of precedence, and all problems. synced reports whether all sources have
 // reported, local whether all local ones have: pods from manifests and their objects don't wait for an API server.
 func gather(order []pod.Source,
 	reports map[pod.Source]Report) (claims []Claim, problems []pod.Problem, synced, local bool) {

@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// mergeObjects returns the objects that the sources define, and the problems of objects that two of them define. The
-// precedence is that of pods.
+// mergeObjects returns the objects that the sources define, and the problems of objects that two of them define.
+// Precedence is the same as for pods.
 func mergeObjects(order []pod.Source,
 	reports map[pod.Source]Report) (defined []*object.Desired, problems []pod.Problem) {
 	var claims []ObjectClaim

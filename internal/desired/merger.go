@@ -28,8 +28,8 @@ type Merger struct {
 	subscribers wake.Group
 }
 
-// New returns a merger of the reports of these sources. Their order decides who gets a name that two of them claimed
-// at the same time. Without sources, the empty set is synced from the start.
+// New returns a merger of the reports of these sources. Their order decides which source gets a name that two of them
+// claimed at the same time. Without sources, the empty set is synced from the start.
 func New(log logr.Logger, sources ...pod.Source) *Merger {
 	m := &Merger{
 		log:     log,
@@ -64,7 +64,7 @@ func (m *Merger) Report(r Report) {
 	m.publish()
 }
 
-// publish rebuilds the set. mu is held.
+// publish rebuilds the set, and wakes the subscribers if it has changed. mu is held.
 func (m *Merger) publish() {
 	old := m.current.Load()
 	new := merge(m.order, m.reports, m.held, m.added, old)
@@ -88,7 +88,7 @@ func (m *Merger) logEdits(edits []Edit) {
 	}
 }
 
-// logProblems logs new and solved problems. Sources don't log them: only here are those of all sources available.
+// logProblems logs new and solved problems. Sources don't log problems: only the merger has those of all sources.
 func (m *Merger) logProblems(old, new *Set) {
 	for _, p := range without(new.Problems, old.Problems) {
 		m.log.Info("Problem with a manifest", "source", p.Source, "origin", p.Origin, "pod", logging.Ref(p.Pod),

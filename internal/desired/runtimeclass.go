@@ -15,10 +15,10 @@ import (
 //
 // It depends only on the current pod and class, so that it is the same after a restart. In a cluster a pod keeps the
 // result of its creation; here an edit of a class changes the pods of that class. A pod that conflicts with its
-// edited class stays as in its manifest, because an API server rejects only new pods, too. It gets no new sandbox
-// (see package executor).
+// edited class stays as in its manifest: an API server, too, rejects only new pods. It gets no new sandbox (see
+// package executor).
 type admission struct {
-	// class is the class that was applied; nil if the pod has none, or if that isn't defined.
+	// class is the class that was applied; nil if the pod names no class, or if the class isn't defined.
 	class *nodev1.RuntimeClass
 	made  *pod.Desired
 	// conflict is how the pod conflicts with its class; empty if it doesn't.

@@ -22,21 +22,21 @@ type Set struct {
 	Objects *object.Set
 	// Problems are all problems of the sources' reports, sorted by source and origin.
 	Problems []pod.Problem
-	// Refused are pods of an API server that aren't run, because they can't be or because another pod has their name
-	// or UID.
+	// Refused are pods of an API server that aren't run, because they can't be run or because another pod has their
+	// name or UID.
 	Refused []pod.Refusal
 	// Synced says that every source has reported at least once. While it is false, a running pod that isn't in Pods
-	// may still be reported: nothing that runs may be removed because it is missing. Objects depend only on the local
-	// sources.
+	// may still be reported: nothing that runs may be removed because it is missing. Objects is complete without
+	// that, as soon as LocalSynced is true.
 	Synced bool
-	// LocalSynced says the same of the local sources: the removal of pods that no manifest has any more doesn't wait
-	// for an API server, which may be one of these pods.
+	// LocalSynced says that every local source has reported at least once: the removal of pods that no manifest has
+	// any more doesn't wait for an API server, which may be one of these pods.
 	LocalSynced bool
 
 	byUID map[types.UID]*pod.Desired
 	// admitted has the results of applying RuntimeClasses, by the pods that sources claim.
 	admitted map[*pod.Desired]admission
-	// extended has the results of adding containers, by the pods before that.
+	// extended has the results of adding containers, by the pods without these containers.
 	extended map[*pod.Desired]extended
 }
 

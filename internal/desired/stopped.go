@@ -102,7 +102,7 @@ func (s *Stops) StopAll() {
 // List returns the stopped pods, sorted.
 func (s *Stops) List() []Hold { return s.merger.holds() }
 
-// change saves the holds as changed by change, then applies them.
+// change calls the function change with a copy of the holds, saves the changed copy, and then puts it into effect.
 func (s *Stops) change(change func(map[types.NamespacedName]Hold)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

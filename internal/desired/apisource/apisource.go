@@ -38,11 +38,12 @@ type Objects interface {
 type Config struct {
 	Objects Objects
 	Sink    desired.Sink
-	// Known stores the pods for when the API server is unreachable. Reach wakes when that begins or ends.
+	// Known stores the pods for times when the API server is unreachable. The channel of Reach receives when such a
+	// time begins or ends.
 	Known *lastknown.Store
 	Reach func() (changed <-chan struct{}, stop func())
-	// NodeUID returns the UID of the node's object as far as it is cached. Ask requests it from the API server, with
-	// the UIDs of the pods that the server has then; the node's UID is empty if there is no object.
+	// NodeUID returns the UID of the node's object, "" if it isn't cached. Ask requests from the API server the UID
+	// of the node's object, "" if there is no object, and the UIDs of the pods that the server has at that time.
 	NodeUID func() types.UID
 	Ask     func(context.Context) (node types.UID, pods []types.UID, err error)
 	// Hold is how long pods continue after the API server seems to have lost all of them. Event records an event of
@@ -58,7 +59,8 @@ type Config struct {
 // Source reports the pods that an API server has bound to this node.
 type Source struct {
 	conf Config
-	// seen has the objects of the last check; claims and bad have the results.
+	// seen has the pod objects that update processed last, by UID. claims has the pods to run, bad the errors of pods
+	// that can't be run.
 	seen   map[types.UID]*v1.Pod
 	claims map[types.UID]desired.Claim
 	bad    map[types.UID]string
@@ -66,12 +68,12 @@ type Source struct {
 	// came from.
 	restored map[types.UID]desired.Claim
 	cluster  types.UID
-	// held are the pods of restored that the API server didn't have any more.
+	// held are the UIDs of restored pods that the API server already didn't have any more when the earlier agent ran.
 	held []types.UID
 	// synced says that a complete list of pods was processed.
 	synced bool
-	// hold is set while pods continue that the API server doesn't have any more. holdChanged says that a change of that
-	// has to be reported.
+	// hold is set while pods continue that the API server doesn't have any more. holdChanged says that the beginning
+	// or end of a hold hasn't been reported yet.
 	hold        *hold
 	holdChanged bool
 }
@@ -85,8 +87,8 @@ func New(c Config) *Source {
 // batch is the minimum time between reports: a burst of changes is reported once.
 const batch = 20 * time.Millisecond
 
-// Run reports until ctx is done, first that no pods are available yet. While the API server is unreachable, its last
-// pods stay desired, also in a new agent. The error is nil.
+// Run reports pods until ctx is done. Its first report has no pods and is marked as Pending. While the API server is
+// unreachable, the pods that it had last stay desired, even after a restart of the agent. The error is nil.
 func (s *Source) Run(ctx context.Context) error {
 	changed, stop := s.conf.Objects.Subscribe()
 	defer stop()
@@ -312,8 +314,9 @@ func sameAnnotations(ours, api map[string]string) bool {
 	return n == len(api)
 }
 
-// sameStatus reports whether other clients haven't changed the status: neither conditions that aren't only the
-// node's, nor the terminal phase.
+// sameStatus reports whether two versions of a pod have the same status, apart from the parts that this node writes.
+// It compares the conditions that the node doesn't own, and whether the phase is terminal; a terminal phase that this
+// node has reported isn't a difference.
 func sameStatus(old, p *v1.Pod, phase func(types.UID) v1.PodPhase) bool {
 	if over := pod.Terminal(p.Status.Phase); over != pod.Terminal(old.Status.Phase) && over != phase(p.UID) {
 		return false
@@ -332,7 +335,7 @@ func others(s *v1.PodStatus) []v1.PodCondition {
 	return list
 }
 
-// maxUID is the maximum length of a UID, as in manifests.
+// maxUID is the maximum length of a UID in bytes, the same as in manifests.
 const maxUID = 128
 
 // maxName is the API's maximum length of names: that of DNS subdomains.
@@ -341,7 +344,7 @@ const maxName = 253
 // check refuses pods that would harm this node: names that become part of a path or a log line, containers that can't
 // be distinguished, and field values that the node doesn't support and would treat as other ones. The last check
 // applies only to pods that weren't accepted before (taken): a pod that an earlier agent ran isn't ended because this
-// one supports less.
+// agent supports fewer field values.
 func check(p *v1.Pod, taken bool) error {
 	for _, field := range [...][2]string{{"metadata.uid", string(p.UID)}, {
 		"metadata.namespace", p.Namespace}, {"metadata.name", p.Name}} {

@@ -21,7 +21,7 @@ const (
 	granularity = 2 * time.Second
 )
 
-// writeState is the state of writing a file, according to events.
+// writeState says whether a file is being written, according to events.
 type writeState int
 
 const (
@@ -33,9 +33,9 @@ const (
 // seenFile is the state of a file.
 type seenFile struct {
 	state writeState
-	// dirty says that an event reported the file since it was read.
+	// dirty says that an event has reported a change of the file since it was read.
 	dirty bool
-	// deleted says that an event reported its deletion since it was read.
+	// deleted says that an event has reported the file's deletion since it was read.
 	deleted bool
 	// missing is when the file was first found to be missing; zero if it exists.
 	missing time.Time
@@ -63,7 +63,7 @@ func versionOf(info fs.FileInfo) fileVersion {
 	return v
 }
 
-// file returns the state of an origin.
+// file returns the state of the file at an origin; a new state if there is none yet.
 func (w *watch) file(origin string) *seenFile {
 	f := w.files[origin]
 	if f == nil {
@@ -73,7 +73,7 @@ func (w *watch) file(origin string) *seenFile {
 	return f
 }
 
-// check checks one origin and reads its new content.
+// check checks the file at one origin, and reads the file if it has changed and is complete.
 func (w *watch) check(origin string, now time.Time) {
 	if err := w.trustDir(); err != nil {
 		w.unreachable(err.Error(), now)

@@ -81,15 +81,15 @@ func (w *watch) ownFile() bool {
 	return !slices.ContainsFunc(w.keeper.Names(), func(origin string) bool { return origin != w.path })
 }
 
-// isGood reports whether an origin was read since the manifests became unreachable, and its text is valid. That shows
-// that manifests were put there: an empty mount point has none.
+// isGood reports whether an origin was read since the manifests became unreachable, and its text is valid. A good
+// origin shows that a user has put manifests in the directory: an empty mount point has none.
 func (w *watch) isGood(origin string) bool {
 	f := w.files[origin]
 	return f != nil && f.read && f.failure == "" && w.keeper.Good(origin)
 }
 
-// unreachable keeps the pods as they are: a missing manifest counts as deleted only in the directory that it was read
-// from.
+// unreachable keeps the pods and marks them as stale, with the reason why: a missing manifest counts as deleted only
+// in the directory that it was read from.
 func (w *watch) unreachable(why string, now time.Time) {
 	w.setUnreachable()
 	for _, origin := range w.keeper.Names() {
@@ -228,8 +228,9 @@ func (w *watch) inPlace() bool {
 	return w.keeper.Place() == "" || placeOf(dir) == w.keeper.Place()
 }
 
-// absentPath handles a missing path once that has lasted, because a directory may be swapped for another one. A file
-// that is the only manifest was deleted, unless its directory is gone, too.
+// absentPath handles a missing path. If there are pods, it waits for pathGoneAfter, because a directory may be
+// swapped for another one. If the path was a file, the file then counts as deleted, unless its directory is gone or
+// replaced, too.
 func (w *watch) absentPath(now time.Time) {
 	if w.pathMissing.IsZero() {
 		w.pathMissing = now
@@ -253,8 +254,8 @@ func (w *watch) absentPath(now time.Time) {
 	w.note(notePath, "it doesn't exist; pods are read from it as soon as it does", now)
 }
 
-// absent handles a missing origin. It counts as deleted if it is still missing after a moment, because editors may
-// move it away and back.
+// absent handles a missing origin. It counts as deleted only if it is still missing after a short time, because
+// editors may move it away and back.
 func (w *watch) absent(origin string, f *seenFile, now time.Time) {
 	if !w.keeper.Has(origin) {
 		delete(w.files, origin)
@@ -274,8 +275,8 @@ func (w *watch) absent(origin string, f *seenFile, now time.Time) {
 	w.forget(origin)
 }
 
-// goneAfter is how long an origin has to be missing. It is longer for the last file of a directory, because the
-// directory itself may be in the process of being removed.
+// goneAfter is how long an origin has to be missing to count as deleted. It is longer for the last file of a
+// directory, because the directory itself may be in the process of being removed.
 func (f *seenFile) goneAfter(origin string) time.Duration {
 	if f.deleted {
 		if left, err := os.ReadDir(filepath.Dir(origin)); err == nil && len(left) == 0 {

@@ -118,8 +118,8 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// mine reports whether an origin is at the path. After a change of the configuration the checkpoint may contain
-// others.
+// mine reports whether an origin is the configured path or a file in that directory. After a change of the
+// configuration, the checkpoint may contain origins of another path.
 func (s *Source) mine(origin string) bool {
 	return origin == s.path || filepath.Dir(origin) == s.path
 }

@@ -33,8 +33,8 @@ func (s *Source) trust(path string, info fs.FileInfo) error {
 }
 
 // Check returns why manifests at a path (staticPodPath) wouldn't be read: nothing is there, it can't be listed, or
-// every user of the machine may change it. exposures name the users besides root and the invoker who may. The content
-// of manifests isn't checked.
+// every user of the machine may change it. exposures name the users besides root and the invoker who may change it.
+// The content of manifests isn't checked.
 func Check(path string, by rootdir.Invoker) (exposures []string, err error) {
 	s := &Source{path: filepath.Clean(path), invoker: by, log: logr.Discard(), exposed: map[string]string{}}
 	w := &watch{Source: s}

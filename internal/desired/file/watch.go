@@ -15,11 +15,12 @@ const (
 	passEvery = 10 * time.Millisecond
 	// unchangedFor is how long a watched file must be unchanged to be read if no event has reported its state.
 	unchangedFor = 100 * time.Millisecond
-	// openUnchangedFor is the same for a file that isn't watched, or that a writer has opened and not closed.
+	// openUnchangedFor is how long a file must be unchanged to be read if it isn't watched, or if a writer has opened
+	// it and not closed it.
 	openUnchangedFor = time.Second
 	// goneAfter is how long a file must be missing to count as deleted.
 	goneAfter = 50 * time.Millisecond
-	// pathGoneAfter is the same for the whole directory.
+	// pathGoneAfter is how long the whole directory must be missing to count as gone.
 	pathGoneAfter = time.Second
 	// reachEvery is the interval of checks for unreachable manifests: mounting a disk causes no event.
 	reachEvery = time.Second
@@ -50,13 +51,14 @@ type watch struct {
 	nextScan time.Time
 	// wake is when the next pass is due.
 	wake time.Time
-	// due has the origins to check, and when.
+	// due has the times at which origins have to be checked, by origin.
 	due map[string]time.Time
 
 	reported bool
 	// changed says that the keeper has changes that weren't reported yet.
 	changed bool
-	// heldSince is since when a report has been waiting for missing files.
+	// heldSince is when a report began to wait until it is certain whether missing files were deleted; zero if no
+	// report waits.
 	heldSince time.Time
 }
 
@@ -112,7 +114,7 @@ func (w *watch) handle(e filewatch.Event, open bool, now time.Time) {
 	}
 }
 
-// pass does everything that is due, and reports.
+// pass does the scan and the checks that are due, and reports changes.
 func (w *watch) pass(now time.Time) {
 	if !now.Before(w.nextScan) {
 		w.nextScan = now.Add(w.every)
@@ -202,7 +204,7 @@ func (w *watch) note(topic, why string, now time.Time) {
 	w.noted(w.keeper.Note(topic, w.path, why, now), now)
 }
 
-// noted reports a changed note in the next pass.
+// noted schedules a pass that reports the keeper's notes if they have changed.
 func (w *watch) noted(changed bool, now time.Time) {
 	if changed {
 		w.changed = true

@@ -64,7 +64,7 @@ type Source struct {
 	known bool
 	// accepted is the checksum of the newest text if it was used and no request has failed since.
 	accepted *[sha256.Size]byte
-	// etag and modified identify the version of that text in further requests.
+	// etag and modified are the headers ETag and Last-Modified of that text, for conditional requests.
 	etag, modified string
 }
 

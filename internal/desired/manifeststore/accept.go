@@ -32,9 +32,9 @@ type acceptance struct {
 	many       bool
 	now        time.Time
 	prev, next *origin
-	// before has prev's entries by ID.
+	// before has the entries of prev, the origin's previous state, by ID.
 	before map[reader.ID]*entry
-	// taken has the numbers of the good documents by ID.
+	// taken has the document numbers of the good documents, by ID.
 	taken map[reader.ID]int
 	// bad has the errors of the bad documents with a readable name; anyBad is the error of the first bad document.
 	bad    map[reader.ID]string
@@ -83,8 +83,8 @@ func (a *acceptance) document(d reader.Doc) {
 }
 
 // entry returns the entry of a document without errors, or the errors of its pod or object. Unchanged documents
-// aren't processed again. A changed one gets the version of a new pod or object, until Keeper.assignVersions gives it
-// the version after the previous one.
+// aren't processed again. A changed document gets the version of a new pod or object, until Keeper.assignVersions
+// gives it the version after the previous one.
 func (a *acceptance) entry(d reader.Doc) (*entry, []string) {
 	before := a.before[d.ID]
 	if before != nil && before.hash == d.Hash {
@@ -133,7 +133,7 @@ func (a *acceptance) reject(d reader.Doc, wrong []string) {
 	}
 }
 
-// inBrief is a short form of the errors, which is stored with everything else that the manifest defines.
+// inBrief is a short form of a document's errors. It is stored with each entry of the manifest that becomes stale.
 func inBrief(wrong []string) string {
 	if len(wrong) == 1 {
 		return wrong[0]
@@ -153,7 +153,7 @@ func (a *acceptance) addProblem(d reader.Doc, message string) {
 	a.next.problems = append(a.next.problems, a.keeper.problem(a.prev, where, podName, message, a.now))
 }
 
-// about is a message that names its object.
+// about returns the message, preceded by the ID of its object if it doesn't begin with that.
 func about(id reader.ID, message string) string {
 	switch {
 	case strings.HasPrefix(message, id.String()):

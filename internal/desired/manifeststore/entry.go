@@ -60,7 +60,8 @@ func (e *entry) precedes(other *entry) bool {
 	return e.origin < other.origin
 }
 
-// complete returns the entry with its pod or object in a version, or the errors of these. d is the entry's document.
+// complete builds the entry's pod or object in version v from d, the entry's document. It returns the complete entry,
+// or the errors of the pod or object.
 func (k *Keeper) complete(e entry, d reader.Doc, v reader.Version) (_ *entry, wrong []string) {
 	e.version = v
 	e.desired, e.object, wrong = k.reader.Desire(d, v, e.origin)
@@ -84,7 +85,7 @@ func (k *Keeper) as(e *entry, v reader.Version) *entry {
 	return &next
 }
 
-// entry returns the entry of d in an origin, without its pod or object.
+// entry returns an entry for document d of an origin. Its pod or object isn't set yet.
 func (k *Keeper) entry(d reader.Doc, origin string) entry {
 	e := entry{ID: d.ID, origin: origin, document: d.Number, hash: d.Hash, canonical: d.Canonical}
 	if d.Kind == "" {
@@ -93,7 +94,7 @@ func (k *Keeper) entry(d reader.Doc, origin string) entry {
 	return e
 }
 
-// first is the entry's version if it is new.
+// first is the version of the entry's pod or object if that is new.
 func (e *entry) first(seen time.Time) reader.Version {
 	if e.Kind != "" {
 		return reader.Version{Seen: seen}

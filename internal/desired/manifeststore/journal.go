@@ -26,7 +26,7 @@ type Journal struct {
 	known    bool
 }
 
-// NewJournal returns the journal of a keeper. Its problems are reported with this origin.
+// NewJournal returns the journal of a keeper. Problems of the journal are reported with this origin.
 func NewJournal(k *Keeper, store *Store, origin string) *Journal {
 	return &Journal{keeper: k, store: store, saver: NewSaver(store), origin: origin}
 }
@@ -54,7 +54,7 @@ func (j *Journal) Restore(mine func(origin string) bool, now time.Time) (known b
 	return j.known
 }
 
-// Recall returns a source's last state, for an agent that only stops these pods.
+// Recall returns the stored state of a source, for an agent that only stops the source's pods.
 func Recall(r *reader.Reader, store *Store) desired.Report {
 	k := New(r)
 	NewJournal(k, store, string(r.Source())).Restore(func(string) bool { return true }, time.Now())
@@ -77,7 +77,7 @@ func (j *Journal) Start(ctx context.Context) (stop func()) {
 // Save schedules a write of the keeper's state. It doesn't block.
 func (j *Journal) Save() { j.saver.Put(j.keeper.Records()) }
 
-// Outcome receives when writes begin to fail or to succeed again: then call Saved.
+// Outcome returns a channel that receives when writes begin to fail or to succeed again: then call Saved.
 func (j *Journal) Outcome() <-chan struct{} { return j.saver.Outcome() }
 
 // Saved updates the note about failed writes, and reports whether it changed.

@@ -28,12 +28,12 @@ type Keeper struct {
 	origins map[string]*origin
 	// notes are problems of the source itself, by topic.
 	notes map[string]pod.Problem
-	// reported holds, by name, the entries of the last report; of several claims to a name the one that takes
-	// precedence.
+	// reported holds, by name, the entries of the last report; of several entries with the same name, it holds only
+	// the one that takes precedence.
 	reported map[reader.ID]*entry
 	// ran has the UIDs of the pods that had run on this node when the agent started.
 	ran map[string]bool
-	// newest is the newest time of a claim.
+	// newest is the latest time of any claim so far.
 	newest time.Time
 	// place is the value of Place.
 	place string
@@ -89,8 +89,8 @@ func (k *Keeper) Unreadable(name, why string) bool {
 	return true
 }
 
-// Place identifies the location from which the origins were read, in terms of the source. It is empty if unknown, or
-// if none of the pods from there runs.
+// Place identifies the location from which the origins were read, in a form that the source defines. It is empty if
+// unknown, or if none of the pods from there runs.
 func (k *Keeper) Place() string { return k.place }
 
 // SetPlace sets Place.
@@ -100,7 +100,7 @@ func (k *Keeper) SetPlace(place string) { k.place = place }
 // well.
 func (k *Keeper) Forget(name string) { delete(k.origins, name) }
 
-// Delete is Forget, but pods and objects that only this origin had are new ones if they come back.
+// Delete is like Forget, but if a pod or object that only this origin defined comes back, it is a new one.
 func (k *Keeper) Delete(name string) {
 	gone := k.origins[name]
 	k.Forget(name)
@@ -181,7 +181,8 @@ func (k *Keeper) stamp(now time.Time) time.Time {
 	return now
 }
 
-// problem returns a problem. If prev has the same problem, its time is kept.
+// problem returns a problem since now, or since an earlier time if prev, the origin's previous state, has the same
+// problem.
 func (k *Keeper) problem(prev *origin, where, podName, message string, now time.Time) pod.Problem {
 	p := pod.Problem{Source: k.reader.Source(), Origin: where, Pod: podName, Message: message, Since: now}
 	if prev == nil {

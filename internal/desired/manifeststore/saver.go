@@ -50,11 +50,11 @@ func (s *Saver) Err() error {
 	return s.err
 }
 
-// Outcome receives when Err may have changed. It has one slot.
+// Outcome returns a channel with one slot, which receives when Err may have changed.
 func (s *Saver) Outcome() <-chan struct{} { return s.outcome }
 
-// Run writes until ctx is done, then writes pending records and returns. It may be run again afterwards, but not
-// concurrently.
+// Run writes records until ctx is done, then writes pending records and returns. It may be run again afterwards, but
+// not concurrently.
 func (s *Saver) Run(ctx context.Context) {
 	for {
 		select {

@@ -31,9 +31,9 @@ const version = 3
 // changed.
 var ErrNewer = checkpoint.ErrNewer
 
-// Record is a last good pod or object.
+// Record is the stored form of the last good version of a pod or object.
 type Record struct {
-	// Origin is its path or URL, Document its position there.
+	// Origin is the path or URL of the manifest, Document the position in the manifest, from 1.
 	Origin   string `json:"origin"`
 	Document int    `json:"document"`
 	// Kind is the kind of an object that isn't a pod.
@@ -72,7 +72,7 @@ type Store struct {
 	source pod.Source
 	// written is the checksum of the records on disk; empty if unknown.
 	written string
-	// refused is set if the file is of a newer version.
+	// refused is the error of Load and Save if a newer deckhand wrote the file.
 	refused error
 }
 
@@ -127,7 +127,7 @@ func (s *Store) Load() (records []Record, found bool, err error) {
 	return records, true, nil
 }
 
-// parse returns the records of a file, and their checksum if Save would write the same.
+// parse returns the records of a file, and their checksum, "" if Save would write them in another format.
 func (s *Store) parse(data []byte) ([]Record, string, error) {
 	if err := checkpoint.CheckVersion(data, version); err != nil {
 		return nil, "", err
@@ -207,7 +207,7 @@ func (s *Store) Save(records []Record) error {
 	if err != nil {
 		return fmt.Errorf("the last good pods of source %q can't be encoded: %w", s.source, err)
 	}
-	// Until the new file is in place, the content after a crash is uncertain.
+	// If the write fails, it is uncertain which records are on disk.
 	s.written = ""
 	if err := s.replace(data); err != nil {
 		return fmt.Errorf("the last good pods of source %q can't be kept on disk: %w", s.source, err)

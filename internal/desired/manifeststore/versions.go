@@ -43,8 +43,8 @@ func (k *Keeper) assignVersions() []desired.Edit {
 	return edits
 }
 
-// remade reports whether a kubelet had this node after the previous agent reported the pod, and has created another
-// pod from the current text, which deckhand would have applied, or has applied, as an edit in place.
+// remade reports whether a kubelet ran on this node after the previous agent reported the pod, and has created
+// another pod from the current text, while deckhand applies or has applied that text as an edit in place.
 func (k *Keeper) remade(reported, e *entry) bool {
 	return e.Kind == "" && reported.restored && !e.restored && k.ran[e.uid] && !k.ran[reported.version.Base]
 }
@@ -62,7 +62,8 @@ func (k *Keeper) wanted() map[reader.ID]*entry {
 	return wanted
 }
 
-// replacing returns the entry with the reason why the previous pod couldn't become it.
+// replacing returns the entry with the reason why its pod replaces the previous pod of this name, instead of being
+// edited in place.
 func (e *entry) replacing(why string) *entry {
 	next, d := *e, *e.desired
 	d.Replaces = why

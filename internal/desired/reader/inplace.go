@@ -8,7 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// EditRules are the rules of pods that decide about edits. The functions get copies only.
+// EditRules are the rules by which InPlace decides about an edit of a pod. The functions get copies only.
 type EditRules struct {
 	// SetDefaults sets the defaults of a pod.
 	SetDefaults func(*v1.Pod)
@@ -38,7 +38,7 @@ func InPlace(old, new *v1.Pod, rules EditRules) (ok bool, why string) {
 	return why == "", why
 }
 
-// move applies the changes of new that are possible in place to p. p may share memory with new afterwards.
+// move applies to p those changes of new that are possible in place. p may share memory with new afterwards.
 func move(p, new *v1.Pod) {
 	p.Labels, p.Annotations = new.Labels, new.Annotations
 	s := &p.Spec

@@ -78,7 +78,7 @@ type Doc struct {
 	asWritten *v1.Pod
 	// object is the object of the manifest if it isn't a pod.
 	object object.Object
-	// lineOf is nil for a document that wasn't read from a text.
+	// lineOf returns the line of a field in the text. It is nil for a document that wasn't read from a text.
 	lineOf func(path string) int
 }
 
@@ -158,8 +158,8 @@ func (r *Reader) InPlace(old, new []byte) (ok bool, why string) {
 	return InPlace(from.Written, to.Written, EditRules{SetDefaults: r.rules.SetDefaults, QOSClass: r.rules.QOSClass})
 }
 
-// Desire returns the pod or object that an origin defines with d, in version v, of which only Seen applies to
-// objects; or all its errors, one line each. d is a document without errors.
+// Desire returns the pod or object that document d of an origin defines, or all errors of the pod or object, one line
+// each. The result has version v; for an object, only v.Seen is used. d is a document without errors.
 func (r *Reader) Desire(d Doc, v Version, origin string) (*pod.Desired, *object.Desired, []string) {
 	if d.Kind != "" {
 		o, wrong := r.CompleteObject(d, v.Seen)
@@ -238,7 +238,7 @@ func (r *Reader) setContent(d *Doc, p *v1.Pod) error {
 // minutes.
 const maxErrors = 100
 
-// locate adds the line numbers of the fields.
+// locate converts the first maxErrors field errors to errors with line numbers, and sorts them by line.
 func (d Doc) locate(invalid field.ErrorList) []manifest.Error {
 	listed := invalid[:min(len(invalid), maxErrors)]
 	out := make([]manifest.Error, 0, len(listed)+1)

@@ -12,7 +12,8 @@ import (
 // QoS class can't change.
 var resizableNames = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
 
-// resized returns was with CPU and memory of now; nil only if now is nil and nothing is left.
+// resized returns the old resources, was, with the CPU and memory of the new ones, now. It returns nil only if now is
+// nil and no other resources are left.
 func resized(was, now *v1.ResourceRequirements) *v1.ResourceRequirements {
 	var a, b v1.ResourceRequirements
 	if was != nil {
@@ -42,8 +43,8 @@ func resizedList(was, now v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// unresizable returns why the resources of was can't become those of now; "" if they can. The pods have their
-// defaults, and differ only in resizable resources.
+// unresizable returns why the resources of the old pod, was, can't be resized to those of the new pod, now; "" if
+// they can. The pods have their defaults, and differ only in resizable resources.
 func unresizable(was, now *v1.Pod, class func(*v1.Pod) v1.PodQOSClass) string {
 	changed := ""
 	for _, r := range resources(was, now) {
@@ -63,13 +64,13 @@ func unresizable(was, now *v1.Pod, class func(*v1.Pod) v1.PodQOSClass) string {
 	return ""
 }
 
-// pair is the resources at the same path of two pods.
+// pair has the resources of the old and the new pod at one path.
 type pair struct {
 	path     string
 	was, now v1.ResourceRequirements
 }
 
-// resources returns all resources of two pods that have the same containers.
+// resources returns pairs of all resources of two pods that have the same containers.
 func resources(was, now *v1.Pod) []pair {
 	var pairs []pair
 	for _, list := range []struct {

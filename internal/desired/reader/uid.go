@@ -45,8 +45,8 @@ func (r *Reader) UID(d Doc, origin string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// internalFields has the types with other fields in the kubelet's internal API, which the kubelet hashes: it has the
-// same fields, but some are in other types.
+// internalFields lists the fields of types that differ in Kubernetes' internal API, which the kubelet hashes. The
+// internal API has the same fields, but some belong to another type.
 var internalFields = map[reflect.Type][]string{
 	reflect.TypeFor[v1.PodSpec](): {
 		"Volumes", "InitContainers", "Containers", "EphemeralContainers", "RestartPolicy",
@@ -82,14 +82,14 @@ var internalFields = map[reflect.Type][]string{
 	},
 }
 
-// dump writes values in the kubelet's input format of the hash: like go-spew's %#v, without addresses and with sorted
+// dump writes values in the format that the kubelet hashes: like go-spew's %#v, without addresses and with sorted
 // keys, and with the types of package core in place of those of package v1.
 type dump struct {
 	w    io.Writer
 	spec reflect.Value
 }
 
-// typed writes v after its type.
+// typed writes the type of v, then v.
 func (d dump) typed(v reflect.Value) {
 	d.print("(", typeName(v.Type()), ")")
 	d.value(v)

@@ -29,7 +29,7 @@ func First(uid string, seen time.Time) Version {
 	return Version{Base: uid, Generation: 1, Seen: seen}
 }
 
-// Edit is the version after v if the edit is applied in place.
+// Edit is the version that follows v when an edit is applied in place.
 func (v Version) Edit() Version {
 	v.Generation++
 	return v
@@ -44,8 +44,8 @@ func (v Version) configHash(content string) string {
 	return v.Base
 }
 
-// Renew returns p, to which Identity.Apply was applied with version from, with version v of the same text. hash is
-// the content hash of that text. The result shares memory with p, which isn't changed.
+// Renew returns p in version v. p is a pod to which Identity.Apply gave the version from; both versions have the same
+// text. hash is the content hash of that text. The result shares memory with p, which isn't changed.
 func (v Version) Renew(p *v1.Pod, from Version, hash string) *v1.Pod {
 	next := *p
 	if next.UID == types.UID(from.Base) { // else the manifest sets the UID

@@ -49,8 +49,8 @@ func New(r *reader.Reader, sink desired.Sink, wanted func() *desired.Set, log lo
 	}
 }
 
-// Run reports, and returns nil when ctx is done. Meanwhile Add and Remove report themselves. It may be run again
-// after it returned.
+// Run reports the pods once, and returns nil when ctx is done. Add and Remove report each change themselves. It may
+// be run again after it returned.
 func (s *Source) Run(ctx context.Context) error {
 	if !s.running.TryLock() {
 		return errors.New("the run source is running already")
@@ -68,7 +68,7 @@ type Addition struct {
 	// Pods are the pods, in the order of the manifest. One that isn't in the set lost its name to another source's
 	// pod: see the set's problems.
 	Pods []*pod.Desired
-	// Objects are the other objects, to which the same applies.
+	// Objects are the other objects of the manifest. They, too, may have lost their names to another source.
 	Objects []*object.Desired
 
 	source *Source
