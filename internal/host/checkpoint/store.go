@@ -1,7 +1,7 @@
 // Package checkpoint keeps small records of pods on disk: the state that has to outlive the agent and can't be read
 // from running containers. Each record is a file, which is always replaced as a whole:
 //
-// DIR/UID/KIND.json {"version":1,"sum":"sha256:...","data":...}
+//	DIR/UID/KIND.json {"version":1,"sum":"sha256:...","data":...}
 //
 // It also has the file format of all state that outlives a restart: a file names the version of its format and the
 // checksum of its content. A file of a newer version is left alone, a damaged file is renamed, and a file of an

@@ -34,14 +34,14 @@ type Choice struct {
 	Over int
 }
 
-// Choose selects excess instances from all pods of the node. Pass also deleted pods until their workers have
-// removed them.
+// Choose selects excess instances from all pods of the node. The caller has to include deleted pods until their
+// workers have removed them.
 //
 // The newest instance of a container, running or ended, is never chosen: it determines whether and when the
-// container restarts. Of the older ones, the containers with the most instances lose theirs first, as if the limit
-// per container decreased for all of them equally (the kubelet's documentation, "Container garbage collection");
-// among equals, the instance that ended first. Instances that exceed the limit per container therefore always come
-// before instances within it, and Choose needn't know that limit.
+// container restarts. The other instances are chosen first from the containers with the most instances, as if the
+// limit per container decreased for all containers equally (the kubelet's documentation, "Container garbage
+// collection"); among equals, the instance that ended first is chosen. So an instance above the limit per container
+// is always chosen before an instance within it, and Choose doesn't need to get that limit.
 func Choose(pods []*pod.Observed, l Limits, now time.Time) Choice {
 	c := Choice{Pods: map[types.UID][]string{}}
 	if l.Total < 0 {
@@ -77,7 +77,7 @@ type old struct {
 	rank int
 }
 
-// ended counts the ended instances, and lists those that aren't the newest of their container.
+// ended counts the ended instances. list has those that have a newer instance of the same container.
 func ended(pods []*pod.Observed) (dead int, list []old) {
 	newer := map[string]int{}
 	for _, o := range pods {

@@ -16,8 +16,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// every is the shortest time between two passes ("Garbage Collection": "The kubelet performs garbage collection
-// [...] on unused containers every minute"), and how long logs have to be without a pod before they are removed.
+// every is the minimum time between two passes (the kubelet's documentation, "Garbage Collection": "The kubelet
+// performs garbage collection [...] on unused containers every minute"). Logs are removed if they have been without
+// a pod for this time.
 const every = time.Minute
 
 // resync is the time between sweeps of the log directories when nothing calls Wake.
@@ -31,12 +32,12 @@ type Logs interface {
 	RemoveDeadLinks() error
 }
 
-// Knowledge tells existing pods from deleted ones.
+// Knowledge reports which pods still exist.
 type Knowledge interface {
 	// Synced reports whether both the runtime's pods and the desired pods have been listed.
 	Synced() bool
-	// Knows reports whether the pod is desired, the runtime has anything of it, it has a worker, or anything of it
-	// is stored on disk.
+	// Knows reports whether anything of the pod exists: it is desired, the runtime has a sandbox or container of
+	// it, it has a worker, or it has files on disk.
 	Knows(types.UID) bool
 }
 
@@ -63,8 +64,8 @@ type LogsConfig struct {
 	Sole bool
 }
 
-// LogSweep removes logs of deleted pods, and dangling links. A pod's worker removes the logs with the pod: the
-// sweep handles those left behind by crashes and errors.
+// LogSweep removes logs of deleted pods, and dangling links. Usually a pod's worker removes the logs together with
+// the pod; the sweep removes logs that remain because of a crash or an error.
 //
 // It removes the logs of a pod only if Knows was false in two passes a minute apart, so that a pod that is
 // recreated with the same UID keeps its logs. Unless the directory is this agent's alone, this agent must have

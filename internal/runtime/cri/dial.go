@@ -42,8 +42,8 @@ func dialImage(endpoint string, timeout time.Duration,
 	}
 }
 
-// ask makes one call over a separate connection. cri-client's constructors make the same call, but if it fails they
-// leave a connection behind that redials forever: so they are only called after it succeeded.
+// ask makes one call over a separate connection. cri-client's constructors make the same call themselves, but if it
+// fails, they leave behind a connection that redials forever. So they are only called after ask has succeeded.
 func ask(ctx context.Context, endpoint string, timeout time.Duration,
 	question func(context.Context, *grpc.ClientConn) error) error {
 	conn, err := connect(endpoint)

@@ -16,23 +16,24 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// ExecOutputLimit is how many bytes of each output stream ExecSync returns. The kubelet keeps 10 KiB of a probe's
-// output.
+// ExecOutputLimit is the maximum number of bytes of each output stream that ExecSync returns. The kubelet keeps 10
+// KiB of a probe's output.
 const ExecOutputLimit = 16 << 10
 
 // execAnswerLimit is the maximum size of an answer; containerd and CRI-O send no more.
 const execAnswerLimit = 16 << 20
 
-// execReceivers is how many answers are received at once: each may take execAnswerLimit of memory, and
-// milliseconds.
+// execReceivers is the number of answers that are received at the same time. Each takes up to execAnswerLimit of
+// memory, and some milliseconds.
 const execReceivers = 2
 
-// execWindow is how much of an answer the runtime may send before it gets a slot of receivers (gRPC's minimum).
+// execWindow is the number of bytes of an answer that the runtime may send before the call has a slot of receivers.
+// It is the smallest flow-control window that gRPC supports.
 const execWindow = 64 << 10
 
-// execSlack is how long starting and killing the command may take beyond its timeout. containerd's timeout starts
-// with the command; after it, containerd waits until no process has the output open. A child process that the
-// command left behind isn't killed, and would delay the answer until it exits.
+// execSlack is how much longer than its timeout a call may take, because starting and killing the command also take
+// time. containerd's timeout starts with the command. After it, containerd waits until no process has the output
+// open: a child process that the command left behind isn't killed, and would delay the answer until it exits.
 const execSlack = 10 * time.Second
 
 var (
@@ -112,8 +113,8 @@ func dialExec(endpoint string, tracer trace.TracerProvider) func(context.Context
 // Close implements service.
 func (s *execService) Close(context.Context) error { return s.conn.Close() }
 
-// execSync makes the call as a stream with one message in each direction, which is the same on the wire. This way
-// it can wait for the command, and then for a slot of receivers, before it receives the answer.
+// execSync makes the unary call as a stream with one message in each direction, which is the same on the wire. A
+// stream can wait for the end of the command, and then for a slot of receivers, before it receives the answer.
 func (s *execService) execSync(ctx context.Context, request *runtimeapi.ExecSyncRequest,
 	receivers chan struct{}) (out ExecResult, err error) {
 	ctx, cancel := context.WithCancel(ctx) // cancels the stream on every return

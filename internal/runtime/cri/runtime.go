@@ -224,7 +224,8 @@ func (c *Conn) Checkpointing(id string) bool {
 // longest replaces longer durations, so that sums of durations can't overflow.
 const longest = 100 * 365 * 24 * time.Hour
 
-// wholeSeconds rounds up: 0 means "at once" or "never" in the CRI, unlike a fraction of a second.
+// wholeSeconds rounds a duration up to seconds. It doesn't round down, because a timeout of 0 means "at once" or
+// "never" in the CRI.
 func wholeSeconds(d time.Duration) int64 {
 	return int64((min(max(d, 0), longest) + time.Second - 1) / time.Second)
 }

@@ -26,8 +26,8 @@ type resolver struct {
 	options []string
 }
 
-// merge adds the pod's dnsConfig to a policy's configuration: new servers and domains at the end; options replace
-// those of the same name.
+// merge adds the pod's dnsConfig to the configuration of its dnsPolicy. Servers and domains are appended; an option
+// replaces the option of the same name.
 func merge(base resolver, c *v1.PodDNSConfig) resolver {
 	if c == nil {
 		c = &v1.PodDNSConfig{}
@@ -92,7 +92,7 @@ func limit(r resolver) (resolver, []pod.Event) {
 	return r, events
 }
 
-// fitting returns how many of the domains, from the first on, fit into a search list.
+// fitting returns how many of the first domains fit into the limits of a search list.
 func fitting(searches []string) int {
 	length := -1 // no space before the first
 	for i, s := range searches {

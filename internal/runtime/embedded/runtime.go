@@ -80,10 +80,10 @@ func (r *Runtime) Endpoint() string { return endpoint(r.layout) }
 // StateDir returns the directory of running containers.
 func (r *Runtime) StateDir() string { return r.layout.State() }
 
-// Start makes containerd run and answer, and imports the existing archives, including that of the pause image
-// beside the programs. A containerd that runs for this root directory is adopted; it is restarted, while its pods
-// continue, if its program or configuration has changed. Only one agent per root directory may call it, which the
-// agent's lock ensures.
+// Start ensures that containerd runs and answers, and imports the existing archives, including the archive of the
+// pause image beside the programs. A containerd that already runs for this root directory is adopted. If its
+// program or configuration has changed, it is restarted, while its pods continue. Only one agent per root directory
+// may call Start; the agent's lock ensures that.
 func (r *Runtime) Start(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
@@ -342,9 +342,9 @@ func (r *Runtime) launch(ctx context.Context) error {
 	}
 	adopted := p != nil
 	if !adopted {
-		// Written only while no containerd runs, so the running containerd always uses the file on disk. An
-		// unchanged file isn't written again: a full disk, which the agent may be able to clear, must not prevent
-		// the start.
+		// The configuration is written only while no containerd runs, so that the file is always that of the
+		// running containerd. An unchanged file isn't written: on a full disk, which only a running agent can
+		// clear, the start would fail.
 		if !bytes.Equal(before, conf) {
 			if err := atomicfile.Write(r.layout.Config(), conf, 0o600); err != nil {
 				return err

@@ -53,8 +53,8 @@ func Untag(ctx context.Context, conn grpc.ClientConnInterface, names []string) e
 	})
 }
 
-// Tag gives the image with the ID the full name target. names are other names of it in the CRI. Another image with
-// that name loses it. Tag returns when the CRI finds the image by the name.
+// Tag adds the full name target to the image with the ID. names are the image's other names in the CRI. If another
+// image has the name target, that image loses it. Tag returns when the CRI finds the image by the name.
 func Tag(ctx context.Context, conn grpc.ClientConnInterface, id string, names []string, target string) error {
 	ctx, cancel := withinNotice(ctx)
 	defer cancel()
@@ -142,7 +142,8 @@ func awaitStatus(ctx context.Context, conn grpc.ClientConnInterface, name string
 	})
 }
 
-// awaitNoticed returns when done accepts the CRI's images: the CRI updates them asynchronously on an event.
+// awaitNoticed calls done until it returns true: the CRI updates its images a while after containerd has changed
+// them.
 func awaitNoticed(
 	ctx context.Context, conn grpc.ClientConnInterface, done func(cri.ImageServiceClient) (bool, error),
 ) error {

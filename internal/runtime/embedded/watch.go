@@ -14,10 +14,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
-// A containerd that doesn't answer is killed and restarted; shims and containers continue. Because a restart
-// interrupts calls in progress, one that is only slow must not be killed. So the health check is a call that needs
-// no disk, lock or shim, which containerd answers with a millisecond of CPU time under any load. Any answer, even
-// an error, means that it is alive.
+// A containerd that doesn't answer is killed and restarted; shims and containers continue. A containerd that is
+// only slow must not be killed, because a restart interrupts calls in progress. So the health check is a call that
+// needs no disk, lock or shim: containerd answers it with a millisecond of CPU time under any load. Any answer,
+// even an error, means that containerd is alive.
 const (
 	// askEvery is the time from an answer to the next health check.
 	askEvery = 15 * time.Second
@@ -51,10 +51,10 @@ type silence struct {
 	last       child.Activity
 }
 
-// add counts a period that ended with the observation now, and reports whether the process hangs. Periods in which
-// it was blocked in the kernel don't count: killing it wouldn't end that, and a new one would block on the same
-// disk. A period counts as at most lookEvery: if the agent itself was stopped (by a suspended machine or a
-// debugger), the process may have been, too.
+// add counts a period of length d that ended with the observation now, and reports whether the process hangs.
+// Periods in which the process was blocked in the kernel don't count: killing the process wouldn't end that, and a
+// new one would block on the same disk. A period counts as at most lookEvery: if the agent itself was stopped (by a
+// suspended machine or a debugger), the process may have been stopped, too.
 func (s *silence) add(d time.Duration, now child.Activity) bool {
 	used := now.CPU - s.last.CPU
 	s.last = now

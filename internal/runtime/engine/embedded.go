@@ -89,8 +89,8 @@ func (e Embedded) Problems() []pod.Problem {
 	return list
 }
 
-// Keep returns the images that are part of deckhand or of an archive in the images directory: they couldn't be
-// pulled again.
+// Keep returns the images that belong to deckhand or are in an archive in the images directory: if they were
+// removed, they couldn't be pulled.
 func (e Embedded) Keep() map[string]string {
 	keep := map[string]string{}
 	for _, name := range e.runtime.Archived() {

@@ -133,7 +133,7 @@ func (s *State) ask(ctx context.Context) {
 	}
 }
 
-// apply applies the results of ask.
+// apply stores the results of the calls that ask made.
 func (s *State) apply(info Info, st *runtimeapi.StatusResponse, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // lastWrites is how long after a container's end the runtime may still be writing buffered lines.
 const lastWrites = 100 * time.Millisecond
 
-// follow copies one instance after the other until the last one has ended.
+// follow copies the logs of successive instances until the last instance has ended.
 func (c *copier) follow(ctx context.Context, instances Instances) error {
 	for attempt := c.req.Attempt; ; {
 		parts, err := c.open(ctx, attempt)

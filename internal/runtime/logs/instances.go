@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// StatusOf returns the status of the pod's container, init container or ephemeral container of this name; nil if it
-// has none.
+// StatusOf returns the status of the pod's container, init container or ephemeral container of this name; nil if
+// the pod has no such status.
 func StatusOf(p *v1.Pod, container string) *v1.ContainerStatus {
 	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses,
 		p.Status.EphemeralContainerStatuses} {

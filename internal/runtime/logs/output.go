@@ -34,8 +34,8 @@ type lineOptions struct {
 	Stream Stream
 }
 
-// maxHeld is how much of an unfinished line is held until it ends. Longer lines are interleaved with lines that the
-// other stream writes meanwhile.
+// maxHeld is how many bytes of an unfinished line are held until the line ends. Lines that are longer may be
+// interleaved with lines of the other stream.
 const maxHeld = 64 << 10
 
 // output turns log entries into the requested lines.
@@ -44,8 +44,8 @@ type output struct {
 	opts lineOptions
 	left int64
 	buf  []byte
-	// While one full buffer is written, the other one is filled. writing receives the result of the write; it is
-	// nil if there is none.
+	// While a full buffer is written in the background, the other one is filled. The result of the write arrives on
+	// writing, which is nil if there is no write.
 	other   []byte
 	writing chan error
 	// err is the error of a failed write; nothing is written after it.

@@ -8,9 +8,9 @@ import (
 	"io"
 )
 
-// seekTail seeks to the beginning of the last n lines of the part, and reports whether it found it. If the part has
-// at most n lines, it returns their count instead; the first of them may be the rest of a line of the previous
-// part. Entries that the runtime split a long line into count as one line.
+// seekTail seeks to the beginning of the last n lines of the part, and reports whether the part has more than n
+// lines. If not, it returns the number of its lines instead; the first of them may be the rest of a line of the
+// previous part. A long line that the runtime split into several entries counts as one line.
 func (p *part) seekTail(ctx context.Context, n int64) (count int64, found bool, err error) {
 	if p.name.Compressed {
 		return p.unpackTail(ctx, n)

@@ -25,8 +25,8 @@ const (
 	fileBytes = 4096
 	logBytes  = 2048
 	logLines  = 80
-	// margin is how many bytes more are read, so that a character that starts before the limit isn't cut into
-	// invalid UTF-8.
+	// margin is the number of bytes that are read in addition to the limit, so that a character that starts before
+	// the limit isn't cut into invalid UTF-8.
 	margin = utf8.UTFMax - 1
 )
 

@@ -46,8 +46,8 @@ func newCache(wake func(types.UID)) *cache {
 
 // reading is the state that the runtime, or one of the agent's own calls, reported at one time.
 type reading struct {
-	// AsOf is when the state was true; of two readings of the same state the later counts. It is zero for the
-	// agent's own calls: any report of the runtime takes precedence over them.
+	// AsOf is the time at which the state was reported. Of two readings of the same state, the later one counts.
+	// AsOf is zero for the results of the agent's own calls: any report of the runtime takes precedence over them.
 	AsOf       time.Time
 	Sandboxes  []sandboxReading
 	Containers []containerReading
@@ -128,7 +128,7 @@ func (c *cache) Know(id string) Knowledge {
 	return k
 }
 
-// Merge applies a reading.
+// Merge merges a reading into the cached pods.
 func (c *cache) Merge(rd reading) {
 	// Runtimes list in any order; new container names have to appear in the order of creation.
 	slices.SortStableFunc(rd.Containers, func(a, b containerReading) int {

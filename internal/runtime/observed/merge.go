@@ -17,8 +17,8 @@ func sandboxRank(s pod.SandboxState) int {
 	return 1
 }
 
-// containerRank orders states by their sequence. A container whose shim was lost counts as ended, but the runtime
-// may still report how it ended.
+// containerRank returns the position of a state in the sequence of a container's states. A container whose shim was
+// lost counts as ended, but the runtime may still report how it ended.
 func containerRank(s pod.ContainerState) int {
 	switch s {
 	case pod.ContainerCreated:

@@ -14,8 +14,8 @@ import (
 // refreshConcurrency bounds how many pods are listed at a time.
 const refreshConcurrency = 4
 
-// refresher lists single pods again. A pod that is requested twice is listed once, unless the first listing has
-// already started.
+// refresher lists single pods. A pod that is queued several times is listed once, unless its listing has already
+// started.
 type refresher struct {
 	// signal wakes run: the queue isn't empty, or a pod is done.
 	signal wake.Slot

@@ -1,9 +1,10 @@
 // Package observed holds the runtime's state of every pod: it is the pod lifecycle event generator (PLEG) and the
 // pod cache in one.
 //
-// The runtime's event stream drives it. A complete list right after the stream is up, after it broke, and every few
-// minutes finds changes that the stream missed. Readings of the runtime may arrive late, twice and out of order, so
-// a cache merges them per instance, and states only move forward. A change wakes the pod's worker, without data.
+// The store is driven by the runtime's event stream. It also makes a complete list right after the stream is
+// connected, after the stream broke, and every few minutes, to find changes that the stream missed. Readings of the
+// runtime may arrive late, twice and out of order, so a cache merges them per instance, and states only move
+// forward. A change wakes the pod's worker; it sends no data to it.
 package observed
 
 import (

@@ -92,8 +92,8 @@ func (s *Store) handle(e *runtimeapi.ContainerEventResponse) {
 func (s *Store) reading(e *runtimeapi.ContainerEventResponse,
 	at time.Time) (rd reading, incomplete []types.UID, foreign bool) {
 	rd.AsOf = at
-	// A runtime may queue events while no client is connected, and deliver old ones. If such an event shows an
-	// instance that the list since then didn't, the pod is listed again.
+	// A runtime may queue events while no client is connected, and deliver them later. If such an old event shows
+	// an instance that wasn't in the list made since then, the pod is listed again.
 	stale := s.state.olderThanList(at)
 	sandboxID := ""
 	if st := e.GetPodSandboxStatus(); st != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// recordCreatedWith adds annotations with those fields of a container's spec that it is created with and that are
-// needed as long as it exists.
+// recordCreatedWith adds annotations with the fields of the container's spec that apply to the instance as long as
+// it exists, whatever the spec becomes later.
 func recordCreatedWith(annotations map[string]string, p *v1.Pod, c *v1.Container) error {
 	record := func(key, field string, value any) error {
 		text, err := json.Marshal(value)

@@ -19,9 +19,9 @@ type Features struct {
 
 // HandlerFeatures are the features of one runtime handler.
 type HandlerFeatures struct {
-	// UserNamespaces includes idmapped mounts (KEP-127).
+	// UserNamespaces means that the handler supports user namespaces, including idmapped mounts (KEP-127).
 	UserNamespaces bool
-	// RecursiveReadOnlyMounts is the feature of KEP-3857.
+	// RecursiveReadOnlyMounts means that the handler supports recursively read-only mounts (KEP-3857).
 	RecursiveReadOnlyMounts bool
 }
 

@@ -66,8 +66,8 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 	return cfg, nil
 }
 
-// Hostname returns the host name inside a pod, according to the API comment of setHostnameAsFQDN and those of
-// pod.HostNames.
+// Hostname returns the host name inside a pod, according to the API comments of setHostnameAsFQDN and of the fields
+// that pod.HostNames uses.
 func Hostname(p *v1.Pod, clusterDomain string) (string, error) {
 	host, fqdn := pod.HostNames(p, clusterDomain)
 	if p.Spec.SetHostnameAsFQDN == nil || !*p.Spec.SetHostnameAsFQDN || fqdn == "" {

@@ -33,11 +33,12 @@ type Settings struct {
 	GroupOOMKill bool
 	// CgroupV2 means that the host has cgroup v2, so that values of its files can be set.
 	CgroupV2 bool
-	// BoundSwap limits the swap of containers to their share of Swap. Only for hosts whose cgroups can limit swap.
+	// BoundSwap limits the swap of each container to its share of Swap. It requires that the host's cgroups can
+	// limit swap.
 	BoundSwap bool
-	// Swap is how many bytes of swap containers of Burstable pods share, in proportion to their requests' part of
-	// MemoryCapacity (KubeletConfiguration memorySwap.swapBehavior: LimitedSwap); 0 means NoSwap. Without CgroupV2
-	// and BoundSwap it has no effect.
+	// Swap is the swap in bytes that is divided among the containers of Burstable pods, each in proportion to its
+	// memory request's share of MemoryCapacity (KubeletConfiguration memorySwap.swapBehavior: LimitedSwap); 0 means
+	// NoSwap. Without CgroupV2 and BoundSwap it has no effect.
 	Swap int64
 	// HugePageSizes are the sizes of huge pages that the host can limit, in the CRI's notation: "2MB".
 	HugePageSizes []string

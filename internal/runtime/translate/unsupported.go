@@ -72,7 +72,7 @@ func (l *list) container(at string, c *v1.Container) {
 	}
 }
 
-// capabilities lists nonexistent capabilities: runtimes ignore them.
+// capabilities lists the names that aren't capabilities: runtimes ignore them.
 func (l *list) capabilities(at string, names []v1.Capability) {
 	for _, name := range names {
 		wanted := capabilityName(name)

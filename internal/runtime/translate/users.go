@@ -125,8 +125,8 @@ func idMappings(r *userns.Range) []*runtimeapi.IDMapping {
 	return []*runtimeapi.IDMapping{{HostId: r.HostID, Length: r.Length}}
 }
 
-// mapMounts makes the runtime show the owners of files as they are on disk, although the pod's IDs are different
-// ones on the host (idmapped mounts, KEP-127).
+// mapMounts requests idmapped mounts (KEP-127): in the pod, files have the owners that they have on disk, although
+// the pod's IDs are different ones on the host.
 func mapMounts(mounts []*runtimeapi.Mount, users *userns.Range) {
 	for _, m := range mounts {
 		m.UidMappings, m.GidMappings = idMappings(users), idMappings(users)

@@ -190,7 +190,7 @@ func (m *Manager) Ensure(uid types.UID) (Range, error) {
 	if bad != nil || recorded {
 		return r, bad
 	}
-	// The range stays allocated if this fails: the record may be on disk all the same.
+	// If the write fails, the range stays allocated, because the record may be on disk nevertheless.
 	if err := m.write(path, r); err != nil {
 		return Range{}, fmt.Errorf("the pod's user IDs can't be recorded: %w", err)
 	}

@@ -19,8 +19,9 @@ import (
 // window is the flow-control window: how many bytes containerd sends before it needs an update.
 const window = 32 * chunk
 
-// ExportTo writes an uncompressed archive with the images of these names, which are the CRI's: an OCI layout that
-// docker also reads, with the images' content for this platform. On error, a part of it may have been written.
+// ExportTo writes an uncompressed archive with the images of these names, as the CRI lists them. The archive is an
+// OCI layout that docker can also read, and has the images' content for this platform. After an error, a part of it
+// may have been written.
 func (im *Importer) ExportTo(ctx context.Context, names []string, w io.Writer) error {
 	conn, err := im.connect()
 	if err != nil {
@@ -53,8 +54,9 @@ func Canonical(name string) string {
 	return name
 }
 
-// Record returns containerd's record of an image by the first of its names that has one; nil if there is none. A
-// record with exactly the name takes precedence over one with another form of it, which may be another image's.
+// Record returns containerd's record of an image, found by the first of its names that has a record; nil if there
+// is none. A record with exactly the name takes precedence over a record with a short form of the name, which may
+// belong to another image.
 func Record(list []*images.Image, names ...string) *images.Image {
 	for _, name := range names {
 		for _, is := range []func(string) bool{

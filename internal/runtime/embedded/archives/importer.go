@@ -92,8 +92,8 @@ func (im *Importer) Ensure(ctx context.Context, ref, path string) error {
 	return err
 }
 
-// ImportFrom imports the archive in r, and returns the references of its images. It doesn't lock out other imports,
-// so a slow r doesn't block them.
+// ImportFrom imports the archive in r, and returns the references of its images. It doesn't exclude concurrent
+// imports, so that a slow r doesn't delay them.
 func (im *Importer) ImportFrom(ctx context.Context, r io.Reader) ([]string, error) {
 	conn, err := im.connect()
 	if err != nil {
@@ -114,8 +114,8 @@ func (im *Importer) Archived() []string {
 	return names
 }
 
-// Sync imports the archives of the directory that are new, have changed, or of which images are gone. An invalid
-// archive is a Problem, not an error.
+// Sync imports each archive of the directory that is new, has changed, or has an image that no longer exists. An
+// invalid archive becomes a Problem, not an error.
 func (im *Importer) Sync(ctx context.Context) error {
 	im.importing.Lock()
 	defer im.importing.Unlock()

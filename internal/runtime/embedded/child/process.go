@@ -71,9 +71,9 @@ func Spawn(program, config, searchPath string, log *os.File, env ...string) (*Pr
 	return &Process{pid: cmd.Process.Pid, pidfd: f, cmd: cmd}, nil
 }
 
-// umask is the one that containers inherit from containerd through its shims, as with a systemd service, regardless
-// of the agent's own from a shell or unit. A narrower one would prevent users in containers from reading files that
-// containerd creates for them (resolv.conf).
+// umask is containerd's file mode creation mask, which containers inherit through the shims. It is the same as in a
+// systemd service, whatever mask the agent has from a shell or unit. With a more restrictive mask, users in
+// containers couldn't read files that containerd creates for them (resolv.conf).
 const umask = 0o022
 
 // allowCore raises the core dump limit, which containers inherit from containerd through its shims, as

@@ -295,7 +295,7 @@ func (n Network) EnableForwarding() ([]string, error) {
 	return n.enable("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 }
 
-// EnableBridgeForwarding is EnableForwarding for the bridge alone, which has its own settings.
+// EnableBridgeForwarding enables IP forwarding in the settings of the bridge, and returns those that it changed.
 func (n Network) EnableBridgeForwarding() ([]string, error) {
 	return n.enable("net/ipv4/conf/"+n.Bridge+"/forwarding", "net/ipv6/conf/"+n.Bridge+"/forwarding")
 }

@@ -55,12 +55,13 @@ const (
 	// lookGap is the shortest time between two checks: each reads the records of all pods, and starting pods
 	// trigger it.
 	lookGap = time.Second
-	// settle is how long a pod's host ports may be missing, as they are while it is torn down.
+	// settle is how long a pod's host ports have to be missing before they are restored: while a pod is torn down,
+	// they are missing for a moment.
 	settle = time.Second
 	// writing is the age up to which an unreadable CNI result may be a file that is still being written.
 	writing = 5 * time.Second
-	// repairPause is the shortest time between repairs if another program undoes each of them. After foughtAfter
-	// repairs without a time of calm in between, a problem is reported.
+	// repairPause is the minimum time between two repairs, in case another program undoes each of them. A problem
+	// is reported after foughtAfter repairs that weren't separated by a time of calm.
 	repairPause = time.Second
 	calm        = 10 * time.Second
 	foughtAfter = 20
@@ -183,7 +184,7 @@ type keeping struct {
 	restored map[string]bool
 	// broken has the sandboxes whose CNI results were logged as unreadable.
 	broken map[string]bool
-	// repairs counts repairs without a time of calm in between; the last was at repaired.
+	// repairs is the number of repairs since the last time of calm; repaired is the time of the latest repair.
 	repairs  int
 	repaired time.Time
 	// failures counts consecutive failed attempts. After a failure, host ports aren't changed before retry: each
@@ -276,8 +277,8 @@ func (s *keeping) soonest(next time.Time) time.Time {
 	return next
 }
 
-// repair restores missing elements of the pending parts and returns descriptions of them. again is when to check
-// rules again that may be missing temporarily. Without mayMap it doesn't change host ports.
+// repair restores missing elements of the pending parts; made describes them. again is the time of another check,
+// needed if rules may be missing only temporarily. If mayMap is false, repair doesn't change host ports.
 func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again time.Time, err error) {
 	n := s.config.Network
 	var errs []error
@@ -319,7 +320,8 @@ func (s *keeping) repair(ctx context.Context, mayMap bool) (made []string, again
 	return made, again, errors.Join(errs...)
 }
 
-// leaveOut logs each broken result once. again is when to read results again that may still be being written.
+// leaveOut logs each unreadable CNI result once. again is the time to read results again that the CNI library may
+// still be writing; zero for none.
 func (s *keeping) leaveOut(unread []*broken) (again time.Time) {
 	now := time.Now()
 	logged := map[string]bool{}

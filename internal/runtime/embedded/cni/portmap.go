@@ -84,8 +84,8 @@ type attachment struct {
 // maxResult bounds how much of one cached result is read, in bytes.
 const maxResult = 4 << 20
 
-// broken is the unreadable result of a sandbox. The library writes files in place: it is still writing this one, or
-// the host lost power meanwhile.
+// broken is the error for an unreadable result of a sandbox. The CNI library writes its files in place: either it
+// is still writing this file, or the host lost power during the write.
 type broken struct {
 	sandbox string
 	written time.Time
@@ -210,8 +210,8 @@ func (n Network) UnmapPorts(ctx context.Context, plugin string, backend Backend,
 	return nil
 }
 
-// mapPorts makes the portmap plugin recreate a sandbox's rules. Its ADD duplicates existing rules, so remaining
-// ones are deleted first.
+// mapPorts runs the portmap plugin to recreate a sandbox's rules. The plugin's operation ADD would duplicate
+// existing rules, so remaining rules are deleted first.
 func (n Network) mapPorts(ctx context.Context, plugin string, backend Backend, a *attachment) error {
 	if err := n.UnmapPorts(ctx, plugin, backend, a.sandbox); err != nil {
 		return err
@@ -425,7 +425,7 @@ func nftMappings(listing string) func(sandbox string) int {
 		}
 	}
 	for _, hook := range []string{"prerouting", "output"} {
-		// Both chains and, in newer plugins, one between them.
+		// Both chains have to exist, and the chain between them that newer plugins have.
 		if !has(hook, "hook "+hook) || !has(hook, "jump hostports") || has(hook, "jump hostports_all") &&
 			!has("hostports_all", "jump hostports") {
 			return func(string) int { return 0 }

@@ -16,7 +16,7 @@ import (
 // dieIn is how long killed processes may take to end.
 const dieIn = 10 * time.Second
 
-// Process is a process. Its start time distinguishes it from a later one with the same process ID.
+// Process identifies a process. The start time distinguishes it from a later process with the same process ID.
 type Process struct {
 	PID int
 	// Start is in clock ticks since the boot; 0 matches any process with the ID.

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// pauses are the delays between calls of Sweep after containerd started or was adopted: one at once, one after the
-// agent has removed the incomplete sandboxes of an earlier agent, and two for slow cases. Then there are none:
-// shims are orphaned when an agent dies, and the next agent calls Sweep.
+// pauses are the delays between calls of Sweep after containerd was started or adopted. The first call is
+// immediate, the second comes after the agent has removed the incomplete sandboxes of an earlier agent, and two
+// more are for slow cases. Later calls aren't needed: a shim is orphaned when an agent dies, and the next agent
+// calls Sweep.
 var pauses = [...]time.Duration{0, 20 * time.Second, 40 * time.Second, 9 * time.Minute}
 
 // Run calls Sweep a few times whenever started signals that containerd answers, until ctx ends; then it returns nil.

@@ -26,7 +26,7 @@ type Dirs struct {
 	conf DirsConfig
 }
 
-// NewDirs returns a Dirs.
+// NewDirs returns a Dirs for these directories, which needn't exist yet.
 func NewDirs(c DirsConfig) *Dirs { return &Dirs{conf: c} }
 
 // Create creates the directory for a container's logs. An existing directory isn't an error.
@@ -261,7 +261,8 @@ func within(dir string, f func(*os.Root) error) error {
 		defer root.Close()
 		err = f(root)
 	}
-	// Directory names consist of several names: one that exceeds the file system's limit can't exist.
+	// A missing path counts as removed. The name of a pod's directory combines several names: if it exceeds the
+	// file system's limit, the directory can't exist.
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG) {
 		return nil
 	}

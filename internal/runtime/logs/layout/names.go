@@ -25,8 +25,8 @@ const (
 type Name struct {
 	// Attempt counts the container's instances from 0.
 	Attempt int
-	// Stamp is empty for the current log. The timestamps of an instance are in the order of its rotations, and sort
-	// as strings.
+	// Stamp is the time of the rotation, empty for the current log. For one instance, the alphabetical order of
+	// stamps is the order of its rotations.
 	Stamp string
 	// Compressed and Temp are never both set.
 	Compressed, Temp bool
@@ -103,9 +103,9 @@ func (n Name) rank() int {
 	return 0
 }
 
-// NextStamp returns the timestamp for a rotation now; newest is that of the previous rotation, or empty. The result
-// is later than newest even in the same second, or if the clock was set back: so no file is overwritten, and the
-// order is kept.
+// NextStamp returns the timestamp for a rotation at the time now. newest is the timestamp of the previous rotation,
+// or empty. The result is later than newest, even if both rotations happen in the same second or the clock was set
+// back. So no file is overwritten, and the order of the rotations is kept.
 func NextStamp(now time.Time, newest string) (string, error) {
 	stamp := now.Format(stampFormat)
 	if stamp > newest {

@@ -61,8 +61,9 @@ func (q *queue) hire(limit int) bool {
 	return true
 }
 
-// urgent returns a container that waits for rotation to a worker that is tidying another one, or nil. It drops the
-// containers that wait for tidying until the next scan, because their logs may grow meanwhile.
+// urgent returns a container that waits for rotation, or nil. It is for a worker that is busy tidying another
+// container. It removes the containers that wait for tidying from the queue until the next scan, because their logs
+// may grow meanwhile.
 func (q *queue) urgent() *container {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -113,8 +113,8 @@ func New(conf Config, containers Containers, runtime Runtime, writes Writes, log
 	return r
 }
 
-// SetLimits replaces the configuration, except Root. All logs are checked at once then: logs that exceed the new
-// size are rotated, and excess files are removed. It may be called at any time.
+// SetLimits replaces the configuration, except Root. Then it triggers a check of all logs, which rotates logs that
+// exceed the new size and removes excess files. It may be called at any time.
 func (r *Rotator) SetLimits(next Config) {
 	next.Root = r.conf.Load().Root
 	if old := r.conf.Swap(&next); *old != next {

@@ -39,8 +39,8 @@ func (r *Rotator) tidy(ctx context.Context, c *container, conf *Config) (err err
 	return errors.Join(leftovers, excess, err, compressErr)
 }
 
-// overtake rotates logs that can't wait until a container is tidied, because logs may grow faster than they are
-// compressed: the container's own and those in the queue.
+// overtake rotates logs while a container is tidied, because they may grow faster than files are compressed: the
+// log of that container if it is too large, and the queued logs.
 func (r *Rotator) overtake(ctx context.Context, c *container) {
 	var stat unix.Stat_t // may be misled by a symbolic link, as in due
 	if err := unix.Lstat(c.Path, &stat); err == nil && stat.Size >= r.conf.Load().MaxSize {

@@ -67,7 +67,7 @@ func processes(config *runtimeapi.ContainerConfig) *runtimeapi.NamespaceOption {
 	return config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 }
 
-// targetOf returns the container whose PID namespace a container shares as its target, or empty.
+// targetOf returns the ID of the target container whose PID namespace a container shares; empty if it shares none.
 func targetOf(config *runtimeapi.ContainerConfig) string {
 	if processes(config).GetPid() != runtimeapi.NamespaceMode_TARGET {
 		return ""

@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// GetContainerEvents streams events from now on, after those of the time without a reader (at most the last five
-// minutes).
+// GetContainerEvents streams new events, after the queued events of the time without a reader (at most those of the
+// last five minutes).
 func (n *Node) GetContainerEvents(_ *runtimeapi.GetEventsRequest,
 	out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	n.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Labels with the pod and container that an object belongs to. CRI clients set them; they are the kubelet's.
+// The labels by which the kubelet and other CRI clients record the pod and the name of a container.
 const (
 	labelPodUID        = "io.kubernetes.pod.uid"
 	labelContainerName = "io.kubernetes.container.name"
@@ -152,7 +152,7 @@ func (c *container) set(change func(*runtimeapi.ContainerStatus)) {
 	}
 }
 
-// slot identifies the pod's container of which c is an instance.
+// slot identifies the container in a pod's spec that c is an instance of.
 func (c *container) slot() string {
 	uid, name := c.config.GetLabels()[labelPodUID], c.config.GetLabels()[labelContainerName]
 	if uid == "" || name == "" {

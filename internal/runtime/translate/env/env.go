@@ -2,8 +2,8 @@
 // to variables in commands and arguments, and reads env files: files in a pod's volume that define variables of its
 // containers (fileKeyRef, KEP-3721).
 //
-// Except for ReadFile and calls of Sources it does no I/O. Pods control the files of ReadFile, so it opens them
-// with care, limits their size, and quotes nothing of them in errors: they may contain secrets.
+// It does no I/O except in ReadFile and in calls of Sources. Pods control the files of ReadFile, so ReadFile opens
+// them with care, limits their size, and quotes nothing of them in errors: they may contain secrets.
 package env
 
 import (

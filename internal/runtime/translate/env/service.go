@@ -32,8 +32,8 @@ func (r *resolver) addServices(ctx context.Context) error {
 	return nil
 }
 
-// services returns the services whose variables the pod gets: all of its namespace unless enableServiceLinks is
-// false, and the API server's unless the namespace has a service of that name.
+// services returns the services whose variables the pod gets: all services of its namespace, unless
+// enableServiceLinks is false; and the API server's service, unless a service of the same name is among them.
 func (r *resolver) services(ctx context.Context) ([]*v1.Service, error) {
 	inDefault, err := r.servicesIn(ctx, v1.NamespaceDefault)
 	if err != nil {

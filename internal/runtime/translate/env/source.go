@@ -25,8 +25,8 @@ type value struct {
 	object pod.Object
 }
 
-// value returns a variable's value from its literal text or its source. With an error, the result's object is the
-// one that the error is about.
+// value returns a variable's value from its literal text or its source. If there is an error, the result's object
+// is the object that caused it.
 func (r *resolver) value(ctx context.Context, e *v1.EnvVar) (value, error) {
 	from := e.ValueFrom
 	if from == nil {
