@@ -25,7 +25,7 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 	return nil
 }
 
-// WriteVolatile is Write for content that can be made again: it doesn't wait for the disk. After a loss of power the
+// WriteVolatile is Write for content that can be recreated: it doesn't wait for the disk. After a loss of power the
 // file may be old, new, empty or missing.
 func WriteVolatile(path string, data []byte, perm fs.FileMode) error {
 	if err := replace(path, data, perm, false); err != nil {
@@ -34,14 +34,14 @@ func WriteVolatile(path string, data []byte, perm fs.FileMode) error {
 	return nil
 }
 
-// File is the new content of a file while it is being written. It ends with Commit or Abandon.
+// File is the new content of a file while it is being written. The caller has to call Commit or Abandon.
 type File struct {
 	*os.File
 	path string
 	perm fs.FileMode
 }
 
-// Create begins to replace the file at path, as Write does, with content that is too much to have in memory.
+// Create begins to replace the file at path, as Write does, with content that is too large to hold in memory.
 func Create(path string, perm fs.FileMode) (*File, error) {
 	f, err := createTemp(path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package buildinfo says which deckhand this is: its version, the commit that it was built
-// from, and the Kubernetes release whose kubelet it takes the place of.
+// Package buildinfo describes the running build of deckhand: its version, the commit that it was built from, and the
+// Kubernetes release whose kubelet it replaces.
 package buildinfo
 
 import (
@@ -12,20 +12,20 @@ import (
 // -ldflags "-X github.com/deckhand-node/deckhand/internal/kit/buildinfo.version=v0.1.0".
 var version string
 
-// Kubernetes is the version of the kubelet that this build takes the place of: that of the
-// Kubernetes libraries it is built with.
+// Kubernetes is the version of the kubelet that this build replaces, and of the Kubernetes libraries that it is built
+// with.
 const Kubernetes = "v1.36.3"
 
 // Info describes a build.
 type Info struct {
 	// Version is a release such as "v0.1.0", or "devel".
 	Version string `json:"version"`
-	// Commit is the revision it was built from, with "+dirty" where the tree had
-	// changes; empty if the build didn't record it.
+	// Commit is the revision that it was built from, with "+dirty" if the working tree was modified; empty if the
+	// build didn't record it.
 	Commit string `json:"commit,omitempty"`
 	// Time is when that revision was committed; zero if the build didn't record it.
 	Time time.Time `json:"time,omitzero"`
-	// Go is the toolchain, such as "go1.26.0".
+	// Go is the version of the Go toolchain, such as "go1.26.0".
 	Go string `json:"go"`
 	// Platform is GOOS/GOARCH.
 	Platform string `json:"platform"`
@@ -75,7 +75,7 @@ func commit(settings []debug.BuildSetting) string {
 func committed(settings []debug.BuildSetting) time.Time {
 	for _, s := range settings {
 		if s.Key == "vcs.time" {
-			t, _ := time.Parse(time.RFC3339, s.Value) // zero if it isn't one
+			t, _ := time.Parse(time.RFC3339, s.Value) // zero if the value isn't a time
 			return t
 		}
 	}

@@ -2,11 +2,12 @@ package filewatch
 
 import "time"
 
-// burst is a number of changes that are reported as one.
+// burst is a series of changes that are reported together.
 type burst struct {
 	settle      time.Duration
 	first, last time.Time
-	// held is until when it isn't reported in any case, pause how long it was put off for last.
+	// held is the time before which the burst isn't reported in any case. pause is the length of the last
+	// postponement.
 	held  time.Time
 	pause time.Duration
 }
@@ -18,7 +19,7 @@ func (b *burst) add(now time.Time) {
 	b.last = now
 }
 
-// postpone puts it off, for longer each time.
+// postpone delays the report, by a longer time on each call.
 func (b *burst) postpone(now time.Time) {
 	b.pause = min(max(2*b.pause, b.settle), settleAtMost)
 	b.held = now.Add(b.pause)
@@ -26,7 +27,7 @@ func (b *burst) postpone(now time.Time) {
 
 func (b *burst) over() { *b = burst{settle: b.settle} }
 
-// due is when it is to be reported; zero if nothing happened.
+// due is when to report the burst; zero if nothing has changed.
 func (b *burst) due() time.Time {
 	if b.first.IsZero() {
 		return time.Time{}

@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// settle is for how long nothing must have changed before a change is reported.
+	// settle is how long files have to stay unchanged before a change is reported.
 	settle = 250 * time.Millisecond
-	// settleAtMost is how long it takes until changes are reported where they don't end, unless it
-	// shows that a file is half written.
+	// settleAtMost is the longest delay of a report while changes continue, unless a file is still being written.
 	settleAtMost = 5 * time.Second
 )
 
@@ -29,30 +28,29 @@ type Settled struct {
 	log     logr.Logger
 	changed wake.Slot
 	settle  time.Duration
-	// failed is the last error that was logged, awaited the file whose writer was logged.
-	// Only Run uses them.
+	// failed is the last error that was logged, awaited the last file that was logged as being written. Only Run uses
+	// them.
 	failed, awaited string
 }
 
-// NewSettled watches these paths; they may not exist yet. At a directory, the files in it and in the directories below
-// are watched; counts decides by a file's name whether it is read. advice is for the log: what to do where not all
-// changes can be noticed.
+// NewSettled returns a Settled for these paths, which need not exist yet. For a directory, it watches the files in it
+// and in the directories below; counts decides by a file's name whether the file is watched. advice is logged if some
+// changes can't be detected; it says how the user can handle that.
 func NewSettled(paths []string, counts func(name string) bool, advice string, log logr.Logger) *Settled {
 	return &Settled{paths: slices.Clone(paths), counts: counts, advice: advice, log: log, changed: wake.NewSlot(),
 		settle: settle}
 }
 
-// Changed returns a channel that gets a value, without data, when something may have changed: once when watching
-// begins, for changes before that, and then each time when changes have settled. A reader that reads the files after
-// each value misses no change.
+// Changed returns a channel that receives, without data, when something may have changed: once when Run begins to
+// watch, because of earlier changes, and then each time that changes have settled. A reader that reads the files
+// after each value misses no change.
 //
 // A file that is being written hasn't settled, however long writing takes: the beginning of a file may look like a
 // complete one. Only on a file system that can't report writers (NFS, for example) a quarter of a second without
 // changes is enough.
 func (s *Settled) Changed() <-chan struct{} { return s.changed }
 
-// Run watches until ctx ends; the error is nil then. Any other error says why nothing
-// is reported any more.
+// Run watches until ctx ends; the error is nil then. Any other error says why it can't report changes any more.
 func (s *Settled) Run(ctx context.Context) error {
 	for i, path := range s.paths {
 		var err error
@@ -72,7 +70,7 @@ func (s *Settled) Run(ctx context.Context) error {
 	return s.listen(ctx, watcher.Events(), func() { s.arm(watcher) }, watcher.unfinished)
 }
 
-// listen reports changes that settled. It calls arm to watch files and directories that came into being meanwhile.
+// listen reports changes that settled. It calls arm to watch files and directories that were created meanwhile.
 // unfinished returns a file that is being written, if there is one.
 func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), unfinished func() string) error {
 	burst := burst{settle: s.settle}
@@ -100,8 +98,8 @@ func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), u
 				arm()
 			}
 		case <-settled:
-			// New files and directories are watched before the change is reported, so that a change after they were
-			// read is reported, too.
+			// New files and directories are watched before the change is reported, so that a change after the caller
+			// has read them is reported, too.
 			arm()
 			if file := unfinished(); file != "" {
 				burst.postpone(time.Now())

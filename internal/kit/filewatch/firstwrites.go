@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FirstWrites notices the next write to each of many files, and only that one: a file that is written to all the
-// time costs one event. Its methods may be called concurrently.
+// FirstWrites reports the next write to each of many files, and only that one: a file that is written to all the time
+// costs one event. Its methods may be called concurrently.
 type FirstWrites struct {
 	written chan []string
 
@@ -21,13 +21,13 @@ type FirstWrites struct {
 	paths map[int32]string
 }
 
-// NewFirstWrites returns one that watches nothing.
+// NewFirstWrites returns a FirstWrites that watches no file yet.
 func NewFirstWrites() *FirstWrites {
 	return &FirstWrites{fd: -1, written: make(chan []string), paths: map[int32]string{}}
 }
 
-// Watch has the next write to the file that is at path now be reported. It follows no link there. It fails while Run
-// doesn't run.
+// Watch makes Written report the next write to the file that is at path now. It doesn't follow a link at path. It
+// fails unless Run is running.
 func (f *FirstWrites) Watch(path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// read passes events on until the watcher is closed or breaks down.
+// read dispatches the kernel's events until the watcher is closed or a read fails.
 func (w *Watcher) read() {
 	defer close(w.done)
 	defer close(w.events)
@@ -40,8 +40,8 @@ func decode(b []byte) (wd int32, mask uint32, name string, size int) {
 	return wd, mask, string(padded), size
 }
 
-// dispatch sends what the kernel's event means, if it means anything. It reports false
-// when the watcher was closed.
+// dispatch translates an event of the kernel and sends the result, if there is one. It returns false if the watcher
+// was closed.
 func (w *Watcher) dispatch(wd int32, mask uint32, name string) bool {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
 		return w.send(Event{Op: Rescan})

@@ -10,11 +10,13 @@ import (
 )
 
 const (
-	// The inotify events of a directory on the way, of a directory at the end of a path, and of a file.
+	// The inotify events of a directory on the way to the end of a path, of a directory at the end of a path, and of
+	// a file.
 	leadMask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE
 	dirMask  = leadMask | fileMask
 	fileMask = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
-	// selfMask is asked of each, and endMask what reports that it isn't there any more.
+	// selfMask is a part of all masks that are watched. endMask has the events after which the file or directory
+	// isn't there any more.
 	selfMask = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 	endMask  = selfMask | unix.IN_UNMOUNT | unix.IN_IGNORED
 )
@@ -29,30 +31,33 @@ type Trail map[string]*spot
 // spot is one directory or file on a trail.
 type spot struct {
 	path string
-	// names in a directory lead on, files are files at the end of a path, if they are there.
+	// names are the names in the directory through which a path continues. files are the names at which a path ends
+	// and which aren't directories; they need not exist.
 	names, files map[string]bool
-	// counts says which names count in a directory at the end of a path; nil for a directory that
-	// is only on the way. deep says that the directories in it are on the trail as well.
+	// counts decides which names are watched in a directory at the end of a path; nil for a directory that is only on
+	// the way. deep says that the directories in it are on the trail as well.
 	counts func(name string) bool
 	deep   bool
-	// file is true for a file at the end of a path: changes by another path (a hard link, a bind mount) show only
-	// there.
+	// file says that the spot is a file at the end of a path. Changes through another path (a hard link, a bind
+	// mount) cause events of the file only, not of its directory.
 	file bool
 }
 
-// Directory adds a directory, which is watched as long as it is there: nothing on its path is.
+// Directory adds a directory, which is watched as long as it exists, but not the directories and links that lead to
+// it.
 func (t Trail) Directory(dir string) { t.at(dir).counts = everyName }
 
-// Path adds all that leads to the file or directory at an absolute path. Of a directory every name counts.
+// Path adds the file or directory at an absolute path, with all links and directories that lead to it. In a
+// directory, all names are watched.
 func (t Trail) Path(path string) {
 	if dir := t.follow(path); dir != "" {
 		t.Directory(dir)
 	}
 }
 
-// Tree adds the file or directory at an absolute path, with all links and directories that lead to it. Of a directory
-// it adds the content and the directories below, including the targets of links to files. counts decides by the name
-// which files are watched.
+// Tree adds the file or directory at an absolute path, with all links and directories that lead to it. In a
+// directory, it adds the content and the directories below, including the targets of links to files. counts decides
+// by their names which files are watched.
 func (t Trail) Tree(path string, counts func(name string) bool) {
 	if dir := t.follow(path); dir != "" {
 		t.directory(dir, counts)
@@ -70,8 +75,8 @@ func (t Trail) at(path string) *spot {
 	return s
 }
 
-// follow goes a path name by name, and through links, as the kernel does, to where
-// it ends or there is nothing (yet). If it ends at a directory, that is returned.
+// follow walks a path name by name, through links, as the kernel does, and adds the directories on the way, until the
+// path ends or a name doesn't exist. It returns the directory at the end of the path; empty if there is none.
 func (t Trail) follow(path string) (directory string) {
 	at, rest, links := "/", names(path), 0
 	for len(rest) > 0 {
@@ -114,14 +119,14 @@ func (t Trail) follow(path string) (directory string) {
 	return at
 }
 
-// names are the names in a path. It isn't cleaned: behind a link, ".." isn't the
-// directory that the link is in.
+// names splits a path into names. It doesn't clean the path: after a link, ".." is the parent of the link's target,
+// not the directory of the link.
 func names(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// directory adds a directory that was followed, and the files in it that count. Links to other
-// directories aren't gone into: they may lead anywhere.
+// directory adds a directory, the files in it that counts selects, and the directories below. It doesn't enter links
+// to directories: they may lead anywhere.
 func (t Trail) directory(dir string, counts func(name string) bool) {
 	s := t.at(dir)
 	s.counts, s.deep = counts, true
@@ -157,7 +162,7 @@ func (s *spot) mask() uint32 {
 	return leadMask | selfMask | unix.IN_ONLYDIR
 }
 
-// event says what the kernel's event at this spot means, and whether it means anything.
+// event translates the kernel's event at this spot. It returns false if the event is irrelevant.
 func (s *spot) event(mask uint32, name string) (Event, bool) {
 	dir, isDir := s.path, mask&unix.IN_ISDIR != 0
 	switch {

@@ -1,16 +1,15 @@
-// Package filewatch reports what happens to files and directories, by Linux's inotify(7), whether
-// they exist yet or not, and however they are replaced: by a rename, or by a link anywhere on
-// their path that leads elsewhere, as in mounted ConfigMaps. At rest it costs nothing.
+// Package filewatch reports changes of files and directories with Linux's inotify(7). They need not exist yet. It
+// also detects when they are replaced: by a rename, or by a changed link anywhere on their path, as in mounted
+// ConfigMaps. While nothing changes, it uses no CPU time.
 //
-// A Watcher reports each event. Settled reports, without data, when a burst of changes is
-// over and nobody writes to the files any more.
+// A Watcher reports each event. Settled reports, without data, when a burst of changes is over and no process writes
+// to the files any more.
 //
-// The kernel's interface is used directly rather than through a portable library: those hide
-// IN_CLOSE_WRITE, the one event that distinguishes a finished file from one that is still being
-// written, and have every write in every directory on the way to a file reported.
+// It uses the kernel's interface directly. Portable libraries hide IN_CLOSE_WRITE, the one event that distinguishes a
+// finished file from one that is still being written, and report every write in every directory on the way to a file.
 //
-// Package lockfile has an inotify instance of its own: it asks who opens and closes one open
-// file, wherever that is by now, in step with its own flock(2).
+// Package lockfile has an inotify instance of its own: it follows the opening and closing of one open file, even
+// after that was moved, in step with its own flock(2).
 package filewatch
 
 import (
@@ -28,19 +27,18 @@ import (
 type Op int
 
 const (
-	// Done: the file was closed after writing, or moved into place: it is whole.
+	// Done: the file was closed after writing, or moved into place: it is complete.
 	Done Op = iota
-	// Writing: the file was created or written to, and may be half there.
+	// Writing: the file was created or written to, and may be incomplete.
 	Writing
-	// Touched: something about the file changed, such as its mode; it says
-	// nothing about whether the file is whole.
+	// Touched: something about the file changed, such as its mode; the file may be complete or not.
 	Touched
-	// MovedAway: the file has another name, or is elsewhere.
+	// MovedAway: the file was renamed, or moved to another directory.
 	MovedAway
 	// Deleted: the name was removed.
 	Deleted
-	// Rescan: arm the watcher and read everything again. Events were lost, or a directory or link on the way was added,
-	// removed or replaced.
+	// Rescan: the caller has to call Arm and read everything again. Events were lost, or a directory or link on the
+	// way was added, removed or replaced.
 	Rescan
 )
 
@@ -63,14 +61,14 @@ type Watcher struct {
 	done   chan struct{}
 
 	mu sync.Mutex
-	// trail holds the watched files and directories; spots are the same by watch descriptor, as two paths may lead to
-	// one file.
+	// trail holds the watched files and directories; spots has the same files and directories by watch descriptor:
+	// two paths may lead to one file.
 	trail Trail
 	spots map[int32][]*spot
 }
 
-// Open returns a watcher, which watches nothing until Arm is called. lead puts onto a trail
-// what is to be watched; Arm calls it each time. The watcher has a goroutine, which ends with Close.
+// Open returns a watcher, which watches nothing until Arm is called. Each Arm calls lead, which adds the files and
+// directories to watch to a trail. The watcher has a goroutine, which ends with Close.
 func Open(lead func(Trail)) (*Watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -87,8 +85,7 @@ func Open(lead func(Trail)) (*Watcher, error) {
 	return w, nil
 }
 
-// Events returns the channel of changes. It is closed if watching broke down for
-// good, and by Close.
+// Events returns the channel of changes. It is closed by Close, and when the kernel's events can't be read any more.
 func (w *Watcher) Events() <-chan Event { return w.events }
 
 // Close ends watching and waits for the watcher's goroutine. It may be called once.
@@ -99,9 +96,9 @@ func (w *Watcher) Close() error {
 	return err
 }
 
-// Arm has the kernel report all that is on the trail now, and of nothing else. It is to be
-// called before the files are read, and again after a Rescan, so that nothing happens unseen
-// between the two. The error says what isn't watched.
+// Arm makes the kernel report changes of all files and directories that are on the trail now, and of no others. The
+// caller has to call it before it reads the files, and again after a Rescan, so that no change in between is missed.
+// The error names the files and directories that aren't watched.
 func (w *Watcher) Arm() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +107,7 @@ func (w *Watcher) Arm() error {
 	next, err := w.follow(), error(nil)
 	for range most {
 		err = w.watch(next, added)
-		// A change before the watch began may have made another trail.
+		// A change before the watch began may lead to another trail.
 		again := w.follow()
 		if again.equal(next) {
 			break
@@ -131,7 +128,7 @@ func (w *Watcher) follow() Trail {
 	return t
 }
 
-// watch adds watches for a trail. added takes down all watches there are.
+// watch adds watches for a trail. It records the descriptors of all watches, earlier ones included, in added.
 func (w *Watcher) watch(next Trail, added map[int32]bool) error {
 	for wd := range w.spots {
 		added[wd] = true
@@ -140,7 +137,7 @@ func (w *Watcher) watch(next Trail, added map[int32]bool) error {
 	var errs []error
 	// In this order, the replacement of a directory that isn't watched yet is reported by its parent.
 	for _, path := range slices.Sorted(maps.Keys(next)) {
-		// The same file gives the same descriptor again; one in its place gives another.
+		// The same file gives the same descriptor again; a file that replaced it gives another.
 		wd, err := w.add(path, next[path].mask()|unix.IN_MASK_ADD)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("can't watch %s for changes: %w", path, advised(err)))
@@ -165,7 +162,7 @@ func (w *Watcher) add(path string, mask uint32) (wd int32, err error) {
 	return wd, errors.Join(err, addErr)
 }
 
-// remove ends a watch. That it ended on its own already, with its file, is fine.
+// remove ends a watch. A watch that has already ended, because its file was removed, is no error.
 func (w *Watcher) remove(wd int32) {
 	conn, err := w.file.SyscallConn()
 	if err != nil {
@@ -176,8 +173,7 @@ func (w *Watcher) remove(wd int32) {
 	})
 }
 
-// unfinished returns a file at the end of the trail that somebody has open for writing; "" if
-// there is none.
+// unfinished returns a file at the end of the trail that is open for writing in any process; "" if there is none.
 func (w *Watcher) unfinished() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +185,7 @@ func (w *Watcher) unfinished() string {
 	return ""
 }
 
-// advised adds to an error what a person can do about used-up inotify limits.
+// advised adds advice to an error that says that an inotify limit is exhausted.
 func advised(err error) error {
 	switch {
 	case errors.Is(err, unix.EMFILE):

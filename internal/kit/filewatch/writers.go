@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnknown says that the file system doesn't know who writes to a file.
+// ErrUnknown says that the file system can't report whether a process writes to a file.
 var ErrUnknown = errors.New("the file system can't tell whether a file is being written to")
 
 // HasWriter reports whether any process has the file open for writing. f has to be
 // open for reading only.
 //
-// The kernel grants a read lease (fcntl(2), F_SETLEASE) only on a file that nobody can
-// write to. The lease is given back at once.
+// The kernel grants a read lease (fcntl(2), F_SETLEASE) only on a file that nobody can write to. The lease is
+// released immediately.
 func HasWriter(f *os.File) (bool, error) {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	switch {

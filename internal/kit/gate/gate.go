@@ -1,5 +1,4 @@
-// Package gate limits how many operations run at once, and lets the more
-// important ones through first.
+// Package gate limits how many operations run at once, and admits those of higher priority first.
 package gate
 
 import (
@@ -8,9 +7,8 @@ import (
 	"sync"
 )
 
-// Gate admits at most a fixed number of holders at a time. Waiters with a higher
-// priority go first; equals go in the order they came. It is safe for
-// concurrent use.
+// Gate admits at most a fixed number of holders at a time. Waiters with a higher priority go first; those with the
+// same priority go in the order of their arrival. It is safe for concurrent use.
 type Gate struct {
 	mu      sync.Mutex
 	free    int
@@ -23,9 +21,8 @@ func New(n int) *Gate {
 	return &Gate{free: max(n, 1)}
 }
 
-// Acquire waits for a place. The returned release gives it back; calling it more
-// than once does no harm. The error is the context's, and then no place is held.
-// A context that has already ended never gets a place.
+// Acquire waits for a place. The caller has to call release to give it back; further calls have no effect. The error
+// is the context's, and then no place is held. A context that has already ended never gets a place.
 func (g *Gate) Acquire(ctx context.Context, priority int) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -53,14 +50,13 @@ func (g *Gate) Acquire(ctx context.Context, priority int) (release func(), err e
 	}
 	g.mu.Unlock()
 	if !queued {
-		// Admitted while giving up: the place goes to the next in the queue.
+		// The waiter was admitted when its context ended: the place goes to the next waiter.
 		g.release()
 	}
 	return nil, ctx.Err()
 }
 
-// release gives the place to the first waiter, so that it can't be taken by
-// somebody who comes later.
+// release gives the place to the first waiter, so that a later caller can't take it.
 func (g *Gate) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

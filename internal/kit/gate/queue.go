@@ -1,6 +1,6 @@
 package gate
 
-// waiter is one caller in line.
+// waiter is one waiting call of Acquire.
 type waiter struct {
 	priority int
 	arrival  uint64

@@ -1,5 +1,5 @@
-// Package mounts reads the mount table below a directory, takes mounts off without following
-// links, and mounts tmpfs file systems, which never go to swap where the kernel can do that.
+// Package mounts reads the mount table below a directory, unmounts without following links, and mounts tmpfs file
+// systems, which are never swapped out if the kernel supports that.
 package mounts
 
 import (
@@ -17,14 +17,15 @@ import (
 
 // Entry is a row of the mount table (proc_pid_mountinfo(5)).
 type Entry struct {
-	// Point is where it is mounted, as a path without links.
+	// Point is the mount point, as a path without links.
 	Point string
-	// ID is its number, and Parent that of the mount it is mounted on. Of two that are mounted
-	// at one place, the upper has the lower one as its parent.
+	// ID is the mount's ID, Parent the ID of the mount that it is mounted on. Of two mounts at one mount point, the
+	// upper one has the lower one as its parent.
 	ID, Parent uint64
 	// Major and Minor number the mount's device: they are st_dev of the files in it.
 	Major, Minor int
-	// FSType is the kind of file system ("ext4", "fuse.sshfs"), and Source what it calls its device.
+	// FSType is the type of the file system ("ext4", "fuse.sshfs"), and Source its device, as the file system names
+	// it.
 	FSType, Source string
 	// Root is the directory or file of the file system that is seen at Point: "/", or
 	// something below for a bind mount.
@@ -33,7 +34,7 @@ type Entry struct {
 	ReadOnly bool
 }
 
-// List returns the mounts at prefix and below, which is a path without links, in the order in which they can be
+// List returns the mounts at and below prefix, which is a path without links, in the order in which they can be
 // unmounted: deeper ones come first, and of several at one place the topmost. It includes mounts that are hidden by
 // another one; they can't be unmounted before that one.
 func List(prefix string) ([]Entry, error) {
@@ -59,8 +60,8 @@ func List(prefix string) ([]Entry, error) {
 	return list, nil
 }
 
-// Overlays returns the upper directories of the overlay file systems that are mounted, by the place of each. It leaves
-// out those without one, and those whose path the mount table can't give as it is.
+// Overlays returns the upper directory of each mounted overlay file system, by mount point. It omits file systems
+// without an upper directory, and those whose upper directory is escaped in the mount table.
 func Overlays() (map[string]string, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("overlay"))
 	if err != nil {
@@ -77,7 +78,7 @@ func Overlays() (map[string]string, error) {
 	return uppers, nil
 }
 
-// height is how many mounts of the list are below this one.
+// height is the number of ancestors of a mount in parents.
 func height(parents map[uint64]uint64, id uint64) int {
 	n := 0
 	for parent, ok := parents[id]; ok && parent != id && n < len(parents); parent, ok = parents[id] {
@@ -89,9 +90,9 @@ func height(parents map[uint64]uint64, id uint64) int {
 
 func readOnly(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
 
-// Unmount takes the topmost mount off name in the open directory parent. flags are those of
-// umount2(2); a link called name is never followed. EINVAL says that nothing is mounted there, EBUSY
-// that it is in use. It waits for as long as the file system lets it.
+// Unmount unmounts the topmost mount at name in the open directory parent. flags are those of umount2(2); a link
+// called name is never followed. The error is EINVAL if nothing is mounted there, EBUSY if the mount is in use. The
+// call blocks as long as the file system blocks it.
 func Unmount(parent *os.File, name string, flags int) error {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return fmt.Errorf("unmount %q: %w", name, unix.EINVAL)

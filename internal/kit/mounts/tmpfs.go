@@ -16,11 +16,12 @@ var ErrNotMounted = errors.New("no tmpfs is mounted there")
 
 // TmpfsOptions are the mount options of a tmpfs.
 type TmpfsOptions struct {
-	// Mode is the mode of its top directory: permission bits, set-group-ID and sticky bit.
+	// Mode is the mode of the tmpfs' top directory: permission bits, set-group-ID and sticky bit.
 	Mode uint32
 	// GID is the group of the top directory; nil for root's.
 	GID *int
-	// Size is its size in bytes, rounded up to pages; 0 for the kernel's default (half of the memory).
+	// Size is the largest size of the tmpfs in bytes, rounded up to pages; 0 for the kernel's default (half of the
+	// memory).
 	Size int64
 }
 

@@ -8,29 +8,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelWalks reports whether there is an openat2 that may be called. It is asked once:
-// neither the kernel nor a filter that is in force changes.
+// kernelWalks reports whether openat2 exists and may be called. The result is cached: neither the kernel nor an
+// active seccomp filter changes.
 var kernelWalks = sync.OnceValue(func() bool {
 	fd, err := retry(func() (int, error) {
 		return unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
 	})
 	if err != nil {
 		// ENOSYS from an old kernel or a filter, EPERM from an old container runtime's filter. After any other error,
-		// walking here works as well.
+		// the walk of this package works as well.
 		return false
 	}
 	_ = unix.Close(fd) // nothing was written
 	return true
 })
 
-// find finds path below root with O_PATH, so without opening what is there.
+// find opens the file at path below root with O_PATH, which has no effect on devices or FIFOs.
 func find(root *os.File, path string, r rules) (*os.File, error) {
 	fd, err := -1, error(unix.EAGAIN)
 	if kernelWalks() {
 		fd, err = ask(int(root.Fd()), path, r)
 	}
-	// Renaming and mounting anywhere on the node disturb the kernel on its way up
-	// (".."), and somebody may do nothing else. Walking here isn't disturbed by it.
+	// A rename or mount anywhere on the node makes the kernel fail with EAGAIN at ".."; a process may rename files
+	// all the time. The walk of this package isn't affected.
 	if errors.Is(err, unix.EAGAIN) {
 		fd, err = walk(int(root.Fd()), path, r)
 	}
@@ -40,7 +40,7 @@ func find(root *os.File, path string, r rules) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// ask has the kernel walk.
+// ask makes the kernel walk the path, with openat2.
 func ask(root int, path string, r rules) (fd int, err error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC,

@@ -16,7 +16,7 @@ import (
 // directory has exactly the permission bits perm, which may include the sticky bit, regardless of the umask, and the
 // attributes that it inherits from its parent (set-group-ID, default ACLs); it belongs to this process's user.
 func MkdirAll(root *os.File, path string, perm uint32) (*os.File, error) {
-	// One turn makes all that is missing, unless somebody removes or replaces something meanwhile.
+	// One round makes all missing directories, unless another process removes or replaces one meanwhile.
 	for range attempts {
 		f, err := openDir(root, path)
 		if !errors.Is(err, unix.ENOENT) {
@@ -33,7 +33,8 @@ func openDir(root *os.File, path string) (*os.File, error) {
 	return Open(root, path, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// makeMissing makes the directories of path that are missing, as far as nobody disturbs it.
+// makeMissing makes the missing directories of path. It returns early, without an error, if another process removes
+// one meanwhile.
 func makeMissing(root *os.File, path string, perm uint32) error {
 	holder, err := openDir(root, ".")
 	if err != nil {
@@ -68,8 +69,8 @@ func makeMissing(root *os.File, path string, perm uint32) error {
 	return nil
 }
 
-// makeOne makes the directory called name, which path leads to. That others have made it, or have removed the
-// holder, is no error.
+// makeOne makes the directory name in holder; path is its path below root. It is no error if another process has made
+// it, or has removed the holder.
 func makeOne(holder *os.File, name, path string, perm uint32) error {
 	err := mkdirat(int(holder.Fd()), name, perm)
 	switch {
@@ -87,19 +88,18 @@ func isLink(dir *os.File, name string) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
 }
 
-// mkdirat makes a directory with exactly these permission bits. The umask takes bits away, and
-// giving them back afterwards might give them to another directory, which somebody has put in
-// its place.
+// mkdirat makes a directory with exactly these permission bits. The umask would remove bits, and a later chmod might
+// change another directory that a pod put in its place.
 func mkdirat(dir int, name string, perm uint32) error {
 	return WithoutUmask(func() error { return unix.Mkdirat(dir, name, perm) })
 }
 
-// WithoutUmask calls do, which makes a file or a directory, where the umask takes nothing of its mode.
+// WithoutUmask calls do, which makes a file or a directory, with the umask 0.
 func WithoutUmask(do func() error) error { return WithUmask(0, do) }
 
-// WithUmask calls do, which makes files or starts a process, with this umask. All
-// threads share the umask unless one takes leave of the others. That one is not used for anything
-// else: it ends with its goroutine.
+// WithUmask calls do, which makes files or starts a process, with this umask. All threads of a process share the
+// umask, so do is called on a thread that stops sharing it (CLONE_FS). No other goroutine uses that thread: it ends
+// with this goroutine.
 func WithUmask(mask int, do func() error) error {
 	var err error
 	var done sync.WaitGroup

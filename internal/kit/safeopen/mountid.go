@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// MountID is the number of the mount that an open file is in, as the mount table has it
-// (proc_pid_mountinfo(5)). Two files in one mount have the same; a bind mount has a number of
-// its own. Numbers of mounts that are gone come again. It asks no file system, so it doesn't
-// wait for one that hangs.
+// MountID is the ID of the mount that an open file is in, as in the mount table (proc_pid_mountinfo(5)). A bind mount
+// has an ID of its own. The kernel reuses the IDs of removed mounts. MountID sends no request to the file system, so
+// it doesn't block if that hangs.
 func MountID(f *os.File) (uint64, error) { return mountID(int(f.Fd())) }
 
 func mountID(fd int) (uint64, error) {
@@ -21,7 +20,7 @@ func mountID(fd int) (uint64, error) {
 	return id.mount, err
 }
 
-// mountIDByProc is for Linux before 5.8, and for filters that don't know statx.
+// mountIDByProc is for Linux before 5.8, and for seccomp filters that refuse statx.
 func mountIDByProc(fd int) (uint64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	if err != nil {
