@@ -31,7 +31,7 @@ const parallelStarts = 6
 // maxEvents is the number of events that the local event ring keeps.
 const maxEvents = 1000
 
-// Agent is the built agent; Run starts it.
+// Agent is an agent with all its parts built; Run starts it.
 type Agent struct {
 	runner  *modules.Runner
 	modules []modules.Module
@@ -140,7 +140,7 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	return a, nil
 }
 
-// parts are all parts of the built agent.
+// parts are all parts of an agent, by wing.
 type parts struct {
 	*foundation
 	run       *runtimeParts

@@ -32,7 +32,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
-// node is the host's resources and settings for pods.
+// node holds the host's resources and the settings for pods.
 type node struct {
 	cfg      *config.Config
 	log      logr.Logger

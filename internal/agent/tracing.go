@@ -29,7 +29,7 @@ func newTracing(cfg *config.Config, log logr.Logger) traces {
 			Node: cfg.NodeName, Log: log.WithName("tracing")})}
 }
 
-// provider returns nil without tracing.
+// provider returns the provider of tracers; nil if tracing is off.
 func (t traces) provider() trace.TracerProvider {
 	if t.Tracing == nil {
 		return nil

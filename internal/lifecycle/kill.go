@@ -20,7 +20,7 @@ type killReason struct {
 	renew bool
 }
 
-// killReasonOf returns why a running container has to be killed, and whether it has to be.
+// killReasonOf returns the reason for which a running container has to be killed; false if there is none.
 func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	if !m.Runs() || !m.LongRunning() {
 		return killReason{}, false
@@ -45,9 +45,9 @@ func (d *decider) killReasonOf(m *container.Container) (killReason, bool) {
 	return recorded, known
 }
 
-// recordedKill returns the kill that the checkpoint on disk records for a container. An earlier agent may have sent
-// the signal already: if this agent ignored that and the container exited with code 0, it would count as having
-// exited by itself. Kills that this agent began are completed by cancelKill.
+// recordedKill returns the kill that the checkpoint on disk records for a container, because an earlier agent may
+// have sent the signal already. If this agent didn't kill the container, and it exited with code 0, that would count
+// as an exit by itself. Kills that this agent began are completed by cancelKill.
 func (d *decider) recordedKill(m *container.Container) (killReason, bool) {
 	id := m.Current.ID
 	if d.draft.Disk == nil || d.terminator.Asked(id) {
@@ -69,7 +69,7 @@ func (d *decider) recordedKill(m *container.Container) (killReason, bool) {
 	}
 }
 
-// hookFailed returns why an instance's postStart hook failed, and whether it did.
+// hookFailed returns the message of the failure of an instance's postStart hook; false if the hook didn't fail.
 func (d *decider) hookFailed(inst *pod.Container) (string, bool) {
 	f := d.checkpoint().Failed[inst.ID]
 	return f.Message, f.Cause == pod.StopPostStartHook
@@ -149,7 +149,7 @@ func otherImage(m *container.Container, inst *pod.Container) bool {
 }
 
 // mayEndWell reports whether the recorded failure makes a difference if the container exits with code 0: without the
-// record, that would count as success.
+// record, that exit would count as success.
 func (d *decider) mayEndWell(m *container.Container) bool {
 	after := func(failed bool) restart.Answer { return restart.OnExit(d.in.Pod, m.Spec, m.Role, 0, failed) }
 	return after(true) != after(false)
@@ -175,7 +175,7 @@ func (d *decider) killContainers() {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitStop, Container: m.Spec.Name, Cause: kill.cause, Probe: kill.probe.Kind,
 			Message: why})
 		if (kill.renew || d.mayEndWell(m)) && !d.durable() {
-			continue // if this record were lost, the container might never be restarted
+			continue // without the record on disk, the container might never be restarted
 		}
 		grace := d.terminator.Grace()
 		if kill.grace != nil {

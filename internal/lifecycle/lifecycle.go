@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Input is everything that a decision depends on.
+// Input holds everything that a decision depends on.
 type Input struct {
 	// Now is the time of the decision.
 	Now time.Time
@@ -94,7 +94,7 @@ func (n *Node) retryTriggers() plan.RetryTriggers {
 	return plan.RetryTriggers{Images: n.ImagesAt, Room: n.ResourcesFreedAt, Objects: n.ObjectsAt}
 }
 
-// Decision is the output for an Input.
+// Decision is the result of Decide for an Input.
 type Decision struct {
 	// Actions start now, in parallel with the actions under way.
 	Actions []pod.Action
@@ -165,7 +165,7 @@ func (d *decider) proceed() {
 	d.run()
 }
 
-// decider is one decision in the making.
+// decider holds the state of one call of Decide.
 type decider struct {
 	in    Input
 	mem   Memory
@@ -183,7 +183,7 @@ type decider struct {
 	started time.Time
 	// finished says that no container will be restarted: the pod has succeeded or failed.
 	finished bool
-	// resizing is the remaining work of a resize.
+	// resizing is the work that remains until the containers have the resources of the spec.
 	resizing resizing.State
 	// stopped says that the pod's object is being deleted and no container of the pod runs any more. gone says that
 	// the object may be removed.
@@ -228,7 +228,7 @@ func (d *decider) instances() []pod.Container {
 	return d.in.Observed.Containers
 }
 
-// probes returns the probes that have to run.
+// probes returns the probes that have to run from now on.
 func (d *decider) probes() []pod.Probe {
 	ends := d.in.Stop != nil || d.finished || d.checkpoint().Termination != nil || !d.mem.Ending.IsZero()
 	return container.WantedProbes(d.containers, ends, func(name string) bool {

@@ -24,7 +24,7 @@ type Memory struct {
 	Prepared bool
 	// Released says that ReleaseVolumes has succeeded since the agent started.
 	Released bool
-	// Cleaned says that CleanPod has succeeded.
+	// Cleaned says that CleanPod has removed the files that were prepared for the pod.
 	Cleaned bool
 	// Generation is the generation of the spec in the last decision.
 	Generation int64
@@ -69,7 +69,7 @@ type Memory struct {
 	// BackoffTold identifies, by container, the last back-off that a BackOff event reported: by the ID of the ended
 	// instance, or by the number of the failed pull.
 	BackoffTold map[string]string
-	// Since holds when each wait began, by pod.Wait.Key.
+	// Since holds the time at which each current wait began, by pod.Wait.Key.
 	Since map[string]time.Time
 }
 

@@ -60,7 +60,8 @@ func (d *decider) resize() {
 		return
 	}
 	for _, m := range r.InPlace {
-		// If the answer were lost or the agent killed, the container's resources would be unknown.
+		// The resize is recorded before it is requested: if the agent ends before the response, the container's
+		// resources are unknown.
 		if id := m.Current.ID; !slices.Contains(d.checkpoint().Resizing, id) {
 			d.draft.Change(func(k *pod.Checkpoint) { k.Resizing = append(k.Resizing, id) })
 		}

@@ -117,14 +117,13 @@ func (d *decider) onExit(m *container.Container) restart.Answer {
 	return restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest), failed)
 }
 
-// unexpected reports whether a container that is restarted has an exit code that, without knowledge of the cause,
-// means that it has ended for good.
+// unexpected reports whether a container is restarted although its exit code alone means that it has ended for good.
 func (d *decider) unexpected(m *container.Container) bool {
 	return m.LongRunning() &&
 		restart.OnExit(d.in.Pod, m.Spec, m.Role, container.ExitCode(m.Newest), false) == restart.Stay
 }
 
-// again reports whether another instance follows the newest, which has ended.
+// again reports whether a container will be restarted after its newest instance, which has ended.
 func (d *decider) again(m *container.Container) bool {
 	if slices.Contains(d.checkpoint().Renew, m.Newest.ID) {
 		return true

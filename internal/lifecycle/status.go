@@ -69,14 +69,14 @@ func (d *decider) anyRuns() bool {
 	return slices.ContainsFunc(d.instances(), func(c pod.Container) bool { return c.State == pod.ContainerRunning })
 }
 
-// terminalIsDurable reports whether the source or the disk has the terminal phase, or the disk can't be written.
-// Otherwise the next agent might report another phase.
+// terminalIsDurable reports whether the source or the checkpoint on disk has the terminal phase of the pod, or the
+// disk can't be written. Otherwise the next agent might report another phase.
 func (d *decider) terminalIsDurable() bool {
 	return d.draft.Disk != nil && d.draft.Disk.Terminal != "" || d.durable() ||
 		pod.Terminal(d.in.Pod.Status.Phase) != ""
 }
 
-// facts returns one container's facts for the status.
+// facts returns the facts that the API status of one container depends on.
 func (d *decider) facts(m *container.Container, initialized bool) apistatus.Container {
 	newest := m
 	m = d.shown(m)
@@ -238,7 +238,8 @@ func (d *decider) waiting(m *container.Container) *v1.ContainerStateWaiting {
 		return w
 	}
 	if len(d.in.Pod.Spec.InitContainers) > 0 && m.Role != container.Ephemeral {
-		// The kubelet reports this for every container of such a pod, also after initialization.
+		// The kubelet reports PodInitializing for every container of a pod with init containers, also after
+		// initialization.
 		return apistatus.Waiting(pod.ReasonPodInitializing, "")
 	}
 	return apistatus.Waiting(pod.ReasonContainerCreating, "")

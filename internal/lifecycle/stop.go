@@ -132,7 +132,7 @@ func (d *decider) tearDown(t termination.Term) bool {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitPodStop, Message: t.Why, Next: d.terminator.Last()})
 		return false
 	}
-	// An object that is being created has to be observed before it can be removed.
+	// A sandbox or container that is being created has to be observed before it can be removed.
 	if kind, making := d.making(); making {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitPodStop, Message: t.Why, Action: kind})
 		return false

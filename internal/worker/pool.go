@@ -30,7 +30,7 @@ type Desired interface {
 	Subscribe() (changed <-chan struct{}, stop func())
 }
 
-// Observed is the observed state of the runtime.
+// Observed holds the state of pods as observed in the runtime.
 type Observed interface {
 	// Synced is closed once the runtime's state has been read completely.
 	Synced() <-chan struct{}

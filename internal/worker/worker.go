@@ -44,9 +44,9 @@ type worker struct {
 	wasUp    bool
 	// ended has, by container, the ID of the last instance that was counted as ended; nil before the first report.
 	ended map[string]string
-	// pulls are the times spent waiting for images.
+	// pulls are the time spans in which the pod waited for images.
 	pulls spans
-	// probed is the last request for probes.
+	// probed is the last set of probes that was requested.
 	probed probed
 	// record records every decision.
 	record Record
@@ -203,8 +203,8 @@ func (w *worker) adopt() {
 		return
 	}
 	if k != nil && k.Base != "" && k.Base != d.Base {
-		// The existing state belongs to another pod with the same UID, set by the manifest, which was edited while no
-		// agent ran. The pool starts this pod when that one is gone.
+		// The existing state belongs to another pod with the same UID: the manifest sets the UID, and was edited
+		// while no agent ran. The pool starts this worker's pod when that other pod is gone.
 		w.mu.Lock()
 		w.stop = &lifecycle.Stop{At: time.Now(), Why: whyReplaced(d)}
 		w.mu.Unlock()

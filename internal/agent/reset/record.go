@@ -38,7 +38,7 @@ type record struct {
 	PodCIDR    string `json:"podCIDR"`
 	Bridge     string `json:"bridge"`
 	CgroupRoot string `json:"cgroupRoot"`
-	// Driver is the cgroup driver.
+	// Driver is the cgroup driver with which pods' cgroups were created.
 	Driver   string `json:"cgroupDriver,omitempty"`
 	PodLogs  string `json:"podLogsDir"`
 	LogLinks string `json:"containerLogLinksDir"`

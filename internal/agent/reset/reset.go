@@ -39,7 +39,7 @@ type Config struct {
 
 // Slices are the systemd slices of pods' cgroups, which only systemd can remove.
 type Slices interface {
-	// Orphans lists the pods that have a slice.
+	// Orphans lists the UIDs of pods that still have a slice.
 	Orphans() ([]types.UID, error)
 	Remove(ctx context.Context, uid types.UID) error
 	// RemoveQoSCgroups removes the empty parents of the pods' slices.

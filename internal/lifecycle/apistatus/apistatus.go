@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Facts are the inputs of a pod's status.
+// Facts are the data from which a pod's API status is built.
 type Facts struct {
 	Now        time.Time
 	Pod        *v1.Pod
@@ -22,7 +22,7 @@ type Facts struct {
 	// Sandbox is the live sandbox; nil if there is none or it was stopped.
 	Sandbox *pod.Sandbox
 	HostIPs []string
-	// Runtime is the prefix of container IDs.
+	// Runtime is the prefix of container IDs ("containerd").
 	Runtime   string
 	StartTime time.Time
 	// Initialized says that all init containers have succeeded and all sidecars have started.

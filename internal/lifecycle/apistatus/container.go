@@ -102,8 +102,8 @@ func (f *Facts) passed(c *Container, s v1.ContainerStatus) v1.ContainerStatus {
 	return s
 }
 
-// setNeverRan sets the state of a container without an instance that ran: why it waits. Its end is unknown instead if
-// the pod ended after it was initialized, or has to end in a terminal phase.
+// setNeverRan sets the state of a container without an instance that ran. The state is why the container waits. It
+// is an unknown end if the pod ended after it was initialized, or has to end in a terminal phase.
 func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
 	if f.Terminal != "" && f.Initialized && c.Role != container.Ephemeral || f.Stopping && f.Ended &&
 		f.RequiresTerminalPhase {
@@ -266,5 +266,5 @@ func Terminated(inst *pod.Container, runtime string) *v1.ContainerStateTerminate
 	return t
 }
 
-// ContainerID is the ID of an instance as in a status.
+// ContainerID is the ID of an instance as in the API status: with the name of the runtime as its scheme.
 func ContainerID(runtime, id string) string { return runtime + "://" + id }

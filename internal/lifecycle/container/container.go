@@ -13,7 +13,7 @@ import (
 type Role int
 
 const (
-	// Main is one of spec.containers.
+	// Main is a container of spec.containers.
 	Main Role = iota
 	// Init is an init container, which has to succeed once.
 	Init

@@ -25,7 +25,7 @@ func (d *Draft) Get() *pod.Checkpoint {
 // Saved reports whether the checkpoint on disk is the newest.
 func (d *Draft) Saved() bool { return d.Now == d.Disk }
 
-// lists returns the lists of instance IDs in k.
+// lists returns the addresses of the lists in k that contain instance IDs.
 func lists(k *pod.Checkpoint) [5]*[]string {
 	return [...]*[]string{&k.PostStartDone, &k.Started, &k.Ready, &k.Renew, &k.Resizing}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Plan is one decision in the making.
+// Plan is the output of one decision while it is being made.
 type Plan struct {
 	// Now is the time of the decision.
 	Now time.Time
@@ -31,11 +31,11 @@ type Plan struct {
 // RetryTriggers holds times of events that make it worthwhile to retry a failed action before its back-off ends. Each
 // time only moves forward.
 type RetryTriggers struct {
-	// Images is when images were added to the node by other means than a pull.
+	// Images is when images were last added to the node by other means than a pull.
 	Images time.Time
-	// Room is when resources were freed on the node.
+	// Room is when resources were last freed on the node.
 	Room time.Time
-	// Objects is when objects that pods refer to were added, changed or removed.
+	// Objects is when objects that pods refer to were last added, changed or removed.
 	Objects time.Time
 }
 

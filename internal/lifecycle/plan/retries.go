@@ -8,9 +8,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Retry is the record of a failing action.
+// Retry is the record of an action that has failed.
 type Retry struct {
-	// Count is the number of failures in a row.
+	// Count is the number of consecutive failures.
 	Count int
 	// Failed is the time of the last failure, At the earliest time of the next try.
 	Failed, At time.Time

@@ -90,9 +90,9 @@ func fits(codes *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
 // Crash-loop back-off as documented (Pod lifecycle, "Container restarts"): the first restart is immediate, then 10 s
 // doubling to a cap of 300 s. A run of 10 minutes resets it.
 const (
-	// First is the default of the first delay.
+	// First is the default of the delay before the second restart.
 	First = 10 * time.Second
-	// Top is the default of the cap.
+	// Top is the default of the maximum delay.
 	Top   = 300 * time.Second
 	reset = 10 * time.Minute
 	// slack is how far an exit may lie after the time of a decision: it may have been observed just after the

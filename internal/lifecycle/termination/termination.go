@@ -22,7 +22,7 @@ type Kill struct {
 	PreStopDone bool
 	// Begun says that a stop of the instance was requested: from then on it doesn't wait for its turn.
 	Begun bool
-	// Why is the first reason for the stop.
+	// Why is the reason for the stop; if there are several, the first one.
 	Why string
 }
 
@@ -82,7 +82,8 @@ const (
 	precision = time.Millisecond
 )
 
-// Grace is the pod's termination grace period: from the spec, or else the one that its containers were created with.
+// Grace is the pod's termination grace period: that of the spec, or without a spec the one with which the pod's
+// containers were created.
 func (e *Terminator) Grace() time.Duration {
 	if p := e.Pod; p != nil {
 		if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
@@ -186,8 +187,9 @@ func (e *Terminator) Asked(id string) bool {
 // Stop stops one running instance.
 func (e *Terminator) Stop(c *pod.Container, t Term) { e.kill(c, t, false) }
 
-// kill stops one running instance step by step: its preStop hook, then the stop signal, and SIGKILL at the end of its
-// term, which only moves to earlier times. With held it runs only the hook: it isn't the instance's turn to stop.
+// kill stops one running instance step by step: its preStop hook, then the stop signal, and SIGKILL at the end of
+// its term, which only moves to earlier times. If held is true, it isn't the instance's turn to stop, and only the
+// hook is run.
 func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	k, known := e.Kills[c.ID]
 	if !known {

@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Transcript is a parsed file.
+// Transcript is the content of a parsed file.
 type Transcript struct {
 	// Comment is the text at the top of the file.
 	Comment string
@@ -96,7 +96,7 @@ func lineOfSection(data []byte) int {
 	return bytes.Count(data[:max(at, 0)], []byte("\n")) + 2
 }
 
-// parser is the state of parsing a file.
+// parser holds the state while a file is parsed.
 type parser struct {
 	pods     map[string]*v1.Pod
 	cut      map[string]string
@@ -300,7 +300,7 @@ func (p *parser) readDecision(line string) error {
 	}
 	a, err := parseAction(list, s.base)
 	s.actions = append(s.actions, a)
-	if err == nil { // in today's format: older journals have other keys
+	if err == nil { // rewritten in today's format: older journals have other keys
 		s.Decision[len(s.Decision)-1] = "do" + string(appendAction(nil, &a, s.base))
 	}
 	return err

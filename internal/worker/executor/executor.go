@@ -109,7 +109,8 @@ type Users interface {
 // Allocations allocates resources to pods.
 type Allocations interface {
 	Get(types.UID) *pod.Allocation
-	// Admit admits a new pod, or fails with a *pod.Failure. Allocated is for a pod that was admitted.
+	// Admit admits a new pod and returns its allocation, or fails with a *pod.Failure. Allocated returns the
+	// allocation of a pod that was admitted before.
 	Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error)
 	Allocated(p *v1.Pod) (*pod.Allocation, error)
 	// Resize allocates the resources of the pod's spec, or fails with a *pod.Failure.

@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Ports lists the ports of the host that are in use.
+// Ports provides the listeners on the host's ports.
 type Ports interface {
 	Listeners() ([]kernel.Listener, error)
 	// Owner returns a process that has the listener's socket open, and whether it has found one.

@@ -23,7 +23,7 @@ type command struct {
 	values map[string]string
 }
 
-// plain returns a command without references.
+// plain returns a command without references to variables.
 func plain(cmd []string) command { return command{spec: cmd, args: cmd} }
 
 // expand expands references to the container's variables in a probe's command. Only variables with a literal value

@@ -48,7 +48,7 @@ type Execer interface {
 
 // Target is the running container of a probe or hook.
 type Target struct {
-	// Pod is only for the log; nil if the spec is gone.
+	// Pod is the pod, for the log only; nil if its spec is gone.
 	Pod *v1.Pod
 	// Container provides named ports, and variables for probes' commands. It is nil if the pod's spec is gone: then
 	// Ports provide the named ports.

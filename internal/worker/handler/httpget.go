@@ -29,17 +29,17 @@ var errPlainHTTP = errors.New("server gave HTTP response to HTTPS client")
 
 // getRequest is a GET request.
 type getRequest struct {
-	// URL has scheme http or https, and a host.
+	// URL is the request's URL. It has scheme http or https, and a host.
 	URL *url.URL
-	// Host is the Host header; empty for the host of URL.
+	// Host is the Host header; if it is empty, the host of URL is sent.
 	Host string
-	// Header is sent unchanged.
+	// Header has the request's headers. They are sent unchanged.
 	Header http.Header
 }
 
 // getAnswer is the response to a request.
 type getAnswer struct {
-	// Status is the status of the last response.
+	// Status is the status code of the last response.
 	Status int
 	// Body is the beginning of the body for a 3xx status; other bodies are read and discarded.
 	Body []byte

@@ -160,7 +160,7 @@ func (j *Journal) CrashedBefore() bool {
 	return j.crashed
 }
 
-// count returns the number of pods.
+// count returns the number of pods with a record.
 func (j *Journal) count() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -147,7 +147,7 @@ func (r *Record) markUnsaved() {
 	}
 }
 
-// text returns the record; false if there is none.
+// text returns the text of the record for a file; false if there is none.
 func (r *Record) text() ([]byte, bool) {
 	r.mu.Lock()
 	rec := r.recorder

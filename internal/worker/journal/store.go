@@ -25,7 +25,7 @@ const (
 	extension = ".txtar"
 )
 
-// part is a directory below the store's.
+// part is a directory below the journal's directory.
 type part string
 
 const (
@@ -40,7 +40,7 @@ type file struct {
 	uid  types.UID
 }
 
-// entry is the index entry of a file.
+// entry holds the data of a file in the index.
 type entry struct {
 	size    int64
 	written time.Time
@@ -54,7 +54,7 @@ type store struct {
 	// limit is the size of a pod's record in memory, in bytes; pods returns the number of pods with a record.
 	limit int64
 	pods  func() int
-	// least is leastTotal, except in tests.
+	// least is the minimum of bound, in bytes: leastTotal, except in tests.
 	least int64
 
 	// mu guards the fields below. It is held while a file is renamed or removed, so that the index stays correct, but

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
 
-// phase is the state of an entry.
+// phase is the state of an entry between and during its tries.
 type phase int
 
 const (

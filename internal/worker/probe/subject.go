@@ -25,7 +25,7 @@ type subject struct {
 	stale   bool
 }
 
-// current returns the results of the pod's entries.
+// current returns the results of the pod's probes; it rebuilds results if they are stale.
 func (s *subject) current() []pod.ProbeResult {
 	if !s.stale {
 		return s.results

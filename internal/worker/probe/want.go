@@ -54,7 +54,7 @@ type request struct {
 	pod      *v1.Pod
 	observed *pod.Observed
 	subject  *subject
-	// before are the pod's entries of the previous round.
+	// before has the pod's entries of the previous round.
 	before []*entry
 	// containers and starts are indexes, used if a search for each probe would take long.
 	containers map[string]*v1.Container
@@ -125,7 +125,7 @@ func (r *request) started(id string) time.Time {
 	return r.starts[id]
 }
 
-// newEntry returns a new entry with a deadline.
+// newEntry returns a new entry with the time of its first try.
 func (m *Manager) newEntry(r *request, key pod.Probe, spec *v1.Probe) *entry {
 	s := r.subject
 	startup := s.find(pod.Probe{Container: key.Container, ID: key.ID, Kind: pod.ProbeStartup}, r.before)

@@ -61,7 +61,7 @@ const (
 	mapping
 )
 
-// Type is the plan for one Go type. It is immutable.
+// Type is the plan for reading and writing the values of one Go type. It is immutable.
 type Type struct {
 	rt     reflect.Type
 	size   uintptr
@@ -73,9 +73,9 @@ type Type struct {
 	byName map[string]*Field
 }
 
-// Field is the plan for one field of a struct.
+// Field is the plan for reading and writing one field of a struct.
 type Field struct {
-	// Name is the key, GoName the name in Go.
+	// Name is the field's key in the text, GoName its name in Go.
 	Name, GoName string
 	// Type is the plan for the field's values.
 	Type *Type
@@ -93,7 +93,7 @@ type Field struct {
 	always  func(any) bool
 }
 
-// set returns the settable field of a struct.
+// set returns the field of the struct v as a value that can be set.
 func (f *Field) set(v reflect.Value) reflect.Value {
 	if len(f.index) == 1 {
 		return v.Field(f.index[0])

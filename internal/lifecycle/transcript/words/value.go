@@ -17,7 +17,7 @@ type Value struct{ p unsafe.Pointer }
 // At returns the Value of a pointer's target. It has to be used with the Type of T.
 func At[T any](p *T) Value { return Value{unsafe.Pointer(p)} }
 
-// Of returns the field of a struct.
+// Of returns the value of the field in the struct v.
 func (f *Field) Of(v Value) Value {
 	if v.p == nil {
 		return Value{}
@@ -33,7 +33,7 @@ func (v Value) header() []byte        { return *(*[]byte)(v.p) } // of any slice
 func (v Value) first() Value          { return Value{unsafe.Pointer(unsafe.SliceData(v.header()))} }
 func (v Value) bits(n uintptr) []byte { return unsafe.Slice((*byte)(v.p), n) }
 
-// len returns the length of a list.
+// len returns the length of the list v.
 func (v Value) len() int {
 	if v.p == nil {
 		return 0
@@ -41,7 +41,7 @@ func (v Value) len() int {
 	return len(v.header())
 }
 
-// item returns an element of a list of t.
+// item returns element i of the list v, a list of t.
 func (t *Type) item(v Value, i int) Value {
 	return Value{unsafe.Add(v.first().p, uintptr(i)*t.elem.size)}
 }
