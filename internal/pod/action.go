@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ActionKind names what an action does.
+// ActionKind is the kind of an action.
 type ActionKind string
 
 const (
@@ -14,15 +14,15 @@ const (
 	AdmitPod ActionKind = "AdmitPod"
 	// PreparePod makes the pod's directories, cgroup and volumes.
 	PreparePod ActionKind = "PreparePod"
-	// CreateSandbox makes and starts a sandbox with Attempt.
+	// CreateSandbox makes and starts the pod's sandbox with the number Attempt.
 	CreateSandbox ActionKind = "CreateSandbox"
-	// StopSandbox stops sandbox ID, and with it its network.
+	// StopSandbox stops sandbox ID, and takes down its network.
 	StopSandbox ActionKind = "StopSandbox"
 	// RemoveSandbox removes sandbox ID and every container in it.
 	RemoveSandbox ActionKind = "RemoveSandbox"
-	// EnsureImage makes the image of Container present, by its pull policy.
+	// EnsureImage makes sure that the image of Container is present, and pulls it according to the pull policy.
 	EnsureImage ActionKind = "EnsureImage"
-	// CreateContainer makes the instance Attempt of Container in sandbox SandboxID.
+	// CreateContainer creates the instance with the number Attempt of Container, in sandbox SandboxID.
 	CreateContainer ActionKind = "CreateContainer"
 	// StartContainer starts the created instance ID of Container.
 	StartContainer ActionKind = "StartContainer"
@@ -30,8 +30,8 @@ const (
 	StopContainer ActionKind = "StopContainer"
 	// RemoveContainer removes instance ID, which has ended or never ran, and its log.
 	RemoveContainer ActionKind = "RemoveContainer"
-	// ReleaseVolumes unmounts the volumes of a pod that has run to its end and stays known, removes its cgroup, and no
-	// longer follows what it refers to.
+	// ReleaseVolumes unmounts the volumes of a pod that has ended but is still desired, removes the pod's cgroup,
+	// and stops watching the objects that the pod refers to.
 	ReleaseVolumes ActionKind = "ReleaseVolumes"
 	// CleanPod undoes PreparePod, and removes the pod's logs and its records.
 	CleanPod ActionKind = "CleanPod"
@@ -39,18 +39,18 @@ const (
 	SaveCheckpoint ActionKind = "SaveCheckpoint"
 	// PostStart runs the postStart hook of the running instance ID of Container.
 	PostStart ActionKind = "PostStart"
-	// PreStop runs the preStop hook of instance ID of Container, which is stopped after Grace even if
-	// that hasn't ended: a hook ends with its container at the latest.
+	// PreStop runs the preStop hook of instance ID of Container. After Grace the container is stopped even if the
+	// hook hasn't ended, which ends the hook, too.
 	PreStop ActionKind = "PreStop"
-	// Allocate allocates the resources that the pod's spec requests now.
+	// Allocate allocates the resources that the current spec of the pod requests, after a resize.
 	Allocate ActionKind = "Allocate"
-	// ResizePod sets the limits of the pod's cgroup to those of PodResources.
+	// ResizePod sets the limits of the pod's cgroup to those in PodResources.
 	ResizePod ActionKind = "ResizePod"
-	// ResizeContainer gives the running instance ID of Container the Resources.
+	// ResizeContainer changes the resources of the running instance ID of Container to Resources.
 	ResizeContainer ActionKind = "ResizeContainer"
 )
 
-// Action is one action that the core asks for. Which fields count depends on Kind.
+// Action is one action that the core requests. Kind determines which of the other fields are used.
 type Action struct {
 	Kind      ActionKind `json:"kind"`
 	Container string     `json:"container,omitempty"`
@@ -63,23 +63,24 @@ type Action struct {
 	ImageRef string `json:"imageRef,omitempty"`
 	// Grace is how long a stopped container may take before it is killed.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Backoff is recorded on the container that CreateContainer makes.
+	// Backoff is recorded on the container that CreateContainer creates: see Container.Backoff.
 	Backoff time.Duration `json:"backoff,omitempty"`
-	// Resources are for CreateContainer and ResizeContainer.
+	// Resources are the requests and limits of the container, for CreateContainer and ResizeContainer.
 	Resources *v1.ResourceRequirements `json:"resources,omitempty"`
-	// PodResources are for PreparePod and ResizePod: the resources that the pod's cgroup has to allow; and for
-	// ResizeContainer, if the pod has pod-level limits, its allocation.
+	// PodResources are, for PreparePod and ResizePod, the resources that the pod's cgroup has to allow. For
+	// ResizeContainer they are the pod's allocation, if the pod has pod-level limits.
 	PodResources *Allocation `json:"podResources,omitempty"`
-	// KeepLog leaves the log of a removed instance for `logs --previous`; that of the
-	// instance before it goes.
+	// KeepLog says that RemoveContainer keeps the instance's log for `logs --previous`, and removes the log of the
+	// instance before it.
 	KeepLog bool `json:"keepLog,omitempty"`
 	// Checkpoint is the record that SaveCheckpoint writes.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
-	// Why is the reason, in words, for logs, events and `deckhand why`.
+	// Why is the reason for the action, as text for logs, events and `deckhand why`.
 	Why string `json:"why,omitempty"`
 }
 
-// Target names what the action works on. At most one action per target is under way.
+// Target names the object that the action works on, such as a container or the whole pod. At most one action per
+// target is under way.
 func (a Action) Target() string {
 	switch a.Kind {
 	case EnsureImage, CreateContainer, StartContainer, PostStart:
@@ -103,30 +104,30 @@ func (a Action) Target() string {
 	}
 }
 
-// Failure is why an action did not succeed. Reason is one of Kubernetes'
-// waiting reasons (ErrImagePull, CreateContainerError, ...).
+// Failure is the failure of an action. Reason is one of the reasons that Kubernetes has for waiting containers
+// (ErrImagePull, CreateContainerError, ...).
 type Failure struct {
 	Reason  Reason `json:"reason"`
 	Message string `json:"message"`
-	// Permanent says that trying again the same way can't help.
+	// Permanent says that a retry of the same action can't succeed.
 	Permanent bool `json:"permanent,omitempty"`
-	// Rejected says that this node won't run the pod at all: it fails for good, with
-	// Reason and Message in its status. Only AdmitPod fails so.
+	// Rejected says that this node won't run the pod at all: the pod's phase becomes Failed, with Reason and Message
+	// in its status. Only AdmitPod sets it.
 	Rejected bool `json:"rejected,omitempty"`
-	// Wait says what a pod that is neither admitted nor rejected waits for: the action is
-	// retried. Message says it to a person.
+	// Wait is set if AdmitPod neither admitted nor rejected the pod: it is the kind of the pod's wait, and the
+	// action is retried. Message describes the wait for a person.
 	Wait WaitFor `json:"wait,omitempty"`
-	// Awaits is the object that is missing, or in which something is missing: when objects
-	// change, the action is retried at once.
+	// Awaits is the API object that is missing or incomplete, if that is why the action failed: when the object
+	// changes, the action is retried at once.
 	Awaits Object `json:"awaits,omitzero"`
 	// Unknown is true while it isn't certain whether the awaited object exists. Only the executor reads it.
 	Unknown bool `json:"-"`
-	// Image is the image that couldn't be had, where it isn't the container's own but one that it mounts (KEP-4639).
+	// Image is the image that couldn't be pulled, if it isn't the container's own image but one that the container
+	// mounts as a volume (KEP-4639).
 	Image string `json:"image,omitempty"`
-	// Disk says that a disk of this node is full or can't be written: nothing in the manifest helps.
+	// Disk says that a disk of this node is full or can't be written: a change of the manifest doesn't help.
 	Disk bool `json:"disk,omitempty"`
-	// NotBefore is when to retry, where the executor knows that; zero for the
-	// core's own back-off.
+	// NotBefore is when to retry the action, if the executor determines that; zero for the core's own back-off.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 }
 
@@ -135,13 +136,13 @@ func (f *Failure) Error() string { return string(f.Reason) + ": " + f.Message }
 // Result is the result of an action.
 type Result struct {
 	Action Action `json:"action"`
-	// ID identifies the result of the action: a sandbox's or container's ID, an image's reference.
+	// ID identifies the object that the action made: the ID of a sandbox or container, or the reference of an image.
 	ID string `json:"id,omitempty"`
-	// Message says more about a success ("Successfully pulled image ..."), for an event.
+	// Message describes a success for an event ("Successfully pulled image ...").
 	Message string   `json:"message,omitempty"`
 	Failure *Failure `json:"failure,omitempty"`
 	// Cancelled says that the action was cancelled by the core.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// At is when it ended.
+	// At is when the action ended.
 	At time.Time `json:"at"`
 }

@@ -11,17 +11,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ErrUnknownField is in the error for a field that DownwardField can't select.
+// ErrUnknownField is wrapped by the error for a field that DownwardField can't select.
 var ErrUnknownField = errors.New("no such field")
 
-// DownwardField is the value of a field of the pod's metadata, as environment variables and files
-// of volumes show it (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/): metadata.name,
-// metadata.namespace, metadata.uid, metadata.labels and metadata.annotations, as a whole or one of them
-// (metadata.labels['KEY']; empty if there is none). A whole map is a line KEY="VALUE" for each of its keys, in their
-// order, the value escaped, with no line break at the end.
+// DownwardField is the value of a field of the pod's metadata, as environment variables and files of volumes show it
+// (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/): metadata.name, metadata.namespace,
+// metadata.uid, metadata.labels and metadata.annotations, as a whole or a single one (metadata.labels['KEY']; empty
+// if the pod has no such label). A whole map is written as one line KEY="VALUE" for each key, sorted by key. The
+// values are escaped, and the last line has no line break.
 //
-// These are the fields that volumes may show (API: DownwardAPIVolumeFile.fieldRef);
-// environments may show more, and no whole maps.
+// These are the fields that volumes may show (API: DownwardAPIVolumeFile.fieldRef); environment variables may show
+// further fields, but no whole maps.
 func DownwardField(p *v1.Pod, path string) (string, error) {
 	switch path {
 	case "metadata.name":

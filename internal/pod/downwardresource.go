@@ -11,9 +11,9 @@ import (
 )
 
 // DownwardResource is the value of a limit or a request of a container in units of the divisor, rounded up
-// (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef). The container is the
-// one that ref names, or else that of the given name. A limit that neither the container nor the pod sets is the node's
-// allocatable amount; a request that isn't set is 0.
+// (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef). The container is
+// the one that ref names, or else the argument container. If neither the container nor the pod sets a limit, the
+// result is the node's allocatable amount. A request that isn't set is 0.
 func DownwardResource(p *v1.Pod, ref *v1.ResourceFieldSelector, container string,
 	allocatable v1.ResourceList) (string, error) {
 	if ref.ContainerName != "" {
@@ -42,7 +42,7 @@ func DownwardResource(p *v1.Pod, ref *v1.ResourceFieldSelector, container string
 	if name == v1.ResourceCPU {
 		inUnits = (*resource.Quantity).MilliValue
 	}
-	divisor := ref.Divisor // "0" means the default
+	divisor := ref.Divisor // 0 means the default, which is 1
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")
 	}
@@ -65,8 +65,9 @@ func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// limit is the most that a container can get of a resource: its own limit, the pod's (kubernetes/kubernetes#132605), or
-// the node's allocatable amount. Huge pages need a limit, so the node's don't count.
+// limit is the largest amount of a resource that a container can use: its own limit, else the pod's limit
+// (kubernetes/kubernetes#132605), else the node's allocatable amount. Containers can't use huge pages without a
+// limit, so for these the node's amount doesn't count.
 func limit(p *v1.Pod, c *v1.Container, name v1.ResourceName, allocatable v1.ResourceList) resource.Quantity {
 	if q := c.Resources.Limits[name]; !q.IsZero() {
 		return q

@@ -2,15 +2,17 @@ package pod
 
 import "strings"
 
-// MaxText is the size limit of an argument or environment variable in Linux, with its name and final NUL (execve(2),
-// MAX_ARG_STRLEN with pages of 4 KiB). A command with a longer one can't be executed.
+// MaxText is the size limit in bytes of an argument or an environment variable in Linux (execve(2), MAX_ARG_STRLEN
+// with pages of 4 KiB). The size of a variable includes its name; both include the final NUL. A command with a
+// longer argument or variable can't be executed.
 const MaxText = 128 << 10
 
 // Expand replaces $(NAME) by the value that lookup returns for NAME, as the API describes it for env, command, args and
 // subPathExpr: a reference that can't be resolved stays as it is, and $$ stands for a single $, so that $$(NAME) is
 // never a reference.
 //
-// ok is false if the result is longer than Linux can take: references to references could grow without end otherwise.
+// ok is false if the result is as long as MaxText or longer. Without this limit, the values of variables that refer
+// to other variables could grow exponentially.
 func Expand(s string, lookup func(name string) (string, bool)) (expanded string, ok bool) {
 	if len(s) >= MaxText {
 		return "", false

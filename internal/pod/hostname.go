@@ -7,15 +7,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Limits of host names: of a label (RFC 1123), and of a machine's name in Linux (KEP-4762).
+// Limits of host names in bytes: the length of a DNS label (RFC 1123), and the length of a machine's host name in
+// Linux (KEP-4762).
 const (
 	maxHostLabel = 63
 	MaxHostname  = 64
 )
 
 // HostNames returns the pod's host name and, if it has one, its fully qualified domain name, by the API comments of
-// hostname, subdomain and hostnameOverride. The domain is KubeletConfiguration's clusterDomain as it is: where it is
-// empty, the qualified name ends in a dot, which makes it no less a name.
+// hostname, subdomain and hostnameOverride. clusterDomain is that of the KubeletConfiguration. If it is empty, the
+// fully qualified name ends in a dot, and is still valid.
 func HostNames(p *v1.Pod, clusterDomain string) (host, fqdn string) {
 	if o := p.Spec.HostnameOverride; o != nil && *o != "" {
 		return *o, ""

@@ -17,17 +17,17 @@ const (
 	SourceFile Source = "file"
 	// SourceHTTP is the manifest URL (staticPodURL).
 	SourceHTTP Source = "http"
-	// SourceRun is a person's `deckhand run FILE`; its pods live as long as that command.
+	// SourceRun is the command `deckhand run FILE` of a person; its pods live as long as the command runs.
 	SourceRun Source = "run"
 	// SourceAPI is an API server.
 	SourceAPI Source = "api"
 )
 
-// Local reports whether pods of this source come from a manifest, and with them the objects that they refer to; they
-// need no API server.
+// Local reports whether the pods of this source, and the objects that these pods refer to, come from manifests, so
+// that they need no API server.
 func (s Source) Local() bool { return s != "" && s != SourceAPI }
 
-// SourceOf returns the source of a pod, by its annotation; empty for nil.
+// SourceOf returns the source of a pod, from its annotation; empty if p is nil.
 func SourceOf(p *v1.Pod) Source {
 	if p == nil {
 		return ""
@@ -46,60 +46,62 @@ const (
 type Desired struct {
 	// Pod is complete: defaulted, validated, with name, namespace and UID set.
 	Pod *v1.Pod
-	// Source and Origin say where it comes from: Origin is a path or a URL.
+	// Source and Origin say where the pod comes from: Origin is a path or a URL.
 	Source Source
 	Origin string
-	// Stale is empty while Pod comes from the newest text of the manifest. Otherwise it tells people why an older,
-	// valid version is used.
+	// Stale is empty while Pod comes from the newest text of the manifest. Otherwise it is the reason, as text for
+	// people, why an older, valid version is used.
 	Stale string
-	// Base is the content hash of the version that the pod was created from: edits
-	// that are applied in place (image, resources, labels, annotations) leave it.
+	// Base is the content hash of the version that the pod was created from: edits that are applied in place (image,
+	// resources, labels, annotations) don't change it.
 	Base string
-	// Replaces says why the pod of this name before couldn't become this one by an
-	// edit in place; empty if there was none.
+	// Replaces says why the previous pod of this name couldn't become this one by an edit in place; empty if there
+	// was no previous pod.
 	Replaces string
-	// RequiresTerminalPhase is true for pods of an API server: the pod's object may only be removed once its phase is
-	// terminal, and a pod that is removed before its containers ran has failed. The final status is reported until the
-	// source drops the pod, which acknowledges it.
+	// RequiresTerminalPhase is true for pods of an API server: the pod's object may only be removed when its phase
+	// is terminal, and the phase of a pod that is removed before its containers ran is Failed. The final status is
+	// reported until the source drops the pod, which acknowledges the status.
 	RequiresTerminalPhase bool
 	// UIDIsIdentity is true if every version with the pod's UID is an edit of this pod, even with a lower generation,
 	// as after an API server's store was restored from a backup.
 	UIDIsIdentity bool
-	// Deletion says that the pod has to end though its source still has it, as an object that is being deleted
-	// at an API server; nil for one that hasn't.
+	// Deletion is set if the pod has to end although its source still has it, because its object is being deleted at
+	// an API server. It is nil for other pods.
 	Deletion *Deletion
 }
 
-// Deletion asks for a pod's end. Another one may ask for a nearer end.
+// Deletion is a request to end a pod. A later Deletion of the same pod may request an earlier end.
 type Deletion struct {
-	// At is when this agent first received it, by its own clock. metadata.deletionTimestamp is by another one.
+	// At is when this agent first received the request, by the node's clock. (metadata.deletionTimestamp is by the
+	// API server's clock.)
 	At time.Time
-	// Grace is how long the pod's containers may take from then on.
+	// Grace is how long the pod's containers may take to end, counted from At.
 	Grace time.Duration
 }
 
-// Problem is an error in a source's manifests or around them, for a person to read.
+// Problem is an error in the manifests of a source, or in reading them, for a person to read.
 type Problem struct {
 	Source Source `json:"source"`
-	// Origin is the path or URL, with the document's number when there are several.
+	// Origin is the manifest's path or URL, with the document's number if the manifest has several.
 	Origin string `json:"origin"`
-	// Pod is "namespace/name", or empty if the name can't be found.
+	// Pod is the "namespace/name" of the pod in the manifest, or empty if the name can't be found.
 	Pod string `json:"pod,omitempty"`
 	// Message names what is wrong and what to do, possibly over several lines.
 	Message string    `json:"message"`
 	Since   time.Time `json:"since"`
-	// General is true for a problem outside of manifests, such as one of their directory, a disk or the configuration.
+	// General is true for a problem that isn't in a manifest but, for example, with the directory of manifests, a
+	// disk or the configuration.
 	General bool `json:"general,omitempty"`
 }
 
-// Refusal is a pod of an API server that this node never runs, and why: its status says so.
+// Refusal is a pod of an API server that this node never runs, with the reason and message for the pod's status.
 type Refusal struct {
 	UID     types.UID
 	Reason  Reason
 	Message string
 }
 
-// FullName is the pod's NAMESPACE/NAME, which is unique among live pods on a node.
+// FullName returns the pod's NAMESPACE/NAME, which is unique among live pods on a node.
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // SandboxState is the CRI's pod sandbox state.
@@ -127,14 +129,14 @@ type Sandbox struct {
 	State     SandboxState
 	Attempt   uint32
 	CreatedAt time.Time
-	// IPs are the pod's addresses, the default one first; none on the host's network.
+	// IPs are the pod's addresses, the default one first. A sandbox on the host's network has none.
 	IPs []string
-	// HostNetwork is true where the sandbox uses the node's network namespace.
+	// HostNetwork is true if the sandbox uses the node's network namespace.
 	HostNetwork bool
 }
 
-// Container is one instance of a container as the runtime reports it. Times are
-// zero when they haven't come to pass.
+// Container is one instance of a container as the runtime reports it. A time is zero if the instance hasn't reached
+// that state.
 type Container struct {
 	ID        string
 	Name      string
@@ -146,50 +148,53 @@ type Container struct {
 	StartedAt  time.Time
 	FinishedAt time.Time
 	ExitCode   int32
-	// Reason is the runtime's, mostly one of those in reasons.go.
+	// Reason is the runtime's reason for the end of the container, mostly one of those in reasons.go.
 	Reason Reason
 	// Message is the runtime's description of the end, and the container's own termination message.
 	Message string
-	// Image is the reference asked for; ImageRef the runtime's resolved reference (digest or ID).
+	// Image is the image reference in the request to create the container; ImageRef is the runtime's resolved
+	// reference (digest or ID).
 	Image    string
 	ImageRef string
 	LogPath  string
-	// Backoff is how long a restart has to wait after this instance ended. It is
-	// recorded on the container itself, so that it outlives the agent.
+	// Backoff is how long the next restart has to wait after this instance has ended. It is recorded on the
+	// container itself, so that it survives a restart of the agent.
 	Backoff time.Duration
-	// Hash is the kubelet's hash of the container it was made from.
+	// Hash is the kubelet's hash of the v1.Container from which the instance was created.
 	Hash string
-	// Grace is the pod's termination grace at creation, for pods whose spec is gone; nil if not recorded.
+	// Grace is the pod's termination grace period in seconds when the container was created, for pods without a spec
+	// any more; nil if it isn't recorded.
 	Grace *int64
-	// TerminationMessagePath is the host path of the file mounted for the message; empty if none.
+	// TerminationMessagePath is the host path of the file that the container mounts for its termination message;
+	// empty if it mounts none.
 	TerminationMessagePath string
 	// TerminationMessagePolicy is empty for File, the API's default.
 	TerminationMessagePolicy v1.TerminationMessagePolicy
-	// CreatedWith holds the other settings of its creation, RuntimeReported the other values that the runtime reports;
-	// nil where unknown. Both are immutable.
+	// CreatedWith has further settings from the container's creation, RuntimeReported has further values that the
+	// runtime reports. They are nil if unknown. Both are immutable.
 	CreatedWith     *CreatedWith
 	RuntimeReported *RuntimeReported
 }
 
 // CreatedWith holds settings of a container's creation, recorded on the container itself.
 type CreatedWith struct {
-	// Resources are requests and limits; nil if another agent made the container. A
-	// resize doesn't change them: see Checkpoint.Resized.
+	// Resources are the container's requests and limits; nil if another agent created the container. A resize
+	// doesn't change them: see Checkpoint.Resized.
 	Resources *v1.ResourceRequirements
-	// PodLimits are those of the pod as a whole at that time: they hold for the container
-	// where it has none of its own (KEP-2837). See Checkpoint.ResizedUnder.
+	// PodLimits are the pod-level limits when the container was created. They hold for the container if it has no
+	// limit of its own (KEP-2837). See Checkpoint.ResizedUnder.
 	PodLimits v1.ResourceList
-	// PreStop and Ports are for pods whose spec is gone.
+	// PreStop and Ports are the container's preStop hook and ports, for pods without a spec any more.
 	PreStop *v1.LifecycleHandler
 	Ports   []v1.ContainerPort
 }
 
 // RuntimeReported holds values that the runtime reports of a container after its creation, in the API's terms.
 type RuntimeReported struct {
-	// User is the user of its first process; nil if the runtime doesn't report it.
+	// User is the user of the container's first process; nil if the runtime doesn't report it.
 	User         *v1.ContainerUser
 	VolumeMounts []v1.VolumeMountStatus
-	// StopSignal is the signal that stops it; empty if the runtime doesn't report it.
+	// StopSignal is the signal that stops the container; empty if the runtime doesn't report it.
 	StopSignal v1.Signal
 }
 
@@ -203,18 +208,19 @@ type Observed struct {
 	UID       types.UID
 	Name      string
 	Namespace string
-	// Sandboxes, newest attempt first.
+	// Sandboxes are the pod's sandboxes, the newest attempt first.
 	Sandboxes []Sandbox
-	// Containers, newest attempt first within a name; every instance the runtime still has.
+	// Containers are all instances of the pod's containers that the runtime still has. For each name, the newest
+	// attempt comes first.
 	Containers []Container
 }
 
-// Empty reports whether the runtime has nothing of the pod.
+// Empty reports whether the runtime has neither sandboxes nor containers of the pod.
 func (o *Observed) Empty() bool {
 	return o == nil || len(o.Sandboxes) == 0 && len(o.Containers) == 0
 }
 
-// Live reports whether the runtime has containers of the pod that run, or may yet.
+// Live reports whether the runtime has containers of the pod that run or may still be started.
 func (o *Observed) Live() bool {
 	return o != nil && slices.ContainsFunc(o.Containers, func(c Container) bool { return !c.Ended() })
 }
@@ -258,30 +264,32 @@ func (o *Observed) Sandbox(id string) *Sandbox {
 	return nil
 }
 
-// EventType is v1.Event's type.
+// EventType is the type of an event, as in v1.Event: Normal or Warning.
 type EventType = string
 
-// Event is something that happened to a pod and is worth telling.
+// Event is an event about a pod, to be recorded as a v1.Event.
 type Event struct {
 	Type    EventType
 	Reason  Reason
 	Message string
-	// Container is the container it is about, if any.
+	// Container is the name of the container that the event is about; empty for the whole pod.
 	Container string
 }
 
-// Report is a worker's report of its pod: the one source of its status.
+// Report is a worker's report about its pod. It is the only source of the pod's status.
 type Report struct {
 	Desired *Desired
 	Status  *v1.PodStatus
-	// Waits are the reasons why the pod waits; Wake is the time of the next decision, zero if none is planned.
+	// Waits are the reasons why the pod waits. Wake is when the worker decides about the pod next even without an
+	// event; zero if it doesn't.
 	Waits []Wait
 	Wake  time.Time
-	// Stopping says that the pod has to end, StoppingWhy for what reason and StoppingAt since when.
+	// Stopping says that the pod has to end. StoppingWhy is the reason for that, and StoppingAt is when that was
+	// decided.
 	Stopping    bool
 	StoppingWhy string
 	StoppingAt  time.Time
-	// Gone says that the pod has ended: Status is final, and nothing keeps its object from going. Its containers'
-	// records and logs stay until then.
+	// Gone says that the pod has ended: Status is final, and the pod's object may be removed. The records and logs
+	// of its containers stay until the object is removed.
 	Gone bool
 }

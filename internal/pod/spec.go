@@ -21,7 +21,7 @@ func ContainerNamed(p *v1.Pod, name string) *v1.Container {
 	}
 	for i := range p.Spec.EphemeralContainers {
 		if e := &p.Spec.EphemeralContainers[i]; e.Name == name {
-			// The API keeps the two types alike for this conversion.
+			// The API keeps the fields of the two types identical, so that this conversion is possible.
 			return (*v1.Container)(&e.EphemeralContainerCommon)
 		}
 	}
@@ -33,8 +33,8 @@ func Mounts(c *v1.Container, volume string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
 }
 
-// IsSidecar reports whether an init container goes on running beside the main
-// containers (KEP-753: restartPolicy Always).
+// IsSidecar reports whether an init container is a sidecar, which continues to run beside the main containers
+// (KEP-753: restartPolicy Always).
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
@@ -52,7 +52,8 @@ func ContainerType(p *v1.Pod, name string) string {
 	return "ephemeral_container"
 }
 
-// ContainerNames lists the names of all containers: init, main, ephemeral.
+// ContainerNames lists the names of all containers of the pod: first init containers, then main, then ephemeral
+// containers.
 func ContainerNames(p *v1.Pod) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -70,22 +71,24 @@ func ContainerNames(p *v1.Pod) iter.Seq[string] {
 	}
 }
 
-// BlockVolume is a volume that a pod has as a device, as the volume manager returns it.
+// BlockVolume is a volume that a container uses as a block device.
 type BlockVolume struct {
 	// HostPath is the device's file on the host, or a link to it.
 	HostPath string
 	ReadOnly bool
 }
 
-// StrictGroups reports whether the image's /etc/group isn't to add any groups (KEP-3619).
+// StrictGroups reports whether the pod's processes get only the groups in its spec, and none from /etc/group in the
+// image (supplementalGroupsPolicy Strict, KEP-3619).
 func StrictGroups(p *v1.Pod) bool {
 	sc := p.Spec.SecurityContext
 	return sc != nil && sc.SupplementalGroupsPolicy != nil &&
 		*sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
 }
 
-// AppArmorProfile is the profile that the pod requests for the container: the container's own, or else that of its
-// deprecated annotation, or else the pod's; nil if it requests none. The error is about an annotation that is invalid.
+// AppArmorProfile is the AppArmor profile that the pod requests for the container: the one in the container's
+// security context, else the one in the deprecated annotation for the container, else the one in the pod's security
+// context. It is nil if the pod requests none. An invalid annotation is an error.
 func AppArmorProfile(p *v1.Pod, c *v1.Container) (*v1.AppArmorProfile, error) {
 	if sc := c.SecurityContext; sc != nil && sc.AppArmorProfile != nil {
 		return sc.AppArmorProfile, nil
@@ -112,8 +115,8 @@ func annotatedProfile(value string) (*v1.AppArmorProfile, error) {
 	return nil, fmt.Errorf(`the AppArmor profile %q of its annotation is none: use "runtime/default", "unconfined" or "localhost/NAME", or better the field appArmorProfile`, value)
 }
 
-// IsExtendedResource reports whether a resource is one that a device plugin, or an administrator, gives nodes
-// (https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources).
+// IsExtendedResource reports whether a resource is an extended resource, which a device plugin or an administrator
+// adds to nodes (https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources).
 func IsExtendedResource(name v1.ResourceName) bool {
 	domain, _, ok := strings.Cut(string(name), "/")
 	return ok && !strings.HasSuffix(domain, "kubernetes.io") && !strings.HasPrefix(domain, "requests.")

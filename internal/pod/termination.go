@@ -15,7 +15,7 @@ const (
 	ProbeReadiness ProbeKind = "readiness"
 )
 
-// Probe names one probe of one instance of a container.
+// Probe identifies one probe of one instance of a container. ID is the instance's ID.
 type Probe struct {
 	Container string    `json:"container"`
 	ID        string    `json:"id"`
@@ -27,45 +27,46 @@ type Probe struct {
 type ProbeResult struct {
 	Probe
 	OK bool `json:"ok"`
-	// At is when it became the result.
+	// At is when the result changed to this one.
 	At time.Time `json:"at"`
-	// Message says how the last try failed; it has nothing that the container printed.
+	// Message says how the last try failed. It contains nothing that the container printed.
 	Message string `json:"message,omitempty"`
 }
 
-// ProbeFailures are those of a probe since it succeeded last: every try counts, also below failureThreshold.
+// ProbeFailures counts the failures of a probe since its last success. Every failed try counts, even if
+// failureThreshold isn't reached.
 type ProbeFailures struct {
 	Probe
 	Count int `json:"count"`
-	// Since is when the first of them was, Last when the last.
+	// Since is the time of the first of these failures, Last that of the last one.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
-	// Message says how the last try failed; it has nothing that the container printed.
+	// Message says how the last try failed. It contains nothing that the container printed.
 	Message string `json:"message,omitempty"`
 }
 
-// PodTermination says that a pod has to end though a source has it (eviction, preemption,
-// node shutdown): it isn't started again, and its phase becomes Failed.
+// PodTermination says that a pod has to end although a source still has it (eviction, preemption, node shutdown).
+// The pod isn't started again, and its phase becomes Failed.
 type PodTermination struct {
-	// At is when that was decided; the grace counts from here.
+	// At is when the end of the pod was decided. The grace period begins then.
 	At time.Time `json:"at"`
-	// Grace shortens the pod's own termination grace; nil leaves it.
+	// Grace shortens the pod's own termination grace period; nil doesn't change it.
 	Grace *time.Duration `json:"grace,omitempty"`
 	// Reason and Message go into the pod's status ("Evicted", "NodeShutdown", ...).
 	Reason  Reason `json:"reason"`
 	Message string `json:"message,omitempty"`
-	// Rejected says that the node never admitted the pod, so that it has no container.
+	// Rejected says that the node never admitted the pod, so that the pod has no containers.
 	Rejected bool `json:"rejected,omitempty"`
-	// Generation is that of the spec which was rejected: nothing holds for another one.
+	// Generation is the generation of the spec that was rejected. The rejection doesn't hold for other generations.
 	Generation int64 `json:"generation,omitempty"`
-	// ByExit says that the phase follows from how the containers end instead: Succeeded if all main ones end with code
-	// 0.
+	// ByExit says that the phase depends on the exit codes of the containers instead: it is Succeeded if all main
+	// containers exit with code 0.
 	ByExit bool `json:"byExit,omitempty"`
 	// Disruption sets the condition DisruptionTarget with reason TerminationByKubelet (KEP-3329).
 	Disruption bool `json:"disruption,omitempty"`
 }
 
-// Terminal returns a phase if it is final, else none.
+// Terminal returns the phase if it is final (Succeeded or Failed), else "".
 func Terminal(p v1.PodPhase) v1.PodPhase {
 	if p == v1.PodSucceeded || p == v1.PodFailed {
 		return p
@@ -73,70 +74,72 @@ func Terminal(p v1.PodPhase) v1.PodPhase {
 	return ""
 }
 
-// Allocation is the resources that this node has allocated to a pod; its spec may
-// request others already (KEP-1287). It is immutable.
+// Allocation is the resources that this node has allocated to a pod. The pod's spec may already request other
+// amounts, before a resize (KEP-1287). An Allocation is immutable.
 type Allocation struct {
-	// Generation is that of the spec that the allocation is for.
+	// Generation is the generation of the spec for which the resources were allocated.
 	Generation int64 `json:"generation,omitempty"`
-	// Containers holds requests and limits by container name, init containers included.
+	// Containers has the requests and limits of each container by its name, including init containers.
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
-	// Pod is spec.resources (KEP-2837); nil if the pod has none.
+	// Pod has the pod-level requests and limits, spec.resources (KEP-2837); nil if the pod has none.
 	Pod *v1.ResourceRequirements `json:"pod,omitempty"`
 	// Overhead is the pod's use of resources beside its containers (spec.overhead).
 	Overhead v1.ResourceList `json:"overhead,omitempty"`
-	// Total is the request of the pod as a whole, overhead included.
+	// Total is the request of the whole pod, including overhead.
 	Total v1.ResourceList `json:"total,omitempty"`
 }
 
-// Checkpoint is the state of one pod that has to outlive the agent and isn't recorded on its containers. It is
-// immutable: a change makes another one.
+// Checkpoint is the state of one pod that has to survive a restart of the agent and isn't recorded on the pod's
+// containers. It is immutable: to change the state, make another Checkpoint.
 type Checkpoint struct {
-	// Base is Desired.Base of the pod that all this is about, for one whose manifest
-	// gives its UID: another pod may come under the same UID. Empty for others.
+	// Base is the Desired.Base of the pod, if its manifest sets the UID: another pod may have the same UID, and Base
+	// tells them apart. It is empty for other pods.
 	Base string `json:"base,omitempty"`
 	// StartTime is when this node first saw the pod (PodStatus.startTime).
 	StartTime time.Time `json:"startTime,omitzero"`
-	// Termination is set once the pod has to end though a source has it.
+	// Termination is set when the pod has to end although a source still has it.
 	Termination *PodTermination `json:"ending,omitempty"`
-	// EndBy is when the containers of a pod that has to end are killed: it only ever comes nearer. It is set for
-	// one whose source still has it.
+	// EndBy is when the containers of a pod that has to end are killed. A later value never replaces an earlier one.
+	// It is set for pods that their source still has.
 	EndBy time.Time `json:"endBy,omitzero"`
-	// Terminal is the pod's final phase, once reached.
+	// Terminal is the pod's final phase (Succeeded or Failed); empty before the pod has reached it.
 	Terminal v1.PodPhase `json:"terminal,omitempty"`
 	// Final is the final status of a pod whose object is being deleted: it is reported until the object is removed.
 	Final *v1.PodStatus `json:"final,omitempty"`
-	// PostStartDone, Started and Ready hold instance IDs whose postStart hook is done, which
-	// have passed their startup probe, which were ready last: only of containers that
-	// have such a hook or probe.
+	// PostStartDone, Started and Ready list the IDs of instances, only of containers with such a hook or probe:
+	// PostStartDone those after their postStart hook, Started those that have passed their startup probe, Ready
+	// those that were ready according to the last result of their readiness probe.
 	PostStartDone []string `json:"hooked,omitempty"`
 	Started       []string `json:"started,omitempty"`
 	Ready         []string `json:"ready,omitempty"`
-	// Failed holds, by instance ID, for which failure it has to end, or had to.
+	// Failed maps the ID of an instance to the failure because of which it has to end or has ended.
 	Failed map[string]Failed `json:"failed,omitempty"`
-	// Renew holds the IDs of instances that were killed for a new image or for new resources: another instance follows
-	// them under every restart policy.
+	// Renew holds the IDs of instances that were killed for a new image or for new resources: each is followed by
+	// another instance whatever the restart policy is.
 	Renew []string `json:"renew,omitempty"`
-	// Resizing holds the IDs of instances that are being resized: their resources are unknown until that has succeeded.
+	// Resizing holds the IDs of instances that are being resized: their resources are unknown until the resize has
+	// succeeded.
 	Resizing []string `json:"resizing,omitempty"`
-	// Resized holds, by instance ID, the resources it was given after its creation.
+	// Resized maps the ID of an instance to its resources after its last resize.
 	Resized map[string]v1.ResourceRequirements `json:"resized,omitempty"`
-	// ResizedUnder holds, by instance ID, the limits of the pod as a whole at that time.
+	// ResizedUnder maps the ID of an instance to the pod-level limits at the time of its last resize.
 	ResizedUnder map[string]v1.ResourceList `json:"resizedUnder,omitempty"`
-	// RestartAll is set while all containers are removed to be started again (KEP-5532).
+	// RestartAll is set while all containers of the pod are being removed in order to start them again (KEP-5532).
 	RestartAll *RestartAll `json:"restartAll,omitempty"`
-	// Carried holds, by container, the state with which its next instance continues after its instances were removed.
+	// Carried maps the name of a container without instances to the state with which its next instance continues.
 	Carried map[string]Carried `json:"carried,omitempty"`
 }
 
-// Failed is a failure for which a container has to end: of its startup or liveness probe, or of its postStart hook.
+// Failed is a failure because of which a container has to end: that of its startup or liveness probe, or of its
+// postStart hook.
 type Failed struct {
 	Cause StopCause `json:"cause"`
 	Probe ProbeKind `json:"probe,omitempty"`
-	// Message says how that failed; it has nothing that the container printed.
+	// Message says how the probe or hook failed. It contains nothing that the container printed.
 	Message string `json:"message,omitempty"`
 }
 
-// RestartAll says why all containers of a pod are restarted.
+// RestartAll says why all containers of a pod are restarted: Container exited with ExitCode at the time At.
 type RestartAll struct {
 	At        time.Time `json:"at"`
 	Container string    `json:"container"`
@@ -145,9 +148,10 @@ type RestartAll struct {
 
 // Carried is the remembered state of a container's last instance after its removal.
 type Carried struct {
-	// Attempt is the next instance's number, Backoff what is recorded on it.
+	// Attempt is the next instance's number, Backoff the back-off that is recorded on the next instance
+	// (Container.Backoff).
 	Attempt int           `json:"attempt"`
 	Backoff time.Duration `json:"backoff,omitempty"`
-	// Last is how the last one ended; nil if it never ran.
+	// Last is how the last instance ended; nil if it never ran.
 	Last *v1.ContainerStateTerminated `json:"last,omitempty"`
 }
