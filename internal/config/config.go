@@ -27,15 +27,15 @@ const (
 type Config struct {
 	// Kubelet combines files, flags and defaults. Its paths are absolute.
 	Kubelet v1beta1.KubeletConfiguration
-	// Gates are its feature gates, resolved.
+	// Gates has the state of each feature gate, which Kubelet.FeatureGates determines.
 	Gates gates.Set
 	// Standalone means that there is no kubeconfig, and so no API server. Then the read-only port is the only way to
-	// inspect a node over the network, and nobody may notice a node that doesn't start. Some defaults differ for
-	// these reasons (see fields.Field.Departs).
+	// inspect a node over the network, and a node that doesn't start may go unnoticed. For these reasons some defaults
+	// differ from the kubelet's (see fields.Field.Departs).
 	Standalone bool
 	// Watch enables a reload whenever a file of Sources changes.
 	Watch bool
-	// Sources are the absolute paths of the file and of the directory of drop-ins, if they are set.
+	// Sources are the absolute paths of --config and --config-dir, if they are set.
 	Sources []string
 	// RootDir is the absolute path of the directory of the agent's state.
 	RootDir string
@@ -50,13 +50,14 @@ type Config struct {
 	// Kubeconfig is the absolute path of the kubeconfig, with the API server and the node's credentials; empty for
 	// none.
 	Kubeconfig string
-	// BootstrapKubeconfig is the absolute path of the kubeconfig for requesting a client certificate while Kubeconfig
-	// is unusable, which is written then; empty for none.
+	// BootstrapKubeconfig is the absolute path of the kubeconfig with which the agent requests a client certificate
+	// while Kubeconfig is unusable. The agent then writes Kubeconfig. It is empty for no bootstrap.
 	BootstrapKubeconfig string
-	// ExternalCloud means that a cloud controller manager manages the node. Then NodeIPs is empty, unless --node-ip
-	// is given: the controller sets the addresses.
+	// ExternalCloud means that a cloud controller manager sets the node's addresses. Then NodeIPs is empty, unless
+	// --node-ip is given.
 	ExternalCloud bool
-	// KubeletVersion is the version in the node's status, a Kubernetes release that API clients can compare.
+	// KubeletVersion is the kubelet version in the node's status: a Kubernetes release, so that API clients can
+	// compare it with others.
 	KubeletVersion string
 	// NodeName is the node's name: a lower-case DNS subdomain.
 	NodeName string
@@ -70,31 +71,32 @@ type Config struct {
 	ReadOnly netip.AddrPort
 	// HTTPS is the address of the API with authentication; with port 0 it isn't served.
 	HTTPS netip.AddrPort
-	// OfflineSecretsKey is the file with the key for Secrets and tokens that are stored for times without the API
-	// server; empty to store none.
+	// OfflineSecretsKey is the file of the key that encrypts stored Secrets and tokens. They are stored so that pods
+	// can start while the API server is unreachable. If it is empty, none are stored.
 	OfflineSecretsKey string
-	// HoldPodsFor is how long pods keep running that are missing from an API server which seems to have lost its
+	// HoldPodsFor is how long pods keep running after they disappeared from an API server that seems to have lost its
 	// data.
 	HoldPodsFor time.Duration
 	// AwaitDevicePlugins is how long a pod waits for a device plugin; with 0 the pod is rejected at once.
 	AwaitDevicePlugins time.Duration
 	// ContainerLogLinksDir is the directory of symlinks to container logs, for log shippers.
 	ContainerLogLinksDir string
-	// JournalBytes is the size of the decision journal of each pod, in memory and on disk; -1 disables it.
+	// JournalBytes is the maximum size of each pod's decision journal in bytes, in memory and on disk; -1 disables the
+	// journal.
 	JournalBytes int
 	// CredentialProviders are the plugins for registry credentials.
 	CredentialProviders CredentialProviders
 	// DeadContainers limits how many ended containers are kept.
 	DeadContainers DeadContainers
-	// Embedded configures the embedded runtime. It has an effect only if UsesEmbeddedRuntime.
+	// Embedded configures the embedded runtime. It has an effect only if UsesEmbeddedRuntime returns true.
 	Embedded Embedded
-	// Flags are all flags with their values, without secrets.
+	// Flags are all flags of the command line with their values, without secrets.
 	Flags []flags.Shown
-	// NotActedOn lists settings of files and flags that have no effect in this build. Deprecated lists flags and
-	// feature gates that were given and will be removed, with their replacement. The agent logs both at start.
+	// NotActedOn lists the settings in files and flags that have no effect in this build. Deprecated lists the given
+	// flags and feature gates that a later release removes, with their replacements. The agent logs both at start.
 	NotActedOn []fields.Notice
 	Deprecated []string
-	// Exposures are the settings that serve clients without authentication or authorization.
+	// Exposures are the settings that open the node to clients without authentication or authorization.
 	Exposures []Exposure
 
 	merged *document.Merged
@@ -122,7 +124,7 @@ type CredentialProviders struct {
 
 // DeadContainers limits how many ended containers are kept.
 type DeadContainers struct {
-	// MinAge is how long each container is kept at least after it ended.
+	// MinAge is the minimum time that each ended container is kept.
 	MinAge time.Duration
 	// PerContainer is how many ended instances of each container are kept besides the newest; negative for all.
 	PerContainer int

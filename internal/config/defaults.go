@@ -12,10 +12,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/validation"
 )
 
-// SetDefaults sets the defaults of unset fields, as documented in the comments of k8s.io/kubelet/config/v1beta1. Zero
-// means unset where the type can't distinguish the two, as documented. Some defaults depend on other fields, but none
-// on feature gates: the default of a field means unset if the field's gate is off. Defaults are set before flags are
-// applied; package validation checks the result.
+// SetDefaults sets the defaults of unset fields, as documented in the comments of k8s.io/kubelet/config/v1beta1. If a
+// field's type can't distinguish zero from unset, zero counts as unset, as documented. Some defaults depend on other
+// fields. None depends on a feature gate: while a field's gate is off, its default has no effect. Defaults are set
+// before flags are applied; package validation checks the result.
 //
 // One default differs from the kubelet's: containerRuntimeEndpoint stays empty, which selects the embedded runtime.
 func SetDefaults(c *v1beta1.KubeletConfiguration) {
@@ -32,7 +32,7 @@ func SetDefaults(c *v1beta1.KubeletConfiguration) {
 	defaultHost(c)
 }
 
-// set sets a field to its default if it has its type's zero value.
+// set sets a field to the default value if the field has its type's zero value.
 func set[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -40,7 +40,7 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// setPtr sets a field to its default if it is nil.
+// setPtr sets a field to the default value if the field is nil.
 func setPtr[T any](field **T, value T) {
 	if *field == nil {
 		*field = ptr.To(value)

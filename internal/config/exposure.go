@@ -9,19 +9,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Exposure is a setting that makes the agent serve, or obey, clients without authentication or authorization. It is
-// intended by the user and not an error: the log, `deckhand why` and `deckhand config check` report it.
+// Exposure is a setting that opens the node to clients without authentication or authorization. It isn't an error,
+// because a user chose it, but the log, `deckhand why` and `deckhand config check` report it.
 type Exposure struct {
 	// Path is the path of the setting.
 	Path string
-	// Message says what which clients can do, and which setting prevents it.
+	// Message says which clients can do which actions, and which setting prevents that.
 	Message string
 }
 
 // String formats the exposure on one line.
 func (e Exposure) String() string { return e.Path + ": " + e.Message }
 
-// everyone is the default of `address` in a cluster.
+// everyone is the default of the field address in a cluster: all addresses of the node.
 const everyone = "0.0.0.0"
 
 // addExposures collects the exposures of the configuration. docs/security.md has the same list.
@@ -29,7 +29,7 @@ func (l *loader) addExposures() {
 	c, k := l.config, &l.config.Kubelet
 	alone := c.Standalone && !l.somewhere
 	https, readOnly := c.HTTPS, c.ReadOnly
-	if l.somewhere && c.Standalone { // if the file is used in a cluster, more is served
+	if l.somewhere && c.Standalone { // used in a cluster, the same file would open more
 		address := k.Address
 		if !l.given.Given("address") {
 			address = everyone

@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 )
 
-// readFiles reads the file and the drop-ins, if there are any. The documented defaults are set between the two, so
-// that a drop-in with one eviction threshold changes only that threshold ("Kubelet Configuration Directory Merging").
+// readFiles reads the configuration file and the drop-ins, if there are any. It sets the documented defaults between
+// the two, so that a drop-in with one eviction threshold changes only that threshold ("Kubelet Configuration Directory
+// Merging").
 func (l *loader) readFiles() error {
 	fileErr := l.readFile()
 	dropIns, dirErr := l.readDropIns()

@@ -26,15 +26,15 @@ import (
 // (KEP-4603).
 const reducedBackOff = time.Minute
 
-// Load reads the configuration files, applies the flags and defaults, and validates the result. If the host's name
-// and address aren't set it asks the host, which may take up to two seconds on a host without a default route. It
-// returns all errors together, as an *InvalidError, except for files that can't be read.
+// Load reads the configuration files, applies the flags and defaults, and validates the result. If the node's name and
+// address aren't set, Load gets them from the host, which may take up to two seconds on a host without a default
+// route. It returns all errors of the configuration together, as an *InvalidError. For a file that can't be read it
+// returns another error.
 func Load(ctx context.Context, s *flags.Set) (*Config, error) {
 	return load(ctx, s, systemHost{})
 }
 
-// Reload is Load for a running agent: properties of the host, and settings that only flags have, stay as they are in
-// c.
+// Reload is Load for a running agent. Properties of the host, and settings that only flags can set, are copied from c.
 func (c *Config) Reload(ctx context.Context, s *flags.Set) (*Config, error) {
 	read, err := load(ctx, s, noHost{})
 	if err != nil {
@@ -46,13 +46,13 @@ func (c *Config) Reload(ctx context.Context, s *flags.Set) (*Config, error) {
 	return &next, nil
 }
 
-// Check is Load without a host. notes has the settings that have no effect or are deprecated, and the exposures. The
-// returned configuration has no properties of the host.
+// Check is Load without a host: the returned configuration has no properties of the host. The notes describe the
+// settings that have no effect or are deprecated, and the exposures.
 func Check(ctx context.Context, s *flags.Set) (c *Config, notes []string, err error) {
 	return newLoader(s).check(ctx)
 }
 
-// CheckFile is Check with data, called name, instead of the file of --config.
+// CheckFile is Check with data instead of the file of --config. Errors call the file name.
 func CheckFile(ctx context.Context, s *flags.Set, name string, data []byte) (c *Config, notes []string, err error) {
 	l := newLoader(s)
 	l.file = &document.DropInFile{Path: name, Data: data}
@@ -70,15 +70,15 @@ type loader struct {
 	config *Config
 	// file is the content of the file of --config; nil if there is none, or it hasn't been read.
 	file *document.DropInFile
-	// somewhere is set for a check: the agent that uses the configuration may have a kubeconfig even if this command
-	// line names none.
+	// somewhere is set when a configuration is only checked: the agent that uses it later may have a kubeconfig even if
+	// the command line of the check names none.
 	somewhere bool
 	// given is the content of files and flags, without defaults.
 	given *document.Merged
 	// files are the paths of the files that were read, from low to high precedence.
 	files    []string
 	problems []Problem
-	// unread are the settings that couldn't be read. Further errors about them would be useless.
+	// unread are the paths of the settings that couldn't be read. Further errors about them would be useless.
 	unread map[string]bool
 }
 
@@ -160,7 +160,7 @@ func (l *loader) reduceBackOff(c *v1beta1.KubeletConfiguration) {
 	}
 }
 
-// standalone sets the defaults that differ for a standalone agent. The table of flags has them, too (row.alone).
+// standalone sets the defaults that differ for a standalone agent. The table of flags repeats them (row.alone).
 func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	unset := func(path string) bool { return !l.given.Given(path) }
 	if unset("readOnlyPort") {
@@ -177,8 +177,8 @@ func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	}
 }
 
-// fail adds a problem of the setting at path, with the place to correct it: where path was set or, if it wasn't,
-// where the setting beside was, which path contradicts.
+// fail adds a problem of the setting at path. It adds the place to correct: the line or flag that set path. If path
+// wasn't set, the place is that of the setting beside, which path contradicts.
 func (l *loader) fail(path, beside, message string) {
 	if l.isUnread(path) {
 		return
@@ -199,8 +199,8 @@ func (c *Config) Problem(setting, message string) Problem {
 	return c.problem(setting, "", message)
 }
 
-// problem returns a problem of the setting at path, with the place where it was set or, if it wasn't, where the
-// setting beside was, which path contradicts.
+// problem returns a problem of the setting at path, with the line or flag that set it. If path wasn't set, the place is
+// that of the setting beside, which path contradicts.
 func (c *Config) problem(path, beside, message string) Problem {
 	p := Problem{Field: path, Message: message}
 	o := c.merged.Nearest(path)
@@ -212,7 +212,7 @@ func (c *Config) problem(path, beside, message string) Problem {
 	case o.Kind == document.Flag:
 		p.Flag = o.Name
 		if own && !strings.ContainsRune(path, '[') {
-			p.Field = "" // the flag names it already
+			p.Field = "" // the flag already identifies the setting
 		}
 	case o.Kind != document.Default:
 		p.File, p.Line = o.Name, o.Line
@@ -232,8 +232,8 @@ func (l *loader) failFlag(name, format string, args ...any) {
 	l.problems = append(l.problems, Problem{Flag: "--" + name, Message: fmt.Sprintf(format, args...)})
 }
 
-// relative makes paths absolute: those in a file are relative to the file's directory, those in a flag to the working
-// directory, as in the kubelet.
+// relative makes the paths in the configuration absolute. As in the kubelet, a path in a file is relative to the file's
+// directory, and a path in a flag to the working directory.
 func (l *loader) relative(c *v1beta1.KubeletConfiguration) {
 	for path, value := range map[string]*string{
 		"staticPodPath": &c.StaticPodPath, "tlsCertFile": &c.TLSCertFile, "tlsPrivateKeyFile": &c.TLSPrivateKeyFile,
@@ -266,7 +266,7 @@ func absolute(base, path string) (string, error) {
 	return abs, nil
 }
 
-// ofFlags copies the settings that only flags have. Set.Check has validated them.
+// ofFlags copies the settings that only flags can set. Set.Check has validated them.
 func (l *loader) ofFlags() {
 	c, v := l.config, &l.flags
 	path := func(flag, value string) string {
@@ -340,7 +340,7 @@ func judges(c *v1beta1.KubeletConfiguration) bool {
 		(ptr.Deref(c.Authentication.Anonymous.Enabled, false) || c.Authentication.X509.ClientCAFile != "")
 }
 
-// addrPort returns an address; the zero AddrPort for values that Validate has rejected.
+// addrPort returns the address with the port, or the zero AddrPort for values that Validate has rejected.
 func addrPort(address string, port int32) netip.AddrPort {
 	a, err := netip.ParseAddr(address)
 	if err != nil || port < 0 || port > 65535 {

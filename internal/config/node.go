@@ -27,8 +27,8 @@ type host interface {
 	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
 }
 
-// nodeLabels returns the labels of every node (kubernetes.io/docs/reference/labels-annotations-taints), overridden by
-// those that are given.
+// nodeLabels returns the standard labels of a node (kubernetes.io/docs/reference/labels-annotations-taints) and the
+// labels in given, which override them.
 func nodeLabels(name string, given map[string]string) map[string]string {
 	labels := map[string]string{v1.LabelHostname: name, v1.LabelOSStable: runtime.GOOS,
 		v1.LabelArchStable: runtime.GOARCH}
@@ -65,7 +65,7 @@ func (systemHost) Lookup(ctx context.Context, name string) ([]netip.Addr, error)
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }
 
-// noHost has no properties: it is for checking a configuration, which may be another machine's.
+// noHost is a host without properties, for checking a configuration that may be for another machine.
 type noHost struct{}
 
 func (noHost) Hostname() (string, error) { return "localhost", nil }
@@ -91,8 +91,8 @@ func nodeName(override string, h host) (string, error) {
 	return name, nil
 }
 
-// parseNodeIPs parses --node-ip: empty, one address, or one of each family. Only a standalone node may have a
-// loopback address: the API server couldn't reach it there.
+// parseNodeIPs parses --node-ip: empty, one address, or one of each IP family. Only a standalone node may have a
+// loopback address, because an API server couldn't reach the node there.
 func parseNodeIPs(text string, standalone bool) ([]netip.Addr, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -124,8 +124,8 @@ func parseNodeIPs(text string, standalone bool) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// defaultNodeIP returns the address of the default route, otherwise one that the node's name resolves to, and
-// otherwise loopback, so that a machine without a network runs pods, too.
+// defaultNodeIP returns the source address of the default route. If there is none, it returns an address that the
+// node's name resolves to, and otherwise a loopback address, so that a machine without a network also runs pods.
 func defaultNodeIP(ctx context.Context, h host, name string, preferIPv6 bool) netip.Addr {
 	for _, ipv6 := range []bool{preferIPv6, !preferIPv6} {
 		if ip, err := h.RouteSource(ctx, ipv6); err == nil && usable(ip) {

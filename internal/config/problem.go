@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Problem is one error in a configuration, with its place: a File, the command line (Flag), or only a Field that a
-// flag should have set.
+// Problem is one error in a configuration, with the place to correct: a line of a File, or a Flag. It has only a Field
+// if the setting is missing and no file was read.
 type Problem struct {
-	// File is the absolute path of a configuration file, or the name it was given.
+	// File is the absolute path of a configuration file, or the name that CheckFile was called with.
 	File string `json:"file,omitempty"`
 	// Line is the line in File, from 1; 0 for the file as a whole.
 	Line int `json:"line,omitempty"`
 	// Flag is a flag with its dashes: "--max-pods".
 	Flag string `json:"flag,omitempty"`
-	// Field is the path of a setting, such as "logging.verbosity" or "evictionHard[memory.available]"; empty if it is
-	// Flag's, or there is none.
+	// Field is the path of a setting, such as "logging.verbosity" or "evictionHard[memory.available]". It is empty if
+	// Flag identifies the setting, or if the problem is about no single setting.
 	Field string `json:"field,omitempty"`
 	// Message describes the error and the valid values. It contains no secrets.
 	Message string `json:"message"`
@@ -45,7 +45,7 @@ type InvalidError struct {
 	Problems []Problem
 }
 
-// Error formats a single problem on one line, and several on a line each after a heading.
+// Error formats a single problem on one line. It formats several problems as a heading and a line for each.
 func (e *InvalidError) Error() string {
 	if len(e.Problems) == 1 {
 		return "invalid configuration: " + e.Problems[0].String()
@@ -61,7 +61,7 @@ func (e *InvalidError) Error() string {
 // maxProblems limits how many problems are reported.
 const maxProblems = 200
 
-// atMost cuts a list of problems; the last one is replaced by the number of omitted ones.
+// atMost cuts a list of problems to the length most. The last element then says how many problems were omitted.
 func atMost(most int, problems []Problem) []Problem {
 	if len(problems) <= most {
 		return problems

@@ -29,9 +29,10 @@ const (
 // ReloadResult is the result of one reload.
 type ReloadResult struct {
 	Outcome ReloadOutcome
-	// Changed are the paths of all fields that differ, sorted; NeedRestart are those of them that need a restart.
+	// Changed are the sorted paths of all fields that differ. NeedRestart are those of them that change only with a
+	// restart of the agent.
 	Changed, NeedRestart []string
-	// Before is the configuration that was in effect before, Current the one that is now.
+	// Before is the configuration in effect before the reload, and Current the one in effect after it.
 	Before, Current *Config
 	// Err says why the configuration is Invalid.
 	Err error
@@ -74,7 +75,7 @@ type ReloadOptions struct {
 type Reloader struct {
 	o       ReloadOptions
 	current atomic.Pointer[Config]
-	// asked and changed have one slot each: wake-ups carry no data.
+	// asked is filled by Ask, and changed by CheckFiles. Each has one slot, because wake-ups carry no data.
 	asked, changed wake.Slot
 }
 
@@ -88,7 +89,7 @@ func NewReloader(start *Config, o ReloadOptions) *Reloader {
 // Current returns the configuration in effect. It must not be modified.
 func (r *Reloader) Current() *Config { return r.current.Load() }
 
-// Ask requests a reload whose result is always reported: a user or the service manager waits for it.
+// Ask requests a reload. Its result is always reported, because a user or the service manager waits for it.
 func (r *Reloader) Ask() { r.asked.Wake() }
 
 // CheckFiles requests a reload because files may have changed. If no setting changed, nothing is reported.
@@ -126,7 +127,7 @@ func (r *Reloader) reload(ctx context.Context) ReloadResult {
 		r.current.Store(next)
 		r.o.Apply(next)
 	case Unchanged:
-		r.current.Store(next) // the same values may have other origins
+		r.current.Store(next) // equal values may have other origins, such as other line numbers
 	}
 	result.Current = r.Current()
 	return result

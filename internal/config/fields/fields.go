@@ -21,23 +21,23 @@ type Field struct {
 	Default string
 	// Package is the directory of the package under internal/ that reads the field; empty if none does.
 	Package string
-	// Why says why setting it has no effect in this build; empty if it has one.
+	// Why is the reason why setting the field has no effect in this build; empty if it has an effect.
 	Why string
-	// Partly says which part of it has no effect, although there is a Package; usually empty.
+	// Partly says which part of the field's meaning has no effect, although a Package reads the field; usually empty.
 	Partly string
-	// Idle is the value that matches this build's behaviour anyway, as valueText formats it: then Why and Partly
-	// don't matter. Empty if there is none.
+	// Idle is a value, formatted as by valueText, that asks for the behaviour that this build has anyway: setting the
+	// field to it needs no notice. It is empty if there is no such value.
 	Idle string
 	// Departs says how deckhand's default, or its default behaviour, differs from the kubelet's; usually empty. It
 	// completes "unlike the kubelet: ".
 	Departs string
-	// Gate is the feature gate that it needs, if any.
+	// Gate is the feature gate that the field needs, if any.
 	Gate string
-	// Embedded means that only the embedded runtime uses it: with containerRuntimeEndpoint it has no effect.
+	// Embedded means that only the embedded runtime uses the field: with containerRuntimeEndpoint it has no effect.
 	Embedded bool
-	// Cluster means that it is about requests to an API server: without --kubeconfig it has no effect.
+	// Cluster means that the field is about requests to an API server: without --kubeconfig it has no effect.
 	Cluster bool
-	// Live means that a reload applies a change, without a restart of the agent.
+	// Live means that a reload applies a change of the field, without a restart of the agent.
 	Live bool
 }
 
@@ -85,8 +85,8 @@ func All() []Field {
 	return all
 }
 
-// Of returns the field at path or above it: evictionHard for "evictionHard[memory.available]". It returns false for
-// structs ("logging").
+// Of returns the field at path, or the field that contains it: evictionHard for "evictionHard[memory.available]". It
+// returns false for a struct ("logging"), which isn't in the table.
 func Of(path string) (Field, bool) {
 	path = withoutKeys(path)
 	all := All()

@@ -23,7 +23,7 @@ func isZero(v reflect.Value) bool {
 		return v.Len() == 0
 	case reflect.Struct:
 		for i := range v.NumField() {
-			// Fields without JSON only record how a value was written.
+			// Fields that aren't in the JSON only record how a user wrote the value.
 			if v.Type().Field(i).Tag.Get("json") != "-" && !isZero(v.Field(i)) {
 				return false
 			}
@@ -71,7 +71,7 @@ func valueText(v reflect.Value) string {
 	}
 }
 
-// duration formats 2m where Go writes 2m0s.
+// duration formats a duration without trailing zero units: 2m instead of Go's 2m0s.
 func duration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

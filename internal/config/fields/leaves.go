@@ -24,13 +24,14 @@ func leaves() []leaf {
 	return below(reflect.TypeFor[v1beta1.KubeletConfiguration](), reflect.Value{}, "")
 }
 
-// leavesOf returns all fields with their values in c.
+// leavesOf returns all fields of the configuration c with their values.
 func leavesOf(c *v1beta1.KubeletConfiguration) []leaf {
 	v := reflect.ValueOf(c).Elem()
 	return below(v.Type(), v, "")
 }
 
-// below returns the fields of the struct type t. v is a value of that type; invalid for none.
+// below returns the fields of the struct type t at path. v is a value of type t; an invalid v means that there is no
+// value.
 func below(t reflect.Type, v reflect.Value, path string) []leaf {
 	there := v.IsValid()
 	if !there {

@@ -6,20 +6,20 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// Notice is a setting that has no effect, or only a part of it.
+// Notice is about a setting that has no effect, or only a part of its usual effect.
 type Notice struct {
 	// Path is the path of a field, or the usual name of another setting.
 	Path string
-	// Why says why the setting has no effect.
+	// Why is the reason why the setting has no effect, or which part of its effect is missing.
 	Why string
 }
 
 // NotActedOn lists the fields that were set without effect, in the table's order: this build doesn't implement them,
-// or their feature gate is off. It omits zero values ("0s", "", {}), and values that match this build's behaviour
-// anyway.
+// or their feature gate is off. It omits zero values ("0s", "", {}), and values that ask for the behaviour that this
+// build has anyway.
 //
-// c is the content of files and flags before defaults are set; alone means that there is no cluster. given reports
-// whether files and flags have a field, gateOn whether a feature gate is on.
+// c is the content of files and flags before defaults are set. alone means that the node is standalone. given reports
+// whether a file or flag sets the field at a path, and gateOn whether a feature gate is on.
 func NotActedOn(c *v1beta1.KubeletConfiguration, alone bool, given, gateOn func(string) bool) []Notice {
 	means := map[string]string{} // formatted values of the fields that are set, by path
 	for _, l := range leavesOf(c) {
@@ -38,13 +38,14 @@ func NotActedOn(c *v1beta1.KubeletConfiguration, alone bool, given, gateOn func(
 	return notices
 }
 
-// place is the environment in which a field has its effect.
+// place has the properties of the node on which the effect of a field depends.
 type place struct {
 	embedded, alone bool
 	gateOn          func(string) bool
 }
 
-// limitation says why setting the field to value has no effect, or not all of it; empty if it has its full effect.
+// limitation returns the reason why setting the field to value has no effect, or only a part of its effect. It is empty
+// if the setting has its full effect.
 func (f *Field) limitation(value string, in place) string {
 	switch {
 	case f.Idle != "" && value == f.Idle:

@@ -18,10 +18,10 @@ type Entry struct {
 	// Default is the default, as a value or as a description.
 	Default string
 
-	many bool // it is a list or a map
+	many bool // the field is a list or a map
 }
 
-// Entries returns the reference. setDefaults sets the documented defaults of an empty configuration.
+// Entries returns an entry for each field. setDefaults sets the documented defaults in an empty configuration.
 func Entries(setDefaults func(*v1beta1.KubeletConfiguration)) []Entry {
 	var c v1beta1.KubeletConfiguration
 	setDefaults(&c)
@@ -84,7 +84,8 @@ func at(all []Entry, path string) []Entry {
 	return found
 }
 
-// beginning returns the fields whose paths have the prefix text: "imageGC". Select uses it only if text isn't a path.
+// beginning returns the fields whose paths begin with text, such as "imageGC". Select calls it only if text is no
+// field's path.
 func beginning(all []Entry, text string) []Entry {
 	var found []Entry
 	for _, e := range all {

@@ -53,11 +53,11 @@ type object struct {
 	Why         string `json:"why,omitempty"`
 	Departs     string `json:"departs,omitempty"`
 	FeatureGate string `json:"featureGate,omitempty"`
-	// EmbeddedOnly means that it has an effect only with the embedded runtime.
+	// EmbeddedOnly means that the field has an effect only with the embedded runtime.
 	EmbeddedOnly bool `json:"embeddedOnly,omitempty"`
-	// ClusterOnly means that it has an effect only with a kubeconfig.
+	// ClusterOnly means that the field has an effect only with a kubeconfig.
 	ClusterOnly bool `json:"clusterOnly,omitempty"`
-	// Reload means that a reload applies a change.
+	// Reload means that a reload applies a change of the field.
 	Reload bool `json:"reload"`
 	// Package is the directory under internal/ of the package that reads the field.
 	Package string `json:"room,omitempty"`

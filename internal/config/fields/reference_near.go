@@ -6,8 +6,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 )
 
-// like returns the field, or the parent of fields, that path most likely means: one with a few other letters, or one
-// whose path ends with path. It is empty if none is close.
+// like returns the path of the field or struct that an invalid path most likely means: its path, or the end of its
+// path, is the same except for a few letters. It returns "" if none is similar.
 func like(all []Entry, path string) string {
 	names := map[string]string{} // full paths, by the names that may be meant
 	known := func(yield func(string) bool) {

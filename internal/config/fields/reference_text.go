@@ -57,7 +57,7 @@ func (e *Entry) effect() string {
 	}
 }
 
-// departs describes how deckhand's default behaviour differs from the kubelet's.
+// departs describes how deckhand's default behaviour for the field differs from the kubelet's; empty if it doesn't.
 func (e *Entry) departs() string {
 	if e.Field.Departs == "" {
 		return ""
@@ -65,7 +65,8 @@ func (e *Entry) departs() string {
 	return "Unlike the kubelet: " + e.Field.Departs + "."
 }
 
-// wrap writes text, unless it is empty, in lines of at most width columns, with indent before each.
+// wrap writes text in lines of at most width columns, with indent before each line. It writes nothing for an empty
+// text.
 func wrap(b *strings.Builder, text, indent string, width int) {
 	column := 0
 	for word := range strings.FieldsSeq(text) {

@@ -1,6 +1,6 @@
 package fields
 
-// file returns the fields that describe the file itself, or change the meaning of other fields.
+// file returns the fields about the configuration file as a whole: its type, and the feature gates.
 func file() []Field {
 	return []Field{
 		{Path: "apiVersion", Package: "config", Default: "none, it must be there",
