@@ -9,13 +9,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// libraries are the Kubernetes libraries that log through klog's global logger. klog
-// decides by thresholds of its own what reaches ours, and lets them be set through flags only.
+// libraries sets the verbosity of the Kubernetes libraries, which log through klog's global logger. klog has
+// thresholds of its own before a message reaches our logger; they can be set only through flags.
 type libraries struct{ flags flag.FlagSet }
 
-// RedirectLibraries makes the Kubernetes libraries, which log through klog's global
-// logger, log here, as much as the agent itself. It is to be called once, from
-// main, before any other goroutine logs.
+// RedirectLibraries makes the Kubernetes libraries, which log through klog's global logger, log to l, with the
+// agent's verbosity. It has to be called once, from main, before any other goroutine logs.
 func (l *Log) RedirectLibraries() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +34,7 @@ func (l *Log) RedirectLibraries() error {
 	return nil
 }
 
-// set changes how much klog lets through. Nothing passes it for the moment this takes.
+// set changes klog's thresholds. klog may drop messages until it returns.
 func (l *libraries) set(t threshold) error {
 	for name, value := range map[string]string{"v": strconv.FormatUint(uint64(t.verbosity), 10), "vmodule": t.vmodule} {
 		if err := l.flags.Set(name, value); err != nil {

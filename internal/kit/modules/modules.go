@@ -1,5 +1,5 @@
 // Package modules runs the parts of a program: it starts them in the order of one list, stops them in reverse, and
-// knows the state of each.
+// tracks the state of each.
 package modules
 
 import (
@@ -16,8 +16,8 @@ import (
 type Module struct {
 	// Name appears in logs, in errors and in Runner.States.
 	Name string
-	// Start makes the module ready for those after it; may be nil. If it fails, it has released what it acquired, and
-	// Run isn't called.
+	// Start makes the module ready for those after it; may be nil. If it fails, it has to release everything that it
+	// acquired; Run isn't called then.
 	Start func(context.Context) error
 	// Run is the module's work, until its context ends; may be nil. If it returns before that, the program ends: with
 	// an error, unless that is ErrDone.
@@ -37,10 +37,10 @@ func ThenEnd(run func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// State is the state of a module.
+// State is a stage in the life of a module.
 type State string
 
-// The states of a module, in their order. Started is that of a module without Run.
+// The states of a module, in their order. Started is the final state of a module without Run.
 const (
 	Waiting  State = "waiting"
 	Starting State = "starting"
@@ -51,7 +51,7 @@ const (
 	Failed   State = "failed"
 )
 
-// Status is the state of a module.
+// Status is the name and the state of a module.
 type Status struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`
@@ -94,14 +94,14 @@ type work struct {
 	err error
 }
 
-// failed reports whether Run returned an error that isn't an end in order.
+// failed reports whether Run returned an error that isn't ErrDone or a cancelled context.
 func (w *work) failed() bool {
 	return w.err != nil && !errors.Is(w.err, context.Canceled) && !errors.Is(w.err, ErrDone)
 }
 
-// Run starts the modules one after the other, waits until ctx ends or one of them fails, and stops those that run in
-// reverse order; each one's goroutine has ended when the one before it is stopped. A module that fails while a later
-// one starts ends that start. Run is called once.
+// Run starts the modules one after the other, waits until ctx ends or one of them fails, and stops the running ones
+// in reverse order. A module is stopped only after the goroutines of all later ones have ended. If a module fails
+// while a later one starts, the context of that start ends. Run may be called once.
 func (r *Runner) Run(ctx context.Context, list []Module) error {
 	r.mu.Lock()
 	for _, m := range list {
@@ -153,8 +153,8 @@ func (r *Runner) Run(ctx context.Context, list []Module) error {
 	return result
 }
 
-// launch runs a module until its turn to stop comes, which isn't when ctx ends. It calls failed if the module returns
-// before that.
+// launch runs a module until stop is called for it; the end of ctx doesn't stop it. It calls failed if the module
+// returns before that.
 func (r *Runner) launch(ctx context.Context, index int, m Module, failed context.CancelCauseFunc) *work {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &work{index: index, name: m.Name, cancel: cancel, done: make(chan struct{})}
@@ -165,7 +165,7 @@ func (r *Runner) launch(ctx context.Context, index int, m Module, failed context
 			state = Failed
 		}
 		r.set(index, state)
-		close(w.done) // before failed, so that stop doesn't take it for one that runs
+		close(w.done) // before failed is called, so that stop sees that the module has ended
 		if early {
 			failed(fmt.Errorf("%s: %w", m.Name, orEnded(w.err)))
 		}
@@ -193,7 +193,7 @@ func (r *Runner) stop(w *work) {
 	}
 }
 
-// stopping is set while a module that runs stops.
+// stopping sets the state of a running module to Stopping.
 func (r *Runner) stopping(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,7 +202,7 @@ func (r *Runner) stopping(i int) {
 	}
 }
 
-// orEnded names the end of a module that gave no reason.
+// orEnded returns err, or an error for a module that returned without one.
 func orEnded(err error) error {
 	if err == nil {
 		return errors.New("ended by itself")

@@ -1,13 +1,12 @@
 // Package safeopen opens files below a directory that pods can write to, without ever leaving that
 // directory: a pod may replace any directory with a link, and back, while a path is being walked.
 //
-// The kernel walks the path (openat2 with RESOLVE_BENEATH, Linux 5.6). Where it can't, or a
-// seccomp filter forbids it, the path is walked here, one open directory at a time, with the same
-// result.
+// The kernel walks the path (openat2 with RESOLVE_BENEATH, Linux 5.6). If the kernel can't, or a seccomp filter
+// forbids it, this package walks the path, one open directory at a time, with the same result.
 //
-// Opening a device may act on it, and opening a FIFO waits for its other end. So only files and
-// directories are opened; anything else can be had with O_PATH alone. The directory itself is given as
-// an open file; it and the way to it are trusted. Everything is safe for concurrent use.
+// Opening a device may act on it, and opening a FIFO waits for its other end. So only regular files and directories
+// are opened for use; other files can be opened with O_PATH only. The caller passes the directory itself as an open
+// file; the directory and its own path are trusted. Everything is safe for concurrent use.
 package safeopen
 
 import (
@@ -19,25 +18,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrEscapes is in the error of every path that is refused, and not just missing: it leads
-// out of the directory, through /proc, round in circles, over a link where none may be, or
-// into another mount where that is ruled out.
+// ErrEscapes is wrapped by the error of a path that is refused, rather than missing: it leads out of the directory,
+// through /proc, in circles, through a link although links aren't allowed, or into another mount although that isn't
+// allowed.
 var ErrEscapes = errors.New("leads out of the directory")
 
-// ErrSpecial is in the error for a device, a FIFO or a socket, which are never opened.
+// ErrSpecial is wrapped by the error for a device, a FIFO or a socket, which are never opened.
 var ErrSpecial = errors.New("it is neither a file nor a directory, so it is not opened")
 
 // attempts limits how often an operation is tried that fails because something else changes the tree at the same time.
 // Without a limit, a pod could make it fail for ever.
 const attempts = 128
 
-// rules say how narrow the way is.
+// rules restrict the walk of a path.
 type rules struct {
 	// links is whether links are followed, as long as they stay below the directory.
 	links bool
 	// mounts is whether other mounts below the directory are entered.
 	mounts bool
-	// directory and nofollow are O_DIRECTORY and O_NOFOLLOW: about the end of the path.
+	// directory and nofollow are the flags O_DIRECTORY and O_NOFOLLOW, which apply to the end of the path.
 	directory, nofollow bool
 }
 
@@ -55,7 +54,7 @@ func Open(root *os.File, path string, flags int, perm uint32) (*os.File, error) 
 	return open(root, path, flags, perm, rulesOf(flags, true, true))
 }
 
-// OpenNoLinks is Open that follows no link at all; with O_PATH and O_NOFOLLOW, the path may end with a link, which is
+// OpenNoLinks is Open, but follows no link at all; with O_PATH and O_NOFOLLOW, the path may end with a link, which is
 // opened itself. The path may be longer than the kernel accepts in one call.
 func OpenNoLinks(root *os.File, path string, flags int, perm uint32) (*os.File, error) {
 	at, path, err := closer(root, path)
@@ -68,13 +67,13 @@ func OpenNoLinks(root *os.File, path string, flags int, perm uint32) (*os.File, 
 	return open(at, path, flags, perm, rulesOf(flags, false, true))
 }
 
-// OpenSameMount is Open that enters no other mount.
+// OpenSameMount is Open, but enters no other mount.
 func OpenSameMount(root *os.File, path string, flags int, perm uint32) (*os.File, error) {
 	return open(root, path, flags, perm, rulesOf(flags, true, false))
 }
 
-// Enter opens the directory called name in root for reading. It follows no link and enters no
-// other mount, for which the error is EXDEV beside ErrEscapes.
+// Enter opens the directory called name in root for reading. It follows no link and enters no other mount. The error
+// for another mount wraps both EXDEV and ErrEscapes.
 func Enter(root *os.File, name string) (*os.File, error) {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return nil, failed(name, unix.EINVAL, rules{})
@@ -83,14 +82,14 @@ func Enter(root *os.File, name string) (*os.File, error) {
 	return open(root, name, flags, 0, rulesOf(flags, false, false))
 }
 
-// Reopen opens for real what was found with O_PATH. Links are never opened, nor is
-// anything but a file or directory (ErrSpecial). Of flags, those that make a file are ignored.
+// Reopen opens a file for use that was found with O_PATH. It opens only regular files and directories, no links; the
+// error for a device, a FIFO or a socket wraps ErrSpecial. Flags that create a file are ignored.
 func Reopen(found *os.File, flags int) (*os.File, error) {
 	return reopen(found, found.Name(), flags)
 }
 
-// Path names an open file so that the kernel goes straight to it, wherever it may have been
-// moved to. It is good for as long as the file is open.
+// Path is a path that leads the kernel directly to an open file, even after the file was moved. It is valid as long
+// as the file is open.
 func Path(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
 func open(root *os.File, path string, flags int, perm uint32, r rules) (*os.File, error) {
@@ -99,7 +98,7 @@ func open(root *os.File, path string, flags int, perm uint32, r rules) (*os.File
 		if flags&unix.O_CREAT != 0 && errors.Is(err, unix.ENOENT) {
 			f, err := create(root, path, flags, perm, r)
 			if errors.Is(err, unix.EEXIST) {
-				continue // since just now; or it is a link that leads nowhere
+				continue // it was created meanwhile, or is a link that leads nowhere
 			}
 			return f, err
 		}
@@ -115,7 +114,7 @@ func open(root *os.File, path string, flags int, perm uint32, r rules) (*os.File
 	return nil, failed(path, unix.ENOENT, r)
 }
 
-// create makes a file that isn't there. The last element of path is never followed.
+// create creates a file that doesn't exist. It doesn't follow a link at the end of the path.
 func create(root *os.File, path string, flags int, perm uint32, r rules) (*os.File, error) {
 	dir, name := ".", path
 	if slash := strings.LastIndexByte(path, '/'); slash >= 0 {
@@ -157,8 +156,8 @@ func reopen(found *os.File, path string, flags int) (*os.File, error) {
 	if err != nil {
 		return nil, failed(path, err, rules{})
 	}
-	// Without it again, Go's poller leaves the file alone. On a FUSE file system that hangs,
-	// asking whether it can be polled would stop everything else that is polled.
+	// Clear O_NONBLOCK, so that Go doesn't register the file with its poller. On a FUSE file system that hangs, the
+	// registration would block all other files that are polled.
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags); err != nil {
 		_ = unix.Close(fd) // nothing was written
 		return nil, failed(path, err, rules{})
@@ -166,7 +165,7 @@ func reopen(found *os.File, path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// retry repeats what a signal interrupts.
+// retry repeats a call that a signal interrupts (EINTR).
 func retry(call func() (int, error)) (fd int, err error) {
 	for range attempts {
 		if fd, err = call(); !errors.Is(err, unix.EINTR) {
@@ -176,8 +175,8 @@ func retry(call func() (int, error)) (fd int, err error) {
 	return fd, err
 }
 
-// closer goes most of a way that is too long to go at once. The directory it comes to is to
-// be closed, unless it is root.
+// closer walks most of a path that is too long for one call. It returns the directory that it has reached, which the
+// caller has to close unless it is root, and the rest of the path.
 func closer(root *os.File, path string) (at *os.File, rest string, err error) {
 	at = root
 	for len(path) >= unix.PathMax || strings.Count(path, "/") > maxDepth/2 {

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Top opens the directory to stay below, or another kind of file at a path of the host's, with O_PATH. The path is
-// trusted: its links are followed. An automount (autofs(5)) there is mounted.
+// Top opens a directory of the host, to be used as root by the other functions, or another kind of file, with O_PATH.
+// The path is trusted: its links are followed. If an automount (autofs(5)) is at the path, it is mounted.
 func Top(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if errors.Is(err, unix.ENOTDIR) {
-		// Nothing is mounted by O_PATH alone: only a directory is opened for use.
+		// O_PATH alone doesn't trigger an automount, O_DIRECTORY does.
 		return os.OpenFile(path, unix.O_PATH, 0)
 	}
 	return f, err

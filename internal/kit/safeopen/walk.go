@@ -10,19 +10,19 @@ import (
 const (
 	// maxLinks is how many links the kernel follows in one path (path_resolution(7)).
 	maxLinks = 40
-	// maxDepth is how many directories a walk has open at once, so that links that lead ever
-	// deeper don't cost all of the process's descriptors.
+	// maxDepth is how many directories a walk has open at once at most, so that links that lead deeper and deeper
+	// don't use up the process's descriptors.
 	maxDepth = 512
-	// maxClimb is how many directories a place may be below root at most, when that is checked.
+	// maxClimb is how many parent directories verify visits at most.
 	maxClimb = 1 << 20
 )
 
-// walker is on its way through the directories below root. It holds all of them open: "go up"
-// leads to where it came from and never to where a directory has been moved meanwhile.
+// walker walks a path through the directories below root. It keeps all of them open: ".." leads back to the directory
+// before, even if a directory was moved meanwhile.
 type walker struct {
 	root    int
 	rules   rules
-	mount   uint64 // root's, where others aren't entered
+	mount   uint64 // root's mount ID, if other mounts aren't entered
 	passed  []int  // the directories below root, the current one last
 	pending []string
 	links   int
@@ -94,7 +94,7 @@ func (w *walker) step() (fd int, err error) {
 	return fd, w.sameMount(id)
 }
 
-// here is the directory that the walk has come to.
+// here is the directory that the walk has reached.
 func (w *walker) here() int {
 	if len(w.passed) > 0 {
 		return w.passed[len(w.passed)-1]
@@ -108,7 +108,7 @@ func (w *walker) open(dir int, name string, flags int) (fd int, err error) {
 	})
 }
 
-// enter takes over the directory.
+// enter makes a directory the current one. The walker closes it at the end.
 func (w *walker) enter(fd int, id identity) error {
 	w.passed = append(w.passed, fd)
 	if len(w.passed) > maxDepth {
@@ -173,7 +173,7 @@ func (w *walker) verify() error {
 	for range maxClimb {
 		id, err := identify(at)
 		if err == nil && id != root && id == before {
-			err = unix.EXDEV // the top of everything is its own parent
+			err = unix.EXDEV // the topmost directory is its own parent
 		}
 		if err != nil || id == root {
 			w.release(at)
@@ -191,7 +191,7 @@ func (w *walker) verify() error {
 	return unix.EXDEV
 }
 
-// release closes a directory that the walk doesn't hold anyway.
+// release closes a directory, unless it is the walk's current one.
 func (w *walker) release(fd int) {
 	if fd != w.here() {
 		_ = unix.Close(fd) // nothing was written
@@ -204,14 +204,15 @@ func (w *walker) close() {
 	}
 }
 
-// identity tells files apart, also where one is seen in two mounts.
+// identity identifies a file in a mount. If a file is visible in two mounts, it has two identities.
 type identity struct {
 	major, minor uint32
 	inode, mount uint64
 	kind         uint32 // unix.S_IFMT
 }
 
-// identify doesn't wait for a file system that hangs: it asks only for attributes that never change, so cached ones do.
+// identify returns the identity of an open file. It doesn't block on a file system that hangs: the attributes never
+// change, so cached ones are good enough.
 func identify(fd int) (identity, error) {
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC,

@@ -1,4 +1,4 @@
-// Package socket makes and reaches unix sockets, also those whose paths are too long for a socket address.
+// Package socket opens and dials unix sockets, even if their paths are too long for a socket address.
 package socket
 
 import (
@@ -17,8 +17,8 @@ import (
 // maxSocketPath is the longest path that fits a unix socket address (unix(7)).
 const maxSocketPath = 107
 
-// Listen opens the socket at path with mode 0600. A socket left by a dead agent is
-// replaced: the caller holds the lock on the root directory, so no living one has it.
+// Listen opens the socket at path with mode 0600. A socket left by a dead agent is replaced: the caller holds the
+// lock on the root directory, so no running agent uses it.
 func Listen(path string) (net.Listener, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -27,8 +27,8 @@ func Listen(path string) (net.Listener, error) {
 	case info.Mode().Type() != fs.ModeSocket:
 		return nil, fmt.Errorf("open the socket: %s exists and is not a socket; move it away", path)
 	}
-	// Made under another name and renamed when its mode is right, the socket is
-	// never there for others to use.
+	// The socket is made under another name and renamed once its mode is set, so that other users can't connect in
+	// between.
 	temporary := path + ".new"
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open the socket: %w", err)
@@ -39,13 +39,14 @@ func Listen(path string) (net.Listener, error) {
 	}
 	defer release()
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
-	if errors.Is(err, unix.ENOSPC) && os.Remove(path) == nil { // no inode is free but that of the dead agent's socket
+	if errors.Is(err, unix.ENOSPC) && os.Remove(path) == nil { // removing the dead agent's socket frees an inode
 		listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the socket %s: %w", path, err)
 	}
-	// The name will be another one, and may be a successor's by the time of closing.
+	// The rename below changes the socket's name, and when the listener is closed, the original name may belong to
+	// another agent's socket.
 	listener.SetUnlinkOnClose(false)
 	if err := publish(temporary, path); err != nil {
 		listener.Close()
@@ -61,7 +62,7 @@ func publish(temporary, path string) error {
 	return os.Rename(temporary, path)
 }
 
-// Address returns a name of path that fits a socket address, good until release is called.
+// Address returns a path for the same file that fits a socket address. It is valid until release is called.
 func Address(path string) (address string, release func(), err error) {
 	if len(path) <= maxSocketPath {
 		return path, func() {}, nil

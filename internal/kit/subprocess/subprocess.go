@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// maxAnswer bounds what a program may answer, in bytes.
+	// maxAnswer bounds a program's standard output, in bytes.
 	maxAnswer = 1 << 20
-	// maxComplaint is how much is kept of the end of its standard error, and
-	// shownComplaint how much of that is shown. The difference is longer than a token,
-	// so that none is shown of which the beginning was lost.
+	// maxComplaint is how many bytes are buffered of the end of the program's standard error, shownComplaint how many
+	// of them are shown. The difference is longer than a token, so that a token is never shown whose beginning was
+	// dropped: it couldn't be recognized as secret.
 	maxComplaint   = 16 << 10
 	shownComplaint = 1 << 10
 	// linger is how long to wait for the output's end once the program has ended. Only
@@ -32,11 +32,11 @@ const (
 	linger = time.Second
 )
 
-// Program is one to run. No shell is involved.
+// Program is a program to run. No shell is involved.
 type Program struct {
 	Path string
 	Args []string
-	// Env are variables beside this process's own, "NAME=value", which they replace.
+	// Env are additional environment variables, "NAME=value". They override this process's own.
 	Env []string
 }
 
@@ -77,9 +77,8 @@ func (p Program) Run(ctx context.Context, input []byte, secret string) ([]byte, 
 	return answer.text.Bytes(), nil
 }
 
-// end waits until the process has ended, or ends it with the context, and then ends
-// its process group. The process isn't reaped before that, so that its number can't
-// have become another group's.
+// end waits until the process has ended, or ends it with the context, and then ends its process group. The process
+// isn't reaped before that, so that no other group can have its ID.
 func end(ctx context.Context, pid int) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -138,7 +137,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Shown is the end as one line, without the secret.
+// Shown returns the end of the standard error as one line, at most shownComplaint bytes of it, without the secret.
 func (t *Tail) Shown(secret string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package suggest finds which of some known names a person meant who wrote another, for "did
-// you mean ...?". It is pure.
+// Package suggest finds the valid name that a person most likely meant by a misspelt one, for "did you mean ...?". It
+// is pure.
 package suggest
 
 import (
@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Of returns the name of known that the fewest slips of the hand make name of, and most
-// of them at the most; of several it is the first, and without any it is empty. Upper and
-// lower case don't count. However long name is, that takes little time.
+// Of returns the valid name from which name differs by the fewest typing errors, at most most of them. If there are
+// several, it returns the first; if there is none, an empty string. Case is ignored. It is fast even if name is very
+// long.
 func Of(name string, known iter.Seq[string], most int) string {
 	name = strings.ToLower(name)
 	best, least := "", most+1
@@ -27,7 +27,7 @@ func slips(a, b string, most int) int {
 	if max(len(a)-len(b), len(b)-len(a)) > most {
 		return most + 1
 	}
-	// The rows of the table for the bytes of a: two before, before, and now.
+	// The last three rows of the table for the bytes of a; row is the current one.
 	var older, old []int
 	row := make([]int, len(b)+1)
 	for j := range row {

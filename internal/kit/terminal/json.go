@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// JSON returns a JSON text in which what would steer a terminal is written as an
-// escape sequence. Its meaning is the same; it is the same slice if there is nothing to do.
+// JSON returns a JSON text in which characters that steer a terminal are written as escape sequences. Its meaning is
+// the same. If there are no such characters, it returns the slice text itself.
 func JSON(text []byte) []byte {
 	var out []byte
 	done := 0

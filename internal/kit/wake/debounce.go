@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Debounce says when one goroutine looks again: when it is woken or a time has come, but
-// not too soon after its look before.
+// Debounce schedules the checks of one goroutine: when it is woken or at a given time, but not too soon after the
+// check before.
 type Debounce struct {
 	Slot
 	gap time.Duration
 }
 
-// NewDebounce returns a Debounce with which looks begin at least gap apart.
+// NewDebounce returns a Debounce with which checks begin at least gap apart.
 func NewDebounce(gap time.Duration) Debounce { return Debounce{Slot: NewSlot(), gap: gap} }
 
-// Await waits until another look is due after one that began at that time: since a Wake, or
-// when it is next (zero for never). It is false if ctx ended.
+// Await waits until the next check is due: after a Wake or at the time next (zero for never), but at least gap after
+// began, the begin of the previous check. It returns false if ctx ended.
 func (d Debounce) Await(ctx context.Context, began, next time.Time) bool {
 	var due <-chan time.Time
 	if !next.IsZero() {

@@ -14,7 +14,7 @@ type Keyed[K comparable] struct {
 	keys map[K]struct{}
 }
 
-// NewKeyed returns an empty one.
+// NewKeyed returns an empty Keyed.
 func NewKeyed[K comparable]() *Keyed[K] { return &Keyed[K]{slot: NewSlot(), keys: map[K]struct{}{}} }
 
 // Wake fills the slot for these keys, if there are any. It never blocks.
@@ -33,7 +33,7 @@ func (k *Keyed[K]) Wake(keys ...K) {
 // Woken receives when there is something to Drain.
 func (k *Keyed[K]) Woken() <-chan struct{} { return k.slot }
 
-// Drain returns the keys since it was called last, in no order.
+// Drain returns the keys of all calls of Wake since the previous Drain, in no order.
 func (k *Keyed[K]) Drain() []K {
 	k.mu.Lock()
 	defer k.mu.Unlock()

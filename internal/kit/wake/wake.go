@@ -24,9 +24,8 @@ type Group struct {
 	slots map[Slot]struct{}
 }
 
-// Subscribe returns a channel that receives after each Wake; wake-ups that come while one
-// waits to be received become one with it. The channel is never closed. stop ends the
-// subscription and may be called repeatedly.
+// Subscribe returns a channel that receives after each Wake; while one wake-up waits to be received, further ones are
+// merged with it. The channel is never closed. stop ends the subscription and may be called repeatedly.
 func (g *Group) Subscribe() (woken <-chan struct{}, stop func()) {
 	s := NewSlot()
 	g.mu.Lock()
