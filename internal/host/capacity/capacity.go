@@ -69,8 +69,8 @@ func (n Node) ForPods(k *v1beta1.KubeletConfiguration) (milliCPU, memory int64, 
 	return cpu.MilliValue(), n.Memory - kube.Memory().Value() - system.Memory().Value(), nil
 }
 
-// Reservations are the parsed kubeReserved and systemReserved. Besides resources they may have a number of
-// processes, under the name PID.
+// Reservations parses kubeReserved and systemReserved. Besides resources they may have a number of processes, under
+// the name PID.
 func Reservations(k *v1beta1.KubeletConfiguration) (kube, system v1.ResourceList, err error) {
 	if kube, err = reserved("kubeReserved", k.KubeReserved); err != nil {
 		return nil, nil, err
@@ -82,7 +82,7 @@ func Reservations(k *v1beta1.KubeletConfiguration) (kube, system v1.ResourceList
 // Reserved is the part of the node's resources that isn't for pods.
 type Reserved struct {
 	// System and Kube are systemReserved and kubeReserved. If reservedSystemCPUs is set, all reserved CPUs are in
-	// System, and Kube has none.
+	// System, and Kube has no CPU.
 	System v1.ResourceList `json:"system,omitempty"`
 	Kube   v1.ResourceList `json:"kube,omitempty"`
 	// Eviction is the amount of each resource that the hard eviction thresholds keep free.

@@ -9,8 +9,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
 )
 
-// retries is how many times a failing check is repeated before the next notification is due: that would be too late
-// to try again.
+// retries is how many times a failing check is repeated until the next notification is due: repeating it only then
+// would be too late.
 const retries = 5
 
 // WatchdogPeriod is the timeout of the service manager's watchdog; 0 if the watchdog is disabled.

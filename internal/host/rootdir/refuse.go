@@ -21,8 +21,7 @@ var system = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/l
 	"/var", "/var/cache", "/var/lib", "/var/local", "/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool",
 	"/var/tmp"}
 
-// virtual lists the prefixes of paths on file systems of the kernel, which keep no regular files or lose them at a
-// reboot.
+// virtual lists the prefixes of paths on virtual file systems, which can't keep an agent's files across a reboot.
 var virtual = []string{"/dev/", "/proc/", "/sys/"}
 
 // IsSystem reports whether path is a directory of the operating system, or a symbolic link to one.

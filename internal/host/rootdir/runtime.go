@@ -121,7 +121,7 @@ func (l Runtime) Imported() string { return filepath.Join(l.Images(), ".imported
 // Run is the directory for sockets whose paths would be too long under Root.
 func (l Runtime) Run() string { return filepath.Join(runBase, l.Hash()) }
 
-// RunBase is the parent directory of Run, and of the same directories of other agents.
+// RunBase is the parent directory of Run, which may also have the directories of other agents.
 func (l Runtime) RunBase() string { return runBase }
 
 // ShimSockets is the directory of the shims' sockets. containerd limits its path to 42 characters.

@@ -72,7 +72,8 @@ func (c *Conn) ExecSync(ctx context.Context, id string, cmd []string,
 	return out, err
 }
 
-// execError classifies the error of an ExecSync call. A successful answer that arrives as ctx ends still counts.
+// execError classifies the error of an ExecSync call; took is the duration of the call. A successful answer counts
+// even if ctx has ended meanwhile.
 func execError(ctx context.Context, err error, timeout, took time.Duration) error {
 	if err != nil && ctx.Err() != nil && timeout > 0 && took > timeout {
 		return fmt.Errorf("%w (the command may take %s)", errExecUnanswered, timeout)
@@ -94,8 +95,8 @@ func execError(ctx context.Context, err error, timeout, took time.Duration) erro
 	return err
 }
 
-// execService is a connection for ExecSync alone. For each call, cri-client would use several times the memory of
-// the command's whole output.
+// execService is a separate connection for ExecSync calls. They don't use cri-client, because it takes several
+// times the memory of a command's whole output.
 type execService struct{ conn *grpc.ClientConn }
 
 // dialExec returns a connection that is established by the first call.

@@ -14,9 +14,9 @@ type service interface {
 
 // link maintains a connection to one service and replaces it when it is lost.
 //
-// gRPC alone would reconnect, but with the back-off that cri-client hard-codes it waits up to 3 s between attempts:
-// a runtime would seem unavailable for some seconds longer than it was. So a failed connection is dropped, and the
-// next call establishes a new one at once.
+// gRPC would also reconnect by itself. But with the back-off that cri-client hard-codes, it waits up to 3 s between
+// attempts, so that the runtime would seem unavailable for seconds after it is available again. So a broken
+// connection is dropped, and the next call establishes a new one at once.
 type link[S service] struct {
 	dial func(context.Context) (S, error)
 	// gate is a semaphore: its holder may dial.
@@ -67,7 +67,8 @@ func (l *link[S]) acquire(ctx context.Context) (*session[S], error) {
 	return l.current, nil
 }
 
-// acquireCurrent returns the current connection and counts its caller as a user, or nil if there is none.
+// acquireCurrent returns the current connection, and counts the caller as a user of it. It returns nil if there is
+// no connection.
 func (l *link[S]) acquireCurrent() (*session[S], error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

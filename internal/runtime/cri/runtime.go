@@ -214,7 +214,8 @@ func (c *Conn) countCheckpoint(id string, n int) {
 	}
 }
 
-// Checkpointing reports whether a checkpoint of the container is in progress. Its processes are frozen meanwhile.
+// Checkpointing reports whether a checkpoint of the container is in progress. The processes of the container are
+// frozen meanwhile.
 func (c *Conn) Checkpointing(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -103,7 +103,8 @@ func (c *Configurer) origin(p *v1.Pod) (origin, []pod.Event, error) {
 		if len(c.cfg.ClusterDNS) > 0 {
 			return fromCluster, nil, nil
 		}
-		// ClusterFirst is also the default policy: without a cluster it isn't a mistake, and is logged once.
+		// ClusterFirst is also the default of dnsPolicy. So it isn't a mistake without a cluster, and is logged
+		// only once.
 		c.missing.Do(func() {
 			c.cfg.Log.V(2).Info("No clusterDNS is configured: pods use the node's name servers", "pod", klog.KObj(p),
 				"dnsPolicy", policy)

@@ -29,7 +29,8 @@ import (
 
 // Defaults for empty fields of a Config.
 const (
-	// DefaultPauseImage is part of deckhand as an archive, so that no registry is needed.
+	// DefaultPauseImage is the name of the pause image that deckhand includes as an archive, so that no registry is
+	// needed.
 	DefaultPauseImage = "deckhand.local/pause:1"
 	// DefaultLogLevel omits containerd's messages about every single call.
 	DefaultLogLevel = "warn"
@@ -131,8 +132,8 @@ func (c Config) WithDefaults() Config {
 // Layout returns the paths of the runtime of this configuration.
 func (c Config) Layout() (rootdir.Runtime, error) { return rootdir.NewRuntime(c.RootDir) }
 
-// Claim creates the root directory and marks it as deckhand's if it is new or empty, which allows a teardown to
-// remove it. The agent calls it before it writes there.
+// Claim creates the root directory if it is missing. It marks a new or empty directory as deckhand's, which allows
+// a teardown to remove the directory. The agent calls Claim before it writes there.
 func (c Config) Claim() error {
 	l, err := c.Layout()
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 // pauses computes the delay before each restart.
 type pauses struct{ next time.Duration }
 
-// advance returns the delay after a containerd that was ready for the given time.
+// advance returns the delay before the restart of a containerd that was ready for the duration healthy.
 func (p *pauses) advance(healthy time.Duration) time.Duration {
 	if p.next == 0 || healthy >= healthyAfter {
 		p.next = firstPause

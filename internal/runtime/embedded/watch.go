@@ -136,9 +136,9 @@ func listen(ctx context.Context, answered <-chan struct{}, activity func() child
 	}
 }
 
-// askHealth returns when containerd has answered in any way, or ctx has ended. The health service is disabled, so
-// the server itself answers Unimplemented. The CRI isn't used because until it has recovered its containers it
-// answers Unavailable, which is also the code of a broken connection.
+// askHealth returns when containerd has answered in any way, or ctx has ended. containerd's gRPC health service is
+// disabled, so the server itself answers Unimplemented. The CRI isn't used: until it has recovered its containers
+// it answers Unavailable, which is also the code of a broken connection.
 func askHealth(ctx context.Context, socket string) {
 	for {
 		if conn, err := dial(socket); err == nil {

@@ -27,8 +27,8 @@ func newEntries(w io.Writer, opts lineOptions, buf []byte) *entries {
 // Space is the free part of the buffer, to read into; it is never empty.
 func (e *entries) Space() []byte { return e.buf[len(e.buf):cap(e.buf)] }
 
-// Add passes on the complete entries after n bytes were read into Space, and the beginning of an entry that fills
-// the whole buffer.
+// Add processes n bytes that were read into Space. It passes on the complete entries, and the beginning of an entry
+// that fills the whole buffer.
 func (e *entries) Add(n int) error {
 	rest := e.buf[:len(e.buf)+n]
 	for {

@@ -203,7 +203,8 @@ func (o *output) write(b []byte) error {
 	return nil
 }
 
-// handOver writes the full buffer in the background while more is read; flush waits for it.
+// handOver starts to write the full buffer in the background, while more is read into the other buffer; flush waits
+// for the write.
 func (o *output) handOver() error {
 	if err := o.settle(); err != nil {
 		return err

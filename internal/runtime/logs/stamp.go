@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// stampFormat is RFC 3339 with nine digits, so that lines stay aligned.
+// stampFormat is RFC 3339 with nine digits for the fraction of a second, so that lines are aligned.
 const stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
 // appendStamp appends an entry's timestamp in stampFormat and a space; nothing if the timestamp is invalid.

@@ -46,8 +46,9 @@ func newCache(wake func(types.UID)) *cache {
 
 // reading is the state that the runtime, or one of the agent's own calls, reported at one time.
 type reading struct {
-	// AsOf is the time at which the state was reported. Of two readings of the same state, the later one counts.
-	// AsOf is zero for the results of the agent's own calls: any report of the runtime takes precedence over them.
+	// AsOf is the time at which the runtime had this state. Of two readings of the same state, the later one
+	// counts. AsOf is zero for the results of the agent's own calls: any report of the runtime takes precedence
+	// over them.
 	AsOf       time.Time
 	Sandboxes  []sandboxReading
 	Containers []containerReading

@@ -22,8 +22,8 @@ const recordVersion = 1
 // imported lists the imported archives by file name: the content of the record file.
 type imported map[string]entry
 
-// entry is one imported archive. A change is detected by size and modification time. If a new archive has the same
-// of both, users can touch the file to make the agent import it.
+// entry is one imported archive. A change of the archive is detected by its size and modification time. If a new
+// archive has the same size and time as the old one, users can touch the file to make the agent import it.
 type entry struct {
 	Size     int64     `json:"size"`
 	Modified time.Time `json:"modified"`

@@ -69,8 +69,8 @@ func (n Network) Validate() error {
 	return nil
 }
 
-// conflist is the CNI network configuration list, version 1.0.0: from 1.1.0 on, every CRI Status call would run
-// every plugin.
+// conflist is the CNI network configuration list. Its version is 1.0.0, because since 1.1.0 every Status call of
+// the CRI would run every plugin.
 type conflist struct {
 	CNIVersion string `json:"cniVersion"`
 	Name       string `json:"name"`

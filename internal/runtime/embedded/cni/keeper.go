@@ -65,7 +65,8 @@ const (
 	repairPause = time.Second
 	calm        = 10 * time.Second
 	foughtAfter = 20
-	// longestPause is the longest delay after failed attempts: lookGap at first, doubling.
+	// longestPause is the longest delay after a failed attempt. The first delay is lookGap, and each is twice as
+	// long as the previous one.
 	longestPause = 30 * time.Second
 	// legacyPoll is the interval of checks of iptables-legacy rules: the kernel doesn't report their changes.
 	legacyPoll = 30 * time.Second

@@ -102,7 +102,8 @@ func (p Process) open() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// Check only now: the pidfd prevents that the ID is reused unnoticed.
+	// The start time is checked after opening the pidfd, because the pidfd prevents a later reuse of the ID from
+	// going unnoticed.
 	if p.Start != 0 && !p.Lives() {
 		return -1, errors.Join(unix.ESRCH, unix.Close(fd))
 	}

@@ -2,8 +2,8 @@
 // processes, cgroups and mounts. It uses the process table, the mount table and runc's records, and queries
 // containerd only for its records.
 //
-// A Sweeper removes orphaned shims while containerd runs. The functions for processes, cgroups and mounts also
-// serve a reset of the node, when containerd is gone.
+// A Sweeper removes orphaned shims while containerd runs. A reset of the node uses the functions for processes,
+// cgroups and mounts too, after containerd has ended.
 package orphans
 
 import (

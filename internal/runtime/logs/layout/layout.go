@@ -43,9 +43,9 @@ func File(container string, attempt int) string {
 	return Current(attempt).In(container)
 }
 
-// ParseFile returns the attempt of the instance whose log a file in a container's log directory belongs to. The
-// name is N.log, or, with rotated true, N.log. followed by any suffix that a rotator has added. ParseName accepts
-// only the suffixes that the kubelet uses.
+// ParseFile parses the name of a file in a container's log directory: N.log, or, with rotated true, N.log. followed
+// by any suffix that a rotator has added. It returns the attempt N. ParseName accepts only the suffixes that the
+// kubelet uses.
 func ParseFile(name string) (attempt int, rotated, ok bool) {
 	number, rest, _ := strings.Cut(name, ".")
 	rotated = strings.HasPrefix(rest, "log.")

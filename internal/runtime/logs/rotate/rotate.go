@@ -26,7 +26,7 @@ type directory interface {
 }
 
 // rotate renames the log if it is too large, and makes the runtime create a new one. If the log is missing, because
-// an agent died between these two steps, it does only the second.
+// an agent died after renaming it, rotate only makes the runtime create one.
 func (r *Rotator) rotate(ctx context.Context, c *container, conf *Config) error {
 	dir, err := r.open(conf.Root, c.dir)
 	if err != nil {

@@ -46,7 +46,7 @@ func (p *addressPool) next(addr netip.Addr) netip.Addr {
 	return p.prefix.Addr().Next()
 }
 
-// Release frees an address. It ignores one that isn't allocated.
+// Release frees an address. It ignores an address that isn't allocated.
 func (p *addressPool) Release(ip string) {
 	if addr, err := netip.ParseAddr(ip); err == nil {
 		delete(p.used, addr)
