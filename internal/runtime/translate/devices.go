@@ -14,7 +14,7 @@ import (
 type Devices struct {
 	Assignment Assignment
 	Devices    []*runtimeapi.Device
-	// CDI has the fully qualified names of CDI devices, "vendor.com/class=name". The runtime resolves them.
+	// CDI lists CDI devices by their full names, "vendor.com/class=name". The runtime resolves them.
 	CDI         []string
 	Env         []*runtimeapi.KeyValue
 	Mounts      []*runtimeapi.Mount
