@@ -5,21 +5,21 @@
 // their limits; devices is the manager of device plugins; storagelimits finds pods that use too much local storage;
 // stats samples what pods and the node use.
 //
-// Package cgroup is the one writer of the QoS groups, the pods' groups and the placement of the agent's and the host's
-// processes; runc makes the containers' groups. storagelimits doesn't end pods: it returns a verdict to the pod's
-// worker.
+// Package cgroup is the one writer of the QoS groups, the pods' groups and the placement of the agent's and the
+// host's processes; runc makes the containers' groups. storagelimits doesn't end pods: the pod's worker asks for the
+// eviction (Manager.Termination) and ends the pod.
 //
 // # Admission
 //
-// allocation.Manager decides which pods are admitted; the executor never rejects a pod. It adds up the holdings of pods
-// (resources, number of pods, host ports), first those of adopted pods, which aren't judged again: a pod that runs or
-// was allocated stays, whatever the node is like by now. When any pod asks, all undecided pods are judged by
-// lifecycle/admission: waiting pods first, then by creationTimestamp and name.
+// allocation.Manager decides which pods are admitted; the executor never rejects a pod. It adds up the holdings of
+// pods (resources, number of pods, host ports), first those of adopted pods, which aren't judged again: a pod that
+// runs or was allocated stays, whatever the state of the node is now. When any pod asks, all undecided pods are
+// judged by lifecycle/admission: waiting pods first, then by creationTimestamp and name.
 //
 // A pod that has to wait stays Pending, keeps its turn and is woken when resources become free. A pod of higher
-// priority preempts others: these get a verdict, and it waits until they have ended. The resources of an ended pod are
-// free once its cgroup is gone, also over a restart of the agent. A UID that a manifest sets is on disk before the
-// first judgement.
+// priority preempts others: these are terminated, and the preempting pod waits until they have ended. The resources
+// of an ended pod are free once its cgroup is gone, also over a restart of the agent. A UID that a manifest sets is
+// recorded on disk before the pod is first judged.
 //
 // # Assigners
 //

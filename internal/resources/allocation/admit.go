@@ -16,11 +16,11 @@ import (
 )
 
 // Admit admits a new pod and allocates its requests, or returns a *pod.Failure that is Rejected or has a reason to
-// Wait. A waiting pod is woken when resources are freed. A pod that has an allocation, or of which the runtime has
-// anything, is admitted whatever the state of the node (see Allocated).
+// Wait. A waiting pod is woken when resources are freed. A pod that has an allocation, or a sandbox or container in
+// the runtime, is admitted whatever the state of the node (see Allocated).
 //
-// Pods are decided on by creation time and then by name, in whatever order Admit is called: it decides on all other
-// undecided pods that should run, too.
+// Each call decides on all undecided pods that should run, by creation time and then by name. So the order of the
+// calls doesn't matter.
 func (m *Manager) Admit(ctx context.Context, p *v1.Pod) (*pod.Allocation, error) {
 	e, done := m.lockEntry(p.UID)
 	defer done()

@@ -54,7 +54,8 @@ type Config struct {
 	// Assigners assign exclusive resources to pods that passed all other checks, in this order.
 	Assigners []Assigner
 	// Patience limits how long pods wait, by reason; a reason without an entry has no limit. 0 rejects pods at once,
-	// as the kubelet does, including pods of an earlier agent without a running container (see Lives).
+	// as the kubelet does, including pods of an earlier agent for which Lives returns false because none of their
+	// containers runs.
 	Patience map[pod.WaitFor]time.Duration
 	Lives    func(types.UID) bool
 	// Wake reconciles a pod again. It must not wait for the Manager.
@@ -109,16 +110,17 @@ type entry struct {
 	writing   sync.Mutex
 	allocated *pod.Allocation // nil until admitted
 	holds     admission.Amount
-	// asked is reserved for the pod until it is recorded as its allocation.
+	// asked are the resources that are reserved for the pod until its allocation is recorded.
 	asked admission.Amount
 	ended bool
 	// ending means that the pod has ended under an earlier agent, but still holds its resources.
 	ending bool
-	// judged is the version of the pod that failure applies to; nil while it is undecided. Without a failure it is
-	// admitted.
+	// judged is the version of the pod on which admission was decided; nil while the pod is undecided. failure is the
+	// reason why that version isn't admitted; nil if it is.
 	judged  *v1.Pod
 	failure *pod.Failure
-	// unassigned means that the pod passed all checks except an assigner's. Only its own worker can retry that.
+	// unassigned means that the pod passed all checks except an assigner's. Only the pod's own worker can retry the
+	// assignment.
 	unassigned bool
 	// turn is the pod's position among waiting pods.
 	turn uint64
@@ -127,8 +129,8 @@ type entry struct {
 	// awaited is the last reason for which the pod waits, awaitedSince the start of this wait.
 	awaited      pod.WaitFor
 	awaitedSince time.Time
-	// asks are the resources of the last version of the pod for which a resize was requested. resizing is when a
-	// resize was allocated that isn't in force yet.
+	// asks are the resources of the last version of the pod for which a resize was requested. resizing is when the
+	// resize was allocated that isn't in force yet; zero if there is none.
 	asks     *pod.Allocation
 	resizing time.Time
 }
@@ -210,8 +212,8 @@ func (m *Manager) Get(uid types.UID) *pod.Allocation {
 }
 
 // ResourcesFreedAt returns when resources were last freed for pods that were refused or wait; zero if never. It
-// strictly increases. A caller reads it before a request and, after a refusal, retries once it is later. So it
-// doesn't miss resources that are freed while it receives the refusal.
+// strictly increases. A caller reads this time before a request and, after a refusal, retries once the time is later.
+// So the caller doesn't miss resources that are freed while it receives the refusal.
 func (m *Manager) ResourcesFreedAt() time.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -266,7 +268,7 @@ func (m *Manager) Resize(p *v1.Pod) (*pod.Allocation, error) {
 	}
 	asks := allocated.Of(allocated.KeepOverhead(p, had))
 	if allocated.Equal(had, asks) {
-		return m.write(e, p, asks, false) // for another generation
+		return m.write(e, p, asks, false) // only the generation may differ
 	}
 	m.mu.Lock()
 	if e.asks == nil {

@@ -17,22 +17,23 @@ import (
 )
 
 // Assigner assigns exclusive resources of one kind, such as devices, to containers. It is the only writer of its
-// assignments, and records them on disk. The Manager calls the members of one list in their order. An Assigner must
-// not wait for the Manager.
+// assignments, and records them on disk. The Manager calls its assigners in the order of Config.Assigners. An
+// Assigner must not wait for the Manager.
 type Assigner interface {
-	// Restore reads the assignments of earlier agents. It is called first. An error loses the unreadable ones only.
+	// Restore reads the assignments of earlier agents. It is called first. After an error, only the unreadable
+	// assignments are lost.
 	Restore() error
 	// Run follows the resources that can be assigned until ctx ends.
 	Run(ctx context.Context) error
-	// Assign assigns the requests of all containers of a pod, unless that is done. An error may be a *pod.Failure
-	// that is Rejected or has a reason to Wait. It leaves the assignments as they were.
+	// Assign assigns the requests of all containers of a pod, unless they are assigned already. An error may be a
+	// *pod.Failure that is Rejected or has a reason to Wait. After an error, the pod's assignments are unchanged.
 	Assign(context.Context, *v1.Pod) error
 	// Awaits returns the reason why Assign would make the pod Wait for a plugin, or nil.
 	Awaits(*v1.Pod) *pod.Failure
 	// Release removes the assignments of a pod, if it has any.
 	Release(types.UID)
-	// Unallocatable counts the assigned resources that aren't healthy, and so aren't part of the node's allocatable:
-	// they don't reduce the number of the healthy ones that are free.
+	// Unallocatable returns the numbers of assigned resources that aren't healthy. These aren't part of the node's
+	// allocatable, so they don't reduce the number of healthy resources that are free.
 	Unallocatable() map[v1.ResourceName]int64
 	// Provide adds the container's assignments to the configuration that its instances are created with.
 	Provide(context.Context, *v1.Pod, *v1.Container, *translate.Devices) error
@@ -80,8 +81,8 @@ func (m *Manager) assign(ctx context.Context, e *entry, p *v1.Pod) error {
 	return f
 }
 
-// assignAll calls each assigner. If one fails, the assignments of those before it are released, but not those of a
-// pod that runs.
+// assignAll calls each assigner. If one fails, the assigners before it release their assignments, unless the pod runs
+// already.
 func (m *Manager) assignAll(ctx context.Context, p *v1.Pod) error {
 	for i, a := range m.conf.Assigners {
 		if err := a.Assign(ctx, p); err != nil {
@@ -143,7 +144,7 @@ func (m *Manager) limitWait(e *entry, f *pod.Failure) *pod.Failure {
 	return &next
 }
 
-// waitedTooLong rejects a pod that has waited that long for the reason f.
+// waitedTooLong returns the failure that rejects a pod which has waited as long as patience for the reason f.
 func waitedTooLong(f *pod.Failure, patience time.Duration) *pod.Failure {
 	message := fmt.Sprintf("waited %s in vain for %s", patience, f.Message)
 	if patience == 0 {

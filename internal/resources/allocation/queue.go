@@ -20,7 +20,8 @@ type request struct {
 	priority int32
 	qos      int
 	turn     uint64
-	// offered is the trigger for which the pod was woken since the request fits; empty if it wasn't woken.
+	// offered is the trigger that made the request fit, after which the pod was woken; empty while the request
+	// doesn't fit.
 	offered string
 }
 
@@ -103,8 +104,8 @@ func (m *Manager) free() admission.Amount {
 }
 
 // walk iterates over the queue from its head, and subtracts each request that fits from the free resources. It calls
-// seen for every request. One that doesn't fit doesn't block those behind it. It ends when seen returns false, and
-// returns the rest.
+// seen for every request. One that doesn't fit doesn't block those behind it. walk ends when seen returns false, and
+// returns the free resources that are left.
 func (m *Manager) walk(seen func(w *request, fits bool) bool) admission.Amount {
 	free := m.free()
 	for _, w := range m.deferred.requests {
@@ -120,7 +121,8 @@ func (m *Manager) walk(seen func(w *request, fits bool) bool) admission.Amount {
 	return free
 }
 
-// freeFor returns the free resources for a request: without those of pods, and of the preceding requests that fit.
+// freeFor returns the resources that are free for a request: neither held by pods, nor needed by preceding requests
+// that fit.
 func (m *Manager) freeFor(w *request) admission.Amount {
 	return m.walk(func(other *request, _ bool) bool { return before(other, w) < 0 })
 }

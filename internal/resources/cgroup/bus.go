@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience limits one call to systemd. During a daemon-reload it doesn't respond, for seconds on a large host.
+// patience is the timeout of one call to systemd. Systemd doesn't respond during a daemon-reload, which takes seconds
+// on a large host.
 const patience = 30 * time.Second
 
 // booted exists if systemd is the first process (sd_booted(3)).
@@ -222,7 +223,7 @@ func await(ctx context.Context, begin func(done chan<- string) error) error {
 	}
 }
 
-// is reports whether err is this error of systemd.
+// is reports whether err is systemd's D-Bus error with this name.
 func is(err error, name string) bool {
 	var refused dbus.Error
 	return errors.As(err, &refused) && refused.Name == "org.freedesktop.systemd1."+name

@@ -322,7 +322,8 @@ func (r *Reader) device(number string) string {
 	return name
 }
 
-// stalls reads a group's pressure; nil if it is unavailable: it can be turned off per group.
+// stalls reads a group's pressure of one kind: cpu, memory or io. It returns nil if pressure is unavailable, which
+// can be turned off per group.
 func (r *Reader) stalls(group, kind string) *Pressure {
 	var text []byte
 	var err error

@@ -24,7 +24,7 @@ type Share struct {
 	HugePages map[string]int64
 }
 
-// Reserved is a cgroup of the host on which its reservation is enforced.
+// Reserved is a cgroup of the host that is limited to the resources reserved for it.
 type Reserved struct {
 	// Setting is the configuration field that names the group, for errors. Name is an absolute path.
 	Setting, Name string
@@ -62,8 +62,8 @@ func (r rules) reserved(g Reserved) []setting {
 	return list
 }
 
-// lifted returns the values that remove limits of the host's groups that aren't reserved any more. The CPU weight
-// isn't a limit, and stays.
+// lifted returns the values that remove the limits of one of the host's groups for resources that aren't reserved any
+// more. The CPU weight isn't a limit, and stays.
 func (r rules) lifted(was, now Reserved) []setting {
 	var list []setting
 	if was.Incompressible && was.Share.Memory > 0 && now.Share.Memory == 0 {
@@ -95,7 +95,7 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 					"enforceNodeAllocatable", g.Setting, dir)
 			}
 		}
-		// Not by the maker: if the group is a slice, systemd has its limits in a unit file.
+		// The values aren't set by the maker: if the group is a slice, systemd has its limits in a unit file.
 		if g.Incompressible {
 			err = l.usesMore(g.Name, g.Share.Memory)
 		}

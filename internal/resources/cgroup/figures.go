@@ -22,7 +22,7 @@ import (
 
 // Figures are the kernel's counters of a group and its children. A part that couldn't be read is nil.
 type Figures struct {
-	// At is when they were read.
+	// At is when the counters were read.
 	At     time.Time
 	CPU    *CPU
 	Memory *Memory
@@ -49,7 +49,8 @@ type CPU struct {
 type Memory struct {
 	// Usage is the total. WorkingSet is Usage without inactive page cache, which is easy to reclaim.
 	Usage, WorkingSet uint64
-	// RSS is anonymous memory, Cache the page cache with shared memory, Mapped the part of it mapped by processes.
+	// RSS is anonymous memory, Cache the page cache with shared memory, Mapped the part of Cache that processes have
+	// mapped.
 	RSS, Cache, Mapped       uint64
 	ActiveFile, InactiveFile uint64
 	// PageFaults and MajorPageFaults count since the group was created, including its children.
@@ -61,8 +62,9 @@ type Memory struct {
 	Limit uint64
 	// Swap is the swap in use, SwapLimit its limit, or Unlimited.
 	Swap, SwapLimit uint64
-	// The other fields are read only with Throttling: peak usage, how often a limit was hit, kernel memory, number of
-	// OOM kills, and reserved memory.
+	// The other fields are read only with Throttling. Max is the peak usage, Failures how often the limit was hit,
+	// Kernel the kernel's memory for the group, OOMKills the number of OOM kills, and Reservation the reserved
+	// memory.
 	Max, Failures, Kernel, OOMKills, Reservation uint64
 }
 
@@ -79,7 +81,8 @@ type DeviceIO struct {
 // Pressure is how long tasks stalled (Documentation/accounting/psi.rst).
 type Pressure struct{ Some, Full Stalls }
 
-// Stalls are shares of time in percent, and the total in microseconds.
+// Stalls are the shares of stalled time in the last 10, 60 and 300 seconds, in percent, and the total in
+// microseconds.
 type Stalls struct {
 	Avg10, Avg60, Avg300 float64
 	Total                uint64
@@ -94,9 +97,9 @@ type Detail int
 const (
 	// JustCPU is CPU time alone.
 	JustCPU Detail = iota
-	// Plain is also memory and pressure.
+	// Plain adds memory and pressure.
 	Plain
-	// Throttling is also the limits and how often they were hit.
+	// Throttling adds limits, how often they were hit, threads and disk I/O.
 	Throttling
 )
 
@@ -181,7 +184,7 @@ func (r *Reader) Made(group string) time.Time {
 }
 
 // Processes returns the processes of the group and of its children: a container may have created some. The group's
-// own come first.
+// own processes come first.
 func (r *Reader) Processes(group string) ([]int, error) {
 	list, err := r.ownProcesses(group)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The files of both versions' freezers. freezer.state and cgroup.freeze contain the requested state. freezer.state
-// and cgroup.events also report a group as frozen if an ancestor is.
+// The freezer's files: freezer.state is cgroup v1's, the others are v2's. freezer.state and cgroup.freeze contain the
+// requested state. freezer.state and cgroup.events also report a group as frozen if an ancestor is.
 const (
 	freezerState = "freezer.state"
 	freezeFile   = "cgroup.freeze"
@@ -104,7 +104,7 @@ func frozen(dir string) bool {
 	return bytes.Equal(bytes.TrimSpace(asked), []byte("1")) || err == nil && bytes.Contains(events, []byte("frozen 1"))
 }
 
-// thaw thaws one group. It stays frozen while an ancestor is.
+// thaw thaws one group. The group stays frozen while one of its ancestors is.
 func thaw(dir string) error {
 	for file, value := range map[string]string{freezerState: "THAWED", freezeFile: "0"} {
 		f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupfs is the mount point that OCI runtimes use, too.
+// cgroupfs is the mount point of the host's cgroups, the same as for OCI runtimes.
 const cgroupfs = "/sys/fs/cgroup"
 
 // needed are the controllers for pods' limits.
@@ -88,7 +88,7 @@ func unified() (layout, error) {
 	return l, nil
 }
 
-// check returns the first problem in one line, or nil.
+// check returns the first reason why groups for pods can't be created here, in one line; nil if they can.
 func (l layout) check() error {
 	if len(l.all) == 0 {
 		return fmt.Errorf("no cgroups are mounted at %s: boot with an init that mounts them, or run: mount -t "+

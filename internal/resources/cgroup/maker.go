@@ -18,8 +18,8 @@ type maker interface {
 	check() error
 	// qosCgroup creates a group that contains pods' groups, and its parents.
 	qosCgroup(ctx context.Context, l layout, name string) error
-	// pod creates a pod's group in a QoS cgroup. The error is fs.ErrNotExist if that doesn't exist. made means that
-	// the group is new and the settings are in force.
+	// pod creates a pod's group in a QoS cgroup. The error is fs.ErrNotExist if the QoS cgroup doesn't exist. made
+	// means that the group is new and the settings are in force.
 	pod(ctx context.Context, l layout, name string, s []setting) (made bool, err error)
 	// set writes values of a group.
 	set(ctx context.Context, l layout, name string, s []setting) error
@@ -87,8 +87,8 @@ type systemdManager interface {
 	Close()
 }
 
-// systemdSlices creates groups as slices of systemd. It also writes their files itself: systemd doesn't support all
-// of them, and doesn't report values that the kernel refuses.
+// systemdSlices creates groups as slices of systemd. It also writes the groups' files itself: systemd doesn't support
+// all files, and doesn't report values that the kernel refuses.
 type systemdSlices struct {
 	cgroupDirs
 	systemd systemdManager

@@ -72,7 +72,7 @@ type Manager struct {
 
 	mu sync.Mutex
 	// made means that the QoS cgroups have been created, enforced that the limit of all pods is in force. unenforced
-	// is the last logged reason why it isn't.
+	// is the last logged reason why that limit isn't in force.
 	made, enforced bool
 	// enforces means that the driver has been determined, and reservations are enforced on the host's own groups.
 	enforces   bool

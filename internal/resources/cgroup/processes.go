@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostRounds limits how often new processes are searched for.
+// mostRounds limits how often moveSystem lists the processes of the root group, to find new ones.
 const mostRounds = 10
 
 // MoveProcesses moves the agent into its own group (kubeletCgroups), and the processes in the root group, except for

@@ -33,7 +33,7 @@ var numbers = map[string]string{
 }
 
 // properties converts settings to properties of systemd, so that systemd doesn't overwrite them with its own values.
-// Systemd has no properties for others (huge pages), and doesn't change these.
+// Systemd has no properties for other settings (huge pages), and doesn't change their files.
 func properties(settings []setting, version int) ([]systemd.Property, error) {
 	props := make([]systemd.Property, 0, len(settings)+1)
 	add := func(name string, value uint64) { props = append(props, property(name, value)) }
@@ -70,8 +70,8 @@ func properties(settings []setting, version int) ([]systemd.Property, error) {
 	return props, nil
 }
 
-// perSecond converts the quota (microseconds per period) to microseconds per second, rounded up to the whole percents
-// that it was made from (rules.WholePercents).
+// perSecond converts the quota (microseconds per period) to microseconds per second, rounded up to whole percents, as
+// the quota was (rules.WholePercents).
 func perSecond(quota, period uint64) uint64 {
 	if quota == infinite {
 		return infinite

@@ -117,6 +117,6 @@ func (m *Manager) removeIfEmpty(ctx context.Context, l layout, name string) erro
 			return fmt.Errorf("remove cgroup %s: %w", dir, err)
 		}
 	}
-	// Only now: it would stop the processes in it.
+	// The unit is stopped last, because that would also stop processes in the group.
 	return m.maker.stop(ctx, name)
 }

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// QOSReserve reserves a part of the memory requests of pods against pods of lower QoS classes: that of Guaranteed
-// pods against all others, and that of Burstable pods against BestEffort ones (Kubernetes design proposal
+// QOSReserve keeps a part of the memory that pods request from pods of lower QoS classes: the requests of Guaranteed
+// pods from all other pods, and those of Burstable pods from BestEffort pods (Kubernetes design proposal
 // "pod-resource-management", "QoS level cgroups").
 type QOSReserve struct {
 	// Percent is the reserved part of requests. Memory is the limit of all pods together, in bytes.
@@ -56,7 +56,7 @@ func (m *Manager) limitQoS(ctx context.Context, l layout, all sums) error {
 	return nil
 }
 
-// liftQoSLimits removes the limits of an earlier agent.
+// liftQoSLimits removes the QoS cgroups' memory limits that an earlier agent set, unless limits are still configured.
 func (m *Manager) liftQoSLimits(ctx context.Context, l layout) error {
 	if m.conf.QOSReserve != nil {
 		return nil

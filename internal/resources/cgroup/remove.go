@@ -74,7 +74,7 @@ func (m *Manager) removeFrom(ctx context.Context, l layout, name string) error {
 		return err
 	}
 	if m.conf.Driver == DriverSystemd {
-		// Systemd would send SIGTERM first, and wait.
+		// If systemd killed the processes, it would send SIGTERM first, and wait.
 		for _, dir := range dirs {
 			if err := m.killBelow(dir); err != nil {
 				return err

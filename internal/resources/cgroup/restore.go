@@ -12,7 +12,7 @@ import (
 )
 
 // restore counts the requests of pods that an earlier agent has left, from the values of their groups. Otherwise the
-// QoS cgroups would lose the pods' part until this agent syncs each pod.
+// values of the QoS cgroups wouldn't include these pods until this agent syncs them.
 //
 // A value that can't be read counts as 0 until the agent syncs the pod.
 func (m *Manager) restore(l layout) {

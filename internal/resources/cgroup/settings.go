@@ -28,7 +28,7 @@ const (
 
 // rules determine the limits of pods on this node.
 type rules struct {
-	// V2 is for cgroup v2.
+	// V2 means that the host has cgroup v2.
 	V2 bool
 	// NoCPUQuota disables CPU limits.
 	NoCPUQuota bool
@@ -80,7 +80,8 @@ func wholePercents(quota, period int64) int64 {
 	return perSecond * period / second
 }
 
-// quota limits the CPU; quota (microseconds per period) is 0 for no limit.
+// quota returns the values for a CPU limit. The quota is in microseconds per period, 0 for no limit; the period is in
+// microseconds.
 func (r rules) quota(quota, period int64) []setting {
 	const initial = 100_000
 	each := strconv.FormatInt(period, 10)
@@ -111,7 +112,8 @@ func (r rules) memory(limit int64) setting {
 	return s
 }
 
-// pids limits the number of processes. No limit is optional, because the group may not exist in this hierarchy.
+// pids limits the number of processes. Without a limit, the setting is optional, because the group may not exist in
+// the hierarchy of the controller pids.
 func (r rules) pids() setting {
 	if r.PIDs <= 0 {
 		return setting{Controller: "pids", File: "pids.max", Value: "max", Optional: true, Initial: true}
@@ -119,8 +121,8 @@ func (r rules) pids() setting {
 	return setting{Controller: "pids", File: "pids.max", Value: strconv.FormatInt(r.PIDs, 10)}
 }
 
-// swap limits the pod's swap to the sum of its containers'; most pods have none (KEP-2400). If the kernel doesn't
-// have the file, there is no swap, or no swap accounting.
+// swap limits the pod's swap to the sum of its containers' swap limits; most pods may use no swap (KEP-2400). If the
+// kernel doesn't have the file, there is no swap, or no swap accounting.
 func (r rules) swap(class v1.PodQOSClass, request int64) setting {
 	var share int64
 	if class == v1.PodQOSBurstable {
@@ -187,9 +189,10 @@ func (r rules) CPUMilli(weight int64) int64 {
 	return int64(sort.Search(most, func(milli int) bool { return r.weight(allocated.Shares(int64(milli))) >= weight }))
 }
 
-// Protected returns the QoS cgroups' memory protection. The kernel protects no group more than its ancestors, so it
-// is the sum of the pods'. guaranteed and burstable are the bytes requested by all pods of the class. Beyond
-// KEP-2570, the group kubepods gets memory.low as well; otherwise, that of the QoS cgroup has no effect.
+// Protected returns the QoS cgroups' memory protection. The kernel protects no group more than its ancestors, so the
+// protection is the sum of the pods' protection. guaranteed and burstable are the bytes requested by all pods of the
+// class. Beyond KEP-2570, the group kubepods gets memory.low as well; otherwise, memory.low of the QoS cgroup would
+// have no effect.
 func (r rules) Protected(guaranteed, burstable int64) (root, qos []setting) {
 	if !r.V2 {
 		return nil, nil

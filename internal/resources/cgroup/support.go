@@ -16,8 +16,8 @@ import (
 
 // Support lists optional features of this host's cgroups.
 type Support struct {
-	// V2 is cgroup v2, where containers may have values for its files (CRI's "unified"). On cgroup v1 the OCI
-	// runtimes refuse them.
+	// V2 means cgroup v2, where a container's configuration may contain values for cgroup files (CRI's "unified"). On
+	// cgroup v1 the OCI runtimes refuse them.
 	V2 bool
 	// Swap: swap can be limited.
 	Swap bool

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// write writes values in the named group.
+// write writes the settings to the files of the named group.
 func write(l layout, name string, settings []setting) error {
 	var again []setting
 	for _, s := range settings {

@@ -49,9 +49,9 @@ func (m *Manager) needs(p *v1.Pod) (list []need) {
 	return list
 }
 
-// Assign assigns devices to all containers of a pod, and calls the plugins' Allocate, unless that is done. An error
-// is a *pod.Failure, with a reason to wait or to reject the pod, or a failed disk write. After an error the pod's
-// assignment is unchanged.
+// Assign assigns devices to all containers of a pod, and calls the plugins' Allocate, unless both were done before.
+// An error is a *pod.Failure, with a reason to wait or to reject the pod, or a failed disk write. After an error the
+// pod's assignment is unchanged.
 func (m *Manager) Assign(ctx context.Context, p *v1.Pod) error {
 	m.mu.Lock()
 	needs := m.needs(p)
@@ -114,7 +114,8 @@ func (p *podDevices) has(needs []need) bool {
 	return !slices.ContainsFunc(needs, func(n need) bool { return p.assigned(n) == nil })
 }
 
-// Awaits returns a failure to wait for, if the plugin of a resource that the pod requests hasn't registered.
+// Awaits returns the failure with which the pod waits if the plugin of a resource that it requests hasn't registered;
+// nil if all have.
 func (m *Manager) Awaits(p *v1.Pod) *pod.Failure {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -190,7 +191,7 @@ func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, need
 }
 
 // dropUnknown frees the devices of pods that should not run and of which nothing is left: a kubelet's record keeps
-// such pods until it needs their devices.
+// such pods until the kubelet needs their devices. The pod but is skipped.
 func (m *Manager) dropUnknown(but types.UID) {
 	m.mu.RLock()
 	uids := slices.Collect(maps.Keys(m.pods))
@@ -369,8 +370,8 @@ func (m *Manager) Provide(ctx context.Context, p *v1.Pod, c *v1.Container, to *t
 }
 
 // forgot returns a resource that the container requests and that may have had a plugin before the record was damaged,
-// or "". Resources that have no plugin belong to the cluster; they are recognized when the plugins' time to register
-// has passed. The caller holds the manager's mutex.
+// or "". Once the plugins' time to register has passed, a resource without a plugin counts as one of the cluster,
+// which needs none. The caller holds the manager's mutex.
 func (m *Manager) forgot(c *v1.Container) string {
 	if m.forgotten.IsZero() || time.Since(m.forgotten) > m.limits.absent {
 		return ""

@@ -19,8 +19,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
-// file is the name of the record in the directory of device plugins. It is the kubelet's, in its format: when a node
-// switches from the agent to a kubelet, or back, the new one knows the devices of running pods.
+// file is the name of the record in the directory of device plugins. Name and format are the kubelet's: when a node
+// switches from the agent to a kubelet, or back, the new one reads the devices of running pods from the record.
 const file = "kubelet_internal_checkpoint"
 
 // record is the content of the file.
@@ -28,14 +28,16 @@ type record struct {
 	Data recordData
 	// Checksum is the checksum of Data, as a kubelet calculates and verifies it.
 	Checksum uint64
-	// BootID is the boot in which the plugins allocated. A kubelet neither writes nor reads it: its records count as
-	// of this boot.
+	// BootID is the boot in which the plugins allocated. A kubelet neither writes nor reads BootID: its records count
+	// as records of this boot.
 	BootID string `json:",omitempty"`
-	// Earlier is the boot of pods for which plugins allocated in another boot, and not yet in BootID.
+	// Earlier contains the pods for which plugins allocated devices in an earlier boot, but not yet in BootID. The
+	// values are the IDs of the earlier boots.
 	Earlier map[types.UID]string `json:",omitempty"`
 	// PreStart are the resources whose plugin requires PreStartContainer. A kubelet's record doesn't contain it.
 	PreStart []string `json:",omitempty"`
-	// Forgotten is when this record replaced a damaged one. It doesn't contain all resources with plugins then.
+	// Forgotten is when this record replaced a damaged one; zero if it didn't. Such a record doesn't contain all
+	// resources that have had plugins.
 	Forgotten time.Time `json:",omitzero"`
 }
 
@@ -55,7 +57,7 @@ type recordEntry struct {
 	AllocResp []byte
 }
 
-// checksum is FNV-32a of the kubelet's text form of its data: each value with its type before it.
+// checksum is the FNV-32a sum of the data in the kubelet's text form, in which the type precedes each value.
 func (d *recordData) checksum() uint64 {
 	sum := fnv.New32a()
 	begin, end := "[", "]"

@@ -53,8 +53,8 @@ type limits struct {
 	ask, allocate, prestart time.Duration
 	// list is how long a plugin may take to list its devices before that is logged.
 	list time.Duration
-	// absent is how long a resource keeps its capacity after its plugin ended. restarted is the same for a plugin
-	// that hasn't registered since the agent was started.
+	// absent is how long a resource keeps its capacity after its plugin ended. restarted is how long after a start of
+	// the agent a resource keeps its capacity if its plugin doesn't register.
 	absent, restarted time.Duration
 }
 
@@ -81,8 +81,8 @@ type Manager struct {
 	// followed are the plugins whose lists are received.
 	followed map[*plugin]bool
 	pods     map[types.UID]*podDevices
-	// forgotten is when this agent or an earlier one found a record that can't be read. It also contained the
-	// resources with plugins.
+	// forgotten is when this agent or an earlier one found an unreadable record; zero if none did. Such a record also
+	// contained the names of the resources with plugins.
 	forgotten time.Time
 }
 
@@ -90,11 +90,12 @@ type Manager struct {
 type resourceState struct {
 	// plugin is nil until a plugin has listed its devices, and after it ended.
 	plugin *plugin
-	// devices are the devices that it listed last, by ID.
+	// devices are the devices that the plugin listed last, by ID.
 	devices map[string]*api.Device
 	// prestart means that the plugin requires PreStartContainer, even while it is absent.
 	prestart bool
-	// until is how long the devices count without a plugin; gone means that this time is over.
+	// until is the time until which the devices count although the plugin is absent; gone means that this time is
+	// over.
 	until time.Time
 	gone  bool
 }
@@ -110,8 +111,8 @@ type podDevices struct {
 	beside assignment
 	// complete means that containers is an assignment for which all plugins have responded.
 	complete bool
-	// earlier is the boot in which they did, if it isn't this one: plugins have to allocate again, and may get other
-	// devices.
+	// earlier is the boot in which the plugins responded, if it isn't this boot: plugins have to allocate again, and
+	// may get other devices.
 	earlier string
 }
 
@@ -123,7 +124,7 @@ type holding struct {
 	// ids are sorted; byNode are the same IDs by NUMA node.
 	ids    []string
 	byNode map[int64][]string
-	// answer is the plugin's response; nil before.
+	// answer is the plugin's response to Allocate; nil before the response.
 	answer *api.ContainerAllocateResponse
 }
 
@@ -141,8 +142,8 @@ func New(c Config) *Manager {
 		resources: map[string]*resourceState{}, followed: map[*plugin]bool{}, pods: map[types.UID]*podDevices{}}
 }
 
-// Restore reads the assignments of an earlier agent or kubelet. Resources that had plugins have none until these
-// register again.
+// Restore reads the assignments of an earlier agent or kubelet. The resources have no plugins until these register
+// again.
 func (m *Manager) Restore() error {
 	r, err := read(m.conf.Dir)
 	switch {

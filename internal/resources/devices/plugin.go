@@ -27,22 +27,24 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// plugin is one registration.
+// plugin is one registration of a device plugin.
 type plugin struct {
 	resource, endpoint string
-	// announced is the socket in plugins_registry by which it registered; empty if it called Register.
+	// announced is the socket in plugins_registry by which the plugin registered; empty if the plugin called
+	// Register.
 	announced string
 	options   *api.DevicePluginOptions
 	conn      *grpc.ClientConn
 	client    api.DevicePluginClient
-	// stop ends following it. number is its sequence number. Run sets both.
+	// stop ends following the plugin. number is the sequence number of the registration. Run sets both.
 	stop   func()
 	number int
 	// taken is closed when Run has accepted the plugin.
 	taken chan struct{}
-	// listed means that it has listed its devices. The manager's mutex guards it.
+	// listed means that the plugin has listed its devices. The manager's mutex guards it.
 	listed bool
-	// wrong is the problem of its last list. Only the goroutine that follows the plugin uses it.
+	// wrong is the problem of the plugin's last list; empty if there was none. Only the goroutine that follows the
+	// plugin uses it.
 	wrong string
 }
 
@@ -272,8 +274,8 @@ func (m *Manager) follow(ctx context.Context, p *plugin) {
 	}
 }
 
-// How long the plugin's next list isn't received, per list and per device in it: about twenty times the cost of
-// processing it.
+// The pause before the next list of a plugin is received, per list and per device in the list: about twenty times the
+// cost of processing them.
 const (
 	perList   = time.Millisecond
 	perDevice = 20 * time.Microsecond

@@ -55,7 +55,7 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 		"Number of bytes that are consumed by the container on this filesystem.", "device")
 	fsLimit := desc("container_fs_limit_bytes",
 		"Number of bytes that can be consumed by the container on this filesystem.", "device")
-	// Only of whole file systems: containers share the inodes of theirs.
+	// Inodes are reported only for whole file systems: containers share the inodes of their file system.
 	fsInodes := desc("container_fs_inodes_total", "Number of Inodes", "device")
 	fsInodesFree := desc("container_fs_inodes_free", "Number of available Inodes", "device")
 	ioMetric := func(name, help string) *prometheus.Desc { return desc("container_fs_"+name, help, "device") }
@@ -106,8 +106,8 @@ func (s *Sampler) ContainerMetrics(machine func() (Machine, error)) prometheus.C
 	}
 	ofMachine := machineMetrics(c, machine)
 
-	// The usage may have been measured earlier than the file system's capacity, which was at whole: Prometheus
-	// rejects another value with the same timestamp.
+	// The usage may have been measured earlier than the file system's capacity, so the capacity has a timestamp of
+	// its own, whole: Prometheus rejects another value with the same timestamp.
 	filesystem := func(ch chan<- prometheus.Metric, s *subject, device string, whole time.Time, fs *statsapi.FsStats) {
 		if fs == nil || fs.UsedBytes == nil {
 			return
@@ -396,7 +396,7 @@ func diskMetrics(desc func(name, help string, more ...string) *prometheus.Desc) 
 
 func seconds(nanoseconds uint64) float64 { return float64(nanoseconds) / 1e9 }
 
-// value returns the value of something that may be missing.
+// value returns of(from). It returns false if from is nil or when(from) is false.
 func value[T any](from *T, of func(*T) float64, when func(*T) bool) (float64, bool) {
 	if from == nil || when != nil && !when(from) {
 		return 0, false

@@ -29,8 +29,8 @@ type disk struct {
 	node, image usage.Answer[unix.Statfs_t]
 }
 
-// measureDisk adds the disk usage. Measurements that take too long are omitted, or have the time of an earlier
-// result.
+// measureDisk adds the disk usage. If a measurement takes too long, the sample has an earlier result with its time,
+// or none.
 func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) {
 	images, containers := s.imageFileSystems(ctx, faults)
 	d := disk{volumes: map[types.UID][]volume.Instance{}, filesystems: map[string]usage.Answer[unix.Statfs_t]{},

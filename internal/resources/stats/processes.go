@@ -15,9 +15,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 )
 
-// readProcesses counts the pod's processes and reads its network counters and, if files isn't zero, its open files
-// until then. It uses the network namespace of the sandbox's process, which containers can't change, or of a
-// container's process if the sandbox has none.
+// readProcesses counts the pod's processes and reads its network counters. If files isn't zero, it also counts open
+// files, at most until that time. It uses the network namespace of the sandbox's process, which containers can't
+// change, or of a container's process if the sandbox has none.
 func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files time.Time, faults *faults) {
 	var count uint64
 	var first int
@@ -60,8 +60,8 @@ type Files struct {
 }
 
 const (
-	// filesFor limits the time for counting open files of one container, allFilesFor that for all of them: each file
-	// takes a system call.
+	// filesFor limits the time for counting open files of one container, allFilesFor the time for all containers:
+	// each file takes a system call.
 	filesFor, allFilesFor = 100 * time.Millisecond, time.Second
 	// filesAtOnce is how many files are counted between checks of the time.
 	filesAtOnce = 256
@@ -136,7 +136,7 @@ type Disk struct {
 	InProgress, Busy, Weighted                    uint64
 }
 
-// sector is the kernel's unit in bytes, whatever the disk's sector size.
+// sector is the size in bytes of the sectors that the kernel counts, whatever the disk's sector size.
 const sector = 512
 
 // disks returns the disks that were ever used; none if they can't be read.
@@ -178,7 +178,7 @@ type Interface struct {
 	Received, Sent Traffic
 }
 
-// Traffic is one direction.
+// Traffic counts the data that an interface has received or sent.
 type Traffic struct{ Bytes, Packets, Errors, Dropped uint64 }
 
 // network parses a file like /proc/net/dev (proc_pid_net(5)); nil if it can't be read, for example because the

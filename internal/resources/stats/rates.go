@@ -30,7 +30,7 @@ type point struct {
 	usage uint64
 }
 
-// history contains a group's readings. Its rate is that from base to now.
+// history contains a group's readings. The group's rate is computed from base to the current reading.
 type history struct{ base, last point }
 
 // update sets the rates of a sample for groups with an earlier reading.
@@ -73,7 +73,7 @@ func (r *rates) update(s *Sample) {
 	r.known, r.at = known, s.At
 }
 
-// second reads the groups without an earlier reading again, after a moment.
+// second waits for pause, reads the groups without an earlier reading again, and sets their rates.
 func (r *rates) second(ctx context.Context, reader *cgroup.Reader) error {
 	if len(r.missing) == 0 {
 		return nil

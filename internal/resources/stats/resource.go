@@ -12,7 +12,7 @@ import (
 // scrapeAge is the maximum age of a sample for metrics.
 const scrapeAge = time.Second
 
-// scrapeTime limits a scrape. It is less than Prometheus' default timeout.
+// scrapeTime is the timeout of a scrape. It is less than Prometheus' default timeout.
 const scrapeTime = 8 * time.Second
 
 // collector converts samples to metrics.

@@ -11,15 +11,15 @@ import (
 )
 
 // rest computes the system container misc: the machine's usage without that of pods, agent and runtime. The cgroup of
-// the host's processes (systemCgroups) doesn't show it: memory stays charged to the group in which a process first
-// touched it, and processes in other groups or started since aren't in it. Figures are read one after the other, so
-// the difference may decrease; counters are kept at their last value then. Page faults count from the first sample
-// on: those since boot are meaningless, and Kubernetes' node e2e suite expects fewer than a billion.
+// the host's processes (systemCgroups) doesn't show this usage: memory stays charged to the group in which a process
+// first touched it, and processes in other groups or started since aren't in it. Figures are read one after the
+// other, so the difference may decrease; counters are kept at their last value then. Page faults count from the first
+// sample on: those since boot are meaningless, and Kubernetes' node e2e suite expects fewer than a billion.
 type rest struct {
 	cpu, faults, majorFaults uint64
 	// before are the page faults before the first sample; nil until then.
 	before *[2]uint64
-	// groups are the groups that had figures, by path.
+	// groups has the figures that each group had, by path.
 	groups map[string]measured
 }
 
@@ -32,9 +32,9 @@ type measured struct {
 // maxMissing is for how many samples a group may be unreadable before it counts as removed.
 const maxMissing = 5
 
-// update sets the sample's Rest; its pressure and limits are those of the cgroup. The rates have to be set before.
-// While a group can't be read there is no Rest: the group's usage would count as misc's, and misc's counters can't
-// decrease again.
+// update sets the sample's Rest; its pressure and limits are those of the cgroup of misc. The rates have to be set
+// before. While a group can't be read there is no Rest: the group's usage would count as misc's, and misc's counters
+// can't decrease again.
 func (r *rest) update(s *Sample) {
 	i := slices.IndexFunc(s.System, isMisc)
 	if i < 0 || s.Node.CPU == nil || s.Node.Memory == nil {

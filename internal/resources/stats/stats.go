@@ -1,5 +1,6 @@
 // Package stats samples the resource usage of pods, their containers and the node: CPU, memory, disk, network,
-// processes. It measures only on request. A request states how old a sample may be, and shares it with others.
+// processes. It measures only on request. A request states how old its sample may be, so that several requests can
+// share one sample.
 package stats
 
 import (
@@ -50,7 +51,7 @@ type Config struct {
 	VolumesEvery time.Duration
 	// RootDir is on the node's file system. Logs is the directory of all pods' logs.
 	RootDir, Logs string
-	// Memory and Swap are the machine's, in bytes.
+	// Memory and Swap are the machine's memory and swap space, in bytes.
 	Memory, Swap int64
 	// SystemGroups maps statsapi's names of system containers to cgroups.
 	SystemGroups map[string]string
@@ -63,9 +64,9 @@ type Level int
 const (
 	// CPUAndMemory is CPU and memory of the node, pods and containers.
 	CPUAndMemory Level = iota
-	// Full is also disk, network and processes.
+	// Full adds disk, network and processes.
 	Full
-	// Detailed is also limits, how often they were hit, and the usage of sandboxes.
+	// Detailed adds limits, how often they were hit, and the usage of sandboxes.
 	Detailed
 )
 
@@ -89,13 +90,13 @@ type Sample struct {
 	System []System
 	// Rest is the machine's usage without that of the other System groups, if there is one named misc.
 	Rest Group
-	// Pods are the pods with a running container, by namespace and name. Of pods with one name, as while one
-	// terminates, the newest is first.
+	// Pods are the pods with a running container, by namespace and name. If several pods have the same name, as while
+	// an old one terminates, the newest is first.
 	Pods []Pod
 
 	Network    *statsapi.NetworkStats
 	Interfaces []Interface
-	// Disks are the machine's, with Detailed.
+	// Disks are the machine's disks; only with Detailed.
 	Disks                        []Disk
 	NodeFS, ImageFS, ContainerFS *statsapi.FsStats
 	Processes                    *statsapi.RlimitStats
@@ -107,7 +108,7 @@ type Sample struct {
 
 // System is a cgroup that doesn't belong to a single pod.
 type System struct {
-	// Name is statsapi's name.
+	// Name is the name of the system container in package statsapi.
 	Name    string
 	Started time.Time
 	Group
@@ -119,7 +120,7 @@ type Pod struct {
 	Namespace, Name string
 	Started         time.Time
 	Group
-	// Containers are the running containers by name. Of one name, the newest is first.
+	// Containers are the running containers by name. Of instances with the same name, the newest is first.
 	Containers []Container
 	// SandboxID, SandboxImage and Sandbox describe the sandbox, which has a cgroup of its own.
 	SandboxID, SandboxImage string
@@ -150,7 +151,7 @@ type Container struct {
 type Running struct {
 	// Processes is the number of processes.
 	Processes int
-	// Files counts their open files, with Detailed.
+	// Files counts the processes' open files; only with Detailed.
 	Files *Files
 }
 
@@ -185,8 +186,8 @@ type paths struct {
 const (
 	// walkedFor is how long the usage of a layer or of logs is cached: as long as the kubelet and its runtimes do.
 	walkedFor = time.Minute
-	// walkPatience is how long a sample waits for directories that have no usage yet, walkRevise for updates of
-	// others.
+	// walkPatience is how long a sample waits for directories that have no usage yet, walkRevise how long it waits
+	// for newer usages of the others.
 	walkPatience, walkRevise = time.Second, 30 * time.Millisecond
 	// imagesFor is how long the runtime's file system statistics are cached.
 	imagesFor = 10 * time.Second

@@ -82,8 +82,8 @@ func (l *ContainerLayers) written(ctx context.Context, id string) (usage.Usage, 
 		nil
 }
 
-// upperOf returns the upper directory of a running container, or "" if there is none on this host. It doesn't change
-// during the container's life.
+// upperOf returns the upper directory of a running container, or "" if there is none on this host. The directory
+// doesn't change during the container's life.
 func (l *ContainerLayers) upperOf(id string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

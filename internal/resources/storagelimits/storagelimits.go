@@ -1,6 +1,6 @@
 // Package storagelimits finds pods that exceed limits of local storage: size limits of emptyDir volumes, and the
 // ephemeral-storage limits of their containers (https://kubernetes.io/docs/concepts/storage/ephemeral-storage/). It
-// measures and reports; the core terminates the pods.
+// measures and reports; the pods' workers terminate the pods.
 package storagelimits
 
 import (
@@ -36,8 +36,8 @@ type Layers interface {
 
 // Meter measures directories. *usage.Meter implements it.
 type Meter interface {
-	// Assign assigns a quota project to a directory, if the file system supports that; it is then measured by its
-	// quota. It is called only for volumes of pods with a user namespace.
+	// Assign assigns a quota project to a directory, if the file system supports that; the directory is then measured
+	// by its quota. It is called only for volumes of pods with a user namespace.
 	Assign(dir string) (bool, error)
 	// Measure returns the usage of a directory; with an error, the part that could be measured.
 	Measure(ctx context.Context, dir string) (usage.Usage, error)
