@@ -1,5 +1,5 @@
-// Package logging makes the agent's logger: klog's text format, or JSON lines
-// in the shape Kubernetes components write. How much is logged can be changed while it runs.
+// Package logging makes the agent's logger: klog's text format, or JSON lines in the format of Kubernetes'
+// components. Its verbosity can be changed while it runs.
 package logging
 
 import (
@@ -24,16 +24,15 @@ type Config struct {
 	// VModule gives files a higher threshold, as "pattern=N,...": see CheckVModule.
 	// It has to be empty for JSON.
 	VModule string
-	// SplitStream sends what isn't an error to Out. All else goes to Err, as do
-	// errors (and with text, the libraries' warnings).
+	// SplitStream writes info messages to Out. Errors (and with text, the libraries' warnings) go to Err. Without
+	// SplitStream all messages go to Err.
 	SplitStream bool
 	// InfoBufferSize is how many bytes for Out are buffered before they are written together; 0 or less for no buffer.
 	InfoBufferSize int64
-	// FlushFrequency is how long they are held back at most; it has to be
-	// positive if there are any.
+	// FlushFrequency is how long a line is buffered at most; it has to be positive if lines are buffered.
 	FlushFrequency time.Duration
-	// Out and Err are used by one goroutine at a time, also if they are the same. Out
-	// may be nil without SplitStream.
+	// Out and Err are used by one goroutine at a time, even if they are the same writer. Out may be nil without
+	// SplitStream.
 	Out, Err io.Writer
 }
 
@@ -52,34 +51,33 @@ func ConfigOf(c *logsapi.LoggingConfiguration, out, err io.Writer) Config {
 	}
 }
 
-// Log is where the agent, and the libraries it uses, log to. Its methods may be called
-// concurrently.
+// Log is the log of the agent and of the libraries that it uses. Its methods may be called concurrently.
 type Log struct {
 	logger  logr.Logger
 	streams streams
 	format  string
-	// level is how much is logged, in the way of the format.
+	// level sets the threshold of logger; its type depends on the format.
 	level level
 
-	// mu lets one change of the level take place at a time, libraries included.
+	// mu is held during a change of the threshold, of the libraries' thresholds, too.
 	mu        sync.Mutex
 	libraries *libraries // nil until they are redirected
 	now       threshold
 }
 
-// level is how much a logger logs.
+// level sets the threshold of a logger.
 type level interface {
-	// set changes it at once and as a whole. The threshold is a valid one.
+	// set changes the threshold atomically. The caller has validated the new one.
 	set(threshold)
 }
 
-// threshold says what is logged.
+// threshold determines which messages are logged.
 type threshold struct {
 	verbosity uint32
 	vmodule   string
 }
 
-// Open makes a Log. After Close it goes on, but holds nothing back.
+// Open makes a Log. After Close it still writes lines, but doesn't buffer them.
 func Open(c Config) (*Log, error) {
 	if c.SplitStream && c.InfoBufferSize > 0 && c.FlushFrequency <= 0 {
 		return nil, fmt.Errorf("log flush frequency %s is not possible: it must be more than 0 while lines are held "+
@@ -105,11 +103,9 @@ func Open(c Config) (*Log, error) {
 // Logger returns the logger.
 func (l *Log) Logger() logr.Logger { return l.logger }
 
-// SetVerbosity changes how much is logged from now on, by all loggers that were
-// derived from Logger, and by the libraries once they were redirected. After an error
-// nothing has changed. No line is lost that both the old and the new threshold
-// let through; of the libraries' such lines klog may drop one that is
-// logged in this very moment.
+// SetVerbosity changes how much is logged from now on, by all loggers that were derived from Logger, and by the
+// libraries once they were redirected. After an error nothing has changed. A line that both the old and the new
+// threshold allow isn't lost, with one exception: klog may drop a library's line that is logged during the change.
 func (l *Log) SetVerbosity(verbosity uint32, vmodule string) error {
 	next := threshold{verbosity, vmodule}
 	if err := l.check(next); err != nil {
@@ -141,7 +137,7 @@ func (l *Log) check(t threshold) error {
 	return CheckVModule(t.vmodule)
 }
 
-// Flush writes what is held back.
+// Flush writes the buffered lines.
 func (l *Log) Flush() { l.streams.flush() }
 
 // Close writes the buffered lines. Later lines are written at once.
@@ -150,7 +146,7 @@ func (l *Log) Close() { l.streams.close() }
 // jsonLevel is the threshold of a JSON logger.
 type jsonLevel struct{ control logsapi.RuntimeControl }
 
-// maxJSON is the highest verbosity that zap knows, and zapr logs all that is higher with.
+// maxJSON is the highest verbosity that zap supports. zapr logs messages of a higher verbosity with this one.
 const maxJSON = math.MaxInt8
 
 func newJSON(s streams) (logr.Logger, level) {

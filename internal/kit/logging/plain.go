@@ -19,7 +19,7 @@ func (p plain) Write(line []byte) (int, error) {
 	if !slices.ContainsFunc(line, suspicious) {
 		return p.w.Write(line)
 	}
-	// All of it is written: w expects whole lines. An incomplete character at the end is a broken one.
+	// The whole line is written, since w expects whole lines. An incomplete character at its end is replaced.
 	var text strings.Builder
 	_, _ = terminal.NewWriter(&text).Write(append(line[:len(line):len(line)], '\n'))
 	if _, err := io.WriteString(p.w,
@@ -29,10 +29,11 @@ func (p plain) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// suspicious reports whether a byte may be of something else than visible ASCII.
+// suspicious reports whether a byte may belong to anything other than visible ASCII.
 func suspicious(c byte) bool { return c < ' ' && c != '\n' && c != '\t' || c >= 0x7f }
 
-// oneLine returns the keys and values of a line without a reference that would break it, which klog writes as it is.
+// oneLine returns the keys and values of a line with line breaks and quotes in object references escaped: klog writes
+// references unquoted, so they would break the line.
 func oneLine(kv []any) []any {
 	copied := false
 	for i, v := range kv {

@@ -6,8 +6,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Ref is the value of a log line for the object of this NAMESPACE/NAME, as klog.KRef
-// is where the two are apart.
+// Ref returns the value of a log line for an object by its NAMESPACE/NAME, like klog.KRef for a separate namespace
+// and name.
 func Ref(name string) klog.ObjectRef {
 	if namespace, rest, ok := strings.Cut(name, "/"); ok {
 		return klog.KRef(namespace, rest)

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// streams are where lines go. Each Write is one whole line.
+// streams are the destinations of log lines. Each Write is one whole line.
 type streams struct {
 	// out receives all lines but errors; it is nil if there is one stream only.
 	out, err io.Writer
-	// held is out if that holds lines back.
+	// held is out if out is a buffer; otherwise nil.
 	held *buffer
 }
 
 func newStreams(c Config) streams {
-	// One lock for both, which may be the same file.
+	// Both writers share one lock, because they may write to the same file.
 	mu := &sync.Mutex{}
 	s := streams{err: &lockedWriter{mu: mu, w: c.Err}}
 	if !c.SplitStream {
@@ -49,7 +49,7 @@ func (s streams) router() io.Writer {
 	return router{s}
 }
 
-// router knows by the first letter of a line, which is that of its severity, where it goes.
+// router writes each line to out or err, depending on its first letter, which is the severity.
 type router struct{ streams }
 
 func (r router) Write(line []byte) (int, error) {
@@ -71,9 +71,9 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// buffer holds lines back until there are too many bytes of them, or the first has waited
-// for long enough. Unlike those of bufio and zap it goes on after a write has failed: a disk
-// that was full for a while must not end logging for good.
+// buffer buffers lines until their size would exceed size bytes, or until the first has waited for the time every.
+// Unlike the buffers of bufio and zap it continues after a write has failed: a disk that was full for a while must
+// not end logging for good.
 type buffer struct {
 	w     io.Writer
 	size  int64
@@ -87,7 +87,7 @@ type buffer struct {
 	closed bool
 }
 
-// Write takes a whole line.
+// Write buffers or writes a line, which has to be complete.
 func (b *buffer) Write(line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,7 +126,7 @@ func (b *buffer) flush() {
 	b.write()
 }
 
-// close ends holding back.
+// close writes the buffered lines, and ends buffering.
 func (b *buffer) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,13 +17,13 @@ func newText(w io.Writer) (logr.Logger, level) {
 
 // textLevel is the threshold of a text logger and of all that were derived from it.
 //
-// textlogger's own can be changed, too, but only one half after the other, and for a moment
-// nothing passes it. So each of them is left as it was made, and they are swapped.
+// textlogger's own threshold can be changed, too, but only in two steps, and no message passes in between. So a
+// textThreshold is never changed; it is replaced as a whole.
 type textLevel struct{ now atomic.Pointer[textThreshold] }
 
 type textThreshold struct {
 	verbosity int
-	// files knows the verbosities of files; nil if there are none.
+	// files applies the verbosities of files; nil if there are none.
 	files logr.LogSink
 }
 
@@ -37,19 +37,19 @@ func (l *textLevel) set(t threshold) {
 	l.now.Store(next)
 }
 
-// textSink writes with textlogger what the level lets through.
+// textSink writes the messages that its level allows, with textlogger.
 type textSink struct {
-	// It writes every line, and records its caller's caller as the line's source.
+	// LogSink writes every line, and records its caller's caller as the line's source.
 	logr.LogSink
 	level *textLevel
-	// depth is how many callers more there are between.
+	// depth is the number of additional callers between this sink and the source of a line.
 	depth int
 }
 
 // Init has nothing to do: textlogger has configured its sinks the same way.
 func (s *textSink) Init(logr.RuntimeInfo) {}
 
-// Enabled is called for every line, also where it isn't logged.
+// Enabled is called for every line, even if the line isn't logged.
 func (s *textSink) Enabled(level int) bool {
 	t := s.level.now.Load()
 	if level <= t.verbosity {
@@ -85,7 +85,7 @@ func (s *textSink) WithCallDepth(depth int) logr.LogSink {
 	return &textSink{deeper(s.LogSink, depth), s.level, s.depth + depth}
 }
 
-// deeper returns a sink for one who logs through so many callers more.
+// deeper returns a sink that skips this number of additional callers to find the source of a line.
 func deeper(s logr.LogSink, callers int) logr.LogSink {
 	if d, ok := s.(logr.CallDepthLogSink); ok {
 		return d.WithCallDepth(callers)

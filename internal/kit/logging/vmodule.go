@@ -8,11 +8,11 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// CheckVModule says what is wrong with the verbosities of files: a comma-separated list
-// of pattern=N, where the pattern is a glob for the base name of a Go source file without
-// ".go" (LoggingConfiguration.vmodule, --vmodule). Of several errors it returns all.
+// CheckVModule returns the errors in a text with the verbosities of files: a comma-separated list of pattern=N, where
+// the pattern is a glob for the base name of a Go source file without ".go" (LoggingConfiguration.vmodule,
+// --vmodule). It returns all errors, joined.
 //
-// Unlike klog it refuses a glob that can never match for its syntax.
+// Unlike klog it refuses a glob that can never match because its syntax is invalid.
 func CheckVModule(text string) error {
 	var items logsapi.VModuleConfiguration
 	if err := logsapi.VModuleConfigurationPflag(&items).Set(text); err != nil {
@@ -28,7 +28,7 @@ func CheckVModule(text string) error {
 	return errors.Join(errs...)
 }
 
-// VModuleText writes verbosities of files as SetVerbosity takes them.
+// VModuleText formats verbosities of files in the syntax of SetVerbosity's parameter vmodule.
 func VModuleText(items logsapi.VModuleConfiguration) string {
 	return logsapi.VModuleConfigurationPflag(&items).String()
 }

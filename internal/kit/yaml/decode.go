@@ -16,9 +16,10 @@ const (
 	maxDepth = 100
 	// maxPath is how long a field's path may be, in bytes, before it is shortened.
 	maxPath = 512
-	// MaxAliasCost is far above what a file written by a person or a tool needs: see Decoder.
+	// MaxAliasCost is the first value of Decoder.AliasBudget, in bytes: far more than a file needs that a person or a
+	// tool has written.
 	MaxAliasCost = 4 << 20
-	// elementCost is the cost of an element that is reached through an alias, beside its text, in bytes.
+	// elementCost is the cost of an element that is reached through an alias, in addition to its text, in bytes.
 	elementCost = 16
 )
 
@@ -28,31 +29,32 @@ type Rules interface {
 	Fail(n *Node, path, message string) bool
 	// Misfit returns the error text for a node that doesn't fit the type at path.
 	Misfit(path string, n *Node, m Misfit) string
-	// Unknown says that there is no such field; meant is the one that the name comes nearest to, or "".
+	// Unknown returns the error text for a field name that doesn't exist; meant is the most similar field name, "" if
+	// none is similar.
 	Unknown(meant string) string
-	// Twice says that a field is given again after that line.
+	// Twice returns the error text for a field that was given before, in that line.
 	Twice(line int) string
-	// Name says why a node can't be the name of a value in the object at path; "" if it can.
+	// Name returns the reason why a node can't be the name of a value in the object at path; "" if it can.
 	Name(path string, key *Node) string
 }
 
 // Misfit is why a node can't be read as a value of a type.
 type Misfit struct {
-	// Type is nil where any object would do, behind "<<", and an empty interface for a scalar
-	// whose tag JSON has nothing for.
+	// Type is the type that the node doesn't fit. It is nil for the value of "<<", which may be any object, and an
+	// empty interface for a scalar with a tag for which JSON has no type.
 	Type reflect.Type
-	// Why is the reason why a number or quantity is invalid, as in "is not an integer". Err is the error of the type's
-	// own parser. If both are empty, the node is of another kind.
+	// Why is the reason why a number or quantity is invalid, as in "is not an integer". Err is the error of the
+	// type's own parser. If both are empty, the kind of the node doesn't fit.
 	Why string
 	Err error
 }
 
-// Overlay is notified what becomes of values that are laid over others.
+// Overlay is notified when a document sets or removes a value.
 type Overlay interface {
-	// Given is called when path is given a value. part says that others may give parts of it as well: it is a
-	// struct or map, and in no list.
+	// Given is called when a document sets the value at path. part says that other documents may set other parts of
+	// the value: it is a struct or a map that isn't in a list.
 	Given(path string, key *Node, part bool)
-	// Forget is called when path, and all that is below it, has no value any more.
+	// Forget is called when the value at path, and all values below it, are removed.
 	Forget(path string)
 }
 
@@ -63,16 +65,15 @@ type Decoder struct {
 	// Overlay merges objects and maps into the existing values: a null in a map then deletes the key. Other values
 	// replace the existing ones in any case.
 	Overlay Overlay
-	// MaxValues is how many values are read, aliases as often as they are used; 0 for any number.
+	// MaxValues is how many values are read at most; values behind an alias count for each use. 0 is no limit.
 	MaxValues int
 	// Merge lets "<<" merge objects (https://yaml.org/type/merge.html).
 	Merge bool
-	// AliasBudget is how much aliases may add to the document, in bytes of text plus 16 for
-	// each element: MaxAliasCost at first. It stops texts that are small and explode when aliases
-	// are followed ("billion laughs"). Decode takes from it.
+	// AliasBudget is how much aliases may add to the document, in bytes of text plus 16 for each element: the caller
+	// sets it, usually to MaxAliasCost, and Decode reduces it. It stops small texts whose aliases expand to huge
+	// documents ("billion laughs").
 	AliasBudget int
-	// Failed says that the value is missing something that the document has, more than unknown and
-	// repeated fields.
+	// Failed says that something of the document is missing in the value, apart from unknown and repeated fields.
 	Failed bool
 
 	stopped bool
@@ -82,7 +83,7 @@ type Decoder struct {
 	active []*Node
 }
 
-// Decode reads n into what into points to.
+// Decode reads the node n into the variable to which into points.
 func (d *Decoder) Decode(n *Node, into any) {
 	d.value("", n, n, reflect.ValueOf(into).Elem(), 0)
 }
@@ -102,7 +103,7 @@ func (d *Decoder) misfit(n *Node, path string, t reflect.Type, m Misfit) {
 	d.say(n, path, d.Rules.Misfit(path, n, m))
 }
 
-// value reads n into v, of any type. key is the node of its name.
+// value reads n into v, of any type. key is the node with the value's name.
 func (d *Decoder) value(path string, key, n *Node, v reflect.Value, depth int) {
 	switch {
 	case d.stopped:
@@ -134,7 +135,7 @@ func (d *Decoder) value(path string, key, n *Node, v reflect.Value, depth int) {
 	info := infoOf(t)
 	if d.Overlay != nil {
 		if info.form == listForm {
-			d.forget(path) // the elements of the list it replaces
+			d.forget(path) // the elements of the replaced list
 		}
 		if path != "" {
 			d.Overlay.Given(path, key, d.inList == 0 && (info.form == structForm || info.form == mapForm))
@@ -175,7 +176,8 @@ func (d *Decoder) forget(path string) {
 	}
 }
 
-// pay counts a node that is reached through an alias.
+// pay subtracts the cost of a node that is reached through an alias from AliasBudget. It reports false, after an
+// error, if the budget is used up.
 func (d *Decoder) pay(n *Node, path string) bool {
 	if len(d.active) > 0 {
 		d.AliasBudget -= elementCost + len(n.Value)
@@ -186,7 +188,8 @@ func (d *Decoder) pay(n *Node, path string) bool {
 	return d.AliasBudget >= 0
 }
 
-// alias calls do with the node that n refers to; its values are counted as reached through an alias.
+// alias calls do, which has to read the node that the alias n refers to. The values that do reads count as reached
+// through an alias.
 func (d *Decoder) alias(n *Node, path string, do func()) {
 	if slices.Contains(d.active, n.Alias) {
 		d.fail(n, path, "alias *%s contains itself", n.Value)
@@ -268,12 +271,12 @@ type object struct {
 	info  *typeInfo
 	path  string
 	depth int
-	// seen holds the fields met so far, known or not, by name.
+	// seen holds the fields read so far, valid or not, by name.
 	seen map[string]*Node
 }
 
-// object lays the mapping n over v, a struct or a map. It writes to a map that is there: to
-// copy what many files have laid together, once for each, would take minutes.
+// object merges the mapping n into v, a struct or a map. It changes an existing map in place: copying the values
+// merged so far, once for each of many files, would take minutes.
 func (d *Decoder) object(path string, n *Node, v reflect.Value, info *typeInfo, depth int) {
 	if n.Kind != yaml.MappingNode {
 		d.misfit(n, path, v.Type(), Misfit{})
@@ -286,8 +289,8 @@ func (d *Decoder) object(path string, n *Node, v reflect.Value, info *typeInfo, 
 		false)
 }
 
-// fields reads the fields of n into o. When they are merged ("<<"), those o
-// has already win; else they are given twice.
+// fields reads the fields of n into o. If merged, n is the value of "<<", and fields that o already has win.
+// Otherwise such fields are errors: they are given twice.
 func (d *Decoder) fields(o *object, n *Node, merged bool) {
 	var merges []*Node
 	for i := 0; i+1 < len(n.Content) && !d.stopped; i += 2 {
@@ -363,8 +366,8 @@ func (d *Decoder) merge(o *object, n *Node) {
 	}
 }
 
-// child writes a path as field.Path does: fields after a dot, the keys of
-// a map in brackets. One that is too long for a person to read ends early.
+// child returns the path of a field or key of o, formatted as by field.Path: fields after a dot, the keys of a map in
+// brackets. It shortens a path that is too long for a person to read.
 func (o *object) child(key string) string {
 	switch {
 	case len(o.path) > maxPath:
@@ -388,7 +391,7 @@ func indexPath(path string, i int) string {
 	return path + "[" + strconv.Itoa(i) + "]"
 }
 
-// Shorten cuts a text that a document's author chose to a length that fits in a message, in bytes.
+// Shorten truncates a text from a document to at most most bytes, plus "...", so that it fits in a message.
 func Shorten(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -28,8 +28,8 @@ func Describe(n *Node) string {
 	}
 }
 
-// TypeOf returns the type of a node with its article, and nothing of the node's value: without its object, the node
-// may belong to a Secret, or to a file that isn't a manifest.
+// TypeOf returns the type of a node with its article, and nothing of its value: the node may belong to a Secret, or
+// to a file that isn't a manifest.
 func TypeOf(n *Node) string {
 	if n.Kind != yaml.ScalarNode {
 		return Describe(n)

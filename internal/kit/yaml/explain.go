@@ -14,7 +14,7 @@ import (
 // phrase translates an error of the YAML parser for the author of the file.
 type phrase struct {
 	message, means string
-	// line finds the line that it is about; nil if it is the one that the parser names.
+	// line finds the line of the error; nil if the parser reports the right line.
 	line func(e Error, lines []string) int
 }
 
@@ -48,9 +48,9 @@ func phrases() []phrase {
 // invalid ones.
 func oneOn(e Error, _ []string) int { return e.Line + 1 }
 
-// failing is the first line with which the parser says the same, where it names the
-// beginning of the mapping or list around it. In a file longer than any that a person wrote
-// that line has to do: each step of the search reads most of the file.
+// failing returns the line with which the same error first occurs when the text is parsed only up to there: the
+// parser names the line where the surrounding mapping or list begins. For a file longer than any that a person
+// writes, it returns the parser's line, because each step of the search parses most of the file.
 func failing(e Error, lines []string) int {
 	const longest = 2000
 	if len(lines) > longest {
@@ -62,15 +62,15 @@ func failing(e Error, lines []string) int {
 	})
 }
 
-// tab is what to know of tabs.
+// tab is the error message for indentation with tabs.
 const tab = "indented with a tab, which YAML doesn't allow: use spaces"
 
-// unknownAnchor is how the parser refuses an alias. The name may be the beginning of a
-// secret without quotes.
+// unknownAnchor matches the parser's error for an alias that refers to nothing. Its name may be the beginning of an
+// unquoted secret.
 var unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
 
-// Explain makes clearer what the parser says of data (Parse), and its line the right one. It quotes nothing
-// of the data, which may be secret.
+// Explain returns an error of Parse for data with a clearer message and the right line. It quotes nothing of the
+// data, which may be secret.
 func Explain(e Error, data []byte) Error {
 	lines := splitLines(data)
 	if found := unknownAnchor.FindStringSubmatch(e.Message); found != nil {
@@ -87,10 +87,10 @@ func Explain(e Error, data []byte) Error {
 		if p.line != nil {
 			e.Line = p.line(e, lines)
 		}
-		e.Line, e.Message = max(e.Line, 1), p.means // the first line isn't named
+		e.Line, e.Message = max(e.Line, 1), p.means // the parser doesn't name the first line
 		break
 	}
-	// Where a tab is the fault, the parser is a line early at times.
+	// If a tab is the cause, the parser sometimes reports the line before it.
 	for line := max(e.Line, 1); line <= min(e.Line+1, len(lines)); line++ {
 		if strings.ContainsRune(indentation(lines[line-1]), '\t') {
 			return Error{Line: line, Message: tab}
@@ -100,7 +100,7 @@ func Explain(e Error, data []byte) Error {
 	return e
 }
 
-// splitLines counts lines as YAML does, without the one that is empty at the end.
+// splitLines splits data into lines as YAML does, without the empty one at the end.
 func splitLines(data []byte) []string {
 	text := strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029",
 		"\n").Replace(string(bytes.TrimPrefix(data, []byte("\ufeff"))))
@@ -113,7 +113,7 @@ func lineWith(lines []string, text string) int {
 
 func indentation(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " \t"))] }
 
-// oddCharacter finds what no text has in it.
+// oddCharacter finds the first byte or character that plain text doesn't contain.
 func oddCharacter(lines []string) (line int, what string) {
 	for i, text := range lines {
 		for at, r := range text {

@@ -10,8 +10,8 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// parseJSON reads a stream of JSON values into the nodes YAML would have for
-// them. Repeated keys are kept, so that they can be reported.
+// parseJSON reads a stream of JSON values into the nodes that the YAML parser would return for them. Repeated keys
+// are kept, so that they can be reported.
 func parseJSON(text []byte, first, most int) ([]*Node, error) {
 	p := jsonParser{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: first}
 	p.dec.UseNumber()

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// The YAML tags that JSON has, too, and those with a special meaning here.
+// The YAML tags of JSON's types, and those with a special meaning in this package.
 const (
 	TagNull      = "!!null"
 	TagBool      = "!!bool"
@@ -26,9 +26,8 @@ const (
 	TagMerge     = "!!merge"
 )
 
-// SaysBool reports whether a plain word is a boolean for Kubernetes, which reads
-// YAML 1.1: "y", "yes", "no", "on" and so on are. The same file must mean the same
-// here and there.
+// SaysBool reports whether a plain word is a boolean for Kubernetes, which reads YAML 1.1: "y", "yes", "no", "on" and
+// so on are. A file must have the same meaning for both.
 func SaysBool(n *Node) bool {
 	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle | yaml.TaggedStyle
 	if n.Kind != yaml.ScalarNode || n.Style&quoted != 0 {
@@ -41,7 +40,7 @@ func SaysBool(n *Node) bool {
 	return false
 }
 
-// isBool reports whether a node is a boolean, and which.
+// isBool returns the value of a boolean; ok reports whether the node is one.
 func isBool(n *Node) (value, ok bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != TagBool && !SaysBool(n) {
 		return false, false
@@ -53,10 +52,10 @@ func isBool(n *Node) (value, ok bool) {
 	return false, true
 }
 
-// IsNull reports whether a node is null. A name without a value has one.
+// IsNull reports whether a node is null. A name without a value has a null node.
 func IsNull(n *Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == TagNull }
 
-// isText reports whether a node is a string, as which times count too.
+// isText reports whether a node is a string. Timestamps count as strings.
 func isText(n *Node) bool {
 	tag := n.ShortTag()
 	return n.Kind == yaml.ScalarNode && (tag == TagString || tag == TagTimestamp) && !SaysBool(n)
@@ -88,7 +87,7 @@ func number(n *Node) (any, *Misfit) {
 		if math.IsInf(v, 0) || math.IsNaN(v) {
 			return nil, &Misfit{Why: "is not a number"}
 		}
-		// A integer is one however it is written.
+		// A number without a fraction is an integer, even if it is written like a float, such as 1e3.
 		if whole, err := strconv.ParseInt(strconv.FormatFloat(v, 'f', -1, 64), 10, 64); err == nil {
 			return whole, nil
 		}
@@ -100,7 +99,7 @@ func number(n *Node) (any, *Misfit) {
 func setScalar(v reflect.Value, n *Node) *Misfit {
 	x, misfit := scalar(n)
 	if misfit != nil && (v.Kind() == reflect.Bool || v.Kind() == reflect.String) {
-		return &Misfit{} // it needn't be a number at all
+		return &Misfit{} // the field doesn't need a number
 	}
 	if misfit != nil {
 		return misfit
@@ -165,7 +164,7 @@ func setBytes(v reflect.Value, n *Node) *Misfit {
 	return nil
 }
 
-// setCustom has a type that knows its own JSON read x, which stands at n.
+// setCustom sets v from x, the value of node n, with the JSON decoder of v's own type.
 func setCustom(v reflect.Value, n *Node, x any) *Misfit {
 	if isQuantity(v.Type()) && !sane(n.Value) {
 		return &Misfit{Why: "is too long or has too large an exponent for a quantity"}
@@ -186,7 +185,7 @@ func isQuantity(t reflect.Type) bool {
 	return t == reflect.TypeFor[resource.Quantity]() || t == reflect.TypeFor[resource.QuantityValue]()
 }
 
-// maxQuantity is the longest text of a quantity that is read.
+// maxQuantity is the length of the longest text that is read as a quantity, in bytes.
 const maxQuantity = 64
 
 var hugeExponent = regexp.MustCompile(`[eE][-+]?[0-9]{3,}`)

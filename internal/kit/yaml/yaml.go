@@ -44,8 +44,8 @@ func (e Error) Error() string {
 	return b.String()
 }
 
-// Parse returns the node of each document in the text that isn't empty, at most the first most. Lines count from first,
-// the number of the text's first line. Documents read before an error are returned beside it.
+// Parse returns the nodes of the documents in the text that aren't empty, of most documents at most. Lines count from
+// first, the number of the text's first line. Documents that were read before an error are returned together with it.
 //
 // JSON has its own parser because YAML doesn't have all of JSON's escapes. A text that isn't JSON after all may still
 // be YAML in flow style.
