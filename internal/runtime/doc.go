@@ -26,6 +26,7 @@
 // # OOM kills
 //
 // The runtime reports the OOM kill of a container (OOMKilled): the shim reads memory.events (cgroup v1:
-// memory.oom_control) and reports it before the exit. The agent reads neither file: the cgroup is gone when the agent
-// learns of the exit, and the pod's cgroup doesn't say which container it was.
+// memory.oom_control), and reports the kill before the exit. The agent can't use these files: the container's
+// cgroup no longer exists when the agent learns of the exit, and the files of the pod's cgroup don't show in which
+// container the kill was.
 package runtime

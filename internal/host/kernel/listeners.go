@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Listener is a socket of this network namespace that receives connections or packets for its port.
+// Listener is a socket of the network namespace that receives connections or packets on its port.
 type Listener struct {
 	Protocol v1.Protocol
 	// Address is unspecified if the socket listens on all of the host's addresses.

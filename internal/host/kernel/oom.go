@@ -54,7 +54,7 @@ func (l *Log) OOMKills(ctx context.Context, onKill func(OOMKill), missed func())
 	return oomKills(ctx, l.file, onKill, missed)
 }
 
-// oomKills reads records: each read returns one record.
+// oomKills implements OOMKills. Each read from log returns one record.
 func oomKills(ctx context.Context, log io.Reader, onKill func(OOMKill), missed func()) error {
 	record := make([]byte, longestRecord)
 	for {

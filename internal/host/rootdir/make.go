@@ -79,7 +79,7 @@ func makeBelow(root *os.File, name string, mode fs.FileMode) error {
 	if err != nil || info.Mode().Perm()&othersWrite == 0 {
 		return err
 	}
-	// Keeps the rest of the mode, with its setgid and sticky bits.
+	// The other bits of the mode are kept, including setgid and sticky.
 	return f.Chmod(info.Mode() &^ othersWrite)
 }
 

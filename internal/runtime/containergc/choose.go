@@ -1,6 +1,6 @@
-// Package containergc handles garbage that no single pod's rules cover: ended containers above the limit for the
-// whole node, and logs of deleted pods. Package lifecycle decides which old instances of one container stay. Pod
-// workers remove the containers; this package removes only logs.
+// Package containergc handles garbage beyond the rules for a single pod: ended containers above the limit for the
+// whole node, and logs of deleted pods. Package lifecycle decides which old instances of one container are kept.
+// This package removes only logs; pod workers remove the containers.
 package containergc
 
 import (
@@ -29,8 +29,8 @@ type Choice struct {
 	Pods map[types.UID][]string
 	// Next is when more instances reach MinAge; zero if none will.
 	Next time.Time
-	// Over is the number of instances above Total that can't be removed: they are each container's newest, or too
-	// young.
+	// Over is the number of instances above Total that can't be removed, because they are the newest of their
+	// container or too young.
 	Over int
 }
 

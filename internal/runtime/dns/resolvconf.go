@@ -96,7 +96,8 @@ func split(line string) (keyword string, values []string) {
 	return keyword, values
 }
 
-// domains removes trailing dots, so that a domain with and without one counts once; the root remains a dot.
+// domains removes trailing dots, so that a domain with and without the dot isn't listed twice. The root domain
+// remains a dot.
 func domains(list []string) []string {
 	out := make([]string, 0, len(list))
 	for _, d := range list {

@@ -53,7 +53,7 @@ func (c Config) VerifyRegistry(image string) error {
 	return nil
 }
 
-// describe writes a registry's hosts.toml, unless there is any file for the registry.
+// describe writes a registry's hosts.toml, unless containerd already has any configuration file for the registry.
 func describe(certs, host string, text []byte) error {
 	dir := filepath.Join(certs, host)
 	// containerd searches these directories (docs/hosts.md); HOST_PORT_ is an alternative to HOST:PORT.

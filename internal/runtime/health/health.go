@@ -163,7 +163,8 @@ func (s *State) apply(info Info, st *runtimeapi.StatusResponse, err error) {
 	}
 }
 
-// unreadyConditions describes the runtime's conditions that prevent pods from running, in the kubelet's wording.
+// unreadyConditions returns descriptions, in the kubelet's wording, of the conditions that prevent pods from
+// running.
 func unreadyConditions(st *runtimeapi.StatusResponse) []string {
 	var list []string
 	for _, kind := range []struct{ condition, what string }{{runtimeapi.RuntimeReady, "container runtime"}, {

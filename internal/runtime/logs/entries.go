@@ -58,7 +58,8 @@ func (e *entries) Flush() error { return e.out.flush() }
 // rotation split: their rest is in the next file, or never comes.
 func (e *entries) Prompt() error { return e.out.prompt() }
 
-// Finish passes on an incomplete entry, such as after a power failure: no more of the instance will be read.
+// Finish passes on an incomplete entry, such as after a power failure. It is called when no more data of the
+// instance will be read.
 func (e *entries) Finish() error {
 	var err error
 	if len(e.buf) > 0 {

@@ -206,8 +206,8 @@ func (c *cache) Remove(id string) {
 	}
 }
 
-// Listed applies a complete list that was started at begun: cached instances that were added before and aren't in
-// the list were removed. With a uid, the list was of that pod alone.
+// Listed applies a complete list that was started at begun. Cached instances that were added before begun but
+// aren't in the list are removed. If uid isn't empty, the list was of that pod alone.
 func (c *cache) Listed(begun time.Time, uid types.UID, listed func(id string) bool) {
 	now := time.Now()
 	var changed uidSet

@@ -7,8 +7,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// The methods below record the effects of successful calls, so that a decision right after a call never uses the
-// state before it. Any report of the runtime on the same state takes precedence.
+// The methods below record the effects of successful calls, so that a decision right after a call doesn't use the
+// state before the call. A report of the runtime on the same instance takes precedence over them.
 
 // SandboxCreated reports that a sandbox was created and started.
 func (s *Store) SandboxCreated(uid types.UID, name, namespace string, sb pod.Sandbox) {

@@ -41,8 +41,8 @@ func recordCreatedWith(annotations map[string]string, p *v1.Pod, c *v1.Container
 	return nil
 }
 
-// createdWith is the inverse of recordCreatedWith; nil if the container's agent doesn't record these fields.
-// Invalid annotations count as missing.
+// createdWith is the inverse of recordCreatedWith. It returns nil for a container of another agent that doesn't
+// record these fields. Invalid annotations count as missing.
 func createdWith(annotations map[string]string) *pod.CreatedWith {
 	if annotations[AnnotationHash] == "" {
 		return nil

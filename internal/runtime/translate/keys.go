@@ -49,7 +49,7 @@ const (
 	annotationRedacted = "deckhand.io/hushed"
 )
 
-// Identity identifies a pod uniquely in time.
+// Identity identifies a pod, and distinguishes it from later pods of the same name.
 type Identity struct {
 	UID       types.UID
 	Name      string

@@ -106,8 +106,8 @@ func quantities(s *Settings, own v1.ResourceRequirements, limits v1.ResourceList
 }
 
 // OOMScoreAdj returns the OOM score adjustment of the container's processes. It depends on the pod's QoS class and,
-// for Burstable pods, on the requested share of memoryCapacity (bytes). A sidecar's isn't higher than the main
-// containers' would be (KEP-753).
+// for Burstable pods, on the ratio of the requested memory to memoryCapacity (bytes). The value of a sidecar is at
+// most the highest value of the pod's main containers (KEP-753).
 func OOMScoreAdj(p *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 	switch {
 	case p.Spec.PriorityClassName == systemNodeCritical, p.Status.QOSClass == v1.PodQOSGuaranteed:

@@ -31,7 +31,8 @@ type identifier struct {
 	content content.ContentClient
 }
 
-// identify ensures that the images of these names also have their IDs as names. It ignores names that are gone.
+// identify ensures that the images of these names also have their IDs as names. It ignores names that no longer
+// exist.
 func identify(ctx context.Context, conn *grpc.ClientConn, names []string) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	i := identifier{images: images.NewImagesClient(conn), content: content.NewContentClient(conn)}

@@ -38,8 +38,8 @@ const (
 	releaseIn = 5 * time.Second
 )
 
-// leased runs do with a lease: without one, containerd's garbage collector may remove a stream before it is used.
-// The lease is released when do returns.
+// leased runs the function do with a lease of containerd: without a lease, containerd's garbage collector may
+// remove a stream before it is used. The lease is released when do returns.
 func leased(ctx context.Context, conn *grpc.ClientConn, do func(context.Context) error) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 	client := leases.NewLeasesClient(conn)

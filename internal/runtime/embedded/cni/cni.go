@@ -1,8 +1,8 @@
 // Package cni provides the pod network: it writes the configuration that containerd's CRI passes to the CNI plugins
 // bridge, host-local and portmap, and sets up their shared parts on the host: the bridge, forwarding, masquerading.
 //
-// Masquerading is one rule for the whole pod network, created here, instead of the bridge plugin's rule for each
-// pod: so starting a pod runs no netfilter program, and there is only one rule to remove.
+// Masquerading is one rule for the whole pod network, which this package creates; the bridge plugin would create a
+// rule for each pod. So starting a pod runs no netfilter program for it, and there is only one rule to remove.
 package cni
 
 import (

@@ -182,8 +182,9 @@ func (r iptablesRule) command(op string) []string {
 	return append([]string{"-w", "-t", r.table, op, r.chain}, r.rule...)
 }
 
-// there reports whether the chain has the rule. Only exit status 1 means that it doesn't: others are due to a lock,
-// memory or a kernel module, and treating the rule as missing would create it twice.
+// there reports whether the chain has the rule. Only exit status 1 of the program means that the rule is missing.
+// Other statuses are due to a lock, memory or a kernel module; treating the rule as missing would then create it
+// twice.
 func (r iptablesRule) there(ctx context.Context) (bool, error) {
 	err := try(ctx, r.program, r.command("-C")...)
 	var exit *exec.ExitError

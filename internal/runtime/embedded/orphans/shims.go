@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Shim is a running shim, or a short run of its program by containerd.
+// Shim is a running shim, or a short-lived process of the shim's program that containerd started.
 type Shim struct {
 	Process
 	// ID is the sandbox or container on the shim's command line. Any process can have such a command line: validate

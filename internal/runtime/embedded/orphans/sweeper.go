@@ -41,8 +41,8 @@ const Patience = 15 * time.Second
 //   - IDs are random, so none is reused for another sandbox.
 //   - A shim's command line has containerd's socket and the sandbox's ID.
 //
-// They may be violated temporarily: only IDs that are missing from the records twice, Patience apart, count as
-// orphans.
+// They may be untrue for a moment. So an ID only counts as an orphan if two checks, Patience apart, find no record
+// of it.
 type Sweeper struct {
 	layout  rootdir.Runtime
 	connect func() (*grpc.ClientConn, error)

@@ -19,7 +19,7 @@ type Pod struct {
 type Instance struct {
 	// Container is the container's name.
 	Container string
-	// Attempt is the instance's number, from 0.
+	// Attempt is the number of the instance among the container's instances, counted from 0.
 	Attempt int
 	// ID is the container ID that the runtime gave the instance.
 	ID string
