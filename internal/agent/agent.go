@@ -177,7 +177,7 @@ func (p parts) modules() []modules.Module {
 			Run: watchConfig(cfg.Sources, p.work.reloader.CheckFiles, log.WithName("config"))}),
 		only(p.o.Lock != nil, modules.Module{Name: "lock file", Run: yieldLock(cfg, p.o.Lock, log)}),
 		[]modules.Module{
-			// Before the agent starts any process that belongs in its own control group.
+			// The processes are moved before the agent starts any process that belongs in its own control group.
 			{Name: "processes of the host", Start: without(p.run.host.cgroups.MoveProcesses)},
 		},
 		p.run.engine.Modules(engine.Owner{Starting: p.run.state.SetMessage, AllStopped: p.work.stopper.AllStopped}),

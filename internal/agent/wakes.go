@@ -206,7 +206,7 @@ func (f follower) run(ctx context.Context) error {
 		}
 		if set.Synced && !swept {
 			swept = true
-			// Removes an earlier agent's journal of pods that no longer exist.
+			// An earlier agent's journals are removed if their pods no longer exist.
 			f.journal.Sweep(func(uid types.UID) bool { return set.Has(uid) })
 			f.collector.Wake() // until now the wanted images weren't complete
 		}

@@ -18,14 +18,14 @@
 // AdmitPod is an action, requested before PreparePod. Package resources/allocation carries it out and uses package
 // admission for the judgement, which is pure: facts of the node, the resources in use and the pod go in; admitted,
 // rejected (with the API's reason and message) or a wait comes out. A rejected pod is Failed, has no container
-// statuses, and nothing of it is made. A rejection holds for one generation: an edited pod gets a new worker, unless
+// statuses, and nothing is created for it. A rejection holds for one generation: an edited pod gets a new worker, unless
 // its UID says that every version is the same pod (Desired.UIDIsIdentity).
 //
 // # Verdicts
 //
 // A part that finds that a pod has to end although its source still has it (storage limits, preemption) stops nothing
-// itself: it returns a pod.PodTermination. Combine makes one of several: the first gives the reason, the nearest end
-// counts. The pod is terminated, becomes Failed and isn't started again.
+// itself: it returns a pod.PodTermination. Combine makes one of several: the first gives the reason, the earliest
+// end counts. The pod is terminated, becomes Failed and isn't started again.
 //
 // # Exits and restarts
 //
@@ -56,8 +56,8 @@
 //
 // # Deletion and removal
 //
-// A deletion (Desired.Deletion) stops a pod that its source still has. A nearer end replaces the one before, by the
-// agent's own clock; the nearest is in the checkpoint (EndBy), so that no restart lengthens a grace period. At the end
+// A deletion (Desired.Deletion) stops a pod that its source still has. An earlier end replaces a later one, by the
+// agent's own clock; the earliest is in the checkpoint (EndBy), so that no restart lengthens a grace period. At the end
 // the final status is saved and reported, volumes and cgroup are released, and the report says Gone: the API object may
 // be removed. The worker, status, containers and logs stay until the source has removed the pod. A pod whose object
 // vanishes earlier gets 2 s and no final status.

@@ -74,7 +74,7 @@ func checkNetwork(ctx context.Context, config embedded.Config) []Problem {
 func probeLinks() error {
 	result := make(chan error, 1)
 	go func() {
-		// Never unlocked, so that the thread and its namespace end with this goroutine.
+		// The thread is never unlocked, so that it and its namespace end with this goroutine.
 		runtime.LockOSThread()
 		result <- probeLinksHere()
 	}()

@@ -40,7 +40,7 @@ func (t *resetter) stopPods(ctx context.Context, f *found) error {
 	client := cri.NewRuntimeServiceClient(conn)
 	asking, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
-	// Fails at once if containerd doesn't listen, as gRPC doesn't wait for a connection by default.
+	// The call fails at once if containerd doesn't listen, because gRPC doesn't wait for a connection by default.
 	list, err := client.ListPodSandbox(asking, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		t.log.V(2).Info("Containerd doesn't answer; taking its pods down without it", "err", err.Error())
@@ -57,7 +57,7 @@ func (t *resetter) stopPods(ctx context.Context, f *found) error {
 			running[c.GetPodSandboxId()] = append(running[c.GetPodSandboxId()], c.GetId())
 		}
 	}
-	// Not WithContext: a failure of one pod must not cancel the others.
+	// errgroup.WithContext isn't used: a failure of one pod must not cancel the others.
 	var group errgroup.Group
 	group.SetLimit(abreast)
 	errs := make([]error, len(list.GetItems()))
@@ -141,7 +141,7 @@ func (t *resetter) stopContainerd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Even if ctx has ended: killing containerd instead leaves more for the later steps.
+	// This is done even if ctx has ended: killing containerd instead leaves more for the later steps.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerIn)
 	defer cancel()
 	return runtime.Shutdown(ctx)

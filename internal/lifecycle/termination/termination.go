@@ -41,8 +41,8 @@ type Terminator struct {
 	AllBy time.Time
 }
 
-// CollectResult applies the result of an action on an instance; other results than those of PreStop and StopContainer
-// change nothing.
+// CollectResult applies the result of an action on an instance. Only results of PreStop and StopContainer have an
+// effect.
 func (e *Terminator) CollectResult(r pod.Result) {
 	k, ok := e.Kills[r.Action.ID]
 	if !ok {

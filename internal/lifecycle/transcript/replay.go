@@ -72,7 +72,8 @@ func (r *replayer) step(s *Step) []string {
 	return lines(string(text))
 }
 
-// keep drops actions that are neither under way nor ended in the transcript: the agent died while they ran.
+// keep drops those actions of begun that are neither under way nor ended in the transcript, because the agent died
+// while they ran.
 func (r *replayer) keep(in lifecycle.Input) {
 	r.begun = slices.DeleteFunc(r.begun, func(a pod.Action) bool {
 		return find(in.InFlight, &a) < 0 &&
@@ -82,9 +83,9 @@ func (r *replayer) keep(in lifecycle.Input) {
 	})
 }
 
-// own replaces a recorded action with today's equal action, because the core compares checkpoints by pointer. An
-// action that began before the first step isn't in begun; if it writes the checkpoint that is in the memory, its
-// pointer is set to that one.
+// own replaces a recorded action with the equal action in begun, because the core compares checkpoints by pointer.
+// An action from before the first step isn't in begun: if its checkpoint equals current, the checkpoint of the
+// memory, it gets the pointer current.
 func (r *replayer) own(a *pod.Action, current *pod.Checkpoint) {
 	if at := find(r.begun, a); at >= 0 {
 		*a = r.begun[at]

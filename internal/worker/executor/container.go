@@ -62,7 +62,8 @@ func (r *Executor) createContainer(ctx context.Context, d *pod.Desired, o *pod.O
 		return "", err
 	}
 	defer release()
-	// As late as possible: for a missing path the runtime creates a directory on the host.
+	// The volumes are checked again as late as possible: for a missing path the runtime would create a directory on
+	// the host.
 	if err := r.recheck(ctx, p, pod.ContainerNamed(p, a.Container)); err != nil {
 		return "", err
 	}
@@ -195,7 +196,7 @@ func (r *Executor) recheck(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 }
 
 func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
-	// Also before acquiring the gate, so that a hanging file system blocks no other container.
+	// This check is also made before the gate is acquired, so that a hanging file system blocks no other container.
 	if err := r.cfg.Volumes.Recheck(ctx, p, c); err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 	}
 	ctx, done := finishing(ctx)
 	defer done()
-	// Before the start, so that no container runs without the link if the agent is killed in between.
+	// The link is made before the start, so that no container runs without it if the agent is killed in between.
 	if err := r.cfg.Logs.Link(logsOf(p),
 		layout.Instance{Container: a.Container, Attempt: a.Attempt, ID: a.ID}); err != nil {
 		// A missing link hides the log from log shippers; the container needn't fail for it.
@@ -294,8 +295,8 @@ func targetOf(p *v1.Pod, o *pod.Observed, name string) (string, error) {
 	return "", nil
 }
 
-// allocated returns the pod with its allocated resources, and the action's container in it, with the action's
-// resources if it has any.
+// allocated returns the pod with its allocated resources, and the container of the action a in that pod. If the
+// action has resources, the container has these instead.
 func (r *Executor) allocated(p *v1.Pod, a pod.Action) (*v1.Pod, *v1.Container) {
 	q := *allocated.Apply(p, r.cfg.Allocations.Get(p.UID))
 	if a.Resources != nil {

@@ -115,8 +115,8 @@ type Allocations interface {
 	Allocated(p *v1.Pod) (*pod.Allocation, error)
 	// Resize allocates the resources of the pod's spec, or fails with a *pod.Failure.
 	Resize(p *v1.Pod) (*pod.Allocation, error)
-	// Assigned returns the container's exclusive resources, which stay the same for later instances. PreStart
-	// prepares them for the next instance.
+	// Assigned returns the resources, such as devices, that only this container may use; its later instances get the
+	// same resources. PreStart prepares them for the next instance.
 	Assigned(ctx context.Context, p *v1.Pod, c *v1.Container) (translate.Devices, error)
 	PreStart(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// MarkActuated says that the pod's allocation is in force.
@@ -368,7 +368,8 @@ func containerOf(p *v1.Pod, a pod.Action) (*v1.Container, error) {
 	return c, nil
 }
 
-// failure gives an error the API's reason for the action, unless it has a reason already.
+// failure converts the error of an action to a pod.Failure. A *pod.Failure is returned as it is; any other error
+// gets the API's reason for failures of the action.
 func failure(a pod.Action, err error) *pod.Failure {
 	var f *pod.Failure
 	if errors.As(err, &f) {
@@ -448,7 +449,7 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 	if err := unclaimed(p); err != nil {
 		return err
 	}
-	// First, because volumes show the pod its allocation.
+	// The allocation comes first, because volumes show it to the pod.
 	allowed, err := r.cfg.Allocations.Allocated(p)
 	if err != nil {
 		return err

@@ -130,7 +130,7 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 	if err := r.remember(p.UID, id, config); err != nil {
 		return "", err
 	}
-	// Only now, so that each is recorded once however often the runtime failed.
+	// The events are recorded only now, so that each is recorded once, however often the runtime failed.
 	for _, e := range events {
 		r.cfg.Recorder.Event(p, e)
 	}
