@@ -65,7 +65,8 @@ func (r *runtimeParts) admission() *admission.Node { return r.host.admission(r.s
 func (r *runtimeParts) runs(uid types.UID) bool  { return !r.seen.Get(uid).Empty() }
 func (r *runtimeParts) lives(uid types.UID) bool { return r.seen.Get(uid).Live() }
 
-// alonePoll is the period of runtime status requests outside a cluster, where only the commands show the conditions.
+// alonePoll is the period of runtime status requests outside a cluster, where only deckhand's commands show the
+// node's conditions.
 const alonePoll = 20 * time.Second
 
 // statusPoll returns the period of runtime status requests.

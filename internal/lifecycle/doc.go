@@ -18,8 +18,8 @@
 // AdmitPod is an action, requested before PreparePod. Package resources/allocation carries it out and uses package
 // admission for the judgement, which is pure: facts of the node, the resources in use and the pod go in; admitted,
 // rejected (with the API's reason and message) or a wait comes out. A rejected pod is Failed, has no container
-// statuses, and nothing is created for it. A rejection holds for one generation: an edited pod gets a new worker, unless
-// its UID says that every version is the same pod (Desired.UIDIsIdentity).
+// statuses, and nothing is created for it. A rejection holds for one generation: an edited pod gets a new worker,
+// unless its UID says that every version is the same pod (Desired.UIDIsIdentity).
 //
 // # Verdicts
 //

@@ -81,7 +81,7 @@ func newWorker(p *Pool, uid types.UID, name string, d *pod.Desired, stop *lifecy
 	return w
 }
 
-// stopOf returns the stop for the deletion of a pod's object.
+// stopOf converts the deletion of a pod's object to a Stop.
 func stopOf(d *pod.Deletion) *lifecycle.Stop {
 	return &lifecycle.Stop{At: d.At, Grace: &d.Grace, Why: "it was deleted"}
 }

@@ -121,7 +121,7 @@ func fileChecks(ctx context.Context, cfg *config.Config, now time.Time) []fileCh
 	}
 }
 
-// only adapts a check that has no notes.
+// only adapts a check that returns no notes.
 func only(check func(path string) error) func(string) ([]string, error) {
 	return func(path string) ([]string, error) { return nil, check(path) }
 }

@@ -203,7 +203,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	target := "instance/" + c.ID
 	if kind, _ := e.Plan.Busy(target); kind == pod.StopContainer {
 		if e.end(k).Before(k.Asked) {
-			e.Plan.GiveUp(target) // the next decision stops it with the shorter grace period
+			e.Plan.GiveUp(target) // the next decision stops the instance with the shorter grace period
 		}
 		return
 	}

@@ -18,7 +18,7 @@ type versions struct {
 	from *v1.Pod
 }
 
-// version is one version of the pod.
+// version is one version of the pod, as JSON.
 type version struct {
 	number int
 	json   []byte
@@ -81,7 +81,7 @@ func (vs *versions) name(number int) string {
 	return "pod-" + strconv.Itoa(number) + ".yaml"
 }
 
-// cut returns why steps with a version can't be replayed; empty if they can.
+// cut returns why steps with this version of the pod can't be replayed; empty if they can.
 func (vs *versions) cut(number int) string {
 	for i := range vs.list {
 		if v := &vs.list[i]; v.number == number && v.whole > 0 {

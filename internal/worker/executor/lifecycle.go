@@ -74,8 +74,8 @@ func (r *Executor) resizePod(ctx context.Context, p *v1.Pod, o *pod.Observed, a 
 	return nil
 }
 
-// resizeContainer changes the resources of a running container. With a memory limit below its usage the kernel would
-// kill the container: that is refused, and retried.
+// resizeContainer changes the resources of a running container. It refuses a memory limit below the container's
+// usage, with which the kernel would kill the container; the resize is retried.
 func (r *Executor) resizeContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
 	has, err := r.cfg.Allocations.Assigned(ctx, p, c)
 	if err != nil {

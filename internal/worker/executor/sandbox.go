@@ -146,9 +146,9 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 }
 
 func (r *Executor) stopSandbox(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) error {
-	// After a reboot all pods have dead sandboxes, which have to be stopped before the next ones: stopping all at
-	// once would delay the first starts. A sandbox in the host network doesn't wait, because stops of others may hang
-	// until its pod has set up their network.
+	// After a reboot all pods have dead sandboxes, which have to be stopped before the next ones start: stopping all
+	// at once would delay the first starts. A sandbox in the host network doesn't wait: its pod may be the network
+	// plugin, without which the stops of other sandboxes hang.
 	if sb := o.Sandbox(a.ID); d != nil && sb != nil && sb.State == pod.SandboxNotReady && !sb.HostNetwork {
 		release, err := r.stops.Acquire(ctx, 0)
 		if err != nil {
