@@ -6,7 +6,7 @@
 //   - apiclient is the one client of the API server: kubeconfig, rates and connections for each class of calls,
 //     watches, bounds of answers, meaning of errors and time of retries;
 //   - certificates requests the certificates that the cluster issues for this node, and renews them;
-//   - nodefacts holds addresses, labels, taints and amounts of the node, with one writer for each fact;
+//   - nodefacts holds addresses, labels, taints and resources of the node, with one writer for each fact;
 //   - nodeobject registers the Node object and patches its status; it also keeps the lease;
 //   - podobject watches the pods of this node, writes their statuses and removes the objects of pods that have ended;
 //   - clusterobjects finds the objects that these pods refer to, and service account tokens;

@@ -1,9 +1,9 @@
 // Package kit is the lowest wing: packages that could be part of any program on Linux, and that every other package may
 // import. It has no code of its own.
 //
-// Packages below it know no pods, nodes or API objects. Three use libraries of Kubernetes all the same: logging writes
-// the log formats of its components, yaml decodes its quantities and times, and safeopen has its rules for path
-// segments.
+// Its packages don't depend on pods, nodes or API objects. Three use libraries of Kubernetes nevertheless: logging
+// writes the log formats of its components, yaml decodes its quantities and times, and safeopen has its rules for
+// path segments.
 //
 // The packages, by purpose:
 //
@@ -12,6 +12,6 @@
 //   - concurrency: wake wakes goroutines without data, gate is a semaphore with priorities, modules starts and stops
 //     the parts of a program;
 //   - processes and sockets: subprocess runs a program and reads its answer, socket listens on unix sockets;
-//   - text: yaml decodes strictly and reports lines, terminal makes text safe to show, suggest finds a misspelt name;
+//   - text: yaml decodes strictly and reports lines, terminal makes text safe to show, suggest corrects misspelt names;
 //   - the program itself: logging, buildinfo; goldentest is for tests.
 package kit

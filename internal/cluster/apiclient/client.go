@@ -42,7 +42,7 @@ const (
 
 // Rate limits the calls of a class. The zero Rate is no limit.
 type Rate struct {
-	// PerSecond is the rate in the long run, Burst how many calls may be made at once.
+	// PerSecond is the rate in the long run, Burst how many calls may be made in a row without a delay.
 	PerSecond float64
 	Burst     int
 }

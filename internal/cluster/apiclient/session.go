@@ -141,7 +141,7 @@ func (s *session) tls() *tls.Config {
 	}
 }
 
-// drain closes the session once its calls have ended, at the latest after limit. Watches end at once.
+// drain closes the session once its calls have ended, at the latest after limit. It ends watches immediately.
 func (s *session) drain(limit time.Duration) {
 	s.replace(errReplaced)
 	ended := make(chan struct{})

@@ -173,7 +173,7 @@ func (f *Finder) Forget(uid types.UID) {
 }
 
 // Await waits until all objects that the pod has asked for are available, for patience at most. It reports whether
-// any of them changed later than after.
+// any of them changed later than the time after.
 func (f *Finder) Await(ctx context.Context, uid types.UID, after time.Time) (changed bool) {
 	for {
 		f.mu.Lock()

@@ -119,7 +119,7 @@ func (s *Sink) Run(ctx context.Context) error {
 	}
 }
 
-// read moves entries from the ring to the queue at once: the ring keeps only the newest.
+// read moves new entries from the ring to the queue immediately: the ring keeps only the newest entries.
 func (s *Sink) read(ctx context.Context) {
 	changed, stop := s.conf.Ring.Watch()
 	defer stop()

@@ -74,7 +74,7 @@ func secret(record string) bool {
 	return ok && k.Kind == object.Secret || strings.HasPrefix(record, tokenPrefix)
 }
 
-// contents returns the contents of the records of these names; nil for one that is to be removed. mu is held.
+// contents returns the contents of the records of these names; nil for a record that has to be removed. mu is held.
 func (s *Store) contents(names map[string]bool) map[string]any {
 	all := make(map[string]any, len(names))
 	tokens := make(map[string]object.TokenRequest, len(s.tokens))

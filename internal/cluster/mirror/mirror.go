@@ -24,7 +24,7 @@ import (
 // API creates and deletes pods. Its errors are the server's (k8s.io/apimachinery/pkg/api/errors).
 type API interface {
 	Create(ctx context.Context, p *v1.Pod) (*v1.Pod, error)
-	// Delete deletes the object of this UID at once, without a grace period.
+	// Delete deletes the object with this UID immediately, without a grace period.
 	Delete(ctx context.Context, namespace, name string, uid types.UID) error
 }
 
@@ -35,7 +35,7 @@ type Objects interface {
 	Subscribe() (changed *wake.Keyed[types.UID], stop func())
 }
 
-// Statuses are the statuses of the pods that run here.
+// Statuses are the statuses of the pods on this node.
 type Statuses interface {
 	List() []*podstatus.Entry
 	Watch() (changed <-chan struct{}, cancel func())
@@ -49,9 +49,9 @@ type Config struct {
 	API      API
 	Objects  Objects
 	Statuses Statuses
-	// Awaited says that a static pod of that name may exist here without a status: a manifest defines it, it hasn't
-	// ended yet, or pods and manifests haven't been listed. The caller of New has to call Wake when the result
-	// changes.
+	// Awaited reports whether a static pod with this name may exist on the node without a status: a manifest defines
+	// it, it hasn't ended yet, or pods and manifests haven't been listed. The caller of New has to call Wake when the
+	// result changes.
 	Awaited func(namespace, name string) bool
 	// Reached receives when the API server has recovered: calls that failed because of it are retried soon
 	// (apiclient.Client.Recovered).

@@ -133,8 +133,8 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	return fmt.Errorf("renew lease %s: %w", l.conf.Name, err)
 }
 
-// renewed is the lease was, with the current time as its renewal. uid is the UID of the node's object; empty if the
-// object hasn't been read.
+// renewed is a copy of a lease with the current time as its renewal time. uid is the UID of the node's object, the
+// lease's owner; empty if the object hasn't been read.
 func (l *Lease) renewed(was *coordination.Lease, uid types.UID) *coordination.Lease {
 	n := was.DeepCopy()
 	n.Spec.HolderIdentity = ptr.To(l.conf.Name)

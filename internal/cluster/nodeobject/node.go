@@ -114,8 +114,8 @@ const (
 	longest = 365 * 24 * time.Hour
 )
 
-// Run registers the node and sends its status until ctx ends. If somebody deletes the object, Run creates it
-// again at once.
+// Run registers the node and sends its status until ctx ends. If somebody deletes the object, Run creates it again
+// immediately.
 func (n *Node) Run(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -32,7 +32,7 @@ type Pods interface {
 	PatchStatus(ctx context.Context, namespace, name string, body []byte) (*v1.Pod, error)
 	// Create creates a mirror pod; a node may not create any other.
 	Create(ctx context.Context, mirror *v1.Pod) (*v1.Pod, error)
-	// Delete deletes the object of this UID at once, without a grace period.
+	// Delete deletes the object with this UID immediately, without a grace period.
 	Delete(ctx context.Context, namespace, name string, uid types.UID) error
 }
 
@@ -245,7 +245,8 @@ func (s *sight) Listed(all apiclient.List) {
 		changed = append(changed, p.UID)
 	}
 	for uid := range gone {
-		// A pod that can be neither decoded nor identified may be any of these, unless another one has its name now.
+		// A pod that can be neither decoded nor identified may be any pod that wasn't listed, unless another pod has
+		// that pod's name now.
 		if unidentified && c.byName[nameOf(c.byUID[uid])] == uid {
 			continue
 		}

@@ -138,7 +138,7 @@ func replaced[T any](list []T) []any {
 	return all
 }
 
-// urgent is how soon the status now has to replace was, the status at the API server.
+// urgent is how soon the agent's status now has to replace the API server's status was.
 func urgent(was, now *v1.PodStatus) urgency {
 	over := pod.Terminal(now.Phase) != ""
 	switch {

@@ -63,7 +63,7 @@ const (
 	holdStarting = 3 * time.Second
 	holdWaiting  = 10 * time.Second
 	// mirrorHold replaces hold for mirror pods: no controller waits for their details, and all static pods of a node
-	// start at once when it boots.
+	// start at the same time when it boots.
 	mirrorHold = 3 * time.Second
 )
 

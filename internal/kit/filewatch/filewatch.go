@@ -115,7 +115,7 @@ func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), u
 	}
 }
 
-// logAwaited logs once each file that somebody is writing.
+// logAwaited logs a file that is being written, unless it was the last one that was logged.
 func (s *Settled) logAwaited(file string) {
 	if file != s.awaited {
 		s.awaited = file

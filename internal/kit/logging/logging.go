@@ -140,7 +140,7 @@ func (l *Log) check(t threshold) error {
 // Flush writes the buffered lines.
 func (l *Log) Flush() { l.streams.flush() }
 
-// Close writes the buffered lines. Later lines are written at once.
+// Close writes the buffered lines. Later lines aren't buffered.
 func (l *Log) Close() { l.streams.close() }
 
 // jsonLevel is the threshold of a JSON logger.

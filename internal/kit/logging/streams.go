@@ -71,9 +71,9 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// buffer buffers lines until their size would exceed size bytes, or until the first has waited for the time every.
-// Unlike the buffers of bufio and zap it continues after a write has failed: a disk that was full for a while must
-// not end logging for good.
+// buffer buffers lines until another line would exceed the size in bytes, or until the first line has waited as long
+// as the interval every. Unlike the buffers of bufio and zap it continues after a write has failed: a disk that was
+// full for a while must not end logging for good.
 type buffer struct {
 	w     io.Writer
 	size  int64

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadRegular reads a regular file, or the target of a link to one, of at most most bytes. It doesn't wait for the
-// other end of a pipe. The path is trusted; errors don't repeat it.
+// ReadRegular reads a regular file, or the target of a link to one, and fails if it has more than most bytes. It
+// doesn't wait for the other end of a pipe. The path is trusted; errors don't repeat it.
 func ReadRegular(path string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {

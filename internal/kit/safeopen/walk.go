@@ -10,7 +10,7 @@ import (
 const (
 	// maxLinks is how many links the kernel follows in one path (path_resolution(7)).
 	maxLinks = 40
-	// maxDepth is how many directories a walk has open at once at most, so that links that lead deeper and deeper
+	// maxDepth is the largest number of directories that a walk keeps open, so that links that lead deeper and deeper
 	// don't use up the process's descriptors.
 	maxDepth = 512
 	// maxClimb is how many parent directories verify visits at most.

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Of returns the valid name from which name differs by the fewest typing errors, at most most of them. If there are
-// several, it returns the first; if there is none, an empty string. Case is ignored. It is fast even if name is very
-// long.
+// Of returns the valid name from which name differs by the fewest typing errors; most is the largest number allowed.
+// If there are several, it returns the first; if there is none, an empty string. Case is ignored. It is fast even if
+// name is very long.
 func Of(name string, known iter.Seq[string], most int) string {
 	name = strings.ToLower(name)
 	best, least := "", most+1

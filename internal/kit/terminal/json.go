@@ -19,7 +19,7 @@ func JSON(text []byte) []byte {
 		if steers(r) || r == utf8.RuneError && size == 1 {
 			out = append(out, text[done:i]...)
 			out = append(out, `\u`...)
-			// All of these have four digits at most.
+			// The code points of all these characters have at most four hexadecimal digits.
 			hex := strconv.FormatInt(0x10000|int64(r), 16)
 			out = append(out, hex[1:]...)
 			done = i + size

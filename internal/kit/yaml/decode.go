@@ -32,7 +32,7 @@ type Rules interface {
 	// Unknown returns the error text for a field name that doesn't exist; meant is the most similar field name, "" if
 	// none is similar.
 	Unknown(meant string) string
-	// Twice returns the error text for a field that was given before, in that line.
+	// Twice returns the error text for a field that is given again; line is where it was given first.
 	Twice(line int) string
 	// Name returns the reason why a node can't be the name of a value in the object at path; "" if it can.
 	Name(path string, key *Node) string
@@ -391,7 +391,8 @@ func indexPath(path string, i int) string {
 	return path + "[" + strconv.Itoa(i) + "]"
 }
 
-// Shorten truncates a text from a document to at most most bytes, plus "...", so that it fits in a message.
+// Shorten truncates a text from a document so that it fits in a message. most is the largest length in bytes, without
+// the "..." that it appends.
 func Shorten(s string, most int) string {
 	if len(s) <= most {
 		return s

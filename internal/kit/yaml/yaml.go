@@ -44,8 +44,9 @@ func (e Error) Error() string {
 	return b.String()
 }
 
-// Parse returns the nodes of the documents in the text that aren't empty, of most documents at most. Lines count from
-// first, the number of the text's first line. Documents that were read before an error are returned together with it.
+// Parse returns a node for each document in the text that isn't empty. most limits the number of nodes: later
+// documents aren't read. Lines count from first, the number of the text's first line. Documents that were read before
+// an error are returned together with it.
 //
 // JSON has its own parser because YAML doesn't have all of JSON's escapes. A text that isn't JSON after all may still
 // be YAML in flow style.

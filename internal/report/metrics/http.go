@@ -69,8 +69,8 @@ func method(name string) string {
 	return "other"
 }
 
-// path returns the first element of a pattern of http.ServeMux, such as "GET /metrics/probes", and the rest too
-// below /metrics.
+// path returns the first element of the path in a pattern of http.ServeMux, such as "GET /metrics/probes". Below
+// /metrics it returns the whole path.
 func path(pattern string) string {
 	_, path, found := strings.Cut(pattern, "/")
 	if !found {

@@ -23,7 +23,7 @@ const (
 	SourceStatfs = "statfs"
 )
 
-// Volumes records operations on volumes. Unlike other metrics, some of these have names that don't begin with
+// Volumes records operations on volumes. Some of their names, unlike those of other metrics, don't begin with
 // kubelet_.
 //
 // The kubelet's force_cleaned_failed_volume_operations_total is missing: it counts volumes that were cleaned up
