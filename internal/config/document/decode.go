@@ -17,21 +17,22 @@ const (
 	maxValues = 20_000
 	// maxErrors is the maximum number of errors that are reported.
 	maxErrors = 200
-	// maxName is the maximum length of a value's name in bytes: that of a resource, with 253 before the slash and 63
-	// after it.
+	// maxName is the maximum length of a name in bytes: the longest valid names are those of resources, with 253 bytes
+	// before the slash and 63 after it.
 	maxName = 317
 )
 
 // decoder applies a document to a configuration and collects the errors of the document.
 type decoder struct {
 	errs []Error
-	// given records the origin of each value that was read; from is the origin without its line.
+	// given records the origin of each value that was read. from is the origin of all values of this document, without
+	// the line.
 	given origins
 	from  Origin
 }
 
-// lay applies the mapping n to into. A null removes the previous value, as in a JSON merge patch (RFC 7386), which
-// the kubelet uses for drop-ins: the field is unset then.
+// lay merges the mapping n into the configuration into. As in a JSON merge patch (RFC 7386), which the kubelet uses for
+// drop-ins, a null removes the previous value, so that the field is unset.
 func (d *decoder) lay(n *yaml.Node, into any) {
 	y := yaml.Decoder{Rules: d, Overlay: d, MaxValues: maxValues, AliasBudget: yaml.MaxAliasCost}
 	y.Decode(n, into)

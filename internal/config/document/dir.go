@@ -38,7 +38,7 @@ func ReadDir(dir string) ([]DropInFile, error) {
 	return r.files, nil
 }
 
-// IsDropIn reports whether ReadDir reads a file of this name.
+// IsDropIn reports whether ReadDir reads a file with this name.
 func IsDropIn(name string) bool { return filepath.Ext(name) == extension }
 
 type dirReader struct {
@@ -96,7 +96,7 @@ func Read(r io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// reason returns err without its path, which the message has already.
+// reason returns err without the path of the file, which the error message contains already.
 func reason(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {

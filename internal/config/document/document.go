@@ -43,7 +43,7 @@ func Decode(data []byte) (*Document, []Error) {
 	d := decoder{given: doc.given}
 	d.lay(root, &doc.Config)
 	if kind := doc.Config.Kind; kind != "" && kind != kindName {
-		return doc, checkType(doc) // another kind has other fields, so their errors are useless
+		return doc, checkType(doc) // errors of the fields of another kind are useless
 	}
 	return doc, append(d.errs, checkType(doc)...)
 }
@@ -57,8 +57,8 @@ func (d *Document) Given(path string) bool {
 	return ok
 }
 
-// LineOf returns the line of the field at path, or that of its nearest parent ("logging" for "logging.verbosity"); 0
-// if the file has neither.
+// LineOf returns the line of the field at path. If the file doesn't set the field, it returns the line of the field's
+// nearest parent ("logging" for "logging.verbosity"), and 0 if the file has no parent either.
 func (d *Document) LineOf(path string) int {
 	if d == nil {
 		return 0

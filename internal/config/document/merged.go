@@ -30,7 +30,7 @@ func (m *Merged) Lay(kind Kind, name string, d *Document) {
 	if d == nil || d.root == nil {
 		return
 	}
-	// Decode has returned the errors already.
+	// Errors are ignored here: Decode has returned them already.
 	over := decoder{given: m.given, from: Origin{Kind: kind, Name: name}}
 	over.lay(d.root, &m.config)
 }
@@ -47,9 +47,9 @@ func (m *Merged) Mark(path string, o Origin) {
 func (m *Merged) Config() *v1beta1.KubeletConfiguration { return &m.config }
 
 // Origin returns the origin of the setting at path, such as "authentication.webhook.enabled",
-// "evictionHard[memory.available]" or "clusterDNS". The origin of a list's element ("clusterDNS[1]") is the list's,
-// with the line of the element. The origin of a struct or map is the last layer that set something in it. It is
-// Default if no layer set the path.
+// "evictionHard[memory.available]" or "clusterDNS". The origin of a list's element ("clusterDNS[1]") is the origin of
+// the list, with the line of the element. The origin of a struct or map is the last layer that set something in it.
+// The origin is Default if no layer set the path.
 func (m *Merged) Origin(path string) Origin { return m.given.origin(path) }
 
 // Nearest is like Origin, but if no layer set the path it returns the origin of the nearest parent: the place where a

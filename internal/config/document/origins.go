@@ -7,14 +7,14 @@ type origins map[string]place
 
 type place struct {
 	Origin
-	// whole is set if everything below has this origin, too: a list sets all of its elements, but a struct or map
-	// says nothing about fields that it doesn't set.
+	// whole is set if all settings below this path have this origin, too. A list sets all of its elements, but a struct
+	// or map in a file doesn't set the fields that it omits.
 	whole bool
-	// below are the recorded paths that are next below this one; some may have been removed since.
+	// below are the recorded paths directly below this path. Some of them may have been removed since.
 	below []string
 }
 
-// set records path. The records below it stay.
+// set records at as the origin of path. The records of the paths below it stay.
 func (p origins) set(path string, at Origin, whole bool) {
 	old, known := p[path]
 	p[path] = place{Origin: at, whole: whole, below: old.below}
@@ -30,8 +30,8 @@ func (p origins) set(path string, at Origin, whole bool) {
 	}
 }
 
-// setAbove records at as the origin of path and its parents, because it set a part of them. It doesn't change paths
-// that are whole.
+// setAbove records at as the origin of path and its parents, because a part of each was set there. It doesn't change
+// the records of paths that are whole.
 func (p origins) setAbove(path string, at Origin) {
 	if path != "" && !p[path].whole {
 		p.setAbove(above(path), at)
@@ -43,7 +43,7 @@ func (p origins) setAbove(path string, at Origin) {
 func (p origins) forget(path string) {
 	at, ok := p[path]
 	if !ok {
-		return // then there is nothing below it
+		return // no path below it is recorded, either
 	}
 	delete(p, path)
 	for _, below := range at.below {
@@ -51,8 +51,8 @@ func (p origins) forget(path string) {
 	}
 }
 
-// origin returns the origin of the setting at path: its own, or that of a parent that is whole. The zero Origin means
-// none.
+// origin returns the origin of the setting at path: its own record, or the record of its nearest parent if that is
+// whole. If there is neither, it returns the zero Origin.
 func (p origins) origin(path string) Origin {
 	at, exact := p.nearest(path)
 	if exact || at.whole {

@@ -50,8 +50,8 @@ func shown(path string, n *yaml.Node) string {
 	return show(n)
 }
 
-// shownPath formats a path for a message. If the field is secret, the text in brackets is cut after the characters of
-// a header name: a typing error may have made the value a part of the name.
+// shownPath formats a path for a message. For a secret field, it cuts the key in brackets after the last character that
+// a header name may have, because a typing error may have made the header's value a part of the key.
 func shownPath(path string) string {
 	if before, name, ok := strings.Cut(path, "["); ok && isSecret(path) {
 		if end := strings.IndexAny(name, ": \t"); end >= 0 {
@@ -79,7 +79,7 @@ func show(n *yaml.Node) string {
 	return strconv.Quote(n.Value)
 }
 
-// quotes returns a hint if n would be a value of type t without its quotes.
+// quotes returns a hint if removing the quotes of n would make it a valid value of type t.
 func quotes(t reflect.Type, n *yaml.Node) string {
 	if n.Kind != goyaml.ScalarNode || n.Style&(goyaml.DoubleQuotedStyle|goyaml.SingleQuotedStyle) == 0 {
 		return ""
@@ -106,7 +106,7 @@ func expectedOwn(t reflect.Type) string {
 	return ""
 }
 
-// expected describes the values of a field of type t, which n isn't.
+// expected describes the valid values of a field of type t, for an error about the invalid value n.
 func expected(t reflect.Type, n *yaml.Node) string {
 	if own := expectedOwn(t); own != "" {
 		return own

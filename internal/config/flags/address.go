@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// addressValue is an IP address, stored as it was given. As in the kubelet, an empty string doesn't count as given:
-// another flag's or the file's value stays.
+// addressValue is the value of a flag for an IP address, which is stored as the user wrote it. As in the kubelet, an
+// empty string doesn't count as given: the value of the file or of another flag stays.
 type addressValue struct {
 	target *string
 	given  bool

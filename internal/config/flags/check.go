@@ -97,7 +97,7 @@ func (c *checker) nodeLabels(given map[string]string) {
 	}
 }
 
-// ofKubernetes reports whether a label is in a namespace that is reserved for Kubernetes.
+// ofKubernetes reports whether the prefix of a label's key is reserved for Kubernetes.
 func ofKubernetes(key string) bool {
 	namespace, _, prefixed := strings.Cut(key, "/")
 	for _, own := range []string{"kubernetes.io", "k8s.io"} {

@@ -2,8 +2,9 @@ package flags
 
 import "github.com/spf13/pflag"
 
-// deferredValue is a value that stores errors instead of returning them. So all errors are reported at once, and
-// without the flag's value, which may be secret: pflag puts that in front of every error.
+// deferredValue is the value of a flag that stores errors instead of returning them. This way all errors are reported
+// at once. They also don't contain the flag's value, which may be secret: pflag adds it to every error that Set
+// returns.
 type deferredValue struct {
 	pflag.Value
 	// Message replaces the text of an error, unless it is empty.

@@ -1,8 +1,8 @@
 // Package flags is the agent's command line: the kubelet's flags, with the same names, types, defaults and
 // deprecations, and a few of deckhand's own.
 //
-// Each flag is a row of a table. It belongs to a field of the configuration file, or to a field of Values, or it has
-// no effect and the row says why. Types that pflag doesn't have are parsed like the kubelet's.
+// Each flag is a row of a table. It belongs to a field of the configuration file or to a field of Values, or it has no
+// effect and the row has the reason. Values of types that pflag doesn't have are parsed as in the kubelet.
 package flags
 
 import (
@@ -71,9 +71,9 @@ func (s *Set) allTables(rootDir string) []table {
 	}
 }
 
-// certDir returns the default of --cert-dir. The kubelet's doesn't depend on --root-dir. With another root directory
-// as the default, deckhand keeps everything below --root-dir (see Values), so that agents on one host don't share
-// keys, and leave nothing elsewhere.
+// certDir returns the default of --cert-dir. With the kubelet's root directory as rootDir, it is the kubelet's default,
+// which doesn't depend on --root-dir. With another rootDir, the certificates are below --root-dir (see Values), so that
+// agents on one host don't share keys, and leave no files elsewhere.
 func certDir(rootDir string) string {
 	if rootDir == kubeletRootDir {
 		return filepath.Join(kubeletRootDir, certsBelow)
@@ -91,7 +91,7 @@ func (s *Set) AddTo(fs *pflag.FlagSet) {
 // Has reports whether there is a flag of this name.
 func (s *Set) Has(name string) bool { return s.flags.Lookup(name) != nil }
 
-// Fields returns the flags of fields of the configuration file: the field's path by the flag's name.
+// Fields returns the path of the configuration file's field for each flag that sets one, by the flag's name.
 func (s *Set) Fields() map[string]string {
 	fields := map[string]string{}
 	for name, r := range s.rows {

@@ -31,8 +31,8 @@ func (s *Set) Groups() []Group {
 	return groups
 }
 
-// helpColumn is where the right column of the help begins; helpNarrowest is its minimum width, even if lines get
-// wider than the terminal.
+// helpColumn is where the right column of the help begins. helpNarrowest is the minimum width of that column, even if
+// lines get wider than the terminal. Both are in characters.
 const (
 	helpColumn    = 36
 	helpNarrowest = 24
@@ -76,8 +76,8 @@ func writeFlag(b *strings.Builder, f *pflag.Flag, width int) {
 	}
 }
 
-// DefaultText formats the default of a flag: in a cluster and, if it differs, without a kubeconfig. It is empty for
-// zero values, and otherwise follows the flag's usage.
+// DefaultText formats the default of a flag in a cluster and, if that differs, the default without a kubeconfig. The
+// help prints it after the flag's usage. It is empty for zero values.
 func DefaultText(f *pflag.Flag) string {
 	if alone := f.Annotations[standaloneDefault]; len(alone) > 0 {
 		return fmt.Sprintf(" (default %s; without --kubeconfig %s)", f.DefValue, alone[0])

@@ -12,12 +12,12 @@ import (
 type Notice struct {
 	// Flag is the flag's name, without dashes.
 	Flag string
-	// Why is a clause in lower case, without a full stop.
+	// Why is the message after the flag's name: a clause in lower case, without a full stop.
 	Why string
 }
 
-// NotActedOn lists flags without effect in this build whose value isn't the default, by name. It omits flags of
-// fields: for those, the field has no effect (fields.NotActedOn).
+// NotActedOn lists the flags that have no effect in this build and a value other than the default, sorted by name. It
+// omits flags that set a field of the configuration file: fields.NotActedOn lists those fields.
 func (s *Set) NotActedOn() []Notice {
 	var out []Notice
 	for _, name := range slices.Sorted(maps.Keys(s.rows)) {
@@ -29,7 +29,7 @@ func (s *Set) NotActedOn() []Notice {
 	return out
 }
 
-// Deprecated lists the deprecated flags that were given, by name, with their replacements.
+// Deprecated lists the deprecated flags that were given, sorted by name, with their replacements.
 func (s *Set) Deprecated() []Notice {
 	var out []Notice
 	for _, name := range slices.Sorted(maps.Keys(s.rows)) {
@@ -43,7 +43,8 @@ func (s *Set) Deprecated() []Notice {
 // Shown is a flag and its value for display: secrets are masked.
 type Shown struct{ Name, Value string }
 
-// Shown lists all flags by name. Flags that weren't given have their default, standalone or in a cluster.
+// Shown lists all flags, sorted by name. Flags that weren't given have their default for a standalone node or for a
+// node of a cluster.
 func (s *Set) Shown(standalone bool) []Shown {
 	out := make([]Shown, 0, len(s.rows))
 	s.flags.VisitAll(func(f *pflag.Flag) { // sorted by name

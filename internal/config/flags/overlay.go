@@ -50,9 +50,10 @@ func overlayGates(c *v1beta1.KubeletConfiguration, gates map[string]bool, flag s
 	c.FeatureGates = merged
 }
 
-// says reports whether a flag was given and has an effect: some have none when empty. Those whose empty value the
-// kubelet ignores implement Given. The others are strings with a default: the kubelet rejects an empty value, or asks
-// the runtime (--cgroup-driver), and a unit file may have one where a variable isn't set.
+// says reports whether a flag was given with a value that has an effect. Some flags have no effect with an empty value.
+// If the kubelet ignores the empty value, too, the flag's value implements Given. The other flags of this kind are
+// strings with a default. The kubelet rejects their empty value, or asks the runtime (--cgroup-driver), but here it is
+// ignored: unit files have it when a variable isn't set.
 func (s *Set) says(name string) bool {
 	value, r := s.flags.Lookup(name).Value, s.rows[name]
 	if v, ok := value.(interface{ Given() bool }); ok {

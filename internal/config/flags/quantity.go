@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// quantityValue is a number of bytes.
+// quantityValue is the value of a flag for a number of bytes.
 type quantityValue struct{ *resource.QuantityValue }
 
 // newQuantityValue returns a value that is stored in target.

@@ -18,7 +18,7 @@ import (
 // table is a section of flags in the help.
 type table struct {
 	title string
-	// sorted lists them by name instead of in the table's order.
+	// sorted means that the help lists the flags by name instead of in the order of rows.
 	sorted bool
 	// usage returns the help text of a flag.
 	usage func(row) string
@@ -42,15 +42,17 @@ type row struct {
 	to    any
 	// form returns a pflag.Value for the flag's own syntax; nil for the usual syntax of its type.
 	form func(target any, def string) pflag.Value
-	// bare is the value of the flag if it is given without one; empty if it needs a value, or is a boolean.
+	// bare is the value of the flag when it is given without a value. It is empty if the flag needs a value, or is a
+	// boolean.
 	bare string
 
-	// deprecated means that the kubelet plans to remove the flag. instead is its replacement; empty for its field.
+	// deprecated means that the kubelet plans to remove the flag. instead is the flag's replacement; if it is empty,
+	// the flag's field replaces the flag.
 	deprecated bool
 	instead    string
-	// why says why the flag has no effect; empty if it has one.
+	// why is the reason why the flag has no effect; empty if it has an effect.
 	why string
-	// masked masks the secrets in a value; nil if there are none.
+	// masked masks the secrets in the flag's value; nil if the value has no secrets.
 	masked func(text string) string
 }
 
@@ -62,8 +64,8 @@ func (r row) replacement() string {
 	return r.instead
 }
 
-// The help texts of a flag: withRemarks for tables in which only some flags are deprecated or have no effect,
-// fieldFirst and plain for tables whose title says so.
+// The following functions return the help text of a flag. withRemarks is for tables in which only some flags are
+// deprecated or have no effect; fieldFirst and plain are for tables whose title says that all are.
 
 func withRemarks(r row) string {
 	text := r.help
@@ -149,7 +151,7 @@ func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 		fs.StringVarP((*string)(p), r.name, r.short, r.def, usage)
 	case *[]string:
 		fs.StringSliceVarP(p, r.name, r.short, strings.Fields(r.def), usage)
-		return // values would be added to a default that is set
+		return // if the default were set, given values would be added to it
 	case *bool:
 		fs.BoolVarP(p, r.name, r.short, false, usage)
 	case *int:
@@ -175,7 +177,7 @@ func define(fs *pflag.FlagSet, r *row, usage string, target any) {
 	}
 	switch {
 	case def != "" && r.form != nil:
-		f.DefValue = def // values would be added to a map that is set
+		f.DefValue = def // if the map were set, given values would be added to it
 	case def != "":
 		_ = f.Value.Set(def) // never fails: a test checks the defaults
 		f.DefValue = f.Value.String()
@@ -213,7 +215,8 @@ func mapOrList(target any) pflag.Value {
 	}
 }
 
-// Values for flags with a second syntax for their type. Each is for targets of one type.
+// The following functions return values for flags whose syntax isn't the usual one of their type. Each function
+// supports targets of one type.
 
 // address returns a value for an IP address.
 func address(target any, def string) pflag.Value {

@@ -2,8 +2,8 @@ package flags
 
 import "time"
 
-// noCAdvisor is why the flags of the kubelet's cAdvisor have no effect. All but one are deprecated: they became flags
-// of the kubelet by accident.
+// noCAdvisor is the reason why the flags of the kubelet's cAdvisor have no effect. All of these flags but one are
+// deprecated, because they became flags of the kubelet by accident.
 const noCAdvisor = "it is for cAdvisor, which this build doesn't have"
 
 // withoutEffect returns the flags that are accepted only because unit files have them.

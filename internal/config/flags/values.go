@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Defaults of flags without a field in the configuration file. Those of dead containers are the kubelet's: one ended
-// instance of each container is kept, without a limit for the node.
+// Defaults of flags without a field in the configuration file. The defaults for dead containers are the kubelet's: one
+// ended instance of each container is kept, and the number on the node isn't limited.
 const (
 	DefaultContainerLogLinksDir = "/var/log/containers"
 	DefaultBridge               = "deckhand0"
@@ -14,7 +14,8 @@ const (
 	DefaultJournalBytes         = 64 << 10
 )
 
-// The range of --journal-bytes, besides 0: less can't hold a pod's start, and more would take too much memory.
+// The range of --journal-bytes, besides 0. A smaller journal can't hold the decisions of a pod's start, and a larger
+// one would use too much memory.
 const (
 	MinJournalBytes = 4 << 10
 	MaxJournalBytes = 64 << 20

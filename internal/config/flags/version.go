@@ -20,8 +20,8 @@ const (
 type Version struct {
 	// Print is PrintNothing, PrintVersion or PrintRaw.
 	Print string
-	// Reported is the version to report instead of the build's own, such as "v1.36.3-vendor.1"; empty for the
-	// build's.
+	// Reported is the version to report instead of the build's own version, such as "v1.36.3-vendor.1". If it is empty,
+	// the build's own version is reported.
 	Reported string
 
 	build string

@@ -21,7 +21,7 @@ const (
 	Deprecated Stage = "DEPRECATED"
 )
 
-// Label returns the stage as the metric kubernetes_feature_enabled has it: GA is empty.
+// Label returns the stage as the label of the metric kubernetes_feature_enabled; it is empty for GA.
 func (s Stage) Label() string {
 	if s == GA {
 		return ""
@@ -53,7 +53,7 @@ const (
 const (
 	// MemoryQoS protects and throttles memory on cgroup v2 (KEP-2570).
 	MemoryQoS = "MemoryQoS"
-	// QOSReserved reserves memory that pods request against pods of lower QoS classes (qosReserved).
+	// QOSReserved keeps pods of lower QoS classes from using the memory that other pods request (qosReserved).
 	QOSReserved = "QOSReserved"
 	// ContainerCheckpoint lets clients checkpoint containers into archives.
 	ContainerCheckpoint = "ContainerCheckpoint"
@@ -76,12 +76,12 @@ type Gate struct {
 	Needs []string
 	// Effect is the gate's effect in this build.
 	Effect Effect
-	// Acts describes the effect: the feature that is switched or always on, why it is never on, or the component that
-	// has it.
+	// Acts describes the effect: which feature is switched or always on, why the feature is never on, or which other
+	// component has the feature.
 	Acts string
 }
 
-// follows reports whether this build behaves as the gate says when it is on or off.
+// follows reports whether this build behaves as the gate requests when the gate is on, or off.
 func (g *Gate) follows(on bool) bool {
 	switch g.Effect {
 	case AlwaysOn:
@@ -89,7 +89,7 @@ func (g *Gate) follows(on bool) bool {
 	case NeverOn:
 		return !on
 	case Elsewhere:
-		return on == g.Default // a default requests nothing
+		return on == g.Default // a gate with its default value requests nothing
 	default:
 		return true
 	}

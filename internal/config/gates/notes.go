@@ -9,7 +9,7 @@ type Note struct {
 	Message string
 }
 
-// NotActedOn lists the gates that were set without effect in this build, sorted by gate.
+// NotActedOn lists the gates that were set but have no effect in this build, sorted by name.
 func (s Set) NotActedOn() []Note {
 	var notes []Note
 	for i := range s.states {
@@ -29,7 +29,7 @@ func (s Set) NotActedOn() []Note {
 	return notes
 }
 
-// why says why the setting has no effect.
+// why returns the reason why setting the gate has no effect.
 func (g *Gate) why() string {
 	switch g.Effect {
 	case AlwaysOn:
@@ -41,7 +41,8 @@ func (g *Gate) why() string {
 	}
 }
 
-// switched counts the gates that AllAlpha or AllBeta changed, and those of them without effect in this build.
+// switched returns how many gates the gate named by (AllAlpha or AllBeta) changed, and how many of those changes have
+// no effect in this build.
 func (s Set) switched(by string) (changed, inVain int) {
 	for i := range s.states {
 		st := &s.states[i]
@@ -56,8 +57,8 @@ func (s Set) switched(by string) (changed, inVain int) {
 	return changed, inVain
 }
 
-// Retiring lists the gates that were set, but are GA or deprecated: a later release will reject them as unknown and
-// not start. They are sorted by gate.
+// Retiring lists the gates that were set although they are GA or deprecated, sorted by name. A later release won't have
+// them: it rejects them as unknown and doesn't start.
 func (s Set) Retiring() []Note {
 	var notes []Note
 	for i := range s.states {

@@ -45,13 +45,13 @@ func (s Set) find(name string) *State {
 
 // Problem is an error in the setting of a gate.
 type Problem struct {
-	// Gate is always one that was set, so that its line in a file can be found.
+	// Gate is the name of a gate that was set, so that the line that sets it can be found.
 	Gate string
 	// Message is the text after the gate's name: "PodsAPi: unknown feature gate...".
 	Message string
 }
 
-// maxGuesses limits how many unknown names get a suggestion: finding one takes time, and users don't read more.
+// maxGuesses limits how many unknown names get a suggestion: a suggestion takes time to find, and nobody reads more.
 const maxGuesses = 50
 
 const unknown = "unknown feature gate: kubelet 1.36 has none of that name; if it belongs to a feature that has long " +
@@ -88,7 +88,7 @@ func Resolve(wanted map[string]bool) (Set, []Problem) {
 	return s, problems
 }
 
-// value returns whether a gate is on according to wanted, ignoring locks.
+// value returns whether a gate is on with the settings wanted, as if no gate were locked.
 func value(g *Gate, wanted map[string]bool) bool {
 	if on, given := wanted[g.Name]; given {
 		return on
@@ -99,7 +99,7 @@ func value(g *Gate, wanted map[string]bool) bool {
 	return g.Default
 }
 
-// together returns the gate that sets all gates of a stage; empty if there is none.
+// together returns AllAlpha or AllBeta, if that sets all gates of a stage; otherwise "".
 func together(s Stage) string {
 	switch s {
 	case Alpha:
@@ -130,7 +130,7 @@ func (s Set) unmet() []Problem {
 	return problems
 }
 
-// because says that a gate is on or off, and which setting caused it.
+// because returns a text that says whether a gate is on or off, and which setting is the cause.
 func (s Set) because(st *State) string {
 	word := onOff(st.On)
 	if st.Given {
@@ -142,7 +142,8 @@ func (s Set) because(st *State) string {
 	return word + " by default"
 }
 
-// culprit returns the gate whose setting turned st on, or need off.
+// culprit returns the gate to correct when st is on although need, which st needs, is off: the gate whose setting
+// turned st on or need off.
 func (s Set) culprit(st, need *State) string {
 	for _, by := range []*State{st, need, s.find(together(st.Stage)), s.find(together(need.Stage))} {
 		if by != nil && by.Given {
@@ -159,7 +160,8 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// guess returns a message with the gate that an unknown name most likely means; empty if none is similar.
+// guess returns an error message that suggests the gate that an unknown name most likely means; empty if no gate has a
+// similar name.
 func guess(name string, all []Gate) string {
 	const ofLetters = 5 // one in so many letters may be wrong
 	names := func(yield func(string) bool) {

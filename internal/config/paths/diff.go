@@ -12,9 +12,9 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// Diff returns the paths of the settings in which a and b differ, sorted. Values with the same meaning are equal:
-// "1h" and "60m", "1Gi" and "1024Mi", an empty list or map and nil. The last one is true only after defaults were
-// set: before, an empty map may prevent a default. Compare two configurations in the same state.
+// Diff returns the sorted paths of the settings in which a and b differ. Values with the same meaning are equal: "1h"
+// and "60m", "1Gi" and "1024Mi", nil and an empty list or map. Defaults must have been set in both: before that, an
+// empty map differs from nil, because it may prevent a default.
 func Diff(a, b *v1beta1.KubeletConfiguration) []string {
 	var d differ
 	in := settings(b)
@@ -79,8 +79,8 @@ func (d *differ) maps(path string, a, b reflect.Value) {
 	}
 }
 
-// onlyOne adds the paths of v, which the other configuration doesn't have: its non-zero settings or, if there are
-// none, its own path.
+// onlyOne adds the paths of the value v at path, which only one of the configurations has: the paths of its non-zero
+// settings or, if there are none, path itself.
 func (d *differ) onlyOne(path string, v reflect.Value) {
 	before := len(d.paths)
 	d.compare(path, v, reflect.Zero(v.Type()))
@@ -100,7 +100,8 @@ func sameList(a, b reflect.Value) bool {
 	return len(d.paths) == 0
 }
 
-// sameForm compares two values of a type with its own JSON form: known types by their meaning, others by their JSON.
+// sameForm compares two values of a type with its own JSON form (see HasOwnForm). It compares durations and quantities
+// by their meaning, and other types by their JSON.
 func sameForm(a, b reflect.Value) bool {
 	switch x := a.Interface().(type) {
 	case metav1.Duration:

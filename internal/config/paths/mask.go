@@ -8,7 +8,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// masked replaces a secret, as in the kubelet's own log.
+// masked is the text that replaces a secret, as in the kubelet's own log.
 const masked = "<masked>"
 
 // Masked returns a deep copy of c without values that may be secret: the values of staticPodURLHeader (the names
@@ -56,8 +56,8 @@ func maskURL(text string) string {
 		return text
 	}
 	rest, query, hasQuery := strings.Cut(rest, "?")
-	// Only a valid URL has an unambiguous end of the user info: an unescaped "/" in a password would end it too
-	// early.
+	// Only in a valid URL is the end of the user info unambiguous: in an invalid one, a password may contain an
+	// unescaped "/".
 	within := len(rest)
 	if _, err := url.Parse(text); err == nil {
 		if slash := strings.IndexAny(rest, "/#"); slash >= 0 {

@@ -14,14 +14,15 @@ import (
 type node struct {
 	name string // "" for an element of a list
 	path string // "" if note isn't called for it
-	// Exactly one of these isn't nil. Empty ones are written: they prevent defaults.
+	// Exactly one of scalar, fields and items isn't nil. Empty lists and maps are written, too, because they prevent
+	// defaults.
 	scalar json.RawMessage
 	fields []node
 	items  []node
 }
 
-// show returns the tree of c for output: everything that JSON has, except structs without fields, and in addition
-// empty lists and maps, which prevent defaults, and zeros that have a note.
+// show returns the tree of c for output. It has the values that the JSON of c has, except structs without fields. In
+// addition it has empty lists and maps, because they prevent defaults, and zero values for which note returns a text.
 func show(c *v1beta1.KubeletConfiguration, note func(path string) string) node {
 	v := viewer{note: note}
 	root := node{fields: []node{
@@ -36,7 +37,7 @@ func show(c *v1beta1.KubeletConfiguration, note func(path string) string) node {
 	return root
 }
 
-// inJSON returns the JSON of a scalar, without escaping "<"; "null" if it has none.
+// inJSON returns the JSON of a scalar, without escaping "<". It returns "null" for a value without JSON, such as NaN.
 func inJSON(value any) json.RawMessage {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -47,7 +48,7 @@ func inJSON(value any) json.RawMessage {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
 }
 
-// viewer builds nodes. It calls note for no element of a list, because a list is one setting.
+// viewer builds nodes. It doesn't call note for the elements of a list, because a list as a whole is one setting.
 type viewer struct{ note func(path string) string }
 
 // field returns the node of a struct's field; false if it isn't shown.

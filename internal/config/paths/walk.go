@@ -53,7 +53,7 @@ func fields(v reflect.Value, yield func(Field) bool) bool {
 	return true
 }
 
-// HasOwnForm reports whether values of type t have their own JSON form: durations, quantities, times.
+// HasOwnForm reports whether type t implements its own JSON encoding, as durations, quantities and times do.
 func HasOwnForm(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }

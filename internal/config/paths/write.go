@@ -14,7 +14,7 @@ import (
 
 // YAML formats c as a configuration file: the fields in the order of declaration, each followed by the comment "#
 // from " with the result of note, unless that is empty. Reading the output returns c. It masks no secrets (see
-// Masked), but escapes control characters for terminals. note may be nil.
+// Masked), but escapes control characters, so that the output is safe for terminals. note may be nil.
 func YAML(c *v1beta1.KubeletConfiguration, note func(path string) string) []byte {
 	if note == nil {
 		note = func(string) string { return "" }

@@ -42,7 +42,7 @@ func (k *check) eviction() {
 	k.signalled(at("evictionMinimumReclaim"), k.EvictionMinimumReclaim, k.reclaim)
 }
 
-// signalled calls do for each entry of values with an existing signal, and rejects the others.
+// signalled calls do for each entry of values whose key is an eviction signal, and rejects entries with other keys.
 func (k *check) signalled(path *field.Path, values map[string]string, do func(path *field.Path, signal, value string)) {
 	known := signals()
 	for _, signal := range slices.Sorted(maps.Keys(values)) {
@@ -70,7 +70,7 @@ func (k *check) threshold(path *field.Path, value string) bool {
 	return true
 }
 
-// reclaim checks a minimum to reclaim. Like the kubelet, it accepts more than 100%.
+// reclaim checks a minimum amount to reclaim (evictionMinimumReclaim). Like the kubelet, it accepts more than 100%.
 func (k *check) reclaim(path *field.Path, _, value string) {
 	if text, ok := strings.CutSuffix(value, "%"); ok {
 		if p, err := strconv.ParseFloat(text, 64); err != nil || !(p > 0) {

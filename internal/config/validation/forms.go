@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxCPUs is more than any Linux supports (CONFIG_NR_CPUS): expanding a list must not take all memory.
+// maxCPUs is the number of CPUs that a list may have, so that expanding it can't take all memory. No Linux kernel
+// supports more (CONFIG_NR_CPUS).
 const maxCPUs = 8192
 
 // isCPUList reports whether text is a list of CPUs in the kernel's format (cpuset(7)): "0,2-3".
@@ -30,8 +31,8 @@ func isCPUList(text string) bool {
 	return true
 }
 
-// isCgroup reports whether name is a cgroup's: no part of it is empty, "." or "..". Like the kubelet it accepts names
-// without a leading slash, which means the same.
+// isCgroup reports whether name is a valid name of a cgroup: no part of it is empty, "." or "..". As in the kubelet, a
+// name without a leading slash is valid and means the same cgroup.
 func isCgroup(name string) bool {
 	rooted := path.Clean("/" + name)
 	return "/"+strings.Trim(name, "/") == rooted && !strings.ContainsRune(name, 0)
@@ -62,8 +63,8 @@ func isSysctl(name string) bool {
 	return name != "" && len(name) < 253 && !strings.ContainsFunc(name, odd)
 }
 
-// isNamespaced reports whether the sysctl has a namespace, so that a pod can have its own value; with prefix, whether
-// all sysctls with this prefix have one.
+// isNamespaced reports whether the sysctl called name is namespaced, so that a pod can have its own value. If prefix is
+// set, it reports whether all sysctls whose names begin with name are.
 func isNamespaced(name string, prefix bool) bool {
 	for _, group := range []string{"kernel.shm", "kernel.msg", "fs.mqueue.", "net."} {
 		if strings.HasPrefix(name, group) {
@@ -83,7 +84,8 @@ func isCollector(endpoint string) bool {
 	return err == nil && (u.Scheme == "dns" || u.Scheme == "unix" || u.Scheme == "unix-abstract")
 }
 
-// overlap reports whether two listeners can't use one port on both addresses. It is false for invalid addresses.
+// overlap reports whether listeners on the addresses a and b conflict if they have the same port. It is false for
+// invalid addresses.
 func overlap(a, b string) bool {
 	x, errX := netip.ParseAddr(a)
 	y, errY := netip.ParseAddr(b)
@@ -91,7 +93,7 @@ func overlap(a, b string) bool {
 	return errX == nil && errY == nil && (x == y || covers(x, y) || covers(y, x))
 }
 
-// networks parses a pod network, or one of each IP family separated by a comma. The error says what would be right.
+// networks parses a pod network, or one of each IP family separated by a comma. The error describes valid values.
 func networks(text string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for part := range strings.SplitSeq(text, ",") {

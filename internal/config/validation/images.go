@@ -57,7 +57,8 @@ func (k *check) imageAges() {
 	}
 }
 
-// imageUse checks the policy for using images that are present. The default policy means none if the gate is off.
+// imageUse checks the policy for using images that are present. While the gate is off, the default policy counts as
+// unset.
 func (k *check) imageUse() {
 	path := at("imagePullCredentialsVerificationPolicy")
 	policy := k.ImagePullCredentialsVerificationPolicy

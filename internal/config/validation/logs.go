@@ -28,7 +28,7 @@ const (
 	loggingBetaOptions  = "LoggingBetaOptions"
 )
 
-// minLogMonitorInterval is the same as the kubelet's.
+// minLogMonitorInterval is the minimum of containerLogMonitorInterval, the same as the kubelet's.
 const minLogMonitorInterval = 3 * time.Second
 
 // containerLogs checks the directory and the rotation of container logs.

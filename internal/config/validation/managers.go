@@ -128,7 +128,7 @@ func (k *check) memoryManager() {
 	threshold := k.EvictionHard[memoryAvailable]
 	q, err := parseQuantity(threshold)
 	if threshold != "" && err != nil {
-		return // a percentage, which depends on the host, or invalid, which eviction reports
+		return // a percentage, which depends on the host, or invalid: check.eviction reports that
 	}
 	want := k.reservedSum(v1.ResourceMemory)
 	want.Add(q)

@@ -18,7 +18,7 @@ const (
 	LimitedSwap = "LimitedSwap"
 )
 
-// idsPerRange is the unit of the number of IDs of a pod with a user namespace.
+// idsPerRange is the unit of the number of IDs of a pod with a user namespace: the number must be a multiple of it.
 const idsPerRange = 65536
 
 const (
@@ -48,7 +48,8 @@ func (k *check) runtime() {
 	}
 }
 
-// endpoint checks a unix socket. Like the kubelet, it accepts a bare path, which is deprecated there.
+// endpoint checks the address of a unix socket. Like the kubelet, which deprecates it, it accepts a path without
+// unix://.
 func (k *check) endpoint(name, value string) {
 	socket := strings.TrimPrefix(value, "unix://")
 	if value != "" && (!path.IsAbs(socket) || strings.ContainsRune(socket, 0)) {
@@ -88,7 +89,7 @@ func (k *check) userNamespaces() {
 	}
 }
 
-// restarts checks the restart delay. The default is valid with the gate off, too: it is in effect then.
+// restarts checks the maximum restart delay. With the gate off only the default is valid, which is in effect then.
 func (k *check) restarts() {
 	path := at("crashLoopBackOff", "maxContainerRestartPeriod")
 	p := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration

@@ -36,7 +36,7 @@ func (k *check) optionalPort(name string, value int32) {
 	}
 }
 
-// listener is a field with a port.
+// listener is a port that the configuration opens: the name of the port's field, and the address.
 type listener struct {
 	name, address string
 	port          int32

@@ -12,7 +12,7 @@ import (
 // rotateServerCertificate is the gate that serverTLSBootstrap needs.
 const rotateServerCertificate = "RotateKubeletServerCertificate"
 
-// versionTLS13 is the oldest version without configurable cipher suites.
+// versionTLS13 is the oldest TLS version whose cipher suites can't be configured.
 const versionTLS13 = "VersionTLS13"
 
 // tls checks the certificate and encryption settings of the server.
@@ -36,8 +36,8 @@ func (k *check) tls() {
 	k.curves(at("tlsCurvePreferences"))
 }
 
-// cipherSuites checks the suites, also for RFC 7540 (9.2.2): with TLS 1.2, Go's HTTP/2 server doesn't start without
-// one of two suites.
+// cipherSuites checks the names of the cipher suites. With TLS 1.2, it also requires one of two suites: with neither,
+// Go's HTTP/2 server doesn't start (RFC 7540, 9.2.2).
 func (k *check) cipherSuites(path *field.Path) {
 	known := cliflag.TLSCipherPossibleValues()
 	for i, suite := range k.TLSCipherSuites {

@@ -25,7 +25,7 @@ type Gates interface {
 	Enabled(name string) bool
 }
 
-// minPeriod is the minimum of periods, so that none becomes a busy loop.
+// minPeriod is the minimum of all settings that are periods, so that no period makes a busy loop.
 const minPeriod = 100 * time.Millisecond
 
 // Problem is one error in a configuration.
@@ -34,8 +34,8 @@ type Problem struct {
 	Field string
 	// Message describes the error and the valid values.
 	Message string
-	// Beside is the path of another setting that this one contradicts: the place to correct if this one isn't set. It
-	// is usually empty.
+	// Beside is the path of another setting that contradicts Field: the place to correct if Field wasn't set. It is
+	// usually empty.
 	Beside string
 }
 
@@ -117,7 +117,7 @@ func (k *check) needsGate(path *field.Path, gate string) {
 	}
 }
 
-// oneOf checks a value of an enumeration.
+// oneOf checks that value is one of the known values of an enumeration.
 func oneOf[T ~string](k *check, path *field.Path, value T, known ...T) {
 	switch {
 	case slices.Contains(known, value):
@@ -158,7 +158,7 @@ func short(value string) string {
 	return value
 }
 
-// atLeast checks a number without an upper bound.
+// atLeast checks that a number is at least least. detail describes the valid values for the error.
 func atLeast[T cmp.Ordered](k *check, name string, value, least T, detail string) {
 	if value < least {
 		k.invalid(at(name), value, detail)
