@@ -22,7 +22,7 @@ import (
 // replaced as a whole. A pod's list only grows while the pod is in the set.
 type additions map[types.UID]*addition
 
-// addition holds the containers that were added to one pod.
+// addition holds the containers that users added to one pod.
 type addition struct {
 	to         incarnation
 	containers []v1.EphemeralContainer
@@ -290,7 +290,7 @@ func (a *Additions) tidy() error {
 	return nil
 }
 
-// write replaces the file. mu is held.
+// write replaces the content of the file with all additions. mu is held.
 func (a *Additions) write(all additions) error {
 	list := []added{}
 	for uid, to := range all {

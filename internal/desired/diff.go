@@ -15,7 +15,7 @@ type Change struct {
 // Update if the edit is applied in place, and otherwise one Remove and one Add of the same name. If the manifest sets
 // the UID, it is an Update in both cases, and pod.Desired.Base distinguishes them.
 type Changes struct {
-	// Add are new pods.
+	// Add are the pods that only the new set has.
 	Add []*pod.Desired
 	// Update are pods that have to be run differently.
 	Update []Change

@@ -19,9 +19,9 @@ import (
 type Config struct {
 	Manager   *pull.Manager
 	Collector *gc.Collector
-	// Guard is Collector's guard.
+	// Guard is the guard in Collector's Config.
 	Guard *gc.Guard
-	// Records is Collector's listener.
+	// Records is the Listener in Collector's Config.
 	Records *Records
 	Extras  Extras
 	// Imports receives the names of images that arrive without a pull.

@@ -294,7 +294,7 @@ func sameSpec(old, p *v1.Pod) bool {
 		equality.Semantic.DeepEqual(&old.Spec, &p.Spec)
 }
 
-// sameAnnotations compares annotations without those that this source adds.
+// sameAnnotations reports whether two sets of annotations are equal, apart from those that this source adds.
 func sameAnnotations(ours, api map[string]string) bool {
 	n := 0
 	for key, value := range ours {

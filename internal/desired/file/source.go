@@ -124,13 +124,13 @@ func (s *Source) mine(origin string) bool {
 	return origin == s.path || filepath.Dir(origin) == s.path
 }
 
-// Topics of the source's own problems.
+// Topics of the notes about problems of the source itself, for Keeper.Note.
 const (
 	notePath  = "path"
 	noteWatch = "watch"
 )
 
-// unwatched is the message that changes are found only by polling.
+// unwatched returns the message that the path is only polled because watching it failed with err.
 func (s *Source) unwatched(err error) string {
 	return fmt.Sprintf("%v; until then it is polled every %v", err, s.every)
 }

@@ -60,7 +60,7 @@ func Check(path string, by rootdir.Invoker) (exposures []string, err error) {
 	return s.Exposures(), nil
 }
 
-// trustDir is trust for the directory that contains the manifests.
+// trustDir applies trust to the directory that contains the manifests.
 func (w *watch) trustDir() error {
 	dir := w.path
 	if w.single {

@@ -24,7 +24,7 @@ const maxReason = 512
 // maxRedirects is how many redirects are followed.
 const maxRedirects = 10
 
-// errNotModified says that the text is still the accepted one.
+// errNotModified says that the text at the URL is still the one that was accepted last.
 var errNotModified = errors.New("not modified")
 
 func newClient(secret http.Header) *http.Client {

@@ -167,7 +167,7 @@ func (s *Source) poll(ctx context.Context, within time.Duration) bool {
 	case errors.Is(err, errNotModified):
 		return true
 	case err != nil:
-		// Without the version, the next response has the whole text.
+		// Without the ETag and the time, the next response contains the whole text.
 		s.accepted, s.etag, s.modified = nil, "", ""
 		s.keeper.Fail(s.origin, err.Error(), now)
 		s.changed = true

@@ -14,7 +14,7 @@ type entry struct {
 	origin   string
 	document int
 	hash     string
-	// uid is the UID of a new pod from this text.
+	// uid is the UID that a new pod from this text would get.
 	uid       string
 	canonical []byte
 	since     time.Time

@@ -10,7 +10,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 )
 
-// Topics of the journal's notes.
+// Topics of the journal's notes about problems, for Keeper.Note.
 const (
 	noteRestore = "restore"
 	noteSave    = "save"

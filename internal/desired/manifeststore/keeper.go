@@ -35,7 +35,7 @@ type Keeper struct {
 	ran map[string]bool
 	// newest is the latest time of any claim so far.
 	newest time.Time
-	// place is the value of Place.
+	// place is the location that Place returns.
 	place string
 }
 

@@ -53,7 +53,7 @@ func move(p, new *v1.Pod) {
 	s.EphemeralContainers = extended(s.EphemeralContainers, new.Spec.EphemeralContainers)
 }
 
-// moveContainers is move for one list of containers.
+// moveContainers does for one list of containers what move does for a pod.
 func moveContainers(list, new []v1.Container, resizable func(*v1.Container) bool) {
 	for i := range min(len(list), len(new)) {
 		c := &list[i]

@@ -56,7 +56,7 @@ func New(node string, source pod.Source, rules Rules) *Reader {
 // Node returns the name of the node.
 func (r *Reader) Node() string { return r.node }
 
-// Source returns the source.
+// Source returns the source whose manifests are read.
 func (r *Reader) Source() pod.Source { return r.source }
 
 // Doc is one document of a manifest: a pod or another object before defaults and identity, or the document's errors.

@@ -20,7 +20,7 @@ import (
 // Result is the result of MayUse, with the kubelet's label values.
 type Result string
 
-// The results.
+// The results of MayUse.
 const (
 	PolicyAllowed    Result = "credentialPolicyAllowed"
 	RecordFound      Result = "credentialRecordFound"

@@ -51,10 +51,10 @@ func (o Origin) String() string {
 	return fmt.Sprintf("%s %s/%s", o.Kind, o.Namespace, o.Name)
 }
 
-// String keeps secrets out of logs.
+// String describes the credential without its secrets, so that logs don't contain them.
 func (c Credential) String() string { return "credential of " + c.Origin.String() }
 
-// GoString keeps secrets out of %#v.
+// GoString describes the credential without its secrets for %#v.
 func (c Credential) GoString() string { return c.String() }
 
 // MarshalJSON keeps secrets out of JSON, for example in logs.
@@ -75,7 +75,7 @@ func (c Credential) Hash(key []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sameSecret reports whether both have the same user name and secrets.
+// sameSecret reports whether two credentials have the same user name and the same secrets.
 func (c Credential) sameSecret(o Credential) bool {
 	return c.Username == o.Username && c.Password == o.Password && c.IdentityToken == o.IdentityToken &&
 		c.RegistryToken == o.RegistryToken

@@ -115,7 +115,7 @@ func (c *DockerConfig) read(object json.RawMessage, from Origin) error {
 	return nil
 }
 
-// entry adds one registry's entry, the nth.
+// entry adds the entry of one registry, the nth in the file. key is the registry's pattern.
 func (c *DockerConfig) entry(n int, key string, value json.RawMessage, from Origin) {
 	pattern, err := ParsePattern(key)
 	if err != nil {

@@ -22,12 +22,12 @@ type Objects interface {
 	Admitted() bool
 }
 
-// Node is the node's own configuration: *NodeFiles.
+// Node returns the entries of the node's own Docker configuration. *NodeFiles implements it.
 type Node interface {
 	Entries() []Entry
 }
 
-// Providers are the credential provider plugins: *provider.Plugins.
+// Providers calls the credential provider plugins. *provider.Plugins implements it.
 type Providers interface {
 	// Credentials returns the plugins' credentials for an image, in the order to try them. The pod may be nil. The
 	// error reports the plugins that failed; the result has the credentials of the others.

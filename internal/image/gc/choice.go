@@ -64,12 +64,12 @@ type Retained struct {
 
 // plan is the result of decide.
 type plan struct {
-	// Removals are in the order of removal.
+	// Removals are the images to remove, in this order.
 	Removals []Removal
 	// Fallback are removed next, in order, if Removals free less than Missing: an image may turn out to be in use, or
 	// its removal may fail.
 	Fallback []Removal
-	// Retained are the other images, least recently used first.
+	// Retained are the images to keep, least recently used first.
 	Retained []Retained
 	// Missing is how many bytes have to be freed to reach the low threshold; 0 if no disk is too full.
 	Missing uint64

@@ -36,13 +36,13 @@ func (p Policy) StricterThan(other Policy) bool {
 
 // Disk is a file system that contains images.
 type Disk struct {
-	// Path is its mount point, as the runtime reports it.
+	// Path is the mount point of the file system, as the runtime reports it.
 	Path string
 	// Capacity and Available are in bytes. Available excludes blocks reserved for root.
 	Capacity, Available uint64
 }
 
-// Used returns the usage in percent, rounded up.
+// Used returns how much of the disk is in use, in percent, rounded up.
 func (d Disk) Used() int {
 	if d.Capacity == 0 || d.Available > d.Capacity {
 		return 0

@@ -49,7 +49,7 @@ func (c *Collector) recordEvent(r Report, err error) {
 	c.cfg.Events.NodeEvent(v1.EventTypeWarning, reason, strings.Join(parts, "; "))
 }
 
-// shortage is the error of a run that freed too little.
+// shortage returns the error of a run that freed too little space.
 func shortage(r Report, p Policy) error {
 	inUse := 0
 	for _, k := range r.Retained {
@@ -64,7 +64,7 @@ func shortage(r Report, p Policy) error {
 		sizeText(r.Missing), p.Low, what(r), inUse, len(r.Retained)-inUse)}
 }
 
-// what summarizes r.Removed.
+// what returns the number or the name of the images in r.Removed, with their size.
 func what(r Report) string {
 	switch len(r.Removed) {
 	case 0:

@@ -46,7 +46,7 @@ type Use struct {
 // listed.
 var ErrUsesUnknown = errors.New("the images in use aren't determined yet")
 
-// Errors that Remove wraps.
+// Errors that the errors of Remove, Find and Tag wrap.
 var (
 	// ErrUnknown: the name refers to no image, or to several.
 	ErrUnknown = errors.New("no such image")

@@ -12,7 +12,7 @@ import (
 type Image struct {
 	// ID is the runtime's ID. RemoveImage with the ID removes the image with all its names.
 	ID string
-	// Tags and Digests are its names, fully qualified ("docker.io/library/nginx:1").
+	// Tags and Digests are the image's names, fully qualified ("docker.io/library/nginx:1").
 	Tags, Digests []string
 	// Size is in bytes, as the runtime counts it: shared layers count for each image.
 	Size uint64

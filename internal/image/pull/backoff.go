@@ -25,9 +25,9 @@ type backoffKey struct {
 type backoffState struct {
 	// Failures counts consecutive failures; at least 1.
 	Failures int
-	// Until is when the next pull is due.
+	// Until is when the next pull is due; requests before that fail.
 	Until time.Time
-	// Last is the last failure.
+	// Last is the failure of the last pull.
 	Last pod.Failure
 }
 
@@ -80,7 +80,7 @@ func (l *backoff) Failed(k backoffKey, why pod.Failure) time.Time {
 	return e.Until
 }
 
-// Succeeded clears the failures of one key.
+// Succeeded clears the failures of an image with these credentials.
 func (l *backoff) Succeeded(k backoffKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +98,7 @@ func (l *backoff) Forget(image string) {
 	}
 }
 
-// Clear clears all failures.
+// Clear clears the failures of all images.
 func (l *backoff) Clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -90,7 +90,7 @@ type pullKey struct {
 // wish is a request in progress.
 type wish struct {
 	Request
-	// name is the image with its tag.
+	// name is the image's name with its tag.
 	name string
 	// present means that the image was on the node when the request began.
 	present bool

@@ -99,7 +99,7 @@ type Manager struct {
 	deferred queue
 	// turns counts the pods that have started to wait.
 	turns uint64
-	// resourcesFreedAt is the result of ResourcesFreedAt.
+	// resourcesFreedAt is the time that ResourcesFreedAt returns.
 	resourcesFreedAt time.Time
 }
 
@@ -116,7 +116,7 @@ type entry struct {
 	// ending means that the pod has ended under an earlier agent, but still holds its resources.
 	ending bool
 	// judged is the version of the pod on which admission was decided; nil while the pod is undecided. failure is the
-	// reason why that version isn't admitted; nil if it is.
+	// reason why that version isn't admitted; nil if it is admitted.
 	judged  *v1.Pod
 	failure *pod.Failure
 	// unassigned means that the pod passed all checks except an assigner's. Only the pod's own worker can retry the
@@ -327,7 +327,7 @@ func (m *Manager) checkResize(e *entry, p *v1.Pod, need admission.Amount) (*pod.
 		m.offer(false, retriedForEdit)
 }
 
-// write saves a on disk, and then makes it the allocation.
+// write saves the allocation a of pod p on disk, and then makes it the pod's allocation.
 func (m *Manager) write(e *entry, p *v1.Pod, a *pod.Allocation, durable bool) (*pod.Allocation, error) {
 	err := m.conf.Store.Save(p.UID, kind, a, durable)
 	if err != nil && !durable {

@@ -37,7 +37,7 @@ type systemdBus struct {
 	closed  bool
 }
 
-// errClosed is returned after Close.
+// errClosed is the error of calls after Close.
 var errClosed = errors.New("the agent is stopping")
 
 // systemdRunning returns nil if systemd is running, or else the reason in one line.
@@ -52,7 +52,7 @@ func systemdRunning() error {
 	return nil
 }
 
-// Close closes the connection. b is unusable afterwards.
+// Close closes the connection. All later calls fail.
 func (b *systemdBus) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

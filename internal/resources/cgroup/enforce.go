@@ -18,7 +18,7 @@ type Share struct {
 	// CPUMilli determines the group's CPU weight, in thousandths of a CPU: it may use more while other groups are
 	// idle.
 	CPUMilli int64
-	// Memory is in bytes, PIDs a number of processes.
+	// Memory is a limit in bytes, PIDs a limit of the number of processes.
 	Memory, PIDs int64
 	// HugePages are bytes by page size, as in names of cgroup files: "2MB".
 	HugePages map[string]int64

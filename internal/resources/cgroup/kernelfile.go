@@ -34,7 +34,7 @@ func (r *Reader) signed(controller, group, name string) (int64, error) {
 	return n, r.bad(controller, group, name, err)
 }
 
-// limit reads a file that contains a limit.
+// limit reads a file that contains a limit: a number, or max. It returns Unlimited for no limit.
 func (r *Reader) limit(controller, group, name string) (uint64, error) {
 	text, err := r.file(controller, group, name)
 	if err != nil {

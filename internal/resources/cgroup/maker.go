@@ -21,7 +21,7 @@ type maker interface {
 	// pod creates a pod's group in a QoS cgroup. The error is fs.ErrNotExist if the QoS cgroup doesn't exist. made
 	// means that the group is new and the settings are in force.
 	pod(ctx context.Context, l layout, name string, s []setting) (made bool, err error)
-	// set writes values of a group.
+	// set writes the settings of a group.
 	set(ctx context.Context, l layout, name string, s []setting) error
 	// stop stops a group's systemd unit, if it has one, and leaves the directories. The group must have no processes.
 	stop(ctx context.Context, name string) error
@@ -79,7 +79,7 @@ func (cgroupDirs) stop(context.Context, string) error { return nil }
 
 func (cgroupDirs) close() {}
 
-// systemdManager manages slices: *systemdBus.
+// systemdManager manages slices of systemd. *systemdBus implements it.
 type systemdManager interface {
 	Start(ctx context.Context, group string, s []setting) (made bool, err error)
 	Set(ctx context.Context, group string, s []setting) error

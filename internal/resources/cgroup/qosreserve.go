@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// QOSReserve keeps a part of the memory that pods request from pods of lower QoS classes: the requests of Guaranteed
-// pods from all other pods, and those of Burstable pods from BestEffort pods (Kubernetes design proposal
-// "pod-resource-management", "QoS level cgroups").
+// QOSReserve reserves memory for pods by QoS class: Burstable and BestEffort pods can't use the reserved part of the
+// memory that Guaranteed pods request, and BestEffort pods can't use that of Burstable pods (Kubernetes design
+// proposal "pod-resource-management", "QoS level cgroups").
 type QOSReserve struct {
 	// Percent is the reserved part of requests. Memory is the limit of all pods together, in bytes.
 	Percent, Memory int64

@@ -100,7 +100,7 @@ func (r rules) quota(quota, period int64) []setting {
 	}
 }
 
-// memory limits the memory in bytes; 0 is no limit.
+// memory returns the value for a memory limit in bytes; 0 is no limit.
 func (r rules) memory(limit int64) setting {
 	s := setting{Controller: "memory", File: memoryLimitFile, Value: "-1", Initial: limit <= 0}
 	if r.V2 {

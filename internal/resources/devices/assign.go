@@ -191,7 +191,7 @@ func (m *Manager) assign(ctx context.Context, uid types.UID, e *podDevices, need
 }
 
 // dropUnknown frees the devices of pods that should not run and of which nothing is left: a kubelet's record keeps
-// such pods until the kubelet needs their devices. The pod but is skipped.
+// such pods until the kubelet needs their devices. The pod with the UID but is skipped.
 func (m *Manager) dropUnknown(but types.UID) {
 	m.mu.RLock()
 	uids := slices.Collect(maps.Keys(m.pods))

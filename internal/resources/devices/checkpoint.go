@@ -31,8 +31,8 @@ type record struct {
 	// BootID is the boot in which the plugins allocated. A kubelet neither writes nor reads BootID: its records count
 	// as records of this boot.
 	BootID string `json:",omitempty"`
-	// Earlier contains the pods for which plugins allocated devices in an earlier boot, but not yet in BootID. The
-	// values are the IDs of the earlier boots.
+	// Earlier contains the pods for which plugins allocated devices in an earlier boot and not yet in the boot
+	// BootID. The values are the IDs of the earlier boots.
 	Earlier map[types.UID]string `json:",omitempty"`
 	// PreStart are the resources whose plugin requires PreStartContainer. A kubelet's record doesn't contain it.
 	PreStart []string `json:",omitempty"`

@@ -47,7 +47,7 @@ type Meter interface {
 	Allocated(resource string, took time.Duration)
 }
 
-// limits are timeouts.
+// limits are the timeouts for calls of plugins and for absent plugins.
 type limits struct {
 	// ask is for GetDevicePluginOptions and GetPreferredAllocation.
 	ask, allocate, prestart time.Duration
@@ -104,7 +104,7 @@ type resourceState struct {
 type podDevices struct {
 	// assigning is held while devices are chosen and plugins called.
 	assigning sync.Mutex
-	// containers are the assigned devices.
+	// containers are the devices assigned to each container.
 	containers assignment
 	// beside is another assignment whose devices are unavailable to other pods: the next one until it is complete,
 	// then the previous one until the next one is recorded.
@@ -295,7 +295,7 @@ type Amounts struct {
 	Awaited map[v1.ResourceName]bool
 }
 
-// Amounts returns the current amounts.
+// Amounts returns the current amounts of all resources that have or had a plugin.
 func (m *Manager) Amounts() Amounts {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -134,7 +134,7 @@ func (m *Manager) serveOnce(ctx context.Context) error {
 	return err
 }
 
-// registration is the service at the socket.
+// registration is the gRPC service at the registration socket.
 type registration struct {
 	api.UnsafeRegistrationServer
 	*Manager
@@ -281,7 +281,7 @@ const (
 	perDevice = 20 * time.Microsecond
 )
 
-// listed processes a plugin's list of devices. ctx is follow's.
+// listed processes a plugin's list of devices. ctx is the context of follow, which ends when the plugin is replaced.
 func (m *Manager) listed(ctx context.Context, p *plugin, list []*api.Device) {
 	devices, wrong := make(map[string]*api.Device, len(list)), ""
 	for _, d := range list {

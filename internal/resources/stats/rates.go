@@ -19,9 +19,9 @@ const (
 // rates computes groups' current CPU usage from consecutive samples. Nothing is measured between samples.
 type rates struct {
 	known map[string]history
-	// at is the time of the last sample.
+	// at is when the last sample was made.
 	at time.Time
-	// missing are groups without an earlier reading.
+	// missing are the groups of the last sample that have no earlier reading, and so no rate yet.
 	missing []*Group
 }
 
@@ -99,7 +99,7 @@ func (r *rates) second(ctx context.Context, reader *cgroup.Reader) error {
 	return nil
 }
 
-// rate returns the CPU usage in billionths of a CPU.
+// rate returns the average CPU usage between two readings, in billionths of a CPU; nil if they have none.
 func rate(from, to point) *uint64 {
 	took := to.at.Sub(from.at)
 	if took <= 0 || to.usage < from.usage {

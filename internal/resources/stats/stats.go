@@ -401,7 +401,7 @@ func (s *Sampler) readPod(r *cgroup.Reader, p *Pod, known *paths, out *Sample, d
 	p.readProcesses(r, sandbox, files, faults)
 }
 
-// nameSandboxes sets the images of sandboxes.
+// nameSandboxes sets the image of each pod's sandbox.
 func (s *Sampler) nameSandboxes(ctx context.Context, pods []Pod, faults *faults) {
 	var ids []string
 	var of []*Pod
@@ -445,7 +445,7 @@ func (f *faults) add(err error) {
 	f.errs = append(f.errs, err)
 }
 
-// mostFaults limits the errors in one log message.
+// mostFaults is the maximum number of errors in one log message.
 const mostFaults = 5
 
 // logFaults logs the errors if they differ from those of the last sample of this level.

@@ -120,7 +120,7 @@ func (g *Group) swap() *statsapi.SwapStats {
 	return out
 }
 
-// nodeSwap returns the machine's swap.
+// nodeSwap returns the use of the machine's swap and the swap that is still available.
 func (s *Sampler) nodeSwap(root *Group) *statsapi.SwapStats {
 	out := root.swap()
 	if out != nil {

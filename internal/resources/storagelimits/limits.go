@@ -16,7 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
-// The kubelet's eviction signals, as in its metric.
+// The kubelet's eviction signals for these limits, as in the kubelet's metric of evictions.
 const (
 	signalVolume    = "emptydirfs.limit"
 	signalPod       = "ephemeralpodfs.limit"

@@ -45,7 +45,7 @@ type Meter interface {
 	Forget(dir string)
 }
 
-// Evictions counts evictions.
+// Evictions counts evictions by eviction signal.
 type Evictions interface {
 	Evicted(signal string)
 }

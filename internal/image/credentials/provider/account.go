@@ -22,7 +22,7 @@ type asker struct {
 	scope string
 	// pod separates uncached responses that were made with a pod's token.
 	pod string
-	// token returns the token to send; nil for none.
+	// token returns the service account token to send to the plugin; nil if the plugin gets none.
 	token       func(context.Context) (string, error)
 	annotations map[string]string
 	origin      credentials.Origin

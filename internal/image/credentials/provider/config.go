@@ -17,7 +17,7 @@ import (
 // Provider is the configuration of one plugin.
 type Provider struct {
 	kubeletv1.CredentialProvider
-	// Match are the parsed MatchImages.
+	// Match are the parsed patterns of CredentialProvider.MatchImages.
 	Match []credentials.Pattern
 	// Program is the path of the plugin's executable.
 	Program string
@@ -118,7 +118,7 @@ type loader struct {
 	causes   []error
 }
 
-// add reads one file.
+// add parses one configuration file and adds its providers and problems.
 func (l *loader) add(file string, data []byte) {
 	doc, problems := decode(data)
 	if doc == nil {

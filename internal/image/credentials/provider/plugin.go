@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/credentials/provider/execplugin"
 )
 
-// program runs a plugin: *execplugin.Plugin.
+// program runs a plugin. *execplugin.Plugin implements it.
 type program interface {
 	Ask(ctx context.Context, r execplugin.Request) (execplugin.Response, error)
 }
