@@ -70,8 +70,8 @@ func (w *wakes) imagesArrived() {
 	w.WakeAll()
 }
 
-// objectsChanged wakes the pods that wait for one of these objects, and the volumes that are made from one. The zero
-// object stands for any object.
+// objectsChanged wakes the pods that wait for one of these objects, and the volumes with content from one of them.
+// The zero object stands for any object.
 func (w *wakes) objectsChanged(changed ...pod.Object) {
 	if len(changed) > 0 {
 		w.objects.now()

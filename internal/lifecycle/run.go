@@ -173,9 +173,9 @@ func (d *decider) addReadinessWaits() {
 	}
 }
 
-// identify is for pods with a UID that the manifest sets, because another version of the manifest may be another pod
-// with the same UID. It records in the checkpoint which of these pods this is (Base), and reports whether that is on
-// disk. Until then nothing is created: after a restart, the agent might attribute it to another pod.
+// identify is for pods with a UID that the manifest sets. Another version of such a manifest may be another pod with
+// the same UID. identify records in the checkpoint which of these pods this is (Base), and reports whether the
+// record is on disk. Until then nothing is created: after a restart, the agent might attribute it to another pod.
 func (d *decider) identify() bool {
 	if d.checkpoint().Base != d.in.Base {
 		d.draft.Change(func(k *pod.Checkpoint) { k.Base = d.in.Base })

@@ -130,8 +130,8 @@ func (d *decider) mayFollow(m *container.Container) bool {
 }
 
 // backoff returns when a container's next instance may start, and the delay after the end of the last one. There is
-// no delay if the container never ran, was removed for a restart of all, was killed because of an edit, was edited
-// since, or is a succeeded init container that runs again in a new sandbox.
+// no delay in five cases: the container never ran; it was removed for a restart of all; it was killed because of an
+// edit; it was edited since; it is an init container that succeeded and runs again in a new sandbox.
 func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Duration) {
 	inst := m.Newest
 	if inst == nil || slices.Contains(d.checkpoint().Renew, inst.ID) || !d.again(m) || d.edited(m) ||

@@ -198,7 +198,7 @@ func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.Containe
 	}
 	failure := d.waitingFailure(m)
 	due, delay := d.backoff(m)
-	// A container that is being started after its back-off keeps this state until it has started.
+	// A container that is being started after its back-off keeps the state CrashLoopBackOff until it has started.
 	if _, starting := d.plan.Busy("container/" + m.Spec.Name); d.in.Now.Before(due) || delay > 0 && starting &&
 		failure == nil {
 		return apistatus.CrashLoop(d.in.Pod, m.Spec.Name, delay)

@@ -37,7 +37,7 @@ type Node struct {
 	// AwaitsPlugin holds the resources whose device plugin has yet to register (again). Without an API server, an
 	// extended resource that the node doesn't have at all may get a plugin, too.
 	AwaitsPlugin map[v1.ResourceName]bool
-	// InCluster says that there is a scheduler, so that extended resources that the node doesn't have at all are
+	// InCluster says that there is a scheduler. Extended resources that the node doesn't have at all are then
 	// cluster-level ones, which the scheduler counts: see
 	// https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#cluster-level-extended-resources
 	InCluster bool
@@ -83,7 +83,7 @@ func NewJudge(n *Node, capacity Amount) *Judge {
 	return &Judge{node: n, capacity: capacity, used: Amount{}, staying: Amount{}}
 }
 
-// Add adds a pod that was admitted, or one that waits and for which room is reserved.
+// Add adds a held pod: it was admitted, or it waits and room is reserved for it.
 func (j *Judge) Add(h Held) {
 	j.held = append(j.held, h)
 	for name, n := range h.Amount {
@@ -107,8 +107,9 @@ func Holding(a *pod.Allocation) Amount {
 	return need
 }
 
-// Admit judges a pod that needs this amount. Pods that it preempts count as ending from then on. Reasons that can't
-// change while the node runs come first, so that no pod is preempted for one that can't run here anyway.
+// Admit judges a pod that needs this amount. Pods that it preempts count as ending from then on. The reasons for a
+// rejection that can't change while the node runs are checked first, so that no other pod is preempted for a pod
+// that can't run here anyway.
 func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
 	if f := j.node.Refuses(p); f != nil {
 		return Answer{Failure: f}

@@ -42,8 +42,8 @@ type victim struct {
 	helps, size float64
 }
 
-// preempt chooses the pods that have to end so that this one fits, and marks them as ending. It chooses only pods of
-// lower priority, and none for a pod whose preemptionPolicy is Never. As with the kubelet, pods of the lowest QoS
+// preempt chooses the pods that have to end so that the pod p fits, and marks them as ending. It chooses only pods
+// of lower priority, and none for a pod with preemptionPolicy Never. As with the kubelet, pods of the lowest QoS
 // class end first; within a class those of the lowest priority, then as few as possible, then those that release
 // less. It returns nil if all of them together don't free enough. The order of Add decides between equals.
 //

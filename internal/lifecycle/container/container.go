@@ -1,6 +1,7 @@
 // Package container finds the role of each container in its pod, its instances in the runtime, and the probes that
 // have to run for it. From probe results it finds whether a container is started and ready, and whether it has to be
-// killed. State of these that has to survive a restart of the agent goes into the draft of the pod's checkpoint.
+// killed. The part of this state that has to survive a restart of the agent goes into the draft of the pod's
+// checkpoint.
 package container
 
 import (

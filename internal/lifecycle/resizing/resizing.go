@@ -15,8 +15,8 @@ import (
 type State struct {
 	// Wanted says that the allocation is for an earlier version of the spec.
 	Wanted bool
-	// InPlace are running containers to be resized to their allocation; Restart are those that have to be restarted
-	// for it because of their resizePolicy.
+	// InPlace are the running containers that have to be resized to their allocation. Restart are the containers
+	// that have to be restarted instead, because of their resizePolicy.
 	InPlace, Restart []*container.Container
 	// Pod says that the pod's cgroup allows other resources than allocated, or may do so.
 	Pod bool

@@ -177,7 +177,7 @@ func (e *Terminator) anyRuns(name string) bool {
 	return false
 }
 
-// Asked reports whether an instance was notified that it has to stop, by its preStop hook or its stop signal.
+// Asked reports whether an instance has been notified of its stop, by its preStop hook or its stop signal.
 func (e *Terminator) Asked(id string) bool {
 	k := e.Kills[id]
 	_, hook := e.Plan.Busy("hook/" + id)

@@ -11,7 +11,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Difference is a step for which today's decision is another than the recorded one.
+// Difference is a step for which the core decides otherwise today than at the time of the recording.
 type Difference struct {
 	// Step counts from 0; Line is where the step begins in the file.
 	Step, Line int
@@ -22,8 +22,8 @@ type Difference struct {
 	Recorded, Now []string
 }
 
-// Replay repeats every decision that isn't incomplete, with the recorded inputs and the memory that today's decisions
-// leave. It returns the steps that differ.
+// Replay repeats the decisions of all steps that aren't incomplete, with today's core. Each has the recorded inputs,
+// and the memory that the repeated decision before it left. Replay returns the steps that differ.
 func Replay(t *Transcript) []Difference {
 	var out []Difference
 	var r replayer

@@ -76,7 +76,7 @@ func shapes() map[reflect.Type]words.Shape {
 		// Values may be secrets, and decisions don't depend on them.
 		reflect.TypeFor[v1.EnvVar]():     {Hidden: []string{"Value"}},
 		reflect.TypeFor[v1.HTTPHeader](): {Hidden: []string{"Value"}},
-		// These contain the whole manifest again, with all its values.
+		// The managed fields and this annotation contain the whole manifest again, with all its values.
 		reflect.TypeFor[metav1.ObjectMeta](): {
 			Drop: []string{"ManagedFields"}, DropKey: map[string]string{"Annotations": v1.LastAppliedConfigAnnotation}},
 	}

@@ -263,8 +263,8 @@ func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.A
 	return r.removeLog(o, c)
 }
 
-// removeWith calls remove. If leftovers that the runtime has lost track of block that, it removes them from the
-// containers and calls remove again.
+// removeWith calls remove. If remove fails because of leftovers that the runtime has lost track of, removeWith
+// clears the leftovers of the containers and calls remove again.
 func (r *Executor) removeWith(ctx context.Context, containers []string, remove func() error) error {
 	err := remove()
 	if err == nil || !r.cfg.Tasks.Left(err) {

@@ -158,7 +158,7 @@ func (h *Handlers) Hook(ctx context.Context, t Target, hook *v1.LifecycleHandler
 	}
 }
 
-// sleep waits for this number of seconds (KEP-3960; 0 by KEP-4818).
+// sleep waits for this number of seconds (KEP-3960), which may be 0 (KEP-4818).
 func sleep(ctx context.Context, seconds int64) error {
 	if seconds <= 0 {
 		return nil

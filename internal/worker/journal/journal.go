@@ -39,8 +39,8 @@ type Config struct {
 //	failed/UID.txtar     of a pod on which the core failed
 //	.running             marks an agent that runs, or didn't shut down cleanly
 //
-// All files together take at most 64 MiB, or twice the limit in memory of all pods if that is more. Files beyond that
-// are removed, those of the previous agent first.
+// All files together take at most 64 MiB, or twice the sum of the pods' limits (Config.Limit) if that is more. Files
+// beyond that are removed, those of the previous agent first.
 type Journal struct {
 	cfg   Config
 	store *store
@@ -67,7 +67,7 @@ type recorder interface {
 	Bytes() []byte
 }
 
-// New returns a journal. Before Start it is only in memory.
+// New returns a journal. Before Start, the journal is only in memory.
 func New(cfg Config) *Journal {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultLimit

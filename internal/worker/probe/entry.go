@@ -14,15 +14,15 @@ import (
 type phase int
 
 const (
-	// waiting: its deadline is in the heap.
+	// waiting: the deadline of the entry's next try is in the heap.
 	waiting phase = iota
-	// queued: it is due and in its pod's queue.
+	// queued: a try is due, and the entry is in its pod's queue.
 	queued
-	// assigned: a worker has it, but its try hasn't begun yet.
+	// assigned: a worker has the entry, but the try hasn't begun yet.
 	assigned
 	// running: a try is under way.
 	running
-	// held: it has a final result and isn't tried again.
+	// held: the probe has a final result and isn't tried again.
 	held
 )
 

@@ -122,7 +122,7 @@ func (l *limiter) give(w *worker, now time.Duration) *entry {
 	return e
 }
 
-// freeSlot reports whether a slot is free. If none is, it takes one from a try that has had it for longer than
+// freeSlot reports whether a slot is free. If none is, it frees the slot of a try that has had it for longer than
 // patience.
 func (l *limiter) freeSlot(now time.Duration) bool {
 	if l.busy.len() < l.slots {

@@ -101,8 +101,8 @@ func (m *Manager) serve(ctx context.Context, l *limiter, now time.Duration) {
 	}
 }
 
-// startWorker returns an idle worker. It prefers the one that worked last, so that superfluous workers stay idle, and
-// starts another one if none is idle.
+// startWorker returns an idle worker, or starts one if none is idle. It prefers the worker that worked last, so that
+// superfluous workers stay idle and are stopped.
 func (m *Manager) startWorker(ctx context.Context) *worker {
 	if last := len(m.idle) - 1; last >= 0 {
 		w := m.idle[last]
