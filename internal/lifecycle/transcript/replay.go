@@ -22,8 +22,8 @@ type Difference struct {
 	Recorded, Now []string
 }
 
-// Replay repeats the decisions of all steps that aren't incomplete, with today's core. Each has the recorded inputs,
-// and the memory that the repeated decision before it left. Replay returns the steps that differ.
+// Replay repeats the decisions of all steps that aren't incomplete, with today's core. The inputs are the recorded
+// ones; the memory is that of the previous repeated decision. Replay returns the steps that differ.
 func Replay(t *Transcript) []Difference {
 	var out []Difference
 	var r replayer
