@@ -30,7 +30,7 @@ const (
 	// maxServices bounds the list of Services, which are those of the whole cluster: 10,000 of them, with
 	// managedFields and annotations, exceed 64 MiB.
 	maxServices = 256 << 20
-	// maxHeader bounds an answer's header.
+	// maxHeader bounds the HTTP header of an answer.
 	maxHeader = 256 << 10
 )
 
@@ -91,7 +91,7 @@ type Malformed struct {
 	// Namespace, Name and UID are empty if they can't be decoded either.
 	Namespace, Name string
 	UID             types.UID
-	// Deleted says that the object was deleted.
+	// Deleted says that a watch reported the deletion of the object.
 	Deleted bool
 	Err     error
 
@@ -280,7 +280,7 @@ type watchEvent struct {
 	err error
 }
 
-// next reads one event.
+// next reads the next event of the watch.
 func (s *stream) next() watchEvent {
 	// Bytes that the decoder has read ahead aren't counted: at most as many as the largest event has.
 	s.body.read = 0

@@ -82,7 +82,7 @@ type Meter interface {
 	Retried(code, verb, host string)
 	// PluginCalled counts runs of credential plugins by exit code and client-go's name of the outcome.
 	PluginCalled(code int, status string)
-	// TransportMade counts new pools of connections.
+	// TransportMade counts new http.Transports, each a pool of connections.
 	TransportMade()
 }
 

@@ -125,7 +125,7 @@ func (id *identity) note() string {
 	return " (" + id.warning + ")"
 }
 
-// reading is one reading of a kubeconfig.
+// reading is the state of one attempt to read a kubeconfig.
 type reading struct {
 	id *identity
 	// files are the kubeconfig and the files that it names, whether they could be read or not.
@@ -302,7 +302,7 @@ func (r *reading) user(u *user, c *cluster, now time.Time) {
 		}
 	}
 	if r.id.server != nil && r.id.server.Scheme == "http" && (u.Exec != nil || r.id.cert != nil || r.id.token != "") {
-		// As kubectl and the kubelet do.
+		// kubectl and the kubelet don't send credentials over plain HTTP, either.
 		r.id.cert, r.id.token, r.id.plugin = nil, "", nil
 		r.id.warning = "the server isn't asked over https, so it gets no credentials"
 	}

@@ -164,7 +164,7 @@ func (p *plugin) get(ctx context.Context, refused *gotten) (*gotten, error) {
 	return now, nil
 }
 
-// run runs the program.
+// run runs the program once and returns the credentials that it printed.
 func (p *plugin) run(ctx context.Context) (*gotten, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pluginLimit,
 		fmt.Errorf("it took longer than %s and was ended", pluginLimit))

@@ -37,7 +37,7 @@ func (p *Pool[R]) Go(ctx context.Context, call func() R) {
 // Results returns the results of calls that have ended; Ended has to be called for each.
 func (p *Pool[R]) Results() <-chan R { return p.results }
 
-// Ended makes room for another call.
+// Ended makes room for another call. It has to be called for each result.
 func (p *Pool[R]) Ended() { p.inFlight-- }
 
 // Wait waits until no call is in progress. The caller has to end the calls' context first.

@@ -28,7 +28,7 @@ type reach struct {
 	ok     bool
 	since  time.Time
 	err    error
-	// trouble is the kind of the current failure, logged that of the last failure that was logged, at loggedAt.
+	// trouble is the kind of the current failure. logged is the kind of failure that was logged last, at loggedAt.
 	trouble, logged trouble
 	loggedAt        time.Time
 	// reported says that the current failure was logged.

@@ -172,7 +172,7 @@ type watcher struct {
 	chosen    Selectors
 	to        Sight
 	woken     <-chan struct{}
-	// version is the one up to which all changes were passed; empty if a list is needed.
+	// version is the resource version up to which all changes were passed; empty if a list is needed.
 	version string
 	// again is when to list again. If the context store ends earlier, the list is repeated then.
 	again time.Time

@@ -31,13 +31,13 @@ func ClientFile(dir string) string { return files{dir, clientName}.current() }
 type ClientConfig struct {
 	// Node is the node's name.
 	Node string
-	// Dir is the directory of certificates (--cert-dir).
+	// Dir is the directory with the node's certificates (--cert-dir).
 	Dir string
 	// Kubeconfig is the path of the client's kubeconfig, Bootstrap that of a kubeconfig with bootstrap credentials;
 	// empty if there is none. If Kubeconfig can't be used, a certificate is requested with Bootstrap, and Kubeconfig
 	// is written again.
 	Kubeconfig, Bootstrap string
-	// Rotate renews the certificate before it expires.
+	// Rotate says that the certificate is renewed before it expires.
 	Rotate bool
 	// Requests use the node's credentials; AsBootstrap calls do with requests that use Bootstrap's credentials.
 	Requests    Requests
@@ -46,7 +46,7 @@ type ClientConfig struct {
 	Refused func() bool
 	Changed <-chan struct{}
 	Meter   Meter
-	// Troubled is called when Problem has changed.
+	// Troubled is called when the result of Renewer.Problem has changed.
 	Troubled func()
 	Log      logr.Logger
 }

@@ -47,8 +47,8 @@ func (f files) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// nextKey is the key of the next request: that of the unanswered request, or a new one. It is never the key of
-// the current certificate, now (nil for none).
+// nextKey is the key of the next request: the key of the unanswered request if there is one, or a new key. It is
+// never the key of now, the current certificate (nil for none).
 func (f files) nextKey(now *tls.Certificate) (*ecdsa.PrivateKey, error) {
 	if text, err := safeopen.ReadRegular(f.pending(), maxFile); err == nil {
 		if block, _ := pem.Decode(text); block != nil {

@@ -44,7 +44,7 @@ type Config struct {
 	// Changed receives when the result of Wanted or Current may have changed.
 	Changed <-chan struct{}
 	Meter   Meter
-	// Troubled is called when Problem has changed.
+	// Troubled is called when the result of Renewer.Problem has changed.
 	Troubled func()
 	Log      logr.Logger
 }
@@ -148,7 +148,7 @@ func pause(err error, failures int) time.Duration {
 	return after
 }
 
-// await waits until at, forever if it is zero. It returns false if something has changed, or ctx ended.
+// await waits until the time at, or forever if at is zero. It returns false earlier if Changed receives or ctx ends.
 func (r *Renewer) await(ctx context.Context, at time.Time) bool {
 	var due <-chan time.Time
 	if !at.IsZero() {

@@ -17,7 +17,7 @@ import (
 type ServingConfig struct {
 	// Node is the node's name.
 	Node string
-	// Dir is the directory of certificates (--cert-dir).
+	// Dir is the directory with the node's certificates (--cert-dir).
 	Dir string
 	// Addresses are the addresses in the node's object. The approver of a signing request compares them with the
 	// request.
@@ -26,7 +26,7 @@ type ServingConfig struct {
 	// Changed receives when the addresses have changed.
 	Changed <-chan struct{}
 	Meter   Meter
-	// Troubled is called when Problem has changed.
+	// Troubled is called when the result of Renewer.Problem has changed.
 	Troubled func()
 	Log      logr.Logger
 }

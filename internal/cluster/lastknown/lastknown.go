@@ -125,7 +125,7 @@ func (s *Store) Away() bool {
 // Patience is the time after Open from which a server that wasn't reached counts as away.
 func (s *Store) Patience() time.Duration { return patience }
 
-// Problems are the problems with the file.
+// Problems are the reasons why the file couldn't be read or written completely.
 func (s *Store) Problems() []pod.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,7 +312,7 @@ func (s *Store) WhyUnknown(k object.Key) string {
 	return s.whyUnknown(objectRecord(k))
 }
 
-// WhyNoToken is WhyUnknown for a token.
+// WhyNoToken says why a token isn't stored, like WhyUnknown.
 func (s *Store) WhyNoToken(r object.TokenRequest) string { return s.whyUnknown(tokenRecord(r)) }
 
 func (s *Store) whyUnknown(record string) string {
@@ -338,7 +338,7 @@ func (s *Store) Token(r object.TokenRequest) (t object.Token, known bool) {
 	return t, known
 }
 
-// SetToken stores the newest token.
+// SetToken stores the newest token for a request, if tokens are stored.
 func (s *Store) SetToken(r object.TokenRequest, t object.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,8 @@ func (c *call) same(other *call) bool {
 }
 
 // plan returns the calls that give each static pod its mirror pod, by pod name. There is at most one call for a name:
-// a mirror pod that has to be replaced is deleted first. statuses are those of all pods. awaited is Config.Awaited.
+// a mirror pod that has to be replaced is deleted first. statuses are the statuses of all pods on the node. awaited
+// is Config.Awaited.
 func plan(node owner, statuses []*podstatus.Entry, mirrors []*v1.Pod,
 	awaited func(namespace, name string) bool) map[string]*call {
 	calls := map[string]*call{}

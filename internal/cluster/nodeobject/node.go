@@ -103,7 +103,7 @@ func New(c Config) *Node {
 }
 
 const (
-	// callLimit bounds one call.
+	// callLimit is the time limit of the calls of one step.
 	callLimit = 10 * time.Second
 	// jitter is the largest fraction of Every by which an unchanged status is delayed.
 	jitter = 0.5
@@ -353,7 +353,7 @@ func hostIPs(n *v1.Node) []string {
 	return list
 }
 
-// heartbeat sets the times of the conditions.
+// heartbeat sets both times of each condition (heartbeat and transition) to now.
 func heartbeat(s *v1.NodeStatus, now time.Time) {
 	for i := range s.Conditions {
 		c := &s.Conditions[i]

@@ -19,7 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// Statuses are this node's statuses of pods.
+// Statuses are the pods' statuses on this node, which the agent's workers determine.
 type Statuses interface {
 	Get(types.UID) *podstatus.Entry
 	Named(namespace, name string) []*podstatus.Entry

@@ -22,14 +22,14 @@ import (
 const historyVersion = 1
 
 const (
-	// maxFile is the largest size of the file in bytes, maxLive that of its current records.
+	// maxFile is the largest size of the file in bytes, maxLive the largest total size of its current records.
 	maxFile = 1 << 20
 	maxLive = maxFile / 2
 	// maxRecord is the largest size of one record in bytes. It leaves room for an object whose name is a path.
 	maxRecord = 16 << 10
 	// maxStored is the largest length of a stored message in bytes.
 	maxStored = 1 << 10
-	// lineRoom is the overhead in bytes of a line of the file, recordRoom that of a record.
+	// lineRoom is the overhead of each line of the file in bytes, recordRoom the overhead of each record.
 	lineRoom, recordRoom = 128, 32
 	// fairAge is the age from which entries are removed in order of age, whichever object they are about.
 	fairAge = 24 * time.Hour

@@ -142,7 +142,7 @@ func (p *Pods) attempt(label, code string, failed bool) {
 	}
 }
 
-// Restarted records that a pod was removed and added again with the same UID.
+// Restarted records that a pod was removed from its source and added again with the same UID.
 func (p *Pods) Restarted(static bool) { p.restarted.WithLabelValues(staticLabel(static)).Inc() }
 
 // staticLabel returns the value of the kubelet's label static.

@@ -64,7 +64,9 @@ func initWord(p *v1.Pod) string {
 	return ""
 }
 
-// containersWord returns the STATUS from the containers: that of the first one that isn't running, if any.
+// containersWord returns the STATUS that results from the containers: the state of the first one that is neither
+// running nor completed; empty if all are running. If some are completed and others are ready, it is Running or
+// NotReady.
 func containersWord(p *v1.Pod) string {
 	word, runs := "", false
 	for i := range p.Status.ContainerStatuses {
