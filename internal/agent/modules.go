@@ -35,7 +35,7 @@ import (
 // rootModule creates the root directory and holds its lock while all other modules run. If record is true, it writes
 // the install record (package reset).
 func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) modules.Module {
-	var lock *lockfile.Lock // from start to run
+	var lock *lockfile.Lock // set by Start for Run
 	return modules.Module{
 		Name: "root directory",
 		Start: func(context.Context) (err error) {
@@ -66,7 +66,7 @@ const listenAgain = 10 * time.Second
 // localModule serves the local API to commands on this machine, and calls started once its socket listens. If the
 // disk is full or has no free inode, the agent starts without it, and the module tries again every listenAgain.
 func localModule(api *local.Server, root string, started func(), log logr.Logger) modules.Module {
-	var listener net.Listener // from start to run
+	var listener net.Listener // set by Start for Run
 	listen := func() (err error) {
 		if listener, err = socket.Listen(local.SocketPath(root)); err == nil {
 			started()
@@ -192,7 +192,7 @@ func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struc
 // the kernel log, it runs without these events.
 func oomModule(device string, record events.Node, log logr.Logger) modules.Module {
 	const consequence = "Nobody is told when the machine runs out of memory (events with the reason SystemOOM)"
-	var opened *kernel.Log // from start to run
+	var opened *kernel.Log // set by Start for Run
 	return modules.Module{
 		Name: "out of memory",
 		Start: orLogged(func(context.Context) (err error) {

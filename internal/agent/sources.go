@@ -101,7 +101,7 @@ func sourceKinds(b *foundation, runs **runsource.Source) []desired.SourceKind {
 				return module("manifest URL", h.Run), nil
 			}})
 	}
-	if b.joins() { // package agent/cluster builds its source
+	if b.joins() { // package agent/cluster builds the source of the API server's pods
 		kinds = append(kinds, desired.SourceKind{Name: pod.SourceAPI,
 			New: func(*desired.Merger, *podstatus.Store) (desired.Source, error) {
 				return desired.Source{}, nil

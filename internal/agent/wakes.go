@@ -208,7 +208,7 @@ func (f follower) run(ctx context.Context) error {
 			swept = true
 			// An earlier agent's journals are removed if their pods no longer exist.
 			f.journal.Sweep(func(uid types.UID) bool { return set.Has(uid) })
-			f.collector.Wake() // until now the wanted images weren't complete
+			f.collector.Wake() // before, the set of wanted images wasn't complete
 		}
 		last = set
 		select {

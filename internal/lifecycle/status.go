@@ -119,7 +119,7 @@ func (d *decider) shown(m *container.Container) *container.Container {
 		return m
 	}
 	if _, failed := d.hookFailed(m.Newest); failed {
-		return m // it won't be started; the status shows that
+		return m // the newest instance won't be started, and the status shows that
 	}
 	other.Newest = m.Previous
 	return &other

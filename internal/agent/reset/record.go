@@ -147,7 +147,7 @@ func Record(cfg *config.Config) error {
 	}
 	path, data := recordPath(cfg.RootDir), append(data, '\n')
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
-		return nil // no write is needed if the agent is restarted with a full disk
+		return nil // unchanged: the agent can be restarted even with a full disk
 	}
 	return atomicfile.Write(path, data, 0o600)
 }

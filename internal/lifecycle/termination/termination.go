@@ -213,7 +213,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 		e.Plan.WakeAt(k.By)
 		return
 	}
-	if _, runs := e.Plan.Busy("hook/" + c.ID); runs && !k.PreStopDone { // it continues until the container is killed
+	if _, runs := e.Plan.Busy("hook/" + c.ID); runs && !k.PreStopDone { // the hook runs on until the kill
 		k.PreStopDone = true
 		e.Plan.RecordPreStopFailed(c.Name, "it ran past the grace period")
 	}

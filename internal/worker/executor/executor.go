@@ -502,7 +502,7 @@ func (r *Executor) clean(ctx context.Context, p *v1.Pod, uid types.UID) error {
 		return nil
 	}
 	group := absent(r.cfg.Cgroups.Remove(ctx, uid))
-	if group == nil { // even if the disk can't be written
+	if group == nil { // released even if the disk can't be written
 		r.cfg.Allocations.Release(uid)
 	}
 	if err := errors.Join(group, r.removeLogs(p, uid), r.cfg.Records.Remove(uid)); err != nil {
@@ -556,7 +556,7 @@ func logsOf(p *v1.Pod) layout.Pod {
 // removeLog removes the log of a removed instance.
 func (r *Executor) removeLog(o *pod.Observed, c *pod.Container) error {
 	if !nameable(o.UID) {
-		return nil // it never had one
+		return nil // no such log can exist
 	}
 	err := r.cfg.Logs.Remove(layout.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID},
 		layout.Instance{Container: c.Name, Attempt: c.Attempt, ID: c.ID})

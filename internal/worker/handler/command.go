@@ -63,7 +63,7 @@ func (c command) String() string { return fmt.Sprintf("%q", strings.Join(c.spec,
 // conceal replaces expanded parts of the command in a runtime's message with those of the spec. The message may quote
 // the command or a part of it.
 func (c command) conceal(message string) string {
-	swaps := make([]swap, 0, len(c.values)) // most commands have none
+	swaps := make([]swap, 0, len(c.values)) // most commands refer to no variable
 	for i, arg := range c.args {
 		if arg != c.spec[i] {
 			swaps = append(swaps, swapsFor(arg, c.spec[i])...)

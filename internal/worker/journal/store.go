@@ -153,7 +153,7 @@ func (s *store) read(f file) ([]byte, error) {
 	}
 	in, err := os.OpenFile(s.path(f), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // it was removed meanwhile
+		return nil, nil // the file was removed meanwhile
 	}
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (s *store) dropIfStill(f file, e entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.files[f] != e {
-		return nil // it was written meanwhile
+		return nil // the file was written meanwhile
 	}
 	return s.drop(f)
 }

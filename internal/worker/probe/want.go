@@ -82,7 +82,7 @@ func (m *Manager) want(r *request, key pod.Probe) {
 			s.byKey[key] = e
 		}
 	} else if e.last == s.round {
-		return // it is listed twice
+		return // the probe is listed twice
 	}
 	e.container, e.spec, e.last = c, spec, s.round
 	s.entries = append(s.entries, e)
