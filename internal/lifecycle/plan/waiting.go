@@ -25,7 +25,8 @@ func (p *Plan) AddRetryWait(container string, a pod.Action) bool {
 	return ok
 }
 
-// Date sets the start time of each wait. before is the result of Date in the previous decision.
+// Date sets the start time of each wait, and returns these times by pod.Wait.Key. before is the result of Date in
+// the previous decision.
 func (p *Plan) Date(before map[string]time.Time) map[string]time.Time {
 	if len(p.Waiting) == 0 {
 		return nil

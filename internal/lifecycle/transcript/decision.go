@@ -15,14 +15,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/explain"
 )
 
-// Describe writes a decision as the first one of a transcript, without a predecessor.
+// Describe returns the text of a single decision, as in the first step of a transcript.
 func Describe(in lifecycle.Input, d lifecycle.Decision) string {
 	text, _ := appendDecision(nil, &turn{in: in, d: d}, &turn{}, in.Now)
 	return string(text)
 }
 
-// appendDecision appends the lines of a decision. prev is the decision before it: of the status and of other fields
-// only the changes since prev are written. It reports whether the decision differs from prev.
+// appendDecision appends the lines of a decision. prev is the previous decision: the status, and the fields that
+// appendRest writes, appear only as changes since prev. It reports whether the decision differs from prev.
 func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, differs bool) {
 	d := &t.d
 	for _, target := range d.Cancel {
@@ -58,7 +58,7 @@ func appendDecision(dst []byte, t, prev *turn, base time.Time) (text []byte, dif
 	return dst, differs
 }
 
-// appendRest writes the other fields of a decision, such as the probes that should run.
+// appendRest writes the other fields of a decision, such as the probes that should run, as changes since prev.
 func appendRest(dst []byte, d, prev *lifecycle.Decision, base time.Time) []byte {
 	v, p := words.At(d), words.At(prev)
 	for _, f := range formats().decision.Fields() {

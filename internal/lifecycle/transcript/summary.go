@@ -7,8 +7,8 @@ import (
 )
 
 // appendSummary appends a short summary of a status: the phase, the conditions that are true, and each container's
-// state with its restart count. A running container counts as started and ready and any other one as neither;
-// deviations are written.
+// state with its restart count. Normally a running container is started and ready, and any other container neither;
+// the summary contains only deviations from that.
 func appendSummary(dst []byte, st *v1.PodStatus) []byte {
 	dst = appendText(dst, string(st.Phase))
 	for i := range st.Conditions {
@@ -33,7 +33,7 @@ func appendSummary(dst []byte, st *v1.PodStatus) []byte {
 	return dst
 }
 
-// usual are conditions that follow from the rest of the summary.
+// usual reports whether a condition follows from the rest of the summary, so that its type needn't be in it.
 func usual(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodScheduled, v1.PodReadyToStartContainers, v1.PodInitialized, v1.ContainersReady:
