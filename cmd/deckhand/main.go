@@ -11,9 +11,9 @@ import (
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command"
 )
 
-// gcPercent is the default of GOGC. An agent is idle nearly always, so that its memory matters more than the CPU time
-// that Go's default of 100 saves at starts: with 500 pods, 20 needs 6 MiB less than 50, and as much CPU time for
-// starting them (bench scale).
+// gcPercent is the default of GOGC. It is lower than Go's default of 100, because an agent is idle nearly always, so
+// that memory matters more than CPU time at a start. With 500 pods, a value of 20 needs 6 MiB less memory than 50, and
+// as much CPU time for starting the pods (bench scale).
 const gcPercent = 20
 
 func main() {

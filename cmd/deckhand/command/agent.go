@@ -200,7 +200,7 @@ func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *fo
 		return printReady(out, last)
 	}
 	if wrong := foreground.Wrong(&last); interrupted && len(wrong) > 0 {
-		// They may have scrolled away, or have been cut in the table.
+		// The problems are printed again: they may have scrolled away, or have been cut in the table.
 		fmt.Fprintf(out, "\n%s\n", strings.Join(wrong, "\n"))
 	}
 	if errors.Is(err, io.EOF) {
@@ -209,7 +209,7 @@ func (a *app) showComingUp(ctx context.Context, cmd *cobra.Command, terminal *fo
 	return err
 }
 
-// forward forwards the agent's snapshots until ctx ends or the agent stops.
+// forward sends the agent's snapshots to the channel to, until ctx ends or the agent stops.
 func forward(ctx context.Context, client *local.Client, to chan<- local.Snapshot) error {
 	defer close(to)
 	for snapshot, err := range client.Watch(ctx) {
@@ -277,7 +277,7 @@ func curls(urls []foreground.URL) string {
 	return text
 }
 
-// called returns the command line of another command for the same agent, which the user can type.
+// called returns a command line that the user can type, for another command (args) of the same agent.
 func (a *app) called(cmd *cobra.Command, args string) string {
 	line := cmp.Or(a.deps.Self, "deckhand") + " " + args
 	if root := flagValue(cmd, "root-dir"); root != a.deps.RootDir {

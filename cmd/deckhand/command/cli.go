@@ -50,8 +50,8 @@ type Deps struct {
 	// Up runs a standalone agent in the foreground.
 	Up func(ctx context.Context, request UpRequest) error
 
-	// StopAll runs an agent that stops the pods of the last one with this root directory, and ends with
-	// ErrAllStopped. It returns nil if there is nothing to stop. It calls started once the local API serves requests.
+	// StopAll runs an agent that stops the pods of the last agent with this root directory. It returns ErrAllStopped
+	// when they have stopped, or nil if there is nothing to stop. It calls started once the local API serves requests.
 	StopAll func(ctx context.Context, rootDir string, started func()) error
 	// Leftovers describes what Reset would remove, with one string for each thing.
 	Leftovers func(rootDir string) ([]string, error)
@@ -71,7 +71,7 @@ type UpRequest struct {
 	Flags     *pflag.FlagSet
 	// Terminal is set if a table is drawn on the terminal; then nothing else, such as logs, may be written to it.
 	Terminal bool
-	// Confirm asks the user whether to continue; it returns an error if not.
+	// Confirm asks the user a question. It returns an error unless the user answers yes.
 	Confirm func(question string) error
 	// Started has to be called once the local API serves requests.
 	Started func()
@@ -121,7 +121,7 @@ Called as "kubelet", or with flags and no command, deckhand runs the agent.`,
 		Args:              unknownCommand,
 		PersistentPreRunE: a.sharedFlags,
 	}
-	// Cobra's own flag would use -v, which is the agent's, and needs a template to print this.
+	// Cobra's own version flag would use -v, which is a flag of the agent, and would need a template for this output.
 	printVersion := root.Flags().Bool("version", false, "print the version")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !*printVersion {

@@ -23,7 +23,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
-// defaultRootDir is the root directory; called as the kubelet, it is config.DefaultRootDir, the kubelet's.
+// defaultRootDir is the default of --root-dir, unless the program was called as the kubelet: then the default is the
+// kubelet's root directory (config.DefaultRootDir).
 const defaultRootDir = "/var/lib/deckhand"
 
 // Commands implements the commands that run the agent or remove everything that it created, for a program that was
@@ -48,7 +49,7 @@ func Commands(argv0 string) Deps {
 	}
 }
 
-// self returns the name of this program if a shell finds it by that name, otherwise its path.
+// self returns name if a shell finds this program by that name, otherwise the program's path.
 func self(name string) string {
 	path, err := os.Executable()
 	if err != nil {
@@ -66,7 +67,7 @@ func self(name string) string {
 
 // commands has the values of the commands' flags.
 type commands struct {
-	// flags are those of agent and up: only one of them runs.
+	// flags are the flags of agent or up. Only one of these commands runs in a process.
 	flags *flags.Set
 	// images is the flag --images of up.
 	images string
@@ -89,7 +90,7 @@ func (c *commands) agent(ctx context.Context, stdout io.Writer, confirm func(que
 	if err != nil {
 		return err
 	}
-	// No question on a node of a cluster: its configuration is changed remotely.
+	// On a node of a cluster there is no question, because the node is configured remotely.
 	if cfg.Standalone {
 		if err := confirmReplacing(cfg, confirm); err != nil {
 			return err
@@ -157,8 +158,8 @@ func (c *commands) up(ctx context.Context, r UpRequest) error {
 	return host.serve(ctx, cfg, warnings, log)
 }
 
-// confirmReplacing asks before an agent with this configuration stops the pods of the last one, if that had another
-// source of manifests.
+// confirmReplacing asks the user before an agent with this configuration stops the pods of the previous agent. It asks
+// only if the previous agent had another source of manifests.
 func confirmReplacing(cfg *config.Config, confirm func(question string) error) error {
 	old, pods := reset.Replaced(cfg)
 	if pods == 0 {
@@ -172,7 +173,7 @@ func confirmReplacing(cfg *config.Config, confirm func(question string) error) e
 		cfg.RootDir, old, pods, from))
 }
 
-// stopAll runs an agent that stops the pods of the last one with this root directory. It logs to the file of
+// stopAll runs an agent that stops the pods of the last agent with this root directory. It logs to the log file of
 // `deckhand up`.
 func stopAll(ctx context.Context, root string, started func()) error {
 	if os.Geteuid() != 0 {
@@ -245,8 +246,8 @@ func resetAll(ctx context.Context, root string) error {
 	return reset.Run(ctx, recorded, log.Logger())
 }
 
-// copyArchives copies image archives to the directory that the runtime imports from. It skips unchanged ones, so that
-// they aren't imported again.
+// copyArchives copies image archives to the directory that the runtime imports from. It skips unchanged archives, so
+// that they aren't imported again.
 func copyArchives(from, to string) error {
 	files, err := filepath.Glob(filepath.Join(from, "*.tar"))
 	if err != nil {

@@ -41,7 +41,7 @@ func (a *app) agentFlags(cmd *cobra.Command) *flags.Set {
 	return set
 }
 
-// agentFlagsGiven reports whether flags of the agent were given that change the configuration.
+// agentFlagsGiven reports whether the command line has flags of the agent that change the configuration.
 func agentFlagsGiven(cmd *cobra.Command) bool {
 	given := false
 	cmd.Flags().Visit(func(f *pflag.Flag) {

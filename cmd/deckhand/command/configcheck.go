@@ -66,7 +66,7 @@ type configResult struct {
 	// File is the name of the file as it was given; "<stdin>" for the standard input.
 	File  string `json:"file"`
 	Valid bool   `json:"valid"`
-	// Unread is the error if the file can't be read.
+	// Unread is the error of reading the file; empty if it could be read.
 	Unread   string           `json:"error,omitempty"`
 	Problems []config.Problem `json:"problems,omitempty"`
 	Notes    []string         `json:"notes,omitempty"`

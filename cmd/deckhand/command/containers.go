@@ -70,8 +70,8 @@ the beginning of names, NAMESPACE/NAME or pod/NAME.`,
 	return cmd
 }
 
-// firstProcesses returns a function that finds the first process of a container by the container's ID; 0 if there is
-// none. It is the process that was started first of those in a cgroup named after the container.
+// firstProcesses returns a function from a container's ID to the ID of its first process on this machine; 0 if none
+// runs. The first process is the one that was started first of the processes in the cgroup named after the container.
 func firstProcesses(proc string) func(id string) int {
 	type member struct {
 		pid     int

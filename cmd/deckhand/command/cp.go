@@ -112,7 +112,7 @@ func remotePath(arg string) (r remote, there bool) {
 	return remote{pod, p}, true
 }
 
-// copier copies to and from a container with the container's tar.
+// copier copies files to and from a container, with the program tar in the container.
 type copier struct {
 	cmd       *cobra.Command
 	client    *local.Client
@@ -145,7 +145,7 @@ func (c *copier) tar(ctx context.Context, in io.Reader, out io.Writer, args ...s
 	return c.explain("tar", err)
 }
 
-// explain adds to an error that the container couldn't run a program.
+// explain adds to err that the container can't run program, if that is the reason for the error.
 func (c *copier) explain(program string, err error) error {
 	if failed := (*streams.FailedError)(nil); errors.As(err, &failed) {
 		return fmt.Errorf("container %s of pod %s can't run %s, which copying takes: %w", c.container, c.pod.Name,

@@ -162,7 +162,7 @@ func (o *debugOptions) describe(command []string) v1.EphemeralContainer {
 	}
 	c.Image, c.ImagePullPolicy = o.image, v1.PullPolicy(o.pullPolicy)
 	c.Stdin, c.TTY = o.stdin, o.tty
-	// a pipe has an end, after which nobody attaches again; a user at a terminal may attach again
+	// A pipe ends, and nothing attaches after it. A user at a terminal may attach again.
 	c.StdinOnce = o.attach && o.stdin && !o.tty
 	c.SecurityContext = profiles[o.profile]()
 	if o.arguments {
@@ -192,7 +192,7 @@ func (o *debugOptions) join(ctx context.Context, cmd *cobra.Command, client *loc
 		if !errors.As(err, &gone) {
 			break
 		}
-		fallthrough // it ended before
+		fallthrough // the container ended before attaching
 	default:
 		err = o.output(ctx, cmd, client, p)
 	}

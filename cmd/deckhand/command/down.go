@@ -109,7 +109,7 @@ func yesFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolP("yes", "y", false, "don't ask")
 }
 
-// errNotConfirmed means that the user didn't confirm.
+// errNotConfirmed means that the user answered no to a question of confirm.
 var errNotConfirmed = errors.New("nothing was changed")
 
 // confirm asks on the terminal, unless --yes was given. Without a terminal it returns a usage error.
@@ -159,7 +159,7 @@ func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
 	case !errors.As(err, &noAgent):
 		return false, err
 	}
-	// Also after the agent has ended: it may have been killed before all pods were stopped.
+	// This is necessary after the agent has exited, too: it may have been killed before all pods were stopped.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	started, ended := make(chan struct{}), make(chan error, 1)
@@ -179,7 +179,7 @@ func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
 	return true, err
 }
 
-// allStopped returns an agent's error; nil if the agent has stopped all pods.
+// allStopped returns err, the error of an agent, or nil if it means that the agent has stopped all pods.
 func allStopped(err error) error {
 	if errors.Is(err, ErrAllStopped) {
 		return nil
@@ -187,7 +187,7 @@ func allStopped(err error) error {
 	return err
 }
 
-// interrupted replaces the error if ctx has ended: the agent may not have stopped all pods.
+// interrupted returns err or, if ctx has ended, an error that the agent may not have stopped all pods.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

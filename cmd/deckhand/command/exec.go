@@ -138,7 +138,7 @@ func interruptible(cmd *cobra.Command, run func(context.Context) error) error {
 	return err
 }
 
-// find returns the selected pod and container, which runs.
+// find returns the selected pod and container. It returns an error if the container doesn't run.
 func (o *sessionOptions) find(ctx context.Context, cmd *cobra.Command, client *local.Client,
 	name string) (*v1.Pod, string, error) {
 	snapshot, err := client.Snapshot(ctx)
@@ -159,7 +159,7 @@ func (o *sessionOptions) find(ctx context.Context, cmd *cobra.Command, client *l
 	return p, container, show.CheckRuns(snapshot, p, container)
 }
 
-// fit adapts the streams to those of the container's process.
+// fit adapts the options to the streams that the container's process has.
 func (o *sessionOptions) fit(cmd *cobra.Command, p *v1.Pod, container string) {
 	c := show.ContainerOf(p, container)
 	if o.stdin && !c.Stdin {
@@ -169,7 +169,7 @@ func (o *sessionOptions) fit(cmd *cobra.Command, p *v1.Pod, container string) {
 	if o.tty && !c.TTY {
 		o.remark(cmd, "container %s has no terminal (tty: true in its spec)", container)
 	}
-	o.tty = c.TTY // a process with a terminal has other streams
+	o.tty = c.TTY // a process with a terminal has no separate standard error
 }
 
 func (o *sessionOptions) remark(cmd *cobra.Command, format string, args ...any) {

@@ -199,7 +199,7 @@ terminal, or to FILE, which is created or replaced once the archive is complete.
 
 // saveImages saves images to a file; "-" is the standard output.
 func (a *app) saveImages(cmd *cobra.Command, images []string, file string) error {
-	// If a hangup ended the program, the temporary file would stay.
+	// A hangup cancels ctx instead of ending the program, so that the temporary file is removed.
 	ctx, end := untilHangUp(cmd.Context())
 	defer end()
 	archive, err := a.client(cmd).SaveImages(ctx, images)
@@ -231,7 +231,7 @@ func writeWhole(path string, content io.Reader) (size int64, err error) {
 		size, err := io.Copy(f, content)
 		return size, errors.Join(err, f.Close())
 	}
-	// The new file would replace the symlink: in /dev, in the case of /dev/stdout.
+	// The new file would replace the symlink itself: for /dev/stdout, that would change /dev.
 	if link, err := os.Lstat(path); err == nil && link.Mode().Type() == fs.ModeSymlink {
 		return 0, errors.New("it is a symbolic link: name the file that it leads to, or - for the standard output")
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// selectedTail is the default of --tail with a label selector, as in kubectl.
+// selectedTail is the default of --tail when pods are given by a label selector, in lines, as in kubectl.
 const selectedTail = 10
 
 // logOptions are the flags of `deckhand logs`.
@@ -229,7 +229,8 @@ func copyLog(ctx context.Context, client *local.Client, request local.LogRequest
 	return nil
 }
 
-// parseStream sets the stream of the request. As in the API, a single stream can't be combined with --tail.
+// parseStream sets the stream of the request: standard output, standard error or both. As in the API, a single stream
+// can't be combined with --tail.
 func parseStream(cmd *cobra.Command, stream string, request *local.LogRequest) error {
 	switch stream {
 	case "all":

@@ -42,7 +42,7 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{fmt.Errorf("%w (see `%s --help`)", fmt.Errorf(format, args...), cmd.CommandPath())}
 }
 
-// exitError has the exit code of a command that has printed its own messages.
+// exitError is the error of a command that has printed its own messages. It has only the exit code.
 type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
@@ -83,8 +83,8 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 	return exitFailure
 }
 
-// errorLines prefixes each error in the text: joined errors have a line each, and indented lines belong to the error
-// above. The text may come from untrusted sources.
+// errorLines returns the text of err with a prefix before each error. Joined errors have a line each; an indented line
+// belongs to the error above it. Control sequences are replaced, because the text may come from untrusted sources.
 func errorLines(err error) string {
 	var text strings.Builder
 	for line := range strings.Lines(strings.TrimSpace(err.Error())) {
@@ -96,8 +96,8 @@ func errorLines(err error) string {
 	return text.String()
 }
 
-// withCommand prepends "agent" to a command line without a command: that of a binary called kubelet, or one that
-// begins with flags of the agent.
+// withCommand prepends "agent" to a command line without a command. Such a command line is that of a binary called
+// kubelet, or begins with flags of the agent.
 func withCommand(argv0 string, args []string) []string {
 	agent := append([]string{"agent"}, args...)
 	if filepath.Base(argv0) == "kubelet" {

@@ -46,7 +46,7 @@ rounds:
 			value.GetFlag().Value = anything{}
 		case errors.As(err, &needed):
 			found = append(found, fmt.Errorf("--%s needs a value", needed.GetFlag().Name))
-			break rounds // it is the last argument
+			break rounds // the flag is the last argument
 		default:
 			found = append(found, err)
 			break rounds
@@ -58,14 +58,15 @@ rounds:
 	return usagef(cmd, "%w", errors.Join(found...))
 }
 
-// anything is the value of a flag whose error was found already.
+// anything is a flag value that accepts any text. It replaces the value of a flag that has had an error already.
 type anything struct{}
 
 func (anything) String() string   { return "" }
 func (anything) Set(string) error { return nil }
 func (anything) Type() string     { return "" }
 
-// unknownFlag suggests the flag that was meant, or the replacement of a flag that the kubelet no longer has.
+// unknownFlag returns an error for an unknown flag. It suggests a flag with a similar name, or the replacement of a
+// flag that the kubelet no longer has.
 func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError, cluster bool) error {
 	name := strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")
 	if all := unknown.GetSpecifiedShortnames(); all != "" {
@@ -132,7 +133,7 @@ func badValue(e *pflag.InvalidValueError) error {
 	return fmt.Errorf("--%s: %q isn't %s", flag.Name, e.GetValue(), kind)
 }
 
-// arguments turns errors of check into usage errors: which argument is missing, or which is one too many.
+// arguments returns a check of arguments like check, with better errors: which argument is missing or superfluous.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if check(cmd, args) == nil {

@@ -66,7 +66,7 @@ func selector(cmd *cobra.Command) (labels.Selector, error) {
 	return s, nil
 }
 
-// fieldSelectorFlag adds --field-selector, for these fields.
+// fieldSelectorFlag adds --field-selector, which may name the known fields.
 func fieldSelectorFlag(cmd *cobra.Command, known []string) {
 	cmd.Flags().String("field-selector", "",
 		"list only objects with these fields, such as "+known[0]+"=web-n1; also "+strings.Join(known[1:], ", "))

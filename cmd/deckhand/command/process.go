@@ -35,7 +35,7 @@ type process struct {
 	endOutliving func()
 	// lock is held while the agent runs; nil without --lock-file.
 	lock *lockfile.Named
-	// once is the output of --runonce.
+	// once is the writer for the output of --runonce.
 	once io.Writer
 	// started is called once the local API serves requests; may be nil.
 	started func()
@@ -61,11 +61,11 @@ func (p *process) close() {
 	p.endOutliving()
 }
 
-// run runs the agent in this process until ctx ends, after it has the lock file and if the host meets the
-// requirements.
+// run runs the agent in this process until ctx ends. Before that, it waits for the lock file and checks that the host
+// meets the requirements.
 func (p *process) run(ctx context.Context, cfg *config.Config, stdout, stderr io.Writer) (err error) {
 	if cfg.LockFile != "" {
-		// Before the preflight checks: the agent that holds the lock has the ports, too.
+		// The lock comes before the preflight checks: the agent that holds it still uses the ports.
 		if cfg, err = p.awaitLock(ctx, cfg, stdout, stderr); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func preflight(ctx context.Context, cfg *config.Config) (warnings []string, err 
 	if os.Geteuid() != 0 {
 		return nil, errors.New("must run as root, to create containers, mounts and network interfaces")
 	}
-	// Before the lock, which is a file in that directory.
+	// This check comes before locking the root directory, because the lock is a file in it.
 	if err := rootdir.Refuse(cfg.RootDir); err != nil {
 		return nil, &usageError{err}
 	}
@@ -198,8 +198,8 @@ func checksFor(cfg *config.Config) agentpreflight.Config {
 	return c
 }
 
-// attitude returns how to handle a condition with a fail... setting. A condition that is permitted is still logged,
-// because pods may suffer from it.
+// attitude returns how preflight handles a condition for which there is a setting such as failSwapOn: fail is the value
+// of the setting. A permitted condition is still logged, because it may harm pods.
 func attitude(fail *bool) agentpreflight.Attitude {
 	if ptr.Deref(fail, true) {
 		return agentpreflight.Refuse

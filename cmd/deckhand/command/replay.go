@@ -116,9 +116,9 @@ func steps(n int) string {
 // decider replays transcripts.
 type decider func(*transcript.Transcript) []transcript.Difference
 
-// differences replays a transcript segment by segment, because segments are independent. A step at which the core
-// panics, as it may have when it was recorded, is a difference, and ends its segment; untried is the number of steps
-// after such steps.
+// differences replays a transcript segment by segment, because segments are independent. If the core panics at a step,
+// as it may have when the step was recorded, that step is a difference and ends its segment. untried is the number of
+// steps that weren't replayed because a step before them in their segment panicked.
 func (decide decider) differences(t *transcript.Transcript) (found []transcript.Difference, untried int) {
 	for begin := 0; begin < len(t.Steps); {
 		end := begin + 1
@@ -148,7 +148,7 @@ func (decide decider) differences(t *transcript.Transcript) (found []transcript.
 	return found, untried
 }
 
-// try replays steps. failure is the value of a panic, if there was one.
+// try replays the steps in list. failure is the value of a panic; nil if there was none.
 func (decide decider) try(list []transcript.Step) (found []transcript.Difference, failure any) {
 	defer func() { failure = recover() }()
 	return decide(&transcript.Transcript{Steps: list}), nil

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// deliberate is how long after the first signal further signals are ignored: a service manager, a terminal and a
-// wrapper script may each send one for the same stop.
+// deliberate is how long further signals are ignored after the first one: a service manager, a terminal and a wrapper
+// script may each send a signal for the same stop.
 const deliberate = time.Second
 
 // AwaitSignals calls stop at the first signal, which requests a graceful stop, and returns at a later one, which

@@ -16,8 +16,8 @@ import (
 const namesOfPods = exactNamesOfPods + `,
 or enough of the name's beginning to distinguish it from others.`
 
-// exactNamesOfPods is the help for POD of commands that accept no prefix: a prefix could match another pod if the
-// named one doesn't exist.
+// exactNamesOfPods is the help for the argument POD of commands that accept no prefix of a name. With these commands it
+// would be dangerous if a name matched another pod because the named pod doesn't exist.
 const exactNamesOfPods = `POD is the pod's name with or without the node's name at its end, NAMESPACE/NAME, pod/NAME`
 
 func (a *app) stopCommand() *cobra.Command {
@@ -66,7 +66,7 @@ empty emptyDir volumes, and no restarts counted.
 	})
 }
 
-// steeringCommand makes a command that calls do for pods, and prints done for each.
+// steeringCommand completes cmd: it calls do for the named pods, and then prints done for each pod.
 func (a *app) steeringCommand(cmd *cobra.Command, done string,
 	do func(context.Context, *local.Client, ...types.NamespacedName) error) *cobra.Command {
 	cmd.GroupID = groupRun
@@ -89,7 +89,7 @@ func (a *app) steeringCommand(cmd *cobra.Command, done string,
 			names = append(names, types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 		}
 		if err := errors.Join(unknown...); err != nil {
-			return err // do nothing if a name may be wrong
+			return err // if one name may be wrong, no pod is changed
 		}
 		if err := do(cmd.Context(), client, names...); err != nil {
 			return err

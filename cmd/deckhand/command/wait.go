@@ -84,7 +84,7 @@ The exit code is 1 if that takes longer than --timeout.`,
 	return cmd
 }
 
-// errTimedOut is the cause of a timeout.
+// errTimedOut is the context's cause (context.Cause) when the time of --timeout is over.
 var errTimedOut = errors.New("timed out")
 
 func (a *app) wait(cmd *cobra.Command, list *show.PodList, condition *show.Condition, timeout time.Duration) error {
@@ -124,7 +124,7 @@ type waiting struct {
 	condition *show.Condition
 	// met is called once for each pod that meets the condition.
 	met func(*v1.Pod)
-	// awaited are the pods that don't meet it yet; nil before pods were selected.
+	// awaited are the pods that don't meet the condition yet; nil before pods were selected.
 	awaited []*v1.Pod
 }
 

@@ -158,8 +158,7 @@ var flagsElsewhere = []show.Hint{
 	},
 }
 
-// inCluster reports whether the agent of this command's root directory is, or was when it last ran, a node of a
-// cluster.
+// inCluster reports whether the agent with this command's root directory runs, or last ran, as a node of a cluster.
 func (a *app) inCluster(cmd *cobra.Command) bool { return reset.InCluster(a.rootDir(cmd)) }
 
 // inClusterBy is inCluster for arguments that may have unknown flags.
@@ -234,7 +233,7 @@ func (a *app) getCommand() *cobra.Command {
 	pods.Aliases = []string{"pod", "po", "all"}
 	images.Use, images.Aliases = "images", []string{"image"}
 	for _, c := range []*cobra.Command{pods, events, images, nodes} {
-		c.GroupID, c.Hidden = "", true // it is described at its usual place
+		c.GroupID, c.Hidden = "", true // the help lists the command at its usual place
 		cmd.AddCommand(c)
 	}
 	return cmd
@@ -263,7 +262,7 @@ func (a *app) getKinds(cmd *cobra.Command, kinds, names []string) error {
 		if i > 0 {
 			fmt.Fprintln(textTo(cmd))
 		}
-		// Flags that a kind doesn't have are for the others.
+		// A flag that the command of this kind doesn't have is for the other kinds.
 		list.SetContext(cmd.Context())
 		list.SetOut(cmd.OutOrStdout())
 		list.SetErr(cmd.ErrOrStderr())
@@ -284,7 +283,7 @@ func (a *app) getKinds(cmd *cobra.Command, kinds, names []string) error {
 func copyValue(to, from *pflag.Flag) error {
 	values, several := from.Value.(pflag.SliceValue)
 	if own, ok := to.Value.(pflag.SliceValue); ok && several {
-		return own.Replace(values.GetSlice()) // Set can't parse its String
+		return own.Replace(values.GetSlice()) // Set can't parse the String of a slice value
 	}
 	return to.Value.Set(from.Value.String())
 }

@@ -15,8 +15,8 @@ import (
 // URL is an address of a pod for clients on this host.
 type URL struct{ Pod, Address string }
 
-// URLs returns a URL for each TCP port of the ready pods, for clients on this host: the host port, the port on the
-// host's network, or the port of the pod's IP, in this order of preference.
+// URLs returns a URL for each TCP port of the ready pods, for clients on this host. The URL has the port's host port if
+// there is one. Otherwise it has the port on the host's network for pods in that network, or on the pod's IP.
 func URLs(s local.Snapshot) []URL {
 	var urls []URL
 	for i := range s.Pods {

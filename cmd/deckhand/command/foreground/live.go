@@ -38,7 +38,7 @@ type live struct {
 	drawn []int
 }
 
-// line is a line of the frame and its colour, if any.
+// line is a line of the frame with its color, a control sequence; empty for the default color.
 type line struct{ text, color string }
 
 func (l *live) show(s local.Snapshot) error {
@@ -99,7 +99,7 @@ func (l *live) summary(s local.Snapshot) string {
 	return fmt.Sprintf("%d of %d pods ready after %s", done, len(s.Pods), l.now().Sub(l.begun).Truncate(time.Second))
 }
 
-// pods returns the lines of the table. If there are more than limit, ready pods are omitted first.
+// pods returns the lines of the table, at most limit. If there are more pods, ready pods are omitted first.
 func (l *live) pods(views []local.PodView, width, limit int) []line {
 	if len(views) == 0 || limit < 2 {
 		return nil
@@ -130,7 +130,7 @@ func (l *live) pods(views []local.PodView, width, limit int) []line {
 	return lines
 }
 
-// rank sorts pods with problems first, and ready ones last.
+// rank returns the sort key of a pod: pods with problems come first, ready pods last.
 func rank(v *local.PodView) int {
 	switch {
 	case v.Done():

@@ -15,7 +15,7 @@ import (
 type Plain struct {
 	w    io.Writer
 	last map[string]string
-	// changed is set if the last call wrote something.
+	// changed is set if the last call of show wrote a line.
 	changed bool
 }
 

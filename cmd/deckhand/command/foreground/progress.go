@@ -30,8 +30,8 @@ type Options struct {
 	Now func() time.Time
 	// Terminal is nil for plain lines.
 	Terminal *Terminal
-	// Steady is how long all pods have to stay ready: a container in a crash loop is ready between two crashes. With
-	// plain lines, the problems are printed again after the same time without a new line.
+	// Steady is how long the condition of Show has to hold: a container in a crash loop is ready between two crashes.
+	// With plain lines, the problems are printed again when no line was printed for this time.
 	Steady time.Duration
 }
 

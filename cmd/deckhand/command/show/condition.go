@@ -11,12 +11,13 @@ import (
 
 // Condition is a condition of pods that can be waited for, as in `kubectl wait --for`.
 type Condition struct {
-	// created is met by all existing pods, deleted by none.
+	// created is a condition that every existing pod meets. deleted is a condition that no existing pod meets.
 	created, deleted bool
 	// path is the path of a field, or nil; status is the type of a condition, or empty.
 	path   *jsonpath.JSONPath
 	status string
-	// value is the required value of the field or condition; with anything, any value will do.
+	// value is the required value of the field, or the required status of the condition. If anything is set, any value
+	// meets the condition.
 	value    string
 	anything bool
 }
@@ -56,13 +57,13 @@ func ParseCondition(text string) (*Condition, error) {
 	return c, err
 }
 
-// Created reports whether every existing pod meets it.
+// Created reports whether every existing pod meets the condition.
 func (c *Condition) Created() bool { return c.created }
 
-// Deleted reports whether no existing pod meets it.
+// Deleted reports whether the condition is that the pod no longer exists.
 func (c *Condition) Deleted() bool { return c.deleted }
 
-// Met reports whether an existing pod meets it.
+// Met reports whether the existing pod p meets the condition.
 func (c *Condition) Met(p *v1.Pod) (bool, error) {
 	switch {
 	case c.Created():

@@ -25,7 +25,7 @@ type Container struct {
 	v1.ContainerStatus `json:",inline"`
 }
 
-// ContainersOf returns the containers of pods. firstProcess returns the first process of a container, by its ID.
+// ContainersOf returns the containers of pods. firstProcess returns the ID of a container's first process.
 func ContainersOf(views []local.PodView, firstProcess func(id string) int) []Container {
 	list := []Container{}
 	for i := range views {

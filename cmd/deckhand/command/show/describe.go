@@ -103,7 +103,7 @@ func DescribeNode(w io.Writer, n local.Node, events []local.Event, now time.Time
 type outline struct {
 	text  strings.Builder
 	depth int
-	// rows are those that aren't aligned yet.
+	// rows are the last rows; their values aren't aligned yet.
 	rows []outlineRow
 }
 
@@ -141,7 +141,7 @@ func (d *outline) list(name string, list []string) {
 	})
 }
 
-// section adds a name, with the output of content below it.
+// section adds a name. The rows that content adds are indented below it.
 func (d *outline) section(name string, content func()) {
 	d.flush()
 	d.line(name + ":")
@@ -336,8 +336,8 @@ type volumeSource struct {
 	fields [][2]string
 }
 
-// sourcesOf returns the sources of a volume, with the API's names and with their fields; a projected volume has
-// several.
+// sourcesOf returns the sources of a volume, with their names and fields as in the API. Only a projected volume has
+// several sources.
 func sourcesOf(v *v1.Volume) []volumeSource {
 	source := func(of any) []volumeSource {
 		text, err := json.Marshal(of)

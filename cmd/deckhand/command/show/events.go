@@ -21,7 +21,7 @@ import (
 type EventOptions struct {
 	// Format is json, yaml, wide, a format that CheckFormat accepts, or empty for the plain table.
 	Format string
-	// Namespace restricts the events to those about objects in it; all if empty.
+	// Namespace restricts the events to those about objects in this namespace; all if empty.
 	Namespace string
 	// Types restricts the events to these types, in any case; all if empty.
 	Types []string
@@ -33,7 +33,7 @@ type EventOptions struct {
 	Fields fields.Selector
 	// SortBy is the path of the field to sort by; if empty, the newest is last.
 	SortBy string
-	// Width cuts the lines of the plain table, unless it is 0.
+	// Width is the number of characters after which lines of the plain table are cut; 0 means no limit.
 	Width int
 	Now   func() time.Time
 }
@@ -54,7 +54,7 @@ func NewEventList(opts EventOptions) *EventList {
 	return l
 }
 
-// FindEventPod returns the one pod that name means, of the existing pods and the pods of events.
+// FindEventPod returns the name of the one pod that name means. It searches existing pods and the pods of events.
 func FindEventPod(s local.Snapshot, events []local.Event, namespace, name string) (types.NamespacedName, error) {
 	known := map[types.NamespacedName]bool{}
 	for _, view := range s.Pods {

@@ -31,10 +31,11 @@ func Kind(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: "deckhand.io/v1", Kind: kind}
 }
 
-// As writes a value as JSON or YAML, or the fields that the format selects. It returns false for other formats.
+// As writes a value as JSON or YAML, or only the fields that the format selects (see query). It returns false for other
+// formats.
 func As(w io.Writer, format string, value any) (bool, error) { return as(w, format, value, true) }
 
-// as is As; with header, columns have a heading.
+// as is like As, but custom columns have a heading only if header is set.
 func as(w io.Writer, format string, value any, header bool) (bool, error) {
 	switch format {
 	case "json":

@@ -13,7 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image"
 )
 
-// imageObject is an image with its type.
+// imageObject is an image with its apiVersion and kind.
 type imageObject struct {
 	metav1.TypeMeta `json:",inline"`
 	image.Image     `json:",inline"`
@@ -57,7 +57,7 @@ func ImageRows(images []image.Image, now time.Time) [][]string {
 	return append([][]string{{"IMAGE", "ID", "SIZE", "USED BY", "LAST USED"}}, rows...)
 }
 
-// names returns the tags of an image, otherwise its digest.
+// names returns the tags of an image or, if it has none, its digest.
 func names(image *image.Image) []string {
 	switch {
 	case len(image.Refs) > 0:
@@ -79,8 +79,8 @@ func ImageName(image *image.Image) string {
 // leastID is the minimum length of an abbreviated ID.
 const leastID = 6
 
-// IsImage reports whether name is the image's: a name with or without registry and tag, a digest, or a prefix of its
-// ID.
+// IsImage reports whether name means the image i. It may be a name of the image, with or without registry and tag, a
+// digest, or a prefix of the image's ID.
 func IsImage(i *image.Image, name string) bool {
 	id := strings.TrimPrefix(i.ID, "sha256:")
 	if bare := strings.TrimPrefix(name, "sha256:"); len(bare) >= leastID && strings.HasPrefix(id, bare) ||

@@ -22,11 +22,11 @@ func (l *Lines) Behind(prefix string) *LineWriter { return &LineWriter{to: l, pr
 type LineWriter struct {
 	to     *Lines
 	prefix string
-	// rest is an incomplete line.
+	// rest is the buffered beginning of a line that isn't complete yet.
 	rest []byte
 }
 
-// maxLine is how much of a line is buffered before it is forwarded in pieces, in bytes.
+// maxLine is the maximum number of bytes of a line that are buffered. A longer line is forwarded in pieces.
 const maxLine = 64 << 10
 
 // Write forwards the lines that end in b, and buffers the rest.

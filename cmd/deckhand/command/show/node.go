@@ -28,7 +28,7 @@ type nodeObject struct {
 func NodeObject(n local.Node) any { return nodeObject{Kind("Node"), n} }
 
 // Node writes the node's properties, its resources and their allocation to pods, similar to `kubectl describe node`.
-// Lines fit into width where possible; 0 means no limit. warnings are those about the node itself.
+// Lines fit into width characters where possible; 0 means no limit. warnings are events about the node itself.
 func Node(w io.Writer, n local.Node, warnings []local.Event, width int, now time.Time) error {
 	sum := func(of func(*local.NodePod) v1.ResourceList) v1.ResourceList {
 		total := v1.ResourceList{}

@@ -18,15 +18,16 @@ import (
 // (https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container).
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
-// ErrNotFound means that no pod has the given name.
+// ErrNotFound means that there is no pod of the given name.
 var ErrNotFound = errors.New("not found")
 
-// KindError means that a name has a kind that an agent doesn't manage, such as deployment/web.
+// KindError means that a name begins with a kind of object that an agent doesn't manage, such as deployment/web.
 type KindError struct{ name, instead string }
 
 func (e *KindError) Error() string { return e.name + " is no pod: " + e.instead }
 
-// bareName returns name without the pod's namespace or "pod"; empty if it has another namespace.
+// bareName returns name without the prefix "NAMESPACE/" with the namespace of p, or "pod/". It returns "" for a name
+// with another prefix.
 func bareName(p *v1.Pod, name string) string {
 	first, rest, found := strings.Cut(name, "/")
 	switch {
@@ -38,8 +39,8 @@ func bareName(p *v1.Pod, name string) string {
 	return ""
 }
 
-// FindPod returns the one pod that name means, which may be a prefix of the pod's name. If a pod waits for its
-// predecessor of the same name to end, it returns the first of them in the snapshot.
+// FindPod returns the one pod that name means, which may be a prefix of the pod's name. If there are two pods of this
+// name, because one waits for the other to end, it returns the first in the snapshot.
 func FindPod(s local.Snapshot, namespace, name string) (*v1.Pod, error) {
 	found, err := findPods(s, namespace, name, false)
 	if err != nil {
@@ -128,8 +129,8 @@ func containers(p *v1.Pod) (inits, main, debug []string) {
 	return inits, main, debug
 }
 
-// FindContainer returns the container for name, which may be empty: then it is the default container, otherwise the
-// first one, which the remark mentions if there are several.
+// FindContainer returns the container called name. If name is empty, it returns the default container or, if the pod
+// has none, the first container; the remark names it if there are several.
 func FindContainer(p *v1.Pod, name string) (container, remark string, err error) {
 	inits, main, debug := containers(p)
 	all := slices.Concat(main, inits, debug)

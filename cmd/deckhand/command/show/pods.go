@@ -30,20 +30,20 @@ type PodOptions struct {
 	Names []string
 	// Exact disables prefixes of names.
 	Exact bool
-	// Selector restricts them by their labels, unless it is nil.
+	// Selector restricts the pods by their labels, unless it is nil.
 	Selector labels.Selector
-	// Fields restricts them by their fields, unless it is nil.
+	// Fields restricts the pods by their fields, unless it is nil.
 	Fields fields.Selector
 	// LabelColumns are labels with a column each; ShowLabels shows all labels in one column.
 	LabelColumns []string
 	ShowLabels   bool
-	// SortBy is the path of the field to sort by; if empty, it is by namespace and name.
+	// SortBy is the path of the field to sort by; if empty, pods are sorted by namespace and name.
 	SortBy string
 	// NoHeaders omits the heading.
 	NoHeaders bool
 	// Containers shows containers as rows below their pod.
 	Containers bool
-	// Width cuts the lines of the plain table, unless it is 0.
+	// Width is the number of characters after which lines of the plain table are cut; 0 means no limit.
 	Width int
 	Now   func() time.Time
 }
@@ -90,7 +90,8 @@ func (l *PodList) Choose(s local.Snapshot) ([]local.PodView, error) {
 	return views, errors.Join(errs...)
 }
 
-// Print prints the pods of a snapshot to out. A message that there are none, and problems of manifests, go to notes.
+// Print prints the pods of a snapshot to out. It prints problems of manifests, and a message if there are no pods, to
+// notes.
 func (l *PodList) Print(out, notes io.Writer, s local.Snapshot) error {
 	views, missing := l.Choose(s)
 	var err error
@@ -188,7 +189,7 @@ func writeProblems(out io.Writer, problems []pod.Problem, below bool, now time.T
 	return err
 }
 
-// mostProblems is how many problems of manifests are printed.
+// mostProblems is the maximum number of problems of manifests that are printed.
 const mostProblems = 10
 
 // FirstProblems returns the problems to print, and a text about the others; empty if there are none.
@@ -209,14 +210,14 @@ func writeNames(out io.Writer, views []local.PodView) error {
 	return nil
 }
 
-// wholePod returns the pod with its type.
+// wholePod returns the pod with its apiVersion and kind.
 func wholePod(p *v1.Pod) *v1.Pod {
 	whole := *p
 	whole.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	return &whole
 }
 
-// wholePods returns the pods with their type.
+// wholePods returns the pods with their apiVersion and kind.
 func wholePods(views []local.PodView) []*v1.Pod {
 	pods := make([]*v1.Pod, len(views))
 	for i := range views {

@@ -78,7 +78,7 @@ func parsePath(text string) (*jsonpath.JSONPath, error) {
 	return path, nil
 }
 
-// data returns a value as decoded JSON, with integers as integers.
+// data returns a value as decoded JSON. Integers are decoded as integers, not as floating-point numbers.
 func data(value any) (any, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -95,7 +95,7 @@ func (q *query) write(w io.Writer, value any) error {
 		return err
 	}
 	if q.template != nil {
-		var text bytes.Buffer // no partial output if it fails
+		var text bytes.Buffer // so that an error leaves no partial output
 		if err := q.template.Execute(&text, fields); err != nil {
 			return err
 		}

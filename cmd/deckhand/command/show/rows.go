@@ -17,7 +17,7 @@ import (
 type rowMaker struct {
 	Table
 	now func() time.Time
-	// namespaced means that all pods are in one namespace, so that no column is needed.
+	// namespaced means that all pods are in one namespace, so that the table needs no column for it.
 	namespaced bool
 	wide       bool
 	// columns are labels with a column each; showLabels shows all labels in one column.
@@ -78,7 +78,7 @@ func (r *rowMaker) pod(view *local.PodView) []string {
 	return r.row(append(row, reason(view)))
 }
 
-// gone returns the row of a pod that was removed.
+// gone returns the last row of a pod, which was removed.
 func (r *rowMaker) gone(view *local.PodView) []string {
 	row := r.pod(view)
 	row[r.restartsColumn()-1] = "Removed"

@@ -28,7 +28,7 @@ func (l *PodList) Watch(out io.Writer, snapshots iter.Seq2[local.Snapshot, error
 		if err != nil {
 			return err
 		}
-		views, _ := l.Choose(snapshot) // a name may belong to a future pod
+		views, _ := l.Choose(snapshot) // errors are ignored: a pod that is missing now may exist later
 		changed, gone := l.compare(last, views)
 		if len(changed)+len(gone) == 0 {
 			continue
@@ -41,7 +41,8 @@ func (l *PodList) Watch(out io.Writer, snapshots iter.Seq2[local.Snapshot, error
 	return nil
 }
 
-// compare updates last and returns the changes.
+// compare compares views with last, the pods printed last, and updates last. It returns the pods that have changed or
+// are new, and those that are gone.
 func (l *PodList) compare(last map[string]shown, views []local.PodView) (changed, gone []local.PodView) {
 	seen := map[string]bool{}
 	for _, view := range views {
@@ -62,7 +63,7 @@ func (l *PodList) compare(last map[string]shown, views []local.PodView) (changed
 	return changed, gone
 }
 
-// state returns a string that changes whenever the pod needs another row.
+// state returns a string that changes whenever the pod has to be printed again.
 func (l *PodList) state(view *local.PodView) string {
 	if l.machine() {
 		if text, err := json.Marshal(view.Pod); err == nil {

@@ -29,11 +29,11 @@ var ErrForwardEnded = errors.New(
 const (
 	// maxForwarded is the maximum number of concurrent connections. Further ones wait to be accepted.
 	maxForwarded = 256
-	// maxReason limits how much of a connection's error is read, in bytes.
+	// maxReason is the maximum number of bytes that are read of a connection's error.
 	maxReason = 4 << 10
 )
 
-// Port is a port of a pod and the local port that forwards to it; a local port of 0 is any free one.
+// Port is a port of a pod (Remote) and the local port that is forwarded to it; Local is 0 for any free port.
 type Port struct{ Local, Remote uint16 }
 
 // Forward forwards connections to ports of a pod, over one session.
@@ -53,7 +53,8 @@ type listener struct {
 	port Port
 }
 
-// Listen listens for connections to a port on all of the addresses; for "localhost", which has two, on at least one.
+// Listen listens for connections to a port on all of the addresses. The name "localhost" has two addresses; one of
+// them suffices.
 func (f *Forward) Listen(ctx context.Context, addresses []string, port Port) error {
 	var failed error
 	for _, address := range addresses {

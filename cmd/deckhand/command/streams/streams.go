@@ -44,7 +44,8 @@ func (e *FailedError) Error() string { return e.Message }
 type Ends struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// TTY means that the process has a terminal, and so no Err. Sizes, if set, sends the size of the local terminal.
+	// TTY means that the process has a terminal, and so no stream Err. Sizes sends the size of the local terminal; it
+	// may be nil.
 	TTY   bool
 	Sizes *Sizes
 }
@@ -161,7 +162,7 @@ func decode(message []byte) error {
 			}
 		}
 	}
-	// The runtime's server puts that before every message.
+	// The runtime's streaming server begins every message with this text.
 	why := strings.TrimPrefix(status.Message, "Internal error occurred: ")
 	return &FailedError{strings.TrimPrefix(why, "error executing command in container: ")}
 }

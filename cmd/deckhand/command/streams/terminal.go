@@ -31,7 +31,7 @@ func Raw(terminal *os.File) (restore func() error, err error) {
 type Sizes struct {
 	terminal *os.File
 	changed  chan os.Signal
-	// Redraw sends another size first, so that a running process redraws its screen.
+	// Redraw means that a different size is sent first, so that a running process redraws its screen.
 	Redraw bool
 }
 

@@ -20,8 +20,8 @@ var ErrOutside = errors.New("the container's archive has files outside of the re
 
 // Unpacking unpacks a tree of files from an archive.
 type Unpacking struct {
-	// Into is the destination's directory, To the tree's path there. From is the tree's path in the archive, which
-	// must have nothing else.
+	// Into is the destination directory, and To the path of the tree in it. From is the path of the tree in the
+	// archive, which must not contain other files.
 	Into     *os.Root
 	To, From string
 	// Remark is called with a message for each omitted file.
@@ -120,7 +120,7 @@ func isSparse(h *tar.Header) bool {
 	return h.Typeflag == tar.TypeGNUSparse
 }
 
-// directory creates a directory and its parents, with this mode if it doesn't exist. None of them may be a symlink.
+// directory creates a directory with this mode, and its parents, if they don't exist. None of them may be a symlink.
 func (u *Unpacking) directory(name string, mode fs.FileMode) error {
 	if name == "." || name == u.made {
 		return nil
@@ -175,7 +175,8 @@ func (u *Unpacking) file(name string, mode fs.FileMode, content io.Reader) (err 
 	return nil
 }
 
-// link creates a symlink that stays in the tree. It omits others: their target would be another file here.
+// link creates a symlink if its target is in the tree. It omits other symlinks: their targets are in the container, and
+// on this machine the same path would be another file.
 func (u *Unpacking) link(name, to string) error {
 	if !u.stays(name, to) {
 		u.Remark(fmt.Sprintf("%s is a symbolic link to %s, outside of the copied tree: it is left out", u.shown(name),

@@ -18,7 +18,7 @@ type podSummary struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Summary   `json:",inline"`
-	// Waits lists what the pod is waiting for, each with a reason code, its data and a time.
+	// Waits lists the reasons why the pod waits, each with a code, data and a time.
 	Waits []local.Wait `json:"waits,omitempty"`
 }
 
@@ -27,7 +27,7 @@ type overview struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Fine bool `json:"fine"`
-	// Total is the number of pods, Pods are those that aren't fine.
+	// Total is the number of all pods. Pods are the pods that aren't fine.
 	Total int          `json:"total"`
 	Pods  []podSummary `json:"pods,omitempty"`
 	// Runtime says why the runtime isn't ready.
@@ -39,8 +39,8 @@ type overview struct {
 	Lately []local.Event `json:"lately,omitempty"`
 }
 
-// Overview prints the problems in a namespace, or in all if it is empty, and the node's recent warnings, as text or
-// in the format as. It reports whether everything is fine.
+// Overview prints the problems in a namespace and the recent warnings about the node (lately). An empty namespace means
+// all namespaces. The output is text, or in the format as. Overview reports whether everything is fine.
 func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace, as string,
 	now time.Time) (fine bool, err error) {
 	o := overviewOf(s, namespace)

@@ -19,7 +19,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// lastLines is how many lines of a crashed container's log are printed, maxLast the limit of their size in bytes.
+// lastLines is how many lines of a crashed container's log are printed. maxLast is the maximum size of these lines in
+// bytes.
 const (
 	lastLines = 5
 	maxLast   = 4 << 10
@@ -48,8 +49,8 @@ func Crashes(e *local.Explanation) []local.LogRequest {
 	return list
 }
 
-// Print prints the explanation of a pod, as text with the last lines of logs by container, or in the format as. It
-// reports whether the pod is fine.
+// Print prints the explanation of a pod, as text or in the format as. The text has the last lines of logs in last, by
+// container name. Print reports whether the pod is fine.
 func Print(out io.Writer, e *local.Explanation, last map[string]string, as string,
 	now time.Time) (fine bool, err error) {
 	v := Of(e)
@@ -145,7 +146,7 @@ func (t *printer) manifest(e *local.Explanation) {
 	t.problems(e.Problems, e.Stale)
 }
 
-// problems prints problems of manifests, except those in printed.
+// problems prints problems of manifests, except those with a message in the text printed.
 func (t *printer) problems(list []pod.Problem, printed string) {
 	for i := range list {
 		p := &list[i]
@@ -158,8 +159,8 @@ func (t *printer) problems(list []pod.Problem, printed string) {
 	}
 }
 
-// troubled names the object of a problem, and says for how long it has existed. Only manifests that users wrote are
-// called wrong.
+// troubled returns a text with the object of a problem, and for how long the problem has existed. It calls only
+// manifests that users wrote wrong.
 func troubled(p *pod.Problem, now time.Time) string {
 	what := p.Origin
 	if p.Pod != "" {

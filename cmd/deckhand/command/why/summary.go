@@ -42,14 +42,14 @@ type Summary struct {
 	// user.
 	Fine  bool  `json:"fine"`
 	State State `json:"state"`
-	// Since is when it came to this state; zero if unknown.
+	// Since is the time at which the pod came to this state; zero if unknown.
 	Since time.Time `json:"since,omitzero"`
 	// Restarts is the number of restarts of a ready pod's containers.
 	Restarts int `json:"restarts,omitempty"`
 	// Text is the summary in one sentence, without times and without the pod's name.
 	Text string `json:"verdict"`
 
-	// detail is the reason, if there is one.
+	// detail is the reason for the state; empty if there is none.
 	detail string
 }
 
@@ -187,7 +187,7 @@ func notReadySince(p *v1.Pod) time.Time {
 	return p.CreationTimestamp.Time
 }
 
-// changed returns when a condition last changed.
+// changed returns the time of the last change of a pod's condition; zero if the pod doesn't have the condition.
 func changed(p *v1.Pod, kind v1.PodConditionType) time.Time {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == kind {
@@ -197,7 +197,7 @@ func changed(p *v1.Pod, kind v1.PodConditionType) time.Time {
 	return time.Time{}
 }
 
-// lastEnd returns when the last container ended.
+// lastEnd returns the time at which the last of a pod's containers ended.
 func lastEnd(p *v1.Pod) (last time.Time) {
 	for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range list {
