@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// WaitCode says what a pod, or one of its containers, waits for. The comments name the
-// fields of Wait that say more.
+// WaitCode is the kind of thing for which a pod, or one of its containers, waits. The comments name in parentheses
+// the fields of Wait that are set for the code.
 type WaitCode string
 
 const (
@@ -16,52 +16,53 @@ const (
 	WaitRuntime WaitCode = "Runtime"
 	// WaitPredecessor: another pod of the same name has to end first.
 	WaitPredecessor WaitCode = "Predecessor"
-	// WaitDecision: nothing was decided about the pod yet.
+	// WaitDecision: the worker hasn't decided about the pod yet.
 	WaitDecision WaitCode = "Decision"
-	// WaitAdmission: the node doesn't let the pod run yet (For, Message).
+	// WaitAdmission: the node hasn't admitted the pod yet (For, Message).
 	WaitAdmission WaitCode = "Admission"
-	// WaitRejected: the node doesn't run the pod (Reason); nothing is waited for.
+	// WaitRejected: the node has rejected the pod (Reason), which waits for nothing.
 	WaitRejected WaitCode = "Rejected"
 	// WaitAction: Action is under way (Image, Pull).
 	WaitAction WaitCode = "Action"
 	// WaitRetry: Action failed and is tried again (Reason, Message, Attempts, Object, Image, Disk).
 	WaitRetry WaitCode = "Retry"
-	// WaitBackOff: the container ended and is started again later (ExitCode; Cause, Probe and Message where it was made
-	// to end; Reason and Message where it ran out of memory or never ran).
+	// WaitBackOff: the container ended and is started again later (ExitCode; Cause, Probe and Message if the agent
+	// stopped it; Reason and Message if it ran out of memory or never ran).
 	WaitBackOff WaitCode = "BackOff"
-	// WaitSandboxBackOff: the sandbox ended soon after it was made, the next is made later.
+	// WaitSandboxBackOff: the sandbox ended soon after its creation, and the next one is created later.
 	WaitSandboxBackOff WaitCode = "SandboxBackOff"
-	// WaitTarget: the container whose processes an ephemeral one targets has to run (Other).
+	// WaitTarget: the target container of an ephemeral container has to run (Other).
 	WaitTarget WaitCode = "TargetContainer"
 	// WaitInit: the init container has to succeed.
 	WaitInit WaitCode = "InitContainer"
-	// WaitProbe: the container runs, and its Probe hasn't succeeded yet (Message, Attempts, where it has failed).
+	// WaitProbe: the container runs, and its Probe hasn't succeeded yet (Message and Attempts if it has failed).
 	WaitProbe WaitCode = "Probe"
 	// WaitProbeFailed: the container runs, and its Probe fails (Message, Attempts).
 	WaitProbeFailed WaitCode = "ProbeFailed"
 	// WaitGate: the condition of a readiness gate isn't true (Gate).
 	WaitGate WaitCode = "ReadinessGate"
-	// WaitEnded: the container has ended and isn't started again, while others run (ExitCode).
+	// WaitEnded: the container has ended and isn't started again, while others still run (ExitCode).
 	WaitEnded WaitCode = "Ended"
 	// WaitStop: the container has to end (Cause, Probe, Message).
 	WaitStop WaitCode = "ContainerStop"
-	// WaitStopOutlived: the same, and the cause is over since.
+	// WaitStopOutlived: the container has to end (Cause, Probe, Message), although the cause doesn't exist any more,
+	// because the stop had begun.
 	WaitStopOutlived WaitCode = "ContainerStopOutlived"
 	// WaitOldInstance: an instance of the container in an older sandbox has to end.
 	WaitOldInstance WaitCode = "OldInstance"
 	// WaitUnusable: an instance that never ran and can't be used is removed.
 	WaitUnusable WaitCode = "UnusableInstance"
-	// WaitUnknown: an instance of which the runtime doesn't know whether it runs is stopped.
+	// WaitUnknown: an instance in the runtime's state Unknown, which may still run, is stopped.
 	WaitUnknown WaitCode = "UnknownInstance"
 	// WaitAbortedStart: an instance whose start was aborted is removed.
 	WaitAbortedStart WaitCode = "AbortedStart"
 	// WaitSandboxGone: the processes in a dead sandbox have to end.
 	WaitSandboxGone WaitCode = "SandboxGone"
-	// WaitRestartAll: all containers are restarted because of one's end (Other, ExitCode).
+	// WaitRestartAll: all containers are restarted, because one of them ended (Other, ExitCode).
 	WaitRestartAll WaitCode = "RestartAllContainers"
 	// WaitResize: a resize is under way.
 	WaitResize WaitCode = "Resize"
-	// WaitPodStop: the pod has to end (Message), for which an Action has to end first, if there is one.
+	// WaitPodStop: the pod has to end (Message). If Action is set, that action has to end first.
 	WaitPodStop WaitCode = "PodStop"
 	// WaitStopped: a person has stopped the pod, and nothing of it is left.
 	WaitStopped WaitCode = "Stopped"
@@ -69,11 +70,11 @@ const (
 	WaitObjectGone WaitCode = "ObjectGone"
 )
 
-// WaitFor is the kind of a wait before the node admits a pod.
+// WaitFor is the kind of thing for which a pod waits before the node admits it.
 type WaitFor string
 
 const (
-	// WaitForRoom: pods that are ending will free the resources.
+	// WaitForRoom: pods that are ending will free the resources that the pod requests.
 	WaitForRoom WaitFor = "Room"
 	// WaitForAddress: the node has no address yet.
 	WaitForAddress WaitFor = "Address"
@@ -83,7 +84,7 @@ const (
 	WaitForPlugin WaitFor = "Plugin"
 )
 
-// StopCause says why one container of a living pod has to end.
+// StopCause says why one container has to end although its pod continues.
 type StopCause string
 
 const (
@@ -93,19 +94,19 @@ const (
 	StopProbe StopCause = "Probe"
 	// StopImage: the spec has another image for it.
 	StopImage StopCause = "Image"
-	// StopResize: it gets other resources, for which it has to be started again.
+	// StopResize: its resources change, and it has to be restarted for that.
 	StopResize StopCause = "Resize"
 )
 
-// Wait is one reason why a pod waits. It has no text for people but those of others: package explain writes them. Waits
-// may be compared with ==.
+// Wait is one reason why a pod waits. Package explain describes it for people; the only texts in it are messages of
+// other programs. Waits may be compared with ==.
 type Wait struct {
 	Code WaitCode `json:"code"`
-	// Container is the one that waits; empty for the pod as a whole.
+	// Container is the container that waits; empty if the whole pod waits.
 	Container string `json:"container,omitempty"`
-	// Since is when this wait began.
+	// Since is when the wait began.
 	Since time.Time `json:"since,omitzero"`
-	// Next is when something is done next; zero if only an event can end the wait.
+	// Next is when the agent acts next, for example with a retry; zero if only an event can end the wait.
 	Next time.Time `json:"next,omitzero"`
 
 	For    WaitFor    `json:"for,omitempty"`
@@ -113,25 +114,24 @@ type Wait struct {
 	// Attempts is how often the action or the probe failed in a row.
 	Attempts int    `json:"attempts,omitempty"`
 	Reason   Reason `json:"reason,omitempty"`
-	// Message is the API's, the runtime's or a probe's, or why something has to end.
+	// Message is a message of the API, the runtime or a probe, or the reason why a container or the pod has to end.
 	Message string    `json:"message,omitempty"`
 	Cause   StopCause `json:"cause,omitempty"`
-	// Object is the object that has to appear or to change.
+	// Object is the API object that has to be created or changed.
 	Object Object `json:"object,omitzero"`
-	// Disk says that a disk is full or can't be written.
+	// Disk says that a disk of the node is full or can't be written.
 	Disk bool `json:"disk,omitempty"`
-	// Image is as the spec names it; Pull is how far its pull is.
+	// Image is the image reference in the spec; Pull is the progress of its pull.
 	Image string    `json:"image,omitempty"`
 	Pull  Pull      `json:"pull,omitzero"`
 	Probe ProbeKind `json:"probe,omitempty"`
 	Gate  string    `json:"gate,omitempty"`
-	// Other is another container of the pod.
+	// Other is the name of another container of the pod, to which the wait refers.
 	Other    string `json:"other,omitempty"`
 	ExitCode int32  `json:"exitCode,omitempty"`
 }
 
-// Key is the same for a wait as long as it is for the same thing, whenever that is over
-// and however often it was tried.
+// Key identifies the wait: it is equal for two Waits that differ only in their times, attempts or progress.
 func (w *Wait) Key() string {
 	key := w.Container + "/" + string(w.Code)
 	for _, part := range [...]string{string(w.For), string(w.Action), string(w.Reason), w.Message, w.Object.String(),
@@ -146,11 +146,11 @@ func (w *Wait) Key() string {
 	return key
 }
 
-// Pull is how far the pull of an image is.
+// Pull is the progress of the pull of an image.
 type Pull struct {
-	// Queued is its place among the pulls that wait for their turn, from 1.
+	// Queued is the position of the pull in the queue of pulls, from 1; 0 if it isn't in the queue.
 	Queued int `json:"queued,omitempty"`
-	// Begun says that it is under way.
+	// Begun says that the pull is in progress.
 	Begun bool `json:"begun,omitempty"`
 	// LayersDone of Layers are present, and BytesDone of Bytes; all 0 if the runtime doesn't report them.
 	LayersDone int   `json:"layersDone,omitempty"`
@@ -162,13 +162,13 @@ type Pull struct {
 // Object names an object of the API.
 type Object struct {
 	Kind string `json:"kind,omitempty"`
-	// Namespace is empty for kinds that aren't in one.
+	// Namespace is empty for kinds without namespaces.
 	Namespace string `json:"namespace,omitempty"`
-	// Name is empty for any object of the kind.
+	// Name is empty if the Object stands for any object of the kind.
 	Name string `json:"name,omitempty"`
 }
 
-// String is the object as a person reads it: "ConfigMap default/web", "RuntimeClass kata".
+// String returns the object's kind and name for people: "ConfigMap default/web", "RuntimeClass kata".
 func (o Object) String() string {
 	switch {
 	case o == Object{}:
@@ -181,7 +181,8 @@ func (o Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
-// UnmarshalJSON also reads an object as older journals have it, "ConfigMap default/web".
+// UnmarshalJSON decodes an Object. It also accepts the format of older journals, a string such as "ConfigMap
+// default/web".
 func (o *Object) UnmarshalJSON(data []byte) error {
 	var text string
 	if json.Unmarshal(data, &text) != nil {

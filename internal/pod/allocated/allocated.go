@@ -1,6 +1,6 @@
-// Package allocated computes with the resources that a node has allocated to a pod (KEP-1287), and with the control
-// groups' settings for them, in the kernel's units: weights, quotas, shares of swap, throttling marks, names of
-// huge-page sizes. It is pure.
+// Package allocated has functions on the resources that a node has allocated to a pod (KEP-1287). They compare and
+// combine allocations, and compute the settings of control groups from them, in the kernel's units: weights, quotas,
+// shares of swap, throttling marks, names of huge-page sizes. It is pure.
 package allocated
 
 import (
@@ -10,7 +10,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Of is the allocation that the pod's spec requests. It shares its lists with the spec.
+// Of returns the allocation of the resources that the pod's spec requests. The allocation shares its lists with the
+// spec.
 func Of(p *v1.Pod) *pod.Allocation {
 	a := &pod.Allocation{
 		Generation: p.Generation,
@@ -27,9 +28,9 @@ func Of(p *v1.Pod) *pod.Allocation {
 	return a
 }
 
-// Equal reports whether two allocations have the same amounts, however they are
-// written, be it for different generations. Only requests and limits count:
-// claims can't be resized, and overhead and total follow. Pod-level resources without any amount are as good as none.
+// Equal reports whether two allocations have the same amounts, even if these are written differently ("1" and
+// "1000m") or the generations differ. Only requests and limits are compared: claims can't be resized, and overhead
+// and total follow from the others. Pod-level resources without any amount count as none.
 func Equal(a, b *pod.Allocation) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -46,9 +47,9 @@ func Equal(a, b *pod.Allocation) bool {
 	return true
 }
 
-// Apply is the pod with its allocated resources: p itself where these equal its spec, or a is nil, otherwise a copy
-// that shares everything but resources with p. Containers that a doesn't list keep the resources of their spec. For
-// overhead see KeepOverhead.
+// Apply returns the pod with its allocated resources. It returns p itself if these equal the resources in its spec,
+// or if a is nil; otherwise a copy that shares everything but resources with p. Containers that a doesn't list keep
+// the resources of their spec. For overhead see KeepOverhead.
 func Apply(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	if a == nil {
 		return p
@@ -64,9 +65,9 @@ func Apply(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	return &applied
 }
 
-// KeepOverhead is the pod with its allocated overhead if its spec has none because its RuntimeClass was removed, or
-// wasn't read yet after a restart: a running pod goes on using it. In a cluster, too, no pod loses its overhead with
-// its class.
+// KeepOverhead returns the pod with its allocated overhead if its spec has no overhead, because its RuntimeClass was
+// removed, or wasn't read yet after a restart of the agent: a running pod still uses the overhead. In a cluster,
+// too, a pod keeps its overhead when its RuntimeClass is removed.
 func KeepOverhead(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	if len(p.Spec.Overhead) > 0 || len(a.Overhead) == 0 {
 		return p
@@ -76,7 +77,7 @@ func KeepOverhead(p *v1.Pod, a *pod.Allocation) *v1.Pod {
 	return &keeping
 }
 
-// has reports whether the spec says what is allocated.
+// has reports whether the resources in the pod's spec equal the allocated ones.
 func has(p *v1.Pod, a *pod.Allocation) bool {
 	if !samePod(p.Spec.Resources, a.Pod) {
 		return false
@@ -116,7 +117,7 @@ func same(a, b *v1.ResourceRequirements) bool {
 	return SameList(a.Requests, b.Requests) && SameList(a.Limits, b.Limits)
 }
 
-// SameList reports whether two lists have the same amounts, however they are written.
+// SameList reports whether two lists have the same amounts, even if these are written differently ("1" and "1000m").
 func SameList(a, b v1.ResourceList) bool {
 	if len(a) != len(b) {
 		return false

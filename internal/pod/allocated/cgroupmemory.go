@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// HugePageSize is the name that control groups and the CRI have for the size of
-// the huge pages of a resource: "2MB" for hugepages-2Mi. It isn't ok if the
-// resource isn't of huge pages.
+// HugePageSize returns the name of the page size of a huge page resource, as control groups and the CRI write it:
+// "2MB" for hugepages-2Mi. ok is false if the resource isn't one of huge pages.
 func HugePageSize(name v1.ResourceName) (size string, ok bool) {
 	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !ok {
@@ -25,8 +24,8 @@ func HugePageSize(name v1.ResourceName) (size string, ok bool) {
 	return HugePageSizeName(q.Value()), true
 }
 
-// HugePageSizeName is the name of a size of huge pages in control groups and the CRI (CRI's HugepageLimit; the kernel
-// counts by 1024, although the unit looks decimal).
+// HugePageSizeName returns the name of a huge page size of this many bytes, as control groups and the CRI
+// (HugepageLimit) write it. A "KB" is 1024 bytes, a "MB" 1024 KB.
 func HugePageSizeName(bytes int64) string {
 	units := [...]string{"B", "KB", "MB", "GB"}
 	unit := 0
@@ -37,10 +36,9 @@ func HugePageSizeName(bytes int64) string {
 	return strconv.FormatInt(bytes, 10) + units[unit]
 }
 
-// SwapShare is the part of swap that goes with a memory request: as much of it as
-// the request is of the node's memory (KEP-2400, "Steps to Calculate Swap Limit").
-// All are in bytes; it is rounded down, so that shares never sum up to more than
-// the share of the sum.
+// SwapShare returns the amount of swap for a memory request: its fraction of the node's swap is the fraction of the
+// node's memory that is requested (KEP-2400, "Steps to Calculate Swap Limit"). All amounts are in bytes. The result
+// is rounded down, so that the sum of several shares is never larger than the share of the sum of their requests.
 func SwapShare(request, memory, swap int64) int64 {
 	if request <= 0 || memory <= 0 || swap <= 0 {
 		return 0
@@ -53,9 +51,9 @@ func SwapShare(request, memory, swap int64) int64 {
 	return int64(share)
 }
 
-// MemoryHigh is the use of memory, in bytes, above which a container is slowed down (memory.high): its request and the
-// fraction factor (0 to 1) of the difference between request and limit, in whole pages (KEP-2570, "Alpha v1.27"). It is
-// 0, for no throttling, where that isn't above the request.
+// MemoryHigh returns the memory usage in bytes above which the kernel slows a container down (memory.high): the
+// request plus the fraction factor (0 to 1) of the difference between limit and request, rounded down to whole pages
+// (KEP-2570, "Alpha v1.27"). It returns 0, for no throttling, if the result isn't above the request.
 func MemoryHigh(request, limit int64, factor float64, pageSize int64) int64 {
 	if limit <= request || pageSize <= 0 {
 		return 0

@@ -8,9 +8,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// ContainerLimits are the limits that hold for the container: its own, and for resources without one those of the pod
-// as a whole (KEP-2837, "Comprehensive Tabular View": programs size themselves by their own control group). The result
-// may share memory with the spec.
+// ContainerLimits returns the limits that apply to a container of the pod: the container's own limits (own) and, for
+// resources without a limit there, the pod-level limits (KEP-2837, "Comprehensive Tabular View": programs adapt to
+// the limits of their own control group). The result may share memory with the spec.
 func ContainerLimits(p *v1.Pod, own v1.ResourceList) v1.ResourceList {
 	if p.Spec.Resources == nil {
 		return own
@@ -18,7 +18,7 @@ func ContainerLimits(p *v1.Pod, own v1.ResourceList) v1.ResourceList {
 	return LimitsUnder(p.Spec.Resources.Limits, own)
 }
 
-// LimitsUnder is ContainerLimits in a pod with these limits as a whole.
+// LimitsUnder is like ContainerLimits. The argument whole has the pod-level limits.
 func LimitsUnder(whole, own v1.ResourceList) v1.ResourceList {
 	if len(whole) == 0 {
 		return own
@@ -33,13 +33,13 @@ func LimitsUnder(whole, own v1.ResourceList) v1.ResourceList {
 	return limits
 }
 
-// bounded reports whether a resource of the pod as a whole bounds its containers.
+// bounded reports whether a pod-level limit of this resource applies to the pod's containers.
 func bounded(name v1.ResourceName) bool {
 	return name == v1.ResourceCPU || name == v1.ResourceMemory ||
 		strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// PodWide are a pod's allocated pod-level limits; nil for none.
+// PodWide returns the allocated pod-level limits of a pod; nil if it has none.
 func PodWide(a *pod.Allocation) v1.ResourceList {
 	if a == nil || a.Pod == nil {
 		return nil

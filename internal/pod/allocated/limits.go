@@ -9,20 +9,20 @@ import (
 
 // Limits are the settings of a pod's control group.
 type Limits struct {
-	// CPUMilli is the CPU requested, which is the group's weight, in thousandths of a CPU.
+	// CPUMilli is the requested CPU in thousandths of a CPU. It determines the group's weight.
 	CPUMilli int64
-	// CPULimitMilli (thousandths of a CPU) and MemoryLimit (bytes) bound the group; 0 is no bound.
+	// CPULimitMilli (thousandths of a CPU) and MemoryLimit (bytes) are the group's limits; 0 means no limit.
 	CPULimitMilli, MemoryLimit int64
 	// MemoryRequest is the requested memory in bytes, which may be protected from reclaim (KEP-2570).
 	MemoryRequest int64
-	// SwapRequest is the most memory, in bytes, that is requested at one time by
-	// containers that may swap (SwapRequest): swap is shared out by it.
+	// SwapRequest is the largest amount of memory in bytes that containers of the pod which may swap request at the
+	// same time (see the function SwapRequest). It determines the pod's share of the swap.
 	SwapRequest int64
 }
 
-// PodLimits returns the settings of the pod's control group for the allocation a, or, if a is nil, for its spec. There
-// is a bound only if there is one for everything in the pod: a limit of the pod as a whole (KEP-2837), or one of each
-// container. Init containers count by the rules of KEP-753, overhead is added.
+// PodLimits returns the settings of the pod's control group for the allocation a, or, if a is nil, for its spec. The
+// group has a limit only if everything in the pod is limited: by a pod-level limit (KEP-2837), or by a limit of each
+// container. Init containers count by the rules of KEP-753, and overhead is added.
 func PodLimits(p *v1.Pod, a *pod.Allocation) Limits {
 	p = Apply(p, a)
 	requests := helpers.PodRequests(p, helpers.PodResourcesOptions{})
@@ -38,7 +38,7 @@ func PodLimits(p *v1.Pod, a *pod.Allocation) Limits {
 	return l
 }
 
-// limited reports whether a limit holds for everything in the pod.
+// limited reports whether everything in the pod has a limit for this resource.
 func limited(p *v1.Pod, name v1.ResourceName) bool {
 	if r := p.Spec.Resources; r != nil {
 		if limit, ok := r.Limits[name]; ok && limit.Sign() > 0 {

@@ -10,12 +10,12 @@ import (
 // resizable are the resources that a resize may change (KEP-1287, KEP-5419).
 var resizable = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
 
-// Changed reports in which of the two resources a and b differ.
+// Changed reports whether a and b differ in CPU, and whether they differ in memory.
 func Changed(a, b v1.ResourceRequirements) (cpu, memory bool) {
 	return differ(a, b, v1.ResourceCPU), differ(a, b, v1.ResourceMemory)
 }
 
-// Same reports whether a and b are alike in CPU and memory.
+// Same reports whether a and b have the same requests and limits of CPU and memory.
 func Same(a, b v1.ResourceRequirements) bool {
 	cpu, memory := Changed(a, b)
 	return !cpu && !memory
@@ -31,8 +31,8 @@ func equal(a, b v1.ResourceList, name v1.ResourceName) bool {
 	return inA == inB && x.Cmp(y) == 0
 }
 
-// Most allows what either a or b allows: of each request and limit the greater
-// one, where no limit is the greatest.
+// Most returns an allocation that allows everything that a or b allows: for CPU and memory, it has the greater of
+// both requests and of both limits. No limit counts as the greatest limit.
 func Most(a, b *pod.Allocation) *pod.Allocation {
 	m := &pod.Allocation{Generation: b.Generation,
 		Containers: make(map[string]v1.ResourceRequirements, len(b.Containers)), Pod: b.Pod, Overhead: b.Overhead}
@@ -43,7 +43,7 @@ func Most(a, b *pod.Allocation) *pod.Allocation {
 		m.Containers[name] = r
 	}
 	if b.Pod != nil {
-		var before v1.ResourceRequirements // a pod may come to have some as a whole
+		var before v1.ResourceRequirements // a resize may add pod-level resources
 		if a.Pod != nil {
 			before = *a.Pod
 		}
@@ -64,8 +64,8 @@ func most(a, b v1.ResourceRequirements) v1.ResourceRequirements {
 	return r
 }
 
-// MostLimits are the limits b, but of the two resources that can be resized the
-// greater of both: none where either has none.
+// MostLimits returns the limits b, but for CPU and memory the greater of the limits a and b. If a or b has no limit
+// for one of them, the result has none.
 func MostLimits(a, b v1.ResourceList) v1.ResourceList {
 	l := b.DeepCopy()
 	for _, name := range resizable {

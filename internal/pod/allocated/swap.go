@@ -6,8 +6,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// systemCritical is the least priority of pods that a node or cluster can't do
-// without (https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/).
+// systemCritical is the lowest of the priorities for pods that a node or a cluster can't do without
+// (https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/).
 const systemCritical = 2_000_000_000
 
 // Critical reports whether the pod has one of the priorities that Kubernetes reserves for pods that a node or a cluster
@@ -19,10 +19,9 @@ func Critical(p *v1.Pod) bool {
 	return p.Spec.PriorityClassName == "system-node-critical" || p.Spec.PriorityClassName == "system-cluster-critical"
 }
 
-// SwapRequest is the part of the container's memory request that swap goes with,
-// in bytes: all of it, or nothing where the container has a limit of just what it
-// requests or the pod is critical (KEP-2400). In pods that aren't Burstable no
-// container may swap, which is for the caller to know.
+// SwapRequest returns the part of the container's memory request, in bytes, that counts for its share of swap: all
+// of it, or 0 if the container's memory limit equals its request or the pod is critical (KEP-2400). Only containers
+// of Burstable pods may swap; the caller has to check that.
 func SwapRequest(p *v1.Pod, c *v1.Container) int64 {
 	request, limit := c.Resources.Requests[v1.ResourceMemory], c.Resources.Limits[v1.ResourceMemory]
 	if request.Sign() <= 0 || request.Cmp(limit) == 0 || Critical(p) {
@@ -31,10 +30,10 @@ func SwapRequest(p *v1.Pod, c *v1.Container) int64 {
 	return request.Value()
 }
 
-// podSwapRequest is the most of SwapRequest that containers of the pod have at
-// one time, by the rules of KEP-753 for their order.
+// podSwapRequest returns the largest sum of SwapRequest of the pod's containers that run at the same time, by the
+// rules of KEP-753 for their order.
 func podSwapRequest(p *v1.Pod) int64 {
-	var running, most int64 // sidecars that run already; the most so far
+	var running, most int64 // running: sum over the sidecars that run already; most: the largest sum so far
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		n := SwapRequest(p, c)

@@ -71,7 +71,7 @@ func Wait(w *pod.Wait) string {
 	case pod.WaitObjectGone:
 		return "has ended, its object is still there"
 	}
-	return string(w.Code) // a code of a newer agent
+	return string(w.Code) // a code that a newer agent has recorded
 }
 
 // action describes the action that a pod waits for.
@@ -142,7 +142,7 @@ func Ended(w *pod.Wait) string {
 	return text
 }
 
-// retry describes the failure after which an action is retried.
+// retry describes the failure because of which an action is retried.
 func retry(w *pod.Wait) string {
 	text := fmt.Sprintf("%s: %s", w.Reason, w.Message)
 	if w.Action == pod.Allocate {
@@ -171,7 +171,7 @@ func Pull(p pod.Pull) string {
 
 func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
 
-// Named returns Wait's description, with the container's name in front if the wait has one.
+// Named returns the description of a wait by Wait, with the container's name in front if a container waits.
 func Named(w *pod.Wait) string {
 	if w.Container == "" {
 		return Wait(w)
@@ -189,8 +189,8 @@ func Advice(w *pod.Wait, p *v1.Pod) string {
 	return words.Replace(advise(w))
 }
 
-// Replacements in the texts below for a pod from a manifest and for one from an API server, such as the place of its
-// definition.
+// atManifest and atAPIServer replace the placeholders in the texts below, such as {spec}, for a pod from a manifest
+// and for a pod of an API server.
 var (
 	atManifest = strings.NewReplacer("{spec}", "in the manifest", "{from}", "from the manifest", "{define}", "define",
 		"{in}", "in a manifest", "{again}", "remove the manifest and add it again")
@@ -240,7 +240,7 @@ func adviceOnEnd(w *pod.Wait) string {
 
 func adviceOnFailure(w *pod.Wait) string {
 	switch {
-	case w.Object.Name != "" && w.Object.Kind == "PersistentVolumeClaim": // or its volume is missing
+	case w.Object.Name != "" && w.Object.Kind == "PersistentVolumeClaim": // or a PersistentVolume is
 		return fmt.Sprintf("{define} %s {in}, change it, or {define} a PersistentVolume that fits: this is tried "+
 			"again as soon as that is done", w.Object)
 	case w.Object.Kind == "TokenRequest": // manifests can't define it

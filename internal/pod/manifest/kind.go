@@ -18,11 +18,11 @@ const (
 	kindList   = "List"
 )
 
-// supported says which kinds a manifest may hold.
+// supported lists, for messages, the kinds of objects that a manifest may hold.
 const supported = "a manifest may hold Pod, ConfigMap, Secret, Service, ServiceAccount, " +
 	"PersistentVolume and PersistentVolumeClaim (v1), and RuntimeClass (node.k8s.io/v1)"
 
-// objectKind is the kind of an object that isn't a pod; "" if there is no such kind.
+// objectKind returns the kind with this name, if objects other than pods of this kind may be in manifests; else "".
 func objectKind(kind string) podobject.Kind {
 	if k := podobject.Kind(kind); k.Known() {
 		return k
@@ -30,7 +30,7 @@ func objectKind(kind string) podobject.Kind {
 	return ""
 }
 
-// versionOf is the apiVersion of a kind; "" for a kind that no manifest may hold.
+// versionOf returns the apiVersion of a kind; "" for a kind that manifests may not hold.
 func versionOf(kind string) string {
 	if kind == kindPod {
 		return apiVersion
@@ -67,8 +67,7 @@ func (d *decoder) refuse(n *yaml.Node, kind podobject.Kind, path, message string
 	})
 }
 
-// item reads one object. defaultKind is the kind of one that doesn't name its own,
-// as the items of a PodList needn't.
+// item reads one object. defaultKind is its kind if it has no field kind, which the items of a PodList may omit.
 func (d *decoder) item(item *yaml.Node, defaultKind string) {
 	n := yaml.Deref(item)
 	kind := yaml.Text(n, "kind")
@@ -99,8 +98,8 @@ func (d *decoder) item(item *yaml.Node, defaultKind string) {
 	d.add(doc)
 }
 
-// read reads a document, and reports whether it could be read but for unknown and repeated
-// fields, which are left out.
+// read reads a document into the argument into, and reports whether that succeeded. Unknown and repeated fields are
+// left out; they are errors in r, but don't make it fail.
 func (d *decoder) read(n *yaml.Node, r *rules, into any) bool {
 	y := yaml.Decoder{Rules: r, Merge: true, AliasBudget: d.aliasBudget}
 	y.Decode(n, into)
@@ -108,7 +107,8 @@ func (d *decoder) read(n *yaml.Node, r *rules, into any) bool {
 	return !y.Failed
 }
 
-// wrongKind says why a node isn't what a manifest may hold, and at which field; "" if it is.
+// wrongKind returns the reason why a manifest may not hold this object, and the path of the field that is wrong. The
+// reason is "" if the kind and the apiVersion are right.
 func wrongKind(n *yaml.Node, kind string) (problem, path string) {
 	if n.Kind != goyaml.MappingNode {
 		return fmt.Sprintf("is %s, but must be an object, such as a Pod", yaml.TypeOf(n)), ""
@@ -132,7 +132,7 @@ func orMissing(s string) string {
 	return s
 }
 
-// listFields are the fields of a list; those beside its items play no part.
+// listFields are the fields of a list. Only the items are used.
 type listFields struct {
 	APIVersion yaml.Node `json:"apiVersion"`
 	Kind       yaml.Node `json:"kind"`
@@ -140,8 +140,8 @@ type listFields struct {
 	Items      yaml.Node `json:"items"`
 }
 
-// list reads the items of a list, and adds errors of the list itself as a document of its own. itemKind is the kind of
-// items that don't name theirs; "" if they must.
+// list reads the items of a list, and adds errors of the list itself as a document of its own. itemKind is the kind
+// of items without a field kind; "" if each item needs one.
 func (d *decoder) list(n *yaml.Node, itemKind string) {
 	var l listFields
 	var r rules

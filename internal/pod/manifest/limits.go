@@ -1,16 +1,15 @@
 package manifest
 
-// Limits that bound time and memory for any input. All of them are far above
-// what a manifest written for a node holds.
+// Limits that bound time and memory for any input. All of them are far above the needs of a manifest for a node.
 const (
-	// maxDocuments is how many documents one text may have.
+	// maxDocuments is the maximum number of documents in one text.
 	maxDocuments = 10_000
-	// maxMarks is how many bytes of one document may be such that they could
-	// begin a new element. An element costs some 200 bytes of
-	// memory while it is read, so this keeps one document below about 200 MiB.
+	// maxMarks is the maximum number of bytes in one document that could begin a new element, such as "," and ":".
+	// An element takes some 200 bytes of memory while it is read, so this limits the memory for one document to
+	// about 200 MiB.
 	maxMarks = 1_000_000
-	// maxMessage is how long a message about a field may be, in bytes.
+	// maxMessage is the maximum length in bytes of a message about a field.
 	maxMessage = 1024
-	// maxErrors is how many errors are reported for one document.
+	// maxErrors is the maximum number of errors that are reported for one document.
 	maxErrors = 100
 )

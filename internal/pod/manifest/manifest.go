@@ -3,12 +3,11 @@
 // given twice and wrong types are errors, and all of them are reported at once, each with its
 // line. No error holds a value of a Secret.
 //
-// A broken document doesn't spoil its neighbours: the text is cut at the
-// document separators first, and each piece is read on its own. Work and memory
-// are bounded for any input (see the limits in limits.go).
+// An error in a document doesn't affect other documents: the text is first split at the document separators, and
+// each piece is read on its own. Work and memory are bounded for any input (see the limits in limits.go).
 //
-// The package says what a manifest says, no more: it neither fills in defaults
-// nor checks values. That is the work of package pod/spec.
+// The package returns only the content of a manifest. It neither fills in defaults nor checks values: package
+// pod/spec does that.
 package manifest
 
 import (
@@ -21,34 +20,32 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
 
-// Document is one pod or other object of a manifest, or the errors of one that can't be read. A List, PodList,
-// ConfigMapList and so on yields one Document for each of its items.
+// Document is one pod or other object of a manifest, or the errors of a document that can't be read. A List,
+// PodList, ConfigMapList and so on yields one Document for each of its items.
 type Document struct {
-	// Index is the position among the documents of the text, from 1. Empty
-	// documents and those of comments alone don't count.
+	// Index is the position of the document in the text, from 1. Documents that are empty or only have comments
+	// don't count.
 	Index int
 	// Line is the first line of the document in the text, from 1.
 	Line int
-	// Pod or Object is the content of the document, without any defaults. Both are nil when the document can't be read
-	// as anything at all. Where Errors holds nothing worse than unknown or repeated fields, one is set beside them, so
-	// that it can be validated too and all errors are reported at once.
+	// Pod or Object is the content of the document, without any defaults. Both are nil if the document can't be
+	// read. If Errors only has errors about unknown or repeated fields, Pod or Object is set nevertheless, so that
+	// it can be validated, too, and all errors are reported at once.
 	Pod    *v1.Pod
 	Object object.Object
 	// Kind is the kind of an object other than a pod, as far as it can be read, even from a broken document. It is
-	// empty for a pod, an unknown kind and where no kind can be found.
+	// empty for a pod, for an unknown kind, and if no kind can be found.
 	Kind object.Kind
-	// Name is "namespace/name", or "name" where the kind has no namespace, as far as
-	// that can be read. The namespace is "default" where none is given. It is empty
-	// when no name can be found.
+	// Name is the object's "namespace/name", or "name" for a kind without namespaces, as far as that can be read.
+	// The namespace is "default" if the document has none. Name is empty if no name can be found.
 	Name string
-	// Errors holds everything that is wrong, by line. A document with errors
-	// must not be run.
+	// Errors are all errors of the document, sorted by line. A document with errors must not be used.
 	Errors []Error
 
 	root *yaml.Node
 }
 
-// Error is one thing wrong with a document.
+// Error is one error in a document, with its line.
 type Error = yaml.Error
 
 // LineOf returns the line in the text where the field at path is given, for example
@@ -61,7 +58,8 @@ func (d *Document) LineOf(path string) int {
 	return lineOf(d.root, path)
 }
 
-// lineOf is the line of a field of n, or of the last part of its path that is there.
+// lineOf returns the line of the field at this path below n. If the field is missing, it returns the line of its
+// nearest parent.
 func lineOf(n *yaml.Node, path string) int {
 	if line := yaml.LineOf(n, path); line != 0 {
 		return line
@@ -69,8 +67,9 @@ func lineOf(n *yaml.Node, path string) int {
 	return n.Line
 }
 
-// Decode reads all documents of a manifest. Text without any document (empty, or comments only) yields none. It never
-// fails as a whole: errors are in the Errors of the document that they concern. Safe for concurrent use.
+// Decode reads all documents of a manifest. Text without any document (empty, or comments only) yields none. Decode
+// has no error of its own: each error is in the Errors of the document that it is about. It is safe for concurrent
+// use.
 func Decode(data []byte) []Document {
 	d := decoder{}
 	text, err := plainText(data)
@@ -90,11 +89,12 @@ func Decode(data []byte) []Document {
 // decoder collects the documents of one text.
 type decoder struct {
 	docs []Document
-	// aliasBudget is how many bytes aliases may still add to the current document, in all items of a list.
+	// aliasBudget is how many bytes YAML aliases may still add to the current document. All items of a list share
+	// it.
 	aliasBudget int
 }
 
-// full tells whether no more documents are taken; the last one says so.
+// full reports whether the maximum number of documents is exceeded. The error of the last document says so.
 func (d *decoder) full() bool { return len(d.docs) > maxDocuments }
 
 func (d *decoder) add(doc Document) {
@@ -113,8 +113,8 @@ func (d *decoder) add(doc Document) {
 	d.docs = append(d.docs, doc)
 }
 
-// chunk reads the documents of one piece of text. Mostly that is one; only a
-// stream of JSON values, or separators the line-wise cutting can't see, give more.
+// chunk reads the documents of one piece of text. A piece mostly has one document. It has more if it is a stream of
+// JSON values, or if it contains separators that split doesn't recognize.
 func (d *decoder) chunk(c chunk) {
 	roots, err := c.parse()
 	for _, root := range roots {

@@ -10,8 +10,7 @@ import (
 
 const defaultNamespace = "default"
 
-// nameOf is the "namespace/name" the metadata of something of this kind gives; ""
-// without a name.
+// nameOf returns the "namespace/name" in the metadata of an object of this kind; "" if the object has no name.
 func nameOf(kind object.Kind, n *yaml.Node) string {
 	return fullName(kind, yaml.Text(n, "metadata", "namespace"), yaml.Text(n, "metadata", "name"))
 }
@@ -30,11 +29,11 @@ var (
 	kindField = regexp.MustCompile(`(?m)(?:^|[{,])[ \t]*"?kind"?[ \t]*:[ \t]*["']?([a-zA-Z]+)`)
 
 	metadataKey = regexp.MustCompile(`(?m)(?:^|[{,])[ \t]*"?metadata"?[ \t]*:`)
-	// metadataField is a simple field as YAML or JSON write it.
+	// metadataField matches the field name or namespace with its value, in YAML or JSON.
 	metadataField = regexp.MustCompile(`(?:^|[{,])\s*"?(name|namespace)"?\s*:\s*["']?([-a-zA-Z0-9.]+)`)
 )
 
-// guessKind finds the kind in text that can't be parsed; "" for a pod or none.
+// guessKind finds the kind in text that can't be parsed; "" for a pod, an unknown kind, or text without a kind.
 func guessKind(text []byte) object.Kind {
 	m := kindField.FindSubmatch(text)
 	if m == nil {

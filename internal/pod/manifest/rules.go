@@ -13,14 +13,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/yaml"
 )
 
-// rules collect the errors of a document.
+// rules are the yaml.Rules for a document: they word its errors and collect them.
 type rules struct {
-	// secret says that no error may hold a value, as the document is a Secret.
+	// secret says that the document is a Secret, so that no error may contain a value.
 	secret bool
 	errors []Error
 }
 
-// Fail implements yaml.Rules. All of a document is read, since a worse mistake may follow.
+// Fail implements yaml.Rules. It always returns true, so that the rest of the document is read: a worse error may
+// follow.
 func (r *rules) Fail(n *yaml.Node, path, message string) bool {
 	switch {
 	case len(r.errors) < maxErrors:
@@ -45,7 +46,7 @@ func (r *rules) Twice(line int) string {
 	return fmt.Sprintf("is given twice (first on line %d)", line)
 }
 
-// Name implements yaml.Rules. Numbers are taken as their text.
+// Name implements yaml.Rules. A number as a field's name is accepted as its text.
 func (r *rules) Name(_ string, key *yaml.Node) string {
 	if key.Kind != goyaml.ScalarNode {
 		return fmt.Sprintf("a field's name is %s, but must be a string", r.describe(key))
@@ -80,7 +81,7 @@ func (r *rules) Misfit(_ string, n *yaml.Node, m yaml.Misfit) string {
 	return fmt.Sprintf("is %s, but must be %s", r.describe(n), want(m.Type, n))
 }
 
-// plainField is where plain text goes in place of base64.
+// plainField returns the name of the field for plain text, as an alternative to base64.
 func (r *rules) plainField() string {
 	if r.secret {
 		return "stringData"
@@ -88,7 +89,7 @@ func (r *rules) plainField() string {
 	return "data"
 }
 
-// want says what a field must be instead of n, with its article and advice.
+// want returns the type that the field must have instead of that of n, as words for a message, with advice.
 func want(t reflect.Type, n *yaml.Node) string {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
@@ -107,7 +108,8 @@ func want(t reflect.Type, n *yaml.Node) string {
 	}
 }
 
-// describe says what a node is, with its article, and of a Secret's no more than that.
+// describe returns the type of a node with its article ("a string") and its value, for a message. In a Secret it
+// leaves out the value.
 func (r *rules) describe(n *yaml.Node) string {
 	if r.secret {
 		return yaml.TypeOf(n)
@@ -115,7 +117,7 @@ func (r *rules) describe(n *yaml.Node) string {
 	return yaml.Describe(n)
 }
 
-// quote is a node's text, cut to a length that fits in a message; of a Secret, none of it.
+// quote returns a node's text, truncated for a message. In a Secret it returns "the value" instead.
 func (r *rules) quote(n *yaml.Node) string {
 	if r.secret {
 		return "the value"
@@ -123,7 +125,7 @@ func (r *rules) quote(n *yaml.Node) string {
 	return yaml.Quote(n)
 }
 
-// customName describes a type with its own JSON form, for errors.
+// customName describes, for errors, a type that has its own JSON decoding.
 func customName(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():

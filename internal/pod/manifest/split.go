@@ -15,13 +15,14 @@ type chunk struct {
 	line int
 }
 
-// firstLine is the line of the first byte that isn't white space.
+// firstLine returns the line, in the whole text, of the chunk's first byte that isn't white space.
 func (c chunk) firstLine() int {
 	rest := bytes.TrimLeft(c.text, " \t\r\n")
 	return c.line + bytes.Count(c.text[:len(c.text)-len(rest)], []byte{'\n'})
 }
 
-// parse reads the nodes of the chunk's documents. Nodes read before an error are returned beside it.
+// parse reads the nodes of the chunk's documents. If there is an error, it also returns the nodes of the documents
+// before the error.
 func (c chunk) parse() ([]*yaml.Node, *Error) {
 	if err := checkText(c); err != nil {
 		return nil, err
@@ -41,8 +42,8 @@ func (c chunk) parse() ([]*yaml.Node, *Error) {
 	return roots, err
 }
 
-// plainText strips the byte order mark and refuses what isn't UTF-8 text, for
-// which a YAML parser's words would only confuse.
+// plainText removes the byte order mark of UTF-8. UTF-16 is an error, because the message of the YAML parser would
+// be misleading.
 func plainText(data []byte) ([]byte, *Error) {
 	if bytes.HasPrefix(data, []byte{0xFF, 0xFE}) || bytes.HasPrefix(data, []byte{0xFE, 0xFF}) {
 		return nil, &Error{Line: 1, Message: "the file is UTF-16: save it as UTF-8"}
@@ -50,7 +51,7 @@ func plainText(data []byte) ([]byte, *Error) {
 	return bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF")), nil
 }
 
-// checkText finds bytes that no manifest holds.
+// checkText returns an error for NUL bytes and for bytes that aren't UTF-8.
 func checkText(c chunk) *Error {
 	at, what := bytes.IndexByte(c.text, 0), "a NUL byte: this is not a text file"
 	if at < 0 && !utf8.Valid(c.text) {
@@ -73,8 +74,8 @@ func firstInvalid(text []byte) int {
 	return -1
 }
 
-// checkSize refuses a document that would take too much memory to read, judged
-// by the bytes that can begin an element.
+// checkSize returns an error for a document that would take too much memory to read. It counts the bytes that can
+// begin an element: see maxMarks.
 func checkSize(c chunk) *Error {
 	marks := 0
 	for _, b := range c.text {
@@ -90,9 +91,9 @@ func checkSize(c chunk) *Error {
 		"the document is too large (more than %d elements): use several documents or files", maxMarks)}
 }
 
-// split cuts a text at the lines that separate YAML documents: "---", with or without something behind it, and "...".
-// YAML forbids such lines anywhere else, even in quoted and block text, so no document is cut in two. Chunks of
-// comments and directives only are left out.
+// split splits a text at the lines that separate YAML documents: "---" and "...", alone or followed by white space
+// and other text. YAML forbids such lines anywhere else, even in quoted and block text, so no document is split in
+// two. Chunks that only have comments and directives are left out.
 func split(text []byte) []chunk {
 	var chunks []chunk
 	keep := func(c chunk) {
@@ -125,7 +126,7 @@ func separator(line []byte) bool {
 	return len(line) == 3 || bytes.IndexByte([]byte(" \t\r\n"), line[3]) >= 0
 }
 
-// empty tells whether there is nothing but white space, comments and directives.
+// empty reports whether the text has nothing but white space, comments and directives.
 func empty(text []byte) bool {
 	for line := range bytes.SplitSeq(text, []byte{'\n'}) {
 		if len(line) > 0 && line[0] == '%' {

@@ -9,17 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrRefused is in the error for an object that isn't there although a manifest defines it,
-// as there is a mistake in that. The error says so, and where.
+// ErrRefused is wrapped by the error for an object that a manifest defines, but that can't be used because of a
+// mistake in the manifest. The error says where the manifest is.
 var ErrRefused = errors.New("there is a mistake in its manifest")
 
-// Unknown is the error for an object that may or may not exist, as it wasn't read yet or couldn't be. Pods that wait
-// for it are woken when that changes.
+// Unknown is the error for an object that may or may not exist, because it wasn't read yet or couldn't be read. Pods
+// that wait for the object are woken when it was read.
 type Unknown struct {
-	// Key is the requested object; without a name it is all of a kind.
+	// Key is the requested object; without a name it stands for all objects of the kind.
 	Key Key
 	Why string
-	// NotBefore is when it is worth asking again all the same; zero if that can't help.
+	// NotBefore is when to request the object again even without a wake-up; zero if that can't help.
 	NotBefore time.Time
 }
 
@@ -36,7 +36,8 @@ func IsUnknown(err error) bool {
 	return errors.As(err, &unknown)
 }
 
-// NotBefore is when to request the object of an error again; zero if the error doesn't say.
+// NotBefore returns Unknown.NotBefore, the time when to request the object again, if the error is or wraps an
+// *Unknown; else zero.
 func NotBefore(err error) time.Time {
 	var unknown *Unknown
 	if errors.As(err, &unknown) {
@@ -45,14 +46,15 @@ func NotBefore(err error) time.Time {
 	return time.Time{}
 }
 
-// reading is the error for an object that a manifest which wasn't read yet may define.
+// reading returns the error for an object while not all manifests were read yet: one of them may define it.
 func reading(k Key) error { return &Unknown{Key: k, Why: "manifests are still being read"} }
 
-// notFound is the error for an object that no manifest defines, or only an invalid one. Its Status makes it an API
-// server's NotFound for k8s.io/apimachinery/pkg/api/errors.
+// notFound is the error for an object that no manifest defines, or only an invalid one. Because of its method
+// Status, IsNotFound of k8s.io/apimachinery/pkg/api/errors is true for it.
 type notFound struct {
 	key Key
-	// refused is where a manifest defines it that can't be used; empty if there is none.
+	// refused is the place of the manifest that defines the object but can't be used; empty if there is no such
+	// manifest.
 	refused string
 }
 
@@ -64,10 +66,10 @@ func (e *notFound) Error() string {
 	return fmt.Sprintf("%s not found%s (%s)", e.key.named(), e.key.where(), why)
 }
 
-// Is makes it ErrRefused if a manifest defines the object.
+// Is makes errors.Is(err, ErrRefused) true if a manifest defines the object.
 func (e *notFound) Is(target error) bool { return e.refused != "" && target == ErrRefused }
 
-// Status is the status that an API server would answer with.
+// Status returns the status that an API server would return for the missing object.
 func (e *notFound) Status() metav1.Status {
 	return metav1.Status{
 		Status:  metav1.StatusFailure,

@@ -1,11 +1,12 @@
 // Package object holds the objects that pods refer to by name: ConfigMaps, Secrets, Services, ServiceAccounts,
 // RuntimeClasses, PersistentVolumeClaims and PersistentVolumes.
 //
-// A Finder gives each pod its View, which is the only way from a pod to an object; code that acts for a pod is given
-// that. Local is the Finder for objects from manifests; a Set is all of them at one time, immutable.
+// A Finder returns the View of each pod. Code that acts for a pod gets the pod's View, and has no other access to
+// objects. Local is the Finder for objects from manifests; a Set has all of these objects at one time and is
+// immutable.
 //
-// A Secret's values leave this package only in the object itself, which is why Desired hides it: printing or encoding a
-// Desired shows no more than its name.
+// A Secret's values leave this package only in the object itself. Therefore Desired hides the object: printing or
+// encoding a Desired shows only the object's name.
 package object
 
 import (
@@ -20,10 +21,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Kind is the name of a kind as the API writes it.
+// Kind is the name of a kind of objects, as in the API: "ConfigMap".
 type Kind string
 
-// The kinds that manifests may hold beside pods.
+// The kinds of objects, other than pods, that manifests may hold.
 const (
 	ConfigMap             Kind = "ConfigMap"
 	Secret                Kind = "Secret"
@@ -39,7 +40,7 @@ func Kinds() []Kind {
 	return []Kind{ConfigMap, Secret, Service, ServiceAccount, PersistentVolume, PersistentVolumeClaim, RuntimeClass}
 }
 
-// APIVersion is the kind's group and version, as manifests write it.
+// APIVersion returns the kind's apiVersion in manifests, such as "v1".
 func (k Kind) APIVersion() string {
 	if k == RuntimeClass {
 		return nodev1.SchemeGroupVersion.String()
@@ -47,7 +48,7 @@ func (k Kind) APIVersion() string {
 	return v1.SchemeGroupVersion.String()
 }
 
-// GroupVersionKind is the kind as the API's machinery names it.
+// GroupVersionKind returns the kind with its group and version, in the type of k8s.io/apimachinery.
 func (k Kind) GroupVersionKind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(k.APIVersion(), string(k))
 }
@@ -55,7 +56,7 @@ func (k Kind) GroupVersionKind() schema.GroupVersionKind {
 // Namespaced reports whether objects of this kind are in a namespace.
 func (k Kind) Namespaced() bool { return k != RuntimeClass && k != PersistentVolume }
 
-// New returns an empty object of this kind; nil for a kind that isn't of Kinds.
+// New returns an empty object of this kind; nil if the kind isn't one of Kinds.
 func (k Kind) New() Object {
 	switch k {
 	case ConfigMap:
@@ -80,10 +81,10 @@ func (k Kind) New() Object {
 // Known reports whether the kind is one of Kinds.
 func (k Kind) Known() bool { return k.New() != nil }
 
-// resource is the kind as the API's own messages name it.
+// resource returns the kind's name in messages of an API server, such as "configmap".
 func (k Kind) resource() string { return strings.ToLower(string(k)) }
 
-// KindOf returns the kind of an object; "" for one that isn't of Kinds.
+// KindOf returns the kind of an object; "" if it isn't one of Kinds.
 func KindOf(o Object) Kind {
 	switch o.(type) {
 	case *v1.ConfigMap:
@@ -111,19 +112,19 @@ type Object interface {
 	runtime.Object
 }
 
-// Key names one object.
+// Key identifies one object.
 type Key struct {
 	Kind Kind
-	// Namespace is empty for kinds that aren't in one.
+	// Namespace is empty for kinds without namespaces.
 	Namespace, Name string
 }
 
-// Object is the key in the form that waits have.
+// Object converts the key to a pod.Object, the type in waits.
 func (k Key) Object() pod.Object {
 	return pod.Object{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
 }
 
-// String is the key as a person reads it: "ConfigMap default/app", "RuntimeClass kata".
+// String returns the key for people: "ConfigMap default/app", "RuntimeClass kata".
 func (k Key) String() string {
 	if k.Namespace == "" {
 		return string(k.Kind) + " " + k.Name

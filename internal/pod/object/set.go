@@ -48,18 +48,18 @@ func NewSet(list []*Desired, synced bool) *Set {
 	return s
 }
 
-// WithRefused returns a copy of the set with the objects that can't be used, and the places of the manifests that
-// define them. An error for a missing object names that place.
+// WithRefused returns a copy of the set that also has the objects that can't be used because of mistakes. origins
+// maps them to the places of the manifests that define them. The error for such an object names that place.
 func (s *Set) WithRefused(origins map[Key]string) *Set {
 	next := *s
 	next.refused = maps.Clone(origins)
 	return &next
 }
 
-// List returns all objects, sorted by kind, namespace and name. It is read-only.
+// List returns all objects, sorted by kind, namespace and name. The slice is read-only.
 func (s *Set) List() []*Desired { return s.list }
 
-// Get returns the object of this name, or nil.
+// Get returns the object with this key, or nil.
 func (s *Set) Get(k Key) *Desired { return s.byKey[k] }
 
 // Equal reports whether two sets contain the same objects, by pointer, and the same refused ones.
@@ -68,9 +68,9 @@ func (s *Set) Equal(other *Set) bool {
 		maps.Equal(s.refused, other.refused)
 }
 
-// Changed returns the objects that differ from the set before, so that their users have to be checked again: those
-// added, changed or removed and, for some kinds, objects that depend on them. The zero object stands for any object.
-// Only kind, namespace and name are set.
+// Changed returns the objects that differ from those in the previous set (before), so that the pods that use them
+// have to be checked again. These are the objects that were added, changed or removed and, for some kinds, objects
+// that depend on them. The zero object stands for any object.
 func (s *Set) Changed(before *Set) []pod.Object {
 	switch {
 	case s == before:
@@ -84,7 +84,7 @@ func (s *Set) Changed(before *Set) []pod.Object {
 		switch k.Kind {
 		case PersistentVolume: // a claim waits for any volume that fits
 			changed[pod.Object{Kind: string(PersistentVolumeClaim)}] = struct{}{}
-		case ServiceAccount: // it names the pull secrets of its pods
+		case ServiceAccount: // it lists the pull secrets of its pods
 			changed[pod.Object{Kind: string(Secret), Namespace: k.Namespace}] = struct{}{}
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// ErrNoTokens is in the error for a token where nobody issues any.
+// ErrNoTokens is wrapped by the error for a token if this node has no API server to issue it.
 var ErrNoTokens = errors.New("only an API server issues tokens, and this node has none")
 
-// TokenRequest asks for a token of a pod's service account, bound to the pod.
+// TokenRequest is a request for a token of a pod's service account. The token is bound to the pod.
 type TokenRequest struct {
 	Namespace, ServiceAccount string
 	Pod                       string
@@ -24,28 +24,29 @@ type TokenRequest struct {
 	Life time.Duration
 }
 
-// Token is a token of a service account. Printing or encoding it shows no more than its times.
+// Token is a token of a service account. Printing or encoding a Token shows its times, but not its text.
 type Token struct {
 	Issued, Until time.Time
 
-	value *string // behind a pointer, which alone is printed
+	value *string // a pointer, so that printing a Token shows only the address
 }
 
-// NewToken returns a token.
+// NewToken returns a token with this text, which is valid from issued to until.
 func NewToken(value string, issued, until time.Time) Token { return Token{issued, until, &value} }
 
-// Value is the token's text, to be sent.
+// Value returns the token's text, which is secret.
 func (t Token) Value() string { return *t.value }
 
-// maxTokenAge is how old a token gets, however long it is valid.
+// maxTokenAge is the age at which a token is renewed at the latest, however long it is valid.
 const maxTokenAge = 24 * time.Hour
 
-// Renew is when another one is due: after 80 % of its life or a day, whichever comes first
+// Renew returns when the token has to be renewed: after 80 % of its lifetime or a day, whichever comes first
 // (https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/). From then on a View returns
-// another one, or an *Unknown while there is none, with NotBefore if that failed.
+// another token or, until it has one, an *Unknown, with NotBefore if the request failed.
 func (t Token) Renew() time.Time { return t.Issued.Add(min(t.Until.Sub(t.Issued)/5*4, maxTokenAge)) }
 
-// TokenKey is the key that wakes users when there is another token for a pod, or the last try has failed.
+// TokenKey returns the key under which users of a pod's tokens are woken when the pod has another token, or when the
+// last request for a token has failed.
 func TokenKey(p *v1.Pod) pod.Object {
 	return pod.Object{Kind: "TokenRequest", Namespace: p.Namespace, Name: p.Name}
 }

@@ -12,52 +12,55 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// View holds the objects that one pod may see, each in its newest version. Its methods answer at once, and are safe for
-// concurrent use; results are read-only.
+// View has the objects that one pod may see, each in its newest version. Its methods return at once, and are safe
+// for concurrent use. The results are read-only.
 //
-// A method returns an object or an error: for a missing object one for which
-// k8s.io/apimachinery/pkg/api/errors.IsNotFound is true (ErrRefused: it is defined, but can't be used); an *Unknown if
-// it isn't certain yet. An error contains nothing of an object's content.
+// A method returns an object or an error. For a missing object, k8s.io/apimachinery/pkg/api/errors.IsNotFound is
+// true for the error; it wraps ErrRefused if a manifest defines the object, but can't be used. If it isn't certain
+// yet whether the object exists, the error is an *Unknown. Errors contain nothing of an object's content.
 type View interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	ServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 	RuntimeClass(ctx context.Context, name string) (*nodev1.RuntimeClass, error)
-	// Services returns those of a namespace, sorted by name. None is no error.
+	// Services returns the Services of a namespace, sorted by name. If it has none, that isn't an error.
 	Services(ctx context.Context, namespace string) ([]*v1.Service, error)
 	PersistentVolumeClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
-	// PersistentVolumes returns all of them, sorted by name, or an error: the choice of the best one, or the decision
-	// that there is none, needs all of them.
+	// PersistentVolumes returns all PersistentVolumes, sorted by name. If some of them may be missing, it returns an
+	// error: to choose the best one, or to decide that none fits, a caller needs all of them.
 	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
-	// Admitted reports whether an API server has admitted the pod: it has completed what the pod leaves open, as a
-	// service account's pull secrets, and claims are bound there.
+	// Admitted reports whether an API server has admitted the pod: the server has added missing fields, such as a
+	// service account's pull secrets, and the cluster's controllers bind the pod's claims.
 	Admitted() bool
-	// Token returns a token that isn't due to be renewed. The error is ErrNoTokens where there are none.
+	// Token returns a token that isn't due to be renewed. The error wraps ErrNoTokens if no API server issues tokens
+	// to the pod.
 	Token(ctx context.Context, r TokenRequest) (Token, error)
 }
 
-// Finder gives each pod its view. Two objects of one name may be there, one for the pods of manifests, the other for
-// those of an API server: which of them a pod sees follows from its Source alone, and neither stands in for the other.
+// Finder returns the View of each pod. There may be two objects of the same kind and name, one for pods from
+// manifests, the other for pods of an API server. Only the pod's Source determines which of them it sees; if that
+// one is missing, the pod doesn't see the other.
 type Finder interface {
 	For(*pod.Desired) View
-	// Await waits a few seconds for the answers to all of the pod's requests, so that an object requested for the first
-	// time isn't a failure. It reports whether any of them has changed after a time.
+	// Await waits a few seconds for the responses to all of the pod's requests, so that the first request for an
+	// object doesn't count as a failure. It reports whether any of the objects has changed after the time after.
 	Await(ctx context.Context, uid types.UID, after time.Time) (changed bool)
-	// Forget says that nothing is left of the pod that needs its objects, for now.
+	// Forget says that the pod doesn't need its objects for now.
 	Forget(uid types.UID)
 }
 
-// Local is the Finder for objects from manifests, which only pods from manifests see. It is itself their View. Safe for
-// concurrent use.
+// Local is the Finder for objects from manifests, which only pods from manifests see. It is also the View of these
+// pods. It is safe for concurrent use.
 type Local struct {
 	current func() *Set
 }
 
-// NewLocal returns a finder in the set that current returns, which is never nil; current is called by any goroutine.
+// NewLocal returns a Finder for the objects in the Set that current returns, which must not be nil. Any goroutine
+// may call current.
 func NewLocal(current func() *Set) *Local { return &Local{current} }
 
-// nothing is the view of manifests' objects for a pod of another realm.
+// nothing is the View for pods of an API server: they see no objects from manifests.
 var nothing = NewLocal(func() *Set { return &Set{synced: true} })
 
 // For returns the pod's view.
@@ -73,7 +76,7 @@ func (l *Local) ConfigMap(_ context.Context, namespace, name string) (*v1.Config
 	return lookUp[*v1.ConfigMap](l.current(), Key{ConfigMap, namespace, name})
 }
 
-// Secret returns a Secret, all of its values in Data.
+// Secret returns a Secret. All of its values are in Data.
 func (l *Local) Secret(_ context.Context, namespace, name string) (*v1.Secret, error) {
 	return lookUp[*v1.Secret](l.current(), Key{Secret, namespace, name})
 }
@@ -88,9 +91,9 @@ func (l *Local) RuntimeClass(_ context.Context, name string) (*nodev1.RuntimeCla
 	return lookUp[*nodev1.RuntimeClass](l.current(), Key{Kind: RuntimeClass, Name: name})
 }
 
-// Services returns the services of a namespace that were read so far: a source that can't be reached must not hold up
-// pods of other sources, which most likely have nothing to do with its services. The objects of one source are read at
-// once, with its pods.
+// Services returns the services of a namespace that were read so far: a source that can't be reached must not hold
+// up pods of other sources, which most likely don't use its services. The pods and objects of one source are read
+// together.
 func (l *Local) Services(_ context.Context, namespace string) ([]*v1.Service, error) {
 	return l.current().services[namespace], nil
 }
@@ -114,16 +117,16 @@ func (l *Local) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, erro
 	return s.volumes, nil
 }
 
-// Admitted is false.
+// Admitted returns false: the pods come from manifests.
 func (l *Local) Admitted() bool { return false }
 
-// Await returns at once: no request is under way, and an unread object may stay so for long.
+// Await returns at once: no request is under way, and it may take long until a missing manifest is read.
 func (l *Local) Await(context.Context, types.UID, time.Time) bool { return false }
 
 // Forget does nothing: sources of manifests keep their objects.
 func (l *Local) Forget(types.UID) {}
 
-// Token says that there is none.
+// Token returns an error that wraps ErrNoTokens.
 func (l *Local) Token(_ context.Context, r TokenRequest) (Token, error) {
 	return Token{}, fmt.Errorf("a token of service account %s/%s: %w", r.Namespace, r.ServiceAccount, ErrNoTokens)
 }
