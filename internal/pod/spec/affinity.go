@@ -50,7 +50,7 @@ func nodeAffinity(a *v1.NodeAffinity, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// nodeSelector checks which nodes are selected, by a pod or by a PersistentVolume.
+// nodeSelector checks the node selector of a pod's node affinity or of a PersistentVolume.
 func nodeSelector(s *v1.NodeSelector, at *field.Path) field.ErrorList {
 	terms := at.Child("nodeSelectorTerms")
 	if len(s.NodeSelectorTerms) == 0 {
@@ -106,7 +106,7 @@ func expression(r *v1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// matchField selects a node by a field of its own; the only one is its name.
+// matchField checks a requirement on a field of the node. The only such field is metadata.name.
 func matchField(r *v1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch r.Operator {

@@ -12,8 +12,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// maxData is how large all values of a ConfigMap or Secret may be together, in bytes
-// (v1.MaxSecretSize says so for Secrets).
+// maxData is the maximum total size in bytes of all values of a ConfigMap or Secret (for Secrets, see
+// v1.MaxSecretSize).
 const maxData = v1.MaxSecretSize
 
 func configMap(c *v1.ConfigMap) field.ErrorList {
@@ -35,7 +35,7 @@ func configMap(c *v1.ConfigMap) field.ErrorList {
 	return append(errs, atMost(size, data)...)
 }
 
-// atMost refuses data that is too large.
+// atMost returns an error if the size in bytes is larger than maxData.
 func atMost(size int, at *field.Path) field.ErrorList {
 	if size <= maxData {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// SetDefaults fills in missing fields of the pod, in place, but for its namespace. It is idempotent and accepts any
-// pod, valid or not: values that make no sense stay as they are.
+// SetDefaults fills in missing fields of the pod, except its namespace, in place. It is idempotent and accepts any
+// pod, valid or not: it doesn't change invalid values.
 func SetDefaults(p *v1.Pod) {
 	s := &p.Spec
 	podFields(s)
@@ -20,7 +20,7 @@ func SetDefaults(p *v1.Pod) {
 		container(&s.Containers[i], s.HostNetwork)
 	}
 	for i := range s.EphemeralContainers {
-		// The API keeps the two types the same on purpose, so that they convert.
+		// The API keeps the fields of the two types identical, so that this conversion is possible.
 		container((*v1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon), s.HostNetwork)
 	}
 	roundUp(s.Overhead)
@@ -34,16 +34,16 @@ func podFields(s *v1.PodSpec) {
 	orPointer(&s.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	orPointer(&s.EnableServiceLinks, v1.DefaultEnableServiceLinks)
 	orPointer(&s.SecurityContext, v1.PodSecurityContext{})
-	// serviceAccount is the old name of serviceAccountName; both always agree.
+	// serviceAccount is the old name of serviceAccountName; both fields always have the same value.
 	orDefault(&s.ServiceAccountName, s.DeprecatedServiceAccount)
 	s.DeprecatedServiceAccount = s.ServiceAccountName
 	systemPriority(s)
 }
 
-// systemPriority gives pods of the two PriorityClasses that every cluster has the priority that an API server's
-// admission resolves them to
-// (https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/). Nobody here defines
-// others.
+// systemPriority sets the priority of pods with one of the two PriorityClasses that every cluster has. The values
+// are those that the admission of an API server sets
+// (https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/). Manifests can't
+// define other PriorityClasses.
 func systemPriority(s *v1.PodSpec) {
 	switch s.PriorityClassName {
 	case "system-cluster-critical":

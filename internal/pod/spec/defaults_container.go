@@ -30,9 +30,8 @@ func container(c *v1.Container, hostNetwork bool) {
 	}
 }
 
-// pullPolicy is Always for an image that may change under its name: one tagged
-// "latest", by name or because there is neither tag nor digest
-// (https://kubernetes.io/docs/concepts/containers/images/#imagepullpolicy-defaulting).
+// pullPolicy returns the default pull policy of an image. It is Always for an image with the tag "latest", or with
+// neither tag nor digest (https://kubernetes.io/docs/concepts/containers/images/#imagepullpolicy-defaulting).
 func pullPolicy(image string) v1.PullPolicy {
 	ref, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -24,7 +24,8 @@ func persistentVolumeDefaults(s *v1.PersistentVolumeSpec) {
 	}
 }
 
-// Below are the types that pods' volumes and PersistentVolumes have in common, whether as one type or two.
+// The functions below set the defaults of sources that both pods' volumes and PersistentVolumes may have, in some
+// cases with different types.
 
 func hostPath(s *v1.HostPathVolumeSource) {
 	if s != nil {

@@ -8,8 +8,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// requestsFromLimits sets each request that is missing to its limit. Limits that are given and empty make requests that
-// are.
+// requestsFromLimits sets each missing request to the limit of the same resource. If the limits are set but empty,
+// so are the requests.
 func requestsFromLimits(r *v1.ResourceRequirements) {
 	if r.Limits != nil && r.Requests == nil {
 		r.Requests = v1.ResourceList{}
@@ -29,20 +29,19 @@ func setRequest(r *v1.ResourceRequirements, name v1.ResourceName, q resource.Qua
 	r.Requests[name] = q.DeepCopy()
 }
 
-// roundUp brings every quantity to whole thousandths, the finest the API keeps.
+// roundUp rounds every quantity up to whole thousandths, the precision of the API.
 func roundUp(list v1.ResourceList) {
 	for name, q := range list {
 		q = q.DeepCopy()
 		q.RoundUp(resource.Milli)
-		// also if nothing was lost: it may be written in another way now, which counts in a static pod's UID
+		// even if the value is the same: it may be formatted differently now, which changes a static pod's UID
 		list[name] = q
 	}
 }
 
-// podResources sets what is missing of pod-level resources (KEP-2837): limits of huge pages to the sum over the
-// containers; where there are limits, requests to the
-// sum over the containers where any of them has the request, else to the
-// pod-level limit. Huge pages can't be overcommitted, so there the limit counts.
+// podResources sets missing pod-level resources (KEP-2837). A missing limit of huge pages becomes the sum over the
+// containers. If the pod has pod-level limits, a missing request becomes the sum over the containers if any of them
+// has the request, else the pod-level limit. For huge pages, which can't be overcommitted, it becomes the limit.
 func podResources(p *v1.Pod) {
 	r := p.Spec.Resources
 	if r == nil {

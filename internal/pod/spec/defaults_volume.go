@@ -25,7 +25,7 @@ func volume(v *v1.Volume) {
 	networkVolumes(s)
 }
 
-// fileVolumes are those made of files the kubelet writes.
+// fileVolumes sets the defaults of volumes with files that the node agent writes: Secrets, ConfigMaps and the like.
 func fileVolumes(s *v1.VolumeSource) {
 	if s.Secret != nil {
 		orPointer(&s.Secret.DefaultMode, v1.SecretVolumeSourceDefaultMode)

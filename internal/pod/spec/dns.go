@@ -11,7 +11,8 @@ import (
 	specvalidation "github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// The limits of a resolver (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-dns-config).
+// Limits of a pod's DNS configuration
+// (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/#pod-dns-config).
 const (
 	maxNameservers     = 3
 	maxSearches        = 32
@@ -63,8 +64,8 @@ func dnsConfig(c *v1.PodDNSConfig, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// search wants a domain, which may end in a dot and have underscores, or the
-// dot alone, which is the root (KEP-4427).
+// search checks a search domain. It may contain underscores and end in a dot. A single dot, the root domain, is
+// valid, too (KEP-4427).
 func search(domain string, at *field.Path) field.ErrorList {
 	if domain == "." {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// enums are the values of each type of pods' fields whose unknown values a node can't act on, by the API's comments
-// (k8s.io/api/core/v1, +enum). The zero value stands for a default, and is always allowed. A test holds the table to
-// the API's types.
+// enums maps each enumeration type among the fields of pods to its valid values, according to the API's comments
+// (k8s.io/api/core/v1, +enum). The zero value stands for the default, and is always valid. A test compares the table
+// with the API's types.
 func enums() map[reflect.Type][]string {
 	m := map[reflect.Type][]string{}
 	add := func(t reflect.Type, list []string) { m[t] = list }
@@ -44,7 +44,7 @@ func enums() map[reflect.Type][]string {
 	return m
 }
 
-// values are the texts of a type's values.
+// values returns a type, and its values as strings.
 func values[T ~string](list ...T) (reflect.Type, []string) {
 	texts := make([]string, len(list))
 	for i, v := range list {
@@ -53,10 +53,9 @@ func values[T ~string](list ...T) (reflect.Type, []string) {
 	return reflect.TypeFor[T](), texts
 }
 
-// UnknownValues refuses what this node wouldn't know what to do with: fields with one of a few values, that have
-// another one. An API server that validates lets none through that it knows; one that is newer may know more. Not among
-// them is an emptyDir's medium, which API servers don't check: a pod with an unknown one waits, as its volume can't be
-// made.
+// UnknownValues returns an error for each field of an enumeration type with a value that this node doesn't support.
+// An API server accepts only valid values, but a newer one may have more of them. The medium of an emptyDir isn't
+// checked, as API servers don't check it: a pod with an unknown medium waits, because its volume can't be made.
 func UnknownValues(p *v1.Pod) field.ErrorList {
 	w := enumWalk{known: enums()}
 	w.walk(reflect.ValueOf(&p.Spec).Elem(), func() *field.Path { return field.NewPath("spec") })
@@ -68,7 +67,7 @@ type enumWalk struct {
 	errs  field.ErrorList
 }
 
-// walk checks a value and all values below. The path is made only where something is wrong.
+// walk checks a value and all values below it. It calls at, which makes the path of the value, only for an error.
 func (w *enumWalk) walk(v reflect.Value, at func() *field.Path) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -100,7 +99,7 @@ func (w *enumWalk) walk(v reflect.Value, at func() *field.Path) {
 	}
 }
 
-// Refusal says in one line what is wrong, for the status of a pod; empty if nothing is.
+// Refusal returns the errors as one line, for the status of a pod; empty if there are no errors.
 func Refusal(errs field.ErrorList) string {
 	if len(errs) == 0 {
 		return ""

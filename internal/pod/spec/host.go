@@ -9,7 +9,7 @@ import (
 	specvalidation "github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// host checks what a pod is called inside, and which other hosts it knows.
+// host checks the pod's host name and the entries of its hosts file (hostAliases).
 func host(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Hostname != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// SetObjectDefaults fills in missing fields of an object, in place: its namespace too, where its kind has one. It is
-// idempotent and accepts any object of object.Kinds, valid or not.
+// SetObjectDefaults fills in missing fields of an object, in place. This includes the namespace, if the object's
+// kind has one. It is idempotent and accepts any object of object.Kinds, valid or not.
 func SetObjectDefaults(o object.Object) {
 	if object.KindOf(o).Namespaced() && o.GetNamespace() == "" {
 		o.SetNamespace(metav1.NamespaceDefault)
@@ -29,8 +29,8 @@ func SetObjectDefaults(o object.Object) {
 	}
 }
 
-// ValidateObject checks an object that has been through SetObjectDefaults. It returns everything
-// that is wrong, at the field paths of the manifest. The object isn't changed.
+// ValidateObject checks an object after SetObjectDefaults. It returns all errors, with the field paths of the
+// manifest. It doesn't change the object.
 func ValidateObject(o object.Object) field.ErrorList {
 	kind := object.KindOf(o)
 	name := apivalidation.NameIsDNSSubdomain
@@ -55,11 +55,11 @@ func ValidateObject(o object.Object) field.ErrorList {
 	return errs
 }
 
-// Frozen returns the reasons why old, which is complete, can't become new: an immutable ConfigMap or Secret keeps its
-// data, and stays immutable. Other edits that an API server refuses (of a Secret's type, of a RuntimeClass' handler, of
-// a PersistentVolumeClaim's request or the location of a PersistentVolume's data) are allowed: they could surprise
-// nobody but the manifest's author. A claim that is bound stays with its volume after any edit of either's manifest:
-// see internal/volume/binder.
+// Frozen returns the reasons why an edit of its manifest may not change an object from old to new: an immutable
+// ConfigMap or Secret keeps its data, and stays immutable. old has all defaults. Other edits that an API server
+// refuses (of a Secret's type, of a RuntimeClass' handler, of a PersistentVolumeClaim's request or the location of a
+// PersistentVolume's data) are allowed, because the author of the manifest makes them. A bound claim stays bound to
+// its volume after any edit of the manifests of the two: see internal/volume/binder.
 func Frozen(old, new object.Object) field.ErrorList {
 	switch old := old.(type) {
 	case *v1.ConfigMap:

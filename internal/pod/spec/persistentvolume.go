@@ -10,9 +10,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// persistentVolume checks a PersistentVolume of any kind that the API has: kinds that this build can't mount are
-// reported where they are used. The same goes for the reclaim policies Delete and Recycle, which manifests of local
-// volumes often have, although nothing here deletes data: the volume is kept, and the pods that use it report that.
+// persistentVolume checks a PersistentVolume. It accepts all types of the API: a type that this build can't mount is
+// reported when a pod uses the volume. It also accepts the reclaim policies Delete and Recycle, which manifests of
+// local volumes often have: nothing here deletes the data, and an event about the pod that uses the volume reports
+// that.
 func persistentVolume(s *v1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	errs := capacity(s.Capacity, at.Child("capacity"))
 	errs = append(errs, validation.AccessModes(s.AccessModes, at.Child("accessModes"))...)
@@ -26,7 +27,7 @@ func persistentVolume(s *v1.PersistentVolumeSpec, at *field.Path) field.ErrorLis
 	return append(errs, attributes(s, at.Child("volumeAttributesClassName"))...)
 }
 
-// capacity checks the size of a volume; it has no other resources.
+// capacity checks the size of a volume: storage has to be the only resource in it.
 func capacity(c v1.ResourceList, at *field.Path) field.ErrorList {
 	storage := at.Key(string(v1.ResourceStorage))
 	var errs field.ErrorList
@@ -43,7 +44,7 @@ func capacity(c v1.ResourceList, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// claimRef checks for which claim a volume is kept.
+// claimRef checks the reference to the claim for which a volume is reserved.
 func claimRef(r *v1.ObjectReference, at *field.Path) field.ErrorList {
 	if r == nil {
 		return nil
@@ -66,7 +67,7 @@ func reclaim(s *v1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// nodes checks where a volume can be reached from. One on a node's own disk has to say so.
+// nodes checks the node affinity of a volume. A local volume needs one.
 func nodes(s *v1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	required := at.Child("required")
 	switch {

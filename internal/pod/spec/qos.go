@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// QOSClass is the pod's quality of service class, from its spec alone
-// (https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/): only CPU and
-// memory count, and resources of the pod as a whole count before its containers'.
+// QOSClass returns the pod's quality of service class, computed from its spec
+// (https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/): only CPU and memory count, and pod-level resources
+// take precedence over those of containers.
 func QOSClass(p *v1.Pod) v1.PodQOSClass {
 	if r := p.Spec.Resources; r != nil && asksAny(*r) {
 		return class(true, guaranteed(*r))
@@ -34,7 +34,7 @@ func class(any, guaranteed bool) v1.PodQOSClass {
 
 var qosResources = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
 
-// asksAny reports whether there is any request or limit above zero.
+// asksAny reports whether any request or limit of CPU or memory is above zero.
 func asksAny(r v1.ResourceRequirements) bool {
 	for _, name := range qosResources {
 		if request, limit := r.Requests[name], r.Limits[name]; request.Sign() > 0 || limit.Sign() > 0 {
@@ -44,8 +44,8 @@ func asksAny(r v1.ResourceRequirements) bool {
 	return false
 }
 
-// guaranteed reports whether both resources are limited to just what is requested;
-// a request not given is the limit.
+// guaranteed reports whether, for both CPU and memory, the limit is set and equals the request. A missing request
+// counts as equal.
 func guaranteed(r v1.ResourceRequirements) bool {
 	for _, name := range qosResources {
 		limit := r.Limits[name]
@@ -59,7 +59,7 @@ func guaranteed(r v1.ResourceRequirements) bool {
 	return true
 }
 
-// allResources goes through the resources of every container, init containers too.
+// allResources iterates over the resources of every container, including init containers.
 func allResources(p *v1.Pod) iter.Seq[v1.ResourceRequirements] {
 	return func(yield func(v1.ResourceRequirements) bool) {
 		for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {

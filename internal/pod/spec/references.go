@@ -5,9 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// APIReferences returns each reference of a pod to an object of an API server. A mirror pod may have none
-// (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/), and so a static pod of a cluster mayn't
-// either.
+// APIReferences returns each reference of a pod to an object of an API server. A mirror pod may not have such
+// references (https://kubernetes.io/docs/tasks/configure-pod-container/static-pod/), so a static pod in a cluster
+// may not have them either.
 func APIReferences(p *v1.Pod) field.ErrorList {
 	r := &references{}
 	s, at := &p.Spec, field.NewPath("spec")

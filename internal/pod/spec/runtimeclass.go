@@ -19,16 +19,17 @@ func runtimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 		errs = append(errs, validation.ResourceList(c.Overhead.PodFixed, field.NewPath("overhead", "podFixed"))...)
 	}
 	if s := c.Scheduling; s != nil {
-		// They become a pod's, and have the same names there.
+		// These settings are copied to pods, where the fields have the same names.
 		spec := &v1.PodSpec{NodeSelector: s.NodeSelector, Tolerations: s.Tolerations}
 		errs = append(errs, scheduling(spec, field.NewPath("scheduling"))...)
 	}
 	return errs
 }
 
-// ApplyRuntimeClass does the admission of an API server for a pod of a RuntimeClass (KEP-688, and the API's comments on
-// RuntimeClass): in place, the pod gets the class' overhead and scheduling settings. It is idempotent. If the pod
-// contradicts its class, conflict names the field, and s is to be thrown away.
+// ApplyRuntimeClass does for a pod with a RuntimeClass what the admission of an API server does (KEP-688, and the
+// API's comments on RuntimeClass): it sets the class' overhead and scheduling settings in the pod's spec, in place.
+// It is idempotent. If the pod contradicts its class, conflict names the field, and the caller has to drop s, which
+// may be partly changed.
 func ApplyRuntimeClass(s *v1.PodSpec, class *nodev1.RuntimeClass) (conflict string) {
 	if why := admitOverhead(s, class); why != "" || class.Scheduling == nil {
 		return why

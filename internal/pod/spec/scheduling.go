@@ -29,7 +29,8 @@ func priority(s *v1.PodSpec, at *field.Path) field.ErrorList {
 		v1.PreemptLowerPriority, v1.PreemptNever)...)
 }
 
-// gates hold a pod back from being scheduled, so it can't be bound to a node.
+// gates checks the scheduling gates. These prevent that the pod is scheduled, so a pod with gates may not be bound
+// to a node.
 func gates(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	unique := specvalidation.Unique{}

@@ -11,11 +11,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// redacted stands in errors for a Secret's value.
+// redacted replaces a Secret's value in errors.
 const redacted = "<secret contents redacted>"
 
-// secretDefaults gives the Secret its type, and moves the values given as plain text
-// (stringData, which is write-only) to where values are, in place of any there by that name.
+// secretDefaults sets the default type of a Secret. It moves the plain text values from stringData, which is
+// write-only, to data, where they replace values with the same keys.
 func secretDefaults(s *v1.Secret) {
 	if s.Type == "" {
 		s.Type = v1.SecretTypeOpaque
@@ -41,8 +41,7 @@ func secret(s *v1.Secret) field.ErrorList {
 	return append(errs, secretType(s, at)...)
 }
 
-// secretType checks what a Secret of its type has to hold. Types that the API doesn't
-// know may hold anything.
+// secretType checks that a Secret has the data that its type demands. Types that aren't the API's demand nothing.
 func secretType(s *v1.Secret, at *field.Path) field.ErrorList {
 	switch s.Type {
 	case v1.SecretTypeServiceAccountToken:

@@ -15,8 +15,8 @@ import (
 	specvalidation "github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// serviceDefaults does the API server's part but for allocation: a service without an address stays without one, as do
-// node ports and IP families.
+// serviceDefaults sets the defaults that an API server sets, but allocates nothing: missing addresses, node ports
+// and IP families stay missing.
 func serviceDefaults(s *v1.ServiceSpec) {
 	if s.Type == "" {
 		s.Type = v1.ServiceTypeClusterIP
@@ -63,7 +63,7 @@ func portDefaults(p *v1.ServicePort) {
 	}
 }
 
-// external reports whether a service is reached from outside by a port of the node.
+// external reports whether clients outside of the cluster reach the service through a port of the node.
 func external(s *v1.ServiceSpec) bool {
 	return s.Type == v1.ServiceTypeNodePort || s.Type == v1.ServiceTypeLoadBalancer
 }
@@ -103,7 +103,7 @@ func sessionAffinity(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 		*c.ClientIP.TimeoutSeconds, 1, day)...)
 }
 
-// clusterIPs checks the addresses a service is to have: none, one, or one of each family.
+// clusterIPs checks the cluster addresses of a service: none, one, or one of each IP family.
 func clusterIPs(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 	list := at.Child("clusterIPs")
 	if s.Type == v1.ServiceTypeExternalName {
@@ -143,7 +143,7 @@ func clusterIPs(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 		v1.IPFamilyPolicySingleStack, v1.IPFamilyPolicyPreferDualStack, v1.IPFamilyPolicyRequireDualStack)...)
 }
 
-// outside checks what is about load balancers and other ways in.
+// outside checks the fields about access from outside of the cluster, such as load balancers and external addresses.
 func outside(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, ip := range s.ExternalIPs {
@@ -180,7 +180,7 @@ func onlyFor(at *field.Path, types string) *field.Error {
 	return field.Forbidden(at, "may only be set for a service of type "+types)
 }
 
-// traffic checks which endpoints are preferred.
+// traffic checks the traffic policies and other fields that determine which endpoints get the traffic.
 func traffic(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	policy := at.Child("externalTrafficPolicy")

@@ -1,11 +1,13 @@
-// Package spec does for pods and other objects from manifests the API server's part: it fills in defaults and validates
-// every field, by the rules of v1 in Kubernetes 1.36. A static pod never passes an API server, yet must mean the same.
-// The default values are those that the comments of k8s.io/api/core/v1 name.
+// Package spec fills in the defaults of pods and other objects from manifests, and validates every field, by the
+// rules of v1 in Kubernetes 1.36. It replaces the API server, which a static pod never passes: the same manifest
+// must have the same meaning on this node and in a cluster. The default values are those that the comments of
+// k8s.io/api/core/v1 name.
 //
-// Scheduling fields are validated too: a static pod is past the scheduler, but the same file must be right here and
-// there. Package validation checks the insides of containers, volumes, security contexts and resources.
+// Scheduling fields are validated, too: no scheduler uses those of a static pod, but the same file must be valid
+// here and in a cluster. Package validation checks the fields of containers, volumes, security contexts and
+// resources.
 //
-// No error holds a value of a Secret.
+// No error contains a value of a Secret.
 package spec
 
 import (
@@ -19,12 +21,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/spec/validation"
 )
 
-// Validate checks a pod that has been through SetDefaults and has its name and
-// namespace. It returns everything that is wrong, at the field paths of the
-// manifest; nothing when the pod may run. The pod isn't changed.
+// Validate checks a pod after SetDefaults. The pod has to have its name and namespace. Validate returns all errors,
+// with the field paths of the manifest; nil if the pod is valid. It doesn't change the pod.
 //
-// It checks the text alone: whether a ConfigMap, a Secret, an image or a device
-// that the pod names exists is found out when it is run.
+// It only checks the spec itself. Whether the ConfigMaps, Secrets, images and devices in it exist is checked when
+// the pod is started.
 func Validate(p *v1.Pod) field.ErrorList {
 	at := field.NewPath("spec")
 	var errs field.ErrorList
@@ -54,7 +55,7 @@ func metadata(p *v1.Pod, at *field.Path) field.ErrorList {
 	return append(errs, validation.AppArmorAnnotations(p.Annotations, containersByName(&p.Spec), annotations)...)
 }
 
-// explained completes errors of apimachinery that say no more than "Required value".
+// explained adds an explanation to errors of apimachinery that only say "Required value".
 func explained(errs field.ErrorList) field.ErrorList {
 	for _, e := range errs {
 		if e.Detail == "" {
@@ -74,7 +75,7 @@ func containersByName(s *v1.PodSpec) map[string]*v1.Container {
 	return byName
 }
 
-// life checks how a pod starts over and ends, and when it counts as ready.
+// life checks the fields about the restarts, the end and the readiness of a pod.
 func life(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	errs := validation.OneOf(at.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways,
 		v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
@@ -91,7 +92,7 @@ func life(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// names checks the other objects a pod names.
+// names checks the names of other objects in a pod's spec, such as its service account and its node.
 func names(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	errs := validation.OptionalSubdomain(at.Child("serviceAccountName"), s.ServiceAccountName)
 	errs = append(errs, validation.OptionalSubdomain(at.Child("nodeName"), s.NodeName)...)

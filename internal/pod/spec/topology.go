@@ -56,8 +56,8 @@ func spreadConstraint(c *v1.TopologySpreadConstraint, at *field.Path) field.Erro
 	return append(errs, labelKeys(c.MatchLabelKeys, c.LabelSelector, at.Child("matchLabelKeys"))...)
 }
 
-// labelKeys checks keys whose values are taken from the pod's own labels and
-// added to the selector, which must be there and not name the same key.
+// labelKeys checks label keys. The pod's own values of these labels are added to the selector, which therefore has
+// to exist and must not contain the same keys.
 func labelKeys(keys []string, selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	if len(keys) == 0 {
 		return nil

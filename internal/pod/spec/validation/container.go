@@ -7,7 +7,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// podContainers is the part of a pod that the checks of its containers need.
+// podContainers has the parts of a pod's spec that the checks of its containers need.
 type podContainers struct {
 	spec *v1.PodSpec
 	// Claims names the pod's resource claims.
@@ -17,8 +17,8 @@ type podContainers struct {
 	volumeNames Names
 }
 
-// Containers checks all containers of a pod. claims names its resource claims, and at is the
-// path of its spec.
+// Containers checks all containers of a pod. claims are the names of the pod's resource claims, and at is the path
+// of its spec.
 func Containers(s *v1.PodSpec, claims Names, at *field.Path) field.ErrorList {
 	p := podContainers{spec: s, claims: claims}
 	p.volumes = map[string]*v1.VolumeSource{}
@@ -53,7 +53,7 @@ func Containers(s *v1.PodSpec, claims Names, at *field.Path) field.ErrorList {
 	return append(errs, p.hostPorts(at)...)
 }
 
-// common checks what all kinds of containers have.
+// common checks the fields that all kinds of containers may have.
 func (p podContainers) common(c *v1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, Label(at.Child("name"), c.Name)...)
@@ -70,23 +70,20 @@ func (p podContainers) common(c *v1.Container, at *field.Path) field.ErrorList {
 	return append(errs, containerSecurity(c.SecurityContext, hostUsers, at.Child("securityContext"))...)
 }
 
-// takes checks what a container takes of its pod and node, which an ephemeral
-// one can't.
+// takes checks the ports and resources of a container, which ephemeral containers can't have.
 func (p podContainers) takes(c *v1.Container, at *field.Path) field.ErrorList {
 	errs := ports(c.Ports, p.spec.HostNetwork, at.Child("ports"))
 	return append(errs, containerResources(&c.Resources, &p.claims, at.Child("resources"))...)
 }
 
-// staying checks what a container can have that goes on running once the pod is
-// initialized: probes and hooks.
+// staying checks the fields of a container that still runs when the pod is initialized: probes and hooks.
 func (p podContainers) staying(c *v1.Container, at *field.Path) field.ErrorList {
 	errs := probes(c, at)
 	return append(errs, p.lifecycle(c, at.Child("lifecycle"))...)
 }
 
-// initOnly checks what differs in init containers: those that always restart
-// ("sidecars", KEP-753) go on running, so they can have probes and hooks and be
-// resized; the others end before anything could be probed or resized.
+// initOnly checks the fields with special rules for init containers. Those that always restart ("sidecars", KEP-753)
+// continue to run, so they can have probes and hooks, and can be resized. The others end early, so they can't.
 func (p podContainers) initOnly(c *v1.Container, at *field.Path) field.ErrorList {
 	policy := at.Child("resizePolicy")
 	if pod.IsSidecar(c) {

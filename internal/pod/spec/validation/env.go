@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxFileKey is how long a key in an env file may be (KEP-3721).
+// maxFileKey is the maximum length of a key in an env file (KEP-3721).
 const maxFileKey = 128
 
 func (p podContainers) env(vars []v1.EnvVar, at *field.Path) field.ErrorList {

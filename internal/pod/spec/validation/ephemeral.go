@@ -5,20 +5,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ephemeral checks containers for looking into a pod (KEP-277). Through an API
-// server they are added to a running pod by a subresource, and a pod that is
-// created can't have any. A manifest has no subresource: there, they are written
-// into the list itself, and adding one to a running pod is an edit of the
-// manifest. Beyond that the API's rules hold: such a container has no ports,
-// resources, probes, hooks or restarts, and mounts whole volumes only.
+// ephemeral checks the ephemeral containers of a pod, which are for debugging (KEP-277). At an API server they are
+// added to a running pod by a subresource, and a new pod can't have any. A manifest has no subresource: there, they
+// are in the list itself, and an edit of the manifest adds one to a running pod. Otherwise the API's rules apply:
+// such a container has no ports, resources, probes, hooks or restarts, and mounts whole volumes only.
 //
-// names are those of the pod's other containers so far.
+// names has the names of the pod's other containers.
 func (p podContainers) ephemeral(names Unique, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	targets := p.targets()
 	for i := range p.spec.EphemeralContainers {
 		e, item := &p.spec.EphemeralContainers[i], at.Index(i)
-		// The API keeps the two types alike for this conversion.
+		// The API keeps the fields of the two types identical, so that this conversion is possible.
 		c := (*v1.Container)(&e.EphemeralContainerCommon)
 		errs = append(errs, names.Check(item.Child("name"), c.Name)...)
 		errs = append(errs, p.common(c, item)...)
@@ -31,7 +29,7 @@ func (p podContainers) ephemeral(names Unique, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// targets names the containers whose namespaces an ephemeral one can share.
+// targets returns the names of the containers that an ephemeral container can target, to share their namespaces.
 func (p podContainers) targets() Names {
 	var names Names
 	for _, list := range [][]v1.Container{p.spec.InitContainers, p.spec.Containers} {
@@ -42,7 +40,7 @@ func (p podContainers) targets() Names {
 	return names
 }
 
-// notEphemeral refuses what the comments of v1.EphemeralContainerCommon rule out.
+// notEphemeral returns errors for the fields that the comments of v1.EphemeralContainerCommon don't allow.
 func notEphemeral(c *v1.Container, at *field.Path) field.ErrorList {
 	f := forbidden{why: "may not be set for an ephemeral container: leave it out"}
 	f.set(len(c.Ports) > 0, at.Child("ports"))

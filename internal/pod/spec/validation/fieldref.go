@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// envFields are the pod's fields an environment variable can show (the API's
-// EnvVarSource.fieldRef).
+// envFields lists the fields of the pod that an environment variable can show (the API's EnvVarSource.fieldRef).
 func envFields() []string {
 	return []string{
 		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
@@ -20,13 +19,13 @@ func envFields() []string {
 	}
 }
 
-// volumeFields are the pod's fields a downward API file can show.
+// volumeFields lists the fields of the pod that a file of a downwardAPI volume can show.
 func volumeFields() []string {
 	return []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
 }
 
-// fieldRef checks a reference to one of the pod's fields. Beside those in
-// allowed, one label or annotation can be named: metadata.labels['key'].
+// fieldRef checks a reference to one of the pod's fields. It may be one of those in allowed, or a single label or
+// annotation: metadata.labels['key'].
 func fieldRef(at *field.Path, ref *v1.ObjectFieldSelector, allowed []string) field.ErrorList {
 	var errs field.ErrorList
 	errs = append(errs, OneOf(at.Child("apiVersion"), ref.APIVersion, "v1")...)
@@ -44,7 +43,7 @@ func fieldRef(at *field.Path, ref *v1.ObjectFieldSelector, allowed []string) fie
 	return errs
 }
 
-// subscript cuts metadata.labels['key'] in two.
+// subscript splits metadata.labels['key'] into metadata.labels and key.
 func subscript(path string) (base, key string, ok bool) {
 	base, rest, found := strings.Cut(path, "['")
 	key, tail, closed := strings.Cut(rest, "']")
@@ -61,8 +60,8 @@ func subscripted(at *field.Path, whole, base, key string) field.ErrorList {
 	return field.ErrorList{field.Invalid(at, whole, "only metadata.labels and metadata.annotations can have a ['key']")}
 }
 
-// resourceRef checks a reference to a container's requests or limits.
-// needsContainer is true in volumes, where no container is implied.
+// resourceRef checks a reference to a container's requests or limits. needsContainer says that the reference has to
+// name the container, as in volumes: in an environment variable, its own container is the default.
 func resourceRef(at *field.Path, ref *v1.ResourceFieldSelector, needsContainer bool) field.ErrorList {
 	var errs field.ErrorList
 	if needsContainer {

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// handlers counts the actions of a probe or hook, of which there is exactly one.
+// handlers counts the actions of a probe or a hook, which has to have exactly one.
 type handlers struct {
 	at *field.Path
-	// kinds lists the actions there are, in words.
+	// kinds lists the possible actions, for messages.
 	kinds string
 	count int
 	errs  field.ErrorList
@@ -37,7 +37,7 @@ func (h *handlers) result() field.ErrorList {
 	return h.errs
 }
 
-// execAction wants a program. The first word is run as it is, by no shell.
+// execAction checks that the command of an exec action has a program. It is run directly, without a shell.
 func execAction(a *v1.ExecAction, at *field.Path) field.ErrorList {
 	if len(a.Command) == 0 || a.Command[0] == "" {
 		return field.ErrorList{field.Required(at.Child("command"),
@@ -46,7 +46,7 @@ func execAction(a *v1.ExecAction, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// httpGet checks a request to a port of the container that has ports.
+// httpGet checks an HTTP request to a port of a container. ports are the container's ports.
 func httpGet(a *v1.HTTPGetAction, ports []v1.ContainerPort, at *field.Path) field.ErrorList {
 	errs := Required(at.Child("path"), a.Path, "must be the path to get, such as \"/healthz\"")
 	errs = append(errs, portOf(a.Port, ports, at.Child("port"))...)
@@ -68,9 +68,8 @@ func tcpSocket(a *v1.TCPSocketAction, ports []v1.ContainerPort, at *field.Path) 
 	return append(errs, host(a.Host, at.Child("host"))...)
 }
 
-// portOf wants a port's number, or the name of one of the container's ports. An
-// API server takes any name; but one that isn't there fails at every attempt, and
-// the person who wrote it is here now.
+// portOf checks that v is a port number, or the name of one of the container's ports. An API server accepts any
+// name. But a name that doesn't exist would fail at every attempt, so it is an error here.
 func portOf(v intstr.IntOrString, ports []v1.ContainerPort, at *field.Path) field.ErrorList {
 	if errs := PortOrName(at, v); len(errs) > 0 || v.Type != intstr.String {
 		return errs
@@ -82,8 +81,8 @@ func portOf(v intstr.IntOrString, ports []v1.ContainerPort, at *field.Path) fiel
 	return names.Refer(at, v.StrVal, "must be a port's number or the name of one of this container's ports")
 }
 
-// host accepts nothing, which means the pod's address, or a host alone: with anything else in it, nobody could connect
-// to the address.
+// host checks that v is empty, which means the pod's address, or a host without a scheme, port or path: otherwise
+// the connection would fail.
 func host(v string, at *field.Path) field.ErrorList {
 	if v == "" {
 		return nil

@@ -27,8 +27,8 @@ func (p podContainers) hook(h *v1.LifecycleHandler, ports []v1.ContainerPort, at
 	}
 	list := handlers{at: at, kinds: "exec, httpGet, sleep"}
 	if h.TCPSocket != nil {
-		// The API keeps this field for old pods' sake, and lets such a hook fail when
-		// it runs. For a person it is better to hear of it now.
+		// The API accepts this field for the compatibility of old pods, and such a hook fails when it runs. An error
+		// here is more helpful.
 		list.errs = append(list.errs,
 			field.Forbidden(at.Child("tcpSocket"), "isn't supported in hooks: use one of "+list.kinds))
 	}
@@ -44,8 +44,8 @@ func (p podContainers) hook(h *v1.LifecycleHandler, ports []v1.ContainerPort, at
 	return list.result()
 }
 
-// sleep longer than the grace period would never end by itself (KEP-3960);
-// none at all is fine (KEP-4818).
+// sleep checks the seconds of a sleep action. A sleep that is longer than the grace period would never end by itself
+// (KEP-3960). 0 seconds are valid (KEP-4818).
 func (p podContainers) sleep(a *v1.SleepAction, at *field.Path) field.ErrorList {
 	grace := int64(v1.DefaultTerminationGracePeriodSeconds)
 	if g := p.spec.TerminationGracePeriodSeconds; g != nil {
@@ -58,7 +58,8 @@ func (p podContainers) sleep(a *v1.SleepAction, at *field.Path) field.ErrorList 
 	return nil
 }
 
-// stopSignal depends on the operating system, which must therefore be named (KEP-4960).
+// stopSignal checks the stop signal. The valid signals depend on the operating system, so spec.os.name has to be set
+// (KEP-4960).
 func (p podContainers) stopSignal(s v1.Signal, at *field.Path) field.ErrorList {
 	if p.spec.OS == nil || p.spec.OS.Name == "" {
 		return field.ErrorList{field.Forbidden(at, "may only be set if spec.os.name is: set that to \"linux\"")}
@@ -78,10 +79,10 @@ func (p podContainers) stopSignal(s v1.Signal, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// Signals are all that a container may be stopped with on Linux.
+// Signals returns all signals that may be the stop signal of a container on Linux.
 func Signals() []v1.Signal { return append(namedSignals(), realTimeSignals()...) }
 
-// namedSignals are Linux' signals that have a name of their own in the API.
+// namedSignals returns the signals of Linux that have their own name in the API.
 func namedSignals() []v1.Signal {
 	return []v1.Signal{
 		v1.SIGABRT, v1.SIGALRM, v1.SIGBUS, v1.SIGCHLD, v1.SIGCLD, v1.SIGCONT, v1.SIGFPE, v1.SIGHUP,
@@ -92,7 +93,8 @@ func namedSignals() []v1.Signal {
 	}
 }
 
-// realTimeSignals are those that are counted from the first or the last.
+// realTimeSignals returns the real-time signals that the API names relative to the first or the last: SIGRTMIN+1,
+// SIGRTMAX-1.
 func realTimeSignals() []v1.Signal {
 	var signals []v1.Signal
 	for i := 1; i <= 15; i++ {

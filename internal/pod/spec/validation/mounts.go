@@ -25,7 +25,7 @@ func (p podContainers) mounts(c *v1.Container, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// volumeName wants the name of one of the pod's volumes.
+// volumeName checks that the name is that of one of the pod's volumes.
 func (p podContainers) volumeName(name string, at *field.Path) field.ErrorList {
 	return p.volumeNames.Refer(at, name, "must be one of the pod's volumes")
 }
@@ -42,7 +42,8 @@ func subPaths(m *v1.VolumeMount, at *field.Path) field.ErrorList {
 	return append(errs, localPath(at.Child("subPathExpr"), m.SubPathExpr)...)
 }
 
-// propagation back to the host lets a container change what the host sees.
+// propagation checks the mount propagation. Bidirectional is for privileged containers only, because mounts of the
+// container reach the host.
 func propagation(m *v1.VolumeMount, sc *v1.SecurityContext, at *field.Path) field.ErrorList {
 	if m.MountPropagation == nil {
 		return nil
@@ -57,7 +58,7 @@ func propagation(m *v1.VolumeMount, sc *v1.SecurityContext, at *field.Path) fiel
 		v1.MountPropagationNone)
 }
 
-// recursiveReadOnly wants a read-only mount without propagation (KEP-3857).
+// recursiveReadOnly checks that a recursively read-only mount is read-only and has no mount propagation (KEP-3857).
 func recursiveReadOnly(m *v1.VolumeMount, at *field.Path) field.ErrorList {
 	mode, path := m.RecursiveReadOnly, at.Child("recursiveReadOnly")
 	if mode == nil {
@@ -76,7 +77,7 @@ func recursiveReadOnly(m *v1.VolumeMount, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// devices checks volumes that a container sees as block devices.
+// devices checks the volumes that a container uses as block devices (volumeDevices).
 func (p podContainers) devices(c *v1.Container, at *field.Path) field.ErrorList {
 	mountNames, mountPaths := map[string]bool{}, map[string]bool{}
 	for _, m := range c.VolumeMounts {

@@ -6,17 +6,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxListed is how many names an error lists: enough to find the one that was
-// meant. A pod can have thousands, and as many errors.
+// maxListed is the maximum number of names that an error lists. A pod can have thousands of names and as many
+// errors.
 const maxListed = 20
 
-// Names are the names of one kind of things in a pod, in the manifest's order, for checks of references to them.
+// Names has the names of one kind of items in a pod, such as its volumes, in the manifest's order. References to the
+// items are checked with it.
 type Names struct {
 	list  []string
 	known map[string]bool
 }
 
-// Add adds a name. Things without one can't be referred to.
+// Add adds a name. It ignores an empty name, because no reference to it is possible.
 func (n *Names) Add(name string) {
 	if name == "" || n.known[name] {
 		return
@@ -27,8 +28,8 @@ func (n *Names) Add(name string) {
 	n.list, n.known[name] = append(n.list, name), true
 }
 
-// Refer wants v to be one of the names; want says in words what they are, such
-// as "must be one of the pod's volumes".
+// Refer returns an error if v isn't one of the names. want is the message for that, such as "must be one of the
+// pod's volumes".
 func (n *Names) Refer(at *field.Path, v, want string) field.ErrorList {
 	switch {
 	case v == "":
@@ -51,10 +52,10 @@ func (n *Names) listed() string {
 	return ": " + quoted(n.list)
 }
 
-// Unique remembers values, and where they were first seen, and refuses those it has seen.
+// Unique detects duplicate values. It maps each value to the path where it occurred first.
 type Unique map[string]string
 
-// Check refuses v if it was checked before. Empty values don't count: another check reports them.
+// Check returns an error if v was checked before. Empty values don't count: another check reports them.
 func (u Unique) Check(at *field.Path, v string) field.ErrorList {
 	if v == "" {
 		return nil
@@ -62,7 +63,7 @@ func (u Unique) Check(at *field.Path, v string) field.ErrorList {
 	return u.CheckKey(at, v, v)
 }
 
-// CheckKey refuses a key that was checked before, and shows v for it.
+// CheckKey returns an error if the key was checked before. The error shows v instead of the key.
 func (u Unique) CheckKey(at *field.Path, key string, v any) field.ErrorList {
 	if first, ok := u[key]; ok {
 		err := field.Duplicate(at, v)

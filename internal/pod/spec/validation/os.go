@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// operatingSystem refuses the fields that the pod's operating system doesn't
-// know. The lists are those of the API's PodSpec.os.
+// operatingSystem returns errors for the fields that the pod's operating system doesn't support, according to the
+// API's comment on PodSpec.os.
 func operatingSystem(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	if s.OS == nil {
 		return nil
@@ -69,7 +69,7 @@ func (f *forbidden) windowsContainer(sc *v1.SecurityContext, at *field.Path) {
 	f.set(sc.RunAsGroup != nil, at.Child("runAsGroup"))
 }
 
-// eachContext calls do for every security context of a container.
+// eachContext calls do with the security context of every container that has one.
 func eachContext(s *v1.PodSpec, at *field.Path, do func(*v1.SecurityContext, *field.Path)) {
 	for i := range s.InitContainers {
 		if sc := s.InitContainers[i].SecurityContext; sc != nil {

@@ -40,9 +40,9 @@ func ports(list []v1.ContainerPort, hostNetwork bool, at *field.Path) field.Erro
 	return errs
 }
 
-// hostPorts refuses a port of the host that is taken twice by containers that
-// run at the same time: regular ones and sidecars. Other init containers run one
-// after the other, before them, so their ports meet nobody's.
+// hostPorts returns an error for each host port that two containers use which run at the same time: regular
+// containers and sidecars. Other init containers run one after the other before the regular ones, so their ports
+// can't conflict.
 func (p podContainers) hostPorts(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	together := hostPorts{}
@@ -60,7 +60,7 @@ func (p podContainers) hostPorts(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// hostPorts are ports of the host, as "protocol/address/port".
+// hostPorts detects duplicate ports of the host. The keys are "protocol/address/port".
 type hostPorts Unique
 
 func (h hostPorts) check(c *v1.Container, at *field.Path) field.ErrorList {

@@ -12,8 +12,8 @@ func probes(c *v1.Container, at *field.Path) field.ErrorList {
 	return append(errs, readinessProbe(c.ReadinessProbe, c.Ports, at.Child("readinessProbe"))...)
 }
 
-// killingProbe checks a probe whose failure ends the container: one success
-// proves it alive, and it can have a grace period of its own (KEP-2238).
+// killingProbe checks a startup or liveness probe, after the failure of which the container is killed. Its
+// successThreshold has to be 1, and it can have its own grace period (KEP-2238).
 func killingProbe(p *v1.Probe, ports []v1.ContainerPort, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
@@ -42,8 +42,8 @@ func readinessProbe(p *v1.Probe, ports []v1.ContainerPort, at *field.Path) field
 	return errs
 }
 
-// probe checks what all probes have. The least values are those that the
-// comments of v1.Probe name; SetDefaults has replaced each 0 that means "default".
+// probe checks the fields of all types of probes. The minimum values are those in the comments of v1.Probe.
+// SetDefaults has already replaced each 0 that means "default".
 func probe(p *v1.Probe, ports []v1.ContainerPort, at *field.Path) field.ErrorList {
 	h := handlers{at: at, kinds: "exec, httpGet, tcpSocket, grpc"}
 	if p.Exec != nil {

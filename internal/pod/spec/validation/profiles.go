@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxAppArmorName is how long the name of a loaded AppArmor profile may be.
+// maxAppArmorName is the maximum length of the name of a loaded AppArmor profile.
 const maxAppArmorName = 4095
 
 func seccomp(p *v1.SeccompProfile, at *field.Path) field.ErrorList {
@@ -58,8 +58,8 @@ func appArmor(p *v1.AppArmorProfile, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// AppArmorAnnotations validates the old way to name AppArmor profiles, one
-// annotation per container. Where the container has the new field too, both must agree.
+// AppArmorAnnotations validates the deprecated annotations with AppArmor profiles, one for each container. If a
+// container also has the field appArmorProfile, both must have the same value.
 func AppArmorAnnotations(annotations map[string]string, containers map[string]*v1.Container,
 	at *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -87,7 +87,7 @@ func AppArmorAnnotations(annotations map[string]string, containers map[string]*v
 	return errs
 }
 
-// annotationType is the profile type an annotation's value stands for; "" if none.
+// annotationType returns the profile type that an annotation's value stands for; "" if the value is invalid.
 func annotationType(value string) v1.AppArmorProfileType {
 	switch {
 	case value == v1.DeprecatedAppArmorBetaProfileRuntimeDefault:

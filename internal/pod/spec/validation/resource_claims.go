@@ -34,8 +34,8 @@ func PodClaims(claims []v1.PodResourceClaim, at *field.Path) (Names, field.Error
 	return names, errs
 }
 
-// claimRefs checks which of the pod's claims a container uses. A claim is used
-// either as a whole or request by request.
+// claimRefs checks a container's references to the pod's resource claims. A container uses either a whole claim or
+// single requests of it.
 func claimRefs(refs []v1.ResourceClaim, claims *Names, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[v1.ResourceClaim]bool{}

@@ -13,7 +13,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// containerResources validates a container's resources. claims names the pod's resource claims.
+// containerResources validates a container's resources. claims are the names of the pod's resource claims.
 func containerResources(r *v1.ResourceRequirements, claims *Names, at *field.Path) field.ErrorList {
 	errs := requirements(r, at, containerName)
 	return append(errs, claimRefs(r.Claims, claims, at.Child("claims"))...)
@@ -24,7 +24,7 @@ func ResourceList(list v1.ResourceList, at *field.Path) field.ErrorList {
 	return amounts(list, at, containerName)
 }
 
-// nameRule tells whether a resource may be named where it is.
+// nameRule returns errors if a resource of this name isn't allowed in the list that is checked.
 type nameRule func(at *field.Path, name v1.ResourceName) field.ErrorList
 
 func requirements(r *v1.ResourceRequirements, at *field.Path, names nameRule) field.ErrorList {
@@ -47,7 +47,8 @@ func amounts(list v1.ResourceList, at *field.Path, names nameRule) field.ErrorLi
 	return errs
 }
 
-// amount accepts zero or more; of resources that can't be divided, integers; and of huge pages, whole pages.
+// amount checks the amount of a resource. It must not be negative. For resources that can't be divided it has to be
+// an integer, and for huge pages a multiple of the page size.
 func amount(name v1.ResourceName, q resource.Quantity, at *field.Path) field.ErrorList {
 	if q.Sign() < 0 {
 		return field.ErrorList{field.Invalid(at, q.String(), "must be greater than or equal to 0")}
@@ -72,7 +73,8 @@ func amount(name v1.ResourceName, q resource.Quantity, at *field.Path) field.Err
 	return nil
 }
 
-// requestVersusLimit accepts requests up to the limits; of resources that can't be overcommitted, both must be equal.
+// requestVersusLimit checks that the request isn't above the limit. For resources that can't be overcommitted, both
+// must be equal.
 func requestVersusLimit(name v1.ResourceName, r *v1.ResourceRequirements, at *field.Path) field.ErrorList {
 	request := r.Requests[name]
 	limit, ok := r.Limits[name]
@@ -90,7 +92,7 @@ func requestVersusLimit(name v1.ResourceName, r *v1.ResourceRequirements, at *fi
 	return nil
 }
 
-// hugePagesAlone refuses huge pages without any cpu or memory.
+// hugePagesAlone returns an error for huge pages without any CPU or memory.
 func hugePagesAlone(r *v1.ResourceRequirements, at *field.Path) field.ErrorList {
 	huge, other := false, false
 	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
@@ -105,8 +107,8 @@ func hugePagesAlone(r *v1.ResourceRequirements, at *field.Path) field.ErrorList 
 	return nil
 }
 
-// containerName wants a standard resource of containers or an extended one
-// ("example.com/gpu").
+// containerName checks the name of a container's resource: a standard resource, or an extended one such as
+// "example.com/gpu".
 func containerName(at *field.Path, name v1.ResourceName) field.ErrorList {
 	s := string(name)
 	if errs := Invalid(at, s, validation.IsQualifiedName(s)); len(errs) > 0 {
@@ -124,11 +126,11 @@ func containerName(at *field.Path, name v1.ResourceName) field.ErrorList {
 	if domain+"/" == v1.ResourceDefaultNamespacePrefix || strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix) {
 		return field.ErrorList{field.Invalid(at, s, "doesn't follow the standard for extended resource names")}
 	}
-	// A quota on the resource is called requests.<name>, which must be a name too.
+	// In a ResourceQuota, the resource is called requests.<name>, which must be a valid name, too.
 	return Invalid(at, s, validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+s))
 }
 
-// shareable resources can be overcommitted and divided.
+// shareable reports whether a resource can be overcommitted and divided.
 func shareable(name v1.ResourceName) bool {
 	return name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage
 }
@@ -137,13 +139,13 @@ func hugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// sorted gives a list's names in the same order every time.
+// sorted returns the names in a list, sorted, so that errors are always in the same order.
 func sorted(list v1.ResourceList) []v1.ResourceName {
 	return slices.Sorted(maps.Keys(list))
 }
 
-// PodResources validates pod-level resources (KEP-2837): cpu, memory and huge pages; not
-// less than the containers request together; no container's limit above the pod's.
+// PodResources validates pod-level resources (KEP-2837): only CPU, memory and huge pages are allowed, the requests
+// must not be below the total of the containers, and no container's limit may be above the pod-level limit.
 func PodResources(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	r := s.Resources
 	if r == nil {
@@ -164,7 +166,7 @@ func PodResources(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	return append(errs, containerLimits(s.Containers, r.Limits, at.Child("containers"))...)
 }
 
-// enough wants no less of a resource for the pod than its containers request.
+// enough returns an error if the pod-level amount of a resource is below used, the total of the containers.
 func enough(list v1.ResourceList, name v1.ResourceName, used resource.Quantity, at *field.Path) field.ErrorList {
 	q, ok := list[name]
 	if !ok || !exceeds(used, q) {
@@ -199,11 +201,11 @@ func containerLimits(containers []v1.Container, pod v1.ResourceList, at *field.P
 
 func exceeds(a, b resource.Quantity) bool { return a.Cmp(b) > 0 }
 
-// resizePolicy validates what a container does when its resources are resized
-// (KEP-1287). noRestart says why it can't be resized by a restart; "" if it can.
+// resizePolicy validates how a container is resized (KEP-1287). noRestart is the reason why it can't be resized by a
+// restart; "" if it can.
 //
-// A resource that isn't listed is resized without a restart. That isn't filled
-// in: an API server doesn't either, since 1.33.
+// A resource that isn't listed is resized without a restart. This default isn't filled in, because API servers don't
+// fill it in either, since 1.33.
 func resizePolicy(policies []v1.ContainerResizePolicy, noRestart string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	unique := Unique{}

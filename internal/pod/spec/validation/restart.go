@@ -10,13 +10,12 @@ import (
 const (
 	maxRestartRules = 20
 	maxExitCodes    = 255
-	// maxExitCode is the highest code a Linux process can end with.
+	// maxExitCode is the highest exit code of a process in Linux.
 	maxExitCode = 255
 )
 
-// restart checks a container's own restart policy and rules (KEP-5307). A
-// sidecar restarts anyway, so the only rule for it is the one that restarts all
-// containers (KEP-5532).
+// restart checks a container's own restart policy and rules (KEP-5307). A sidecar always restarts, so the only rule
+// that it can have is the one that restarts all containers (KEP-5532).
 func (p podContainers) restart(c *v1.Container, sidecar bool, at *field.Path) field.ErrorList {
 	errs := OptionalOneOf(at.Child("restartPolicy"), c.RestartPolicy,
 		v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever)
@@ -68,7 +67,7 @@ func (p podContainers) exitCodes(c *v1.ContainerRestartRuleOnExitCodes, at *fiel
 	return errs
 }
 
-// neverRestarted says why a container that was stopped isn't started again; "" if it can be.
+// neverRestarted returns the reason why a stopped container is never started again; "" if it may be.
 func (p podContainers) neverRestarted(c *v1.Container) string {
 	switch {
 	case p.spec.RestartPolicy == v1.RestartPolicyNever:

@@ -1,8 +1,9 @@
-// Package validation validates the parts of a pod's spec, one topic a file: containers with their ports, environment,
-// mounts, probes and hooks; volumes and claims; security contexts, and the restrictions that the pod's operating system
-// and host namespaces put on them; requests and limits.
+// Package validation validates the parts of a pod's spec. Each file is about one topic: containers with their ports,
+// environment, mounts, probes and hooks; volumes and claims; security contexts, and the restrictions that the pod's
+// operating system and host namespaces put on them; requests and limits.
 //
-// Each function returns the errors that it found at the path it was given, or nil.
+// Each function returns the errors that it found, or nil. The argument at is the path of the checked value, for the
+// errors.
 package validation
 
 import (
@@ -18,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Required refuses an empty string.
+// Required returns an error for an empty string.
 func Required[T ~string](at *field.Path, v T, why string) field.ErrorList {
 	if v == "" {
 		return field.ErrorList{field.Required(at, why)}
@@ -26,7 +27,7 @@ func Required[T ~string](at *field.Path, v T, why string) field.ErrorList {
 	return nil
 }
 
-// OneOf refuses anything but the valid values; an empty value is missing.
+// OneOf returns an error if v isn't one of the valid values. An empty v is reported as missing.
 func OneOf[T ~string](at *field.Path, v T, valid ...T) field.ErrorList {
 	switch {
 	case slices.Contains(valid, v):
@@ -38,7 +39,7 @@ func OneOf[T ~string](at *field.Path, v T, valid ...T) field.ErrorList {
 	}
 }
 
-// OptionalOneOf is OneOf for a pointer that may be nil.
+// OptionalOneOf is like OneOf, for a pointer. nil is valid.
 func OptionalOneOf[T ~string](at *field.Path, v *T, valid ...T) field.ErrorList {
 	if v == nil {
 		return nil
@@ -49,7 +50,7 @@ func OptionalOneOf[T ~string](at *field.Path, v *T, valid ...T) field.ErrorList 
 	return field.ErrorList{field.NotSupported(at, *v, valid)}
 }
 
-// quoted lists values for a person, as NotSupported does.
+// quoted lists values for a message, in the format of field.NotSupported.
 func quoted[T ~string](values []T) string {
 	words := make([]string, 0, len(values))
 	for _, v := range values {
@@ -58,7 +59,7 @@ func quoted[T ~string](values []T) string {
 	return strings.Join(words, ", ")
 }
 
-// Invalid turns the messages of k8s.io/apimachinery's checks into errors.
+// Invalid converts the messages of k8s.io/apimachinery's checks of v to errors.
 func Invalid(at *field.Path, v any, messages []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, m := range messages {
@@ -67,7 +68,8 @@ func Invalid(at *field.Path, v any, messages []string) field.ErrorList {
 	return errs
 }
 
-// present is Invalid for values that can't be empty: then the messages say that the value is required.
+// present is like Invalid, for values that must not be empty. For an empty value it returns one error: the value is
+// required.
 func present(at *field.Path, v string, messages []string) field.ErrorList {
 	if v == "" {
 		return field.ErrorList{field.Required(at, strings.Join(messages, "; "))}
@@ -75,17 +77,17 @@ func present(at *field.Path, v string, messages []string) field.ErrorList {
 	return Invalid(at, v, messages)
 }
 
-// Label wants a DNS label (RFC 1123), such as a container's name.
+// Label checks that v is a DNS label (RFC 1123), such as a container's name.
 func Label(at *field.Path, v string) field.ErrorList {
 	return present(at, v, validation.IsDNS1123Label(v))
 }
 
-// Subdomain wants a DNS subdomain (RFC 1123), such as an API object's name.
+// Subdomain checks that v is a DNS subdomain (RFC 1123), such as the name of an API object.
 func Subdomain(at *field.Path, v string) field.ErrorList {
 	return present(at, v, validation.IsDNS1123Subdomain(v))
 }
 
-// OptionalSubdomain is Subdomain where nothing is fine too.
+// OptionalSubdomain is like Subdomain, but an empty v is valid.
 func OptionalSubdomain(at *field.Path, v string) field.ErrorList {
 	if v == "" {
 		return nil
@@ -93,17 +95,17 @@ func OptionalSubdomain(at *field.Path, v string) field.ErrorList {
 	return Subdomain(at, v)
 }
 
-// QualifiedName wants a name with an optional domain prefix, such as a label's key.
+// QualifiedName checks that v is a name with an optional domain prefix, such as a label's key.
 func QualifiedName(at *field.Path, v string) field.ErrorList {
 	return present(at, v, validation.IsQualifiedName(v))
 }
 
-// ConfigKey wants a key of a ConfigMap or Secret.
+// ConfigKey checks that v is a valid key of a ConfigMap or Secret.
 func ConfigKey(at *field.Path, v string) field.ErrorList {
 	return present(at, v, validation.IsConfigMapKey(v))
 }
 
-// Range wants low <= v <= high.
+// Range checks that low <= v <= high.
 func Range[T cmp.Ordered](at *field.Path, v, low, high T) field.ErrorList {
 	if v < low || v > high {
 		return field.ErrorList{field.Invalid(at, v, fmt.Sprintf("must be between %v and %v, inclusive", low, high))}
@@ -111,7 +113,7 @@ func Range[T cmp.Ordered](at *field.Path, v, low, high T) field.ErrorList {
 	return nil
 }
 
-// AtLeast wants low or more.
+// AtLeast checks that v >= low.
 func AtLeast[T ~int32 | ~int64](at *field.Path, v, low T) field.ErrorList {
 	if v < low {
 		return field.ErrorList{field.Invalid(at, v, fmt.Sprintf("must be %d or more", low))}
@@ -119,7 +121,7 @@ func AtLeast[T ~int32 | ~int64](at *field.Path, v, low T) field.ErrorList {
 	return nil
 }
 
-// fileMode wants the permission bits of a file; nil is fine.
+// fileMode checks that the mode has only permission bits of a file. nil is valid.
 func fileMode(at *field.Path, mode *int32) field.ErrorList {
 	if mode != nil && (*mode < 0 || *mode > 0o777) {
 		return field.ErrorList{field.Invalid(at, *mode, "must be a number between 0 and 0777 (octal), both inclusive")}
@@ -127,7 +129,7 @@ func fileMode(at *field.Path, mode *int32) field.ErrorList {
 	return nil
 }
 
-// noBacksteps wants a path without the element "..".
+// noBacksteps checks that the path has no element "..".
 func noBacksteps(at *field.Path, v string) field.ErrorList {
 	if slices.Contains(strings.Split(strings.ReplaceAll(v, `\`, "/"), "/"), "..") {
 		return field.ErrorList{field.Invalid(at, v, "must not contain '..'")}
@@ -135,7 +137,7 @@ func noBacksteps(at *field.Path, v string) field.ErrorList {
 	return nil
 }
 
-// localPath wants a path that stays below the directory it is relative to.
+// localPath checks that the path is relative and has no element "..".
 func localPath(at *field.Path, v string) field.ErrorList {
 	if path.IsAbs(v) {
 		return field.ErrorList{field.Invalid(at, v, "must be a relative path")}
@@ -143,9 +145,8 @@ func localPath(at *field.Path, v string) field.ErrorList {
 	return noBacksteps(at, v)
 }
 
-// localFile is localPath for a file that is written or read: it must be named,
-// and its first element may not even begin with "..", which the atomic update of
-// volumes keeps for itself.
+// localFile is like localPath, for the path of a file in a volume. The path must not be empty, and must not begin
+// with "..", which is reserved for the atomic update of volumes.
 func localFile(at *field.Path, v string) field.ErrorList {
 	if v == "" {
 		return field.ErrorList{field.Required(at, "must be a relative path, such as \"directory/file\"")}
@@ -157,12 +158,12 @@ func localFile(at *field.Path, v string) field.ErrorList {
 	return errs
 }
 
-// Port wants a port's number.
+// Port checks that v is a valid port number.
 func Port(at *field.Path, v int32) field.ErrorList {
 	return Invalid(at, v, validation.IsValidPortNum(int(v)))
 }
 
-// PortOrName wants a port's number or an IANA service name.
+// PortOrName checks that v is a valid port number or an IANA service name.
 func PortOrName(at *field.Path, v intstr.IntOrString) field.ErrorList {
 	if v.Type == intstr.String {
 		if _, err := strconv.Atoi(v.StrVal); err == nil {
@@ -174,8 +175,8 @@ func PortOrName(at *field.Path, v intstr.IntOrString) field.ErrorList {
 	return Invalid(at, v.IntVal, validation.IsValidPortNum(int(v.IntVal)))
 }
 
-// imageReference wants an image reference that isn't empty and has no white space around it.
-// Whether the reference itself is right is left to the runtime.
+// imageReference checks that an image reference isn't empty and has no white space around it. The container runtime
+// checks the reference itself.
 func imageReference(at *field.Path, v string) field.ErrorList {
 	switch {
 	case v == "":
@@ -187,7 +188,7 @@ func imageReference(at *field.Path, v string) field.ErrorList {
 	return nil
 }
 
-// envName wants the name of an environment variable: printable ASCII without "=".
+// envName checks that v is a name of an environment variable: printable ASCII without "=".
 func envName(at *field.Path, v string) field.ErrorList {
 	if v == "" {
 		return field.ErrorList{field.Required(at, "must be printable ASCII characters without '='")}
@@ -195,7 +196,7 @@ func envName(at *field.Path, v string) field.ErrorList {
 	return Invalid(at, v, validation.IsRelaxedEnvVarName(v))
 }
 
-// forbidden collects the fields that are set and mustn't be.
+// forbidden collects errors for fields that are set although they must not be. why is the reason in each error.
 type forbidden struct {
 	why  string
 	errs field.ErrorList

@@ -42,8 +42,8 @@ func podContext(sc *v1.PodSecurityContext, at *field.Path) field.ErrorList {
 	return append(errs, windows(sc.WindowsOptions, at.Child("windowsOptions"))...)
 }
 
-// sysctlName has words of lower-case letters, digits, "-" and "_" between dots
-// or slashes.
+// sysctlName matches the name of a sysctl: words of lower-case letters, digits, "-" and "_", separated by dots or
+// slashes.
 var sysctlName = regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)
 
 const maxSysctlName = 253
@@ -74,8 +74,8 @@ func sysctls(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// dots writes a sysctl's name with dots as separators. When the first separator
-// is a slash, slashes separate, and dots are part of the words (sysctl.d(5)).
+// dots converts a sysctl's name to the form with dots as separators. If the first separator in the name is a slash,
+// slashes are the separators, and dots are part of the words (sysctl.d(5)).
 func dots(name string) string {
 	first := strings.IndexAny(name, "./")
 	if first < 0 || name[first] == '.' {
@@ -84,7 +84,7 @@ func dots(name string) string {
 	return strings.NewReplacer("/", ".", ".", "/").Replace(name)
 }
 
-// ipcSysctl tells which sysctls belong to the IPC namespace
+// ipcSysctl reports whether a sysctl belongs to the IPC namespace
 // (https://kubernetes.io/docs/tasks/administer-cluster/sysctl-cluster/).
 func ipcSysctl(name string) bool {
 	for _, prefix := range []string{"kernel.shm", "kernel.msg", "fs.mqueue."} {
@@ -95,8 +95,8 @@ func ipcSysctl(name string) bool {
 	return name == "kernel.sem"
 }
 
-// hostNamespaces checks those of the host that a pod may share. With a user
-// namespace of its own it shares no other (KEP-127), nor block devices.
+// hostNamespaces checks which namespaces of the host the pod shares. A pod with its own user namespace can share
+// none of them (KEP-127), and can't use block devices.
 func hostNamespaces(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.ShareProcessNamespace != nil && *s.ShareProcessNamespace && s.HostPID {
@@ -158,7 +158,8 @@ func userAndGroup(user, group *int64, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// procMount without masks shows the host's secrets, but for a user namespace (KEP-4265).
+// procMount checks the type of the /proc mount. Unmasked needs a user namespace, because it would show the host's
+// secrets (KEP-4265).
 func procMount(p *v1.ProcMountType, hostUsers bool, at *field.Path) field.ErrorList {
 	errs := OptionalOneOf(at, p, v1.DefaultProcMount, v1.UnmaskedProcMount)
 	if p != nil && *p == v1.UnmaskedProcMount && hostUsers {
@@ -167,8 +168,8 @@ func procMount(p *v1.ProcMountType, hostUsers bool, at *field.Path) field.ErrorL
 	return errs
 }
 
-// escalation can't be denied to a container that has all privileges anyway. An API server checks for the name
-// CAP_SYS_ADMIN only, and accepts SYS_ADMIN: so does this.
+// escalation checks allowPrivilegeEscalation. It can't be false for a container that has all privileges anyway. Like
+// an API server, it detects the capability by the name CAP_SYS_ADMIN only, and accepts SYS_ADMIN.
 func escalation(sc *v1.SecurityContext, at *field.Path) field.ErrorList {
 	if sc.AllowPrivilegeEscalation == nil || *sc.AllowPrivilegeEscalation {
 		return nil

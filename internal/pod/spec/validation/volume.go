@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Volumes checks all volumes of the pod called podName.
+// Volumes checks all volumes of a pod with the name podName.
 func Volumes(volumes []v1.Volume, podName string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := Unique{}
@@ -25,9 +25,8 @@ func Volumes(volumes []v1.Volume, podName string, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// exactlyOne wants exactly one of a union's pointers to be set: the first that
-// is counts, the others are forbidden. It goes by the API type itself, so a source
-// that a newer API adds is counted too.
+// exactlyOne checks that exactly one of the pointers in a union is set. If several are set, the first is valid and
+// the others are errors. It uses reflection on the API type, so it includes sources that a newer API adds.
 func exactlyOne(union any, at *field.Path, what string) field.ErrorList {
 	var errs field.ErrorList
 	v := reflect.ValueOf(union)

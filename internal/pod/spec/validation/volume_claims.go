@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxCSIDriverName is how long a CSI driver's name may be (CSI specification).
+// maxCSIDriverName is the maximum length of a CSI driver's name (CSI specification).
 const maxCSIDriverName = 63
 
-// claimSources are those a storage driver of the cluster provides.
+// claimSources checks the sources of volumes that a storage driver of the cluster provides, such as claims.
 func claimSources(v *v1.Volume, podName string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s := v.PersistentVolumeClaim; s != nil {
@@ -32,7 +32,7 @@ func claimSources(v *v1.Volume, podName string, at *field.Path) field.ErrorList 
 		} else {
 			errs = append(errs, template(s.VolumeClaimTemplate, path.Child("volumeClaimTemplate"))...)
 		}
-		// The claim is called after the pod and the volume.
+		// The claim's name consists of the names of the pod and the volume.
 		if podName != "" && v.Name != "" {
 			claim := podName + "-" + v.Name
 			for _, m := range validation.IsDNS1123Subdomain(claim) {
@@ -53,7 +53,7 @@ func driver(name string, at *field.Path) field.ErrorList {
 	return Invalid(at, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))
 }
 
-// secretRef wants a name in a reference that is there.
+// secretRef checks that a reference to a Secret, if it is set, has a name.
 func secretRef(r *v1.LocalObjectReference, at *field.Path) field.ErrorList {
 	if r == nil {
 		return nil
@@ -61,7 +61,7 @@ func secretRef(r *v1.LocalObjectReference, at *field.Path) field.ErrorList {
 	return Required(at.Child("name"), r.Name, "must name a Secret")
 }
 
-// template checks the claim of an ephemeral volume (KEP-1698).
+// template checks the claim template of an ephemeral volume (KEP-1698).
 func template(t *v1.PersistentVolumeClaimTemplate, at *field.Path) field.ErrorList {
 	meta := t.ObjectMeta.DeepCopy()
 	errs := metavalidation.ValidateLabels(meta.Labels, at.Child("metadata", "labels"))
@@ -73,7 +73,7 @@ func template(t *v1.PersistentVolumeClaimTemplate, at *field.Path) field.ErrorLi
 	return append(errs, ClaimSpec(&t.Spec, at.Child("spec"))...)
 }
 
-// AccessModes checks in which ways a claim wants to be, or a PersistentVolume may be, mounted.
+// AccessModes checks the access modes of a claim or of a PersistentVolume.
 func AccessModes(modes []v1.PersistentVolumeAccessMode, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(modes) == 0 {
@@ -89,7 +89,7 @@ func AccessModes(modes []v1.PersistentVolumeAccessMode, at *field.Path) field.Er
 	return errs
 }
 
-// ClaimSpec checks what a PersistentVolumeClaim asks for, that of an ephemeral volume too.
+// ClaimSpec checks the spec of a PersistentVolumeClaim, including the claim of an ephemeral volume.
 func ClaimSpec(s *v1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
 	errs := AccessModes(s.AccessModes, at.Child("accessModes"))
 	storage := at.Child("resources", "requests").Key(string(v1.ResourceStorage))
@@ -118,7 +118,7 @@ func ClaimSpec(s *v1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList 
 		metavalidation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
 }
 
-// dataSource is another claim, or an object of some other API group.
+// dataSource checks the data source of a claim. It is another claim, or an object of another API group.
 func dataSource(kind, name string, group *string, at *field.Path) field.ErrorList {
 	errs := Required(at.Child("name"), name, "must name an object")
 	errs = append(errs, Required(at.Child("kind"), kind, "must be a kind, such as \"VolumeSnapshot\"")...)

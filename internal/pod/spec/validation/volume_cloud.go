@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// cloudSources are disks of one provider or product each. Kubernetes serves
-// most of them through CSI drivers now, or no more; their fields are judged as ever.
+// cloudSources checks the sources of volumes that are specific to one provider or product. Kubernetes has replaced
+// most of them by CSI drivers or removed them, but still validates their fields.
 func cloudSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	required := func(v string, path ...string) {

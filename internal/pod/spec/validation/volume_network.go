@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// networkSources are storage protocols that a node speaks itself.
+// networkSources checks the sources of volumes with a storage protocol that nodes support directly, such as NFS.
 func networkSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.NFS != nil {
@@ -66,7 +66,7 @@ func nfs(s *v1.NFSVolumeSource, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// iscsiName is a qualified name in one of the forms of RFC 3720: iqn, eui or naa.
+// iscsiName matches an iSCSI qualified name in one of its forms (RFC 3720): iqn, eui or naa.
 var iscsiName = regexp.MustCompile(
 	`^(iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)?|eui\.[[:xdigit:]]{16}|naa\.[[:xdigit:]]{32})$`)
 

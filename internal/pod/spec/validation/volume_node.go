@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// nodeSources are those a node provides by itself.
+// nodeSources checks the sources of volumes that a node provides itself, such as emptyDir.
 func nodeSources(s *v1.VolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.EmptyDir != nil {
@@ -87,7 +87,7 @@ func hostPath(s *v1.HostPathVolumeSource, at *field.Path) field.ErrorList {
 		v1.HostPathBlockDev)...)
 }
 
-// keys checks which keys of a Secret or ConfigMap become files, and where.
+// keys checks the list of the keys of a Secret or ConfigMap that become files, with the paths of the files.
 func keys(items []v1.KeyToPath, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range items {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// PersistentSource checks what a PersistentVolume is made from: exactly one source. Those that a pod
-// can have itself are judged by the same rules.
+// PersistentSource checks the source of a PersistentVolume, which has exactly one. For sources that a pod's volume
+// can have, too, the rules are the same as for pods.
 func PersistentSource(s *v1.PersistentVolumeSource, at *field.Path) field.ErrorList {
 	errs := exactlyOne(*s, at, "volume")
 	same := sameAsPods(s)
@@ -24,7 +24,7 @@ func PersistentSource(s *v1.PersistentVolumeSource, at *field.Path) field.ErrorL
 	return append(errs, namespaces(s, at)...)
 }
 
-// sameAsPods returns the source in the form of a pod's volume, for the rules that both share.
+// sameAsPods converts the source to the type of a pod's volume source, for the rules that apply to both.
 func sameAsPods(s *v1.PersistentVolumeSource) *v1.VolumeSource {
 	out := &v1.VolumeSource{
 		HostPath: s.HostPath, NFS: s.NFS, FC: s.FC, Flocker: s.Flocker, Quobyte: s.Quobyte,
@@ -108,7 +108,8 @@ func csi(s *v1.CSIPersistentVolumeSource, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// namespaces checks the namespaces of the objects that a PersistentVolume refers to, as it is in none itself.
+// namespaces checks the namespaces in a PersistentVolume's references to other objects. They have to be set, because
+// a PersistentVolume has no namespace itself.
 func namespaces(s *v1.PersistentVolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if d := s.Cinder; d != nil && d.SecretRef != nil {

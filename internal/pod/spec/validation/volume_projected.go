@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Lifetimes the API allows, in seconds: of tokens (the longest is 2^32), and of
-// certificates (PodCertificateProjection.maxExpirationSeconds).
+// Limits, in seconds, of the lifetimes of tokens (at most 2^32) and of certificates
+// (PodCertificateProjection.maxExpirationSeconds) in the API.
 const (
 	minTokenSeconds       int64 = 10 * 60
 	maxTokenSeconds       int64 = 1 << 32
@@ -24,7 +24,7 @@ const (
 
 func projected(s *v1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
 	errs := fileMode(at.Child("defaultMode"), s.DefaultMode)
-	// Every file must have a place of its own, whichever source writes it.
+	// All files of the volume must have different paths, even if different sources write them.
 	files := Unique{}
 	for i := range s.Sources {
 		src, item := &s.Sources[i], at.Child("sources").Index(i)
@@ -82,7 +82,7 @@ func trustBundle(b *v1.ClusterTrustBundleProjection, at *field.Path) field.Error
 	case b.Name != nil && b.SignerName != nil:
 		errs = append(errs, field.Invalid(at, "", "only one of name and signerName may be used"))
 	case b.Name != nil:
-		// A bundle's name may have its signer in front: "example.com:name:foo".
+		// A bundle's name may begin with the name of its signer: "example.com:name:foo".
 		bundle := strings.ReplaceAll(*b.Name, ":", ".")
 		errs = append(errs, Subdomain(at.Child("name"), bundle)...)
 	default:
@@ -96,7 +96,7 @@ func trustBundle(b *v1.ClusterTrustBundleProjection, at *field.Path) field.Error
 	return append(errs, localFile(at.Child("path"), b.Path)...)
 }
 
-// signer wants "domain/path", as a CertificateSigningRequest's signer is called.
+// signer checks that the name has the form "domain/path" of a CertificateSigningRequest's signerName.
 func signer(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "must be a domain and a path, such as \"example.com/signer\"")}
@@ -130,7 +130,7 @@ func certificate(c *v1.PodCertificateProjection, at *field.Path) field.ErrorList
 	return errs
 }
 
-// file is one that a projection writes.
+// file is a file that a projected volume contains.
 type file struct {
 	at   *field.Path
 	path string

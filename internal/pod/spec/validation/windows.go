@@ -15,11 +15,11 @@ const (
 	maxUserDomain     = 256
 )
 
-// userNameForbidden are the characters a Windows account's name can't have.
+// userNameForbidden matches the characters that the name of a Windows account can't have.
 var userNameForbidden = regexp.MustCompile(`["/\\:;|=,+*?<>@\[\]]|^[. ]+$|[[:cntrl:]]`)
 
-// windows validates what a pod or container says about Windows. Such a pod
-// can't run here, but its manifest should be judged alike everywhere.
+// windows validates the Windows options of a pod or container. A Windows pod can't run here, but the result of the
+// validation should be the same as at an API server.
 func windows(o *v1.WindowsSecurityContextOptions, at *field.Path) field.ErrorList {
 	if o == nil {
 		return nil
@@ -43,7 +43,7 @@ func windows(o *v1.WindowsSecurityContextOptions, at *field.Path) field.ErrorLis
 	return errs
 }
 
-// userName wants USER or DOMAIN\USER.
+// userName checks that the name has the form USER or DOMAIN\USER.
 func userName(name string, at *field.Path) field.ErrorList {
 	domain, user, hasDomain := strings.Cut(name, `\`)
 	if !hasDomain {
@@ -64,7 +64,8 @@ func userName(name string, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// hostProcess containers come all or none, and share the host's network (KEP-1981).
+// hostProcess checks that either all containers of the pod or none are HostProcess containers, and that such a pod
+// uses the host's network (KEP-1981).
 func hostProcess(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	podWide := s.SecurityContext != nil && wantsHostProcess(s.SecurityContext.WindowsOptions, false)
 	with, without := 0, 0
