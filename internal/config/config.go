@@ -71,8 +71,8 @@ type Config struct {
 	ReadOnly netip.AddrPort
 	// HTTPS is the address of the API with authentication; with port 0 it isn't served.
 	HTTPS netip.AddrPort
-	// OfflineSecretsKey is the file of the key that encrypts stored Secrets and tokens. They are stored so that pods
-	// can start while the API server is unreachable. If it is empty, none are stored.
+	// OfflineSecretsKey is the file of the key that encrypts Secrets and tokens on disk. They are stored so that pods
+	// can use them while the API server is unreachable. If OfflineSecretsKey is empty, none are stored.
 	OfflineSecretsKey string
 	// HoldPodsFor is how long pods keep running after they disappeared from an API server that seems to have lost its
 	// data.

@@ -16,8 +16,8 @@ import (
 const namesOfPods = exactNamesOfPods + `,
 or enough of the name's beginning to distinguish it from others.`
 
-// exactNamesOfPods is the help for the argument POD of commands that accept no prefix of a name. With these commands it
-// would be dangerous if a name matched another pod because the named pod doesn't exist.
+// exactNamesOfPods is the help for the argument POD of commands that accept no prefix of a name: if the named pod
+// doesn't exist, a prefix could match another pod.
 const exactNamesOfPods = `POD is the pod's name with or without the node's name at its end, NAMESPACE/NAME, pod/NAME`
 
 func (a *app) stopCommand() *cobra.Command {

@@ -53,7 +53,7 @@ const (
 const (
 	// MemoryQoS protects and throttles memory on cgroup v2 (KEP-2570).
 	MemoryQoS = "MemoryQoS"
-	// QOSReserved keeps pods of lower QoS classes from using the memory that other pods request (qosReserved).
+	// QOSReserved keeps pods of lower QoS classes from using the memory that pods of higher ones request (qosReserved).
 	QOSReserved = "QOSReserved"
 	// ContainerCheckpoint lets clients checkpoint containers into archives.
 	ContainerCheckpoint = "ContainerCheckpoint"
