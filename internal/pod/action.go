@@ -138,7 +138,7 @@ type Result struct {
 	Action Action `json:"action"`
 	// ID identifies the object that the action made: the ID of a sandbox or container, or the reference of an image.
 	ID string `json:"id,omitempty"`
-	// Message describes a success for an event ("Successfully pulled image ...").
+	// Message describes a success, for an event ("Successfully pulled image ...").
 	Message string   `json:"message,omitempty"`
 	Failure *Failure `json:"failure,omitempty"`
 	// Cancelled says that the action was cancelled by the core.

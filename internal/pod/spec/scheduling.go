@@ -29,8 +29,7 @@ func priority(s *v1.PodSpec, at *field.Path) field.ErrorList {
 		v1.PreemptLowerPriority, v1.PreemptNever)...)
 }
 
-// gates checks the scheduling gates. These prevent that the pod is scheduled, so a pod with gates may not be bound
-// to a node.
+// gates checks the scheduling gates. A pod with scheduling gates isn't scheduled, so it must not be bound to a node.
 func gates(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	unique := specvalidation.Unique{}

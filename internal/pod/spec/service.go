@@ -180,7 +180,8 @@ func onlyFor(at *field.Path, types string) *field.Error {
 	return field.Forbidden(at, "may only be set for a service of type "+types)
 }
 
-// traffic checks the traffic policies and other fields that determine which endpoints get the traffic.
+// traffic checks the traffic policies and the traffic distribution, which determine the endpoints that get the
+// traffic.
 func traffic(s *v1.ServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	policy := at.Child("externalTrafficPolicy")

@@ -144,8 +144,9 @@ func sorted(list v1.ResourceList) []v1.ResourceName {
 	return slices.Sorted(maps.Keys(list))
 }
 
-// PodResources validates pod-level resources (KEP-2837): only CPU, memory and huge pages are allowed, the requests
-// must not be below the total of the containers, and no container's limit may be above the pod-level limit.
+// PodResources validates pod-level resources (KEP-2837): only CPU, memory and huge pages are allowed, neither
+// requests nor limits may be below the total requests of the containers, and no container's limit may be above the
+// pod-level limit.
 func PodResources(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	r := s.Resources
 	if r == nil {
@@ -166,7 +167,7 @@ func PodResources(s *v1.PodSpec, at *field.Path) field.ErrorList {
 	return append(errs, containerLimits(s.Containers, r.Limits, at.Child("containers"))...)
 }
 
-// enough returns an error if the pod-level amount of a resource is below used, the total of the containers.
+// enough returns an error if the pod-level amount of a resource is below used, the total requests of the containers.
 func enough(list v1.ResourceList, name v1.ResourceName, used resource.Quantity, at *field.Path) field.ErrorList {
 	q, ok := list[name]
 	if !ok || !exceeds(used, q) {

@@ -18,8 +18,8 @@ const (
 // userNameForbidden matches the characters that the name of a Windows account can't have.
 var userNameForbidden = regexp.MustCompile(`["/\\:;|=,+*?<>@\[\]]|^[. ]+$|[[:cntrl:]]`)
 
-// windows validates the Windows options of a pod or container. A Windows pod can't run here, but the result of the
-// validation should be the same as at an API server.
+// windows validates the Windows options of a pod or container. A Windows pod can't run here, but its manifest is
+// validated like that of any other pod.
 func windows(o *v1.WindowsSecurityContextOptions, at *field.Path) field.ErrorList {
 	if o == nil {
 		return nil
