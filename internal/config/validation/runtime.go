@@ -48,8 +48,8 @@ func (k *check) runtime() {
 	}
 }
 
-// endpoint checks the address of a unix socket. Like the kubelet, which deprecates it, it accepts a path without
-// unix://.
+// endpoint checks the address of a unix socket. A path without unix:// is valid, as with the kubelet, which deprecates
+// that form.
 func (k *check) endpoint(name, value string) {
 	socket := strings.TrimPrefix(value, "unix://")
 	if value != "" && (!path.IsAbs(socket) || strings.ContainsRune(socket, 0)) {

@@ -34,8 +34,8 @@ type records struct {
 	loaded bool
 	// refused is the reason why the file must not be replaced; nil if it may be.
 	refused error
-	// changed means that the file is out of date, not counting the times of use of images that are still in use.
-	// saved is when the file was last written or read.
+	// changed says that the file has to be written again. It isn't set for new times of use of images that are still
+	// in use. saved is when the file was last written or read.
 	changed bool
 	saved   time.Time
 }

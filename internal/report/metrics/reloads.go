@@ -15,7 +15,7 @@ const (
 	ReloadApplied ReloadResult = "applied"
 	// ReloadUnchanged: the configuration read is in force already.
 	ReloadUnchanged ReloadResult = "unchanged"
-	// ReloadRefused: the configuration read needs a restart.
+	// ReloadRefused counts configurations with changes that take effect only after a restart of the agent.
 	ReloadRefused ReloadResult = "refused"
 	// ReloadInvalid: the configuration read is invalid.
 	ReloadInvalid ReloadResult = "invalid"

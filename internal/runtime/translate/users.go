@@ -88,7 +88,7 @@ func supplementalGroups(p *v1.Pod) []int64 {
 	return append(groups, sc.SupplementalGroups...)
 }
 
-// withGroups appends to groups those elements of more that groups doesn't contain.
+// withGroups returns groups, and after them the elements of more that aren't in groups.
 func withGroups(groups, more []int64) []int64 {
 	for _, g := range more {
 		if !slices.Contains(groups, g) {

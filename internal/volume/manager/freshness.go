@@ -220,7 +220,7 @@ func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now v
 	return now, again || !s.tried.Same(now)
 }
 
-// refresh starts to refresh the volume. Pass detects changes from here on when the refresh has ended.
+// refresh starts a refresh of the volume. Changes after this moment are detected by Pass once the refresh has ended.
 func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sight) {
 	e := s.Mounted
 	s.op = k.conf.Ops.Start(ctx, operations.Task{

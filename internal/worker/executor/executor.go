@@ -280,9 +280,8 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 	return pod.Result{ID: id, Message: message}
 }
 
-// informed reports whether the action should be repeated: it failed because the state of an object is unknown, and
-// an update about the pod's objects has arrived since began. An object is fetched from the API server when a pod
-// first needs it; that isn't a failure.
+// informed reports whether a failed action should be repeated at once: it failed because an object hadn't been fetched
+// from the API server yet, and an object of the pod has arrived since the action began.
 func (r *Executor) informed(ctx context.Context, uid types.UID, f *pod.Failure, began time.Time) bool {
 	return f.Unknown && ctx.Err() == nil && r.cfg.Objects.Await(ctx, uid, began)
 }

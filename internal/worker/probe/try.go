@@ -68,8 +68,8 @@ func (m *Manager) finish(ctx context.Context, e *entry, out handler.Outcome, sta
 		return nil
 	}
 	if ctx.Err() != nil {
-		// The try was cancelled, which says nothing about the container. The cause is that Run ends, or that the
-		// probe wasn't requested for a while. drop cancels with the lock held, so that ctx shows every cancellation.
+		// A cancelled try says nothing about the container: Run ends, or drop cancelled the probe. drop holds the
+		// lock, so that no cancellation is missed here.
 		m.await(e, max(e.due, end))
 		return nil
 	}
