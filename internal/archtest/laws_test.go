@@ -85,8 +85,9 @@ var wings = []wing{
 		"apisource file httpsource",
 	}},
 	{"resources", "what pods may use, of CPU to disk; it measures what pods that should run have mounted", []string{
-		". allocation cgroup devices storagelimits",
-		"stats", // measures layers as storagelimits does
+		". allocation cgroup/counters devices storagelimits",
+		"cgroup", // reads the counters of the groups that it limits
+		"stats",  // measures layers as storagelimits does
 	}},
 	{"worker", "one goroutine per pod: reads, decides, has done what was decided", []string{
 		". handler journal",

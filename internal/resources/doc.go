@@ -2,8 +2,8 @@
 // of its own.
 //
 // The packages: allocation is the ledger of admitted pods and their resources; cgroup makes control groups and sets
-// their limits; devices is the manager of device plugins; storagelimits finds pods that use too much local storage;
-// stats samples what pods and the node use.
+// their limits; cgroup/counters reads the kernel's counters of groups; devices is the manager of device plugins;
+// storagelimits finds pods that use too much local storage; stats samples the use of pods and of the node.
 //
 // Package cgroup is the one writer of the QoS groups, the pods' groups and the placement of the agent's and the
 // host's processes; runc makes the containers' groups. storagelimits doesn't end pods: the pod's worker asks for the

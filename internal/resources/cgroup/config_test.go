@@ -14,7 +14,8 @@ import (
 // TestQOSReserve: memory is kept for pods by what there is without reservations, and only with the feature gate.
 func TestQOSReserve(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		cfg := &config.Config{Kubelet: v1beta1.KubeletConfiguration{CPUCFSQuotaPeriod: &metav1.Duration{}, QOSReserved: map[string]string{"memory": "40%"}, SystemReserved: map[string]string{"memory": "1Gi"},
+		cfg := &config.Config{Kubelet: v1beta1.KubeletConfiguration{CPUCFSQuotaPeriod: &metav1.Duration{},
+			QOSReserved: map[string]string{"memory": "40%"}, SystemReserved: map[string]string{"memory": "1Gi"},
 			EvictionHard: map[string]string{"memory.available": "1Gi"}}}
 		var problems []gates.Problem
 		if cfg.Gates, problems = gates.Resolve(map[string]bool{gates.QOSReserved: on}); len(problems) > 0 {

@@ -199,6 +199,3 @@ func (l layout) usesMore(name string, limit int64) error {
 	}
 	return err
 }
-
-// unlimited is the smallest value that cgroup v1 shows for a missing limit.
-const unlimited = 1 << 62

@@ -79,7 +79,7 @@ func (m *Manager) freezable(ctx context.Context, uid types.UID,
 	if err != nil {
 		return "", nil, err
 	}
-	groups, err := newReader(l).ContainerGroups(name)
+	groups, err := l.reader().ContainerGroups(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", nil, err
 	}

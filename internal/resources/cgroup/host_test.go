@@ -21,6 +21,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 	"github.com/deckhand-node/deckhand/internal/volume/killtest"
 )
 
@@ -103,7 +104,7 @@ func (m *Manager) reads(t *testing.T, name string, want []setting) {
 			continue
 		}
 		is := strings.TrimSpace(string(got))
-		if n, _ := strconv.ParseInt(is, 10, 64); n > unlimited && s.Value == "-1" {
+		if n, _ := strconv.ParseInt(is, 10, 64); n > counters.LeastUnlimited && s.Value == "-1" {
 			continue // as cgroup v1 shows it: the greatest number of whole pages
 		}
 		if err != nil || is != s.Value {

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
 // QOSReserve reserves memory for pods by QoS class: Burstable and BestEffort pods can't use the reserved part of the
@@ -63,7 +65,7 @@ func (m *Manager) liftQoSLimits(ctx context.Context, l layout) error {
 	}
 	none := m.rules(l).memory(0)
 	for _, class := range [...]v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		if n := readNumber(l, m.qosCgroup(class), none); n == 0 || n > unlimited {
+		if n := readNumber(l, m.qosCgroup(class), none); n == 0 || n > counters.LeastUnlimited {
 			continue
 		}
 		if err := m.maker.set(ctx, l, m.qosCgroup(class), []setting{none}); err != nil {

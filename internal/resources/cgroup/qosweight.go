@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // sums are the requests of one pod, or of all, that affect the QoS cgroups.

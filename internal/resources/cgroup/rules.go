@@ -6,10 +6,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	helpers "k8s.io/component-helpers/resource"
+
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // kernel contains limits and features of this host's kernel.

@@ -5,9 +5,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
 // setting is a value to write to a file of a controller.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
 // Usage returns the pod's working set in bytes: the memory charged to it without inactive page cache. The error is
@@ -46,12 +47,10 @@ func (l layout) refuseBelowUsage(name string, limit int64) error {
 }
 
 // memory returns the group's memory usage, without limits.
-func (l layout) memory(name string) (Memory, error) {
-	var m Memory
-	r := newReader(l)
-	defer r.leave()
-	if err := r.memory(name, JustCPU, &m); err != nil {
-		return Memory{}, fmt.Errorf("memory used by %s: %w", name, err)
+func (l layout) memory(name string) (counters.Memory, error) {
+	m, err := l.reader().Memory(name)
+	if err != nil {
+		return counters.Memory{}, fmt.Errorf("memory used by %s: %w", name, err)
 	}
 	return m, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
 // Machine describes the host, for /metrics/cadvisor.
@@ -221,7 +221,7 @@ func plainMetrics(desc func(name, help string, more ...string) *prometheus.Desc)
 	add := func(name, help string, kind prometheus.ValueType, of func(*subject) (float64, bool)) {
 		plain = append(plain, plainMetric{desc(name, help), kind, of})
 	}
-	cpu := func(name, help string, of func(*cgroup.CPU) float64) {
+	cpu := func(name, help string, of func(*counters.CPU) float64) {
 		add(name, help, counter, func(s *subject) (float64, bool) {
 			if s.CPU == nil {
 				return 0, false
@@ -229,7 +229,7 @@ func plainMetrics(desc func(name, help string, more ...string) *prometheus.Desc)
 			return of(s.CPU), true
 		})
 	}
-	throttled := func(name, help string, of func(*cgroup.CPU) float64) {
+	throttled := func(name, help string, of func(*counters.CPU) float64) {
 		add(name, help, counter, func(s *subject) (float64, bool) {
 			if s.CPU == nil || s.CPU.Quota <= 0 {
 				return 0, false
@@ -237,19 +237,19 @@ func plainMetrics(desc func(name, help string, more ...string) *prometheus.Desc)
 			return of(s.CPU), true
 		})
 	}
-	memory := func(name, help string, kind prometheus.ValueType, of func(*cgroup.Memory) uint64) {
+	memory := func(name, help string, kind prometheus.ValueType, of func(*counters.Memory) uint64) {
 		add(name, help, kind, func(s *subject) (float64, bool) {
 			if s.Memory == nil {
 				return 0, false
 			}
 			v := of(s.Memory)
-			if v == cgroup.Unlimited {
+			if v == counters.Unlimited {
 				v = 0 // cAdvisor's value for no limit
 			}
 			return float64(v), true
 		})
 	}
-	pressure := func(what, word string, of func(*Group) *cgroup.Pressure) {
+	pressure := func(what, word string, of func(*Group) *counters.Pressure) {
 		for state, help := range map[string]string{"stalled": "no tasks in the container could make progress",
 			"waiting": "tasks in the container have waited"} {
 			add("container_pressure_"+what+"_"+state+"_seconds_total",
@@ -267,82 +267,83 @@ func plainMetrics(desc func(name, help string, more ...string) *prometheus.Desc)
 		}
 	}
 	cpu("container_cpu_user_seconds_total",
-		"Cumulative user cpu time consumed in seconds.", func(c *cgroup.CPU) float64 { return seconds(c.User) })
+		"Cumulative user cpu time consumed in seconds.", func(c *counters.CPU) float64 { return seconds(c.User) })
 	cpu("container_cpu_system_seconds_total",
-		"Cumulative system cpu time consumed in seconds.", func(c *cgroup.CPU) float64 { return seconds(c.System) })
+		"Cumulative system cpu time consumed in seconds.", func(c *counters.CPU) float64 { return seconds(c.System) })
 	throttled("container_cpu_cfs_periods_total",
-		"Number of elapsed enforcement period intervals.", func(c *cgroup.CPU) float64 { return float64(c.Periods) })
+		"Number of elapsed enforcement period intervals.", func(c *counters.CPU) float64 { return float64(c.Periods) })
 	throttled("container_cpu_cfs_throttled_periods_total",
-		"Number of throttled period intervals.", func(c *cgroup.CPU) float64 { return float64(c.ThrottledPeriods) })
+		"Number of throttled period intervals.", func(c *counters.CPU) float64 { return float64(c.ThrottledPeriods) })
 	throttled("container_cpu_cfs_throttled_seconds_total",
-		"Total time duration the container has been throttled.", func(c *cgroup.CPU) float64 {
+		"Total time duration the container has been throttled.", func(c *counters.CPU) float64 {
 			return seconds(c.Throttled)
 		})
 	add("container_spec_cpu_shares", "CPU share of the container.", gauge, func(s *subject) (float64, bool) {
-		return value(s.CPU, func(c *cgroup.CPU) float64 {
+		return value(s.CPU, func(c *counters.CPU) float64 {
 			return float64(c.Shares)
-		}, func(c *cgroup.CPU) bool { return c.Shares > 0 })
+		}, func(c *counters.CPU) bool { return c.Shares > 0 })
 	})
 	add("container_spec_cpu_period", "CPU period of the container.", gauge, func(s *subject) (float64, bool) {
-		return value(s.CPU, func(c *cgroup.CPU) float64 {
+		return value(s.CPU, func(c *counters.CPU) float64 {
 			return float64(c.Period)
-		}, func(c *cgroup.CPU) bool { return c.Period > 0 })
+		}, func(c *counters.CPU) bool { return c.Period > 0 })
 	})
 	add("container_spec_cpu_quota", "CPU quota of the container.", gauge, func(s *subject) (float64, bool) {
-		return value(s.CPU, func(c *cgroup.CPU) float64 {
+		return value(s.CPU, func(c *counters.CPU) float64 {
 			return float64(c.Quota)
-		}, func(c *cgroup.CPU) bool { return c.Quota > 0 })
+		}, func(c *counters.CPU) bool { return c.Quota > 0 })
 	})
-	memory("container_memory_cache", "Number of bytes of page cache memory.", gauge, func(m *cgroup.Memory) uint64 {
+	memory("container_memory_cache", "Number of bytes of page cache memory.", gauge, func(m *counters.Memory) uint64 {
 		return m.Cache
 	})
-	memory("container_memory_rss", "Size of RSS in bytes.", gauge, func(m *cgroup.Memory) uint64 { return m.RSS })
+	memory("container_memory_rss", "Size of RSS in bytes.", gauge, func(m *counters.Memory) uint64 { return m.RSS })
 	memory("container_memory_kernel_usage", "Size of kernel memory allocated in bytes.", gauge,
-		func(m *cgroup.Memory) uint64 { return m.Kernel })
+		func(m *counters.Memory) uint64 { return m.Kernel })
 	memory("container_memory_mapped_file", "Size of memory mapped files in bytes.", gauge,
-		func(m *cgroup.Memory) uint64 { return m.Mapped })
-	memory("container_memory_swap", "Container swap usage in bytes.", gauge, func(m *cgroup.Memory) uint64 {
+		func(m *counters.Memory) uint64 { return m.Mapped })
+	memory("container_memory_swap", "Container swap usage in bytes.", gauge, func(m *counters.Memory) uint64 {
 		return m.Swap
 	})
-	memory("container_memory_failcnt", "Number of memory usage hits limits", counter, func(m *cgroup.Memory) uint64 {
+	memory("container_memory_failcnt", "Number of memory usage hits limits", counter, func(m *counters.Memory) uint64 {
 		return m.Failures
 	})
 	memory("container_memory_usage_bytes",
 		"Current memory usage in bytes, including all memory regardless of when it was accessed", gauge,
-		func(m *cgroup.Memory) uint64 { return m.Usage })
+		func(m *counters.Memory) uint64 { return m.Usage })
 	memory("container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes", gauge,
-		func(m *cgroup.Memory) uint64 { return m.Max })
-	memory("container_memory_working_set_bytes", "Current working set in bytes.", gauge, func(m *cgroup.Memory) uint64 {
-		return m.WorkingSet
-	})
+		func(m *counters.Memory) uint64 { return m.Max })
+	memory("container_memory_working_set_bytes", "Current working set in bytes.", gauge,
+		func(m *counters.Memory) uint64 {
+			return m.WorkingSet
+		})
 	memory("container_memory_total_active_file_bytes", "Current total active file in bytes.", gauge,
-		func(m *cgroup.Memory) uint64 { return m.ActiveFile })
+		func(m *counters.Memory) uint64 { return m.ActiveFile })
 	memory("container_memory_total_inactive_file_bytes", "Current total inactive file in bytes.", gauge,
-		func(m *cgroup.Memory) uint64 { return m.InactiveFile })
+		func(m *counters.Memory) uint64 { return m.InactiveFile })
 	memory("container_spec_memory_limit_bytes", "Memory limit for the container.", gauge,
-		func(m *cgroup.Memory) uint64 { return m.Limit })
+		func(m *counters.Memory) uint64 { return m.Limit })
 	memory("container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", gauge,
-		func(m *cgroup.Memory) uint64 { return m.SwapLimit })
+		func(m *counters.Memory) uint64 { return m.SwapLimit })
 	memory("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.", gauge,
-		func(m *cgroup.Memory) uint64 { return m.Reservation })
+		func(m *counters.Memory) uint64 { return m.Reservation })
 	memory("container_oom_events_total", "Count of out of memory events observed for the container", counter,
-		func(m *cgroup.Memory) uint64 { return m.OOMKills })
+		func(m *counters.Memory) uint64 { return m.OOMKills })
 	add("container_threads", "Number of threads running inside the container", gauge, func(s *subject) (float64, bool) {
-		return value(s.PIDs, func(p *cgroup.PIDs) float64 { return float64(p.Current) }, nil)
+		return value(s.PIDs, func(p *counters.PIDs) float64 { return float64(p.Current) }, nil)
 	})
 	add("container_threads_max",
 		"Maximum number of threads allowed inside the container, infinity if value is zero", gauge,
 		func(s *subject) (float64, bool) {
-			return value(s.PIDs, func(p *cgroup.PIDs) float64 {
-				if p.Limit == cgroup.Unlimited {
+			return value(s.PIDs, func(p *counters.PIDs) float64 {
+				if p.Limit == counters.Unlimited {
 					return 0
 				}
 				return float64(p.Limit)
 			}, nil)
 		})
-	pressure("cpu", "CPU", func(g *Group) *cgroup.Pressure { return g.CPUPressure })
-	pressure("memory", "memory", func(g *Group) *cgroup.Pressure { return g.MemoryPressure })
-	pressure("io", "IO", func(g *Group) *cgroup.Pressure { return g.IOPressure })
+	pressure("cpu", "CPU", func(g *Group) *counters.Pressure { return g.CPUPressure })
+	pressure("memory", "memory", func(g *Group) *counters.Pressure { return g.MemoryPressure })
+	pressure("io", "IO", func(g *Group) *counters.Pressure { return g.IOPressure })
 	add("container_start_time_seconds", "Start time of the container since unix epoch in seconds.", gauge,
 		func(s *subject) (float64, bool) {
 			return float64(s.started.Unix()), !s.started.IsZero()

@@ -13,12 +13,13 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
 // readProcesses counts the pod's processes and reads its network counters. If files isn't zero, it also counts open
 // files, at most until that time. It uses the network namespace of the sandbox's process, which containers can't
 // change, or of a container's process if the sandbox has none.
-func (p *Pod) readProcesses(r *cgroup.Reader, sandbox string, files time.Time, faults *faults) {
+func (p *Pod) readProcesses(r *counters.Reader, sandbox string, files time.Time, faults *faults) {
 	var count uint64
 	var first int
 	var of string // the group of the first process

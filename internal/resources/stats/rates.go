@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
 const (
@@ -74,7 +74,7 @@ func (r *rates) update(s *Sample) {
 }
 
 // second waits for pause, reads the groups without an earlier reading again, and sets their rates.
-func (r *rates) second(ctx context.Context, reader *cgroup.Reader) error {
+func (r *rates) second(ctx context.Context, reader *counters.Reader) error {
 	if len(r.missing) == 0 {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (r *rates) second(ctx context.Context, reader *cgroup.Reader) error {
 		return context.Cause(ctx)
 	}
 	for _, g := range r.missing {
-		f, err := reader.Read(g.Path, cgroup.JustCPU)
+		f, err := reader.Read(g.Path, counters.JustCPU)
 		if err != nil || f.CPU.Usage < g.CPU.Usage {
 			continue // the group was removed
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
 // scrapeAge is the maximum age of a sample for metrics.
@@ -110,7 +110,7 @@ func (s *Sampler) ResourceMetrics() prometheus.Collector {
 				of(&c.Group, containerCPU, containerMemory, containerSwap, c.Name, p.Name, p.Namespace)
 				ch <- prometheus.MustNewConstMetric(start, gauge, float64(c.Started.UnixNano())/1e9, c.Name, p.Name,
 					p.Namespace)
-				if c.Memory != nil && c.Memory.SwapLimit != cgroup.Unlimited {
+				if c.Memory != nil && c.Memory.SwapLimit != counters.Unlimited {
 					ch <- at(c.At, swapLimit, gauge, float64(c.Memory.SwapLimit), c.Name, p.Name, p.Namespace)
 				}
 			}

@@ -7,7 +7,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
 
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
 // rest computes the system container misc: the machine's usage without that of pods, agent and runtime. The cgroup of
@@ -78,7 +78,7 @@ func (r *rest) update(s *Sample) {
 		*c.last = *c.now
 	}
 	memory.OwnPageFaults, memory.OwnMajorPageFaults = memory.PageFaults, memory.MajorPageFaults
-	memory.Limit, memory.SwapLimit = cgroup.Unlimited, cgroup.Unlimited
+	memory.Limit, memory.SwapLimit = counters.Unlimited, counters.Unlimited
 	if own := s.System[i].Memory; own != nil {
 		memory.Limit, memory.SwapLimit = own.Limit, own.SwapLimit
 	}

@@ -7,32 +7,37 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
 
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
 // used is a group that has used n of everything.
 func used(path string, n uint64) Group {
-	return Group{Path: path, Rate: ptr.To(n), Figures: cgroup.Figures{CPU: &cgroup.CPU{Usage: n},
-		Memory: &cgroup.Memory{Usage: n, WorkingSet: n, RSS: n, Swap: n, PageFaults: n, MajorPageFaults: n, OwnPageFaults: n, OwnMajorPageFaults: n, Limit: n, SwapLimit: n}}}
+	return Group{Path: path, Rate: ptr.To(n), Figures: counters.Figures{CPU: &counters.CPU{Usage: n},
+		Memory: &counters.Memory{Usage: n, WorkingSet: n, RSS: n, Swap: n, PageFaults: n, MajorPageFaults: n,
+			OwnPageFaults: n, OwnMajorPageFaults: n, Limit: n, SwapLimit: n}}}
 }
 
 func TestMiscIsWhatOthersDidNotUse(t *testing.T) {
 	// Its own group has used hardly anything: the memory of what was moved there stays where it was.
 	misc := System{Name: statsapi.SystemContainerMisc, Group: used("/system", 3)}
-	misc.CPUPressure = &cgroup.Pressure{Some: cgroup.Stalls{Total: 7}}
+	misc.CPUPressure = &counters.Pressure{Some: counters.Stalls{Total: 7}}
 	of := func(name, path string, n uint64) System { return System{Name: name, Group: used(path, n)} }
 	for name, c := range map[string]struct {
 		others []System
 		want   uint64
 	}{
-		"all of it":              {nil, 1000},
-		"beside others":          {[]System{of("kubelet", "/agent", 10), of("pods", "/kubepods", 200)}, 790},
-		"groups in another":      {[]System{of("kubelet", "/node/agent", 10), of("pods", "/node", 200), of("runtime", "/node/agent/containerd", 5)}, 800},
-		"a group named twice":    {[]System{of("kubelet", "/agent", 10), of("runtime", "/agent", 10), of("pods", "/kubepods", 200)}, 790},
+		"all of it":     {nil, 1000},
+		"beside others": {[]System{of("kubelet", "/agent", 10), of("pods", "/kubepods", 200)}, 790},
+		"groups in another": {
+			[]System{of("kubelet", "/node/agent", 10), of("pods", "/node", 200),
+				of("runtime", "/node/agent/containerd", 5)}, 800},
+		"a group named twice": {
+			[]System{of("kubelet", "/agent", 10), of("runtime", "/agent", 10), of("pods", "/kubepods", 200)}, 790},
 		"names that begin alike": {[]System{of("kubelet", "/node", 10), of("pods", "/nodepods", 200)}, 790},
 		"in the misc group":      {[]System{of("kubelet", "/system/agent", 10), of("pods", "/kubepods", 200)}, 790},
 		"read later than all":    {[]System{of("pods", "/kubepods", 1001)}, 0},
-		"a group that is gone":   {[]System{{Name: "runtime", Group: Group{Path: "/gone"}}, of("pods", "/kubepods", 200)}, 800},
+		"a group that is gone": {
+			[]System{{Name: "runtime", Group: Group{Path: "/gone"}}, of("pods", "/kubepods", 200)}, 800},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Sample{Node: used("/", 1000), System: append([]System{misc}, c.others...)}
@@ -40,7 +45,8 @@ func TestMiscIsWhatOthersDidNotUse(t *testing.T) {
 			want := used("/system", c.want)
 			want.CPUPressure = misc.CPUPressure
 			want.Memory.Limit, want.Memory.SwapLimit = 3, 3
-			for _, faults := range []*uint64{&want.Memory.PageFaults, &want.Memory.MajorPageFaults, &want.Memory.OwnPageFaults, &want.Memory.OwnMajorPageFaults} {
+			for _, faults := range []*uint64{&want.Memory.PageFaults, &want.Memory.MajorPageFaults,
+				&want.Memory.OwnPageFaults, &want.Memory.OwnMajorPageFaults} {
 				*faults = 0 // there were none since
 			}
 			if diff := cmp.Diff(want, s.Rest); diff != "" {
@@ -57,9 +63,12 @@ func TestMiscCountsUp(t *testing.T) {
 	r := new(rest)
 	var last *Sample
 	for _, pods := range []uint64{150, 100, 104, 90} { // of 1000 each time, as they are read a little later
-		last = &Sample{Node: used("/", 1000), System: []System{{Name: "misc", Group: used("/system", 3)}, {Name: "pods", Group: used("/kubepods", pods)}}}
+		last = &Sample{Node: used("/", 1000),
+			System: []System{{Name: "misc", Group: used("/system", 3)}, {Name: "pods", Group: used("/kubepods", pods)}}}
 		r.update(last)
-		if c := last.Rest; pods == 104 && (c.CPU.Usage != 900 || c.Memory.PageFaults != 50 || c.Memory.OwnMajorPageFaults != 50 || c.Memory.Usage != 896) {
+		if c := last.Rest; pods == 104 &&
+			(c.CPU.Usage != 900 || c.Memory.PageFaults != 50 || c.Memory.OwnMajorPageFaults != 50 ||
+				c.Memory.Usage != 896) {
 			t.Errorf("%+v, %+v", c.CPU, c.Memory)
 		}
 	}
@@ -89,13 +98,16 @@ func TestNoMiscWithoutItsGroup(t *testing.T) {
 func TestNoMiscWhileAGroupCannotBeRead(t *testing.T) {
 	r := new(rest)
 	sample := func(change func(*Group)) *Group {
-		s := &Sample{Node: used("/", 1000), System: []System{{Name: "misc", Group: used("/system", 3)}, {Name: "pods", Group: used("/kubepods", 100)}}}
+		s := &Sample{Node: used("/", 1000),
+			System: []System{{Name: "misc", Group: used("/system", 3)}, {Name: "pods", Group: used("/kubepods", 100)}}}
 		change(&s.System[1].Group)
 		r.update(s)
 		return &s.Rest
 	}
 	all := func(*Group) {}
-	for name, failed := range map[string]func(*Group){"CPU": func(g *Group) { g.CPU = nil }, "memory": func(g *Group) { g.Memory = nil }} {
+	for name, failed := range map[string]func(*Group){"CPU": func(g *Group) {
+		g.CPU = nil
+	}, "memory": func(g *Group) { g.Memory = nil }} {
 		sample(all)
 		for range maxMissing {
 			if got := sample(failed); got.CPU != nil || got.Memory != nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
@@ -74,7 +75,7 @@ const (
 type Group struct {
 	// Path is the group's name.
 	Path string
-	cgroup.Figures
+	counters.Figures
 	// Rate is the current CPU usage in billionths of a CPU; nil if it is unavailable.
 	Rate *uint64
 }
@@ -173,7 +174,7 @@ type Sampler struct {
 	paths    map[types.UID]*paths
 	rates    rates
 	rest     rest
-	readers  []*cgroup.Reader
+	readers  []*counters.Reader
 	failures [Detailed + 1]string // by level
 }
 
@@ -324,9 +325,9 @@ func (s *Sampler) pods() []Pod {
 
 // readGroups reads all cgroups, as many at once as there are CPUs: reading takes CPU time in the kernel, no disk I/O.
 func (s *Sampler) readGroups(out *Sample, level Level, faults *faults) {
-	detail := cgroup.Plain
+	detail := counters.Plain
 	if level == Detailed {
-		detail = cgroup.Throttling
+		detail = counters.Throttling
 	}
 	work := make(chan *Pod)
 	var reading sync.WaitGroup
@@ -360,13 +361,14 @@ func (s *Sampler) readGroups(out *Sample, level Level, faults *faults) {
 	slices.SortFunc(out.System, func(a, b System) int { return strings.Compare(a.Name, b.Name) })
 }
 
-func readGroup(r *cgroup.Reader, path string, detail cgroup.Detail, faults *faults) Group {
+func readGroup(r *counters.Reader, path string, detail counters.Detail, faults *faults) Group {
 	f, err := r.Read(path, detail)
 	faults.add(err)
 	return Group{Path: path, Figures: f}
 }
 
-func (s *Sampler) readPod(r *cgroup.Reader, p *Pod, known *paths, out *Sample, detail cgroup.Detail, faults *faults) {
+func (s *Sampler) readPod(r *counters.Reader, p *Pod, known *paths, out *Sample, detail counters.Detail,
+	faults *faults) {
 	if known.pod == "" {
 		group, err := s.Groups.PodGroup(s.walks, p.UID)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
 
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
 // Summary returns the response of /stats/summary: a full sample, or CPU and memory alone.
@@ -102,7 +102,7 @@ func (g *Group) memory() *statsapi.MemoryStats {
 	out := &statsapi.MemoryStats{Time: metav1.NewTime(g.At), UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet,
 		RSSBytes:   &m.RSS,
 		PageFaults: &m.OwnPageFaults, MajorPageFaults: &m.OwnMajorPageFaults, PSI: psi(g.MemoryPressure)}
-	if m.Limit != cgroup.Unlimited {
+	if m.Limit != counters.Unlimited {
 		out.AvailableBytes = ptr.To(m.Limit - min(m.WorkingSet, m.Limit))
 	}
 	return out
@@ -114,7 +114,7 @@ func (g *Group) swap() *statsapi.SwapStats {
 		return nil
 	}
 	out := &statsapi.SwapStats{Time: metav1.NewTime(g.At), SwapUsageBytes: &m.Swap}
-	if m.SwapLimit != cgroup.Unlimited {
+	if m.SwapLimit != counters.Unlimited {
 		out.SwapAvailableBytes = ptr.To(m.SwapLimit - min(m.Swap, m.SwapLimit))
 	}
 	return out
@@ -138,11 +138,11 @@ func (g *Group) io() *statsapi.IOStats {
 
 // psi never returns nil: if the kernel has no pressure information for groups, as on cgroup v1, the kubelet reports
 // zeros, and its clients access the structure.
-func psi(p *cgroup.Pressure) *statsapi.PSIStats {
+func psi(p *counters.Pressure) *statsapi.PSIStats {
 	if p == nil {
 		return &statsapi.PSIStats{}
 	}
-	data := func(s *cgroup.Stalls) statsapi.PSIData {
+	data := func(s *counters.Stalls) statsapi.PSIData {
 		return statsapi.PSIData{Total: s.Total * uint64(time.Microsecond), Avg10: s.Avg10, Avg60: s.Avg60,
 			Avg300: s.Avg300}
 	}

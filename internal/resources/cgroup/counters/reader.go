@@ -1,8 +1,9 @@
-package cgroup
+// Package counters reads the kernel's counters of control groups: CPU time, memory, threads, disk I/O and pressure, and
+// which processes and groups a group contains. It changes nothing; package cgroup creates the groups.
+package counters
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io/fs"
 	"math"
@@ -13,11 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 )
 
 // Figures are the kernel's counters of a group and its children. A part that couldn't be read is nil.
@@ -91,6 +88,9 @@ type Stalls struct {
 // Unlimited means no limit.
 const Unlimited = math.MaxUint64
 
+// LeastUnlimited is the smallest value that cgroup v1 shows for a missing limit.
+const LeastUnlimited = 1 << 62
+
 // Detail selects the counters to read.
 type Detail int
 
@@ -105,7 +105,8 @@ const (
 
 // Reader reads cgroups' counters. It isn't safe for concurrent use.
 type Reader struct {
-	layout   layout
+	v2       bool
+	mounts   map[string]string
 	buf      []byte
 	pressure bool
 	// dir is the open directory of a group if isOpen is set. dirOf are its hierarchy's mount point and the group's
@@ -117,48 +118,19 @@ type Reader struct {
 	devices map[string]string
 }
 
-// Reader returns a Reader of this host's cgroups.
-func (m *Manager) Reader(ctx context.Context) (*Reader, error) {
-	l, err := m.usable(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return newReader(l), nil
-}
-
-func newReader(l layout) *Reader {
-	r := &Reader{layout: l, buf: make([]byte, 16<<10), devices: map[string]string{}}
+// New returns a Reader of the cgroups of a host with cgroup v2 or v1. mounts maps each controller to its mount point.
+func New(v2 bool, mounts map[string]string) *Reader {
+	r := &Reader{v2: v2, mounts: mounts, buf: make([]byte, 16<<10), devices: map[string]string{}}
 	// PSI is available for all groups or none. The root's pressure is the machine's, in /proc.
-	r.pressure = l.v2 && unix.Access("/proc/pressure/cpu", unix.R_OK) == nil
+	r.pressure = v2 && unix.Access("/proc/pressure/cpu", unix.R_OK) == nil
 	return r
-}
-
-// PodsGroup returns the name of the group that contains all pods.
-func (m *Manager) PodsGroup() string { return m.qosCgroup(classes[0]) }
-
-// PodGroup returns the name of the pod's group. The error is fs.ErrNotExist if there is none.
-func (m *Manager) PodGroup(ctx context.Context, uid types.UID) (string, error) {
-	if err := safeopen.Check("pod UID", string(uid)); err != nil {
-		return "", err
-	}
-	l, err := m.usable(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, class := range classes {
-		name := m.name(class, uid)
-		if unix.Access(filepath.Join(l.mounts["memory"], name), unix.F_OK) == nil {
-			return name, nil
-		}
-	}
-	return "", &fs.PathError{Op: "look for the cgroup of pod", Path: string(uid), Err: fs.ErrNotExist}
 }
 
 // ContainerGroups returns the names of the groups in a pod's group, by ID, that runtimes create for its sandbox and
 // containers: depending on the driver, a directory ID or PREFIX-ID, or a scope PREFIX-ID.scope. It skips groups of
 // the runtime's own processes (conmon).
 func (r *Reader) ContainerGroups(pod string) (map[string]string, error) {
-	entries, err := os.ReadDir(filepath.Join(r.layout.mounts["memory"], pod))
+	entries, err := os.ReadDir(filepath.Join(r.mounts["memory"], pod))
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +148,7 @@ func (r *Reader) ContainerGroups(pod string) (map[string]string, error) {
 
 // Made returns when the group was created, or its counters were last reset; zero if that can't be read.
 func (r *Reader) Made(group string) time.Time {
-	info, err := os.Stat(filepath.Join(r.layout.mounts["memory"], group))
+	info, err := os.Stat(filepath.Join(r.mounts["memory"], group))
 	if err != nil {
 		return time.Time{}
 	}
@@ -190,7 +162,7 @@ func (r *Reader) Processes(group string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(r.layout.mounts["memory"], group)
+	dir := filepath.Join(r.mounts["memory"], group)
 	// A cgroup directory has two links and one for each child. Most have no child, but dozens of files.
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil {
@@ -230,6 +202,14 @@ func (r *Reader) ownProcesses(group string) ([]int, error) {
 	return list, nil
 }
 
+// Memory reads a group's memory usage, without limits.
+func (r *Reader) Memory(group string) (Memory, error) {
+	defer r.leave()
+	var m Memory
+	err := r.memory(group, JustCPU, &m)
+	return m, err
+}
+
 // Read reads a group's counters. The error reports the counters that couldn't be read; the others are valid. It is
 // fs.ErrNotExist if there is no such group.
 func (r *Reader) Read(group string, detail Detail) (Figures, error) {
@@ -251,7 +231,7 @@ func (r *Reader) Read(group string, detail Detail) (Figures, error) {
 	if memory := new(Memory); note(r.memory(group, detail, memory)) {
 		f.Memory = memory
 	}
-	if detail == Throttling && r.layout.mounts["pids"] != "" && group != "/" {
+	if detail == Throttling && r.mounts["pids"] != "" && group != "/" {
 		if pids := new(PIDs); note(r.pids(group, pids)) {
 			f.PIDs = pids
 		}
@@ -266,21 +246,4 @@ func (r *Reader) Read(group string, detail Detail) (Figures, error) {
 			r.stalls(group, "io")
 	}
 	return f, errors.Join(errs...)
-}
-
-// Own returns the name of the group that this process is in. It is empty if that is the root, or differs between
-// hierarchies.
-func Own() string {
-	groups, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
-	if err != nil {
-		return ""
-	}
-	own, v1 := groups["memory"]
-	if !v1 {
-		own = groups[""]
-	}
-	if cpu, ok := groups["cpu"]; own == "/" || ok && cpu != own {
-		return ""
-	}
-	return own
 }

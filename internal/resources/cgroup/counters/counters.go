@@ -1,4 +1,4 @@
-package cgroup
+package counters
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 )
 
 func (r *Reader) cpu(group string, detail Detail, c *CPU) error {
-	if r.layout.v2 {
+	if r.v2 {
 		return r.cpuV2(group, detail, c)
 	}
 	var err error
@@ -99,7 +99,7 @@ func (r *Reader) cpuV2(group string, detail Detail, c *CPU) error {
 }
 
 func (r *Reader) memory(group string, detail Detail, m *Memory) error {
-	if r.layout.v2 {
+	if r.v2 {
 		return r.memoryV2(group, detail, m)
 	}
 	var err error
@@ -258,10 +258,10 @@ func (r *Reader) io(group string) ([]DeviceIO, error) {
 	}
 	each := func(file string, line func(fields []string)) error {
 		controller := "blkio"
-		if r.layout.v2 {
+		if r.v2 {
 			controller = "io"
 		}
-		if r.layout.mounts[controller] == "" {
+		if r.mounts[controller] == "" {
 			return nil
 		}
 		text, err := r.file(controller, group, file)
@@ -275,7 +275,7 @@ func (r *Reader) io(group string) ([]DeviceIO, error) {
 		}
 		return err
 	}
-	if r.layout.v2 {
+	if r.v2 {
 		err := each("io.stat", func(fields []string) {
 			d := of(fields[0])
 			for _, f := range fields[1:] {

@@ -1,4 +1,4 @@
-package cgroup
+package counters
 
 import (
 	"bytes"
@@ -49,7 +49,7 @@ func (r *Reader) limit(controller, group, name string) (uint64, error) {
 		return 0, r.bad(controller, group, name,
 			errors.New("it holds no limit: "+strconv.Quote(string(text[:min(len(text), 40)]))))
 	}
-	if n >= unlimited {
+	if n >= LeastUnlimited {
 		return Unlimited, nil
 	}
 	return n, nil
@@ -97,7 +97,7 @@ func (r *Reader) path(controller, group, name string) string {
 	if !strings.HasPrefix(group, "/") {
 		group = "/" + group
 	}
-	return r.layout.mounts[controller] + group + "/" + name
+	return r.mounts[controller] + group + "/" + name
 }
 
 func (r *Reader) bad(controller, group, name string, err error) error {
@@ -108,7 +108,7 @@ func (r *Reader) bad(controller, group, name string, err error) error {
 }
 
 func (r *Reader) file(controller, group, name string) ([]byte, error) {
-	if r.layout.mounts[controller] == "" {
+	if r.mounts[controller] == "" {
 		return nil, &fs.PathError{Op: "read", Path: group + "/" + name,
 			Err: errors.New("the kernel offers no cgroup controller " + controller)}
 	}
@@ -124,7 +124,7 @@ func (r *Reader) file(controller, group, name string) ([]byte, error) {
 
 // enter opens a group's directory, and keeps it open: usually several of its files are read in a row.
 func (r *Reader) enter(controller, group string) (err error) {
-	dir := r.layout.mounts[controller]
+	dir := r.mounts[controller]
 	if r.isOpen && r.dirOf == [2]string{dir, group} {
 		return nil
 	}
