@@ -65,7 +65,7 @@ func (w *watch) scan(now time.Time) {
 	}
 }
 
-// elsewhere describes what is at the path in place of the directory that the manifests were read from.
+// elsewhere describes the file, or the other directory, that has replaced the directory of the manifests.
 func (w *watch) elsewhere() string {
 	switch {
 	case w.single && !w.ownFile():

@@ -175,13 +175,11 @@ func (r *Runner) launch(ctx context.Context, index int, m Module, failed context
 
 // stop ends the module and waits for it.
 func (r *Runner) stop(w *work) {
-	select {
-	case <-w.done:
-		w.cancel()
-		return
-	default:
+	r.mu.Lock()
+	if r.states[w.index].State == Running {
+		r.states[w.index].State = Stopping
 	}
-	r.stopping(w.index)
+	r.mu.Unlock()
 	w.cancel()
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -190,15 +188,6 @@ func (r *Runner) stop(w *work) {
 	case <-late.C:
 		r.log.Info("A module takes long to stop", "module", w.name)
 		<-w.done
-	}
-}
-
-// stopping sets the state of a running module to Stopping.
-func (r *Runner) stopping(i int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.states[i].State == Running {
-		r.states[i].State = Stopping
 	}
 }
 
