@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,12 @@ func (c Comparison) Measured(said Said, pods int, since time.Time) error {
 			for line := range bytes.Lines(said[Pages[2]]) {
 				if bytes.HasPrefix(line, []byte("container_memory_usage_bytes{")) && bytes.Contains(line, fmt.Appendf(nil, `namespace=%q,pod=%q}`, p.PodRef.Namespace, p.PodRef.Name)) {
 					groups++
+					// A sample says when it was taken; the first one of a sandbox may be of the program that starts it.
+					if f := bytes.Fields(line[bytes.LastIndexByte(line, '}')+1:]); len(f) == 2 {
+						if at, err := strconv.ParseInt(string(f[1]), 10, 64); err != nil || !time.UnixMilli(at).After(since) {
+							return fmt.Errorf("%s has an old sample of %s: %s", Pages[2], p.PodRef.Name, line)
+						}
+					}
 				}
 			}
 			if groups < 2+len(p.Containers) {
