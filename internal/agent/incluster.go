@@ -17,7 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/secure"
 )
 
-// apiServer is the agent's connection to a cluster. An agent without a cluster has the substitute alone.
+// apiServer is the agent's connection to a cluster. The type alone implements it for an agent without a cluster.
 type apiServer interface {
 	// Modules returns the modules of the connection.
 	Modules() []modules.Module

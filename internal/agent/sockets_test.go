@@ -64,7 +64,7 @@ func TestAnotherEngine(t *testing.T) {
 	}
 }
 
-// shift is a source of two pods, of which the second one comes once the first one runs.
+// shift is a source of two pods. It reports the second pod when the status of the first one is Running.
 type shift struct {
 	reader   *reader.Reader
 	to       *desired.Merger

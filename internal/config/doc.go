@@ -4,9 +4,8 @@
 // Later sources override earlier ones, as in the kubelet: documented defaults, the file (--config), the drop-ins
 // (--config-dir) in the order of their names, the flags on the command line.
 //
-// The packages below it: document reads and merges files, flags has the command line's flags, gates has the feature
-// gates, validation checks values, paths names each setting, and fields is the table of each field's effect in this
-// build.
+// Its subpackages: document reads and merges files; flags defines the command-line flags; gates defines the feature
+// gates; validation checks values; paths names each setting; fields is the table of each field's effect in this build.
 //
 // The Reloader is the only owner of the configuration in effect. It doesn't apply settings itself: agent.liveSettings
 // applies those that may change in a running agent.

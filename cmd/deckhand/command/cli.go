@@ -1,6 +1,6 @@
-// Package command has the command line's commands. Some run the agent in this process, or remove everything that it
-// created (Commands); most others use a running agent's local API. `deckhand replay` needs no agent: it replays
-// recorded decisions.
+// Package command implements the commands of deckhand. Those of Commands run the agent in this process, or remove
+// everything that an agent created. Most others call the local API of a running agent. `deckhand replay` replays
+// recorded decisions, without an agent.
 package command
 
 import (

@@ -28,8 +28,8 @@ again. "deckhand reset" removes everything.
 On a node of a cluster, the API server's pods are stopped, too, and start again with the agent.
 To move them to other nodes, run "kubectl drain" first.
 
-With no agent running it stops the pods that the last one left running. A service other than
-deckhand.service may start its agent again: stop that first.`,
+With no agent running it stops the pods that the last one left running, except those of an API
+server. A service other than deckhand.service may start its agent again: stop that first.`,
 		Example: `  deckhand down
   deckhand down --root-dir /tmp/deckhand`,
 		Args: arguments(cobra.NoArgs),

@@ -27,9 +27,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
-// record is the install record, a file in the root directory. It identifies the agent that uses the directory, and
-// has the settings that determine which objects the agent creates elsewhere. So a reset needs only the directory's
-// path, and an agent that is too old for the directory's files refuses to start.
+// record is the install record, a file in the root directory. It contains the format of the directory's files, so that
+// an older agent refuses to start, and the settings by which the agent creates objects outside of the directory, so
+// that a reset needs nothing but the directory's path.
 type record struct {
 	// Version is the format of the root directory as a whole: see recordVersion.
 	Version int `json:"version"`

@@ -86,7 +86,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// The cluster's Services may take more than what is a node's own.
+// A list of all Services of a cluster may be larger than lists of a node's objects.
 func TestListsAreBounded(t *testing.T) {
 	for r := range resources {
 		want := int64(64 << 20)

@@ -44,8 +44,7 @@ type Known interface {
 // Config configures a Node.
 type Config struct {
 	Identity Identity
-	// Register says that the agent creates the node's object (registerNode). Otherwise somebody else has to create
-	// it.
+	// Register says that the agent creates the node's object (registerNode). Otherwise an administrator has to.
 	Register bool
 	API      Nodes
 	// Status computes the current status, without heartbeat times. Changed receives when it may have changed.
@@ -114,8 +113,7 @@ const (
 	longest = 365 * 24 * time.Hour
 )
 
-// Run registers the node and sends its status until ctx ends. If somebody deletes the object, Run creates it again
-// immediately.
+// Run registers the node and sends its status until ctx ends. It creates a deleted object again immediately.
 func (n *Node) Run(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -74,8 +74,8 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 		return step{}
 	}
 	if over := pod.Terminal(api.Status.Phase); over != "" && over != w.status.Phase {
-		// Somebody has ended the pod. That is final, and its worker is about to report it. A mirror pod is about to
-		// be created again.
+		// Another client has set a terminal phase. That is final: the pod's worker is about to report it, and a mirror
+		// pod is about to be created again.
 		return step{}
 	}
 	was, is := reportedStatus(&api.Status, w.status), statusToReport(&api.Status, w.status)

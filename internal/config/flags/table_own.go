@@ -112,7 +112,7 @@ func logs() []row {
 		{name: "logging-format", field: "logging.format", def: "text", deprecated: true,
 			help: "Log in this `format`: text or json."},
 		{name: "log-flush-frequency", field: "logging.flushFrequency", def: "5s",
-			help: "Write out what was logged at least once in this `duration`."},
+			help: "The longest `duration` for which log lines stay in the buffer before they are written."},
 		{name: "log-text-split-stream", field: "logging.options.text.splitStream", deprecated: true,
 			help: "In format text, errors go to standard error and all else to standard output."},
 		{name: "log-text-info-buffer-size", field: "logging.options.text.infoBufferSize", deprecated: true,

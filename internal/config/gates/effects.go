@@ -35,7 +35,7 @@ func always() []effectGroup {
 		{AlwaysOn, "containers may name the signal that stops them", "ContainerStopSignals"},
 		{AlwaysOn, "log lines name the object that they are about", "ContextualLogging"},
 		{AlwaysOn, "cpuCFSQuotaPeriod counts", "CustomCPUCFSQuotaPeriod"},
-		{AlwaysOn, "no node object is written, so none names a version of kube-proxy", "DisableNodeKubeProxyVersion"},
+		{AlwaysOn, "the node object names no version of kube-proxy", "DisableNodeKubeProxyVersion"},
 		{AlwaysOn, "environment variables may come from files that containers write", "EnvFiles"},
 		{AlwaysOn, "the runtime's events are listened to, if it has any", "EventedPLEG"},
 		{AlwaysOn, "exec probes end at their timeout", "ExecProbeTimeout"},

@@ -45,8 +45,8 @@ func (k *check) containerLogs() {
 	}
 }
 
-// logsDir checks what is documented for podLogsDir: an absolute, normalized path of visible ASCII characters, because
-// the runtime and log shippers have to agree on it.
+// logsDir checks podLogsDir by the rules of KubeletConfiguration: an absolute, normalized path of visible ASCII
+// characters, because the runtime and log shippers have to agree on it.
 func (k *check) logsDir(at *field.Path, dir string) {
 	if !path.IsAbs(dir) || path.Clean(dir) != strings.TrimSuffix(dir, "/") {
 		k.invalid(at, dir, `must be an absolute, normalised directory such as "/var/log/pods"`)

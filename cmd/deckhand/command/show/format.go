@@ -64,7 +64,8 @@ func as(w io.Writer, format string, value any, header bool) (bool, error) {
 	return true, q.write(w, value)
 }
 
-// marshal returns a value as JSON without terminal control sequences, some of which are invalid in YAML, too.
+// marshal encodes a value as JSON and escapes control characters: a terminal would act on them, and YAML doesn't allow
+// some of them.
 func marshal(value any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
