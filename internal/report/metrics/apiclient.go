@@ -17,15 +17,15 @@ type APIClient struct {
 	eventsLost             *prometheus.CounterVec
 }
 
-func newAPIClient() *APIClient {
+func newAPIClient(f factory) *APIClient {
 	const prefix = "rest_client_"
 	count := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+		return f.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
 	}
 	times := []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}
 	sizes := []float64{64, 256, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20}
 	distribution := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets},
+		return f.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets},
 			[]string{"verb", "host"})
 	}
 	return &APIClient{
@@ -45,17 +45,12 @@ func newAPIClient() *APIClient {
 			"Number of calls to an exec plugin, partitioned by the type of event encountered and an optional exit code.", "code", "call_status"),
 		transportsMade: count("transport_create_calls_total",
 			"Number of calls to get a new transport, partitioned by the result of the operation.", "result"),
-		eventsSent: prometheus.NewCounter(prometheus.CounterOpts{Name: "deckhand_api_events_told_total",
+		eventsSent: f.NewCounter(prometheus.CounterOpts{Name: "deckhand_api_events_told_total",
 			Help: "Number of events, or updates of earlier ones, that were sent to the API server."}),
-		eventsLost: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "deckhand_api_events_lost_total",
+		eventsLost: f.NewCounterVec(prometheus.CounterOpts{Name: "deckhand_api_events_lost_total",
 			Help: "Number of events that weren't sent to the API server, by reason: too many at once (overload), " +
 				"refused by the server, or failed repeatedly."}, []string{"reason"}),
 	}
-}
-
-func (c *APIClient) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.requests, c.retries, c.duration, c.waited, c.sent, c.received, c.plugin,
-		c.transportsMade, c.eventsSent, c.eventsLost}
 }
 
 // Requested records a request by the HTTP status of the response, "<error>" if there was no response.

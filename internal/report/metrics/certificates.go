@@ -18,33 +18,28 @@ type Certificates struct {
 type Certificate struct {
 	// until is when the certificate expires, in Unix seconds; 0 if there is none.
 	until atomic.Int64
-	ttl   prometheus.GaugeFunc
 	// lived and failed are nil if the kubelet has no such metric for this certificate.
 	lived  prometheus.Histogram
 	failed prometheus.Counter
 }
 
-func newCertificates() *Certificates {
+func newCertificates(f factory) *Certificates {
 	const prefix = subsystem + "_certificate_manager_"
 	c := &Certificates{Client: &Certificate{}, Serving: &Certificate{}}
 	for name, one := range map[string]*Certificate{"client": c.Client, "server": c.Serving} {
-		one.ttl = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name + "_ttl_seconds",
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name + "_ttl_seconds",
 			Help: "Seconds until the certificate expires that the cluster has issued for the " + name +
 				", negative if it has; +Inf if there is none."}, one.remaining)
 	}
-	c.Client.failed = prometheus.NewCounter(
+	c.Client.failed = f.NewCounter(
 		prometheus.CounterOpts{Name: prefix + "client_expiration_renew_errors",
 			Help: "Counter of certificate renewal errors."})
 	const day = 24 * 60 * 60
-	c.Serving.lived = prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "server_rotation_seconds",
+	c.Serving.lived = f.NewHistogram(prometheus.HistogramOpts{Name: prefix + "server_rotation_seconds",
 		Help: "Histogram of the number of seconds the previous certificate lived before being rotated.",
 		Buckets: []float64{60, 60 * 60, 4 * 60 * 60, 6 * 60 * 60, 12 * 60 * 60, day, 7 * day, 30 * day, 90 * day,
 			180 * day, 365 * day, 4 * 365 * day}})
 	return c
-}
-
-func (c *Certificates) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.Client.ttl, c.Client.failed, c.Serving.ttl, c.Serving.lived}
 }
 
 func (c *Certificate) remaining() float64 {

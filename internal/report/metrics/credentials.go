@@ -12,18 +12,14 @@ type Credentials struct {
 	failed   *prometheus.CounterVec
 }
 
-func newCredentials() *Credentials {
+func newCredentials(f factory) *Credentials {
 	const label = "plugin_name"
 	return &Credentials{
-		duration: histogramVec("credential_provider_plugin_duration",
+		duration: f.histogramVec("credential_provider_plugin_duration",
 			"Duration of execution in seconds for credential provider plugin", prometheus.DefBuckets, label),
-		failed: counterVec("credential_provider_plugin_errors_total",
+		failed: f.counterVec("credential_provider_plugin_errors_total",
 			"Number of errors from credential provider plugin", label),
 	}
-}
-
-func (c *Credentials) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.duration, c.failed}
 }
 
 // PluginCalled records a call of a plugin, which is named as in the configuration.

@@ -12,18 +12,14 @@ type Devices struct {
 	allocations   *prometheus.HistogramVec
 }
 
-func newDevices() *Devices {
+func newDevices(f factory) *Devices {
 	return &Devices{
-		registrations: counterVec("device_plugin_registration_total",
+		registrations: f.counterVec("device_plugin_registration_total",
 			"Cumulative number of device plugin registrations. Broken down by resource name.", "resource_name"),
-		allocations: histogramVec("device_plugin_alloc_duration_seconds",
+		allocations: f.histogramVec("device_plugin_alloc_duration_seconds",
 			"Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
 			prometheus.DefBuckets, "resource_name"),
 	}
-}
-
-func (d *Devices) collectors() []prometheus.Collector {
-	return []prometheus.Collector{d.registrations, d.allocations}
 }
 
 // Registered records that a device plugin has registered for a resource.

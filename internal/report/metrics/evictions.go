@@ -7,12 +7,10 @@ type Evictions struct {
 	pods *prometheus.CounterVec
 }
 
-func newEvictions() *Evictions {
-	return &Evictions{counterVec("evictions", "Cumulative number of pod evictions by eviction signal",
+func newEvictions(f factory) *Evictions {
+	return &Evictions{f.counterVec("evictions", "Cumulative number of pod evictions by eviction signal",
 		"eviction_signal")}
 }
-
-func (e *Evictions) collectors() []prometheus.Collector { return []prometheus.Collector{e.pods} }
 
 // Evicted records the eviction of a pod by its signal: emptydirfs.limit, ephemeralpodfs.limit or
 // ephemeralcontainerfs.limit for the pod's own limits, memory.available and others for the node's.

@@ -8,28 +8,24 @@ type Garbage struct {
 	containers, logDirs prometheus.Counter
 }
 
-func newGarbage() *Garbage {
+func newGarbage(f factory) *Garbage {
 	return &Garbage{
-		images: counterVec("image_garbage_collected_total",
+		images: f.counterVec("image_garbage_collected_total",
 			"Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
 			"reason"),
-		freed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		freed: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "deckhand_image_garbage_collected_bytes_total",
 			Help: "Size of the images garbage collected, as the runtime counts it.",
 		}, []string{"reason"}),
-		containers: prometheus.NewCounter(prometheus.CounterOpts{
+		containers: f.NewCounter(prometheus.CounterOpts{
 			Name: "deckhand_ended_containers_removed_total",
 			Help: "Number of ended containers removed by themselves, not with their sandbox.",
 		}),
-		logDirs: prometheus.NewCounter(prometheus.CounterOpts{
+		logDirs: f.NewCounter(prometheus.CounterOpts{
 			Name: "deckhand_log_directories_removed_total",
 			Help: "Number of log directories removed because their pods are gone.",
 		}),
 	}
-}
-
-func (g *Garbage) collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.images, g.freed, g.containers, g.logDirs}
 }
 
 // ImageCollected records that an image of this size in bytes was removed; the reason is space or age.

@@ -16,21 +16,17 @@ type HTTP struct {
 	duration *prometheus.HistogramVec
 }
 
-func newHTTP() *HTTP {
+func newHTTP(f factory) *HTTP {
 	labels := []string{"method", "path", "server_type", "long_running"}
 	return &HTTP{
-		inflight: prometheus.NewGaugeVec(
+		inflight: f.NewGaugeVec(
 			prometheus.GaugeOpts{Subsystem: subsystem, Name: "http_inflight_requests",
 				Help: "Number of the inflight http requests"}, labels),
-		total: counterVec("http_requests_total",
+		total: f.counterVec("http_requests_total",
 			"Number of the http requests received since the server started", labels...),
-		duration: histogramVec("http_requests_duration_seconds",
+		duration: f.histogramVec("http_requests_duration_seconds",
 			"Duration in seconds to serve http requests", prometheus.DefBuckets, labels...),
 	}
-}
-
-func (h *HTTP) collectors() []prometheus.Collector {
-	return []prometheus.Collector{h.inflight, h.total, h.duration}
 }
 
 // ReadOnly wraps the mux of the read-only port, and records its requests. None of them is long-running.

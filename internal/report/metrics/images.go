@@ -13,23 +13,19 @@ type Images struct {
 	checks   *prometheus.CounterVec
 }
 
-func newImages() *Images {
+func newImages(f factory) *Images {
 	return &Images{
-		requests: counterVec("image_manager_ensure_image_requests_total",
+		requests: f.counterVec("image_manager_ensure_image_requests_total",
 			"Number of ensure-image requests processed by the kubelet.",
 			"pull_policy", "present_locally", "pull_required"),
 		// A label value takes no memory before its first pull.
-		pulls: histogramVec("image_pull_duration_seconds", "Duration in seconds to pull an image.",
+		pulls: f.histogramVec("image_pull_duration_seconds", "Duration in seconds to pull an image.",
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 			"image_size_in_bytes"),
-		checks: counterVec("imagemanager_image_mustpull_checks_total",
+		checks: f.counterVec("imagemanager_image_mustpull_checks_total",
 			"Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
 			"result"),
 	}
-}
-
-func (i *Images) collectors() []prometheus.Collector {
-	return []prometheus.Collector{i.requests, i.pulls, i.checks}
 }
 
 // Asked records a request for an image. The policy is always, ifnotpresent or never; present says whether the image

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
@@ -53,27 +54,29 @@ type Metrics struct {
 
 // New makes the metrics, with all counters at zero.
 func New(info Info) *Metrics {
+	r := &registry{Registry: prometheus.NewRegistry(), levels: map[string]int{}}
+	f := factory{promauto.With(r)}
 	m := &Metrics{
-		Runtime:      newRuntime(),
-		PLEG:         newPLEG(),
-		Pods:         newPods(),
-		Probes:       newProbes(),
-		Images:       newImages(),
-		Credentials:  newCredentials(),
-		Garbage:      newGarbage(),
-		Reloads:      newReloads(),
-		Volumes:      newVolumes(),
-		Evictions:    newEvictions(),
-		Resources:    newResources(),
-		HTTP:         newHTTP(),
-		PodResources: newPodResources(),
-		Devices:      newDevices(),
-		APIClient:    newAPIClient(),
-		Certificates: newCertificates(),
+		Runtime:      newRuntime(f),
+		PLEG:         newPLEG(f),
+		Pods:         newPods(f),
+		Probes:       newProbes(f),
+		Images:       newImages(f),
+		Credentials:  newCredentials(f),
+		Garbage:      newGarbage(f),
+		Reloads:      newReloads(f),
+		Volumes:      newVolumes(f),
+		Evictions:    newEvictions(f),
+		Resources:    newResources(f),
+		HTTP:         newHTTP(f),
+		PodResources: newPodResources(f),
+		Devices:      newDevices(f),
+		APIClient:    newAPIClient(f),
+		Certificates: newCertificates(f),
 		Checks:       newChecks(),
-		registry:     &registry{Registry: prometheus.NewRegistry(), levels: map[string]int{}},
+		registry:     r,
 	}
-	m.registry.MustRegister(
+	r.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
 		constant("kubelet_node_name",
@@ -82,23 +85,7 @@ func New(info Info) *Metrics {
 			prometheus.Labels{"version": info.Version, "goversion": info.Build.Go}),
 		kubernetesBuild(info.Build),
 	)
-	m.registry.MustRegister(m.Runtime.collectors()...)
-	m.registry.MustRegister(m.PLEG.collectors()...)
-	m.registry.MustRegister(m.Pods.collectors()...)
-	m.registry.MustRegister(m.Probes.collectors()...)
-	m.registry.MustRegister(m.Images.collectors()...)
-	m.registry.MustRegister(m.Credentials.collectors()...)
-	m.registry.MustRegister(m.Garbage.collectors()...)
-	m.registry.MustRegister(m.Reloads.collectors()...)
-	m.registry.MustRegister(m.Volumes.collectors()...)
-	m.registry.MustRegister(m.Evictions.collectors()...)
-	m.registry.MustRegister(m.Resources.collectors()...)
-	m.registry.MustRegister(m.HTTP.collectors()...)
-	m.registry.MustRegister(m.PodResources.collectors()...)
-	m.registry.MustRegister(m.Devices.collectors()...)
-	m.registry.MustRegister(m.APIClient.collectors()...)
-	m.registry.MustRegister(m.Certificates.collectors()...)
-	m.registry.MustRegister(newStability(m.registry))
+	r.MustRegister(newStability(r))
 	return m
 }
 
@@ -146,7 +133,7 @@ func (m *Metrics) CredentialConfig(hash string) {
 func (m *Metrics) Handler() http.Handler { return handler(m.registry) }
 
 // ProbesHandler serves only the metrics of probes, like the kubelet's /metrics/probes.
-func (m *Metrics) ProbesHandler() http.Handler { return HandlerOf(m.Probes.collectors()...) }
+func (m *Metrics) ProbesHandler() http.Handler { return HandlerOf(m.Probes.total, m.Probes.duration) }
 
 // HandlerOf serves only these metrics.
 func HandlerOf(list ...prometheus.Collector) http.Handler {
@@ -164,20 +151,23 @@ func handler(from prometheus.Gatherer) http.Handler {
 	})
 }
 
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help})
+// factory makes collectors and registers them. Its own methods make metrics with the kubelet's prefix.
+type factory struct{ promauto.Factory }
+
+func (f factory) counter(name, help string) prometheus.Counter {
+	return f.NewCounter(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help})
 }
 
-func counterVec(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help}, labels)
+func (f factory) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	return f.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: name, Help: help}, labels)
 }
 
-func histogram(name, help string, buckets []float64) prometheus.Histogram {
-	return prometheus.NewHistogram(histogramOpts(name, help, buckets))
+func (f factory) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return f.NewHistogram(histogramOpts(name, help, buckets))
 }
 
-func histogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(histogramOpts(name, help, buckets), labels)
+func (f factory) histogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return f.NewHistogramVec(histogramOpts(name, help, buckets), labels)
 }
 
 func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpts {

@@ -15,31 +15,25 @@ type PLEG struct {
 	latency                                   prometheus.Histogram
 }
 
-func newPLEG() *PLEG {
+func newPLEG(f factory) *PLEG {
 	return &PLEG{
-		relistDuration: histogram("pleg_relist_duration_seconds",
+		relistDuration: f.histogram("pleg_relist_duration_seconds",
 			"Duration in seconds for relisting pods in PLEG.", prometheus.DefBuckets),
-		relistInterval: histogram("pleg_relist_interval_seconds",
+		relistInterval: f.histogram("pleg_relist_interval_seconds",
 			"Interval in seconds between relisting in PLEG.", prometheus.DefBuckets),
-		podRelist: histogram("pleg_pod_relist_duration_seconds",
+		podRelist: f.histogram("pleg_pod_relist_duration_seconds",
 			"Duration in seconds for relisting a single pod in PLEG.", prometheus.DefBuckets),
-		lastSeen: prometheus.NewGauge(prometheus.GaugeOpts{
+		lastSeen: f.NewGauge(prometheus.GaugeOpts{
 			Subsystem: subsystem, Name: "pleg_last_seen_seconds",
 			Help: "Timestamp in seconds when PLEG was last seen active.",
 		}),
-		discarded: counter("pleg_discard_events", "The number of discard events in PLEG."),
-		connected: counter("evented_pleg_connection_success_count",
+		discarded: f.counter("pleg_discard_events", "The number of discard events in PLEG."),
+		connected: f.counter("evented_pleg_connection_success_count",
 			"The number of times a streaming client was obtained to receive CRI Events."),
-		failed: counter("evented_pleg_connection_error_count",
+		failed: f.counter("evented_pleg_connection_error_count",
 			"The number of errors encountered during the establishment of streaming connection with the CRI runtime."),
-		latency: histogram("evented_pleg_connection_latency_seconds",
+		latency: f.histogram("evented_pleg_connection_latency_seconds",
 			"The latency of streaming connection with the CRI runtime, measured in seconds.", prometheus.DefBuckets),
-	}
-}
-
-func (p *PLEG) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		p.relistDuration, p.relistInterval, p.podRelist, p.lastSeen, p.discarded, p.connected, p.failed, p.latency,
 	}
 }
 

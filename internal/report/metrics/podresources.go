@@ -8,30 +8,22 @@ type PodResources struct {
 	requests, errors map[string]*prometheus.CounterVec
 }
 
-func newPodResources() *PodResources {
+func newPodResources(f factory) *PodResources {
 	const name, version = "pod_resources_endpoint_", "server_api_version"
 	p := &PodResources{
-		all: counterVec(name+"requests_total",
+		all: f.counterVec(name+"requests_total",
 			"Cumulative number of requests to the PodResource endpoint. Broken down by server api version.", version),
 		requests: map[string]*prometheus.CounterVec{}, errors: map[string]*prometheus.CounterVec{},
 	}
 	for call, suffix := range map[string]string{"List": "list", "Get": "get",
 		"GetAllocatableResources": "get_allocatable"} {
-		p.requests[call] = counterVec(name+"requests_"+suffix,
+		p.requests[call] = f.counterVec(name+"requests_"+suffix,
 			"Number of requests to the PodResource "+call+" endpoint. Broken down by server api version.", version)
-		p.errors[call] = counterVec(name+"errors_"+suffix,
+		p.errors[call] = f.counterVec(name+"errors_"+suffix,
 			"Number of requests to the PodResource "+call+" endpoint which returned error. Broken down by server api "+
 				"version.", version)
 	}
 	return p
-}
-
-func (p *PodResources) collectors() []prometheus.Collector {
-	list := []prometheus.Collector{p.all}
-	for call := range p.requests {
-		list = append(list, p.requests[call], p.errors[call])
-	}
-	return list
 }
 
 // Asked records a call of List, Get or GetAllocatableResources, by the version of the API.

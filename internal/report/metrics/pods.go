@@ -19,65 +19,57 @@ type Pods struct {
 	orphans, sleepsCut                                       prometheus.Counter
 }
 
-func newPods() *Pods {
+func newPods(f factory) *Pods {
 	// The kubelet's buckets, from its service level objective: pods start within seconds; the slowest take up to an
 	// hour.
 	start := []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800,
 		2700, 3600}
 	return &Pods{
-		startDuration: histogram("pod_start_duration_seconds",
+		startDuration: f.histogram("pod_start_duration_seconds",
 			"Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run", start),
-		startTotal: histogram("pod_start_total_duration_seconds",
+		startTotal: f.histogram("pod_start_total_duration_seconds",
 			"Duration in seconds to start a pod since creation, including time to pull images and run init containers, "+
 				"measured from pod creation timestamp to when all its containers are reported as started and "+
 				"observed via watch", start),
-		startSLI: histogram("pod_start_sli_duration_seconds",
+		startSLI: f.histogram("pod_start_sli_duration_seconds",
 			"Duration in seconds to start a pod, excluding time to pull images and run init containers, "+
 				"measured from pod creation timestamp to when all its containers are reported as started and "+
 				"observed via watch", start),
-		perPod: histogram("containers_per_pod_count", "The number of containers per pod.", []float64{1, 2, 4, 8, 16}),
-		sandboxes: histogramVec("run_podsandbox_duration_seconds",
+		perPod: f.histogram("containers_per_pod_count", "The number of containers per pod.", []float64{1, 2, 4, 8, 16}),
+		sandboxes: f.histogramVec("run_podsandbox_duration_seconds",
 			"Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
 			prometheus.DefBuckets, "runtime_handler"),
-		sandboxErrors: counterVec("run_podsandbox_errors_total",
+		sandboxErrors: f.counterVec("run_podsandbox_errors_total",
 			"Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.", "runtime_handler"),
-		startedUserns: counter("started_user_namespaced_pods_total",
+		startedUserns: f.counter("started_user_namespaced_pods_total",
 			"Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."),
-		usernsErrors: counter("started_user_namespaced_pods_errors_total",
+		usernsErrors: f.counter("started_user_namespaced_pods_errors_total",
 			"Cumulative number of errors when starting pods with user namespaces. This metric will only be collected "+
 				"on Linux."),
-		orphans: counter("orphaned_runtime_pods_total",
+		orphans: f.counter("orphaned_runtime_pods_total",
 			"Number of pods that have been detected in the container runtime without being already known to the pod "+
 				"worker. "+
 				"This typically indicates the kubelet was restarted while a pod was force deleted in the API or in "+
 				"the local configuration, which is unusual."),
-		ended: counterVec("terminated_containers_total", "Cumulative number of container terminations.",
+		ended: f.counterVec("terminated_containers_total", "Cumulative number of container terminations.",
 			"container_type", "exit_code", "reason"),
-		sleepsCut: counter("sleep_action_terminated_early_total",
+		sleepsCut: f.counter("sleep_action_terminated_early_total",
 			"The number of times lifecycle sleep handler got terminated before it finishes"),
-		workerStart: histogram("pod_worker_start_duration_seconds",
+		workerStart: f.histogram("pod_worker_start_duration_seconds",
 			"Duration in seconds from kubelet seeing a pod to starting a worker.", prometheus.DefBuckets),
-		worker: histogramVec("pod_worker_duration_seconds",
+		worker: f.histogramVec("pod_worker_duration_seconds",
 			"Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
 			prometheus.DefBuckets, "operation_type"),
-		started:     counter("started_pods_total", "Cumulative number of pods started"),
-		startErrors: counter("started_pods_errors_total", "Cumulative number of errors when starting pods"),
-		containers: counterVec("started_containers_total", "Cumulative number of containers started",
+		started:     f.counter("started_pods_total", "Cumulative number of pods started"),
+		startErrors: f.counter("started_pods_errors_total", "Cumulative number of errors when starting pods"),
+		containers: f.counterVec("started_containers_total", "Cumulative number of containers started",
 			"container_type"),
-		containerErrors: counterVec("started_containers_errors_total",
+		containerErrors: f.counterVec("started_containers_errors_total",
 			"Cumulative number of errors when starting containers", "container_type", "code"),
-		restarted: counterVec("restarted_pods_total",
+		restarted: f.counterVec("restarted_pods_total",
 			"Number of pods that have been restarted because they were deleted and recreated with the same UID "+
 				"while the kubelet was watching them (common for static pods, extremely uncommon for API pods)",
 			"static"),
-	}
-}
-
-func (p *Pods) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		p.startDuration, p.startTotal, p.startSLI, p.workerStart, p.perPod, p.worker, p.sandboxes, p.sandboxErrors,
-		p.started, p.startErrors, p.startedUserns, p.usernsErrors, p.containers, p.containerErrors, p.restarted,
-		p.ended, p.orphans, p.sleepsCut,
 	}
 }
 

@@ -24,20 +24,16 @@ const (
 
 var probeResults = [...]string{ProbeSuccessful, ProbeFailed, ProbeUnknown}
 
-func newProbes() *Probes {
+func newProbes(f factory) *Probes {
 	return &Probes{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "prober", Name: "probe_total",
+		total: f.NewCounterVec(prometheus.CounterOpts{Subsystem: "prober", Name: "probe_total",
 			Help: "Cumulative number of a liveness, readiness or startup probe for a container by result."},
 			[]string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
-		duration: prometheus.NewHistogramVec(
+		duration: f.NewHistogramVec(
 			prometheus.HistogramOpts{Subsystem: "prober", Name: "probe_duration_seconds",
 				Help: "Duration in seconds for a probe response.", Buckets: prometheus.DefBuckets},
 			[]string{"probe_type", "container", "pod", "namespace"}),
 	}
-}
-
-func (p *Probes) collectors() []prometheus.Collector {
-	return []prometheus.Collector{p.total, p.duration}
 }
 
 // Tried records one run of a probe and its result.

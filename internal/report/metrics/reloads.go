@@ -28,19 +28,19 @@ type Reloads struct {
 	at      prometheus.Gauge
 }
 
-func newReloads() *Reloads {
+func newReloads(f factory) *Reloads {
 	r := &Reloads{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+		total: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "deckhand_config_reloads_total",
 			Help: "Number of times the configuration was read again, by result: applied, unchanged, refused (it " +
 				"needs a restart) or invalid.",
 		}, []string{"result"}),
-		success: prometheus.NewGauge(prometheus.GaugeOpts{
+		success: f.NewGauge(prometheus.GaugeOpts{
 			Name: "deckhand_config_last_reload_success",
 			Help: "Whether the configuration, when it was last read, is the one in force: 0 after a reload that was " +
 				"refused or invalid.",
 		}),
-		at: prometheus.NewGauge(prometheus.GaugeOpts{
+		at: f.NewGauge(prometheus.GaugeOpts{
 			Name: "deckhand_config_last_reload_success_timestamp_seconds",
 			Help: "When the configuration was last read and is the one in force since, in seconds since 1970; the " +
 				"start of the agent counts.",
@@ -48,10 +48,6 @@ func newReloads() *Reloads {
 	}
 	r.success.Set(1)
 	return r
-}
-
-func (r *Reloads) collectors() []prometheus.Collector {
-	return []prometheus.Collector{r.total, r.success, r.at}
 }
 
 // Loaded records that the configuration was read at the start of the agent. This isn't a reload, but counts as a

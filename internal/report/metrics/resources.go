@@ -18,32 +18,27 @@ type Resources struct {
 	cgroups *prometheus.HistogramVec
 }
 
-func newResources() *Resources {
+func newResources(f factory) *Resources {
 	return &Resources{
-		rejections: counterVec("admission_rejections_total",
+		rejections: f.counterVec("admission_rejections_total",
 			"Cumulative number of pods that the node didn't admit, by reason.", "reason"),
-		preemptions: counterVec("preemptions", "Cumulative number of pod preemptions by preemption resource",
+		preemptions: f.counterVec("preemptions", "Cumulative number of pod preemptions by preemption resource",
 			"preemption_signal"),
-		requested: counterVec("container_requested_resizes_total",
+		requested: f.counterVec("container_requested_resizes_total",
 			"Number of requested resizes, counted at the container level. "+
 				"Different resources of the same container are counted separately.", "resource", "requirement",
 			"operation"),
-		infeasible: counterVec("pod_infeasible_resizes_total", "Number of infeasible resizes for pods.",
+		infeasible: f.counterVec("pod_infeasible_resizes_total", "Number of infeasible resizes for pods.",
 			"reason_detail"),
-		accepted: counterVec("pod_deferred_accepted_resizes_total",
+		accepted: f.counterVec("pod_deferred_accepted_resizes_total",
 			"Cumulative number of resizes that were accepted after being deferred.", "retry_trigger"),
-		resize: histogramVec("pod_resize_duration_milliseconds", "Duration in milliseconds to actuate a pod resize",
+		resize: f.histogramVec("pod_resize_duration_milliseconds", "Duration in milliseconds to actuate a pod resize",
 			[]float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000},
 			"success"),
-		cgroups: histogramVec("cgroup_manager_duration_seconds",
+		cgroups: f.histogramVec("cgroup_manager_duration_seconds",
 			"Duration in seconds for cgroup manager operations. Broken down by method.",
 			prometheus.DefBuckets, "operation_type"),
 	}
-}
-
-func (r *Resources) collectors() []prometheus.Collector {
-	return []prometheus.Collector{r.rejections, r.preemptions, r.requested, r.infeasible, r.accepted, r.resize,
-		r.cgroups}
 }
 
 // Rejected records that the node didn't admit a pod, with the reason in the pod's status.

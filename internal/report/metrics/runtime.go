@@ -13,21 +13,17 @@ type Runtime struct {
 	duration *prometheus.HistogramVec
 }
 
-func newRuntime() *Runtime {
+func newRuntime(f factory) *Runtime {
 	const label = "operation_type"
 	return &Runtime{
-		total: counterVec("runtime_operations_total",
+		total: f.counterVec("runtime_operations_total",
 			"Cumulative number of runtime operations by operation type.", label),
-		failed: counterVec("runtime_operations_errors_total",
+		failed: f.counterVec("runtime_operations_errors_total",
 			"Cumulative number of runtime operation errors by operation type.", label),
-		duration: histogramVec("runtime_operations_duration_seconds",
+		duration: f.histogramVec("runtime_operations_duration_seconds",
 			"Duration in seconds of runtime operations. Broken down by operation type.",
 			prometheus.ExponentialBuckets(.005, 2.5, 14), label),
 	}
-}
-
-func (r *Runtime) collectors() []prometheus.Collector {
-	return []prometheus.Collector{r.total, r.failed, r.duration}
 }
 
 // Operation records one call: its name ("run_podsandbox", "create_container", ...), duration and error.

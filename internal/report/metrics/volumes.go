@@ -43,13 +43,13 @@ type Volumes struct {
 	failing map[types.UID]struct{}
 }
 
-func newVolumes() *Volumes {
+func newVolumes(f factory) *Volumes {
 	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 	vec := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		return f.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help})
+		return f.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help})
 	}
 	return &Volumes{
 		failing: map[types.UID]struct{}{},
@@ -61,22 +61,17 @@ func newVolumes() *Volumes {
 			"The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep."),
 		orphanFails: gauge("orphan_pod_cleaned_volumes_errors",
 			"The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep."),
-		rebuilt: prometheus.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_total",
+		rebuilt: f.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_total",
 			Help: "The number of volumes that were attempted to be reconstructed from the operating system during " +
 				"kubelet startup. This includes both successful and failed reconstruction."}),
-		rebuildFail: prometheus.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_errors_total",
+		rebuildFail: f.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_errors_total",
 			Help: "The number of volumes that failed reconstruction from the operating system during kubelet startup."}),
-		measuring: histogramVec("volume_metric_collection_duration_seconds",
+		measuring: f.histogramVec("volume_metric_collection_duration_seconds",
 			"Duration in seconds to calculate volume stats", prometheus.DefBuckets, "metric_source"),
-		imagesRequested: counter("image_volume_requested_total", "Number of requested image volumes."),
-		imagesMounted:   counter("image_volume_mounted_succeed_total", "Number of successful image volume mounts."),
-		imagesFailed:    counter("image_volume_mounted_errors_total", "Number of failed image volume mounts."),
+		imagesRequested: f.counter("image_volume_requested_total", "Number of requested image volumes."),
+		imagesMounted:   f.counter("image_volume_mounted_succeed_total", "Number of successful image volume mounts."),
+		imagesFailed:    f.counter("image_volume_mounted_errors_total", "Number of failed image volume mounts."),
 	}
-}
-
-func (v *Volumes) collectors() []prometheus.Collector {
-	return []prometheus.Collector{v.operations, v.total, v.orphans, v.orphanFails, v.rebuilt, v.rebuildFail,
-		v.measuring, v.imagesRequested, v.imagesMounted, v.imagesFailed}
 }
 
 // Operation records one attempt of an operation on a volume (VolumeMount, ...). plugin is a name such as
