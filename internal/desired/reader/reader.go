@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -74,8 +75,11 @@ type Doc struct {
 	// Written is the pod of the manifest, read-only; nil for other kinds.
 	Written *v1.Pod
 
-	// asWritten is Written including the fields that Clean removed; UIDs are computed from it.
-	asWritten *v1.Pod
+	// defaulted is Written with defaults, read-only.
+	defaulted *v1.Pod
+	// meta and status are those of the manifest, before Clean; UIDs are computed from them.
+	meta   metav1.ObjectMeta
+	status v1.PodStatus
 	// object is the object of the manifest if it isn't a pod.
 	object object.Object
 	// lineOf returns the line of a field in the text. It is nil for a document that wasn't read from a text.
@@ -131,8 +135,8 @@ func (r *Reader) Read(data []byte) ([]Doc, error) {
 // Restore reads a pod from its canonical form.
 func (r *Reader) Restore(canonical []byte) (Doc, error) {
 	p := &v1.Pod{}
-	if err := json.Unmarshal(canonical, p); err != nil {
-		return Doc{}, fmt.Errorf("a stored pod can't be read: %w", err)
+	if err := restore(canonical, p); err != nil {
+		return Doc{}, err
 	}
 	d := Doc{Number: 1}
 	if err := r.setContent(&d, p); err != nil {
@@ -141,21 +145,26 @@ func (r *Reader) Restore(canonical []byte) (Doc, error) {
 	return d, nil
 }
 
+func restore(canonical []byte, p *v1.Pod) error {
+	if err := json.Unmarshal(canonical, p); err != nil {
+		return fmt.Errorf("a stored pod can't be read: %w", err)
+	}
+	return nil
+}
+
 // InPlace reports whether a running pod can become another one, both in canonical form (Doc.Canonical). If not, why
 // is the reason: see the function InPlace.
 func (r *Reader) InPlace(old, new []byte) (ok bool, why string) {
 	if r.rules.Recreate != "" {
 		return false, r.rules.Recreate
 	}
-	from, err := r.Restore(old)
-	if err != nil {
-		return false, err.Error()
+	var pods [2]v1.Pod
+	for i, canonical := range [][]byte{old, new} {
+		if err := restore(canonical, &pods[i]); err != nil {
+			return false, err.Error()
+		}
 	}
-	to, err := r.Restore(new)
-	if err != nil {
-		return false, err.Error()
-	}
-	return InPlace(from.Written, to.Written, EditRules{SetDefaults: r.rules.SetDefaults, QOSClass: r.rules.QOSClass})
+	return InPlace(&pods[0], &pods[1], EditRules{SetDefaults: r.rules.SetDefaults, QOSClass: r.rules.QOSClass})
 }
 
 // Desire returns the pod or object that document d of an origin defines, or all errors of the pod or object, one line
@@ -178,11 +187,10 @@ func (r *Reader) Desire(d Doc, v Version, origin string) (*pod.Desired, *object.
 // Complete returns the static pod that d defines, or all its errors, one line each. d is a document of a pod without
 // errors.
 func (r *Reader) Complete(d Doc, v Version) (*v1.Pod, []string) {
-	p := d.Written.DeepCopy()
+	p := d.defaulted.DeepCopy()
 	invalid := ValidateUID(p)
 	id := Identity{Node: r.node, Source: r.source, Hash: d.Hash, Version: v}
 	id.Apply(p)
-	r.rules.SetDefaults(p)
 	invalid = append(invalid, r.rules.Validate(p)...)
 	invalid = append(invalid, validateDir(p, d.Hash)...)
 	if len(invalid) > 0 {
@@ -221,7 +229,7 @@ func (r *Reader) doc(m manifest.Document) Doc {
 
 // setContent sets p as the content of d.
 func (r *Reader) setContent(d *Doc, p *v1.Pod) error {
-	d.asWritten = p.DeepCopy()
+	d.meta, d.status = p.ObjectMeta, p.Status
 	Clean(p)
 	canonical, err := Canonical(p)
 	if err != nil {
@@ -231,6 +239,8 @@ func (r *Reader) setContent(d *Doc, p *v1.Pod) error {
 		d.Name = p.Namespace + "/" + p.Name
 	}
 	d.Written, d.Canonical, d.Hash = p, canonical, Hash(canonical, r.node)
+	d.defaulted = p.DeepCopy()
+	r.rules.SetDefaults(d.defaulted)
 	return nil
 }
 

@@ -133,7 +133,7 @@ func TestOrderOfSteps(t *testing.T) {
 		t.Error("other defaults gave another UID")
 	}
 	u := string(first.UID[:4])
-	want := []string{"defaults web-n", "validation web-n v1 " + u, "defaults web-n", "validation web-n v2 " + u}
+	want := []string{"defaults web", "validation web-n v1 " + u, "defaults web", "validation web-n v2 " + u}
 	if !slices.Equal(steps, want) {
 		t.Errorf("steps %q, want %q", steps, want)
 	}

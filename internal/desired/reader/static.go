@@ -112,8 +112,8 @@ type Identity struct {
 	Version
 }
 
-// Apply makes p, a cleaned pod of a manifest, a static pod of the node. It changes p and has to be called once. The
-// UID is Base unless the manifest sets one.
+// Apply makes p, a cleaned pod of a manifest, a static pod of the node. p may have its defaults. Apply changes p and
+// has to be called once. The UID is Base unless the manifest sets one.
 func (id Identity) Apply(p *v1.Pod) {
 	if p.UID == "" {
 		p.UID = types.UID(id.Base)
@@ -121,7 +121,7 @@ func (id Identity) Apply(p *v1.Pod) {
 	p.Generation = id.Generation
 	p.Name = Name(p.Name, id.Node)
 	p.Spec.NodeName = id.Node
-	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	p.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: p.Status.QOSClass}
 	if p.Annotations == nil {
 		p.Annotations = map[string]string{}
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -32,13 +31,9 @@ func (r *Reader) UID(d Doc, origin string) string {
 	default:
 		return d.Hash
 	}
-	p := d.asWritten.DeepCopy()
-	p.TypeMeta = metav1.TypeMeta{}
-	r.rules.SetDefaults(p)
-	// These are defaults of an API server that the kubelet doesn't set: the QoS class, and the priority of a
-	// PriorityClass.
-	p.Status, p.Spec.Priority = d.asWritten.Status, d.asWritten.Spec.Priority
-	_ = time.Local.String() // loads the time zone, which is part of the dump of a creationTimestamp
+	p := &v1.Pod{ObjectMeta: d.meta, Spec: d.defaulted.Spec, Status: d.status}
+	p.Spec.Priority = d.Written.Spec.Priority // the kubelet doesn't set the default of a PriorityClass
+	_ = time.Local.String()                   // loads the time zone, which is part of the dump of a creationTimestamp
 	sum := fnv.New128a()
 	dump{w: sum, spec: reflect.ValueOf(&p.Spec).Elem()}.typed(reflect.ValueOf(p))
 	_, _ = io.WriteString(sum, from) // it can't fail
