@@ -2,32 +2,23 @@ package lifecycle
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// abortedStart reports whether an instance never ran because the agent died, or the connection broke, during its
-// start: containerd then ends it with this reason and message. The container didn't fail, so this doesn't count as a
-// restart.
-func abortedStart(c *pod.Container) bool {
-	return c.State == pod.ContainerExited && c.StartedAt.IsZero() && c.Reason == pod.ReasonStartError &&
-		strings.Contains(c.Message, "context canceled")
-}
-
 // noteAbortedStarts moves instances with an aborted start from the observed state to abortedStarts, unless the pod
-// is being removed. The rest of the decision doesn't see them: they only have to be removed from the runtime
-// (clearAbortedStart).
+// is being removed. The rest of the decision doesn't see them, so that they don't count as restarts: they only have to
+// be removed from the runtime (clearAbortedStart).
 func (d *decider) noteAbortedStarts() {
 	o := d.in.Observed
 	if o == nil || d.in.Stop != nil ||
-		!slices.ContainsFunc(o.Containers, func(c pod.Container) bool { return abortedStart(&c) }) {
+		!slices.ContainsFunc(o.Containers, func(c pod.Container) bool { return c.StartAborted }) {
 		return
 	}
 	rest := *o
 	rest.Containers = nil
 	for _, c := range o.Containers {
-		if abortedStart(&c) {
+		if c.StartAborted {
 			d.abortedStarts = append(d.abortedStarts, c)
 		} else {
 			rest.Containers = append(rest.Containers, c)

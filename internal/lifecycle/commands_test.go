@@ -129,6 +129,7 @@ func newCommands() map[string]command {
 			}
 			c := s.byID(act.ID)
 			c.State, c.FinishedAt, c.ExitCode, c.Reason, c.Message = pod.ContainerExited, s.now, 128, "StartError", "failed to start: context canceled"
+			c.StartAborted = true
 			s.restartAgent()
 			return nil
 		},

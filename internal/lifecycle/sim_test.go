@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -214,6 +215,7 @@ func (s *sim) startError(a pod.Action, message string) {
 	if c := s.byID(a.ID); c != nil && c.State == pod.ContainerCreated {
 		s.exit(c, 128)
 		c.Reason, c.Message = "StartError", message
+		c.StartAborted = strings.Contains(message, "context canceled")
 	}
 }
 

@@ -152,6 +152,9 @@ type Container struct {
 	Reason Reason
 	// Message is the runtime's description of the end, and the container's own termination message.
 	Message string
+	// StartAborted: the instance never ran, because the agent died or its connection to the runtime broke during the
+	// start. The container didn't fail.
+	StartAborted bool
 	// Image is the image reference in the request to create the container; ImageRef is the runtime's resolved
 	// reference (digest or ID).
 	Image    string

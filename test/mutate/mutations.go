@@ -103,7 +103,7 @@ var mutations = []mutation{
 	{name: "an edit doesn't count in a pod that is ended as a whole", in: "decider.endWhole", old: "d.renewed()", new: "d.renewed() && d.done"},
 	{name: "a sidecar whose turn hadn't come is stopped in a pod that goes on", in: "decider.cancelKill", old: "known && !d.terminator.Asked(id)", new: "known && d.done"},
 	{name: "nothing follows a container that ended for an edit", in: "decider.again", old: "slices.Contains(d.checkpoint().Renew, m.Newest.ID)", new: "slices.Contains(d.checkpoint().Renew, d.in.Base)"},
-	{name: "a start that was cut off is a restart", in: "abortedStart", old: "strings.Contains(c.Message, \"context canceled\")", new: "strings.Contains(c.Message, \"no such text\")"},
+	{name: "a start that was cut off is a restart", in: "decider.noteAbortedStarts", old: "if c.StartAborted {", new: "if c.StartAborted && c.ID == \"\" {"},
 
 	// sandboxes and the pod as a whole
 	{name: "the agent doesn't write down which pod it is", in: "decider.identify", old: "d.in.Base == \"\" ||", new: "d.in.Base != \"?\" ||"},

@@ -63,6 +63,7 @@ func completeContainer(next pod.Container, old *pod.Container, detailed bool) po
 	next.ExitCode = cmp.Or(next.ExitCode, old.ExitCode)
 	next.Reason = cmp.Or(next.Reason, old.Reason)
 	next.Message = cmp.Or(next.Message, old.Message)
+	next.StartAborted = cmp.Or(next.StartAborted, old.StartAborted)
 	next.Image = cmp.Or(next.Image, old.Image)
 	next.ImageRef = cmp.Or(next.ImageRef, old.ImageRef)
 	next.LogPath = cmp.Or(next.LogPath, old.LogPath)

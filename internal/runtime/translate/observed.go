@@ -3,6 +3,7 @@ package translate
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -93,8 +94,13 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
 	out.CreatedAt = nanoTime(st.GetCreatedAt())
 	out.StartedAt = nanoTime(st.GetStartedAt())
 	out.FinishedAt = nanoTime(st.GetFinishedAt())
+	if !out.FinishedAt.IsZero() && out.FinishedAt.Before(out.StartedAt) {
+		// The program ended before the runtime noted its start, or the clock was set back while it ran.
+		out.StartedAt = out.FinishedAt
+	}
 	out.ExitCode = st.GetExitCode()
 	out.Reason, out.Message = pod.Reason(st.GetReason()), runtimeMessage(st)
+	out.StartAborted = out.State == pod.ContainerExited && startAborted(st)
 	out.ImageRef = st.GetImageRef()
 	out.LogPath = st.GetLogPath()
 	if inside := st.GetAnnotations()[AnnotationTerminationMessagePath]; inside != "" {
@@ -105,6 +111,13 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
 		}
 	}
 	return id, out, true
+}
+
+// startAborted reports whether an exited container's start was aborted: containerd then ends it with this reason and
+// message.
+func startAborted(st *runtimeapi.ContainerStatus) bool {
+	return st.GetStartedAt() == 0 && st.GetReason() == string(pod.ReasonStartError) &&
+		strings.Contains(st.GetMessage(), "context canceled")
 }
 
 // labelled converts labels, annotations and metadata. Invalid annotations count as missing.

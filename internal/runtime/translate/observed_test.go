@@ -120,3 +120,15 @@ func TestBackoffEndsWithTheBoot(t *testing.T) {
 		equal(t, "in boot "+boot, []any{ok, c.Backoff, listed.Backoff}, []any{true, want, want})
 	}
 }
+
+// A runtime notes the start of a short program after its end, and a clock may be set back.
+func TestEndBeforeStart(t *testing.T) {
+	labels := map[string]string{"io.kubernetes.pod.uid": "u", "io.kubernetes.pod.name": "p",
+		"io.kubernetes.pod.namespace": "n", "io.kubernetes.container.name": "web"}
+	for finished, want := range map[int64]int64{0: 9, 7: 7, 12: 9} {
+		st := &runtimeapi.ContainerStatus{Id: "c", Labels: labels, StartedAt: 9, FinishedAt: finished}
+		if _, c, ok := translate.ContainerStatus(st, "", ""); !ok || !c.StartedAt.Equal(time.Unix(0, want)) {
+			t.Errorf("ended at %d: started at %v, want %d", finished, c.StartedAt, want)
+		}
+	}
+}

@@ -39,17 +39,13 @@ func knowsSecrets(c *v1.Container) bool {
 }
 
 // runtimeMessage returns the runtime's message about a container, replaced by ErrRedacted if it may contain a
-// Secret's value. The message of an aborted start (see lifecycle) is never redacted.
+// Secret's value.
 func runtimeMessage(st *runtimeapi.ContainerStatus) string {
-	const canceled = "context canceled"
 	message := st.GetMessage()
 	_, redacted := st.GetAnnotations()[AnnotationRedacted]
 	_, older := st.GetAnnotations()[annotationRedacted]
-	switch {
-	case !redacted && !older || message == "":
+	if message == "" || !redacted && !older {
 		return message
-	case strings.Contains(message, canceled):
-		return canceled
 	}
 	return ErrRedacted.Error()
 }

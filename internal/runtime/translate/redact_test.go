@@ -58,11 +58,23 @@ func TestRedactedMessage(t *testing.T) {
 		if !ok || out.Message != want {
 			t.Errorf("redacted by %q: it says %q", by, out.Message)
 		}
-		for said, want := range map[string]string{"": "", "failed to start: context canceled": "context canceled"} {
-			st.Message = said
-			if _, out, _ := ContainerStatus(st, "", ""); redacted && out.Message != want {
+		if out.StartAborted {
+			t.Error("a start that failed counts as aborted")
+		}
+		for said, want := range map[string]string{"": "", "failed to start: context canceled": ErrRedacted.Error()} {
+			st.Message, st.State = said, runtimeapi.ContainerState_CONTAINER_EXITED
+			_, out, _ := ContainerStatus(st, "", "")
+			if redacted && out.Message != want {
 				t.Errorf("of %q it says %q, want %q", said, out.Message, want)
 			}
+			if out.StartAborted != (said != "") {
+				t.Errorf("of %q the start is aborted: %v", said, out.StartAborted)
+			}
+			st.StartedAt = 1
+			if _, out, _ := ContainerStatus(st, "", ""); out.StartAborted {
+				t.Error("the start of a container that ran counts as aborted")
+			}
+			st.StartedAt = 0
 		}
 	}
 }
