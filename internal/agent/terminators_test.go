@@ -26,7 +26,7 @@ func (c *curfew) end(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	grace := time.Second
-	c.ends[uid] = &pod.PodTermination{At: time.Now(), Grace: &grace, Reason: "Curfew", Message: "it is late"}
+	c.ends[uid] = &pod.PodTermination{At: time.Now(), Grace: &grace, Reason: "Curfew", Message: "it is late", Annotations: map[string]string{"bell": "rung"}}
 }
 
 func (c *curfew) Termination(uid types.UID) *pod.PodTermination {
@@ -61,6 +61,17 @@ func TestAnotherTerminator(t *testing.T) {
 	r.awaitPod("late", func(v local.PodView) string {
 		if s := v.Pod.Status; s.Phase != v1.PodFailed || s.Reason != "Curfew" || s.Message != "it is late" {
 			return fmt.Sprintf("it is %s: %s, %s", s.Phase, s.Reason, s.Message)
+		}
+		return ""
+	})
+	r.await("one event tells why, with the annotations of the termination", func() string {
+		list, err := local.NewClient(local.SocketPath(r.path("root"))).Events(t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		list = slices.DeleteFunc(list, func(e local.Event) bool { return e.Reason != "Curfew" })
+		if len(list) != 1 || list[0].Count != 1 || list[0].Type != v1.EventTypeWarning || list[0].Annotations["bell"] != "rung" {
+			return fmt.Sprintf("events %+v", list)
 		}
 		return ""
 	})

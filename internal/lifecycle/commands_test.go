@@ -247,9 +247,16 @@ func newCommands() map[string]command {
 		"object": func(s *sim, _ []string) error { s.object = true; return nil },
 		// object-gone: the pod's source hasn't got it any more
 		"object-gone": func(s *sim, _ []string) error { s.objectGone(); return nil },
-		// evict REASON [GRACE]
+		// evict REASON [GRACE [ANNOTATION=VALUE ...]]
 		"evict": func(s *sim, a []string) error {
 			s.ending = &pod.PodTermination{At: s.now, Reason: pod.Reason(arg(a, 0)), Message: "the node says so", Disruption: true}
+			for _, text := range a[min(len(a), 2):] {
+				key, value, _ := strings.Cut(text, "=")
+				if s.ending.Annotations == nil {
+					s.ending.Annotations = map[string]string{}
+				}
+				s.ending.Annotations[key] = value
+			}
 			return optional(&s.ending.Grace, arg(a, 1))
 		},
 		// shutdown PRIORITY=SECONDS ...: the node shuts down, and gives pods of these priorities so long

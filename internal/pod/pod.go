@@ -277,6 +277,8 @@ type Event struct {
 	Message string
 	// Container is the name of the container that the event is about; empty for the whole pod.
 	Container string
+	// Annotations are metadata.annotations of the v1.Event.
+	Annotations map[string]string
 }
 
 // Report is a worker's report about its pod. It is the only source of the pod's status.

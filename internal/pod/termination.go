@@ -55,6 +55,8 @@ type PodTermination struct {
 	// Reason and Message go into the pod's status ("Evicted", "NodeShutdown", ...).
 	Reason  Reason `json:"reason"`
 	Message string `json:"message,omitempty"`
+	// Annotations are those of the event with this Reason and Message, such as "starved_resource" of an eviction.
+	Annotations map[string]string `json:"annotations,omitempty"`
 	// Rejected says that the node never admitted the pod, so that the pod has no containers.
 	Rejected bool `json:"rejected,omitempty"`
 	// Generation is the generation of the spec that was rejected. The rejection doesn't hold for other generations.

@@ -37,8 +37,9 @@ func plan(node string, before *sentState, e *events.Entry) (*call, error) {
 	c := &call{namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), name: eventName(about.Name, e)}
 	if before == nil {
 		c.event = &v1.Event{
-			ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: c.name}, InvolvedObject: about,
-			Type: e.Type, Reason: string(e.Reason), Message: message, Count: int32(e.Count),
+			ObjectMeta:     metav1.ObjectMeta{Namespace: c.namespace, Name: c.name, Annotations: e.Annotations},
+			InvolvedObject: about,
+			Type:           e.Type, Reason: string(e.Reason), Message: message, Count: int32(e.Count),
 			FirstTimestamp: metav1.NewTime(e.First), LastTimestamp: metav1.NewTime(e.Last),
 			Source: v1.EventSource{Component: component, Host: node}, ReportingController: component,
 			ReportingInstance: node,

@@ -57,6 +57,19 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestAnnotations: they are sent with the event, and stay as they are.
+func TestAnnotations(t *testing.T) {
+	e := aboutPod("web", 3)
+	e.Annotations = map[string]string{"starved_resource": "memory"}
+	c, err := plan("n1", nil, e)
+	if err != nil || c.event.Annotations["starved_resource"] != "memory" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	if c, err = plan("n1", &sentState{2, "sick"}, e); err != nil || string(c.patch) != `{"count":3,"lastTimestamp":"2026-01-02T12:00:03Z"}` {
+		t.Errorf("got %s, %v", c.patch, err)
+	}
+}
+
 // TestSubject: what isn't at the API server is told of the node that has it.
 func TestSubject(t *testing.T) {
 	e := &events.Entry{First: noon, Object: v1.ObjectReference{Name: "/etc/m/web.yaml"}, Message: "line 3: bad"}

@@ -18,7 +18,7 @@ func (p *Plan) event(typ pod.EventType, reason pod.Reason, container, message st
 
 // RecordTermination records that the pod has to end although its source still has it.
 func (p *Plan) RecordTermination(typ pod.EventType, e *pod.PodTermination) {
-	p.event(typ, e.Reason, "", e.Message)
+	p.Events = append(p.Events, pod.Event{Type: typ, Reason: e.Reason, Message: e.Message, Annotations: e.Annotations})
 }
 
 // RecordRejection records that the node rejects the pod.

@@ -170,7 +170,7 @@ func TestDescribe(t *testing.T) {
 	d := lifecycle.Decision{
 		Actions: []pod.Action{{Kind: pod.StopContainer, Container: "web", ID: "web2", Grace: 30 * time.Second, Why: "enough"}, {Kind: pod.CreateSandbox}},
 		Cancel:  []string{"container/web"},
-		Events:  []pod.Event{{Type: "Normal", Reason: "Killing", Message: "Stopping container web", Container: "web"}, {Type: "Warning", Reason: "Odd", Message: "two\nlines", Container: "web"}},
+		Events:  []pod.Event{{Type: "Normal", Reason: "Killing", Message: "Stopping container web", Container: "web"}, {Type: "Warning", Reason: "Odd", Message: "two\nlines", Container: "web", Annotations: map[string]string{"starved_resource": "memory"}}},
 		Waits:   []pod.Wait{{Code: pod.WaitBackOff, Container: "web", ExitCode: 3, Since: epoch, Next: epoch.Add(3 * time.Second)}, {Code: pod.WaitResize}},
 		Wake:    epoch.Add(10 * time.Second), Done: true,
 		Status: &v1.PodStatus{Phase: v1.PodRunning, Reason: "Evicted",
@@ -184,7 +184,7 @@ func TestDescribe(t *testing.T) {
   do StopContainer web id=web2 grace=30s (enough)
   do CreateSandbox attempt=0
   event Normal Killing: Stopping container web
-  event Warning Odd: two\nlines [container=web]
+  event Warning Odd: two\nlines [container=web annotations={"starved_resource":"memory"}]
   because container web: ended with exit code 3; back-off before it is started again [since=+0s next=+3s advice="see why it ended: ` + "`deckhand logs --previous`" + `"]
   because is being resized
   status Running Ready DisruptionTarget(TerminationByKubelet) reason=Evicted init=Completed(0),ready side=Running,not-ready web=CrashLoopBackOff#2

@@ -19,12 +19,12 @@ const Component = "deckhand"
 // combinedPrefix begins the message of an entry that combines events with different messages.
 const combinedPrefix = "(combined from similar events): "
 
-// maxMessage is the largest length of a message in bytes: 10 KiB of a probe's output, the kubelet's limit, and the
-// text before it.
+// maxMessage is the largest length of a message, and of an annotation's value, in bytes: 10 KiB of a probe's output,
+// the kubelet's limit, and the text before it.
 const maxMessage = 10<<10 + 128
 
-// Entry is one event, or several similar ones. Callers of Add set Object, Type, Reason, Message and perhaps
-// Component; the recorder sets the rest.
+// Entry is one event, or several similar ones. Callers of Add set Object, Type, Reason, Message, and perhaps
+// Annotations and Component; the recorder sets the rest.
 type Entry struct {
 	// ID identifies the entry during the recorder's lifetime. A reader that has an entry with this ID already
 	// replaces it.
@@ -38,6 +38,9 @@ type Entry struct {
 	Type    string
 	Reason  pod.Reason
 	Message string
+	// Annotations are metadata.annotations of the v1.Event. An entry that combines events with different messages has
+	// none.
+	Annotations map[string]string
 	// Object is the regarding object. For anything that isn't an API object, such as a manifest's path or URL, only
 	// Name is set.
 	Object v1.ObjectReference
@@ -47,10 +50,11 @@ type Entry struct {
 
 // aboutPod returns the entry of an event about a pod.
 func aboutPod(p *v1.Pod, e pod.Event) Entry {
-	return Entry{Type: e.Type, Reason: e.Reason, Message: e.Message, Object: v1.ObjectReference{
-		APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
-		FieldPath: fieldPath(p, e.Container),
-	}}
+	return Entry{Type: e.Type, Reason: e.Reason, Message: e.Message, Annotations: e.Annotations,
+		Object: v1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+			FieldPath: fieldPath(p, e.Container),
+		}}
 }
 
 // fieldPath returns the path of the container in the pod, in the form of v1.ObjectReference.FieldPath; it is empty
@@ -75,6 +79,18 @@ func fieldPath(p *v1.Pod, container string) string {
 		}
 	}
 	return "" // the spec has changed since
+}
+
+// shortenValues applies shorten to the values of annotations.
+func shortenValues(annotations map[string]string, limit int) map[string]string {
+	if len(annotations) == 0 {
+		return nil
+	}
+	short := make(map[string]string, len(annotations))
+	for key, value := range annotations {
+		short[key] = shorten(value, limit)
+	}
+	return short
 }
 
 // shorten truncates a message, which may be a container's output, to at most limit bytes of valid UTF-8.

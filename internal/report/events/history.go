@@ -27,7 +27,7 @@ const (
 	maxLive = maxFile / 2
 	// maxRecord is the largest size of one record in bytes. It leaves room for an object whose name is a path.
 	maxRecord = 16 << 10
-	// maxStored is the largest length of a stored message in bytes.
+	// maxStored is the largest length of a stored message, and of an annotation's value, in bytes.
 	maxStored = 1 << 10
 	// lineRoom is the overhead of each line of the file in bytes, recordRoom the overhead of each record.
 	lineRoom, recordRoom = 128, 32
@@ -78,6 +78,8 @@ type record struct {
 	Message   string             `json:"message"`
 	Object    v1.ObjectReference `json:"object"`
 	Component string             `json:"component"`
+	// Annotations are omitted if there are none.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // NewHistory returns a history of the recorder that is stored in the file at path.
@@ -242,7 +244,8 @@ func (h *History) follow() {
 	for _, e := range h.recorder.Since(h.followed) {
 		h.followed = e.Seq
 		r := record{Seq: h.base + e.Seq, First: e.First, Last: e.Last, Count: e.Count, Type: e.Type, Reason: e.Reason,
-			Message: shorten(WithoutOutput(e.Reason, e.Message), maxStored), Object: e.Object, Component: e.Component}
+			Message: shorten(WithoutOutput(e.Reason, e.Message), maxStored), Object: e.Object, Component: e.Component,
+			Annotations: shortenValues(e.Annotations, maxStored)}
 		text, err := json.Marshal(r)
 		if err != nil || len(text) > maxRecord {
 			continue
@@ -258,7 +261,7 @@ func (h *History) put(id uint64, r record, text json.RawMessage) {
 	h.drop(id)
 	h.stored[id] = &storedEntry{
 		Entry{ID: id, Seq: r.Seq, First: r.First, Last: r.Last, Count: r.Count, Type: r.Type, Reason: r.Reason,
-			Message: r.Message, Object: r.Object, Component: r.Component}, text}
+			Message: r.Message, Annotations: r.Annotations, Object: r.Object, Component: r.Component}, text}
 	h.size += len(text) + recordRoom
 }
 

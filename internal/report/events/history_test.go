@@ -79,7 +79,9 @@ func TestHistorySurvivesRestarts(t *testing.T) {
 		time.Sleep(time.Hour)
 		first.Event(podNamed("a"), pod.Event{Type: v1.EventTypeWarning, Reason: "BackOff", Message: "m"})
 		first.Event(podNamed("b"), warning(pod.ReasonUnhealthy, combinedPrefix+"Liveness probe failed: SECRET"))
-		first.Event(podNamed("c\n\x1b[2J\xff"), warning("Odd", "\x00\x9b"))
+		odd := warning("Odd", "\x00\x9b")
+		odd.Annotations = map[string]string{"starved_resource": "memory", "long": strings.Repeat("x", 2*maxStored)}
+		first.Event(podNamed("c\n\x1b[2J\xff"), odd)
 		before := lines(first.history.List())
 		first.end()
 
@@ -90,8 +92,11 @@ func TestHistorySurvivesRestarts(t *testing.T) {
 		want[2] = "1 b Unhealthy: (combined from similar events): Liveness probe failed"
 		want[3] = "1 c\n\x1b[2J� Odd: \x00�"
 		expect(t, "after a restart", list, append(want, "1 a Started: m")...)
-		if e := list[1]; !e.First.Equal(began) || !e.Last.Equal(began.Add(time.Hour)) || e.Type != v1.EventTypeWarning || e.Component != Component || e.Object.UID != podNamed("a").UID {
+		if e := list[1]; !e.First.Equal(began) || !e.Last.Equal(began.Add(time.Hour)) || e.Type != v1.EventTypeWarning || e.Component != Component || e.Object.UID != podNamed("a").UID || e.Annotations != nil {
 			t.Errorf("%+v", e)
+		}
+		if a := list[3].Annotations; len(a) != 2 || a["starved_resource"] != "memory" || len(a["long"]) != maxStored {
+			t.Errorf("annotated with %v", a)
 		}
 		expect(t, "new ones", second.history.Since(list[len(list)-2].Seq), "1 a Started: m")
 		expect(t, "none", second.history.Since(list[len(list)-1].Seq))

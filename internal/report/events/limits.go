@@ -2,6 +2,7 @@ package events
 
 import (
 	"hash/maphash"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,7 +16,7 @@ const (
 	// maxRemembered is the number of groups of similar events, and of rate limits, that are remembered; the least
 	// recently used are dropped.
 	maxRemembered = 4096
-	// maxAlike is how many different messages of otherwise equal events get an entry of their own. Further messages
+	// maxAlike is how many different contents of otherwise equal events get an entry of their own. Further ones
 	// are combined until no such event occurred for alikeInterval.
 	maxAlike      = 10
 	alikeInterval = 10 * time.Minute
@@ -25,10 +26,10 @@ const (
 	refill = 5 * time.Minute
 )
 
-// similar is a group of events that differ in their message only.
+// similar is a group of events that differ in their content (message and annotations) only.
 type similar struct {
-	// messages has the hash of each message that has an entry of its own.
-	messages []uint64
+	// contents has the contentKey of each content that has an entry of its own.
+	contents []uint64
 	last     time.Time
 }
 
@@ -39,22 +40,22 @@ type budget struct {
 }
 
 // tooManyAlike reports whether the event has to be combined with others of its group.
-func (r *Recorder) tooManyAlike(alike, message uint64, now time.Time) bool {
+func (r *Recorder) tooManyAlike(alike, content uint64, now time.Time) bool {
 	s := r.similar.get(alike)
 	if s == nil {
 		s, _ = r.similar.add(alike, similar{})
 	}
 	if now.Sub(s.last) > alikeInterval {
-		s.messages = s.messages[:0]
+		s.contents = s.contents[:0]
 	}
 	s.last = now
 	switch {
-	case slices.Contains(s.messages, message):
+	case slices.Contains(s.contents, content):
 		return false
-	case len(s.messages) == maxAlike:
+	case len(s.contents) == maxAlike:
 		return true
 	}
-	s.messages = append(s.messages, message)
+	s.contents = append(s.contents, content)
 	return false
 }
 
@@ -77,7 +78,7 @@ func (r *Recorder) spend(source uint64, now time.Time) bool {
 // The keys are hashes, so that the recorder doesn't keep the texts. A random seed prevents clients from provoking
 // collisions.
 
-// alikeKey is equal for events that differ in their message only.
+// alikeKey is equal for events that differ in their content only.
 func (r *Recorder) alikeKey(e Entry) uint64 {
 	return maphash.Comparable(r.seed, struct {
 		object          v1.ObjectReference
@@ -95,13 +96,25 @@ func (r *Recorder) sourceKey(e Entry) uint64 {
 	}{e.Object, e.Type, e.Component})
 }
 
+// contentKey is equal for events with the same message and annotations.
+func (r *Recorder) contentKey(e Entry) uint64 {
+	content := maphash.String(r.seed, e.Message)
+	for _, key := range slices.Sorted(maps.Keys(e.Annotations)) {
+		content = maphash.Comparable(r.seed, struct {
+			before     uint64
+			key, value string
+		}{content, key, e.Annotations[key]})
+	}
+	return content
+}
+
 // entryKey is equal for events that share an entry.
-func (r *Recorder) entryKey(alike, message uint64, combined bool) uint64 {
+func (r *Recorder) entryKey(alike, content uint64, combined bool) uint64 {
 	if combined {
-		message = 0 // combined events share an entry for all messages
+		content = 0 // combined events share an entry for all contents
 	}
 	return maphash.Comparable(r.seed, struct {
-		alike, message uint64
+		alike, content uint64
 		combined       bool
-	}{alike, message, combined})
+	}{alike, content, combined})
 }

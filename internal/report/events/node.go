@@ -15,10 +15,12 @@ type Node struct {
 }
 
 // Event records an event about the node, with the current time.
-func (n Node) Event(e pod.Event) { n.NodeEvent(e.Type, e.Reason, e.Message) }
+func (n Node) Event(e pod.Event) {
+	n.Recorder.Add(Entry{Type: e.Type, Reason: e.Reason, Message: e.Message, Annotations: e.Annotations,
+		Object: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)}})
+}
 
 // NodeEvent is Event with separate arguments. The type is Normal or Warning.
 func (n Node) NodeEvent(eventType string, reason pod.Reason, message string) {
-	n.Recorder.Add(Entry{Type: eventType, Reason: reason, Message: message,
-		Object: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: types.UID(n.Name)}})
+	n.Event(pod.Event{Type: eventType, Reason: reason, Message: message})
 }

@@ -67,17 +67,17 @@ func (r *Recorder) Add(e Entry) {
 	if e.Component == "" {
 		e.Component = Component
 	}
-	alike, message := r.alikeKey(e), maphash.String(r.seed, e.Message)
+	alike, content := r.alikeKey(e), r.contentKey(e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	r.stats.Taken++
-	combined := r.tooManyAlike(alike, message, now)
+	combined := r.tooManyAlike(alike, content, now)
 	if combined {
-		e.Message = combinedPrefix + e.Message
+		e.Message, e.Annotations = combinedPrefix+e.Message, nil
 	}
 	recorded := r.spend(r.sourceKey(e), now)
-	if !r.count(r.entryKey(alike, message, combined), e, now, recorded, combined) {
+	if !r.count(r.entryKey(alike, content, combined), e, now, recorded, combined) {
 		r.stats.Dropped++
 		return
 	}
@@ -105,6 +105,7 @@ func (r *Recorder) count(key uint64, e Entry, now time.Time, recorded, combined 
 			r.stats.Forgotten += uint64(forgotten.Count)
 		}
 		h.ID, h.First, h.Message = r.seq+1, now, shorten(e.Message, maxMessage)
+		h.Annotations = shortenValues(e.Annotations, maxMessage)
 	} else if combined {
 		h.Message = shorten(e.Message, maxMessage)
 	} else {

@@ -61,6 +61,53 @@ func TestIdenticalEventsAreCounted(t *testing.T) {
 	})
 }
 
+// TestEventsOfOtherAnnotations: what is annotated otherwise is another event, and an entry of many has no annotations.
+func TestEventsOfOtherAnnotations(t *testing.T) {
+	r, a := New(100), podNamed("a")
+	evicted := func(annotations ...string) {
+		e := warning("Evicted", "m")
+		for i := 0; i < len(annotations); i += 2 {
+			if e.Annotations == nil {
+				e.Annotations = map[string]string{}
+			}
+			e.Annotations[annotations[i]] = annotations[i+1]
+		}
+		r.Event(a, e)
+	}
+	for range 2 {
+		evicted("starved_resource", "memory", "offending_containers", "web")
+		evicted("starved_resource", "memory")
+		evicted("starved_resource", "memoryoffending_containersweb")
+		evicted()
+	}
+	var got []string
+	for _, e := range r.List() {
+		got = append(got, fmt.Sprintf("%d%v", e.Count, e.Annotations))
+	}
+	want := []string{"2map[offending_containers:web starved_resource:memory]", "2map[starved_resource:memory]", "2map[starved_resource:memoryoffending_containersweb]", "2map[]"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for i := range maxAlike {
+		evicted("i", fmt.Sprint(i))
+	}
+	list := r.List()
+	if e := list[len(list)-1]; e.Message != combinedPrefix+"m" || e.Annotations != nil || e.Count != 4 {
+		t.Errorf("of many: %+v", e)
+	}
+	long := strings.Repeat("é", maxMessage)
+	r.Event(podNamed("b"), pod.Event{Reason: "Evicted", Annotations: map[string]string{"offending_containers": long}})
+	list = r.List()
+	if short := list[len(list)-1].Annotations["offending_containers"]; len(short) > maxMessage || !strings.HasPrefix(short, "éé") {
+		t.Errorf("kept %d bytes", len(short))
+	}
+	Node{Recorder: r, Name: "n"}.Event(pod.Event{Reason: "Any", Annotations: map[string]string{"k": "v"}})
+	list = r.List()
+	if e := list[len(list)-1]; e.Annotations["k"] != "v" {
+		t.Errorf("of the node: %+v", e)
+	}
+}
+
 func TestAPodCreatedAnewIsAnotherOne(t *testing.T) {
 	r := New(10)
 	before, after := podNamed("a"), podNamed("a")

@@ -161,6 +161,8 @@ type Event struct {
 	Component string `json:"component,omitempty"`
 	Message   string `json:"message"`
 	Count     int    `json:"count,omitempty"`
+	// Annotations are the event's annotations in the API.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // PodName returns the name of the pod that the event is about, or false.

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -252,7 +253,7 @@ func TestEvents(t *testing.T) {
 						want.Type, want.Container = "Warning", "c"
 						events = append(events, *want)
 					}
-					if !slices.Equal(r.events, events) {
+					if !slices.EqualFunc(r.events, events, func(a, b pod.Event) bool { return reflect.DeepEqual(a, b) }) {
 						t.Errorf("got %v, want %v", r.events, events)
 					}
 					name := map[handler.State]string{handler.Success: "success", handler.Failure: "failure", handler.Warning: "warning", handler.Unknown: "unknown"}[state]

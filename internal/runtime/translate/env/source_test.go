@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -241,7 +242,7 @@ func TestInvalidNames(t *testing.T) {
 		"Keys [, b=b, \x7f, é] from the EnvFrom configMap ns/conf were skipped since they are considered invalid environment variable names.",
 		"Keys [P_x\ny] from the EnvFrom secret ns/pass were skipped since they are considered invalid environment variable names.",
 	} {
-		if e := (pod.Event{Type: "Warning", Reason: "InvalidEnvironmentVariableNames", Container: "main", Message: want}); got.events[i] != e {
+		if e := (pod.Event{Type: "Warning", Reason: "InvalidEnvironmentVariableNames", Container: "main", Message: want}); !reflect.DeepEqual(got.events[i], e) {
 			t.Errorf("%+v", got.events[i])
 		}
 	}

@@ -25,7 +25,8 @@ func eventViews(list []events.Entry) []local.Event {
 		}
 		out[i] = local.Event{Seq: e.Seq, Time: e.Last, First: e.First, Type: e.Type, Reason: string(e.Reason),
 			Namespace: e.Object.Namespace, Object: object,
-			UID: e.Object.UID, Part: e.Object.FieldPath, Component: e.Component, Message: e.Message, Count: e.Count}
+			UID: e.Object.UID, Part: e.Object.FieldPath, Component: e.Component, Message: e.Message, Count: e.Count,
+			Annotations: e.Annotations}
 	}
 	return out
 }
