@@ -124,6 +124,7 @@ func allocatable(c capacity.Node, k *v1beta1.KubeletConfiguration) (v1.ResourceL
 func (n *node) admission(can *translate.Features) *admission.Node {
 	now, facts := n.facts.Now(), n.forAdmission
 	facts.Labels, facts.Taints, facts.DeclaredFeatures = now.Labels, now.Taints, now.DeclaredFeatures
+	facts.Pressure = now.Pressure
 	// In a cluster a cloud provider may set the addresses later; a standalone node has only its own.
 	facts.AwaitsAddress = !n.cfg.Standalone && len(now.HostIPs) == 0
 	if can != nil {

@@ -103,12 +103,16 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 		changed, stop := facts.Watch(
 			nodefacts.HostIPs | nodefacts.Labels | nodefacts.Allocatable | nodefacts.AwaitedPlugins | nodefacts.Advertised | nodefacts.DeclaredFeatures)
 		defer stop()
+		pressure, stopPressure := facts.Watch(nodefacts.Pressure)
+		defer stopPressure()
 		for {
-			now := facts.Now() // includes changes from before the subscription
+			now := facts.Now() // includes changes from before the subscriptions
 			allocations.NodeChanged(forPods(now))
 			select {
 			case <-ctx.Done():
 				return nil
+			case <-pressure:
+				continue // matters for admission only
 			case <-changed:
 			}
 			w.claimsFreed()                  // PersistentVolumes may have node affinity

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 )
 
 // Facts are the facts at one moment. They and their contents are immutable.
@@ -39,6 +40,8 @@ type Facts struct {
 	DeclaredFeatures []string
 	// Images are the images of the container runtime.
 	Images []v1.ContainerImage
+	// Pressure says which resources the node is short of.
+	Pressure admission.Pressure
 }
 
 // Field is a set of facts.
@@ -58,6 +61,7 @@ const (
 	Advertised
 	DeclaredFeatures
 	Images
+	Pressure
 	// All is every fact.
 	All = 1<<iota - 1
 )
@@ -92,6 +96,7 @@ func fields() []field {
 		fieldOf(Advertised, "advertised resources", func(f *Facts) *v1.ResourceList { return &f.Advertised }),
 		fieldOf(DeclaredFeatures, "declared features", func(f *Facts) *[]string { return &f.DeclaredFeatures }),
 		fieldOf(Images, "images", func(f *Facts) *[]v1.ContainerImage { return &f.Images }),
+		fieldOf(Pressure, "pressure", func(f *Facts) *admission.Pressure { return &f.Pressure }),
 	}
 }
 

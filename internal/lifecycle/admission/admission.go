@@ -37,6 +37,7 @@ type Node struct {
 	// AwaitsPlugin holds the resources whose device plugin has yet to register (again). Without an API server, an
 	// extended resource that the node doesn't have at all may get a plugin, too.
 	AwaitsPlugin map[v1.ResourceName]bool
+	Pressure     Pressure
 	// InCluster says that there is a scheduler. Extended resources that the node doesn't have at all are then
 	// cluster-level ones, which the scheduler counts: see
 	// https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#cluster-level-extended-resources
@@ -46,6 +47,10 @@ type Node struct {
 	Version          string
 	DeclaredFeatures []string
 }
+
+// Pressure says which of a node's conditions MemoryPressure, DiskPressure and PIDPressure are true
+// (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-conditions).
+type Pressure struct{ Memory, Disk, PIDs bool }
 
 // Held is the amount that an admitted pod uses, or that is reserved for a pod that waits for room.
 type Held struct {
