@@ -22,6 +22,42 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
+// A pod that waits for the end of the node's pressure is woken when that comes; nothing else is.
+func TestPressureThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := nodefacts.NewBoard(nodefacts.Facts{HostIPs: []string{"192.0.2.1"}, Pressure: admission.Pressure{Disk: true}})
+		pressure, err := board.Writer("a test", nodefacts.Pressure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, w := &node{cfg: &config.Config{Standalone: true}, facts: board}, newWakes()
+		var woken []types.UID
+		allocations := allocation.New(allocation.Config{Store: checkpoint.New(t.TempDir()), Node: func() *admission.Node { return n.admission(nil) },
+			Pods: w.admissible, Runs: func(types.UID) bool { return false },
+			Wake:  func(uid types.UID) { woken = append(woken, uid) },
+			Meter: metrics.New(metrics.Info{}).Resources, Log: logr.Discard()})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- followFacts(board, allocations, w)(ctx) }()
+		defer func() { cancel(); <-done }()
+		synctest.Wait()
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "1"}}
+		var f *pod.Failure
+		if _, err := allocations.Admit(ctx, p); !errors.As(err, &f) || f.Wait != pod.WaitForPressure {
+			t.Fatalf("under pressure: %v", err)
+		}
+		before, objects := allocations.ResourcesFreedAt(), w.objects.time()
+		pressure.Set(func(f *nodefacts.Facts) { f.Pressure = admission.Pressure{} })
+		synctest.Wait()
+		if !slices.Equal(woken, []types.UID{"1"}) || !allocations.ResourcesFreedAt().After(before) || w.objects.time().After(objects) || len(w.volumes.Drain()) > 0 {
+			t.Errorf("woken are %v; admission is tried again at %v, objects at %v", woken, allocations.ResourcesFreedAt(), w.objects.time())
+		}
+		if _, err := allocations.Admit(ctx, p); err != nil {
+			t.Errorf("after it: %v", err)
+		}
+	})
+}
+
 // A pod that waits for the node's address is woken when one is known, and those look again that go by
 // the node's facts; in a cluster, that is.
 func TestAnAddressThatComesLater(t *testing.T) {

@@ -54,7 +54,8 @@ const (
 
 // Reasons of pods that failed.
 const (
-	// ReasonEvicted: it kept more on the node's disk than its limits allow.
+	// ReasonEvicted: it kept more on the node's disk than its limits allow; or the node was short of memory, disk space
+	// or process IDs, and ended the pod or didn't admit it.
 	ReasonEvicted Reason = "Evicted"
 	// ReasonDeadlineExceeded: it ran for longer than activeDeadlineSeconds.
 	ReasonDeadlineExceeded Reason = "DeadlineExceeded"

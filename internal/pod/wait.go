@@ -82,6 +82,9 @@ const (
 	WaitForRuntime WaitFor = "Runtime"
 	// WaitForPlugin: a device plugin hasn't registered yet, or doesn't answer.
 	WaitForPlugin WaitFor = "Plugin"
+	// WaitForPressure: the node is short of memory, disk space or process IDs, and there is no cluster whose scheduler
+	// would place the pod elsewhere.
+	WaitForPressure WaitFor = "Pressure"
 )
 
 // StopCause says why one container has to end although its pod continues.

@@ -48,10 +48,6 @@ type Node struct {
 	DeclaredFeatures []string
 }
 
-// Pressure says which of a node's conditions MemoryPressure, DiskPressure and PIDPressure are true
-// (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-conditions).
-type Pressure struct{ Memory, Disk, PIDs bool }
-
 // Held is the amount that an admitted pod uses, or that is reserved for a pod that waits for room.
 type Held struct {
 	UID    types.UID
@@ -117,6 +113,9 @@ func Holding(a *pod.Allocation) Amount {
 // that can't run here anyway.
 func (j *Judge) Admit(p *v1.Pod, need Amount) Answer {
 	if f := j.node.Refuses(p); f != nil {
+		return Answer{Failure: f}
+	}
+	if f := j.node.keepsOut(p); f != nil {
 		return Answer{Failure: f}
 	}
 	inUse, freed := j.portsInUse(p)

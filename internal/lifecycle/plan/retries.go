@@ -51,7 +51,7 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 	base, top := actionBackoff, maxActionBackoff
 	switch {
 	case a.Kind == pod.Allocate || f.Awaits != (pod.Object{}) || f.Wait == pod.WaitForRoom ||
-		f.Wait == pod.WaitForPlugin:
+		f.Wait == pod.WaitForPlugin || f.Wait == pod.WaitForPressure:
 		base, top = triggerBackoff, maxTriggerBackoff
 	case a.Kind == pod.EnsureImage && f.Reason != pod.ReasonImageInspectError:
 		// ImageInspectError means that the runtime didn't answer: no registry is involved, so the wait can be short.

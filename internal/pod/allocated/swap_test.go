@@ -31,6 +31,24 @@ func TestCritical(t *testing.T) {
 	}
 }
 
+func TestExemptFromPressure(t *testing.T) {
+	const source = "kubernetes.io/config.source"
+	for _, c := range []struct {
+		annotations      map[string]string
+		priority         int32
+		inCluster, alone bool
+	}{
+		{nil, 0, false, false}, {nil, 2_000_000_000, true, true}, {map[string]string{source: "api"}, 0, false, false}, {map[string]string{source: "file"}, 0, true, false},
+		{map[string]string{source: "http"}, 0, true, false}, {map[string]string{source: "api", "kubernetes.io/config.mirror": "h"}, 0, true, false}, {map[string]string{source: "file"}, 2_000_000_000, true, true},
+	} {
+		p := makePod(nothing)
+		p.Annotations, p.Spec.Priority = c.annotations, &c.priority
+		if in, alone := allocated.ExemptFromPressure(p, true), allocated.ExemptFromPressure(p, false); in != c.inCluster || alone != c.alone {
+			t.Errorf("%v, priority %d: %v in a cluster, %v without", c.annotations, c.priority, in, alone)
+		}
+	}
+}
+
 func TestSwapRequest(t *testing.T) {
 	for _, c := range []struct {
 		n    need

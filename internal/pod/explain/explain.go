@@ -215,6 +215,10 @@ func advise(w *pod.Wait) string {
 		return adviceFor(w.Reason)
 	case pod.WaitStopped:
 		return "`deckhand start` runs it again"
+	case pod.WaitAdmission:
+		if w.For == pod.WaitForPressure {
+			return "free what the node is short of: the pod is admitted as soon as the pressure ends"
+		}
 	}
 	return ""
 }

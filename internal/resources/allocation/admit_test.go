@@ -401,6 +401,64 @@ func (noDisk) UIDs() ([]types.UID, error)                { return nil, nil }
 func (noDisk) Load(types.UID, string, any) (bool, error) { return false, nil }
 func (noDisk) Save(types.UID, string, any, bool) error   { return nil }
 
+// TestPressureIsWaitedFor: what isn't admitted waits without keeping room, and is woken when the pressure ends; what was admitted, and runs
+// or grows, isn't judged again.
+func TestPressureIsWaitedFor(t *testing.T) {
+	n := newNode(t)
+	old, adopted, first, second := makePod("old", 1000, 10), makePod("adopted", 500, 10), makePod("first", 2000, 10), makePod("second", 2000, 10)
+	vital := ranked(makePod("vital", 2000, 10), 2_000_000_000, v1.PodQOSBurstable)
+	n.admit(old)
+	n.runs["adopted"] = true
+	n.facts.Pressure.Disk = true
+	n.wants(old, adopted, first, second, vital)
+	n.says(adopted, "admitted")
+	n.says(old, "admitted")
+	n.says(second, "waits for Pressure")
+	n.says(first, "waits for Pressure")
+	if held := n.Holdings(); len(held["first"].Requests)+len(held["second"].Requests) > 0 {
+		t.Errorf("those that wait hold %v", held)
+	}
+	n.says(vital, "admitted")
+	n.granted(makePod("old", 1100, 10))
+	n.woken()
+	if len(n.meter.told) > 1 { // the resize
+		t.Errorf("counted %q", n.meter.told)
+	}
+	n.Forget("vital")
+	n.woken("first", "second")
+	n.wants(old, adopted, first, second)
+	n.says(first, "waits for Pressure")
+	n.facts.Pressure.Disk = false
+	n.room(true, func() { n.NodeChanged(v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}, nil) })
+	n.woken("first", "second")
+	n.says(first, "admitted")
+	n.woken("second")
+	n.says(second, "rejected OutOfcpu")
+}
+
+// TestPressureRejectsInAClusterForGood: as the kubelet does; what waits for something else is judged again when the pressure begins.
+func TestPressureRejectsInAClusterForGood(t *testing.T) {
+	n := newNode(t)
+	n.facts.InCluster = true
+	old, waits, next := makePod("old", 4000, 10), makePod("waits", 1000, 10), makePod("next", 1, 1)
+	n.admit(old)
+	n.wants(old, waits)
+	n.stops("old")
+	n.says(waits, "waits for Room")
+	n.facts.Pressure.Memory, n.facts.Pressure.PIDs = true, true
+	n.room(true, func() { n.NodeChanged(v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}, nil) })
+	n.woken("waits")
+	n.says(waits, "rejected Evicted")
+	n.facts.Pressure = admission.Pressure{}
+	n.says(waits, "rejected Evicted")
+	n.wants(old, next)
+	n.stops("old")
+	n.says(next, "waits for Room")
+	if want := []string{"rejected Evicted"}; !slices.Equal(n.meter.told, want) {
+		t.Errorf("counted %q, want %q", n.meter.told, want)
+	}
+}
+
 // TestDevicesComeLast: a pod that is admitted otherwise is admitted once it has its devices. What it waits for is tried again, and too
 // long a wait for a plugin is none; what is refused it keeps nothing of.
 func TestDevicesComeLast(t *testing.T) {

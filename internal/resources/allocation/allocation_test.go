@@ -73,6 +73,7 @@ type node struct {
 	ended map[types.UID]bool
 	left  []types.UID
 	meter meter
+	facts admission.Node
 	// plugins are asked before others.
 	plugins, others plugins
 	// impatient says that pods don't wait for plugins, lives which pods have a container that runs.
@@ -130,7 +131,7 @@ func (n *node) restart() {
 	n.Manager = allocation.New(allocation.Config{
 		Store:       n.store,
 		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("1000Mi"), v1.ResourcePods: resource.MustParse("500")},
-		Node:        func() *admission.Node { return &admission.Node{} },
+		Node:        func() *admission.Node { return &n.facts },
 		Pods:        func(yield func(allocation.Pod) bool) { slices.Values(n.pods)(yield) },
 		Runs:        func(uid types.UID) bool { return n.runs[uid] },
 		Ended:       func(uid types.UID) (bool, error) { return n.ended[uid], nil },
