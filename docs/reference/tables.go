@@ -89,8 +89,8 @@ func quoted(words []string) string {
 const eventsTop = generated + `# Events and reasons
 
 ` + "`deckhand events`" + ` lists events. Each has a reason, and so have containers that wait (` + "`deckhand pods`, `deckhand why`" + `), pods that failed and
-conditions of a pod. They are the API's and the kubelet's, so that dashboards and alerts know them. Where something can be done about one,
-` + "`deckhand why POD`" + ` says the same as the table.
+conditions of a pod or of the node. They are the API's and the kubelet's, so that dashboards and alerts know them. Where something can be done
+about one, ` + "`deckhand why POD`" + ` says the same as the table.
 
 `
 

@@ -218,7 +218,7 @@ func (p parts) modules() []modules.Module {
 			{Name: "workers", Run: p.work.pool.Run},
 			{Name: "ended containers", Run: p.work.ended.Run},
 			{Name: "logs of gone pods", Run: p.work.sweep.Run},
-			{Name: "node facts", Run: followFacts(p.run.host.facts, p.res.allocations, p.wakes)},
+			followFacts(p.run.host.facts, p.res.allocations, p.wakes, p.node),
 			{Name: "changes of pods",
 				Run: p.wakes.wakeOnPods(p.work.ended.Wake, p.work.sweep.Wake, p.vol.limits.Changed,
 					p.work.rotator.Wake, p.inCluster.PodsChanged)},

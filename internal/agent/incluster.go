@@ -8,6 +8,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/agent/cluster"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -36,13 +37,14 @@ type apiServer interface {
 // alone implements apiServer for an agent without a cluster.
 type alone struct {
 	objects object.Finder
+	facts   func() *nodefacts.Facts
 	runtime *health.State
 	healthy func(time.Time) error
 }
 
 // Conditions returns the conditions that the Node object would have in a cluster.
 func (a alone) Conditions() []v1.NodeCondition {
-	var r nodeobject.Report
+	r := nodeobject.Report{Pressure: a.facts().Pressure}
 	if r.NotReady = a.runtime.NotReady(); len(r.NotReady) > 0 {
 		return r.Status().Conditions
 	}
@@ -70,7 +72,7 @@ func (alone) IssuedCertificate() func() *tls.Certificate { return nil }
 
 func newCluster(b *foundation, r *runtimeParts, d *desiredParts) (apiServer, error) {
 	if !b.joins() {
-		return alone{d.objects, r.state, r.seen.Healthy}, nil
+		return alone{d.objects, r.host.facts.Now, r.state, r.seen.Healthy}, nil
 	}
 	info, err := cluster.Machine("/", r.host.forAdmission.Kernel, b.cfg.KubeletVersion)
 	if err != nil {

@@ -11,11 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/cluster/nodeobject"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/resources/devices"
 	"github.com/deckhand-node/deckhand/internal/volume/binder"
@@ -96,10 +100,12 @@ func (w *wakes) admissible(yield func(allocation.Pod) bool) {
 	w.Pods(func(p *v1.Pod, stopping bool) bool { return yield(allocation.Pod{Pod: p, Ending: stopping}) })
 }
 
-// followFacts returns a function that wakes every part that depends on node facts whenever one changes, until its
-// context ends.
-func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wakes) func(context.Context) error {
-	return func(ctx context.Context) error {
+// followFacts returns the module that wakes every part that depends on node facts whenever one changes. It also records
+// the events of changes after its start.
+func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wakes, node events.Node) modules.Module {
+	var before admission.Pressure
+	start := func() error { before = facts.Now().Pressure; return nil }
+	run := func(ctx context.Context) error {
 		changed, stop := facts.Watch(
 			nodefacts.HostIPs | nodefacts.Labels | nodefacts.Allocatable | nodefacts.AwaitedPlugins | nodefacts.Advertised | nodefacts.DeclaredFeatures)
 		defer stop()
@@ -107,6 +113,10 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 		defer stopPressure()
 		for {
 			now := facts.Now() // includes changes from before the subscriptions
+			for _, e := range nodeobject.PressureEvents(node.Name, before, now.Pressure) {
+				node.Event(e)
+			}
+			before = now.Pressure
 			allocations.NodeChanged(forPods(now))
 			select {
 			case <-ctx.Done():
@@ -120,6 +130,7 @@ func followFacts(facts *nodefacts.Board, allocations *allocation.Manager, w *wak
 			w.WakeAll()                      // pod statuses contain the addresses
 		}
 	}
+	return modules.Module{Name: "node facts", Start: without(start), Run: run}
 }
 
 // forPods returns the resources for pods, and those whose device plugin hasn't registered yet. An extended resource

@@ -95,7 +95,7 @@ const (
 	ReasonTaintToleration Reason = "TaintToleration"
 )
 
-// Reasons of conditions.
+// Reasons of conditions of pods.
 const (
 	// ReasonContainersNotInitialized: init containers haven't succeeded yet.
 	ReasonContainersNotInitialized Reason = "ContainersNotInitialized"
@@ -109,6 +109,26 @@ const (
 	ReasonReadinessGatesNotReady Reason = "ReadinessGatesNotReady"
 	// ReasonRestartAllContainersStarted: a restart rule has all containers of the pod restarted.
 	ReasonRestartAllContainersStarted Reason = "RestartAllContainersStarted"
+)
+
+// Reasons of conditions of the node.
+const (
+	// ReasonKubeletHasDiskPressure: the node is short of disk space or inodes.
+	ReasonKubeletHasDiskPressure Reason = "KubeletHasDiskPressure"
+	// ReasonKubeletHasInsufficientMemory: the node is short of memory.
+	ReasonKubeletHasInsufficientMemory Reason = "KubeletHasInsufficientMemory"
+	// ReasonKubeletHasInsufficientPID: the node is short of process IDs.
+	ReasonKubeletHasInsufficientPID Reason = "KubeletHasInsufficientPID"
+	// ReasonKubeletHasNoDiskPressure: the node has enough disk space and inodes.
+	ReasonKubeletHasNoDiskPressure Reason = "KubeletHasNoDiskPressure"
+	// ReasonKubeletHasSufficientMemory: the node has enough memory.
+	ReasonKubeletHasSufficientMemory Reason = "KubeletHasSufficientMemory"
+	// ReasonKubeletHasSufficientPID: the node has enough process IDs.
+	ReasonKubeletHasSufficientPID Reason = "KubeletHasSufficientPID"
+	// ReasonKubeletNotReady: the node can't run pods; the message says why.
+	ReasonKubeletNotReady Reason = "KubeletNotReady"
+	// ReasonKubeletReady: the node can run pods.
+	ReasonKubeletReady Reason = "KubeletReady"
 )
 
 // Reasons of events about pods. Of a failed action most are also why the pod waits.
@@ -213,6 +233,20 @@ const (
 	ReasonInvalidDiskCapacity Reason = "InvalidDiskCapacity"
 	// ReasonInvalidManifest: a manifest can't be used; the message says what is wrong with it.
 	ReasonInvalidManifest Reason = "InvalidManifest"
+	// ReasonNodeHasDiskPressure: the node became short of disk space or inodes. It gets no new pods, and may evict
+	// some.
+	ReasonNodeHasDiskPressure Reason = "NodeHasDiskPressure"
+	// ReasonNodeHasInsufficientMemory: the node became short of memory. It gets no new pods of the QoS class
+	// BestEffort, and may evict pods.
+	ReasonNodeHasInsufficientMemory Reason = "NodeHasInsufficientMemory"
+	// ReasonNodeHasInsufficientPID: the node became short of process IDs. It gets no new pods, and may evict some.
+	ReasonNodeHasInsufficientPID Reason = "NodeHasInsufficientPID"
+	// ReasonNodeHasNoDiskPressure: the node has enough disk space and inodes again.
+	ReasonNodeHasNoDiskPressure Reason = "NodeHasNoDiskPressure"
+	// ReasonNodeHasSufficientMemory: the node has enough memory again.
+	ReasonNodeHasSufficientMemory Reason = "NodeHasSufficientMemory"
+	// ReasonNodeHasSufficientPID: the node has enough process IDs again.
+	ReasonNodeHasSufficientPID Reason = "NodeHasSufficientPID"
 	// ReasonNodeNotReady: the node can't run pods any more; its condition Ready says why.
 	ReasonNodeNotReady Reason = "NodeNotReady"
 	// ReasonNodeNotSchedulable: somebody has cordoned the node: it gets no new pods.

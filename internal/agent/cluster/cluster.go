@@ -383,6 +383,7 @@ func (c *Cluster) status() v1.NodeStatus {
 		DeclaredFeatures: facts.DeclaredFeatures, Images: facts.Images,
 		MaxImages: int(ptr.Deref(c.conf.Node.Kubelet.NodeStatusMaxImages, -1)),
 		NotReady:  c.conf.Runtime.NotReady(), Port: int32(c.conf.Node.HTTPS.Port()),
+		Pressure: facts.Pressure,
 	}
 	if runtime.Version != "" {
 		r.Info.ContainerRuntimeVersion = runtime.Name + "://" + runtime.Version

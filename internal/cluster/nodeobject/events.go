@@ -23,7 +23,7 @@ func statusEvents(was, now *v1.Node) []pod.Event {
 	if ready == v1.ConditionTrue {
 		reason = pod.ReasonNodeReady
 	}
-	return append(list, statusIsNow(now, reason))
+	return append(list, statusIsNow(now.Name, reason))
 }
 
 // cordoned returns the event of a change of spec.unschedulable; happened is false if it hasn't changed. A node
@@ -34,12 +34,12 @@ func cordoned(was, now *v1.Node) (e pod.Event, happened bool) {
 	case now == nil || now.Spec.Unschedulable == before:
 		return pod.Event{}, false
 	case before:
-		return statusIsNow(now, pod.ReasonNodeSchedulable), true
+		return statusIsNow(now.Name, pod.ReasonNodeSchedulable), true
 	}
-	return statusIsNow(now, pod.ReasonNodeNotSchedulable), true
+	return statusIsNow(now.Name, pod.ReasonNodeNotSchedulable), true
 }
 
-func statusIsNow(n *v1.Node, reason pod.Reason) pod.Event {
+func statusIsNow(node string, reason pod.Reason) pod.Event {
 	return pod.Event{Type: v1.EventTypeNormal, Reason: reason,
-		Message: fmt.Sprintf("Node %s status is now: %s", n.Name, reason)}
+		Message: fmt.Sprintf("Node %s status is now: %s", node, reason)}
 }

@@ -6,7 +6,35 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 )
+
+// Each change of the pressure is one event, and so is each end of it.
+func TestPressureEvents(t *testing.T) {
+	all := admission.Pressure{Memory: true, Disk: true, PIDs: true}
+	for _, tc := range []struct {
+		was, now admission.Pressure
+		want     []string
+	}{
+		{admission.Pressure{}, admission.Pressure{}, nil},
+		{all, all, nil},
+		{admission.Pressure{}, all, []string{"NodeHasInsufficientMemory", "NodeHasDiskPressure", "NodeHasInsufficientPID"}},
+		{all, admission.Pressure{}, []string{"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"}},
+		{admission.Pressure{Memory: true}, admission.Pressure{Disk: true}, []string{"NodeHasSufficientMemory", "NodeHasDiskPressure"}},
+	} {
+		var got []string
+		for _, e := range PressureEvents("n1", tc.was, tc.now) {
+			got = append(got, string(e.Reason))
+			if e.Type != v1.EventTypeNormal || e.Message != "Node n1 status is now: "+string(e.Reason) {
+				t.Errorf("%+v", e)
+			}
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%+v, then %+v: %q, want %q", tc.was, tc.now, got, tc.want)
+		}
+	}
+}
 
 // Reasons are written out: controllers and alerts go by them.
 func TestEvents(t *testing.T) {

@@ -80,7 +80,7 @@ type Node struct {
 	reconciled bool
 	status     v1.NodeStatus
 	sent       time.Time
-	// hurried says that status was sent soon after its predecessor, and not because readiness had changed.
+	// hurried says that status was sent soon after its predecessor, though no condition had another status.
 	hurried bool
 	// acknowledged is the server's version of the status that was sent, which may be missing fields that the server
 	// doesn't have; nil if there is none.
@@ -242,7 +242,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 	}
 	n.setObject(object)
 	n.acknowledged, n.gone = &object.Status, false
-	n.hurried = readiness(&n.status) == readiness(&status) && now.Before(n.sent.Add(minGap))
+	n.hurried = !turned(&n.status, &status) && now.Before(n.sent.Add(minGap))
 	n.status, n.sent, n.every = status, now, wait.Jitter(n.conf.Every, jitter)
 	return n.sent.Add(n.every), nil
 }

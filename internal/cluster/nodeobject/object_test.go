@@ -99,9 +99,10 @@ func TestPatchHasOnlyWhatIsOurs(t *testing.T) {
 func TestDue(t *testing.T) {
 	sent := at(0).Time
 	status := func(r v1.ConditionStatus, heartbeat int, capacity string) *v1.NodeStatus {
-		return &v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: r, LastHeartbeatTime: at(heartbeat)}}, Capacity: amounts("cpu", capacity)}
+		return &v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse}, {Type: v1.NodeReady, Status: r, LastHeartbeatTime: at(heartbeat)}}, Capacity: amounts("cpu", capacity)}
 	}
-	was := status(v1.ConditionTrue, 0, "2")
+	was, pressed := status(v1.ConditionTrue, 0, "2"), status(v1.ConditionTrue, 0, "2")
+	pressed.Conditions[0].Status = v1.ConditionTrue
 	for name, tc := range map[string]struct {
 		now  *v1.NodeStatus
 		want time.Duration
@@ -114,6 +115,7 @@ func TestDue(t *testing.T) {
 		"readiness":           {status(v1.ConditionFalse, 0, "2"), 0},
 		"readiness and more":  {status(v1.ConditionUnknown, 0, "4"), 0},
 		"no readiness at all": {&v1.NodeStatus{}, 0},
+		"pressure":            {pressed, 0},
 	} {
 		for _, hurried := range []bool{false, true} {
 			want := tc.want

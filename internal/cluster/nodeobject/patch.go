@@ -3,6 +3,7 @@ package nodeobject
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -79,20 +80,20 @@ func patch(was, now *v1.Node) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// minGap is the shortest time between patches, unless readiness has changed. amountsGap is the shortest time before a
-// patch that changes allocatable resources: schedulers wait for them. Only every other patch may follow after
-// amountsGap: a device plugin that keeps crashing makes resources come and go.
+// minGap is the shortest time between patches, unless the status of a condition has changed. amountsGap is the shortest
+// time before a patch that changes allocatable resources: schedulers wait for them. Only every other patch may follow
+// after amountsGap: a device plugin that keeps crashing makes resources come and go.
 const (
 	minGap     = time.Second
 	amountsGap = 100 * time.Millisecond
 )
 
 // due is when to send the status now. was is the last status, which was sent at the time sent. The next status is
-// sent immediately if readiness has changed, soon if anything else has changed, otherwise when the interval every is
-// over. hurried says that the last status was sent sooner than minGap after the one before it.
+// sent immediately if the status of a condition has changed, soon if anything else has changed, otherwise when the
+// interval every is over. hurried says that the last status was sent sooner than minGap after the one before it.
 func due(was, now *v1.NodeStatus, sent time.Time, hurried bool, every time.Duration) time.Time {
 	switch {
-	case readiness(was) != readiness(now):
+	case turned(was, now):
 		return sent
 	case !hurried && !equality.Semantic.DeepEqual(was.Allocatable, now.Allocatable):
 		return sent.Add(amountsGap)
@@ -100,6 +101,13 @@ func due(was, now *v1.NodeStatus, sent time.Time, hurried bool, every time.Durat
 		return sent.Add(minGap)
 	}
 	return sent.Add(every)
+}
+
+// turned reports whether a condition of the agent, such as Ready, has another status than before.
+func turned(was, now *v1.NodeStatus) bool {
+	return !slices.EqualFunc(was.Conditions, now.Conditions, func(a, b v1.NodeCondition) bool {
+		return a.Type == b.Type && a.Status == b.Status
+	})
 }
 
 func readiness(s *v1.NodeStatus) v1.ConditionStatus {

@@ -6,16 +6,9 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-)
 
-// Reasons of the node's conditions. Dashboards depend on these names. They should move to package pod: the reference
-// lists the reasons of that package.
-const (
-	reasonReady            = "KubeletReady"
-	reasonNotReady         = "KubeletNotReady"
-	reasonSufficientMemory = "KubeletHasSufficientMemory"
-	reasonNoDiskPressure   = "KubeletHasNoDiskPressure"
-	reasonSufficientPID    = "KubeletHasSufficientPID"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Report is the input from which a node's status is computed.
@@ -36,6 +29,7 @@ type Report struct {
 	// NotReady lists why the node isn't ready, such as the container runtime's own reasons. A runtime that hasn't
 	// reported its status yet isn't ready.
 	NotReady []string
+	Pressure admission.Pressure
 }
 
 // Status is the status of a node, without times.
@@ -45,22 +39,18 @@ func (r *Report) Status() v1.NodeStatus {
 		Features:         r.Features,
 		DeclaredFeatures: r.DeclaredFeatures, Images: imagesOf(r.Images, r.MaxImages),
 		DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: r.Port}},
-		// Ready is the last one, as people expect.
-		Conditions: []v1.NodeCondition{
-			{Type: v1.NodeMemoryPressure, Status: v1.ConditionFalse, Reason: reasonSufficientMemory,
-				Message: "kubelet has sufficient memory available"},
-			{Type: v1.NodeDiskPressure, Status: v1.ConditionFalse, Reason: reasonNoDiskPressure,
-				Message: "kubelet has no disk pressure"},
-			{Type: v1.NodePIDPressure, Status: v1.ConditionFalse, Reason: reasonSufficientPID,
-				Message: "kubelet has sufficient PID available"},
-			{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: reasonReady,
-				Message: "kubelet is posting ready status"},
-		},
 	}
+	for _, p := range pressures(r.Pressure) {
+		s.Conditions = append(s.Conditions,
+			v1.NodeCondition{Type: p.kind, Status: p.status, Reason: string(p.reason), Message: p.message})
+	}
+	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: string(pod.ReasonKubeletReady),
+		Message: "kubelet is posting ready status"}
 	if len(r.NotReady) > 0 {
-		ready := &s.Conditions[len(s.Conditions)-1]
-		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, reasonNotReady, strings.Join(r.NotReady, "; ")
+		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, string(pod.ReasonKubeletNotReady),
+			strings.Join(r.NotReady, "; ")
 	}
+	s.Conditions = append(s.Conditions, ready) // the last one, as people expect
 	if len(r.HostIPs) == 0 {
 		return s
 	}

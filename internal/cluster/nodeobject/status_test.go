@@ -1,11 +1,14 @@
 package nodeobject
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 )
 
 func TestReadiness(t *testing.T) {
@@ -27,6 +30,29 @@ func TestReadiness(t *testing.T) {
 			if c := condition(&s, kind); c == nil || c.Status != v1.ConditionFalse || c.Reason != reason {
 				t.Errorf("%s: %s is %+v, want the reason %s", name, kind, c, reason)
 			}
+		}
+	}
+}
+
+// TestPressure: reasons and messages are the kubelet's, Ready is the last one and doesn't depend on them.
+func TestPressure(t *testing.T) {
+	for _, tc := range []struct {
+		pressure admission.Pressure
+		want     []string
+	}{
+		{admission.Pressure{}, []string{"MemoryPressure False KubeletHasSufficientMemory: kubelet has sufficient memory available", "DiskPressure False KubeletHasNoDiskPressure: kubelet has no disk pressure",
+			"PIDPressure False KubeletHasSufficientPID: kubelet has sufficient PID available"}},
+		{admission.Pressure{Memory: true, Disk: true, PIDs: true}, []string{"MemoryPressure True KubeletHasInsufficientMemory: kubelet has insufficient memory available", "DiskPressure True KubeletHasDiskPressure: kubelet has disk pressure",
+			"PIDPressure True KubeletHasInsufficientPID: kubelet has insufficient PID available"}},
+		{admission.Pressure{Disk: true}, []string{"MemoryPressure False KubeletHasSufficientMemory: kubelet has sufficient memory available", "DiskPressure True KubeletHasDiskPressure: kubelet has disk pressure",
+			"PIDPressure False KubeletHasSufficientPID: kubelet has sufficient PID available"}},
+	} {
+		var got []string
+		for _, c := range (&Report{Pressure: tc.pressure}).Status().Conditions {
+			got = append(got, fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+		}
+		if want := append(tc.want, "Ready True KubeletReady: kubelet is posting ready status"); !slices.Equal(got, want) {
+			t.Errorf("%+v: %q, want %q", tc.pressure, got, want)
 		}
 	}
 }
