@@ -60,20 +60,18 @@ var sentence = regexp.MustCompile(`(?i)(^|\.)(\w*message|\w*reason|why|advice|de
 // expression, with why that is right: it is others' and there is no code, or nothing follows from
 // it but how something is shown.
 var comparedSentences = map[string]string{
-	"events/history.go: message":           "the recorder's own beginning of a combined event, which Kubernetes' clients know and an entry of an earlier agent has in its text only",
-	"cri/errors.go: err.Error()":           "containerd has no code for a server that isn't initialized yet",
-	"cri/exec.go: err.Error()":             "gRPC has no code for a message that is too large",
-	"yaml/explain.go: e.Message":           "the YAML decoder's errors, for which others' words are found",
-	"executor/executor.go: f.Message":      "joined errors become one line",
-	"pull/failure.go: message":             "the CRI has runtimes begin messages with these reasons (k8s.io/cri-api/pkg/errors)",
-	"manifeststore/accept.go: message":     "what a message names isn't put before it again",
-	"lifecycle/abortedstart.go: c.Message": "containerd has no code for a start that was cut off",
-	"plan/events.go: f.Message":            "what a message begins with isn't put before it again",
-	"why/print.go: message":                "what was printed isn't printed again",
-	"embedded/tasks.go: err.Error()":       "containerd has no code for a task that runs still",
-	"cni/netfilter.go: err.Error()":        "nft has no code for a table that isn't there",
-	"transcript/decision.go: e.Message":    "what a message names isn't told again in brackets",
-	"translate/redact.go: message":         "the runtime's, in which a Secret's value may be",
+	"events/history.go: message":        "the recorder's own beginning of a combined event, which Kubernetes' clients know and an entry of an earlier agent has in its text only",
+	"cri/errors.go: err.Error()":        "containerd has no code for a server that isn't initialized yet",
+	"cri/exec.go: err.Error()":          "gRPC has no code for a message that is too large",
+	"yaml/explain.go: e.Message":        "the YAML decoder's errors, for which others' words are found",
+	"executor/executor.go: f.Message":   "joined errors become one line",
+	"pull/failure.go: message":          "the CRI has runtimes begin messages with these reasons (k8s.io/cri-api/pkg/errors)",
+	"manifeststore/accept.go: message":  "what a message names isn't put before it again",
+	"plan/events.go: f.Message":         "what a message begins with isn't put before it again",
+	"why/print.go: message":             "what was printed isn't printed again",
+	"embedded/tasks.go: err.Error()":    "containerd has no code for a task that runs still",
+	"cni/netfilter.go: err.Error()":     "nft has no code for a table that isn't there",
+	"transcript/decision.go: e.Message": "what a message names isn't told again in brackets",
 }
 
 // TestNobodyComparesSentences: what something means is a code. A sentence that is compared
