@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -172,7 +171,7 @@ func TestPressureIsPatchedAtOnce(t *testing.T) {
 		}
 	}
 	slices.Sort(took)
-	t.Log(fmt.Sprintf("from the fact to the patch: median %s, longest %s", took[len(took)/2], took[len(took)-1]))
+	t.Logf("from the fact to the patch: median %s, longest %s", took[len(took)/2], took[len(took)-1])
 	if median := took[len(took)/2]; median > 50*time.Millisecond { // a busy machine delays some
 		t.Errorf("half of the changes take more than %s", median)
 	}
