@@ -105,8 +105,8 @@ func TestPodsOnCgroupV2(t *testing.T) {
 	}
 	k := vm.Find(t)
 	dir := k.Stage(t, "./guest")
-	for _, name := range []string{"cgroup", "stats"} {
-		vm.Build(t, filepath.Join(dir, name+".test"), "test", "../../internal/resources/"+name)
+	for _, pkg := range []string{"resources/cgroup", "resources/stats", "host/alarm"} {
+		vm.Build(t, filepath.Join(dir, filepath.Base(pkg)+".test"), "test", "../../internal/"+pkg)
 	}
 	for _, name := range []string{"guaranteed.yaml", "burstable.yaml", "config.yaml"} {
 		text, err := os.ReadFile(filepath.Join("testdata", name))
