@@ -1,5 +1,5 @@
-// Package capacity reads how much CPU, memory, huge pages and disk this node has, and computes how much of that
-// pods may use: the rest after the reservations in the configuration.
+// Package capacity reads how much CPU, memory, huge pages and disk this node has, and how many processes it can have.
+// It computes how much of that pods may use: the rest after the reservations in the configuration.
 package capacity
 
 import (

@@ -49,7 +49,7 @@ func ConfigOf(cfg *config.Config, facts capacity.Node) (Config, error) {
 			return Config{}, err
 		}
 		c.Pods = &Share{CPUMilli: milli, Memory: memory, HugePages: map[string]int64{}}
-		if all := MaxPIDs(); all > 0 {
+		if all := capacity.MaxTasks("/"); all > 0 {
 			c.Pods.PIDs = max(all-pid(kube)-pid(system), 1)
 		}
 		for name, bytes := range facts.HugePages {

@@ -1,15 +1,14 @@
 package cgroup
 
 import (
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	helpers "k8s.io/component-helpers/resource"
 
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
@@ -23,22 +22,8 @@ type kernel struct {
 
 // readKernel reads the kernel's values. They change only if an administrator changes them.
 func readKernel() kernel {
-	k := kernel{pages: cgroups.HugePageSizes()}
-	for _, file := range [...]string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // without pid_max or threads-max, the kernel enforces its own limit
-		}
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil &&
-			(k.maxPIDs == 0 || n < k.maxPIDs) {
-			k.maxPIDs = n
-		}
-	}
-	return k
+	return kernel{maxPIDs: capacity.MaxTasks("/"), pages: cgroups.HugePageSizes()}
 }
-
-// MaxPIDs returns the maximum number of processes of this host's kernel; 0 if it can't be read.
-func MaxPIDs() int64 { return readKernel().maxPIDs }
 
 // rules returns the rules that follow from the configuration and this host.
 func (m *Manager) rules(l layout) rules {

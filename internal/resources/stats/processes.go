@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
@@ -228,22 +228,13 @@ func network(read func(string) ([]byte, error), file string, without []string) (
 
 // hostProcesses returns the machine's number of processes and its limit; nil if it can't be read.
 func hostProcesses() *statsapi.RlimitStats {
-	load, err := os.ReadFile("/proc/loadavg")
+	tasks, err := capacity.ReadTasks("/")
 	if err != nil {
 		return nil
 	}
-	fields := strings.Fields(string(load))
-	if len(fields) < 4 {
-		return nil
-	}
-	_, all, _ := strings.Cut(fields[3], "/")
-	count, err := strconv.ParseInt(all, 10, 64)
-	if err != nil {
-		return nil
-	}
-	limits := &statsapi.RlimitStats{Time: metav1.NewTime(time.Now()), NumOfRunningProcesses: &count}
-	if most := cgroup.MaxPIDs(); most > 0 {
-		limits.MaxPID = &most
+	limits := &statsapi.RlimitStats{Time: metav1.NewTime(time.Now()), NumOfRunningProcesses: &tasks.Count}
+	if tasks.Max > 0 {
+		limits.MaxPID = &tasks.Max
 	}
 	return limits
 }
