@@ -26,6 +26,8 @@ type layout struct {
 	mounts map[string]string
 	// all contains each hierarchy's mount point once: pods have groups in all of them.
 	all []string
+	// unified is the mount point of cgroup v2, also beside v1; empty if there is none.
+	unified string
 	// used are the controllers of the files that this agent writes.
 	used []string
 }
@@ -66,7 +68,9 @@ func findLayout() (layout, error) {
 		if i.Mountpoint == cgroupfs && i.FSType == "cgroup2" {
 			return unified()
 		}
-		if i.FSType == "cgroup" {
+		if i.FSType == "cgroup2" {
+			l.unified = i.Mountpoint
+		} else {
 			for controller := range strings.SplitSeq(i.VFSOptions, ",") {
 				l.mounts[controller] = i.Mountpoint
 			}
@@ -77,7 +81,7 @@ func findLayout() (layout, error) {
 
 // unified returns the layout of a host with cgroup v2 only.
 func unified() (layout, error) {
-	l := layout{v2: true, mounts: map[string]string{}, all: []string{cgroupfs}}
+	l := layout{v2: true, mounts: map[string]string{}, all: []string{cgroupfs}, unified: cgroupfs}
 	list, err := os.ReadFile(filepath.Join(cgroupfs, "cgroup.controllers"))
 	if err != nil {
 		return layout{}, fmt.Errorf("find the cgroup controllers of this host: %w", err)

@@ -188,21 +188,11 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 		return err
 	}
 	m.Limit, m.SwapLimit = Unlimited, Unlimited
-	if group == "/" { // the root has no counters of its own: the machine's are in /proc
-		text, err := r.ReadFile("/proc/meminfo")
-		if err != nil {
-			return err
-		}
-		machine, err := capacity.ParseMeminfo(text)
-		if err != nil {
-			return err
-		}
-		m.Usage = uint64(machine.Memory - machine.MemoryFree)
-		m.Swap, m.SwapLimit = uint64(machine.Swap-machine.SwapFree), uint64(machine.Swap)
-		m.WorkingSet = m.Usage - min(m.InactiveFile, m.Usage)
-		return nil
+	m.Usage, err = r.value("memory", group, "memory.current")
+	if group == "/" && errors.Is(err, fs.ErrNotExist) { // in a container, the root is a group as any other
+		return r.machineMemory(m)
 	}
-	if m.Usage, err = r.value("memory", group, "memory.current"); err != nil {
+	if err != nil {
 		return err
 	}
 	m.WorkingSet = m.Usage - min(m.InactiveFile, m.Usage)
@@ -234,6 +224,23 @@ func (r *Reader) memoryV2(group string, detail Detail, m *Memory) error {
 			m.OOMKills = v
 		}
 	})
+}
+
+// machineMemory reads the usage of the whole machine from /proc: cgroup v2 doesn't count it. The root's memory.stat has
+// been read into m.
+func (r *Reader) machineMemory(m *Memory) error {
+	text, err := r.ReadFile("/proc/meminfo")
+	if err != nil {
+		return err
+	}
+	machine, err := capacity.ParseMeminfo(text)
+	if err != nil {
+		return err
+	}
+	m.Usage = uint64(machine.Memory - machine.MemoryFree)
+	m.Swap, m.SwapLimit = uint64(machine.Swap-machine.SwapFree), uint64(machine.Swap)
+	m.WorkingSet = m.Usage - min(m.InactiveFile, m.Usage)
+	return nil
 }
 
 func (r *Reader) pids(group string, p *PIDs) error {

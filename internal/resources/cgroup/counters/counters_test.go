@@ -116,3 +116,30 @@ func TestPageFaultsOnV1(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestRootOnV2: in a container, the root is the container's group. On the host it has no counters but the machine's.
+func TestRootOnV2(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := New(true, map[string]string{"memory": dir})
+	write("memory.stat", "inactive_file 1000\n")
+	m, err := r.MemoryAndLimit("/")
+	if err != nil || m.Usage < 1<<20 || m.WorkingSet != m.Usage-1000 || m.Limit != Unlimited {
+		t.Errorf("on the host: %+v, %v", m, err)
+	}
+	write("memory.current", "9000\n")
+	write("memory.max", "20000\n")
+	want := Memory{Usage: 9000, WorkingSet: 8000, InactiveFile: 1000, Limit: 20000, SwapLimit: Unlimited}
+	if m, err := r.MemoryAndLimit("/"); err != nil || m != want {
+		t.Errorf("in a container: %+v, %v, want %+v", m, err, want)
+	}
+	write("memory.max", "max\n")
+	want.Limit = Unlimited
+	if m, err := r.MemoryAndLimit("/"); err != nil || m != want {
+		t.Errorf("without a limit: %+v, %v, want %+v", m, err, want)
+	}
+}

@@ -202,11 +202,30 @@ func (r *Reader) ownProcesses(group string) ([]int, error) {
 	return list, nil
 }
 
-// Memory reads a group's memory usage, without limits.
+// Memory reads a group's memory usage, without limits. In a container, the group "/" is the container's.
 func (r *Reader) Memory(group string) (Memory, error) {
 	defer r.leave()
 	var m Memory
 	err := r.memory(group, JustCPU, &m)
+	return m, err
+}
+
+// MemoryAndLimit reads a group's memory usage, and Limit.
+func (r *Reader) MemoryAndLimit(group string) (Memory, error) {
+	defer r.leave()
+	var m Memory
+	err := r.memory(group, JustCPU, &m)
+	if err != nil {
+		return m, err
+	}
+	file := "memory.limit_in_bytes"
+	if r.v2 {
+		file = "memory.max"
+	}
+	m.Limit, err = r.limit("memory", group, file)
+	if group == "/" && errors.Is(err, fs.ErrNotExist) { // on cgroup v2, outside of containers
+		m.Limit, err = Unlimited, nil
+	}
 	return m, err
 }
 

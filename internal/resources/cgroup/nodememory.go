@@ -1,0 +1,78 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
+)
+
+// NodeMemory is the memory that all pods and the host's other processes share.
+type NodeMemory struct {
+	// Group is the group with this usage and limit: "/" is the machine, or in a container that container's group.
+	Group string
+	// Memory.Limit is never more than the machine's memory.
+	counters.Memory
+}
+
+// Available returns how much of the limit isn't part of the working set, in bytes.
+func (n *NodeMemory) Available() uint64 { return n.Limit - min(n.WorkingSet, n.Limit) }
+
+// NodeMemory returns the machine's memory or, if less is available there, that of a group with a limit: the agent's
+// container, CgroupRoot or a group above it. MemAvailable of /proc/meminfo isn't part of it: it counts page cache
+// differently from the kubelet, and ignores groups' limits.
+func (m *Manager) NodeMemory(r *counters.Reader) (NodeMemory, error) {
+	var least NodeMemory
+	for group := path.Dir(m.PodsGroup()); ; group = path.Dir(group) {
+		memory, err := r.MemoryAndLimit(group)
+		if err != nil && (group == "/" || !errors.Is(err, fs.ErrNotExist)) { // the first pod creates CgroupRoot
+			return NodeMemory{}, fmt.Errorf("read the node's memory usage: %w", err)
+		}
+		if err == nil {
+			memory.Limit = min(memory.Limit, uint64(m.conf.Memory))
+			if n := (NodeMemory{group, memory}); least.Group == "" || n.Available() <= least.Available() {
+				least = n
+			}
+		}
+		if group == "/" {
+			return least, nil
+		}
+	}
+}
+
+// MemoryFiles are the places where the kernel reports events about the memory of a group (package host/alarm). They
+// may not exist: on cgroup v1, for example, not every runtime creates groups on cgroup v2, too.
+type MemoryFiles struct {
+	// Thresholds is the group's directory on cgroup v1, which has thresholds of the usage; empty on v2.
+	Thresholds string
+	// Events is the group's memory.events; empty on cgroup v1, and for the machine.
+	Events string
+	// Pressure is the group's memory.pressure; empty if the host has no cgroup v2, not even beside v1.
+	Pressure string
+}
+
+// MemoryFiles returns these places for a group.
+func (m *Manager) MemoryFiles(ctx context.Context, group string) (MemoryFiles, error) {
+	l, err := m.usable(ctx)
+	if err != nil {
+		return MemoryFiles{}, err
+	}
+	var f MemoryFiles
+	if l.unified != "" {
+		f.Pressure = filepath.Join(l.unified, group, "memory.pressure")
+	}
+	if group == "/" && !exists(f.Pressure) {
+		f.Pressure = "/proc/pressure/memory"
+	}
+	dir := filepath.Join(l.mounts["memory"], group)
+	if !l.v2 {
+		f.Thresholds = dir
+	} else if file := filepath.Join(dir, "memory.events"); group != "/" || exists(file) {
+		f.Events = file
+	}
+	return f, nil
+}

@@ -1,0 +1,223 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
+)
+
+const halfAGig = 512 * mi
+
+// limitMemory sets a group's limit.
+func limitMemory(t *testing.T, l layout, name string, limit int) {
+	t.Helper()
+	file := "memory.limit_in_bytes"
+	if l.v2 {
+		file = "memory.max"
+	}
+	if err := os.WriteFile(filepath.Join(l.mounts["memory"], name, file), []byte(strconv.Itoa(limit)), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nodeMemory reads it, and checks that nothing is odd.
+func nodeMemory(t *testing.T, m *Manager, r *counters.Reader) NodeMemory {
+	t.Helper()
+	n, err := m.NodeMemory(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.Usage == 0 || n.WorkingSet > n.Usage || n.Limit > uint64(m.conf.Memory) || n.Available() > n.Limit-n.WorkingSet {
+		t.Errorf("%s: %+v", n.Group, n.Memory)
+	}
+	return n
+}
+
+// use has a process in a group write a file in memory, which stays until the test ends.
+func use(t *testing.T, l layout, name string, size int) {
+	t.Helper()
+	dir := filepath.Join(l.mounts["memory"], name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("/dev/shm", path.Base(name))
+	t.Cleanup(func() {
+		if err := errors.Join(os.Remove(file), os.Remove(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	cmd := exec.Command("sh", "-c", fmt.Sprintf("echo $$ > %s/cgroup.procs && head -c %d /dev/zero > %s", dir, size, file))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestNodeMemory: memory is the machine's, or that of a group that contains the pods and has a limit.
+func TestNodeMemory(t *testing.T) {
+	machine, err := capacity.ReadMeminfo("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := onHostWith(t, Config{Memory: machine.Memory})
+	r, err := m.Reader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := filepath.Dir(m.PodsGroup())
+	if n := nodeMemory(t, m, r); n.Group != "/" || n.Limit != uint64(machine.Memory) {
+		t.Errorf("before the first pod: %+v", n)
+	}
+	if err := m.Ensure(t.Context(), makePod("a", loose), allocated.PodLimits(makePod("a", loose), nil)); err != nil {
+		t.Fatal(err)
+	}
+	if n := nodeMemory(t, m, r); n.Group != "/" {
+		t.Errorf("without a limit: %+v", n)
+	}
+	l, err := m.layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	limitMemory(t, l, root, halfAGig)
+	use(t, l, root+"/before", mi)
+	before := nodeMemory(t, m, r)
+	if before.Group != root || before.Limit != halfAGig {
+		t.Errorf("with a limit: %+v", before)
+	}
+	const more = 64 * mi
+	use(t, l, root+"/after", more)
+	after := nodeMemory(t, m, r)
+	if took := before.Available() - after.Available(); took < more-8*mi || took > more+8*mi {
+		t.Errorf("%d bytes took %d of %d", more, took, before.Available())
+	}
+}
+
+func openTasks(t *testing.T, group string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(group, "tasks"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestNodeMemoryInAContainer: a control group namespace and mounts of its own, as in a container.
+func TestNodeMemoryInAContainer(t *testing.T) {
+	host, err := findLayout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host.v2 {
+		t.Skip("a thread can't be in another group on cgroup v2")
+	}
+	group := filepath.Join(host.mounts["memory"], fmt.Sprintf("deckhand-resources-test-%d-container", os.Getpid()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := os.Remove(group); err != nil {
+			t.Error(err)
+		}
+	}()
+	limitMemory(t, host, filepath.Base(group), halfAGig)
+	// Through open files, the thread can leave its group again from inside the namespaces.
+	in, out := openTasks(t, group), openTasks(t, host.mounts["memory"])
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and not unlocked: the thread and its namespaces end with this goroutine
+		done <- func() (err error) {
+			thread := fmt.Append(nil, unix.Gettid())
+			if _, err := in.Write(thread); err != nil {
+				return err
+			}
+			defer func() {
+				_, failed := out.Write(thread)
+				err = errors.Join(err, failed)
+			}()
+			if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP); err != nil {
+				return err
+			}
+			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+				return err
+			}
+			if err := unix.Unmount(host.mounts["memory"], 0); err != nil {
+				return err
+			}
+			if err := unix.Mount("none", host.mounts["memory"], "cgroup", 0, "memory"); err != nil {
+				return err
+			}
+			m := New(Config{Memory: 1 << 40, CgroupRoot: "/pods"}, logr.Discard())
+			defer m.Close()
+			r, err := m.Reader(t.Context())
+			if err != nil {
+				return err
+			}
+			// A process of its own, in the thread's group: threads use their process's memory.
+			file := filepath.Join("/dev/shm", filepath.Base(group))
+			defer os.Remove(file)
+			if err := exec.Command("sh", "-c", fmt.Sprintf("head -c %d /dev/zero > %s", 16*mi, file)).Run(); err != nil {
+				return err
+			}
+			n := nodeMemory(t, m, r)
+			if n.Group != "/" || n.Limit != halfAGig || n.WorkingSet < 15*mi || n.WorkingSet > 32*mi {
+				t.Errorf("in a container: %+v", n)
+			}
+			return nil
+		}()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMemoryFiles(t *testing.T) {
+	m := onHost(t)
+	l, err := m.layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(l.mounts["memory"], "kubepods")
+	want := MemoryFiles{Thresholds: dir}
+	if l.v2 {
+		want = MemoryFiles{Events: filepath.Join(dir, "memory.events")}
+	}
+	if l.unified != "" {
+		want.Pressure = filepath.Join(l.unified, "kubepods", "memory.pressure")
+	}
+	if f, err := m.MemoryFiles(t.Context(), "/kubepods"); err != nil || f != want {
+		t.Errorf("got %+v, %v, want %+v", f, err, want)
+	}
+	f, err := m.MemoryFiles(t.Context(), "/")
+	if err != nil || f.Events != "" || f.Pressure == "" || !l.v2 && f.Thresholds != l.mounts["memory"] {
+		t.Errorf("of the machine: %+v, %v", f, err)
+	}
+	if psi := exists("/proc/pressure/memory"); exists(f.Pressure) != psi {
+		t.Errorf("%s exists: %v, and the kernel has PSI: %v", f.Pressure, !psi, psi)
+	}
+}
+
+func BenchmarkNodeMemory(b *testing.B) {
+	m := newManager(b, Config{Memory: 1 << 40})
+	r, err := m.Reader(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := m.NodeMemory(r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
