@@ -1,4 +1,4 @@
-// Package mounts reads the mount table below a directory, unmounts without following links, and mounts tmpfs file
+// Package mounts reads the mount table, unmounts without following links, and mounts tmpfs file
 // systems, which are never swapped out if the kernel supports that.
 package mounts
 
@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,7 +23,8 @@ type Entry struct {
 	// ID is the mount's ID, Parent the ID of the mount that it is mounted on. Of two mounts at one mount point, the
 	// upper one has the lower one as its parent.
 	ID, Parent uint64
-	// Major and Minor number the mount's device: they are st_dev of the files in it.
+	// Major and Minor number the file system's device. Except on btrfs, they are st_dev of the files in it. All mounts
+	// of a file system have the same ones, those of btrfs subvolumes as well.
 	Major, Minor int
 	// FSType is the type of the file system ("ext4", "fuse.sshfs"), and Source its device, as the file system names
 	// it.
@@ -45,12 +47,7 @@ func List(prefix string) ([]Entry, error) {
 	list := make([]Entry, len(infos))
 	parents := make(map[uint64]uint64, len(infos))
 	for i, info := range infos {
-		list[i] = Entry{
-			Point: info.Mountpoint, ID: uint64(info.ID), Parent: uint64(info.Parent),
-			Major: info.Major, Minor: info.Minor,
-			FSType: info.FSType, Source: info.Source, Root: info.Root,
-			ReadOnly: readOnly(info.Options) || readOnly(info.VFSOptions),
-		}
+		list[i] = entryOf(info)
 		parents[list[i].ID] = list[i].Parent
 	}
 	slices.SortStableFunc(list, func(a, b Entry) int {
@@ -58,6 +55,37 @@ func List(prefix string) ([]Entry, error) {
 			cmp.Compare(height(parents, b.ID), height(parents, a.ID)))
 	})
 	return list, nil
+}
+
+// Containing returns the mount that contains the path. It blocks as long as a file system in the path blocks it.
+func Containing(path string) (Entry, error) {
+	path, err := filepath.EvalSymlinks(path) // the mount table has no symbolic links
+	if err != nil {
+		return Entry{}, fmt.Errorf("find the mount that contains a path: %w", err)
+	}
+	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
+	if err != nil {
+		return Entry{}, fmt.Errorf("read the mount table: %w", err)
+	}
+	if len(infos) == 0 {
+		return Entry{}, fmt.Errorf("find the mount that contains %s: it isn't in the mount table", path)
+	}
+	deepest := infos[0]
+	for _, i := range infos[1:] { // of several mounts at one path, the last one is on top
+		if len(i.Mountpoint) >= len(deepest.Mountpoint) {
+			deepest = i
+		}
+	}
+	return entryOf(deepest), nil
+}
+
+func entryOf(i *mountinfo.Info) Entry {
+	return Entry{
+		Point: i.Mountpoint, ID: uint64(i.ID), Parent: uint64(i.Parent),
+		Major: i.Major, Minor: i.Minor,
+		FSType: i.FSType, Source: i.Source, Root: i.Root,
+		ReadOnly: readOnly(i.Options) || readOnly(i.VFSOptions),
+	}
 }
 
 // Overlays returns the upper directory of each mounted overlay file system, by mount point. It omits file systems

@@ -65,6 +65,43 @@ func TestTheListIsInTheOrderInWhichMountsCanBeTakenOff(t *testing.T) {
 	}
 }
 
+func TestContaining(t *testing.T) {
+	dir := t.TempDir()
+	first, second, link := filepath.Join(dir, "first"), filepath.Join(dir, "second"), filepath.Join(dir, "link")
+	mount(t, "one", first, "tmpfs", 0, "")
+	mount(t, "two", second, "tmpfs", 0, "")
+	inner := filepath.Join(first, "inner")
+	must(t, os.Mkdir(inner, 0o755))
+	must(t, os.Symlink(inner, link))
+	bound := filepath.Join(dir, "bound")
+	mount(t, inner, bound, "", unix.MS_BIND, "")
+	of := func(path string) Entry {
+		t.Helper()
+		m, err := Containing(path)
+		must(t, err)
+		return m
+	}
+	one, two := of(first), of(second)
+	if one.Source != "one" || one.Point != first || two.Source != "two" || one.Major == two.Major && one.Minor == two.Minor {
+		t.Errorf("two file systems: %+v, %+v", one, two)
+	}
+	for _, path := range []string{inner, link, bound} {
+		if m := of(path); m.Major != one.Major || m.Minor != one.Minor || (m.Point == first) != (path != bound) {
+			t.Errorf("%s is in %+v", path, m)
+		}
+	}
+	mount(t, "top", first, "tmpfs", 0, "")
+	if m := of(first); m.Source != "top" {
+		t.Errorf("of two mounts at one place: %+v", m)
+	}
+	if m := of("/proc"); m.Source != "proc" {
+		t.Errorf("/proc is in %+v", m)
+	}
+	if m, err := Containing(filepath.Join(dir, "missing")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of a missing path: %+v, %v", m, err)
+	}
+}
+
 func TestUnmountFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	mounted := filepath.Join(dir, "mounted")

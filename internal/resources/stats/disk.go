@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,7 +31,8 @@ type disk struct {
 // measureDisk adds the disk usage. If a measurement takes too long, the sample has an earlier result with its time,
 // or none.
 func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) {
-	images, containers := s.imageFileSystems(ctx, faults)
+	images, containers, err := s.imageFileSystems(ctx)
+	faults.add(err)
 	d := disk{volumes: map[types.UID][]volume.Instance{}, filesystems: map[string]usage.Answer[unix.Statfs_t]{},
 		dirs: map[string]usage.Answer[usage.Usage]{}, layers: map[types.UID]usage.Answer[map[string]usage.Usage]{}}
 	asked := []string{s.RootDir}
@@ -50,7 +50,7 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 	}
 	slices.Sort(asked)
 	asked = slices.Compact(asked)
-	for i, answer := range s.FileSystems.FileSystems(ctx, asked) {
+	for i, answer := range s.FileSystems.FileSystems(ctx, asked, usage.Fresh) {
 		d.filesystems[asked[i]] = answer
 	}
 	d.node = d.filesystems[s.RootDir]
@@ -65,19 +65,18 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 	d.image = d.filesystems[containers.GetFsId().GetMountpoint()]
 	if out.Level == Detailed {
 		out.ImageAt = d.image.At
-		names := s.devices.Get(ctx, []string{s.RootDir, containers.GetFsId().GetMountpoint()}, walkPatience, walkRevise)
-		out.Device, out.ImageDevice = names[0].Value, names[1].Value
+		names := s.mounts.Get(ctx, []string{s.RootDir, containers.GetFsId().GetMountpoint()}, walkPatience, walkRevise)
+		out.Device, out.ImageDevice = names[0].Value.Source, names[1].Value.Source
 	}
 	for i := range out.Pods {
 		s.addDisk(&out.Pods[i], &d)
 	}
 }
 
-// imageFileSystems returns the runtime's file systems for images and for containers.
-func (s *Sampler) imageFileSystems(ctx context.Context,
-	faults *faults) (images, containers *runtimeapi.FilesystemUsage) {
+// imageFileSystems returns the runtime's file systems for images and for containers, which may be the same. They may be
+// an earlier answer although there is an error.
+func (s *Sampler) imageFileSystems(ctx context.Context) (images, containers *runtimeapi.FilesystemUsage, err error) {
 	answer := s.images.Get(ctx, []string{"the runtime"}, walkPatience, walkRevise)[0] // bounded if the runtime hangs
-	faults.add(answer.Err)
 	info := answer.Value
 	if l := info.GetImageFilesystems(); len(l) > 0 {
 		images = l[0]
@@ -85,7 +84,7 @@ func (s *Sampler) imageFileSystems(ctx context.Context,
 	if containers = images; len(info.GetContainerFilesystems()) > 0 {
 		containers = info.ContainerFilesystems[0]
 	}
-	return images, containers
+	return images, containers, answer.Err
 }
 
 // walk gets the usages that require walking through directories: container layers, logs, and volumes that are
@@ -192,28 +191,6 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 
 // unknown reports whether a value has never been measured.
 func unknown[V any](a usage.Answer[V]) bool { return a.Err != nil && a.At.IsZero() }
-
-// device returns the device of the file system that contains the path; empty if it can't be determined.
-func device(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	path, err := filepath.EvalSymlinks(path) // the mount table has no symbolic links
-	if err != nil {
-		return "", err
-	}
-	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
-	if err != nil {
-		return "", err
-	}
-	longest, source := -1, ""
-	for _, i := range infos { // of several mounts at one path, the last one is on top
-		if len(i.Mountpoint) >= longest {
-			longest, source = len(i.Mountpoint), i.Source
-		}
-	}
-	return source, nil
-}
 
 // fileSystem returns the statistics of a whole file system; nil if there are none.
 func fileSystem(a usage.Answer[unix.Statfs_t]) *statsapi.FsStats {

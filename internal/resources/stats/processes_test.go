@@ -3,7 +3,6 @@ package stats
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -29,17 +28,5 @@ func TestOpenFiles(t *testing.T) {
 	began := time.Now()
 	if many := openFiles(slices.Repeat([]int{own}, 1_000_000), due); many != nil {
 		t.Errorf("of a million processes: %+v, after %s", many, time.Since(began))
-	}
-}
-
-func TestDevice(t *testing.T) {
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink("/proc", link); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{"/proc", link} {
-		if name, err := device(path); name != "proc" || err != nil {
-			t.Errorf("%s is on %q, %v", path, name, err)
-		}
 	}
 }

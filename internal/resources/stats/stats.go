@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
@@ -165,9 +166,11 @@ type Sampler struct {
 	dirs   *usage.Answers[usage.Usage]
 	logs   *usage.Answers[usage.Usage]
 	images *usage.Answers[*runtimeapi.ImageFsInfoResponse]
-	// sandboxes are the images of sandboxes, by ID. devices are the devices of directories, by path.
-	sandboxes, devices *usage.Answers[string]
-	turn               chan struct{}
+	// sandboxes are the images of sandboxes, by ID.
+	sandboxes *usage.Answers[string]
+	// mounts are the mounts that contain directories, by path.
+	mounts *usage.Answers[mounts.Entry]
+	turn   chan struct{}
 
 	// The holder of turn owns the following fields.
 	last     *Sample
@@ -215,7 +218,7 @@ func New(c Config) *Sampler {
 	s.sandboxes = usage.NewAnswers(sandboxesFor, func(id string) (string, error) {
 		return c.Runtime.SandboxImage(s.walks, id)
 	})
-	s.devices = usage.NewAnswers(walkedFor, device)
+	s.mounts = usage.NewAnswers(walkedFor, mountOf)
 	s.logs = usage.NewAnswers(walkedFor, func(dir string) (usage.Usage, error) {
 		u, err := c.Meter.Measure(s.walks, dir)
 		var own unix.Stat_t
@@ -234,7 +237,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 	defer cancel()
 	if err := errors.Join(s.layers.Close(end), s.dirs.Close(end), s.logs.Close(end), s.images.Close(end),
-		s.sandboxes.Close(end), s.devices.Close(end)); err != nil {
+		s.sandboxes.Close(end), s.mounts.Close(end)); err != nil {
 		s.Log.Info("A file system doesn't answer", "err", err)
 	}
 	return nil

@@ -66,7 +66,12 @@ func NewAnswers[V any](fresh time.Duration, query func(key string) (V, error)) *
 // most patience for all keys without a result together, and for at most revise for the other keys. If a query takes
 // longer, Get returns the older result with its time. For a key without any result it returns a zero Answer.
 func (a *Answers[V]) Get(ctx context.Context, keys []string, patience, revise time.Duration) []Answer[V] {
-	questions := a.ask(keys)
+	return a.GetWithin(ctx, keys, a.fresh, patience, revise)
+}
+
+// GetWithin is Get for results that are at most fresh old, whatever NewAnswers specified.
+func (a *Answers[V]) GetWithin(ctx context.Context, keys []string, fresh, patience, revise time.Duration) []Answer[V] {
+	questions := a.ask(keys, fresh)
 	first, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	again, cancelAgain := context.WithTimeout(first, revise)
@@ -105,7 +110,7 @@ type question[V any] struct {
 	known bool
 }
 
-func (a *Answers[V]) ask(keys []string) []question[V] {
+func (a *Answers[V]) ask(keys []string, maxAge time.Duration) []question[V] {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -117,7 +122,7 @@ func (a *Answers[V]) ask(keys []string) []question[V] {
 			a.known[key] = q
 		}
 		q.asked = now
-		fresh := a.fresh
+		fresh := maxAge
 		if q.last.Err != nil && q.last.At.IsZero() {
 			fresh = min(fresh, retryAfter)
 		}

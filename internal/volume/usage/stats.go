@@ -3,6 +3,8 @@ package usage
 import (
 	"context"
 	"errors"
+	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -34,8 +36,8 @@ type StatsConfig struct {
 }
 
 const (
-	// fresh is how long a result is reused.
-	fresh = 10 * time.Second
+	// Fresh is the age up to which Stats reuses a result.
+	Fresh = 10 * time.Second
 	// patience is how long Stats and FileSystems wait for all results together.
 	patience = time.Second
 )
@@ -55,7 +57,7 @@ func NewStatsReader(c StatsConfig) *StatsReader {
 	if c.Took == nil {
 		c.Took = func(time.Duration) {}
 	}
-	return &StatsReader{c.Volumes, NewAnswers(fresh, func(path string) (st unix.Statfs_t, err error) {
+	return &StatsReader{c.Volumes, NewAnswers(Fresh, func(path string) (st unix.Statfs_t, err error) {
 		began := time.Now()
 		if err = c.Statfs(path, &st); err == nil {
 			c.Took(time.Since(began))
@@ -81,7 +83,7 @@ func (r *StatsReader) Stats() []Stats {
 		paths[i] = claims[i].path
 	}
 	var list []Stats
-	for i, answer := range r.FileSystems(context.Background(), paths) {
+	for i, answer := range r.FileSystems(context.Background(), paths, Fresh) {
 		if answer.Err == nil {
 			list = append(list, claims[i].stats(&answer.Value))
 		}
@@ -92,12 +94,15 @@ func (r *StatsReader) Stats() []Stats {
 // errNoAnswer is the error for a file system that doesn't respond.
 var errNoAnswer = errors.New("the file system doesn't answer")
 
-// FileSystems returns the usage of the file systems of these paths, in the same order. Like Stats, it takes at most
-// a second, and its results may be 10 seconds old. If there is no such result for a path, its Answer has an error.
-func (r *StatsReader) FileSystems(ctx context.Context, paths []string) []Answer[unix.Statfs_t] {
-	list := r.answers.Get(ctx, paths, patience, patience)
+// FileSystems returns the usage of the file systems of these paths, in the same order. Results that are at most maxAge
+// old are reused. Like Stats, it takes at most a second. If there is no such result for a path by then, its Answer has
+// an error.
+func (r *StatsReader) FileSystems(ctx context.Context, paths []string,
+	maxAge time.Duration) []Answer[unix.Statfs_t] {
+	oldest := time.Now().Add(-maxAge)
+	list := r.answers.GetWithin(ctx, paths, maxAge, patience, patience)
 	for i := range list {
-		if list[i].Err == nil && time.Since(list[i].At) > fresh+patience { // the file system hasn't responded since At
+		if list[i].Err == nil && list[i].At.Before(oldest) { // it hasn't responded since
 			list[i].Err = errNoAnswer
 		}
 	}
@@ -137,18 +142,50 @@ func (c claim) stats(st *unix.Statfs_t) Stats {
 	return s
 }
 
-// StatsOf converts a result of statfs(2). Namespace and Claim of the result are empty.
+// StatsOf converts a result of statfs(2). Namespace and Claim of the result are empty. Whatever a network or FUSE file
+// system reports, the free part isn't more than the whole.
 func StatsOf(st *unix.Statfs_t) Stats {
 	// Blocks, Bavail and Bfree are in units of the fragment size if the file system reports one, else of the block
 	// size.
-	size := uint64(st.Frsize)
+	size := uint64(max(st.Frsize, 0))
 	if size == 0 {
-		size = uint64(st.Bsize)
+		size = uint64(max(st.Bsize, 0))
+	}
+	bytes := func(blocks uint64) uint64 {
+		if high, low := bits.Mul64(blocks, size); high == 0 {
+			return low
+		}
+		return math.MaxUint64
+	}
+	available := st.Bavail
+	if available > math.MaxInt64 { // negative: more than the blocks for other users than root are in use (statvfs(3))
+		available = 0
 	}
 	return Stats{
-		Capacity:  st.Blocks * size,
-		Available: st.Bavail * size,
-		Used:      (st.Blocks - min(st.Bfree, st.Blocks)) * size,
-		Inodes:    st.Files, InodesFree: st.Ffree, InodesUsed: st.Files - min(st.Ffree, st.Files),
+		Capacity:  bytes(st.Blocks),
+		Available: bytes(min(available, st.Blocks)),
+		Used:      bytes(st.Blocks - min(st.Bfree, st.Blocks)),
+		Inodes:    st.Files, InodesFree: min(st.Ffree, st.Files), InodesUsed: st.Files - min(st.Ffree, st.Files),
 	}
+}
+
+// Space is the size of a file system and its free part. Values that a file system doesn't have are nil: btrfs has no
+// fixed number of inodes, and some file systems have no blocks.
+type Space struct {
+	// Capacity and Available are in bytes. Available is the free space that users other than root may use.
+	Capacity, Available *uint64
+	Inodes, InodesFree  *uint64
+}
+
+// SpaceOf converts a result of statfs(2).
+func SpaceOf(st *unix.Statfs_t) Space {
+	var space Space
+	s := StatsOf(st)
+	if s.Capacity > 0 {
+		space.Capacity, space.Available = &s.Capacity, &s.Available
+	}
+	if s.Inodes > 0 {
+		space.Inodes, space.InodesFree = &s.Inodes, &s.InodesFree
+	}
+	return space
 }

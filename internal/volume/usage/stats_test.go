@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -248,6 +249,76 @@ func TestARealFileSystem(t *testing.T) {
 	want := usage.Stats{Namespace: "ns", Claim: "a", Capacity: 1 << 20, Available: 768 << 10, Used: 256 << 10, Inodes: 100, InodesFree: 98, InodesUsed: 2}
 	if got := r.Stats(); len(got) != 1 || got[0] != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestFileSystemsNow: no older result is reused if none may be, and a file system that hangs is waited for once.
+func TestFileSystemsNow(t *testing.T) {
+	d := &disks{hang: map[string]chan struct{}{"/hung": nil}}
+	within(t, d, func() []volume.Instance { return nil }, func(t *testing.T, r *usage.StatsReader) {
+		paths := []string{"/a", "/hung", "/a"}
+		for n, took := range []time.Duration{time.Second, 0, 0} {
+			began := time.Now()
+			got := r.FileSystems(t.Context(), paths, 0)
+			if got[0].Err != nil || !got[0].At.Equal(began) || got[0] != got[2] || got[1].Err == nil {
+				t.Errorf("call %d: %+v", n, got)
+			}
+			if time.Since(began) != took || d.times("/a") != n+1 || d.times("/hung") != 1 {
+				t.Errorf("call %d took %s, asked %d and %d times", n, time.Since(began), d.times("/a"), d.times("/hung"))
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if r.FileSystems(t.Context(), paths[:1], time.Minute); d.times("/a") != 3 {
+			t.Error("a result that is recent enough is read again")
+		}
+	})
+}
+
+func TestSpaceOf(t *testing.T) {
+	u := func(n uint64) *uint64 { return &n }
+	for name, tc := range map[string]struct {
+		st   unix.Statfs_t
+		want usage.Space
+	}{
+		"usual": {unix.Statfs_t{Frsize: 4096, Bsize: 1 << 20, Blocks: 100, Bfree: 40, Bavail: 30, Files: 1000, Ffree: 900},
+			usage.Space{Capacity: u(409600), Available: u(122880), Inodes: u(1000), InodesFree: u(900)}},
+		"without a fragment size": {unix.Statfs_t{Bsize: 1024, Blocks: 100, Bfree: 40, Bavail: 30},
+			usage.Space{Capacity: u(102400), Available: u(30720)}},
+		"full": {unix.Statfs_t{Frsize: 4096, Blocks: 100, Files: 1000},
+			usage.Space{Capacity: u(409600), Available: u(0), Inodes: u(1000), InodesFree: u(0)}},
+		"no blocks":     {unix.Statfs_t{Frsize: 4096, Files: 10, Ffree: 5}, usage.Space{Inodes: u(10), InodesFree: u(5)}},
+		"no block size": {unix.Statfs_t{Blocks: 100, Bavail: 30}, usage.Space{}},
+		"no inodes, but free ones": {unix.Statfs_t{Frsize: 4096, Blocks: 100, Bavail: 100, Ffree: 5},
+			usage.Space{Capacity: u(409600), Available: u(409600)}},
+		"less than nothing is available": {unix.Statfs_t{Frsize: 4096, Blocks: 100, Bavail: ^uint64(4)},
+			usage.Space{Capacity: u(409600), Available: u(0)}},
+		"more is free than there is": {unix.Statfs_t{Frsize: 1, Blocks: 100, Bavail: 200, Files: 10, Ffree: 20},
+			usage.Space{Capacity: u(100), Available: u(100), Inodes: u(10), InodesFree: u(10)}},
+		"more than can be counted": {unix.Statfs_t{Frsize: 1 << 20, Blocks: 1 << 62, Bavail: 1},
+			usage.Space{Capacity: u(1<<64 - 1), Available: u(1 << 20)}},
+		"negative sizes": {unix.Statfs_t{Frsize: -1, Bsize: -1, Blocks: 100, Bavail: 30}, usage.Space{}},
+	} {
+		if diff := cmp.Diff(tc.want, usage.SpaceOf(&tc.st)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestFileSystemsWithoutSizes: there are real file systems without blocks or inodes.
+func TestFileSystemsWithoutSizes(t *testing.T) {
+	unlimited := t.TempDir()
+	if err := unix.Mount("tmpfs", unlimited, "tmpfs", 0, "size=1m,nr_inodes=0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(unlimited, unix.MNT_DETACH) })
+	r := usage.NewStatsReader(usage.StatsConfig{})
+	defer r.Close(t.Context())
+	got := r.FileSystems(t.Context(), []string{"/proc", unlimited}, 0)
+	if s := usage.SpaceOf(&got[0].Value); got[0].Err != nil || s != (usage.Space{}) {
+		t.Errorf("/proc: %+v, %v", s, got[0].Err)
+	}
+	if s := usage.SpaceOf(&got[1].Value); got[1].Err != nil || s.Capacity == nil || *s.Capacity != 1<<20 || s.Inodes != nil || s.InodesFree != nil {
+		t.Errorf("a tmpfs without a limit of inodes: %+v, %v", s, got[1].Err)
 	}
 }
 
