@@ -4,9 +4,6 @@ package capacity
 
 import (
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -187,29 +184,17 @@ func reserved(setting string, values map[string]string) (v1.ResourceList, error)
 	return list, nil
 }
 
-// threshold parses an eviction threshold, an amount or a percentage of capacity, and returns it in bytes, like
-// capacity. 0% and 100% disable the threshold (API comment of evictionHard).
+// threshold returns the eviction threshold of a signal in bytes, like capacity; 0 if it is off.
 func threshold(signal, text string, capacity int64) (int64, error) {
-	setting := "evictionHard " + signal
-	if text == "" {
+	a, err := ParseAmount(text)
+	if err == nil && a.Percent > 100 {
+		err = fmt.Errorf("%q isn't a percentage from 0%% to 100%%", text)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("evictionHard %s %w", signal, err)
+	}
+	if a.Off() {
 		return 0, nil
 	}
-	if share, ok := strings.CutSuffix(text, "%"); ok {
-		percent, err := strconv.ParseFloat(share, 64)
-		if err != nil || !(percent >= 0 && percent <= 100) {
-			return 0, fmt.Errorf("%s %q isn't a percentage from 0%% to 100%%", setting, text)
-		}
-		if percent == 100 {
-			return 0, nil
-		}
-		return int64(math.Round(float64(capacity) * percent / 100)), nil
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil {
-		return 0, fmt.Errorf("%s %q is neither a quantity such as 100Mi nor a percentage: %w", setting, text, err)
-	}
-	if q.Sign() < 0 {
-		return 0, fmt.Errorf("%s %q is negative", setting, text)
-	}
-	return q.Value(), nil
+	return a.Of(capacity), nil
 }
