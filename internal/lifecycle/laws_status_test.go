@@ -118,7 +118,8 @@ func (l *laws) container(v *view, c *v1.ContainerStatus) {
 	if w := c.State.Waiting; told.Ended() && w != nil && (w.Reason == "ContainerCreating" || w.Reason == "PodInitializing") && !l.mustWait(v, c, told) {
 		l.broken("%s doesn't tell how %s ended, which ran before it", c.Name, told.ID)
 	}
-	if v.in.Stop == nil && int(c.RestartCount) < told.Attempt {
+	final := v.d.Memory.Checkpoint != nil && v.d.Memory.Checkpoint.Final != nil
+	if v.in.Stop == nil && !final && int(c.RestartCount) < told.Attempt {
 		l.broken("%s has a restart count of %d, and %d instances were made before %s", c.Name, c.RestartCount, told.Attempt, told.ID)
 	}
 	spec := pod.ContainerNamed(v.in.Pod, c.Name)
@@ -222,6 +223,7 @@ func (l *laws) phase(s *sim, v *view) {
 		l.object(s, v)
 		return
 	}
+	l.keepsFinal(s, v)
 	preempted := l.over == pod.ReasonPreempting && pod.Terminal(v.in.Pod.Status.Phase) == ""
 	if l.cut && st.Phase == v1.PodSucceeded && !preempted {
 		l.broken("a pod that had to end is %s", st.Phase)
@@ -259,6 +261,18 @@ func (l *laws) phase(s *sim, v *view) {
 	}
 }
 
+// keepsFinal: a final status that is on disk is told from then on, by the next agent, too.
+func (l *laws) keepsFinal(s *sim, v *view) {
+	own := *v.d.Status
+	own.Conditions = slices.DeleteFunc(slices.Clone(own.Conditions), func(c v1.PodCondition) bool { return !nodes(c.Type) })
+	if s.disk != nil && s.disk.Final != nil && l.final == nil {
+		l.final = &own
+	}
+	if l.final != nil && !equality.Semantic.DeepEqual(l.final, &own) {
+		l.broken("the final status has changed: %s", cmp.Diff(l.final, &own))
+	}
+}
+
 // object: a pod whose object is being deleted ends in a terminal phase, which is told once nothing of it runs, all
 // containers are terminated, and the next agent will tell the very same; only then its volumes go, and only
 // then its object may. Its containers and logs stay until it is gone.
@@ -276,14 +290,7 @@ func (l *laws) object(s *sim, v *view) {
 	if was := l.status; over && !kept && !v.unwritable() && l.terminal == "" && (was == nil || pod.Terminal(was.Phase) == "") && (s.disk == nil || s.disk.Terminal == "") {
 		l.broken("a stopping pod is %s, and the next agent won't know that", st.Phase)
 	}
-	own := *st
-	own.Conditions = slices.DeleteFunc(slices.Clone(st.Conditions), func(c v1.PodCondition) bool { return !nodes(c.Type) })
-	if kept && l.final == nil {
-		l.final = &own
-	}
-	if l.final != nil && !equality.Semantic.DeepEqual(l.final, &own) {
-		l.broken("the final status has changed: %s", cmp.Diff(l.final, &own))
-	}
+	l.keepsFinal(s, v)
 	for _, a := range v.d.Actions {
 		switch {
 		case a.Kind == pod.RemoveContainer, a.Kind == pod.RemoveSandbox, a.Kind == pod.CleanPod, v.d.Gone && a.Kind != pod.SaveCheckpoint:

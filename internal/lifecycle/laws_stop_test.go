@@ -319,6 +319,9 @@ func (l *laws) removed(v *view, a pod.Action, c *pod.Container) {
 			newer++
 		}
 	}
+	if newer == 0 && slices.Contains(v.in.ExcessContainers, c.ID) && v.finalOnDisk() != nil {
+		return // the node is short of disk space, and the pod's final status is on disk
+	}
 	if newer == 0 || newer == 1 && v.in.Node.ContainerGC == nil && !slices.Contains(v.in.ExcessContainers, c.ID) {
 		l.broken("%s removes %s, which is to be kept for its log", a.Kind, c.ID)
 	}

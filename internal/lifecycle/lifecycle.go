@@ -185,8 +185,8 @@ type decider struct {
 	finished bool
 	// resizing is the work that remains until the containers have the resources of the spec.
 	resizing resizing.State
-	// stopped says that the pod's object is being deleted and no container of the pod runs any more. gone says that
-	// the object may be removed.
+	// stopped says that no container of the pod runs any more, and that its final status has to be recorded: its
+	// object is being deleted, or its containers are to be removed. gone says that the object may be removed.
 	stopped, gone bool
 	done          bool
 }

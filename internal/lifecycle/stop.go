@@ -95,10 +95,10 @@ func (d *decider) end(why string) {
 }
 
 // mayReportFinal reports whether there is a final status that may be reported: it is on disk, so that the next agent
-// reports the same, or it can't be written.
+// reports the same, or it can't be written. That of a pod whose object stays was reported before it became final.
 func (d *decider) mayReportFinal() bool {
 	final := d.checkpoint().Final
-	return final != nil && (d.draft.Disk != nil && d.draft.Disk.Final != nil || d.durable() || d.mem.FinalTold)
+	return final != nil && (d.in.Stop == nil || d.draft.Disk != nil && d.draft.Disk.Final != nil || d.durable() || d.mem.FinalTold)
 }
 
 // minStopGrace is the minimum grace period of a pod that is removed with a Stop.Grace, so that preStop hooks run.
@@ -248,7 +248,7 @@ func (d *decider) endWhole() bool {
 }
 
 // finish stops the rest of a finished pod: sidecars, then the sandbox, then its mounts. Its containers stay, for
-// their logs and exit codes.
+// their logs and exit codes, unless the node is short of disk space: then its final status is recorded first.
 func (d *decider) finish() {
 	const why = "the pod has run to its end"
 	since := d.in.Now
@@ -268,6 +268,8 @@ func (d *decider) finish() {
 		d.plan.AddActionWait("", pod.SaveCheckpoint)
 		return
 	}
+	d.stopped = stopped && d.mem.Status != nil && pod.Terminal(d.mem.Status.Phase) != "" &&
+		slices.ContainsFunc(d.instances(), d.expendable)
 	if e := d.checkpoint().Termination; e != nil && e.Rejected {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitRejected, Reason: e.Reason})
 		return

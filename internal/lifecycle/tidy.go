@@ -28,6 +28,8 @@ func (d *decider) eachInstance(yield func(c *pod.Container, r retention)) {
 		seen[c.Name]++
 		due := c.FinishedAt.Add(gc.MinAge)
 		switch {
+		case seen[c.Name] == 1 && d.expendable(*c) && d.draft.Disk != nil && d.draft.Disk.Final != nil:
+			yield(c, retention{why: "the pod has ended, and the node is short of disk space"})
 		case seen[c.Name] == 1:
 			yield(c, retention{})
 		case c.Ended() && slices.Contains(d.in.ExcessContainers, c.ID):
@@ -40,6 +42,12 @@ func (d *decider) eachInstance(yield func(c *pod.Container, r retention)) {
 			yield(c, retention{why: "a newer instance has taken its place"})
 		}
 	}
+}
+
+// expendable reports whether an instance is to be removed although no newer one has taken its place: the pod has ended,
+// and the node asks for it.
+func (d *decider) expendable(c pod.Container) bool {
+	return d.finished && c.Ended() && slices.Contains(d.in.ExcessContainers, c.ID)
 }
 
 // tidy removes instances that a running pod no longer needs, and sandboxes without instances that are kept.

@@ -52,6 +52,14 @@ func (v *view) reached(i int) bool {
 	return slices.ContainsFunc(v.in.Pod.Spec.InitContainers[i:], func(c v1.Container) bool { return v.current(c.Name) != nil })
 }
 
+// finalOnDisk is the final status that the next agent will know; nil if there is none.
+func (v *view) finalOnDisk() *v1.PodStatus {
+	if k := v.d.Memory.OnDisk; k != nil {
+		return k.Final
+	}
+	return nil
+}
+
 func (v *view) runs(name string) bool {
 	c := v.current(name)
 	return c != nil && c.State == pod.ContainerRunning

@@ -29,12 +29,16 @@ type Keeper struct {
 	log    logr.Logger
 	// chosen is Choice.Pods of Run's last pass; the map is replaced, never changed.
 	chosen atomic.Pointer[map[types.UID][]string]
+	// freeing says that FreeNow runs: it sets chosen then. changed is woken for it by Wake.
+	freeing atomic.Bool
+	changed wake.Slot
 }
 
 // NewKeeper returns a keeper. look is called with each pod that has new excess instances, to requeue it; it mustn't
 // block.
 func NewKeeper(l Limits, pods Pods, look func(types.UID), log logr.Logger) *Keeper {
-	return &Keeper{Debounce: wake.NewDebounce(every), limits: l, pods: pods, look: look, log: log}
+	return &Keeper{Debounce: wake.NewDebounce(every), limits: l, pods: pods, look: look, log: log,
+		changed: wake.NewSlot()}
 }
 
 // Excess returns the sorted IDs of the pod's instances that exceed the node's limit, nil if there are none. It is
@@ -45,6 +49,59 @@ func (k *Keeper) Excess(uid types.UID) []string {
 		return nil
 	}
 	return (*chosen)[uid]
+}
+
+// Wake notifies the keeper that containers may have ended or disappeared.
+func (k *Keeper) Wake() {
+	k.Debounce.Wake()
+	k.changed.Wake()
+}
+
+// freed is how long FreeNow waits for another instance to disappear.
+const freed = 3 * time.Second
+
+// FreeNow asks the workers to remove all ended instances, for a node that is short of disk space: also the newest ones
+// of pods that have ended. It returns once no more of them disappear, and must not be called concurrently.
+func (k *Keeper) FreeNow(ctx context.Context) error {
+	k.freeing.Store(true)
+	left := k.askForAll()
+	defer func() {
+		k.freeing.Store(false)
+		k.setChosen(map[types.UID][]string{})
+		k.Debounce.Wake()
+	}()
+	quiet := time.NewTimer(freed)
+	defer quiet.Stop()
+	for left > 0 {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-quiet.C:
+			return nil
+		case <-k.changed:
+		}
+		if now := k.askForAll(); now != left {
+			left = now
+			quiet.Reset(freed)
+		}
+	}
+	return nil
+}
+
+// askForAll sets chosen to all ended instances, and returns their number.
+func (k *Keeper) askForAll() (n int) {
+	all := map[types.UID][]string{}
+	for _, o := range k.pods.All() {
+		for i := range o.Containers {
+			if c := &o.Containers[i]; c.Ended() {
+				all[o.UID] = append(all[o.UID], c.ID)
+				n++
+			}
+		}
+		slices.Sort(all[o.UID])
+	}
+	k.setChosen(all)
+	return n
 }
 
 // Run enforces the limit, if there is one, until ctx ends: it checks all pods at the start and after each Wake, at
@@ -58,7 +115,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		c := Choose(k.pods.All(), k.limits, began)
-		k.setChosen(c.Pods)
+		if !k.freeing.Load() {
+			k.setChosen(c.Pods)
+		}
 		if c.Over != logged {
 			logged = c.Over
 			k.log.V(2).Info("Containers that have ended and can't be removed: each is the newest of its kind, or too "+

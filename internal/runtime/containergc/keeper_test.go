@@ -173,3 +173,52 @@ func BenchmarkChoose(b *testing.B) {
 		Choose(pods, Limits{Total: 5000}, now)
 	}
 }
+
+// On request all ended instances are to go, the newest ones included, until no more of them disappear.
+func TestFreeNow(t *testing.T) {
+	for _, total := range []int{-1, 10} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &node{}
+			dead := func(ids ...string) *pod.Observed {
+				o := &pod.Observed{UID: "a", Containers: []pod.Container{{ID: "runs", Name: "x", State: pod.ContainerRunning}}}
+				for _, id := range ids {
+					o.Containers = append(o.Containers, pod.Container{ID: id, Name: id, State: pod.ContainerExited})
+				}
+				return o
+			}
+			n.set(dead("1", "2", "3"))
+			k := NewKeeper(Limits{Total: total}, n, n.look, testr.New(t))
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 2)
+			go func() { ended <- k.Run(ctx) }()
+			synctest.Wait()
+			began, done := time.Now(), make(chan error, 1)
+			go func() { done <- k.FreeNow(ctx) }()
+			synctest.Wait()
+			if got := k.Excess("a"); !slices.Equal(got, []string{"1", "2", "3"}) || !slices.Contains(n.looked, "a") {
+				t.Errorf("asked to remove %q of pods %q", got, n.looked)
+			}
+			time.Sleep(2 * time.Second)
+			n.set(dead("3"))
+			k.Wake()
+			time.Sleep(2 * time.Second)
+			k.Wake() // nothing has disappeared
+			if err := <-done; err != nil || time.Since(began) != 2*time.Second+freed {
+				t.Errorf("after %s: %v", time.Since(began), err)
+			}
+			synctest.Wait()
+			if got := k.Excess("a"); got != nil {
+				t.Errorf("afterwards %q are to be removed", got)
+			}
+			n.set(dead())
+			began = time.Now()
+			if err := k.FreeNow(ctx); err != nil || time.Since(began) > 0 {
+				t.Errorf("without ended instances: %v after %s", err, time.Since(began))
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
