@@ -32,6 +32,8 @@ const usage = `web [COMMAND]
   clock FILE [INTERVAL]
                        write the time to FILE again and again (1s), until SIGTERM
   watch FILE           print FILE whenever its text changes, until SIGTERM
+  hog MIB [INTERVAL]   take so much memory, a MiB at a time (20ms), and keep it until SIGTERM
+  fill DIR N BYTES     write N files of BYTES to DIR, as long as they fit, and wait for SIGTERM
   ignore-term [DURATION]
                        ignore SIGTERM and SIGINT for DURATION (1h)
 `
@@ -77,6 +79,8 @@ func run(ctx context.Context, name string, args []string) error {
 		"get":         {1, 1, get},
 		"clock":       {1, 2, clock},
 		"watch":       {1, 1, watch},
+		"hog":         {1, 2, hog},
+		"fill":        {3, 3, fill},
 		"ignore-term": {0, 1, ignoreTerm},
 	}
 	c, ok := commands[name]
@@ -245,6 +249,50 @@ func watch(ctx context.Context, args []string) error {
 			return nil
 		}
 	}
+}
+
+// hog writes to each page, since memory that is only asked for isn't used.
+func hog(ctx context.Context, args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	every := 20 * time.Millisecond
+	if len(args) == 2 {
+		if every, err = time.ParseDuration(args[1]); err != nil {
+			return err
+		}
+	}
+	var taken [][]byte
+	for len(taken) < n && wait(ctx, every) {
+		page := make([]byte, 1<<20)
+		for i := range page {
+			page[i] = byte(i)
+		}
+		taken = append(taken, page)
+	}
+	fmt.Println("took", len(taken))
+	<-ctx.Done()
+	fmt.Println("gives back", len(taken))
+	return nil
+}
+
+func fill(ctx context.Context, args []string) error {
+	n, errN := strconv.Atoi(args[1])
+	size, errSize := strconv.Atoi(args[2])
+	if err := errors.Join(errN, errSize); err != nil {
+		return err
+	}
+	i := 0
+	for ; i < n; i++ {
+		if err := os.WriteFile(fmt.Sprintf("%s/%d", args[0], i), make([]byte, size), 0o644); err != nil {
+			fmt.Println(err)
+			break
+		}
+	}
+	fmt.Println("wrote", i)
+	<-ctx.Done()
+	return nil
 }
 
 func ignoreTerm(_ context.Context, args []string) error {

@@ -192,6 +192,7 @@ func (p parts) modules() []modules.Module {
 			{Name: "runtime state", Run: p.run.state.Run},
 			{Name: "observed state", Run: p.run.seen.Run},
 		},
+		only(cfg.NodePressureEviction, p.work.pressure.alarms(log)),
 		p.inCluster.Modules(),
 		[]modules.Module{
 			{Name: "image records", Start: p.img.images.Start},
@@ -221,13 +222,14 @@ func (p parts) modules() []modules.Module {
 			followFacts(p.run.host.facts, p.res.allocations, p.wakes, p.node),
 			{Name: "changes of pods",
 				Run: p.wakes.wakeOnPods(p.work.ended.Wake, p.work.sweep.Wake, p.vol.limits.Changed,
-					p.work.rotator.Wake, p.inCluster.PodsChanged)},
+					p.work.pressure.PodsChanged, p.work.rotator.Wake, p.inCluster.PodsChanged)},
 			{Name: "log rotation", Run: p.work.rotator.Run},
 			{Name: "stopped pods", Run: p.work.stopper.Run,
 				Start: orLogged(without(p.restoreStops), log, "All pods run")},
 			{Name: "added containers", Start: orLogged(without(p.want.additions.Restore), log,
 				"Containers that were added to pods are forgotten")},
 		},
+		only(cfg.NodePressureEviction, p.work.pressure.evictions()),
 		p.want.Modules(),
 		[]modules.Module{
 			{Name: "changes of manifests", Run: follower{merger: p.want.Merger, additions: p.want.additions,

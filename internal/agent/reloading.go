@@ -23,6 +23,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
+	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
@@ -38,7 +39,8 @@ func rereader(reread func(context.Context, *config.Config) (*config.Config, erro
 			return nil, err
 		}
 		_, err = node.Allocatable(&next.Kubelet)
-		return next, err
+		_, wrong := pressure.SettingsOf(&next.Kubelet)
+		return next, errors.Join(err, wrong)
 	}
 }
 
@@ -49,6 +51,7 @@ type liveSettings struct {
 	puller       *pull.Manager
 	collector    *gc.Collector
 	rotator      *rotate.Rotator
+	pressure     *pressure.Manager
 	cluster      apiServer
 	waker        *worker.Waker
 	log          logr.Logger
@@ -59,9 +62,14 @@ type liveSettings struct {
 func (s liveSettings) apply(cfg *config.Config) {
 	k := &cfg.Kubelet
 	log := logging.ConfigOf(&k.Logging, nil, nil)
-	err := errors.Join(s.setVerbosity(log.Verbosity, log.VModule), s.node.setAllocatable(k), s.node.setLimits(cfg))
+	evictions, wrong := pressure.SettingsOf(k)
+	err := errors.Join(s.setVerbosity(log.Verbosity, log.VModule), s.node.setAllocatable(k), s.node.setLimits(cfg),
+		wrong)
 	if err != nil {
 		s.log.Error(err, "Can't apply a part of the configuration that was found valid")
+	}
+	if wrong == nil {
+		s.pressure.SetSettings(evictions) // it does nothing unless it runs
 	}
 	s.puller.SetLimits(pull.LimitsOf(k))
 	s.collector.SetPolicy(gc.PolicyOf(k))

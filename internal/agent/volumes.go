@@ -33,6 +33,9 @@ type volumeParts struct {
 	stats   *usage.StatsReader
 	limits  *storagelimits.Manager
 	sampler *stats.Sampler
+	// layers and disks measure writable layers and directories.
+	layers *storagelimits.ContainerLayers
+	disks  *usage.Meter
 }
 
 func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, s *resourceParts) *volumeParts {
@@ -59,12 +62,13 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		b.meter.Volumes.Measured(metrics.SourceStatfs, took)
 	}})
 	onDisk := storagelimits.Node{Desired: d.Merger, Observed: r.seen, Volumes: v.volumes, Allocations: s.allocations}
-	layers := storagelimits.NewContainerLayers(
+	v.disks = disks
+	v.layers = storagelimits.NewContainerLayers(
 		storagelimits.ContainerLayersConfig{Observed: r.seen, Runtime: r.conn, Meter: disks})
-	v.limits = storagelimits.New(storagelimits.Config{Pods: onDisk.Pods, Layers: layers, Meter: disks,
+	v.limits = storagelimits.New(storagelimits.Config{Pods: onDisk.Pods, Layers: v.layers, Meter: disks,
 		Logs: k.PodLogsDir, Wake: b.wakes.Wake, Evictions: b.meter.Evictions, Log: b.log.WithName("storagelimits")})
 	v.sampler = stats.New(stats.Config{Node: b.cfg.NodeName, Started: b.began, Groups: r.host.cgroups, Observed: r.seen,
-		Volumes: v.volumes, FileSystems: v.stats, Layers: layers, Meter: disks, Runtime: r.conn,
+		Volumes: v.volumes, FileSystems: v.stats, Layers: v.layers, Meter: disks, Runtime: r.conn,
 		VolumesEvery: k.VolumeStatsAggPeriod.Duration, RootDir: b.cfg.RootDir, Logs: k.PodLogsDir,
 		Memory: r.host.capacity.Memory, Swap: r.host.capacity.Swap, SystemGroups: systemGroups(b.cfg),
 		Log: b.log.WithName("stats")})

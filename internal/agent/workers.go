@@ -27,6 +27,7 @@ type workerParts struct {
 	diaries   *journal.Journal
 	ended     *containergc.Keeper
 	sweep     *containergc.LogSweep
+	pressure  *pressureParts
 	rotator   *rotate.Rotator
 	service   *process.Service
 	reporting reloads
@@ -63,6 +64,9 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 	dead := b.cfg.DeadContainers
 	w.ended = containergc.NewKeeper(containergc.Limits{Total: dead.Total, MinAge: dead.MinAge}, r.seen, b.wakes.Wake,
 		log.WithName("containergc"))
+	if w.pressure, err = newPressure(b, r, d, s, v, reclaiming(w.ended, i.collector)); err != nil {
+		return nil, err
+	}
 	w.sweep = containergc.NewLogSweep(containergc.LogsConfig{Logs: r.logDirs, Pods: d.pods, Events: b.node,
 		Meter: b.meter.Garbage, Log: log.WithName("containergc"),
 		// With the kubelet's root directory, no other program keeps logs there.
@@ -74,7 +78,7 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 	w.reporting = reloads{service: w.service, events: b.node, meter: b.meter.Reloads, log: log,
 		failure: &reloadFailure{}}
 	settings := liveSettings{setVerbosity: b.o.SetVerbosity, node: r.host, puller: i.puller, collector: i.collector,
-		rotator: w.rotator, cluster: inCluster, waker: b.wakes.Waker, log: log}
+		rotator: w.rotator, pressure: w.pressure.Manager, cluster: inCluster, waker: b.wakes.Waker, log: log}
 	w.reloader = config.NewReloader(b.cfg, config.ReloadOptions{Load: rereader(b.o.Reread, r.host.capacity),
 		Apply: settings.apply, Begin: w.reporting.start, End: w.reporting.end})
 
@@ -93,6 +97,7 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Terminators: []worker.PodTerminator{
 			{Termination: v.limits.Termination, Forget: v.limits.Forget},
 			{Termination: s.allocations.Termination},
+			{Termination: w.pressure.Termination, Forget: w.pressure.Forget},
 		},
 		ReportsHealth: b.cfg.Gates.Enabled(gates.ResourceHealthStatus), ExcessContainers: w.ended.Excess,
 		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),

@@ -88,6 +88,7 @@ var wings = []wing{
 		". allocation cgroup/counters devices storagelimits",
 		"cgroup", // reads the counters of the groups that it limits
 		"stats",  // measures layers as storagelimits does
+		"pressure",
 	}},
 	{"worker", "one goroutine per pod: reads, decides, has done what was decided", []string{
 		". handler journal",

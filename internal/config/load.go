@@ -299,6 +299,7 @@ func (l *loader) ofFlags() {
 	}
 	c.OfflineSecretsKey = path("offline-secrets-key", c.OfflineSecretsKey)
 	c.HoldPodsFor, c.AwaitDevicePlugins = v.HoldPodsFor, v.AwaitDevicePlugins
+	c.NodePressureEviction = v.NodePressureEviction
 	c.KubeletVersion = cmp.Or(v.Version.Reported, buildinfo.Kubernetes+"-deckhand")
 	c.LockFile, c.YieldLock = path("lock-file", v.LockFile), v.ExitOnLockContention
 	c.RuntimeCgroups = v.RuntimeCgroups

@@ -271,6 +271,10 @@ const (
 	ReasonStarting Reason = "Starting"
 	// ReasonSystemOOM: the machine itself was out of memory, and the kernel killed a process, of a pod or of the host.
 	ReasonSystemOOM Reason = "SystemOOM"
+	// ReasonEvictionThresholdMet: the node runs short of a resource; something unused is removed, or a pod is evicted.
+	ReasonEvictionThresholdMet Reason = "EvictionThresholdMet"
+	// ReasonEvictionFindsNoPod: the node runs short of a resource, and only critical pods are left.
+	ReasonEvictionFindsNoPod Reason = "EvictionFindsNoPod"
 	// ReasonUnreachableNameservers: the node's resolv.conf names no server that pods can reach.
 	ReasonUnreachableNameservers Reason = "UnreachableNameservers"
 )

@@ -85,8 +85,8 @@ var matrix = map[string]evidence{
 	"Queries for logs of the host's services; checkpoints of containers, if the runtime supports them: containerd needs a criu that supports the kernel":                                                  {state: works, fields: "enableSystemLogQuery"},
 	"`deckhand exec`, `attach`, `cp`, `port-forward`, with a cluster and without":                                                                                                                         {state: works},
 	"`deckhand debug`: an additional container in a running pod from a manifest":                                                                                                                          {state: works},
-	"Eviction and admission by node pressure": {state: notYet, fields: "evictionSoft evictionMaxPodGracePeriod", why: []string{"this build doesn't evict pods", "memory.available " +
-		"and nodefs.available reduce the node's allocatable, but no pod is evicted"}},
+	"Eviction and admission by node pressure": {state: notYet, fields: "evictionSoft evictionMaxPodGracePeriod", why: []string{"pods are evicted only with --node-pressure-eviction, which is experimental", "memory.available " +
+		"and nodefs.available reduce the node's allocatable; pods are evicted only with --node-pressure-eviction, which is experimental"}},
 	"CPU, memory and topology managers, dynamic resources":                                                                     {state: notYet, fields: "cpuManagerPolicy memoryManagerPolicy topologyManagerPolicy", podFields: "spec.resourceClaims .claims", why: []string{"this build doesn't assign CPUs or memory to containers"}},
 	"Holding all pods together, lower QoS classes (`qosReserved`), and control groups of the host, to their share of the node": {state: works, fields: "enforceNodeAllocatable qosReserved systemReservedCgroup kubeReservedCgroup"},
 	"Moving the agent, the embedded runtime and the host's processes into control groups":                                      {state: works, fields: "kubeletCgroups systemCgroups"},

@@ -6,8 +6,10 @@ func eviction() []Field {
 			Doc: "Thresholds below which pods are evicted at once: by signal, an amount or a percentage such as " +
 				"memory.available: 100Mi. 0% or 100% switches a signal off. A value replaces all of the defaults " +
 				"(see mergeDefaultEvictionSettings).",
-			Partly:  "memory.available and nodefs.available reduce the node's allocatable, but no pod is evicted",
-			Departs: "where neither --config nor --eviction-hard is given, it has these defaults, too, instead of none"},
+			Partly: "memory.available and nodefs.available reduce the node's allocatable; pods are evicted " +
+				"only with --node-pressure-eviction, which is experimental",
+			Departs: "where neither --config nor --eviction-hard is given, it has these defaults, too, instead of " +
+				"none"},
 		{Path: "evictionSoft", Live: true, Why: noEviction, Default: "none",
 			Doc: "Thresholds below which pods are evicted once evictionSoftGracePeriod is over: by signal, as in " +
 				"evictionHard."},

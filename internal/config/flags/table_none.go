@@ -21,7 +21,7 @@ func withoutEffect() []row {
 		row{name: "experimental-mounter-path", to: new(string), deprecated: true, instead: "use a CSI driver",
 			why: "this build mounts without another program", help: "Mount with this `program`."},
 		row{name: "experimental-allocatable-ignore-eviction", to: new(bool), deprecated: true, instead: "leave it out",
-			why: "this build doesn't evict pods", help: "Leave --eviction-hard out of the node's allocatable."},
+			why: "evictionHard always reduces the node's allocatable", help: "Leave --eviction-hard out of the node's allocatable."},
 	)
 }
 

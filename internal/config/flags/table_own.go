@@ -32,6 +32,9 @@ func pods(v *Values) []row {
 		{name: "await-device-plugins", to: &v.AwaitDevicePlugins, def: "5m",
 			help: "Let a pod wait for this `duration` for the device plugin of a resource that hasn't registered, " +
 				"also after a reboot; 0 to reject it at once, as a kubelet does."},
+		{name: "node-pressure-eviction", to: &v.NodePressureEviction,
+			help: "Evict pods when the node is below a threshold of evictionHard or evictionSoft. This is " +
+				"experimental: without a cluster, evicted pods stay down."},
 		{name: "container-log-links-dir", to: &v.ContainerLogLinksDir, def: DefaultContainerLogLinksDir,
 			help: "Make links to container logs in this `directory`, where log shippers look for them."},
 		{name: "journal-bytes", to: &v.JournalBytes, def: strconv.Itoa(DefaultJournalBytes),
@@ -48,7 +51,7 @@ func pods(v *Values) []row {
 	}
 }
 
-// insteadOfDead doesn't mention evictionHard, unlike the kubelet: this build doesn't evict pods by it yet.
+// insteadOfDead doesn't mention evictionHard, unlike the kubelet: it limits no number of containers.
 const insteadOfDead = "leave it out: the newest ended instance of each container is kept, and older ones are removed"
 
 func node(v *Values, certDir string) []row {

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/host/alarm"
+	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/kit/modules"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/resources/pressure"
+	"github.com/deckhand-node/deckhand/internal/resources/stats"
+	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
+)
+
+// pressureParts evict pods when the node runs short of a resource.
+type pressureParts struct {
+	*pressure.Manager
+	alarm *alarm.Alarm
+	ready <-chan struct{}
+}
+
+func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourceParts, v *volumeParts,
+	reclaim func(context.Context, pressure.Reclaim) error) (*pressureParts, error) {
+	settings, err := pressure.SettingsOf(b.kubelet())
+	if err != nil {
+		return nil, err
+	}
+	facts, err := r.host.facts.Writer("node pressure", nodefacts.Pressure)
+	if err != nil {
+		return nil, err
+	}
+	bell, log := alarm.New(), b.log.WithName("pressure")
+	sensors := pressure.NewSensors(pressure.SensorsConfig{Groups: r.host.cgroups,
+		FileSystems: v.sampler.MeasureFileSystems, Alarm: bell, Now: pressure.SinceBoot, Log: log})
+	pods := pressure.NewNodePods(pressure.NodePodsConfig{Desired: d.Merger, Observed: r.seen,
+		Allocations: s.allocations, Volumes: v.volumes, Layers: v.layers, Meter: v.disks, Logs: b.kubelet().PodLogsDir,
+		Standalone: b.cfg.Standalone,
+		Sample: func(ctx context.Context, processes bool) (*stats.Sample, error) {
+			if processes {
+				return v.sampler.Sample(ctx, stats.Detailed, 0)
+			}
+			return v.sampler.Sample(ctx, stats.CPUAndMemory, 0)
+		}})
+	m := pressure.New(pressure.Config{Settings: settings, Observe: sensors.Observe, Alarm: bell, Pods: pods.Pods,
+		Reclaim: reclaim, Events: b.node, Meter: b.meter.Evictions, Wake: b.wakes.Wake,
+		Publish: func(p admission.Pressure) { facts.Set(func(f *nodefacts.Facts) { f.Pressure = p }) },
+		State:   b.checkpoint("pressure_state"), Boot: bootID(), Now: pressure.SinceBoot, Log: log})
+	return &pressureParts{m, bell, b.workersReady}, nil
+}
+
+// reclaiming returns the function that removes dead containers and unused images.
+func reclaiming(dead *containergc.Keeper, images *gc.Collector) func(context.Context, pressure.Reclaim) error {
+	return func(ctx context.Context, what pressure.Reclaim) error {
+		if what == pressure.DeadContainers {
+			return dead.FreeNow(ctx)
+		}
+		_, err := images.FreeNow(ctx)
+		return err
+	}
+}
+
+// alarms returns the module that waits for the kernel's alarms. Its start restores the conditions: it comes before the
+// first report about the node.
+func (p *pressureParts) alarms(log logr.Logger) modules.Module {
+	return modules.Module{Name: "memory alarm", Run: p.alarm.Run, Start: orLogged(p.Restore, log,
+		"Conditions of node pressure, and the time below thresholds, count from now")}
+}
+
+// evictions returns the module that decides. It waits until all pods are listed: none would seem to run before.
+func (p *pressureParts) evictions() modules.Module {
+	return modules.Module{Name: "node pressure", Run: func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.ready:
+			return p.Run(ctx)
+		}
+	}}
+}

@@ -1,0 +1,35 @@
+package pressure_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/kubelet/config/v1beta1"
+
+	. "github.com/deckhand-node/deckhand/internal/resources/pressure"
+)
+
+func configuration(hard map[string]string) *v1beta1.KubeletConfiguration {
+	return &v1beta1.KubeletConfiguration{EvictionHard: hard, EnforceNodeAllocatable: []string{"pods"}}
+}
+
+func TestSettingsThatAreOff(t *testing.T) {
+	s, err := SettingsOf(configuration(map[string]string{"memory.available": "0%", "nodefs.available": "100%", "containerfs.available": "10%"}))
+	if err != nil || len(s.Thresholds) > 0 {
+		t.Errorf("%v, %v", s.Thresholds, err)
+	}
+}
+
+func TestInvalidSettings(t *testing.T) {
+	for value, want := range map[string]string{"lots": `evictionHard memory.available "lots"`, "NaN%": `"NaN%"`, "-1": "negative"} {
+		_, err := SettingsOf(configuration(map[string]string{"memory.available": value}))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %s", value, err, want)
+		}
+	}
+	k := configuration(nil)
+	k.EvictionSoft = map[string]string{"pid.available": "10"}
+	if _, err := SettingsOf(k); err == nil || !strings.Contains(err.Error(), "evictionSoftGracePeriod pid.available") {
+		t.Errorf("soft without a grace period: %v", err)
+	}
+}

@@ -1,0 +1,431 @@
+package pressure_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	. "github.com/deckhand-node/deckhand/internal/resources/pressure"
+)
+
+const (
+	mi = 1 << 20
+	gi = 1 << 30
+)
+
+func settings(thresholds ...Threshold) Settings {
+	return Settings{Thresholds: thresholds, Transition: 5 * time.Minute}
+}
+
+func hard(s Signal, least int64) Threshold {
+	return Threshold{Signal: s, Least: capacity.Amount{Value: least}}
+}
+
+func soft(s Signal, least int64, grace time.Duration) Threshold {
+	return Threshold{Signal: s, Least: capacity.Amount{Value: least}, Grace: grace}
+}
+
+// world is a node whose pods use what they use until they end.
+type world struct {
+	*testing.T
+	s      Settings
+	m      Memory
+	now    time.Duration
+	pods   []Pod
+	free   map[Signal]int64
+	layout Layout
+}
+
+func (w *world) decide() Act {
+	w.Helper()
+	readings := map[Signal]Reading{}
+	for s, n := range w.free {
+		readings[s] = Reading{Available: n, Capacity: 10 * gi}
+	}
+	var act Act
+	w.m, act = Decide(w.s, w.m, Observation{At: w.now - 1, Readings: readings, Layout: w.layout}, w.pods, w.now)
+	return act
+}
+
+func hog(name string, memory, request int64, priority int32) Pod {
+	return Pod{UID: name, Name: name, Namespace: "default", Priority: priority, Running: true, Grace: 30 * time.Second,
+		Memory: memory, MemoryRequest: request, Containers: []Container{{Name: "main", Memory: memory, MemoryRequest: request}}}
+}
+
+func TestHardThresholdEndsTheLargestUser(t *testing.T) {
+	w := &world{T: t, s: settings(hard(NodeMemory, 100*mi)), free: map[Signal]int64{NodeMemory: 200 * mi},
+		pods: []Pod{hog("small", 50*mi, 0, 0), hog("large", 500*mi, 100*mi, 0), hog("within", 900*mi, 1000*mi, -5)}}
+	if act := w.decide(); act.For != nil || act.Pressure.Memory {
+		t.Fatalf("above the threshold: %+v", act)
+	}
+	w.free[NodeMemory] = 90 * mi
+	w.now += time.Second
+	act := w.decide()
+	if act.Victim == nil || act.Victim.UID != "large" || act.Victim.Grace != time.Second || !act.Pressure.Memory {
+		t.Fatalf("below the threshold: %+v", act)
+	}
+	const want = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi. " +
+		"Container main was using 500Mi, request is 100Mi, has larger consumption of memory. Signal: memory.available."
+	if act.Victim.Message != want {
+		t.Errorf("message %q, want %q", act.Victim.Message, want)
+	}
+	for key, want := range map[string]string{"starved_resource": "memory", "offending_containers": "main",
+		"offending_containers_usage": "500Mi"} {
+		if got := act.Victim.Annotations[key]; got != want {
+			t.Errorf("annotation %s is %q, want %q", key, got, want)
+		}
+	}
+	// While it ends, and until there are figures from after its end, no other pod is ended.
+	for range 20 {
+		w.now += 100 * time.Millisecond
+		if act := w.decide(); act.Victim != nil {
+			t.Fatalf("two at once: %+v", act.Victim)
+		}
+	}
+	w.pods[1].Running = false
+	if act := w.decide(); act.Victim != nil || act.Observe > w.now {
+		t.Fatalf("on figures from before its end: %+v", act)
+	}
+	w.now++
+	if act := w.decide(); act.Victim == nil || act.Victim.UID != "small" {
+		t.Fatalf("after its end: %+v", act)
+	}
+}
+
+// A pod that doesn't end holds up the others for its grace period and ten seconds.
+func TestEndThatHangs(t *testing.T) {
+	w := &world{T: t, now: time.Second, s: settings(hard(NodeMemory, 100*mi)), free: map[Signal]int64{NodeMemory: 1 * mi},
+		pods: []Pod{hog("a", 50*mi, 0, 0), hog("b", 40*mi, 0, 0)}}
+	if act := w.decide(); act.Victim == nil || act.Victim.UID != "a" {
+		t.Fatalf("%+v", act)
+	}
+	w.pods[0].Ending = true
+	for began := w.now; ; w.now += 500 * time.Millisecond {
+		act := w.decide()
+		if act.Victim != nil {
+			if took := w.now - began; act.Victim.UID != "b" || took < 11*time.Second || took > 13*time.Second {
+				t.Errorf("after %s: %+v", took, act.Victim)
+			}
+			return
+		}
+		if w.now-began > time.Minute {
+			t.Fatal("no other pod is ended")
+		}
+	}
+}
+
+func TestSoftThreshold(t *testing.T) {
+	w := &world{T: t, s: settings(soft(NodeMemory, 100*mi, time.Minute)), free: map[Signal]int64{NodeMemory: 90 * mi},
+		pods: []Pod{hog("a", 50*mi, 0, 0)}}
+	act := w.decide()
+	if act.Victim != nil || !act.Pressure.Memory {
+		t.Errorf("at once: %+v", act)
+	}
+	w.now = 59 * time.Second
+	if act := w.decide(); act.Victim != nil {
+		t.Errorf("before the grace period is over: %+v", act.Victim)
+	}
+	w.now = time.Minute
+	w.s.MaxPodGrace = 10 * time.Second
+	if act := w.decide(); act.Victim == nil || act.Victim.Grace != 10*time.Second {
+		t.Errorf("after it: %+v", act)
+	}
+}
+
+// More has to be free than the threshold before it counts as over, but only once it was met.
+func TestMinimumReclaim(t *testing.T) {
+	w := &world{T: t, s: settings(Threshold{Signal: NodeBytes, Least: capacity.Amount{Value: 100 * mi}, Beyond: capacity.Amount{Value: 50 * mi}}),
+		free: map[Signal]int64{NodeBytes: 120 * mi}, pods: []Pod{hog("a", 0, 0, 0)}}
+	if act := w.decide(); act.For != nil {
+		t.Fatalf("above the threshold: %+v", act)
+	}
+	var acts []string
+	for _, step := range []int64{90 * mi, 149 * mi, 149 * mi, 150 * mi} {
+		w.now += time.Second
+		w.free[NodeBytes] = step
+		act := w.decide()
+		switch {
+		case act.Victim != nil:
+			acts = append(acts, "pod")
+		case act.For != nil:
+			acts = append(acts, string(act.Reclaim))
+		default:
+			acts = append(acts, "nothing")
+		}
+	}
+	if got, want := strings.Join(acts, ", "), "dead containers, unused images, pod, nothing"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A condition holds for the whole period, however often the amount changes meanwhile.
+func TestTransitionPeriod(t *testing.T) {
+	w := &world{T: t, s: settings(hard(Processes, 100)), free: map[Signal]int64{Processes: 50}}
+	w.decide()
+	w.free[Processes] = 500
+	for w.now = 0; w.now < 5*time.Minute; w.now += 10 * time.Second {
+		if act := w.decide(); !act.Pressure.PIDs {
+			t.Fatalf("after %s the condition doesn't hold any more", w.now)
+		}
+	}
+	if act := w.decide(); act.Pressure.PIDs {
+		t.Error("the condition holds for too long")
+	}
+}
+
+// Time below another threshold doesn't count (kubernetes/kubernetes#83612).
+func TestChangedThreshold(t *testing.T) {
+	w := &world{T: t, s: settings(soft(NodeMemory, 100*mi, time.Minute)), free: map[Signal]int64{NodeMemory: 90 * mi},
+		pods: []Pod{hog("a", 50*mi, 0, 0)}}
+	w.decide()
+	w.now = 59 * time.Second
+	w.s = settings(soft(NodeMemory, 95*mi, time.Minute))
+	w.decide()
+	w.now = 118 * time.Second
+	if act := w.decide(); act.Victim != nil {
+		t.Error("old sightings ended a pod")
+	}
+	w.now = 119 * time.Second
+	if act := w.decide(); act.Victim == nil {
+		t.Error("the new threshold has no effect")
+	}
+}
+
+// A signal that can't be read doesn't end a pod, and its sightings begin anew.
+func TestUnreadableSignal(t *testing.T) {
+	w := &world{T: t, s: settings(soft(NodeMemory, 100*mi, time.Minute)), free: map[Signal]int64{NodeMemory: 90 * mi},
+		pods: []Pod{hog("a", 50*mi, 0, 0)}}
+	w.decide()
+	delete(w.free, NodeMemory)
+	w.now = 2 * time.Minute
+	if act := w.decide(); act.Victim != nil || !act.Pressure.Memory || act.Observe < 0 {
+		t.Errorf("%+v", act)
+	}
+	w.free[NodeMemory] = 90 * mi
+	w.now += time.Second
+	if act := w.decide(); act.Victim != nil {
+		t.Errorf("%+v", act.Victim)
+	}
+}
+
+func TestCriticalPodsStay(t *testing.T) {
+	critical := hog("etcd", 500*mi, 0, 0)
+	critical.Critical = true
+	w := &world{T: t, s: settings(hard(NodeBytes, 100*mi)), free: map[Signal]int64{NodeBytes: 1 * mi}, pods: []Pod{critical}}
+	none := 0
+	for range 9 {
+		w.now += 10 * time.Second
+		act := w.decide()
+		if act.Victim != nil {
+			t.Fatalf("it is ended: %+v", act.Victim)
+		}
+		if act.NoneFit {
+			none++
+			if act.Observe <= w.now {
+				t.Error("it is tried again at once")
+			}
+		}
+	}
+	if none != 3 {
+		t.Errorf("%d times it is found that no pod may be ended, want 3: the disk is reclaimed in between", none)
+	}
+}
+
+// What is removed, in which order, and whose use counts, by signal and layout.
+func TestDisks(t *testing.T) {
+	layered := Pod{UID: "layered", Running: true, Containers: []Container{{Name: "c", Layer: Space{80, 8}}}}
+	logging := Pod{UID: "logging", Running: true, Containers: []Container{{Name: "c", Logs: Space{50, 9}}}}
+	mounting := Pod{UID: "mounting", Running: true, Volumes: Space{70, 7}, Containers: []Container{{Name: "c"}}}
+	const both = "dead containers, unused images, "
+	for _, c := range []struct {
+		layout Layout
+		signal Signal
+		want   string
+	}{
+		{OneFileSystem, NodeBytes, both + "layered"},
+		{OneFileSystem, NodeInodes, both + "logging"},
+		{OneFileSystem, ImageBytes, both + "layered"},
+		{OneFileSystem, ImageInodes, both + "logging"},
+		{RuntimeApart, NodeBytes, "mounting"},
+		{RuntimeApart, NodeInodes, "logging"},
+		{RuntimeApart, ImageBytes, both + "layered"},
+		{RuntimeApart, ImageInodes, both + "layered"},
+		{ImagesApart, NodeBytes, "dead containers, layered"},
+		{ImagesApart, NodeInodes, "dead containers, logging"},
+		{ImagesApart, ImageBytes, "unused images, layered"}, // nobody's: by name
+		{ImagesApart, ImageInodes, "unused images, layered"},
+	} {
+		w := &world{T: t, s: settings(hard(c.signal, 100)), free: map[Signal]int64{c.signal: 1}, layout: c.layout,
+			pods: []Pod{layered, logging, mounting}}
+		var got []string
+		for range 4 {
+			w.now++
+			act := w.decide()
+			if !act.Pressure.Disk {
+				t.Errorf("%v %s: no DiskPressure", c.layout, c.signal)
+			}
+			if act.Victim != nil {
+				got = append(got, act.Victim.UID)
+				break
+			}
+			got = append(got, string(act.Reclaim))
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("layout %v, %s: %s, want %s", c.layout, c.signal, text, c.want)
+		}
+	}
+}
+
+// Memory comes before other resources, a hard threshold before a soft one.
+func TestOrderOfSignals(t *testing.T) {
+	k := configuration(map[string]string{"nodefs.available": "10%", "memory.available": "100Mi", "pid.available": "100"})
+	k.EvictionSoft, k.EvictionSoftGracePeriod = map[string]string{"memory.available": "1Gi"}, map[string]string{"memory.available": "1m"}
+	s, err := SettingsOf(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, th := range s.Thresholds {
+		got = append(got, fmt.Sprint(th.Signal, " ", th.Least, " ", th.Grace))
+	}
+	want := []string{"memory.available 100Mi 0s", "memory.available 1Gi 1m0s", "allocatableMemory.available 100Mi 0s",
+		"nodefs.available 10% 0s", "pid.available 100 0s"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if s.Transition != 5*time.Minute {
+		t.Errorf("transition period %s", s.Transition)
+	}
+}
+
+// The law of ranks: no pod at or below its request is ended before one above, nor one of a higher priority before one
+// of a lower; and the order of the list doesn't matter.
+func TestRankLaw(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(1, 8).Draw(rt, "pods")
+		var pods []Pod
+		for i := range n {
+			p := hog(fmt.Sprint("p", i), rapid.Int64Range(0, 5).Draw(rt, "use")*mi, rapid.Int64Range(0, 5).Draw(rt, "request")*mi,
+				rapid.Int32Range(-1, 1).Draw(rt, "priority"))
+			p.Critical = rapid.IntRange(0, 4).Draw(rt, "critical") == 0
+			p.Running = rapid.IntRange(0, 4).Draw(rt, "running") > 0
+			p.Ending = rapid.IntRange(0, 4).Draw(rt, "ending") == 0
+			pods = append(pods, p)
+		}
+		o := Observation{Readings: map[Signal]Reading{NodeMemory: {1, 10 * gi}}}
+		_, act := Decide(settings(hard(NodeMemory, 100*mi)), Memory{}, o, pods, 0)
+		may := func(p Pod) bool { return p.Running && !p.Critical && !p.Ending }
+		if act.Victim == nil {
+			if slices.ContainsFunc(pods, may) || !act.NoneFit {
+				rt.Fatal("no pod is ended though one may be")
+			}
+			return
+		}
+		v := pods[slices.IndexFunc(pods, func(p Pod) bool { return p.UID == act.Victim.UID })]
+		if !may(v) {
+			rt.Fatalf("%+v may not be ended", v)
+		}
+		above := func(p Pod) bool { return p.Memory > p.MemoryRequest }
+		for _, p := range pods {
+			switch {
+			case !may(p) || p.UID == v.UID:
+			case above(p) && !above(v):
+				rt.Fatalf("%+v is ended before %+v, which is above its request", v, p)
+			case above(p) == above(v) && p.Priority < v.Priority:
+				rt.Fatalf("%+v is ended before %+v, which has a lower priority", v, p)
+			case above(p) == above(v) && p.Priority == v.Priority && p.Memory-p.MemoryRequest > v.Memory-v.MemoryRequest:
+				rt.Fatalf("%+v is ended before %+v, which exceeds its request by more", v, p)
+			}
+		}
+		shuffled := rapid.Permutation(pods).Draw(rt, "shuffled")
+		if _, again := Decide(settings(hard(NodeMemory, 100*mi)), Memory{}, o, shuffled, 0); again.Victim.UID != v.UID {
+			rt.Fatalf("in another order %s is ended instead of %s", again.Victim.UID, v.UID)
+		}
+	})
+}
+
+// Walks of random amounts: at most one act at a time and none on old figures, no critical pod, no condition shorter
+// than its period, and always another observation while there are thresholds.
+func TestWalks(t *testing.T) {
+	signals := []Signal{NodeMemory, PodsMemory, NodeBytes, NodeInodes, ImageBytes, ImageInodes, Processes}
+	rapid.Check(t, func(rt *rapid.T) {
+		var s Settings
+		s.Transition = 30 * time.Second
+		for _, name := range signals {
+			if rapid.Bool().Draw(rt, "hard") {
+				s.Thresholds = append(s.Thresholds, hard(name, 100))
+			}
+			if rapid.Bool().Draw(rt, "soft") {
+				s.Thresholds = append(s.Thresholds, soft(name, 200, 20*time.Second))
+			}
+		}
+		pods := []Pod{hog("a", 5, 1, 0), hog("b", 3, 0, 1), hog("c", 9, 0, 0)}
+		pods[2].Critical = true
+		var m Memory
+		var now, lastAct, pressed time.Duration
+		acted, ending := false, ""
+		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
+			at := now
+			if rapid.IntRange(0, 3).Draw(rt, "old figures") == 0 {
+				at = max(0, now-rapid.SampledFrom([]time.Duration{time.Second, 15 * time.Second}).Draw(rt, "age"))
+			}
+			o := Observation{At: at, Readings: map[Signal]Reading{}}
+			for _, name := range signals {
+				if rapid.IntRange(0, 5).Draw(rt, "readable") > 0 {
+					o.Readings[name] = Reading{rapid.Int64Range(0, 300).Draw(rt, "available"), 1000}
+				}
+			}
+			before := m
+			var act Act
+			m, act = Decide(s, m, o, pods, now)
+			if before.Ending != "" && ending != "" && act.Victim != nil && now < before.Until &&
+				slices.ContainsFunc(pods, func(p Pod) bool { return p.UID == ending && p.Running }) {
+				rt.Fatal("a second pod is ended while the first one runs")
+			}
+			if (act.Victim != nil || act.Reclaim != "") && acted && at < lastAct {
+				rt.Fatalf("acts on figures of %s, from before the last act at %s", at, lastAct)
+			}
+			if act.Victim != nil {
+				if act.Victim.UID == "c" || act.Reclaim != "" {
+					rt.Fatalf("%+v", act)
+				}
+				ending = act.Victim.UID
+			}
+			if act.Victim != nil || act.Reclaim != "" {
+				acted, lastAct = true, now
+			}
+			if act.Pressure.Memory {
+				if len(m.Met) > 0 {
+					pressed = max(pressed, m.Pressed[v1.NodeMemoryPressure])
+				}
+			} else if pressed > 0 && now-pressed < s.Transition {
+				rt.Fatalf("MemoryPressure ends %s after it was last seen", now-pressed)
+			}
+			if len(s.Thresholds) > 0 && act.Observe < 0 || act.Observe > now+time.Minute {
+				rt.Fatalf("at %s the next observation is due at %s", now, act.Observe)
+			}
+			now += rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 11 * time.Second}).Draw(rt, "time")
+			if rapid.Bool().Draw(rt, "ended") {
+				for i := range pods {
+					if pods[i].UID == ending {
+						pods[i].Running = false
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestCapacityOfZero(t *testing.T) {
+	s := settings(Threshold{Signal: NodeInodes, Least: capacity.Amount{Percent: 5}}, hard(NodeInodes, 5))
+	_, act := Decide(s, Memory{}, Observation{Readings: map[Signal]Reading{NodeInodes: {0, 0}}}, nil, 0)
+	if act.Pressure.Disk || act.For != nil {
+		t.Errorf("a file system that counts no inodes is full: %+v", act)
+	}
+}

@@ -1,0 +1,363 @@
+package pressure
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/deckhand-node/deckhand/internal/host/alarm"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Config configures a Manager. Every field is required.
+type Config struct {
+	// Settings are the settings at the start; SetSettings changes them.
+	Settings Settings
+	// Observe reads the resources. The error names the signals that can't be read; the others are in the Observation.
+	Observe func(context.Context, []Threshold) (Observation, error)
+	// Alarm reports that memory may run short.
+	Alarm *alarm.Alarm
+	// Pods lists the pods of the node with the figures that are needed.
+	Pods func(context.Context, Needs) ([]Pod, error)
+	// Reclaim frees disk space, and returns when that is done.
+	Reclaim func(context.Context, Reclaim) error
+	// Publish publishes the conditions of the node.
+	Publish func(admission.Pressure)
+	Events  interface {
+		NodeEvent(eventType string, reason pod.Reason, message string)
+	}
+	Meter interface {
+		Evicted(signal string)
+		// Decided records the age of the figures by which a signal was judged.
+		Decided(signal string, age time.Duration)
+	}
+	// Wake is called when a pod has to end. It must not block.
+	Wake func(types.UID)
+	// State is the path of the state file, Boot the ID of this boot.
+	State, Boot string
+	// Now returns the time since the machine was booted.
+	Now func() time.Duration
+	Log logr.Logger
+}
+
+const (
+	// findsNoPodEvery is the shortest time between two events that no pod may be ended.
+	findsNoPodEvery = time.Minute
+	// saveEvery is the longest time that the saved sightings may lag behind.
+	saveEvery = whilePressed
+)
+
+// Manager keeps the node out of pressure. Run may be called once; the other methods are safe for concurrent use.
+type Manager struct {
+	Config
+	wake     wake.Slot
+	settings atomic.Pointer[Settings]
+	// ending says that a pod's end is awaited.
+	ending atomic.Bool
+
+	mu           sync.Mutex
+	terminations map[types.UID]*pod.PodTermination
+	status       Status
+
+	// Only Run uses the following fields.
+	memory  Memory
+	saved   Memory
+	savedAt time.Duration
+	noPodAt time.Duration
+
+	unread, unmeasured, unsaved, reclaims logging.LastError
+}
+
+// Status is the state of the signals, for users.
+type Status struct {
+	Pressure admission.Pressure
+	Signals  []SignalStatus
+	// Woken are the kernel's last alarms; empty if there was none.
+	Woken string
+}
+
+// SignalStatus is the state of one threshold.
+type SignalStatus struct {
+	Threshold Threshold
+	// Reading is the last reading; Readable is false if there was none.
+	Reading  Reading
+	Readable bool
+	// Least is the threshold for the capacity that was read.
+	Least int64
+	// Met says that less is available, since the duration For. Left is the rest of its grace period.
+	Met       bool
+	For, Left time.Duration
+}
+
+// New returns a Manager. It does nothing before Run.
+func New(c Config) *Manager {
+	m := &Manager{Config: c, wake: wake.NewSlot(), terminations: map[types.UID]*pod.PodTermination{}}
+	m.settings.Store(&c.Settings)
+	return m
+}
+
+// SetSettings changes the settings from the next decision on, which follows at once.
+func (m *Manager) SetSettings(s Settings) {
+	m.settings.Store(&s)
+	m.wake.Wake()
+}
+
+// ObserveNow makes the Manager observe the node at once: the kernel reported that a resource runs short, or a write
+// failed because the disk is full.
+func (m *Manager) ObserveNow() { m.wake.Wake() }
+
+// PodsChanged is called after the runtime's state of pods has changed.
+func (m *Manager) PodsChanged() {
+	if m.ending.Load() {
+		m.wake.Wake()
+	}
+}
+
+// Termination returns the eviction of a pod, or nil. Once set, it doesn't change.
+func (m *Manager) Termination(uid types.UID) *pod.PodTermination {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.terminations[uid]
+}
+
+// Forget deletes the eviction of a pod that is gone.
+func (m *Manager) Forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.terminations, uid)
+}
+
+// Status returns the state as of the last observation.
+func (m *Manager) Status() Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.status
+}
+
+// Restore reads the state file and publishes the conditions that hold. It is called once, before Run.
+func (m *Manager) Restore(context.Context) error {
+	memory, err := load(m.State, m.Boot, m.Now())
+	if err != nil {
+		return err
+	}
+	m.memory = memory
+	var p admission.Pressure
+	for _, k := range kinds() {
+		if _, pressed := memory.Pressed[k.condition]; pressed {
+			*k.pressure(&p) = true
+		}
+	}
+	m.Publish(p)
+	return nil
+}
+
+// Run observes and decides until ctx ends. Without thresholds it sleeps. The error is nil.
+func (m *Manager) Run(ctx context.Context) error {
+	for {
+		next := m.step(ctx)
+		if !m.await(ctx, next) {
+			return nil
+		}
+	}
+}
+
+// await waits until an observation is due: at the time since boot (negative for never), or when woken. It returns false
+// if ctx ended.
+func (m *Manager) await(ctx context.Context, next time.Duration) bool {
+	var due <-chan time.Time
+	if next >= 0 {
+		timer := time.NewTimer(next - m.Now())
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-m.wake:
+	case <-due:
+	case <-m.Alarm.Woken():
+		m.note(m.Alarm.Drain())
+	}
+	return ctx.Err() == nil
+}
+
+// note keeps the alarms for Status.
+func (m *Manager) note(alarms []string) {
+	slices.Sort(alarms)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.status.Woken = strings.Join(alarms, "; ")
+}
+
+// step observes, decides and acts once. It returns when the next step is due.
+func (m *Manager) step(ctx context.Context) time.Duration {
+	s := *m.settings.Load()
+	o, err := m.observe(ctx, s)
+	if ctx.Err() != nil {
+		return -1
+	}
+	if err != nil {
+		m.unread.Log(m.Log, err, "Some resources of the node can't be read: nothing is done if they run short")
+	} else {
+		m.unread.Clear()
+	}
+	var pods []Pod
+	if needs, any := m.needs(s, o); any {
+		if pods, err = m.Pods(ctx, needs); err != nil && ctx.Err() == nil {
+			m.unmeasured.Log(m.Log, err, "The pods' usage can't be measured: nothing is done about node pressure")
+			return m.Now() + whileEnding
+		}
+		m.unmeasured.Clear()
+		for i := range pods {
+			pods[i].Ending = pods[i].Ending || m.Termination(types.UID(pods[i].UID)) != nil
+		}
+	}
+	if ctx.Err() != nil {
+		return -1
+	}
+	now := m.Now()
+	next, act := Decide(s, m.memory, o, pods, now)
+	m.memory = next
+	m.ending.Store(next.Ending != "")
+	m.show(s, o, act, now)
+	m.Publish(act.Pressure)
+	m.save(now)
+	return m.act(ctx, act, now)
+}
+
+func (m *Manager) observe(ctx context.Context, s Settings) (Observation, error) {
+	if len(s.Thresholds) == 0 {
+		return Observation{At: m.Now()}, nil
+	}
+	return m.Observe(ctx, s.Thresholds)
+}
+
+// needs returns the figures of pods that a decision about o may need, and whether it needs the list of pods.
+func (m *Manager) needs(s Settings, o Observation) (needs Needs, any bool) {
+	for _, t := range s.Thresholds {
+		r, readable := o.Readings[t.Signal]
+		since, was := m.memory.Met[t.id()]
+		if !readable || !t.met(r, was) || was && o.At-since < t.Grace || !was && t.Grace > 0 {
+			continue
+		}
+		any = true
+		switch t.Signal {
+		case NodeMemory, PodsMemory:
+			needs.Memory = true
+		case Processes:
+			needs.Processes = true
+		default:
+			needs.Disk = true
+		}
+	}
+	return needs, any || m.memory.Ending != ""
+}
+
+// act carries a decision out, and returns when the next step is due.
+func (m *Manager) act(ctx context.Context, act Act, now time.Duration) time.Duration {
+	if act.For == nil {
+		return act.Observe
+	}
+	resource := string(kindOf(act.For.Signal).resource)
+	m.Meter.Decided(string(act.For.Signal), now-m.memory.At)
+	if act.Begins {
+		m.Events.NodeEvent(v1.EventTypeWarning, pod.ReasonEvictionThresholdMet, "Attempting to reclaim "+resource)
+	}
+	switch {
+	case act.Reclaim != "":
+		m.Log.Info("The node runs short of a resource: something unused is removed", "signal", act.For.Signal,
+			"action", act.Reclaim)
+		if err := m.Reclaim(ctx, act.Reclaim); err != nil && ctx.Err() == nil {
+			m.reclaims.Log(m.Log, err, "Not everything unused could be removed", "signal", act.For.Signal,
+				"action", act.Reclaim)
+		} else {
+			m.reclaims.Clear()
+		}
+		m.memory.FreshAfter = m.Now()
+		return m.memory.FreshAfter
+	case act.Victim != nil:
+		m.end(act)
+	case act.NoneFit && (m.noPodAt == 0 || now-m.noPodAt >= findsNoPodEvery):
+		m.noPodAt = now
+		m.Events.NodeEvent(v1.EventTypeWarning, pod.ReasonEvictionFindsNoPod, fmt.Sprintf(
+			"The node is low on %s (%s), and only critical pods are left: free some of it, or move these pods",
+			resource, act.For.Signal))
+	}
+	return act.Observe
+}
+
+// end records the eviction of a pod and wakes its worker.
+func (m *Manager) end(act Act) {
+	v, uid := act.Victim, types.UID(act.Victim.UID)
+	m.Log.Info("The node runs short of a resource: a pod is evicted", "pod", klog.KRef(v.Namespace, v.Name),
+		"podUID", uid, "signal", act.For.Signal, "message", v.Message)
+	m.mu.Lock()
+	if m.terminations[uid] == nil {
+		m.terminations[uid] = &pod.PodTermination{At: time.Now(), Grace: &v.Grace, Reason: pod.ReasonEvicted,
+			Message: v.Message, Disruption: true, Annotations: v.Annotations}
+	}
+	m.mu.Unlock()
+	m.Meter.Evicted(string(act.For.Signal))
+	m.Wake(uid)
+}
+
+// show keeps the state for Status.
+func (m *Manager) show(s Settings, o Observation, act Act, now time.Duration) {
+	shown := Status{Pressure: act.Pressure}
+	for _, t := range s.Thresholds {
+		r, readable := o.Readings[t.Signal]
+		line := SignalStatus{Threshold: t, Reading: r, Readable: readable, Least: t.Least.Of(r.Capacity)}
+		if since, met := m.memory.Met[t.id()]; met {
+			line.Met, line.For = true, now-since
+			line.Left = max(t.Grace-line.For, 0)
+		}
+		shown.Signals = append(shown.Signals, line)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	shown.Woken = m.status.Woken
+	m.status = shown
+}
+
+// save writes the state file if conditions, thresholds or the ending pod have changed, or it lags too far behind.
+func (m *Manager) save(now time.Duration) {
+	same := sameKeys(m.memory.Met, m.saved.Met) && sameKeys(m.memory.Pressed, m.saved.Pressed) &&
+		m.memory.Ending == m.saved.Ending
+	if same && (len(m.memory.Pressed) == 0 || now-m.savedAt < saveEvery) {
+		return
+	}
+	m.saved, m.savedAt = m.memory, now
+	if err := save(m.State, m.Boot, m.memory); err != nil {
+		m.unsaved.Log(m.Log, err, "The state of node pressure can't be saved: a restart of the agent would lose how "+
+			"long thresholds are met")
+	} else {
+		m.unsaved.Clear()
+	}
+}
+
+func sameKeys[K comparable, V any](a, b map[K]V) bool {
+	return maps.EqualFunc(a, b, func(V, V) bool { return true })
+}
+
+// SinceBoot returns the time since the machine was booted, including the time that it was suspended.
+func SinceBoot() time.Duration {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return 0 // Linux has this clock since 2.6.39
+	}
+	return time.Duration(t.Nano())
+}

@@ -1,0 +1,303 @@
+package pressure_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/host/alarm"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	. "github.com/deckhand-node/deckhand/internal/resources/pressure"
+)
+
+// node is the node of a Manager, with the order of what happens on it.
+type node struct {
+	t     *testing.T
+	m     *Manager
+	file  string
+	boot  string
+	began time.Time
+	end   func()
+
+	free     map[Signal]int64
+	pods     []Pod
+	slow     time.Duration // how long an observation takes
+	happened []string
+	pressure admission.Pressure
+	looks    int
+	lists    int
+}
+
+func (n *node) run(s Settings) {
+	n.m = New(Config{Settings: s, State: n.file, Boot: n.boot, Now: func() time.Duration { return time.Since(n.began) },
+		Log: testr.New(n.t), Meter: n, Events: n,
+		Wake:    func(uid types.UID) { n.note("end " + string(uid)) },
+		Publish: func(p admission.Pressure) { n.pressure = p },
+		Alarm:   alarm.New(),
+		Observe: func(context.Context, []Threshold) (Observation, error) {
+			n.looks++
+			o := Observation{At: time.Since(n.began), Readings: map[Signal]Reading{}}
+			var err error
+			for s, free := range n.free {
+				if free < 0 {
+					err = errors.Join(err, errors.New(string(s)+" can't be read"))
+					continue
+				}
+				o.Readings[s] = Reading{free, 10 * gi}
+			}
+			time.Sleep(n.slow)
+			return o, err
+		},
+		Pods: func(_ context.Context, needs Needs) ([]Pod, error) {
+			n.lists++
+			return slices.Clone(n.pods), nil
+		},
+		Reclaim: func(_ context.Context, r Reclaim) error {
+			n.note("remove " + string(r))
+			return nil
+		}})
+	if err := n.m.Restore(n.t.Context()); err != nil {
+		n.note("bad state")
+	}
+	ctx, cancel := context.WithCancel(n.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.m.Run(ctx) }()
+	n.end = func() {
+		cancel()
+		if err := <-done; err != nil {
+			n.t.Error(err)
+		}
+	}
+}
+
+func (n *node) note(what string) { n.happened = append(n.happened, what) }
+
+func (n *node) NodeEvent(_ string, reason pod.Reason, message string) {
+	n.note(string(reason) + ": " + message)
+}
+
+func (n *node) Evicted(signal string)                  { n.note("counted " + signal) }
+func (n *node) Decided(signal string, _ time.Duration) {}
+
+func (n *node) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func within(t *testing.T, test func(*node)) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "pressure_state")
+	synctest.Test(t, func(t *testing.T) {
+		test(&node{t: t, file: file, boot: "boot-1", began: time.Now().Add(-time.Hour), end: func() {}, free: map[Signal]int64{}})
+	})
+}
+
+func TestManagerActsInOrder(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeBytes], n.free[NodeMemory] = 5*gi, 5*gi
+		n.pods = []Pod{hog("a", 50*mi, 0, 0), hog("b", 40*mi, 0, 0)}
+		n.run(settings(hard(NodeMemory, 100*mi), hard(NodeBytes, gi)))
+		n.after(0)
+		if n.lists > 0 || len(n.happened) > 0 {
+			t.Errorf("without pressure pods were measured %d times: %q", n.lists, n.happened)
+		}
+		n.free[NodeBytes] = 1 * mi
+		n.m.ObserveNow()
+		n.after(0)
+		want := []string{
+			"EvictionThresholdMet: Attempting to reclaim ephemeral-storage", "remove dead containers", "remove unused images",
+			"counted nodefs.available", "end a",
+		}
+		if !slices.Equal(n.happened, want) {
+			t.Errorf("%q, want %q", n.happened, want)
+		}
+		if !n.pressure.Disk || n.pressure.Memory {
+			t.Errorf("conditions %+v", n.pressure)
+		}
+		v := n.m.Termination("a")
+		if v == nil || v.Reason != "Evicted" || !v.Disruption || *v.Grace != time.Second ||
+			!strings.HasSuffix(v.Message, "Signal: nodefs.available.") || n.m.Termination("b") != nil {
+			t.Errorf("terminations %+v, %+v", v, n.m.Termination("b"))
+		}
+		// The end of its containers leads to fresh figures at once.
+		n.pods[0].Running = false
+		n.free[NodeBytes] = 2 * gi
+		n.m.PodsChanged()
+		n.after(0)
+		if len(n.happened) != len(want) {
+			t.Errorf("afterwards %q", n.happened[len(want):])
+		}
+		n.m.Forget("a")
+		if n.m.Termination("a") != nil {
+			t.Error("a pod that is gone isn't forgotten")
+		}
+		n.end()
+	})
+}
+
+// At rest it observes rarely, without thresholds never.
+func TestManagerRests(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeBytes] = 9 * gi
+		n.run(settings(hard(NodeBytes, gi)))
+		n.after(time.Hour)
+		if n.looks < 50 || n.looks > 70 {
+			t.Errorf("%d observations in an hour", n.looks)
+		}
+		n.m.SetSettings(settings())
+		n.after(0)
+		before := n.looks
+		n.after(time.Hour)
+		if n.looks != before {
+			t.Errorf("%d observations without a threshold", n.looks-before)
+		}
+		n.end()
+	})
+}
+
+// The faster a disk fills, the sooner it is observed again: it is noticed a few seconds after it crosses its threshold.
+func TestManagerKeepsUp(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeBytes] = 9 * gi
+		n.run(settings(hard(NodeBytes, gi)))
+		n.after(10 * time.Minute)
+		crossed := time.Time{}
+		for !n.pressure.Disk {
+			n.free[NodeBytes] -= 50 * mi
+			if n.free[NodeBytes] < gi && crossed.IsZero() {
+				crossed = time.Now()
+			}
+			n.after(time.Second)
+			if n.free[NodeBytes] < 0 {
+				t.Fatal("the disk is full and it isn't noticed")
+			}
+		}
+		if late := time.Since(crossed); late > 3*time.Second {
+			t.Errorf("noticed after %s", late)
+		}
+		n.end()
+	})
+}
+
+// A new agent continues: neither the condition nor a grace period begins anew. After a boot both do.
+func TestManagerRestarts(t *testing.T) {
+	within(t, func(n *node) {
+		s := settings(soft(NodeMemory, 100*mi, time.Minute))
+		n.free[NodeMemory] = 50 * mi
+		n.pods = []Pod{hog("a", 50*mi, 0, 0)}
+		n.run(s)
+		n.after(40 * time.Second)
+		n.end()
+		n.run(s)
+		n.after(21 * time.Second)
+		if n.m.Termination("a") == nil {
+			t.Error("the grace period began anew")
+		}
+		n.pods, n.free[NodeMemory] = nil, gi
+		n.after(time.Second)
+		n.end()
+		n.pressure = admission.Pressure{}
+		n.run(s)
+		n.after(4 * time.Minute)
+		if !n.pressure.Memory {
+			t.Error("the condition ended with the agent")
+		}
+		n.after(2 * time.Minute)
+		if n.pressure.Memory {
+			t.Error("the condition doesn't end")
+		}
+		n.end()
+
+		n.free[NodeMemory], n.pods = 50*mi, []Pod{hog("b", 50*mi, 0, 0)}
+		n.run(s)
+		n.after(50 * time.Second)
+		n.end()
+		n.boot = "boot-2"
+		n.run(s)
+		n.after(50 * time.Second)
+		if n.m.Termination("b") != nil {
+			t.Error("time of another boot counts")
+		}
+		n.after(15 * time.Second)
+		if n.m.Termination("b") == nil {
+			t.Error("after a boot nothing happens")
+		}
+		n.end()
+	})
+}
+
+func TestManagerBadState(t *testing.T) {
+	for name, text := range map[string]string{"half": `{"version":1,"boot":"boot-1","memory":{"met"`, "later": `{"version":9,"boot":"boot-1","memory":{"ending":"a","until":9e18}}`,
+		"tomorrow": `{"version":1,"boot":"boot-1","memory":{"met":{"x":9000000000000000000},"freshAfter":9000000000000000000,"pressed":{"MemoryPressure":9000000000000000000}}}`,
+		"negative": `{"version":1,"boot":"boot-1","memory":{"reclaimed":{"nodefs.available":-9,"memory.available":-9},"until":-9000000000000000000,"ending":"a"}}`,
+		"nothing":  "", "list": "[]"} {
+		t.Run(name, func(t *testing.T) {
+			within(t, func(n *node) {
+				if err := os.WriteFile(n.file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				n.free[NodeMemory] = 50 * mi
+				n.pods = []Pod{hog("a", 50*mi, 0, 0)}
+				n.run(settings(hard(NodeMemory, 100*mi)))
+				n.after(time.Second)
+				if n.m.Termination("a") == nil {
+					t.Error("it doesn't work")
+				}
+				n.end()
+			})
+		})
+	}
+}
+
+// Figures that take long to read are as old as their beginning: no pod is ended on those from before the last one ended.
+func TestManagerIsSlow(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeMemory] = 50 * mi
+		n.pods = []Pod{hog("a", 50*mi, 0, 0), hog("b", 40*mi, 0, 0)}
+		n.slow = 15 * time.Second
+		n.run(settings(hard(NodeMemory, 100*mi)))
+		n.after(16 * time.Second)
+		if n.m.Termination("a") == nil {
+			t.Fatal("no pod is ended")
+		}
+		n.pods[0].Running = false // while the next observation is under way, which began before
+		n.after(10 * time.Second)
+		n.free[NodeMemory] = gi
+		n.after(time.Minute)
+		if n.m.Termination("b") != nil {
+			t.Error("a second pod is ended on old figures")
+		}
+		n.end()
+	})
+}
+
+func TestManagerTellsOnce(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeBytes] = 1
+		p := hog("etcd", 1, 0, 0)
+		p.Critical = true
+		n.pods = []Pod{p}
+		n.run(settings(hard(NodeBytes, gi)))
+		n.after(150 * time.Second)
+		count := 0
+		for _, what := range n.happened {
+			if strings.HasPrefix(what, "EvictionFindsNoPod") {
+				count++
+			}
+		}
+		if count < 2 || count > 3 {
+			t.Errorf("in 150 s it is reported %d times that no pod may be ended", count)
+		}
+		n.end()
+	})
+}

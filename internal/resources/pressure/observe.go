@@ -1,0 +1,175 @@
+package pressure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/deckhand-node/deckhand/internal/host/alarm"
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
+	"github.com/deckhand-node/deckhand/internal/resources/stats"
+)
+
+// SensorsConfig configures Sensors. Every field is required.
+type SensorsConfig struct {
+	Groups      *cgroup.Manager
+	FileSystems func(context.Context) stats.FileSystems
+	// Alarm gets the triggers for memory.
+	Alarm *alarm.Alarm
+	// Now returns the time since the machine was booted.
+	Now func() time.Duration
+	Log logr.Logger
+}
+
+// Sensors read the node's resources, and set the kernel's alarms for memory. Only one goroutine may use them.
+type Sensors struct {
+	SensorsConfig
+	reader *counters.Reader
+	failed string
+}
+
+// NewSensors returns Sensors that have read nothing.
+func NewSensors(c SensorsConfig) *Sensors { return &Sensors{SensorsConfig: c} }
+
+// Observe reads all signals. The error names those that can't be read. Signals that this node doesn't have are missing:
+// there is no memory limit of all pods, or a file system doesn't count inodes.
+func (s *Sensors) Observe(ctx context.Context, thresholds []Threshold) (Observation, error) {
+	o := Observation{At: s.Now(), Readings: map[Signal]Reading{}}
+	err := errors.Join(s.memory(ctx, &o, thresholds), s.disks(ctx, &o), s.processes(&o))
+	return o, err
+}
+
+// memory reads the memory signals and sets the alarms.
+func (s *Sensors) memory(ctx context.Context, o *Observation, thresholds []Threshold) error {
+	if s.reader == nil {
+		r, err := s.Groups.Reader(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", NodeMemory, err)
+		}
+		s.reader = r
+	}
+	var triggers []alarm.Trigger
+	node, err := s.Groups.NodeMemory(s.reader)
+	if err != nil {
+		return fmt.Errorf("%s: %w", NodeMemory, err)
+	}
+	o.Readings[NodeMemory] = Reading{int64(node.Available()), int64(node.Limit)}
+	triggers = s.triggers(ctx, triggers, NodeMemory, node.Group, node.Memory, thresholds)
+	group := s.Groups.PodsGroup()
+	switch pods, err := s.reader.MemoryAndLimit(group); {
+	case errors.Is(err, fs.ErrNotExist): // the first pod creates it
+	case err != nil:
+		return fmt.Errorf("%s: %w", PodsMemory, err)
+	case pods.Limit != counters.Unlimited:
+		o.Readings[PodsMemory] = Reading{int64(pods.Limit - min(pods.WorkingSet, pods.Limit)), int64(pods.Limit)}
+		triggers = s.triggers(ctx, triggers, PodsMemory, group, pods, thresholds)
+	}
+	s.arm(triggers)
+	return nil
+}
+
+// step is the precision of thresholds of usage: a smaller change sets no other alarm.
+const step = 1 << 20
+
+// triggers appends the alarms for the memory of a group: tasks wait for memory, the group hits its limit, or the usage
+// crosses a threshold. The page cache that doesn't count may change without an event, so the last one is only as good
+// as the last observation.
+func (s *Sensors) triggers(ctx context.Context, list []alarm.Trigger, signal Signal, group string, m counters.Memory,
+	thresholds []Threshold) []alarm.Trigger {
+	files, err := s.Groups.MemoryFiles(ctx, group)
+	if err != nil {
+		return list // the same error as of Reader
+	}
+	if files.Pressure != "" {
+		list = append(list, alarm.Trigger{Name: string(signal) + ": tasks wait for memory", Kind: alarm.Stalls,
+			Path: files.Pressure})
+	}
+	if files.Events != "" {
+		list = append(list, alarm.Trigger{Name: string(signal) + ": " + group + " reached a limit", Kind: alarm.Changes,
+			Path: files.Events})
+	}
+	if files.Thresholds == "" {
+		return list
+	}
+	for _, t := range thresholds {
+		least := uint64(t.Least.Of(int64(m.Limit)))
+		if t.Signal != signal || least >= m.Limit {
+			continue
+		}
+		at := (m.Limit - least + m.InactiveFile) / step * step
+		list = append(list, alarm.Trigger{Name: fmt.Sprintf("%s: %s is below %v", signal, group, t.Least),
+			Kind: alarm.Usage, Path: files.Thresholds, Bytes: at})
+	}
+	return list
+}
+
+// arm sets the alarms. Those that this kernel doesn't have are logged: the figures are then read more often.
+func (s *Sensors) arm(triggers []alarm.Trigger) {
+	text := ""
+	for name, err := range s.Alarm.Set(triggers) {
+		if line := fmt.Sprintf("%s: %v", name, err); text == "" || line < text {
+			text = line
+		}
+	}
+	if text != "" && text != s.failed {
+		s.Log.V(1).Info("The kernel gives no alarm for memory; it is observed more often while little is left",
+			"err", text)
+	}
+	s.failed = text
+}
+
+// disks reads the signals of file systems.
+func (s *Sensors) disks(ctx context.Context, o *Observation) error {
+	all := s.FileSystems(ctx)
+	o.Layout = layoutOf(&all)
+	var errs []error
+	for _, f := range []struct {
+		of            *stats.FileSystem
+		bytes, inodes Signal
+	}{{&all.Node, NodeBytes, NodeInodes}, {&all.Images, ImageBytes, ImageInodes}} {
+		if f.of.Err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", f.bytes, f.of.Err))
+			continue
+		}
+		if f.of.Capacity != nil {
+			o.Readings[f.bytes] = Reading{int64(*f.of.Available), int64(*f.of.Capacity)}
+		}
+		if f.of.Inodes != nil {
+			o.Readings[f.inodes] = Reading{int64(*f.of.InodesFree), int64(*f.of.Inodes)}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// layoutOf compares the devices of the file systems. Unknown ones count as the node's.
+func layoutOf(all *stats.FileSystems) Layout {
+	apart := func(f *stats.FileSystem) bool {
+		return f.Device != "" && all.Node.Device != "" && f.Device != all.Node.Device
+	}
+	switch {
+	case !apart(&all.Images):
+		return OneFileSystem
+	case apart(&all.Containers):
+		return RuntimeApart
+	default:
+		return ImagesApart
+	}
+}
+
+// processes reads the signal of processes.
+func (s *Sensors) processes(o *Observation) error {
+	tasks, err := capacity.ReadTasks("/")
+	if err != nil {
+		return fmt.Errorf("%s: %w", Processes, err)
+	}
+	if tasks.Max > 0 {
+		o.Readings[Processes] = Reading{max(tasks.Max-tasks.Count, 0), tasks.Max}
+	}
+	return nil
+}
