@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/host/alarm"
@@ -38,6 +39,9 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 	pods := pressure.NewNodePods(pressure.NodePodsConfig{Desired: d.Merger, Observed: r.seen,
 		Allocations: s.allocations, Volumes: v.volumes, Layers: v.layers, Meter: v.disks, Logs: b.kubelet().PodLogsDir,
 		Standalone: b.cfg.Standalone,
+		Ends: func(uid types.UID) bool {
+			return v.limits.Termination(uid) != nil || s.allocations.Termination(uid) != nil
+		},
 		Sample: func(ctx context.Context, processes bool) (*stats.Sample, error) {
 			if processes {
 				return v.sampler.Sample(ctx, stats.Detailed, 0)
@@ -45,6 +49,7 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 			return v.sampler.Sample(ctx, stats.CPUAndMemory, 0)
 		}})
 	m := pressure.New(pressure.Config{Settings: settings, Observe: sensors.Observe, Alarm: bell, Pods: pods.Pods,
+		Holding: pods.Holding, Version: pods.Version,
 		Reclaim: reclaim, Events: b.node, Meter: b.meter.Evictions, Wake: b.wakes.Wake,
 		Publish: func(p admission.Pressure) { facts.Set(func(f *nodefacts.Facts) { f.Pressure = p }) },
 		State:   b.checkpoint("pressure_state"), Boot: bootID(), Now: pressure.SinceBoot, Log: log})

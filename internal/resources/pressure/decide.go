@@ -20,6 +20,8 @@ type Observation struct {
 	// Readings are the signals that could be read.
 	Readings map[Signal]Reading
 	Layout   Layout
+	// Holding says that the pod Memory.Ending still has containers or volumes.
+	Holding bool
 }
 
 // Memory is the state between decisions. It is saved, so that a new agent continues where the last one ended, but not
@@ -29,21 +31,27 @@ type Memory struct {
 	Met map[string]time.Duration `json:"met,omitempty"`
 	// Pressed is when the thresholds of each condition that holds were last met.
 	Pressed map[v1.NodeConditionType]time.Duration `json:"pressed,omitempty"`
-	// Reclaimed is how many steps were taken for a signal since the last pod was ended for it.
-	Reclaimed map[Signal]int `json:"reclaimed,omitempty"`
+	// Reclaimed is how many steps were taken for a signal since the last pod was ended for it. ReclaimedAt is when the
+	// last of them was taken.
+	Reclaimed   map[Signal]int           `json:"reclaimed,omitempty"`
+	ReclaimedAt map[Signal]time.Duration `json:"reclaimedAt,omitempty"`
 	// FreshAfter: an observation from before doesn't show the effect of the last act.
 	FreshAfter time.Duration `json:"freshAfter,omitempty"`
-	// Ending is the UID of the pod that was ended last, until it has ended or Until is over.
+	// Ending is the UID of the pod that was ended last, until nothing of it is left or Until is over. Soft says that it
+	// was ended for a soft threshold.
 	Ending string        `json:"ending,omitempty"`
 	Until  time.Duration `json:"until,omitempty"`
+	Soft   bool          `json:"soft,omitempty"`
+	// At is when the last observation began.
+	At time.Duration `json:"at,omitempty"`
 	// Fill is the fastest rate, in a second, at which a signal's resource ran out, and Read its last reading.
 	Fill map[Signal]float64 `json:"-"`
 	Read map[Signal]Reading `json:"-"`
-	At   time.Duration      `json:"-"`
 }
 
 func (m Memory) clone() Memory {
-	m.Met, m.Pressed, m.Reclaimed = cloned(m.Met), cloned(m.Pressed), cloned(m.Reclaimed)
+	m.Met, m.Pressed = cloned(m.Met), cloned(m.Pressed)
+	m.Reclaimed, m.ReclaimedAt = cloned(m.Reclaimed), cloned(m.ReclaimedAt)
 	m.Fill, m.Read = cloned(m.Fill), cloned(m.Read)
 	return m
 }
@@ -55,18 +63,19 @@ func cloned[K comparable, V any](m map[K]V) map[K]V {
 	return maps.Clone(m)
 }
 
-// Act is the result of a decision. At most one of Reclaim and Victim is set.
+// Act is the result of a decision. At most one of Reclaim, Victim and Needs is set.
 type Act struct {
 	// Pressure are the node's conditions.
 	Pressure admission.Pressure
-	// For is the threshold that Reclaim or Victim is for, with its reading; also if no pod may be ended.
+	// For is the threshold that the act is for, with its reading; also if no pod may be ended.
 	For     *Threshold
 	Reading Reading
-	// Begins says that this is the first step for the threshold since it was met, or since the last pod was ended.
-	Begins  bool
 	Reclaim Reclaim
 	// Victim is the pod to end, with the grace period and the texts of its end.
-	Victim  *Victim
+	Victim *Victim
+	// Needs are the figures of pods without which no pod can be chosen.
+	Needs Needs
+	// NoneFit says that ending a pod wouldn't help: those that use enough of the resource are critical.
 	NoneFit bool
 	// Observe is when the next observation is needed, without an alarm: at once if it isn't later than now. Negative
 	// for never.
@@ -79,22 +88,27 @@ const (
 	// whilePressed is the time between two observations while a condition holds. It is the kubelet's period.
 	whilePressed = 10 * time.Second
 	// endPatience is how long the end of a pod may take beyond its grace period before another one is chosen.
-	endPatience = 10 * time.Second
-	// longest is the longest time that the end of a pod is awaited.
-	longest = 24 * time.Hour
+	endPatience = 30 * time.Second
 	// whileEnding is the time between two observations while a pod ends, if nothing reports its end.
 	whileEnding = time.Second
+	// longest is the longest time that the end of a pod is awaited.
+	longest = 24 * time.Hour
+	// reclaimEvery is the shortest time between two reclaims for a signal after which no pod was ended.
+	reclaimEvery = time.Minute
+	// unseen is the time between two observations after which a threshold counts as met from the second one on: the
+	// machine was suspended, or there was no agent.
+	unseen = 2 * latest
+	// leastPart is the part of the missing amount that a pod has to use: ending another one wouldn't help.
+	leastPart = 100
 )
 
-// Decide decides what to do about an observation. pods are all pods of the node. now is the time since boot. It changes
-// nothing that it is given.
+// Decide decides what to do about an observation. pods are all pods of the node, with the figures that an earlier
+// decision needed; nil if none did. now is the time since boot. Decide changes nothing that it is given.
 func Decide(s Settings, m Memory, o Observation, pods []Pod, now time.Duration) (Memory, Act) {
 	d := decision{Settings: s, m: m.clone(), o: o, now: now, kinds: kinds()}
 	d.see()
 	d.act.Observe = d.nextObservation()
-	if d.awaits(pods) {
-		return d.m, d.act
-	}
+	d.awaitEnd()
 	if o.At < d.m.FreshAfter {
 		d.act.Observe = now
 		return d.m, d.act
@@ -111,10 +125,15 @@ type decision struct {
 	now   time.Duration
 	kinds []kind
 	act   Act
+	// awaits says that the pod that was ended last hasn't ended yet.
+	awaits bool
 }
 
 // see updates the sightings of thresholds, the conditions and the rates from the observation.
 func (d *decision) see() {
+	if d.o.At-d.m.At > unseen {
+		clear(d.m.Met)
+	}
 	met := map[string]time.Duration{}
 	for _, k := range d.kinds {
 		r, readable := d.o.Readings[k.signal]
@@ -138,10 +157,10 @@ func (d *decision) see() {
 			}
 			met[id] = since
 		}
-		if !any {
-			delete(d.m.Reclaimed, k.signal)
-		} else {
+		if any {
 			d.m.Pressed[k.condition] = max(d.m.Pressed[k.condition], d.o.At)
+		} else {
+			delete(d.m.Reclaimed, k.signal)
 		}
 	}
 	d.m.Met = met
@@ -166,11 +185,12 @@ func (t Threshold) met(r Reading, was bool) bool {
 	return r.Available < least
 }
 
-// note records a reading, and the rate at which the resource ran out since the last one.
+// note records a reading, and the rate at which the resource ran out since the last one. An older rate counts less with
+// each observation.
 func (d *decision) note(s Signal, r Reading) {
 	if last, ok := d.m.Read[s]; ok && d.o.At-d.m.At >= soonest/2 {
 		rate := float64(last.Available-r.Available) / (d.o.At - d.m.At).Seconds()
-		d.m.Fill[s] = max(d.m.Fill[s], rate)
+		d.m.Fill[s] = max(d.m.Fill[s]/2, rate)
 	}
 	d.m.Read[s] = r
 }
@@ -185,7 +205,9 @@ func (d *decision) nextObservation() time.Duration {
 	}
 	for _, t := range d.Thresholds {
 		if since, met := d.m.Met[t.id()]; met {
-			by(max(since+t.Grace, d.now+whileEnding))
+			if due := since + t.Grace; due > d.now {
+				by(due)
+			}
 			by(d.now + whilePressed)
 			continue
 		}
@@ -202,51 +224,62 @@ func (d *decision) nextObservation() time.Duration {
 		by(d.now + left)
 	}
 	for _, last := range d.m.Pressed {
-		by(max(last+d.Transition, d.now))
+		by(max(last+d.Transition, d.now+soonest))
 	}
 	return next
 }
 
-// awaits reports whether the pod that was ended last hasn't ended yet.
-func (d *decision) awaits(pods []Pod) bool {
-	if d.m.Ending == "" {
-		return false
-	}
-	for i := range pods {
-		if p := &pods[i]; p.UID == d.m.Ending && p.Running && d.now < d.m.Until {
+// awaitEnd updates Memory.Ending.
+func (d *decision) awaitEnd() {
+	switch {
+	case d.m.Ending == "":
+	case d.o.Holding && d.now < d.m.Until:
+		d.awaits = true
+		d.act.Observe = min(d.act.Observe, d.now+whileEnding)
+		if d.act.Observe < 0 {
 			d.act.Observe = d.now + whileEnding
-			return true
 		}
+	default:
+		d.m.Ending, d.m.Until, d.m.Soft = "", 0, false
+		d.m.FreshAfter = d.now
 	}
-	d.m.Ending, d.m.Until = "", 0
-	d.m.FreshAfter = d.now
-	return false
 }
 
-// choose takes the next step for the first threshold whose grace period is over: a reclaim, or a pod.
+// choose takes the next step for the first threshold whose grace period is over: a reclaim, or a pod. While a pod ends,
+// only a hard threshold goes on, and only if that pod was ended for a soft one.
 func (d *decision) choose(pods []Pod) {
 	for i, t := range d.Thresholds {
 		since, met := d.m.Met[t.id()]
-		if !met || d.o.At-since < t.Grace {
+		if !met || d.o.At-since < t.Grace || d.awaits && (t.Grace > 0 || !d.m.Soft) {
 			continue
 		}
 		k, r := kindOf(t.Signal), d.o.Readings[t.Signal]
-		d.act.For, d.act.Reading, d.act.Begins = &d.Thresholds[i], r, d.m.Reclaimed[t.Signal] == 0
+		d.act.For, d.act.Reading = &d.Thresholds[i], r
 		if steps := k.reclaims(d.o.Layout); d.m.Reclaimed[t.Signal] < len(steps) {
 			d.act.Reclaim = steps[d.m.Reclaimed[t.Signal]]
 			d.m.Reclaimed[t.Signal]++
+			d.m.ReclaimedAt[t.Signal] = d.now
 			d.m.FreshAfter, d.act.Observe = d.now, d.now
 			return
 		}
-		order := k.rank(pods, d.o.Layout)
-		if len(order) == 0 {
-			d.act.NoneFit, d.act.Observe = true, d.now+whilePressed
-			delete(d.m.Reclaimed, t.Signal) // pods that end by themselves leave containers and images
+		if pods == nil {
+			d.act.Needs, d.act.Observe = k.needs, d.now
 			return
 		}
+		missing := t.Least.Of(r.Capacity) + t.Beyond.Of(r.Capacity) - r.Available
+		order := k.rank(pods, d.o.Layout, missing/leastPart)
+		if len(order) == 0 {
+			d.act.NoneFit = true
+			if d.now-d.m.ReclaimedAt[t.Signal] >= reclaimEvery {
+				delete(d.m.Reclaimed, t.Signal) // pods that end by themselves leave containers and images
+			}
+			continue
+		}
+		d.act.NoneFit = false
 		d.act.Victim = d.victim(k, t, r, order[0])
 		delete(d.m.Reclaimed, t.Signal)
 		d.m.Ending, d.m.Until = order[0].UID, d.now+min(d.act.Victim.Grace, longest)+endPatience
+		d.m.Soft = t.Grace > 0
 		d.m.FreshAfter, d.act.Observe = d.now, d.now+whileEnding
 		return
 	}

@@ -6,14 +6,14 @@
 // is the only writer of nodefacts.Pressure. It ends no pod itself: the pod's worker asks for the eviction
 // (Manager.Termination), saves it and ends the pod.
 //
-// It runs only with --node-pressure-eviction, until issue 32 is done: a pod that can't end, a slow removal and a walk
-// of all volumes still hold up decisions.
+// It runs only with --node-pressure-eviction, until issue 32 is done: without a cluster, evicted pods stay down.
 //
 // # Departures from the kubelet
 //
 // A decision needs figures that were read after the last reclaim or eviction was over. The next pod is chosen only when
-// the previous one has no running container any more. A pod without figures counts as one that uses nothing, instead
-// of as the largest user: a measurement that fails must not end a pod. Signals of containerfs are those of the file
+// the previous one has no container and no volume any more. A pod without figures counts as one that uses nothing,
+// instead of as the largest user: a measurement that fails must not end a pod. A pod that uses less than a hundredth of
+// the missing amount isn't ended, since that wouldn't help. Signals of containerfs are those of the file
 // system that it is a part of, nodefs or imagefs, so they have no thresholds of their own. The message names the
 // threshold of the signal that is met, and the signal.
 package pressure

@@ -31,8 +31,12 @@ type Config struct {
 	Observe func(context.Context, []Threshold) (Observation, error)
 	// Alarm reports that memory may run short.
 	Alarm *alarm.Alarm
-	// Pods lists the pods of the node with the figures that are needed.
+	// Pods lists the pods of the node with the figures that are needed. An error means that they aren't all listed, or
+	// not measured.
 	Pods func(context.Context, Needs) ([]Pod, error)
+	// Holding reports whether the pod still has containers or volumes. Version returns Pod.Version of the present pod.
+	Holding func(types.UID) bool
+	Version func(types.UID) string
 	// Reclaim frees disk space, and returns when that is done.
 	Reclaim func(context.Context, Reclaim) error
 	// Publish publishes the conditions of the node.
@@ -55,8 +59,12 @@ type Config struct {
 }
 
 const (
-	// findsNoPodEvery is the shortest time between two events that no pod may be ended.
-	findsNoPodEvery = time.Minute
+	// announceEvery is the shortest time between two events about a signal that something is reclaimed, or that no pod
+	// may be evicted.
+	announceEvery = time.Minute
+	// alarmGap is the shortest time between an observation and one because of an alarm, quietGap while no condition
+	// holds: a container at its own limit causes alarms all the time.
+	alarmGap, quietGap = 250 * time.Millisecond, time.Second
 	// saveEvery is the longest time that the saved sightings may lag behind.
 	saveEvery = whilePressed
 )
@@ -78,6 +86,9 @@ type Manager struct {
 	saved   Memory
 	savedAt time.Duration
 	noPodAt time.Duration
+	// looked is when the last observation began, announced when an event about a signal was last recorded.
+	looked    time.Duration
+	announced map[Signal]time.Duration
 
 	unread, unmeasured, unsaved, reclaims logging.LastError
 }
@@ -105,7 +116,8 @@ type SignalStatus struct {
 
 // New returns a Manager. It does nothing before Run.
 func New(c Config) *Manager {
-	m := &Manager{Config: c, wake: wake.NewSlot(), terminations: map[types.UID]*pod.PodTermination{}}
+	m := &Manager{Config: c, wake: wake.NewSlot(), terminations: map[types.UID]*pod.PodTermination{},
+		announced: map[Signal]time.Duration{}}
 	m.settings.Store(&c.Settings)
 	return m
 }
@@ -157,7 +169,7 @@ func (m *Manager) Restore(context.Context) error {
 	m.memory = memory
 	var p admission.Pressure
 	for _, k := range kinds() {
-		if _, pressed := memory.Pressed[k.condition]; pressed {
+		if last, pressed := memory.Pressed[k.condition]; pressed && last > m.Now()-m.settings.Load().Transition {
 			*k.pressure(&p) = true
 		}
 	}
@@ -190,6 +202,16 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	case <-m.wake:
 	case <-due:
 	case <-m.Alarm.Woken():
+		gap := quietGap
+		if m.Status().Pressure != (admission.Pressure{}) {
+			gap = alarmGap
+		}
+		soonest := time.NewTimer(m.looked + gap - m.Now())
+		defer soonest.Stop()
+		select {
+		case <-ctx.Done():
+		case <-soonest.C:
+		}
 		m.note(m.Alarm.Drain())
 	}
 	return ctx.Err() == nil
@@ -206,6 +228,7 @@ func (m *Manager) note(alarms []string) {
 // step observes, decides and acts once. It returns when the next step is due.
 func (m *Manager) step(ctx context.Context) time.Duration {
 	s := *m.settings.Load()
+	m.looked = m.Now()
 	o, err := m.observe(ctx, s)
 	if ctx.Err() != nil {
 		return -1
@@ -215,22 +238,28 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 	} else {
 		m.unread.Clear()
 	}
-	var pods []Pod
-	if needs, any := m.needs(s, o); any {
-		if pods, err = m.Pods(ctx, needs); err != nil && ctx.Err() == nil {
-			m.unmeasured.Log(m.Log, err, "The pods' usage can't be measured: nothing is done about node pressure")
-			return m.Now() + whileEnding
-		}
-		m.unmeasured.Clear()
-		for i := range pods {
-			pods[i].Ending = pods[i].Ending || m.Termination(types.UID(pods[i].UID)) != nil
-		}
-	}
-	if ctx.Err() != nil {
-		return -1
-	}
 	now := m.Now()
-	next, act := Decide(s, m.memory, o, pods, now)
+	next, act := Decide(s, m.memory, o, nil, now)
+	if act.Needs != (Needs{}) {
+		// Measuring takes a while: the pod is chosen by an observation that is newer than the figures of pods.
+		pods, err := m.list(ctx, act.Needs)
+		if ctx.Err() != nil {
+			return -1
+		}
+		if err != nil {
+			m.unmeasured.Log(m.Log, err, "The pods' usage can't be measured: no pod is evicted")
+			pods = nil
+		} else {
+			m.unmeasured.Clear()
+			if o, _ = m.observe(ctx, s); ctx.Err() != nil {
+				return -1
+			}
+		}
+		now = m.Now()
+		if next, act = Decide(s, m.memory, o, pods, now); act.Needs != (Needs{}) {
+			act.Observe = now + whileEnding
+		}
+	}
 	m.memory = next
 	m.ending.Store(next.Ending != "")
 	m.show(s, o, act, now)
@@ -239,32 +268,26 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 	return m.act(ctx, act, now)
 }
 
-func (m *Manager) observe(ctx context.Context, s Settings) (Observation, error) {
-	if len(s.Thresholds) == 0 {
-		return Observation{At: m.Now()}, nil
+// list lists the pods. Those that were evicted before end already.
+func (m *Manager) list(ctx context.Context, needs Needs) ([]Pod, error) {
+	pods, err := m.Pods(ctx, needs)
+	for i := range pods {
+		pods[i].Ending = pods[i].Ending || m.Termination(types.UID(pods[i].UID)) != nil
 	}
-	return m.Observe(ctx, s.Thresholds)
+	if pods == nil {
+		pods = []Pod{}
+	}
+	return pods, err
 }
 
-// needs returns the figures of pods that a decision about o may need, and whether it needs the list of pods.
-func (m *Manager) needs(s Settings, o Observation) (needs Needs, any bool) {
-	for _, t := range s.Thresholds {
-		r, readable := o.Readings[t.Signal]
-		since, was := m.memory.Met[t.id()]
-		if !readable || !t.met(r, was) || was && o.At-since < t.Grace || !was && t.Grace > 0 {
-			continue
-		}
-		any = true
-		switch t.Signal {
-		case NodeMemory, PodsMemory:
-			needs.Memory = true
-		case Processes:
-			needs.Processes = true
-		default:
-			needs.Disk = true
-		}
+func (m *Manager) observe(ctx context.Context, s Settings) (o Observation, err error) {
+	if len(s.Thresholds) == 0 {
+		o.At = m.Now()
+	} else {
+		o, err = m.Observe(ctx, s.Thresholds)
 	}
-	return needs, any || m.memory.Ending != ""
+	o.Holding = m.memory.Ending != "" && m.Holding(types.UID(m.memory.Ending))
+	return o, err
 }
 
 // act carries a decision out, and returns when the next step is due.
@@ -274,7 +297,9 @@ func (m *Manager) act(ctx context.Context, act Act, now time.Duration) time.Dura
 	}
 	resource := string(kindOf(act.For.Signal).resource)
 	m.Meter.Decided(string(act.For.Signal), now-m.memory.At)
-	if act.Begins {
+	last, ok := m.announced[act.For.Signal]
+	if (act.Reclaim != "" || act.Victim != nil) && (!ok || now-last >= announceEvery) {
+		m.announced[act.For.Signal] = now
 		m.Events.NodeEvent(v1.EventTypeWarning, pod.ReasonEvictionThresholdMet, "Attempting to reclaim "+resource)
 	}
 	switch {
@@ -291,10 +316,10 @@ func (m *Manager) act(ctx context.Context, act Act, now time.Duration) time.Dura
 		return m.memory.FreshAfter
 	case act.Victim != nil:
 		m.end(act)
-	case act.NoneFit && (m.noPodAt == 0 || now-m.noPodAt >= findsNoPodEvery):
+	case act.NoneFit && (m.noPodAt == 0 || now-m.noPodAt >= announceEvery):
 		m.noPodAt = now
 		m.Events.NodeEvent(v1.EventTypeWarning, pod.ReasonEvictionFindsNoPod, fmt.Sprintf(
-			"The node is low on %s (%s), and only critical pods are left: free some of it, or move these pods",
+			"The node is low on %s (%s), and no pod that may be evicted uses enough of it: free some of it yourself",
 			resource, act.For.Signal))
 	}
 	return act.Observe
@@ -303,6 +328,9 @@ func (m *Manager) act(ctx context.Context, act Act, now time.Duration) time.Dura
 // end records the eviction of a pod and wakes its worker.
 func (m *Manager) end(act Act) {
 	v, uid := act.Victim, types.UID(act.Victim.UID)
+	if m.Version(uid) != v.Version {
+		return // it was replaced while its usage was measured: nothing of the old one is left, so another is chosen
+	}
 	m.Log.Info("The node runs short of a resource: a pod is evicted", "pod", klog.KRef(v.Namespace, v.Name),
 		"podUID", uid, "signal", act.For.Signal, "message", v.Message)
 	m.mu.Lock()

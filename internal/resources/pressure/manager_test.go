@@ -34,6 +34,8 @@ type node struct {
 	slow     time.Duration // how long an observation takes
 	happened []string
 	pressure admission.Pressure
+	replace  func()
+	unlisted error
 	looks    int
 	lists    int
 }
@@ -60,7 +62,21 @@ func (n *node) run(s Settings) {
 		},
 		Pods: func(_ context.Context, needs Needs) ([]Pod, error) {
 			n.lists++
-			return slices.Clone(n.pods), nil
+			list := slices.Clone(n.pods)
+			if n.replace != nil {
+				n.replace()
+				n.replace = nil
+			}
+			return list, n.unlisted
+		},
+		Holding: func(uid types.UID) bool {
+			return slices.ContainsFunc(n.pods, func(p Pod) bool { return p.UID == string(uid) && p.Running })
+		},
+		Version: func(uid types.UID) string {
+			if i := slices.IndexFunc(n.pods, func(p Pod) bool { return p.UID == string(uid) }); i >= 0 {
+				return n.pods[i].Version
+			}
+			return ""
 		},
 		Reclaim: func(_ context.Context, r Reclaim) error {
 			n.note("remove " + string(r))
@@ -106,6 +122,9 @@ func TestManagerActsInOrder(t *testing.T) {
 	within(t, func(n *node) {
 		n.free[NodeBytes], n.free[NodeMemory] = 5*gi, 5*gi
 		n.pods = []Pod{hog("a", 50*mi, 0, 0), hog("b", 40*mi, 0, 0)}
+		for i := range n.pods {
+			n.pods[i].Volumes.Bytes = gi
+		}
 		n.run(settings(hard(NodeMemory, 100*mi), hard(NodeBytes, gi)))
 		n.after(0)
 		if n.lists > 0 || len(n.happened) > 0 {
@@ -266,9 +285,9 @@ func TestManagerIsSlow(t *testing.T) {
 		n.pods = []Pod{hog("a", 50*mi, 0, 0), hog("b", 40*mi, 0, 0)}
 		n.slow = 15 * time.Second
 		n.run(settings(hard(NodeMemory, 100*mi)))
-		n.after(16 * time.Second)
+		n.after(31 * time.Second) // it is observed again after the pods were measured
 		if n.m.Termination("a") == nil {
-			t.Fatal("no pod is ended")
+			t.Error("no pod is ended")
 		}
 		n.pods[0].Running = false // while the next observation is under way, which began before
 		n.after(10 * time.Second)
@@ -297,6 +316,56 @@ func TestManagerTellsOnce(t *testing.T) {
 		}
 		if count < 2 || count > 3 {
 			t.Errorf("in 150 s it is reported %d times that no pod may be ended", count)
+		}
+		n.end()
+	})
+}
+
+// A pod that was removed and came back while the usage was measured isn't the one that was chosen.
+func TestManagerReplacedPod(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeMemory] = 50 * mi
+		n.pods = []Pod{hog("a", 50*mi, 0, 0)}
+		n.replace = func() { n.pods[0].Version = "another" }
+		n.run(settings(hard(NodeMemory, 100*mi)))
+		n.after(500 * time.Millisecond)
+		if v := n.m.Termination("a"); v != nil {
+			t.Errorf("the new one is ended: %+v", v)
+		}
+		n.end()
+	})
+}
+
+// Pods that can't all be listed, or measured, aren't ended.
+func TestManagerUnlistedPods(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeMemory] = 50 * mi
+		n.pods = []Pod{hog("a", 50*mi, 0, 0)}
+		n.unlisted = errors.New("not yet")
+		n.run(settings(hard(NodeMemory, 100*mi)))
+		n.after(10 * time.Second)
+		if n.m.Termination("a") != nil || len(n.happened) > 0 {
+			t.Errorf("%q", n.happened)
+		}
+		n.unlisted = nil
+		n.after(2 * time.Second)
+		if n.m.Termination("a") == nil {
+			t.Error("once they are listed, nothing happens")
+		}
+		n.end()
+	})
+}
+
+// A pod that doesn't end is counted once, and after a while another one is chosen.
+func TestManagerStuckPod(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeMemory] = 50 * mi
+		n.pods = []Pod{hog("stuck", 50*mi, 0, 0), hog("b", 40*mi, 0, 0)}
+		n.run(settings(hard(NodeMemory, 100*mi)))
+		n.after(5 * time.Minute)
+		ends := slices.DeleteFunc(slices.Clone(n.happened), func(what string) bool { return !strings.HasPrefix(what, "end ") })
+		if !slices.Equal(ends, []string{"end stuck", "end b"}) {
+			t.Errorf("%q", ends)
 		}
 		n.end()
 	})

@@ -90,9 +90,9 @@ func (s *Sensors) triggers(ctx context.Context, list []alarm.Trigger, signal Sig
 		list = append(list, alarm.Trigger{Name: string(signal) + ": tasks wait for memory", Kind: alarm.Stalls,
 			Path: files.Pressure})
 	}
-	if files.Events != "" {
+	if files.Events != "" { // without .local, each container that reaches its own limit would count
 		list = append(list, alarm.Trigger{Name: string(signal) + ": " + group + " reached a limit", Kind: alarm.Changes,
-			Path: files.Events})
+			Path: files.Events + ".local"})
 	}
 	if files.Thresholds == "" {
 		return list

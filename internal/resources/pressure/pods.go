@@ -3,6 +3,7 @@ package pressure
 import (
 	"cmp"
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -53,6 +54,8 @@ type NodePodsConfig struct {
 	}
 	// Logs is the directory of all pods' logs.
 	Logs string
+	// Ends reports whether something else ends the pod.
+	Ends func(types.UID) bool
 	// Standalone says that there is no API server: see allocated.ExemptFromPressure.
 	Standalone bool
 }
@@ -86,13 +89,17 @@ func NewNodePods(c NodePodsConfig) *NodePods {
 // Pods lists the pods with the figures that are needed. An amount of disk space that can't be measured is the last
 // measured one, or 0.
 func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
+	set := n.Desired.Current()
+	if !set.Synced {
+		return nil, errUnsynced
+	}
 	var list []Pod
 	var specs []*v1.Pod
-	for _, d := range n.Desired.Current().Pods {
+	for _, d := range set.Pods {
 		spec := allocated.Apply(d.Pod, n.Allocations.Get(d.Pod.UID))
 		o := n.Observed.Get(d.Pod.UID)
 		p := n.pod(spec)
-		p.Running = o.Live()
+		p.Version, p.Running, p.Ending = versionOf(d), o.Live(), p.Ending || n.Ends(spec.UID)
 		list, specs = append(list, p), append(specs, spec)
 	}
 	if needs.Memory || needs.Processes {
@@ -107,6 +114,31 @@ func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 		}
 	}
 	return list, nil
+}
+
+var errUnsynced = errors.New("not all sources of pods were read yet")
+
+// Holding reports whether something of the pod's that takes resources is left: a container, the sandbox or a volume. It
+// may be called concurrently with Pods.
+func (n *NodePods) Holding(uid types.UID) bool {
+	o := n.Observed.Get(uid)
+	ready := func(b pod.Sandbox) bool { return b.State == pod.SandboxReady }
+	mounted := func(v volume.Instance) bool { return v.UID == uid }
+	return o.Live() || o != nil && slices.ContainsFunc(o.Sandboxes, ready) ||
+		slices.ContainsFunc(n.Volumes.Instances(), mounted)
+}
+
+// Version returns Pod.Version of the pod with this UID; empty if there is none.
+func (n *NodePods) Version(uid types.UID) string {
+	if d := n.Desired.Current().Get(uid); d != nil {
+		return versionOf(d)
+	}
+	return ""
+}
+
+// versionOf returns the time at which the pod was first seen: another pod of a manifest may have the same UID.
+func versionOf(d *pod.Desired) string {
+	return d.Base + " " + d.Pod.Annotations[pod.AnnotationConfigSeen]
 }
 
 // pod returns a pod without its usage.
@@ -167,7 +199,8 @@ func (n *NodePods) addSample(ctx context.Context, list []Pod, processes bool) er
 	return nil
 }
 
-// walk measures the disk usage of pods, those that used most before first, as far as walkPatience allows.
+// walk measures the disk usage of pods, as far as walkPatience allows: first those that were never measured, then those
+// that used most.
 func (n *NodePods) walk(ctx context.Context, specs []*v1.Pod) {
 	ctx, cancel := context.WithTimeout(ctx, walkPatience)
 	defer cancel()
@@ -177,8 +210,9 @@ func (n *NodePods) walk(ctx context.Context, specs []*v1.Pod) {
 	}
 	before := n.walked
 	order := slices.SortedFunc(slices.Values(specs), func(a, b *v1.Pod) int {
-		x, y := before[a.UID], before[b.UID]
-		return -cmp.Compare(x.bytes(), y.bytes())
+		x, knownX := before[a.UID]
+		y, knownY := before[b.UID]
+		return cmp.Or(cmp.Compare(boolean(knownX), boolean(knownY)), -cmp.Compare(x.bytes(), y.bytes()))
 	})
 	work := make(chan *v1.Pod)
 	var mu sync.Mutex
@@ -189,7 +223,7 @@ func (n *NodePods) walk(ctx context.Context, specs []*v1.Pod) {
 			for p := range work {
 				w, complete := n.measure(ctx, p, volumes[p.UID])
 				mu.Lock()
-				if last, known := before[p.UID]; known && !complete {
+				if last := before[p.UID]; !complete && last.bytes() > w.bytes() {
 					w = last
 				}
 				now[p.UID] = w

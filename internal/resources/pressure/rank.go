@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// rank returns the pods that may be ended for a signal, the first one to end first: pods that use more than they
-// request come before others, then the priority and the amount decide.
-func (k kind) rank(pods []Pod, l Layout) []*Pod {
+// rank returns the pods that may be ended for a signal and use more than least, the first one to end first: pods that
+// use more than they request come before others, then the priority and the amount decide.
+func (k kind) rank(pods []Pod, l Layout, least int64) []*Pod {
 	var list []*Pod
 	for i := range pods {
-		if p := &pods[i]; p.Running && !p.Critical && !p.Ending {
+		if p := &pods[i]; p.Running && !p.Critical && !p.Ending && k.used(p, l) > least {
 			list = append(list, p)
 		}
 	}

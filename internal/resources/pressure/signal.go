@@ -60,6 +60,8 @@ type kind struct {
 	request func(*Pod) int64
 	// container returns a container's use and request, for the message. It may be nil.
 	container func(*Container, Layout) (used, request int64)
+	// needs are the figures by which pods are ranked.
+	needs Needs
 	// fill is the amount of the resource that one program may use up in a second.
 	fill float64
 }
@@ -74,9 +76,9 @@ func kinds() []kind {
 		container: func(c *Container, _ Layout) (used, request int64) {
 			return c.Memory, c.MemoryRequest
 		},
-		fill: 100 << 20,
+		needs: Needs{Memory: true}, fill: 100 << 20,
 	}
-	disk := kind{condition: v1.NodeDiskPressure, fill: 100 << 20,
+	disk := kind{condition: v1.NodeDiskPressure, needs: Needs{Disk: true}, fill: 100 << 20,
 		pressure: func(p *admission.Pressure) *bool { return &p.Disk }}
 	onNode, onImages := disk, disk
 	onNode.reclaims = func(l Layout) []Reclaim {
@@ -117,7 +119,7 @@ func kinds() []kind {
 		{signal: Processes, resource: "pids", format: resource.DecimalSI, condition: v1.NodePIDPressure,
 			pressure: func(p *admission.Pressure) *bool { return &p.PIDs },
 			reclaims: func(Layout) []Reclaim { return nil },
-			used:     func(p *Pod, _ Layout) int64 { return p.Processes }, fill: 2000},
+			used:     func(p *Pod, _ Layout) int64 { return p.Processes }, needs: Needs{Processes: true}, fill: 2000},
 	}
 }
 
@@ -144,6 +146,8 @@ type Pod struct {
 	Critical bool
 	// Ending: the pod has to end already.
 	Ending bool
+	// Version tells the pod from a later one with the same UID.
+	Version string
 	// Running: a container of it runs.
 	Running bool
 	// Grace is the pod's own termination grace period.

@@ -69,6 +69,7 @@ func (m Memory) until(now time.Duration) Memory {
 	for signal, n := range m.Reclaimed {
 		m.Reclaimed[signal] = max(n, 0)
 	}
+	m.At = max(min(m.At, now), 0)
 	m.FreshAfter, m.Until = min(m.FreshAfter, now), min(m.Until, now+longest+endPatience)
 	return m
 }

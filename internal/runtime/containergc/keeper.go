@@ -2,6 +2,7 @@ package containergc
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -57,51 +58,63 @@ func (k *Keeper) Wake() {
 	k.changed.Wake()
 }
 
-// freed is how long FreeNow waits for another instance to disappear.
-const freed = 3 * time.Second
+const (
+	// freed is how long FreeNow waits for another instance to disappear, freeing how long it waits in all.
+	freed, freeing = 3 * time.Second, 30 * time.Second
+)
 
 // FreeNow asks the workers to remove all ended instances, for a node that is short of disk space: also the newest ones
 // of pods that have ended. It returns once no more of them disappear, and must not be called concurrently.
 func (k *Keeper) FreeNow(ctx context.Context) error {
 	k.freeing.Store(true)
-	left := k.askForAll()
+	ended := k.ended()
+	asked := map[types.UID][]string{}
+	for id, uid := range ended {
+		asked[uid] = append(asked[uid], id)
+	}
+	for _, ids := range asked {
+		slices.Sort(ids)
+	}
+	k.setChosen(asked)
 	defer func() {
 		k.freeing.Store(false)
 		k.setChosen(map[types.UID][]string{})
 		k.Debounce.Wake()
 	}()
-	quiet := time.NewTimer(freed)
+	quiet, limit := time.NewTimer(freed), time.NewTimer(freeing)
 	defer quiet.Stop()
-	for left > 0 {
+	defer limit.Stop()
+	for left := len(ended); left > 0; {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-quiet.C:
 			return nil
+		case <-limit.C:
+			return nil
 		case <-k.changed:
 		}
-		if now := k.askForAll(); now != left {
-			left = now
+		now := k.ended()
+		maps.DeleteFunc(now, func(id string, _ types.UID) bool { _, was := ended[id]; return !was })
+		if len(now) < left {
+			left = len(now)
 			quiet.Reset(freed)
 		}
 	}
 	return nil
 }
 
-// askForAll sets chosen to all ended instances, and returns their number.
-func (k *Keeper) askForAll() (n int) {
-	all := map[types.UID][]string{}
+// ended returns the pods of all ended instances, by the instances' IDs.
+func (k *Keeper) ended() map[string]types.UID {
+	all := map[string]types.UID{}
 	for _, o := range k.pods.All() {
 		for i := range o.Containers {
 			if c := &o.Containers[i]; c.Ended() {
-				all[o.UID] = append(all[o.UID], c.ID)
-				n++
+				all[c.ID] = o.UID
 			}
 		}
-		slices.Sort(all[o.UID])
 	}
-	k.setChosen(all)
-	return n
+	return all
 }
 
 // Run enforces the limit, if there is one, until ctx ends: it checks all pods at the start and after each Wake, at

@@ -222,3 +222,29 @@ func TestFreeNow(t *testing.T) {
 		})
 	}
 }
+
+// Instances that end meanwhile, and those that can't be removed, don't hold it up.
+func TestFreeNowEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{}
+		crash := func(i int) *pod.Observed {
+			return &pod.Observed{UID: "a", Containers: []pod.Container{{ID: "stays", Name: "x", State: pod.ContainerExited},
+				{ID: string(rune('a' + i)), Name: "y", State: pod.ContainerExited}}}
+		}
+		n.set(crash(0))
+		k := NewKeeper(Limits{Total: -1}, n, n.look, testr.New(t))
+		done, began := make(chan error, 1), time.Now()
+		go func() { done <- k.FreeNow(t.Context()) }()
+		for i := range 20 {
+			time.Sleep(time.Second)
+			n.set(crash(i))
+			k.Wake()
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
