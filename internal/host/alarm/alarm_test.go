@@ -94,9 +94,11 @@ func thrash(path string) error {
 	defer f.Close()
 	buffer := make([]byte, mi)
 	for began := time.Now(); time.Since(began) < patience; {
-		if _, err := f.Read(buffer); errors.Is(err, io.EOF) {
+		_, err := f.Read(buffer)
+		if errors.Is(err, io.EOF) {
 			_, err = f.Seek(0, io.SeekStart)
-		} else if err != nil {
+		}
+		if err != nil {
 			return err
 		}
 	}

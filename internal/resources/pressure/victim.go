@@ -28,7 +28,8 @@ const immediately = time.Second
 // victim returns the end of a pod for a threshold. Reason, message and annotations are the kubelet's; the signal is
 // appended, since the resource doesn't tell apart the file systems.
 func (d *decision) victim(k kind, t Threshold, r Reading, p *Pod) *Victim {
-	v := &Victim{UID: p.UID, Namespace: p.Namespace, Name: p.Name, Version: p.Version, Grace: immediately, Over: k.over(p, d.o.Layout)}
+	v := &Victim{UID: p.UID, Namespace: p.Namespace, Name: p.Name, Version: p.Version, Grace: immediately,
+		Over: k.over(p, d.o.Layout)}
 	if t.Grace > 0 {
 		v.Grace = p.Grace
 		if d.MaxPodGrace >= 0 {
