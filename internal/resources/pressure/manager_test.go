@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,8 @@ type node struct {
 	began time.Time
 	end   func()
 
+	// mu orders the test's changes before the Manager's calls.
+	mu       sync.Mutex
 	free     map[Signal]int64
 	pods     []Pod
 	slow     time.Duration // how long an observation takes
@@ -47,6 +50,7 @@ func (n *node) run(s Settings) {
 		Publish: func(p admission.Pressure) { n.pressure = p },
 		Alarm:   alarm.New(),
 		Observe: func(context.Context, []Threshold) (Observation, error) {
+			n.mu.Lock()
 			n.looks++
 			o := Observation{At: time.Since(n.began), Readings: map[Signal]Reading{}}
 			var err error
@@ -57,10 +61,14 @@ func (n *node) run(s Settings) {
 				}
 				o.Readings[s] = Reading{free, 10 * gi}
 			}
-			time.Sleep(n.slow)
+			slow := n.slow
+			n.mu.Unlock()
+			time.Sleep(slow)
 			return o, err
 		},
 		Pods: func(_ context.Context, needs Needs) ([]Pod, error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
 			n.lists++
 			list := slices.Clone(n.pods)
 			if n.replace != nil {
@@ -70,9 +78,13 @@ func (n *node) run(s Settings) {
 			return list, n.unlisted
 		},
 		Holding: func(uid types.UID) bool {
+			n.mu.Lock()
+			defer n.mu.Unlock()
 			return slices.ContainsFunc(n.pods, func(p Pod) bool { return p.UID == string(uid) && p.Running })
 		},
 		Version: func(uid types.UID) string {
+			n.mu.Lock()
+			defer n.mu.Unlock()
 			if i := slices.IndexFunc(n.pods, func(p Pod) bool { return p.UID == string(uid) }); i >= 0 {
 				return n.pods[i].Version
 			}
@@ -105,7 +117,14 @@ func (n *node) NodeEvent(_ string, reason pod.Reason, message string) {
 func (n *node) Evicted(signal string)                  { n.note("counted " + signal) }
 func (n *node) Decided(signal string, _ time.Duration) {}
 
+func (n *node) looksSoFar() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.looks
+}
+
 func (n *node) after(d time.Duration) {
+	n.looksSoFar() // orders what the test did before what follows
 	time.Sleep(d)
 	synctest.Wait()
 }
