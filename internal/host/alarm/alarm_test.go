@@ -85,14 +85,32 @@ func useMemory(orders io.Reader, answers io.Writer) error {
 	return lines.Err()
 }
 
-// thrash reads a file in an endless loop, for at most a minute.
+// thrash reads a file in endless loops, for at most a minute. Several readers wait for each other's memory, however fast
+// the machine is.
 func thrash(path string) error {
+	const readers = 16
+	ended := make(chan error, readers)
+	for i := range readers {
+		go func() { ended <- read(path, int64(i)*4*mi) }()
+	}
+	var errs []error
+	for range readers {
+		errs = append(errs, <-ended)
+	}
+	return errors.Join(errs...)
+}
+
+// read reads a file again and again, first from an offset.
+func read(path string, offset int64) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	buffer := make([]byte, mi)
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return err
+	}
+	buffer := make([]byte, mi/16)
 	for began := time.Now(); time.Since(began) < patience; {
 		_, err := f.Read(buffer)
 		if errors.Is(err, io.EOF) {
