@@ -98,8 +98,8 @@ func (d *decider) end(why string) {
 // reports the same, or it can't be written. That of a pod whose object stays was reported before it became final.
 func (d *decider) mayReportFinal() bool {
 	final := d.checkpoint().Final
-	return final != nil && (d.in.Stop == nil || d.mem.FinalTold || d.draft.Disk != nil && d.draft.Disk.Final != nil ||
-		d.durable())
+	return final != nil && (d.in.Stop == nil || d.draft.Disk != nil && d.draft.Disk.Final != nil ||
+		d.durable() || d.mem.FinalTold)
 }
 
 // minStopGrace is the minimum grace period of a pod that is removed with a Stop.Grace, so that preStop hooks run.
