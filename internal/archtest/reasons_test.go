@@ -63,6 +63,7 @@ var comparedSentences = map[string]string{
 	"events/history.go: message":        "the recorder's own beginning of a combined event, which Kubernetes' clients know and an entry of an earlier agent has in its text only",
 	"cri/errors.go: err.Error()":        "containerd has no code for a server that isn't initialized yet",
 	"cri/exec.go: err.Error()":          "gRPC has no code for a message that is too large",
+	"room/full.go: err.Error()":         "an error of the agent is a text to a command: what it explains isn't explained again",
 	"yaml/explain.go: e.Message":        "the YAML decoder's errors, for which others' words are found",
 	"executor/executor.go: f.Message":   "joined errors become one line",
 	"pull/failure.go: message":          "the CRI has runtimes begin messages with these reasons (k8s.io/cri-api/pkg/errors)",

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -120,5 +121,13 @@ func SyncDir(dir string) error {
 }
 
 // DiskFull reports whether an error says that no space or no inode is left, on the file system or in the caller's
-// quota.
-func DiskFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+// quota. It also recognizes the text of such an error, because errors of the container runtime arrive as texts.
+func DiskFull(err error) bool {
+	return err != nil && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || SaysDiskFull(err.Error()))
+}
+
+// SaysDiskFull is DiskFull for the text of an error.
+func SaysDiskFull(text string) bool {
+	text = strings.ToLower(text) // C programs begin it with a capital letter
+	return strings.Contains(text, unix.ENOSPC.Error()) || strings.Contains(text, unix.EDQUOT.Error())
+}

@@ -2,6 +2,7 @@ package atomicfile
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -134,6 +135,27 @@ func TestReadersSeeWholeContents(t *testing.T) {
 		}
 	})
 	wg.Wait()
+}
+
+// TestDiskFull: a full disk is recognized whoever reports it, and nothing else is taken for one.
+func TestDiskFull(t *testing.T) {
+	for text, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"no error":          {nil, false},
+		"no space":          {&fs.PathError{Op: "write", Path: "/x", Err: unix.ENOSPC}, true},
+		"a quota":           {&fs.PathError{Op: "write", Path: "/x", Err: unix.EDQUOT}, true},
+		"read-only":         {&fs.PathError{Op: "write", Path: "/x", Err: unix.EROFS}, false},
+		"containerd's text": {errors.New("rpc error: code = Unknown desc = mkdir /x: no space left on device"), true},
+		"a C program's":     {errors.New("tar: x: Cannot write: No space left on device"), true},
+		"a C program's two": {errors.New("x: Disk quota exceeded"), true},
+		"something else":    {errors.New("no space for rent"), false},
+	} {
+		if got := DiskFull(tc.err); got != tc.want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
 }
 
 func onlyFile(t *testing.T, dir, name string) {

@@ -1,0 +1,119 @@
+// Package room measures the free room on the node's disks, describes errors of full disks, and keeps a reserve for
+// the writes that end pods.
+package room
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Enough is the free room in bytes below which a file system counts as full, enoughInodes the number of free inodes:
+// there is no room for another pod, and a log or a database that grows will soon fail.
+const (
+	Enough       = 16 << 20
+	enoughInodes = 128
+)
+
+// FileSystem is the room on a file system.
+type FileSystem struct {
+	// Point is the mount point.
+	Point string
+	// Size and Free are in bytes. Free is the room for all users: root may have more.
+	Size, Free uint64
+	// Inodes and FreeInodes are 0 on a file system that doesn't limit their number.
+	Inodes, FreeInodes uint64
+}
+
+// Measure returns the room on the file system of path, or of its closest ancestor that exists.
+func Measure(path string) (FileSystem, error) {
+	path, err := existing(path)
+	if err != nil {
+		return FileSystem{}, fmt.Errorf("measure free room: %w", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return FileSystem{}, fmt.Errorf("measure free room on the file system of %s: %w", path, err)
+	}
+	size := uint64(max(st.Bsize, 0))
+	return FileSystem{Point: mountPoint(path), Size: st.Blocks * size, Free: st.Bavail * size,
+		Inodes: st.Files, FreeInodes: st.Ffree}, nil
+}
+
+// Full reports whether there is (almost) no room.
+func (f FileSystem) Full() bool { return f.Free < Enough || f.NoInodes() }
+
+// NoInodes reports whether there are (almost) no free inodes.
+func (f FileSystem) NoInodes() bool { return f.Inodes > 0 && f.FreeInodes < enoughInodes }
+
+// Room returns the free room for people: "0 B of 20.0 GiB and 1200000 of 1310720 inodes".
+func (f FileSystem) Room() string {
+	text := fmt.Sprintf("%s of %s", Bytes(f.Free), Bytes(f.Size))
+	if f.Inodes > 0 {
+		text += fmt.Sprintf(" and %d of %d inodes", f.FreeInodes, f.Inodes)
+	}
+	return text
+}
+
+// String returns the free room and where it is: "/var has 0 B of 20.0 GiB and 1200000 of 1310720 inodes free".
+func (f FileSystem) String() string { return f.Point + " has " + f.Room() + " free" }
+
+// Bytes formats a number of bytes for people: "613.0 MiB".
+func Bytes(n uint64) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	size, unit := float64(n)/(1<<10), 0
+	units := []string{"KiB", "MiB", "GiB", "TiB"}
+	for size >= 1023.95 && unit < len(units)-1 {
+		size /= 1 << 10
+		unit++
+	}
+	return fmt.Sprintf("%.1f %s", size, units[unit])
+}
+
+// existing returns path or its closest ancestor that exists.
+func existing(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	for ; err == nil; path = filepath.Dir(path) {
+		if _, err = os.Stat(path); err == nil {
+			return path, nil
+		}
+		if gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR); gone && path != "/" {
+			err = nil
+		}
+	}
+	return "", err
+}
+
+// mountPoint returns the highest ancestor of an existing path on the same device. It needs no mount table, which may
+// have thousands of lines.
+func mountPoint(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	for device := deviceOf(path); path != "/"; path = filepath.Dir(path) {
+		if deviceOf(filepath.Dir(path)) != device {
+			break
+		}
+	}
+	return path
+}
+
+// deviceOf returns the device of a file; 0 if it can't be read.
+func deviceOf(path string) uint64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return st.Dev
+}
