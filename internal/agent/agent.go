@@ -160,16 +160,17 @@ func (p parts) modules() []modules.Module {
 	traits := p.run.engine.Traits()
 	return slices.Concat(
 		[]modules.Module{
-			rootModule(cfg, p.dirs, !p.o.StopAll),
+			rootModule(cfg, p.dirs, !p.o.StopAll, p.reserve),
 			{Name: "events", Start: orLogged(without(p.history.Restore), log, "Events of earlier agents are missing"),
 				Run: p.history.Run},
-			localModule(p.serve.api, cfg.RootDir, p.o.Started, log),
+			localModule(p.serve.api, cfg.RootDir, p.o.Started, p.reserve, log),
 			{Name: "web server", Run: p.serve.web.Run},
 			{Name: "pod resources", Run: p.serve.resources.Run},
 			{Name: "configuration", Start: without(func() error { logNotes(log, cfg, nil); return nil }),
 				Run: p.work.reloader.Run},
 			{Name: "reload signal", Run: onHangUp(p.o.HangUp, p.work.reloader.Ask)},
 		},
+		only(!p.o.StopAll, modules.Module{Name: "disk reserve", Run: p.reserve.Run}),
 		only(p.traces.Tracing != nil, modules.Module{Name: "traces", Run: p.traces.Run}),
 		only(k.EnableContentionProfiling && ptr.Deref(k.EnableDebuggingHandlers, true),
 			modules.Module{Name: "contention profiling", Run: profileContention}),

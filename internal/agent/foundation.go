@@ -8,6 +8,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
@@ -27,6 +28,7 @@ type foundation struct {
 	traces traces
 	runner *modules.Runner
 
+	reserve  *room.Reserve
 	meter    *metrics.Metrics
 	recorder *events.Recorder
 	// node records events of the node.
@@ -46,8 +48,8 @@ func newBase(cfg *config.Config, o Options, by constructors) (*foundation, error
 	recorder := events.New(maxEvents)
 	return &foundation{
 		cfg: cfg, o: o, by: by, log: o.Log, began: time.Now(), dirs: dirs, traces: newTracing(cfg, o.Log),
-		runner: modules.NewRunner(o.Log), meter: newMetrics(cfg), recorder: recorder,
-		node: events.Node{Recorder: recorder, Name: cfg.NodeName},
+		runner: modules.NewRunner(o.Log), reserve: room.NewReserve(cfg.RootDir), meter: newMetrics(cfg),
+		recorder: recorder, node: events.Node{Recorder: recorder, Name: cfg.NodeName},
 		history: events.NewHistory(filepath.Join(dirs.Checkpoints(), "events.jsonl"), recorder,
 			o.Log.WithName("events")),
 		statuses: podstatus.NewStore(), wakes: newWakes(), workersReady: make(chan struct{}),

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -8,11 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// An agent that can't even make the local API's socket runs pods, and hears commands as soon as there is an inode. (With the dead
-// agent's socket in place it can: see TestNoFreeInode in test/e2e.)
+// An agent that can't even make the local API's socket runs pods, and hears commands as soon as there is an inode. It gives up
+// its reserve for that. (With the dead agent's socket in place it needs none: see TestNoFreeInode in test/e2e.)
 func TestNoInodeForTheSocket(t *testing.T) {
 	r := newRig(t)
 	root := r.path("root")
@@ -28,6 +30,13 @@ func TestNoInodeForTheSocket(t *testing.T) {
 	r.client()
 	r.stop()
 	if err := os.Remove(local.SocketPath(root)); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, root)
+	r.up()
+	r.client() // by the reserve
+	r.stop()
+	if err := errors.Join(os.RemoveAll(filepath.Join(root, room.Dir)), os.Remove(local.SocketPath(root))); err != nil {
 		t.Fatal(err)
 	}
 	fill(t, root)

@@ -17,6 +17,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
 	"github.com/deckhand-node/deckhand/internal/host/process"
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
@@ -33,8 +34,8 @@ import (
 // The modules below do more than call one function of a part.
 
 // rootModule creates the root directory and holds its lock while all other modules run. If record is true, it writes
-// the install record (package reset).
-func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) modules.Module {
+// the install record (package reset). Otherwise the agent only stops pods, and gives up the reserve on a full disk.
+func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool, reserve *room.Reserve) modules.Module {
 	var lock *lockfile.Lock // set by Start for Run
 	return modules.Module{
 		Name: "root directory",
@@ -44,6 +45,9 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) modules.Mo
 			}
 			if lock, err = lockfile.Acquire(cfg.RootDir); err != nil {
 				return err
+			}
+			if !record {
+				reserve.Release()
 			}
 			if err = dirs.Make(); record {
 				err = errors.Join(err, reset.Record(cfg))
@@ -64,11 +68,17 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool) modules.Mo
 const listenAgain = 10 * time.Second
 
 // localModule serves the local API to commands on this machine, and calls started once its socket listens. If the
-// disk is full or has no free inode, the agent starts without it, and the module tries again every listenAgain.
-func localModule(api *local.Server, root string, started func(), log logr.Logger) modules.Module {
+// disk is full or has no free inode, it gives up the reserve: only commands can stop pods then. Without a reserve the
+// agent starts without the API, and the module tries again every listenAgain.
+func localModule(api *local.Server, root string, started func(), reserve *room.Reserve,
+	log logr.Logger) modules.Module {
 	var listener net.Listener // set by Start for Run
-	listen := func() (err error) {
-		if listener, err = socket.Listen(local.SocketPath(root)); err == nil {
+	listen := func() error {
+		err := reserve.Spend(func() (err error) {
+			listener, err = socket.Listen(local.SocketPath(root))
+			return err
+		})
+		if err == nil {
 			started()
 		}
 		return err

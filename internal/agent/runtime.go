@@ -36,7 +36,7 @@ func newRuntime(b *foundation) (*runtimeParts, error) {
 		logDirs: layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: b.cfg.ContainerLogLinksDir})}
 	var err error
 	if r.engine, err = engine.New(b.by.engines, b.cfg, engine.Hooks{
-		Imported: r.imports.Add, Move: cgroup.Move,
+		StopsOnly: b.o.StopAll, Imported: r.imports.Add, Move: cgroup.Move,
 		NetworkRestored: func(message string) {
 			b.node.NodeEvent(v1.EventTypeWarning, pod.ReasonPodNetworkRestored, message)
 		}}, log.WithName("runtime")); err != nil {

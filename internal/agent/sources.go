@@ -42,7 +42,7 @@ func newDesired(b *foundation, r *runtimeParts) (*desiredParts, error) {
 	d.Sources = sources
 	d.additions = desired.NewAdditions(b.checkpoint("added.json"), d.Merger,
 		reader.AdditionRules(b.cfg, func(p *v1.Pod) *pod.Failure { return r.admission().Refuses(p) }))
-	d.stops = desired.NewStops(b.checkpoint("stopped.json"), d.Merger, d.additions.Forget)
+	d.stops = desired.NewStops(b.checkpoint("stopped.json"), d.Merger, d.additions.Forget, b.reserve)
 	d.objects = object.NewLocal(func() *object.Set { return d.Merger.Current().Objects })
 	d.pods = nodePods{wanted: d.Merger, observed: r.seen, statuses: b.statuses, dir: b.dirs.Pods()}
 	return d, nil

@@ -115,7 +115,7 @@ func TestAddedContainersGoWithTheirPod(t *testing.T) {
 	for name, away := range map[string]func(*Merger, *Additions){
 		"removed": func(m *Merger, _ *Additions) { m.Report(reportOf(pod.SourceFile, db)) },
 		"stopped": func(m *Merger, a *Additions) {
-			stops := NewStops(filepath.Join(t.TempDir(), "stopped.json"), m, a.Forget)
+			stops := NewStops(filepath.Join(t.TempDir(), "stopped.json"), m, a.Forget, nil)
 			if err := stops.Stop(false, named("web")); err != nil {
 				t.Fatal(err)
 			}

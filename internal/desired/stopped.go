@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/host/room"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -41,14 +43,18 @@ type Stops struct {
 	path     string
 	merger   *Merger
 	starting func(names ...types.NamespacedName) error
+	reserve  *room.Reserve
 	// mu is held while the file is written, so that writes are in order.
 	mu sync.Mutex
+	// unsaved is set while the disk is too full for the file.
+	unsaved bool
 }
 
 // NewStops returns the stops of the merger's pods, which are stored in the file path. starting is called before pods
-// run again; its error keeps them stopped. It may be nil.
-func NewStops(path string, m *Merger, starting func(names ...types.NamespacedName) error) *Stops {
-	return &Stops{path: path, merger: m, starting: starting}
+// run again; its error keeps them stopped. It may be nil. reserve is given up for stops on a full disk.
+func NewStops(path string, m *Merger, starting func(names ...types.NamespacedName) error,
+	reserve *room.Reserve) *Stops {
+	return &Stops{path: path, merger: m, starting: starting, reserve: reserve}
 }
 
 // Restore loads the holds that an earlier agent saved. It has to be called before sources report. An unreadable file
@@ -71,13 +77,33 @@ func (s *Stops) Restore() error {
 }
 
 // Stop stops the pods of these names until Start. With restart, they are marked to be started again once they are
-// gone.
+// gone. On a full disk, which their end may free, they are stopped although that can't be saved: call Save when they
+// are gone.
 func (s *Stops) Stop(restart bool, names ...types.NamespacedName) error {
-	return s.change(func(held map[types.NamespacedName]Hold) {
+	return s.change(true, func(held map[types.NamespacedName]Hold) {
 		for _, n := range names {
 			held[n] = Hold{Namespace: n.Namespace, Name: n.Name, Restart: restart}
 		}
 	})
+}
+
+// Save saves the stops that couldn't be saved before, because the disk was full.
+func (s *Stops) Save() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.unsaved {
+		return nil
+	}
+	err := s.write(s.merger.holds())
+	if s.unsaved = err != nil; s.unsaved {
+		return fmt.Errorf("the pods are stopped, but that can't be kept on disk, and they start again with the "+
+			"agent: %w", room.Explain(err, s.path))
+	}
+	return nil
+}
+
+func (s *Stops) write(list []Hold) error {
+	return s.reserve.Spend(func() error { return checkpoint.WriteFile(s.path, stoppedVersion, list) })
 }
 
 // Start starts the stopped pods of these names again.
@@ -87,7 +113,11 @@ func (s *Stops) Start(names ...types.NamespacedName) error {
 			return err
 		}
 	}
-	return s.change(func(held map[types.NamespacedName]Hold) {
+	restarting := !slices.ContainsFunc(s.merger.holds(), func(h Hold) bool {
+		return !h.Restart && slices.Contains(names, types.NamespacedName{Namespace: h.Namespace, Name: h.Name})
+	})
+	// If the start of a pod that is being restarted can't be saved, the next agent restarts it once more.
+	return s.change(restarting, func(held map[types.NamespacedName]Hold) {
 		for _, n := range names {
 			delete(held, n)
 		}
@@ -96,6 +126,7 @@ func (s *Stops) Start(names ...types.NamespacedName) error {
 
 // StopAll stops all pods, until the agent ends.
 func (s *Stops) StopAll() {
+	s.reserve.Release()
 	s.merger.updateHolds(func(h holds) holds { return holds{true, h.pods} })
 }
 
@@ -103,7 +134,8 @@ func (s *Stops) StopAll() {
 func (s *Stops) List() []Hold { return s.merger.holds() }
 
 // change calls the function change with a copy of the holds, saves the changed copy, and then puts it into effect.
-func (s *Stops) change(change func(map[types.NamespacedName]Hold)) error {
+// With force set, it puts it into effect although the disk is too full to save it.
+func (s *Stops) change(force bool, change func(map[types.NamespacedName]Hold)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held := map[types.NamespacedName]Hold{}
@@ -111,9 +143,11 @@ func (s *Stops) change(change func(map[types.NamespacedName]Hold)) error {
 		held[types.NamespacedName{Namespace: h.Namespace, Name: h.Name}] = h
 	}
 	change(held)
-	if err := checkpoint.WriteFile(s.path, stoppedVersion, sortedHolds(held)); err != nil {
+	err := s.write(sortedHolds(held))
+	if err != nil && !(force && atomicfile.DiskFull(err)) {
 		return fmt.Errorf("which pods are stopped can't be kept on disk, and nothing was changed: %w", err)
 	}
+	s.unsaved = err != nil
 	s.merger.updateHolds(func(h holds) holds { return holds{h.all, held} })
 	return nil
 }

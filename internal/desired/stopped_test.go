@@ -1,14 +1,19 @@
 package desired
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -20,7 +25,7 @@ func named(name string) types.NamespacedName {
 func stopping(t *testing.T, path string) (*Merger, *Stops) {
 	t.Helper()
 	m := New(logr.Discard(), pod.SourceFile)
-	s := NewStops(path, m, nil)
+	s := NewStops(path, m, nil, nil)
 	if err := s.Restore(); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +96,7 @@ func TestADamagedFileStopsNothing(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"version":1,"sum":"x","data":[{"namespace":"default","name":"web"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := NewStops(path, New(logr.Discard()), nil)
+	s := NewStops(path, New(logr.Discard()), nil, nil)
 	if err := s.Restore(); err == nil || len(s.List()) != 0 {
 		t.Errorf("restored %v, error %v", s.List(), err)
 	}
@@ -110,8 +115,63 @@ func TestWhatCannotBeKeptIsNotStopped(t *testing.T) {
 	}
 	m := New(logr.Discard(), pod.SourceFile)
 	m.Report(reportOf(pod.SourceFile, claim(pod.SourceFile, "a", "web", "1", 1)))
-	if err := NewStops(filepath.Join(file, "stopped.json"), m, nil).Stop(false, named("web")); err == nil {
+	if err := NewStops(filepath.Join(file, "stopped.json"), m, nil, nil).Stop(false, named("web")); err == nil {
 		t.Error("a stop that isn't on disk is taken")
 	}
 	expect(t, m, "web@a", "")
+}
+
+// TestStopOnAFullDisk: a pod is stopped although that can't be saved, because it may be the one that fills the disk. The
+// reserve is given up for it, and what couldn't be saved is when there is room.
+func TestStopOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("deckhand-test", dir, "tmpfs", 0, "size=20m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	fill := func() {
+		f, err := os.OpenFile(filepath.Join(dir, "filler"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		for ; err == nil; _, err = f.Write(make([]byte, 4<<10)) {
+		}
+		f.Close()
+	}
+	reserve := room.NewReserve(dir)
+	made, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := reserve.Run(made); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "stopped.json")
+	saved := func() []Hold {
+		other := NewStops(path, New(logr.Discard()), nil, nil)
+		if err := other.Restore(); err != nil {
+			t.Error(err)
+		}
+		return other.List()
+	}
+	s := NewStops(path, New(logr.Discard()), nil, reserve)
+	fill()
+	if err := errors.Join(s.Stop(false, named("a")), s.Save()); err != nil || len(saved()) != 1 {
+		t.Errorf("saved %v, %v, want the first stop", saved(), err)
+	}
+	fill()
+	if err := s.Stop(false, named("b")); err != nil || len(s.List()) != 2 {
+		t.Errorf("stopped %v, %v", s.List(), err)
+	}
+	if err := s.Save(); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "start again with the agent") {
+		t.Errorf("what isn't saved: %v", err)
+	}
+	if err := s.Start(named("a")); !errors.Is(err, unix.ENOSPC) || len(s.List()) != 2 {
+		t.Errorf("a start that can't be saved: %v, still stopped %v", err, s.List())
+	}
+	if err := errors.Join(s.Stop(true, named("c")), s.Start(named("c"))); err != nil || len(s.List()) != 2 {
+		t.Errorf("a restart: %v, stopped %v", err, s.List())
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, "filler")), s.Save()); err != nil || len(saved()) != 2 {
+		t.Errorf("with room: saved %v, %v", saved(), err)
+	}
 }

@@ -42,7 +42,7 @@ func NewStopper(stops *desired.Stops, pool *Pool, log logr.Logger) *Stopper {
 
 // Stop stops pods until they are started again; with restart set, they are started again at once. It returns when the
 // pods are gone, or when their restart has begun. If ctx is done it returns earlier, but the pods are stopped all the
-// same.
+// same. So they are on a disk that is too full to save it, with an error once they are gone if it still is.
 func (s *Stopper) Stop(ctx context.Context, restart bool, names ...types.NamespacedName) error {
 	turned, end := s.pool.turned.Subscribe()
 	defer end()
@@ -64,7 +64,10 @@ func (s *Stopper) Stop(ctx context.Context, restart bool, names ...types.Namespa
 			}
 		}
 	}
-	return nil
+	if restart {
+		return nil
+	}
+	return s.stops.Save()
 }
 
 // settled reports whether a stopped pod is completely removed, or whether a pod that is being restarted may start

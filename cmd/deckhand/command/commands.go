@@ -18,6 +18,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
@@ -190,12 +191,17 @@ func stopAll(ctx context.Context, root string, started func()) error {
 	if any, err := reset.Running(root); err != nil || !any {
 		return err
 	}
-	file, err := openLog(filepath.Join(cfg.RootDir, logFile))
-	if err != nil {
+	var written io.Writer = io.Discard
+	switch file, err := openLog(filepath.Join(cfg.RootDir, logFile)); {
+	case err == nil:
+		defer file.Close()
+		written = file
+	case atomicfile.DiskFull(err):
+		fmt.Fprintln(os.Stderr, "There is no log of this:", room.Explain(err))
+	default:
 		return err
 	}
-	defer file.Close()
-	log, err := openLogging(ctx, cfg, file, file)
+	log, err := openLogging(ctx, cfg, written, written)
 	if err != nil {
 		return err
 	}

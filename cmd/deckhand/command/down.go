@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/deckhand-node/deckhand/internal/host/room"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -93,7 +95,13 @@ func (a *app) reset(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	if flagValue(cmd, "force") != "true" {
-		if _, err := a.stopAll(cmd); err != nil {
+		_, err := a.stopAll(cmd)
+		switch {
+		case atomicfile.DiskFull(err):
+			// They are stopped with less grace: the removal frees the disk.
+			fmt.Fprintf(cmd.ErrOrStderr(), "The pods can't be stopped as usual, and get 10 seconds to end: %v\n",
+				room.Explain(err, root))
+		case err != nil:
 			return fmt.Errorf("%w\nNothing was removed. With --force what runs is killed", err)
 		}
 	}

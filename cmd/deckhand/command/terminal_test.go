@@ -2,11 +2,15 @@ package command
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,6 +150,23 @@ func TestResetAsks(t *testing.T) {
 		}
 		if code := <-ended; code != want || removed != (want == 0) {
 			t.Errorf("answered %q: exit code %d, removed %v", answer, code, removed)
+		}
+	}
+}
+
+// TestResetOnAFullDisk: pods that can't be stopped for want of room are no reason to keep the files that take it.
+func TestResetOnAFullDisk(t *testing.T) {
+	for failure, want := range map[error]int{&fs.PathError{Op: "open", Path: "/x", Err: syscall.ENOSPC}: 0, errors.New("the runtime hangs"): 1} {
+		removed := false
+		deps := Deps{RootDir: "/r", Getenv: func(string) string { return "" },
+			Leftovers: func(string) ([]string, error) { return []string{"the bridge"}, nil },
+			StopAll:   func(context.Context, string, func()) error { return failure },
+			Reset:     func(context.Context, string) error { removed = true; return nil },
+		}
+		var out bytes.Buffer
+		code := Main(t.Context(), []string{"reset", "--yes", "--root-dir", t.TempDir()}, "deckhand", nil, &out, &out, deps)
+		if code != want || removed != (want == 0) || removed != strings.Contains(out.String(), "get 10 seconds to end: the disk ") {
+			t.Errorf("%v: exit code %d, removed %v: %s", failure, code, removed, &out)
 		}
 	}
 }

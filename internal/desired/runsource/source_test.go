@@ -99,7 +99,7 @@ func TestFileKeepsItsName(t *testing.T) {
 	if set := m.Current(); len(set.Pods) != 1 || set.Pods[0] != held.Pods[0] || len(set.Problems) != 0 {
 		t.Errorf("pods %v and problems %v, want the file's pod alone", set.Pods, set.Problems)
 	}
-	stops := desired.NewStops(filepath.Join(t.TempDir(), "stopped.json"), m, nil)
+	stops := desired.NewStops(filepath.Join(t.TempDir(), "stopped.json"), m, nil, nil)
 	if err := stops.Stop(false, types.NamespacedName{Namespace: "default", Name: "web-node1"}); err != nil {
 		t.Fatal(err)
 	}

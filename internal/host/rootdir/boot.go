@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/deckhand-node/deckhand/internal/host/kernel"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
@@ -48,7 +50,24 @@ func (l Runtime) forgetUnless(boot string, inUse bool) (bool, error) {
 			return false, err
 		}
 	}
-	return rebooted, atomicfile.Write(l.BootID(), []byte(boot), 0o600)
+	err = atomicfile.Write(l.BootID(), []byte(boot), 0o600)
+	switch {
+	case !atomicfile.DiskFull(err):
+		return rebooted, err
+	case !rebooted:
+		return false, nil // without a valid record, the next agent doesn't remove anything, either
+	}
+	return true, overwrite(l.BootID(), boot)
+}
+
+// overwrite replaces the content of a file by one of the same length, which needs no space on the disk.
+func overwrite(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte(text), 0)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // empty removes the content of dir. Nothing is mounted there, because the host was rebooted.

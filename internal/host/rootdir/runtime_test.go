@@ -3,8 +3,11 @@ package rootdir
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func newLayout(t *testing.T) Runtime {
@@ -70,6 +73,48 @@ func TestClaim(t *testing.T) {
 				t.Errorf("claimed: %v", l.Claimed())
 			}
 		})
+	}
+}
+
+// TestBootOnAFullDisk: an agent comes up after a reboot though the boot's record can't be replaced, and doesn't forget the
+// state of this boot at its next start.
+func TestBootOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("deckhand-test", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	const first, second = "0e8a4d1c-3b52-4a86-9a5e-6f1f0c3d2b1a", "7c1d9e42-80a7-4d0b-b6a3-19f2e5d4c3b2"
+	for _, recorded := range []bool{true, false} {
+		l, err := NewRuntime(filepath.Join(dir, strconv.FormatBool(recorded)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(l.Run()) })
+		if err := l.Make(); err != nil {
+			t.Fatal(err)
+		}
+		if recorded {
+			if _, err := l.forgetUnless(first, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := os.Create(filepath.Join(dir, "filler"))
+		for ; err == nil; _, err = f.Write(make([]byte, 4<<10)) {
+		}
+		f.Close()
+		for try := range 2 {
+			if rebooted, err := l.forgetUnless(second, false); err != nil || rebooted != (recorded && try == 0) {
+				t.Errorf("a record %v, start %d: rebooted %v, %v", recorded, try, rebooted, err)
+			}
+		}
+		if err := os.Remove(f.Name()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -54,6 +54,9 @@ type Config struct {
 	// SystemdCgroup makes runc use systemd for containers' cgroups, which is required if pods' cgroup parents are
 	// slices (KubeletConfiguration cgroupDriver: systemd).
 	SystemdCgroup bool
+	// StopsOnly is for an agent that only stops pods: it needs no images, so none are imported, and it takes a
+	// containerd with another configuration as it is.
+	StopsOnly bool
 	// OnStart, if set, is called with the process ID of a containerd that was started or found. If it returns an
 	// error, that containerd is stopped: Start fails, or Run restarts containerd.
 	OnStart func(pid int) error

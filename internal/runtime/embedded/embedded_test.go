@@ -266,6 +266,18 @@ func TestChangedConfigurationRestarts(t *testing.T) {
 	checkPod(t, in, pod, "one")
 }
 
+// An agent that only stops pods does without: on a full disk another containerd may not start.
+func TestStopsOnlyKeepsContainerd(t *testing.T) {
+	in := embeddedtest.Start(t)
+	pid := in.Runtime.PID()
+	in.StopRun(t)
+	in.Config.LogLevel, in.Config.StopsOnly = "info", true
+	in.Launch(t)
+	if in.Runtime.PID() != pid {
+		t.Error("containerd was restarted for another configuration")
+	}
+}
+
 // So does another program: here a copy of the same, as after an upgrade.
 func TestChangedProgramRestarts(t *testing.T) {
 	in := embeddedtest.Start(t)

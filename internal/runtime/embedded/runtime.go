@@ -88,7 +88,7 @@ func (r *Runtime) Start(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	if err := r.launch(ctx); err != nil {
+	if err := r.launch(ctx); err != nil || r.config.StopsOnly {
 		return err
 	}
 	if err := r.images.Sync(ctx); err != nil {
@@ -113,7 +113,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.supervise(ctx) })
 	group.Go(func() error { return r.keeper.Run(ctx) })
-	group.Go(func() error { return r.images.Run(ctx) })
+	if !r.config.StopsOnly {
+		group.Go(func() error { return r.images.Run(ctx) })
+	}
 	group.Go(func() error { return r.orphans.Run(ctx, r.answers) })
 	return group.Wait()
 }
@@ -346,7 +348,8 @@ func (r *Runtime) launch(ctx context.Context) error {
 		// running containerd. An unchanged file isn't written: on a full disk, which only a running agent can
 		// clear, the start would fail.
 		if !bytes.Equal(before, conf) {
-			if err := atomicfile.Write(r.layout.Config(), conf, 0o600); err != nil {
+			err := atomicfile.Write(r.layout.Config(), conf, 0o600)
+			if err != nil && !(r.config.StopsOnly && len(before) > 0 && atomicfile.DiskFull(err)) {
 				return err
 			}
 		}
@@ -407,7 +410,7 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 	switch {
 	case err != nil:
 		why = err.Error()
-	case string(read) != string(conf):
+	case string(read) != string(conf) && !r.config.StopsOnly:
 		why = "its configuration changed"
 	case !p.Runs(programs.Containerd):
 		why = "its program changed"

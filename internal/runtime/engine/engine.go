@@ -77,8 +77,11 @@ type Store interface {
 // Transfer is the progress of a pull.
 type Transfer = embedded.Transfer
 
-// Hooks are functions of the agent that an engine calls. All are required.
+// Hooks are functions of the agent that an engine calls, all of them required, and the agent's purpose.
 type Hooks struct {
+	// StopsOnly says that the agent only stops pods, and needs no images for that.
+	StopsOnly bool
+
 	// Imported is called with the names of the images of each imported archive; it must not block.
 	Imported func(refs []string)
 	// NetworkRestored is called after parts of the pod network that another program removed were restored.

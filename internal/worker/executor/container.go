@@ -223,26 +223,35 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 	}
 	// The container may have ended already, and the event may be lost. If the start failed, only the runtime has the
 	// details.
-	return errors.Join(err, r.refresh(ctx, a))
+	_, unread := r.refresh(ctx, a)
+	return errors.Join(err, unread)
 }
 
-// refresh reads one container's state from the runtime into the observed state.
-func (r *Executor) refresh(ctx context.Context, a pod.Action) error {
+// refresh reads one container's state from the runtime into the observed state, and returns it.
+func (r *Executor) refresh(ctx context.Context, a pod.Action) (pod.ContainerState, error) {
 	st, err := r.cfg.Runtime.ContainerStatus(ctx, a.ID)
 	if err != nil {
-		return fmt.Errorf("status of container %s: %w", a.Container, err)
+		return "", fmt.Errorf("status of container %s: %w", a.Container, err)
 	}
-	if id, c, ok := translate.ContainerStatus(st, "", r.cfg.Settings().Boot); ok {
+	id, c, ok := translate.ContainerStatus(st, "", r.cfg.Settings().Boot)
+	if ok {
 		r.cfg.Observer.ContainerCreated(id.UID, id.Name, id.Namespace, c)
 	}
-	return nil
+	return c.State, nil
 }
 
 func (r *Executor) stopContainer(ctx context.Context, a pod.Action) error {
 	if err := r.cfg.Runtime.StopContainer(ctx, a.ID, a.Grace); err != nil {
 		return err
 	}
-	return r.refresh(ctx, a)
+	state, err := r.refresh(ctx, a)
+	if err == nil && state == pod.ContainerRunning {
+		// It doesn't run: on a full disk containerd can't save the end of a container, and retries that. With an error
+		// the next request waits for its back-off.
+		err = fmt.Errorf("container %s is stopped, but the runtime still reports it as running: on a full disk it "+
+			"can't record the end", a.Container)
+	}
+	return err
 }
 
 func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.Action) error {

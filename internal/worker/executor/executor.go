@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
@@ -193,7 +194,7 @@ type Meter interface {
 	OrphanCleaned(uid types.UID, failed bool)
 }
 
-// Config is the configuration of an Executor. Every field is required.
+// Config is the configuration of an Executor. Every field but Reserve is required.
 type Config struct {
 	Runtime  Runtime
 	Observer Observer
@@ -221,6 +222,8 @@ type Config struct {
 	HostIPs func() []string
 	// Allocatable returns the node's current allocatable resources.
 	Allocatable func() v1.ResourceList
+	// Reserve is given up if the disk is too full for an action that ends something.
+	Reserve *room.Reserve
 	// Parallel limits how many sandboxes and containers are created or started at once, and separately how many dead
 	// sandboxes are stopped at once: more would only make each of them slower.
 	Parallel int
@@ -259,10 +262,20 @@ const (
 // and removed.
 func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid types.UID, a pod.Action) pod.Result {
 	began := time.Now()
-	id, message, err := r.do(ctx, d, o, uid, a)
+	var id, message string
+	act := func() (err error) {
+		id, message, err = r.do(ctx, d, o, uid, a)
+		return err
+	}
+	var err error
+	if ends(a) {
+		err = r.cfg.Reserve.Spend(act)
+	} else {
+		err = act()
+	}
 	for err != nil && r.informed(ctx, uid, failure(a, err), began) {
 		began = time.Now()
-		id, message, err = r.do(ctx, d, o, uid, a)
+		err = act()
 	}
 	if err != nil {
 		if ctx.Err() == nil && (a.Kind == pod.ResizePod || a.Kind == pod.ResizeContainer) {
@@ -278,6 +291,18 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 		return pod.Result{Failure: oneLine(failure(a, err))}
 	}
 	return pod.Result{ID: id, Message: message}
+}
+
+// ends reports whether an action ends or removes something, or records that the pod has to end.
+func ends(a pod.Action) bool {
+	switch a.Kind {
+	case pod.StopContainer, pod.RemoveContainer, pod.StopSandbox, pod.RemoveSandbox, pod.ReleaseVolumes, pod.CleanPod:
+		return true
+	case pod.SaveCheckpoint:
+		k := a.Checkpoint
+		return k.Termination != nil || k.Terminal != "" || k.Final != nil || !k.EndBy.IsZero()
+	}
+	return false
 }
 
 // informed reports whether a failed action should be repeated at once: it failed because an object hadn't been fetched
@@ -372,6 +397,11 @@ func containerOf(p *v1.Pod, a pod.Action) (*v1.Container, error) {
 func failure(a pod.Action, err error) *pod.Failure {
 	var f *pod.Failure
 	if errors.As(err, &f) {
+		if !f.Disk && atomicfile.SaysDiskFull(f.Message) {
+			full := *f
+			full.Disk = true
+			return &full
+		}
 		return f
 	}
 	reason := pod.ReasonFailedSync

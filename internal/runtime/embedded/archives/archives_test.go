@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -479,6 +480,37 @@ func TestExport(t *testing.T) {
 	full := errors.New("no space left")
 	if err := f.ExportTo(t.Context(), []string{one}, fullAfter{1000, full}); !errors.Is(err, full) {
 		t.Errorf("a disk that is full: %v", err)
+	}
+}
+
+// TestRecordOnAFullDisk: archives are imported, and the agent goes on, where the record of that can't be written.
+func TestRecordOnAFullDisk(t *testing.T) {
+	f := newDir(t)
+	disk := t.TempDir()
+	if err := unix.Mount("deckhand-test", disk, "tmpfs", 0, "nr_inodes=1"); err != nil { // its top directory is one
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	const ref = "example.org/one:1"
+	writeArchive(t, filepath.Join(f.dir, "one.tar"), ref)
+	connect := func() (*grpc.ClientConn, error) { return embedded.Dial(f.in.Config) }
+	record := filepath.Join(disk, "imported.json")
+	im := archives.New(f.dir, record, connect, nil, logr.Discard())
+	if err := im.Sync(t.Context()); err != nil || !f.has(t, ref) {
+		t.Errorf("on a full disk: %v", err)
+	}
+	if err := unix.Mount("deckhand-test", disk, "tmpfs", unix.MS_REMOUNT, "nr_inodes=10"); err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Sync(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(record); err != nil {
+		t.Errorf("with room: %v", err)
 	}
 }
 

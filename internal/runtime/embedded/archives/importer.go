@@ -21,6 +21,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/host/room"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
 // Importer imports the archives (*.tar, docker's or OCI's format) of one directory. Its methods may be called
@@ -34,9 +37,10 @@ type Importer struct {
 
 	// importing is held while archives are checked and imported.
 	importing sync.Mutex
-	// mu guards problems: errors by file name.
+	// mu guards problems: errors by file name. full says that the last Sync failed because the disk was full.
 	mu       sync.Mutex
 	problems map[string]string
+	full     bool
 }
 
 // New returns an importer for dir that records its imports in the file record. connect opens a connection to
@@ -124,6 +128,7 @@ func (im *Importer) Sync(ctx context.Context) error {
 		return fmt.Errorf("image archives: %w", err)
 	}
 	im.forgetProblems(names)
+	im.setFull(false)
 	if len(names) == 0 {
 		return nil
 	}
@@ -155,7 +160,28 @@ func (im *Importer) Sync(ctx context.Context) error {
 	if maps.EqualFunc(known, next, entry.equal) {
 		return nil
 	}
-	return next.write(im.record)
+	err = next.write(im.record)
+	if atomicfile.DiskFull(err) {
+		// Without the record these archives are imported again by the next agent. This one has to go on: it may be
+		// the only one that can free the disk.
+		im.log.Error(err, "The record of imported images can't be written")
+		im.setFull(true)
+		return nil
+	}
+	return err
+}
+
+func (im *Importer) setFull(full bool) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.full = full
+}
+
+// diskFull reports whether the last Sync failed because the disk was full.
+func (im *Importer) diskFull() bool {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	return im.full
 }
 
 // importNew imports an archive of the directory. Errors of the archive become its problem; the returned error means
@@ -170,6 +196,9 @@ func (im *Importer) importNew(ctx context.Context, conn *grpc.ClientConn, name s
 	}
 	if err != nil {
 		im.setProblem(name, err)
+		if atomicfile.DiskFull(err) {
+			im.setFull(true)
+		}
 		return entry{}, false, nil
 	}
 	im.mu.Lock()
@@ -246,6 +275,9 @@ func (im *Importer) importArchive(ctx context.Context, conn *grpc.ClientConn, wh
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	refs, err := send(ctx, conn, r)
+	if atomicfile.DiskFull(err) {
+		return nil, fmt.Errorf("%s: %w", what, room.Explain(err, im.dir))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: containerd can't import it, is it a docker or OCI archive? %w", what, err)
 	}

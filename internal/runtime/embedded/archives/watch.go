@@ -7,8 +7,11 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
-// retry is the delay before the next Sync while containerd is unavailable.
-const retry = 5 * time.Second
+// retry is the delay before the next Sync while containerd is unavailable, retryFull that while the disk is full.
+const (
+	retry     = 5 * time.Second
+	retryFull = time.Minute
+)
 
 // Run imports archives as they appear and change, until ctx ends; then it returns nil. Every change triggers a scan
 // of the whole directory, so lost and duplicate events do no harm.
@@ -29,6 +32,8 @@ func (im *Importer) Run(ctx context.Context) error {
 		if err := im.Sync(ctx); err != nil && ctx.Err() == nil {
 			im.log.V(2).Info("Image archives wait for containerd", "err", err.Error())
 			again = time.After(retry)
+		} else if im.diskFull() {
+			again = time.After(retryFull)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestAddContainer(t *testing.T) {
 	}
 	merger.Report(report)
 	merger.Report(desired.Report{Source: pod.SourceAPI, Claims: []desired.Claim{claim(pod.SourceAPI, "theirs")}})
-	stops := desired.NewStops(filepath.Join(t.TempDir(), "stopped.json"), merger, nil)
+	stops := desired.NewStops(filepath.Join(t.TempDir(), "stopped.json"), merger, nil, nil)
 	if err := stops.Stop(false, types.NamespacedName{Namespace: "default", Name: "stopped"}); err != nil {
 		t.Fatal(err)
 	}

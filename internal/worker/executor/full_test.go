@@ -1,0 +1,122 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/deckhand-node/deckhand/internal/host/room"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/translate"
+)
+
+// fullDisk is a runtime and a store of records on a disk that is full as long as there is a reserve.
+type fullDisk struct {
+	Runtime
+	Observer
+	Records
+	reserve string
+	did     []string
+}
+
+func (f *fullDisk) act(what string) error {
+	f.did = append(f.did, what)
+	if files, _ := filepath.Glob(filepath.Join(f.reserve, "*")); len(files) > 0 {
+		return errors.New("rpc error: write: no space left on device")
+	}
+	return nil
+}
+
+func (f *fullDisk) StopPodSandbox(context.Context, string) error { return f.act("stop") }
+func (f *fullDisk) PodSandboxStatus(context.Context, string) (*runtimeapi.PodSandboxStatus, error) {
+	return &runtimeapi.PodSandboxStatus{}, nil
+}
+func (f *fullDisk) Save(types.UID, string, any, bool) error { return f.act("save") }
+func (*fullDisk) RequestRefresh(types.UID)                  {}
+func (*fullDisk) SandboxStopped(string)                     {}
+
+// TestReserveIsGivenUp: what ends a pod gets the reserve of the disk, and nothing else does.
+func TestReserveIsGivenUp(t *testing.T) {
+	for name, tc := range map[string]struct {
+		action pod.Action
+		did    []string
+	}{
+		"a stop":            {pod.Action{Kind: pod.StopSandbox, ID: "s"}, []string{"stop", "stop"}},
+		"an end's record":   {pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: &pod.Checkpoint{Termination: &pod.PodTermination{}}}, []string{"save", "save"}},
+		"a final phase":     {pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: &pod.Checkpoint{Terminal: v1.PodFailed}}, []string{"save", "save"}},
+		"a deletion's time": {pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: &pod.Checkpoint{EndBy: time.Unix(1, 0)}}, []string{"save", "save"}},
+		"another record":    {pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: &pod.Checkpoint{Ready: []string{"c"}}}, []string{"save"}},
+	} {
+		root := t.TempDir()
+		reserve := room.NewReserve(root)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := reserve.Run(ctx); err != nil { // it makes the reserve, and ends
+			t.Fatal(err)
+		}
+		f := &fullDisk{reserve: filepath.Join(root, room.Dir)}
+		r := New(Config{Runtime: f, Observer: f, Cgroups: cgroupsOf{}, Records: f, Reserve: reserve, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}}})
+		result := r.Do(t.Context(), nil, nil, "u", tc.action)
+		if !slices.Equal(f.did, tc.did) || (result.Failure != nil) != (len(tc.did) == 1) {
+			t.Errorf("%s: did %q, want %q; failure %+v", name, f.did, tc.did, result.Failure)
+		}
+		if f := result.Failure; f != nil && !f.Disk {
+			t.Errorf("%s: %+v isn't a disk's trouble", name, f)
+		}
+	}
+}
+
+// TestFullDiskInOthersWords: a full disk is known as such from whatever says so.
+func TestFullDiskInOthersWords(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		disk bool
+	}{
+		"containerd": {errors.New("rpc error: code = Unknown desc = failed to write: No space left on device"), true},
+		"a quota":    {errors.New("runc create failed: disk quota exceeded"), true},
+		"a failure":  {&pod.Failure{Reason: pod.ReasonErrImagePull, Message: "failed to extract layer: no space left on device"}, true},
+		"read-only":  {&fs.PathError{Op: "open", Path: "/x", Err: unix.EROFS}, true},
+		"no program": {errors.New(`exec: "/no": no such file or directory`), false},
+	} {
+		if f := failure(pod.Action{Kind: pod.StartContainer}, tc.err); f.Disk != tc.disk {
+			t.Errorf("%s: %+v, want a disk's trouble: %v", name, f, tc.disk)
+		}
+	}
+}
+
+// stuck is a runtime that stops a container, and can't note that.
+type stuck struct {
+	Runtime
+	Observer
+}
+
+func (stuck) StopContainer(context.Context, string, time.Duration) error {
+	return nil
+}
+func (stuck) ContainerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	return &runtimeapi.ContainerStatus{Id: id, State: runtimeapi.ContainerState_CONTAINER_RUNNING, Metadata: &runtimeapi.ContainerMetadata{Name: "web"},
+		Labels: map[string]string{"io.kubernetes.pod.uid": "u", "io.kubernetes.pod.name": "p", "io.kubernetes.pod.namespace": "n", "io.kubernetes.container.name": "web"}}, nil
+}
+func (stuck) ContainerCreated(types.UID, string, string, pod.Container) {}
+func (stuck) RequestRefresh(types.UID)                                  {}
+
+// TestStopThatIsNotNoted: a runtime that can't write down that a container has stopped is asked again after a pause, not at once.
+func TestStopThatIsNotNoted(t *testing.T) {
+	r := New(Config{Runtime: stuck{}, Observer: stuck{}, Cgroups: cgroupsOf{}, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}},
+		Settings: func() *translate.Settings { return &translate.Settings{} }})
+	result := r.Do(t.Context(), nil, nil, "u", pod.Action{Kind: pod.StopContainer, ID: "c", Container: "web"})
+	if f := result.Failure; f == nil || !strings.Contains(f.Message, "still reports it as running") {
+		t.Errorf("%+v", f)
+	}
+}
