@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,7 +119,7 @@ func newCommands() map[string]command {
 			}
 			c := s.byID(act.ID)
 			s.exit(c, 128)
-			c.Reason = "StartError"
+			c.Reason, c.DiskFull = "StartError", slices.Contains(a, "space")
 			s.fail(act, "RunContainerError", strings.Join(a[1:], " "))
 			return nil
 		},

@@ -92,7 +92,7 @@ func (d *decider) backoffWait(m *container.Container, due time.Time) pod.Wait {
 	case known:
 		w.Cause, w.Probe, w.Message = failed.Cause, failed.Probe, failed.Message
 	case reason == pod.ReasonStartError:
-		w.Reason, w.Message = reason, m.Newest.Message
+		w.Reason, w.Message, w.Disk = reason, m.Newest.Message, m.Newest.DiskFull
 	case reason == pod.ReasonOOMKilled && w.ExitCode != 0:
 		w.Reason = reason
 	}

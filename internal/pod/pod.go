@@ -87,8 +87,11 @@ type Problem struct {
 	// Pod is the "namespace/name" of the pod in the manifest, or empty if the name can't be found.
 	Pod string `json:"pod,omitempty"`
 	// Message names what is wrong and what to do, possibly over several lines.
-	Message string    `json:"message"`
-	Since   time.Time `json:"since"`
+	Message string `json:"message"`
+	// Advice is a remedy; empty if the message has one.
+	Advice string `json:"advice,omitempty"`
+	// Since is when it was found; zero if that isn't tracked.
+	Since time.Time `json:"since,omitzero"`
 	// General is true for a problem that isn't in a manifest but, for example, with the directory of manifests, a
 	// disk or the configuration.
 	General bool `json:"general,omitempty"`
@@ -155,6 +158,8 @@ type Container struct {
 	// StartAborted: the instance never ran, because the agent died or its connection to the runtime broke during the
 	// start. The container didn't fail.
 	StartAborted bool
+	// DiskFull: it couldn't be started, because a disk of the node was full.
+	DiskFull bool
 	// Image is the image reference in the request to create the container; ImageRef is the runtime's resolved
 	// reference (digest or ID).
 	Image    string

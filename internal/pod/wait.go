@@ -27,7 +27,7 @@ const (
 	// WaitRetry: Action failed and is tried again (Reason, Message, Attempts, Object, Image, Disk).
 	WaitRetry WaitCode = "Retry"
 	// WaitBackOff: the container ended and is started again later (ExitCode; Cause, Probe and Message if the agent
-	// stopped it; Reason and Message if it ran out of memory or never ran).
+	// stopped it; Reason and Message if it ran out of memory or never ran, Disk if a full disk kept it from that).
 	WaitBackOff WaitCode = "BackOff"
 	// WaitSandboxBackOff: the sandbox ended soon after its creation, and the next one is created later.
 	WaitSandboxBackOff WaitCode = "SandboxBackOff"

@@ -13,8 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/host/room"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/suggest"
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
+	"github.com/deckhand-node/deckhand/internal/pod/explain"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -57,7 +60,7 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 	root.SetErr(stderr)
 	args = withCommand(argv0, args)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	var exit *exitError
 	var usage *usageError
 	var kind *show.KindError
@@ -73,7 +76,7 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 	if flag := (*flagError)(nil); errors.As(err, &flag) {
 		err = cmp.Or(a.flagMistakes(root, args), err)
 	}
-	fmt.Fprint(stderr, errorLines(err))
+	fmt.Fprint(stderr, errorLines(a.withRoom(cmd, err)))
 	switch {
 	case errors.As(err, &usage), errors.As(err, &kind):
 		return exitUsage
@@ -81,6 +84,20 @@ func Main(ctx context.Context, args []string, argv0 string, stdin io.Reader, std
 		return exitNoAgent
 	}
 	return exitFailure
+}
+
+// withRoom adds to an error of a full disk which one it is and, if it is the agent's, what to do.
+func (a *app) withRoom(cmd *cobra.Command, err error) error {
+	if !atomicfile.DiskFull(err) {
+		return err
+	}
+	root := a.rootDir(cmd)
+	err = room.Explain(err, root)
+	var full *room.FullError
+	if on, failed := room.Measure(root); errors.As(err, &full) && failed == nil && full.On.Point != on.Point {
+		return err
+	}
+	return fmt.Errorf("%w\n  you can: %s", err, explain.FreeDisk(a.inCluster(cmd)))
 }
 
 // errorLines returns the text of err with a prefix before each error. Joined errors have a line each; an indented line

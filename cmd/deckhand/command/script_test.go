@@ -123,6 +123,9 @@ func serveFiles(t *testing.T, ts *testscript.TestScript, args []string) {
 		if names[0].Name == "job-n1" {
 			return &local.StatusError{Code: 409, Err: errors.New("pod default/job-n1 is run by `deckhand run /job.yaml`: end that command instead")}
 		}
+		if names[0].Name == "full-n1" {
+			return &local.StatusError{Code: 507, Err: errors.New("the disk is full: /data has 0 B of 1.0 GiB free: write /data/x: no space left on device")}
+		}
 		fmt.Fprintln(ts.Stdout(), how, names)
 		return nil
 	}

@@ -193,12 +193,28 @@ func Advice(w *pod.Wait, p *v1.Pod) string {
 // and for a pod of an API server.
 var (
 	atManifest = strings.NewReplacer("{spec}", "in the manifest", "{from}", "from the manifest", "{define}", "define",
-		"{in}", "in a manifest", "{again}", "remove the manifest and add it again")
+		"{in}", "in a manifest", "{again}", "remove the manifest and add it again", "{end}", "`deckhand stop POD`")
 	atAPIServer = strings.NewReplacer("{spec}",
 		"in the pod's spec, or in the template of its controller (Deployment, Job, ...)", "{from}",
 		"from the pod's spec, or from the template of its controller (Deployment, Job, ...)", "{define}", "create",
 		"{in}", "in the cluster (kubectl)",
-		"{again}", "delete this one (kubectl delete pod): its controller (Deployment, Job, ...) creates another")
+		"{again}", "delete this one (kubectl delete pod): its controller (Deployment, Job, ...) creates another",
+		"{end}", "`kubectl delete pod`")
+)
+
+// FreeDisk returns the advice for a full disk, for a node of a cluster or for a machine that isn't one.
+func FreeDisk(cluster bool) string {
+	if cluster {
+		return atAPIServer.Replace(freeDisk)
+	}
+	return atManifest.Replace(freeDisk)
+}
+
+const (
+	freeDisk = "free space or inodes there: `deckhand images prune` removes unused images, {end} ends a pod and " +
+		"removes its files; or remove other files"
+	tryAgain = ". This is tried again by itself. If no disk is full (`df`, `df -i`), see in `dmesg` why one can't be " +
+		"written"
 )
 
 func advise(w *pod.Wait) string {
@@ -233,6 +249,8 @@ func adviceOnEnd(w *pod.Wait) string {
 		return "correct its postStart hook {spec}, or its dependencies"
 	case w.Reason == pod.ReasonOOMKilled:
 		return "raise its memory limit {spec}, or have it use less"
+	case w.Disk:
+		return freeDisk + tryAgain
 	case w.Reason == pod.ReasonStartError:
 		return startAdvice
 	case w.ExitCode == 126 || w.ExitCode == 127:
@@ -254,8 +272,7 @@ func adviceOnFailure(w *pod.Wait) string {
 	case w.Action == pod.SaveCheckpoint:
 		return "free space on the disk under the root directory, or fix it"
 	case w.Disk:
-		return "free space or inodes on the disk that the message names (`df`, `df -i`), or see in `dmesg` why it " +
-			"can't be written: this is tried again by itself"
+		return freeDisk + tryAgain
 	}
 	return adviceFor(w.Reason)
 }

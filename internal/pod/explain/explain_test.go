@@ -69,6 +69,8 @@ func TestAdvice(t *testing.T) {
 		"free space or inodes":          {Code: pod.WaitRetry, Action: pod.CreateContainer, Reason: pod.ReasonCreateContainerConfigError, Disk: true},
 		"that its disk isn't full":      {Code: pod.WaitRetry, Action: pod.CreateContainer, Reason: pod.ReasonCreateContainerError},
 		"`deckhand logs --previous`":    {Code: pod.WaitBackOff, ExitCode: 1},
+		"`deckhand images prune`":       {Code: pod.WaitBackOff, ExitCode: 128, Reason: pod.ReasonStartError, Disk: true},
+		"ends a pod and removes its":    {Code: pod.WaitRetry, Action: pod.StartContainer, Reason: pod.ReasonRunContainerError, Disk: true},
 		"command isn't there (127)":     {Code: pod.WaitBackOff, ExitCode: 127},
 		"raise its memory limit":        {Code: pod.WaitBackOff, ExitCode: 137, Reason: pod.ReasonOOMKilled},
 		"it has no log":                 {Code: pod.WaitBackOff, ExitCode: 128, Reason: pod.ReasonStartError},

@@ -64,6 +64,7 @@ func completeContainer(next pod.Container, old *pod.Container, detailed bool) po
 	next.Reason = cmp.Or(next.Reason, old.Reason)
 	next.Message = cmp.Or(next.Message, old.Message)
 	next.StartAborted = cmp.Or(next.StartAborted, old.StartAborted)
+	next.DiskFull = cmp.Or(next.DiskFull, old.DiskFull)
 	next.Image = cmp.Or(next.Image, old.Image)
 	next.ImageRef = cmp.Or(next.ImageRef, old.ImageRef)
 	next.LogPath = cmp.Or(next.LogPath, old.LogPath)

@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -101,6 +102,7 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
 	out.ExitCode = st.GetExitCode()
 	out.Reason, out.Message = pod.Reason(st.GetReason()), runtimeMessage(st)
 	out.StartAborted = out.State == pod.ContainerExited && startAborted(st)
+	out.DiskFull = out.Reason == pod.ReasonStartError && atomicfile.SaysDiskFull(out.Message)
 	out.ImageRef = st.GetImageRef()
 	out.LogPath = st.GetLogPath()
 	if inside := st.GetAnnotations()[AnnotationTerminationMessagePath]; inside != "" {

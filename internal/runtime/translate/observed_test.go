@@ -40,6 +40,26 @@ func TestThereAndBack(t *testing.T) {
 	equal(t, "listed", []any{listed.State, listed.SandboxID, listed.Attempt, listed.Image}, []any{pod.ContainerUnknown, "s", 4, "example/web:1"})
 }
 
+// TestStartOnAFullDisk: a container that a full disk kept from starting is told from one whose command is wrong, and from one
+// that ran and wrote about its own disk.
+func TestStartOnAFullDisk(t *testing.T) {
+	cfg := container(t, webPod(), nil)
+	for _, tc := range []struct {
+		reason, message string
+		want            bool
+	}{
+		{"StartError", "failed to create shim task: write /run/x: no space left on device", true},
+		{"StartError", "exec: \"/no\": no such file or directory", false},
+		{"Error", "write /data/x: no space left on device", false},
+	} {
+		_, c, ok := translate.ContainerStatus(&runtimeapi.ContainerStatus{Id: "c", Metadata: cfg.Metadata, Labels: cfg.Labels, Annotations: cfg.Annotations,
+			State: runtimeapi.ContainerState_CONTAINER_EXITED, Reason: tc.reason, Message: tc.message}, "s", "")
+		if !ok || c.DiskFull != tc.want {
+			t.Errorf("%s %q: a full disk %v, want %v", tc.reason, tc.message, c.DiskFull, tc.want)
+		}
+	}
+}
+
 func TestTerminationMessagePolicy(t *testing.T) {
 	for written, want := range map[v1.TerminationMessagePolicy]v1.TerminationMessagePolicy{
 		"":                            "",

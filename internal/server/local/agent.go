@@ -32,7 +32,7 @@ type Agent interface {
 	// return, until cancel is called.
 	EventsChanged() (wake <-chan struct{}, cancel func())
 	// Node returns the state of the node and the resources of its pods.
-	Node() (Node, error)
+	Node(ctx context.Context) (Node, error)
 	// Configuration returns the configuration in effect.
 	Configuration() Configuration
 	// Run runs the pods of a manifest until the returned Run is closed. If the manifest is invalid, the error should be

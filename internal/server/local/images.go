@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/image/gc"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
 // Images is the node's image service. All methods may be called concurrently. Errors wrap those of packages image and
@@ -53,6 +55,8 @@ func answerImages[T any](w http.ResponseWriter, value T, err error) error {
 func imagesError(err error) error {
 	var code int
 	switch {
+	case atomicfile.DiskFull(err):
+		return err
 	case errors.Is(err, gc.ErrUnknown):
 		code = http.StatusNotFound
 	case errors.Is(err, gc.ErrRetained):
@@ -98,7 +102,7 @@ func (s *Server) pullImage(w http.ResponseWriter, r *http.Request) error {
 		if r.Context().Err() != nil {
 			err = errors.New("the agent is stopping; the pull was given up")
 		}
-		send(PullUpdate{Error: err.Error()})
+		send(PullUpdate{Error: room.Explain(err).Error()})
 		return nil
 	}
 	send(PullUpdate{Image: &image})

@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/deckhand-node/deckhand/internal/host/room"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 )
@@ -171,6 +173,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		code = status.Code
 	case r.Context().Err() != nil:
 		code, err = http.StatusServiceUnavailable, errors.New("the agent is stopping")
+	case atomicfile.DiskFull(err):
+		code, err = http.StatusInsufficientStorage, room.Explain(err)
 	default:
 		s.log.Error(err, "Local API request failed", "path", r.URL.Path)
 	}

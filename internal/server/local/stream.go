@@ -79,8 +79,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, wake <-chan stru
 	}
 }
 
-func (s *Server) node(w http.ResponseWriter, _ *http.Request) error {
-	n, err := s.agent.Node()
+func (s *Server) node(w http.ResponseWriter, r *http.Request) error {
+	n, err := s.agent.Node(r.Context())
 	if err != nil {
 		return err
 	}

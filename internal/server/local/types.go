@@ -194,7 +194,7 @@ type Node struct {
 	// allocatable, either.
 	Reserved    capacity.Reserved `json:"reserved"`
 	Allocatable v1.ResourceList   `json:"allocatable,omitempty"`
-	// Problems are the problems of manifests.
+	// Problems are the problems of manifests and of full disks.
 	Problems []pod.Problem `json:"problems,omitempty"`
 	// Pods are the pods with allocated resources, sorted by namespace and name.
 	Pods []NodePod `json:"pods,omitempty"`

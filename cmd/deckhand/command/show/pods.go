@@ -181,6 +181,9 @@ func writeProblems(out io.Writer, problems []pod.Problem, below bool, now time.T
 		for line := range strings.Lines(strings.TrimSpace(p.Message)) {
 			text.WriteString("    " + terminal.Keep(strings.TrimSuffix(line, "\n")) + "\n")
 		}
+		if p.Advice != "" {
+			text.WriteString("    you can: " + terminal.Line(p.Advice) + "\n")
+		}
 	}
 	if more != "" {
 		text.WriteString("  " + more + "\n")

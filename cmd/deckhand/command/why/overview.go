@@ -65,6 +65,9 @@ func Overview(out io.Writer, s *local.Snapshot, lately []local.Event, namespace,
 		short := *p
 		short.Pod = "" // the text names the pod
 		t.line("%s%s%s", troubled(&short, now), because(text), more)
+		if p.Advice != "" {
+			t.line("  you can: %s", p.Advice)
+		}
 	}
 	if others != "" {
 		t.line("%s.", others)

@@ -156,6 +156,9 @@ func (t *printer) problems(list []pod.Problem, printed string) {
 		}
 		t.line("\n%s:", troubled(p, t.now))
 		t.block(p.Message)
+		if p.Advice != "" {
+			t.line("  you can: %s", p.Advice)
+		}
 	}
 }
 

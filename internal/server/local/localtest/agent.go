@@ -146,7 +146,7 @@ func (a *Agent) SetNode(n local.Node) {
 }
 
 // Node implements local.Agent.
-func (a *Agent) Node() (local.Node, error) {
+func (a *Agent) Node(context.Context) (local.Node, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.node, nil

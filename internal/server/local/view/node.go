@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
 	helpers "k8s.io/component-helpers/resource"
@@ -11,7 +12,7 @@ import (
 )
 
 // Node returns the state of the node and the resources of its pods.
-func (v View) Node() (local.Node, error) {
+func (v View) Node(ctx context.Context) (local.Node, error) {
 	reserved, err := v.conf.Capacity.Reserved(&v.conf.Current().Kubelet)
 	if err != nil {
 		return local.Node{}, err
@@ -20,7 +21,7 @@ func (v View) Node() (local.Node, error) {
 	n := local.Node{Name: v.conf.Node, HostIPs: facts.HostIPs, Labels: facts.Labels, Taints: facts.Taints,
 		Conditions: v.conf.Cluster.Conditions(),
 		Capacity:   facts.Capacity, Reserved: reserved, Allocatable: facts.Allocatable,
-		Problems: v.conf.Desired.Current().Problems, Modules: v.conf.Modules()}
+		Problems: slices.Concat(v.conf.Desired.Current().Problems, v.fullDisks(ctx)), Modules: v.conf.Modules()}
 	holdings := v.conf.Holdings()
 	for _, e := range v.conf.Statuses.List() {
 		h, ok := holdings[e.Pod.UID]

@@ -40,7 +40,7 @@ func TestNode(t *testing.T) {
 		statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p}, Status: &p.Status})
 	}
 	merger.Report(desired.Report{Source: pod.SourceFile, Claims: []desired.Claim{{Desired: &pod.Desired{Pod: begins, Source: pod.SourceFile}}}})
-	a := New(Config{Node: "n1", Statuses: statuses, Desired: merger, Cluster: &troubles{}, Modules: func() []modules.Status { return []modules.Status{{Name: "workers", State: modules.Running}} }, Capacity: capacity.Node{CPUs: 4, Memory: 1 << 30},
+	a := New(Config{Node: "n1", Statuses: statuses, Desired: merger, Cluster: &troubles{}, Disks: disks{}, Modules: func() []modules.Status { return []modules.Status{{Name: "workers", State: modules.Running}} }, Capacity: capacity.Node{CPUs: 4, Memory: 1 << 30},
 		Current: func() *config.Config {
 			return &config.Config{Kubelet: v1beta1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}}
 		},
@@ -63,7 +63,7 @@ func TestNode(t *testing.T) {
 	has := func(id v1.ResourceID) map[string][]v1.ResourceStatus {
 		return map[string][]v1.ResourceStatus{"main": {{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: id}}}}}
 	}
-	got, err := a.Node()
+	got, err := a.Node(t.Context())
 	want := local.Node{Name: "n1", HostIPs: []string{"192.0.2.1"}, Capacity: cpus("4"), Allocatable: cpus("3"), Reserved: capacity.Reserved{System: cpus("1")}, Modules: []modules.Status{{Name: "workers", State: modules.Running}}, Pods: []local.NodePod{
 		{UID: "gone", Requests: cpus("500m"), Devices: has("gone")},
 		{Namespace: "default", Name: "begins", UID: "begins", QOSClass: v1.PodQOSBurstable, Limits: cpus("1"),

@@ -28,7 +28,7 @@ func (t *troubles) ProblemsChanged() (<-chan struct{}, func()) { return t.Subscr
 func TestWatchersSeePulls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := &troubles{}
-		a := New(Config{Statuses: podstatus.NewStore(), Desired: desired.New(logr.Discard()), RuntimeProblems: func() []pod.Problem { return []pod.Problem{{Message: "bad"}} }, Cluster: cluster})
+		a := New(Config{Statuses: podstatus.NewStore(), Desired: desired.New(logr.Discard()), RuntimeProblems: func() []pod.Problem { return []pod.Problem{{Message: "bad"}} }, Cluster: cluster, Disks: disks{}})
 		changed, cancel := a.Changed()
 		defer cancel()
 		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Image: "r.io/x"}}}}
@@ -58,7 +58,7 @@ func TestWatchersSeePulls(t *testing.T) {
 		if n := count(time.Hour); n != 1 {
 			t.Errorf("when the API server went away, who watches was woken %d times, want once", n)
 		}
-		if list := a.problems(nil); len(list) != 2 || list[1].Message != "away" {
+		if list := a.problems(t.Context(), nil); len(list) != 2 || list[1].Message != "away" {
 			t.Errorf("problems %v", list)
 		}
 	})

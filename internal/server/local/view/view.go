@@ -97,6 +97,7 @@ type Config struct {
 	MissingPullSecrets func(context.Context, *pod.Desired) []string
 	// Pulls returns the pulls in progress.
 	Pulls func(context.Context) image.Underway
+	Disks Disks
 	// Exposures lists users other than root that can change, through files, which pods run.
 	Exposures func() []string
 	// Current returns the configuration in effect.
@@ -118,7 +119,7 @@ func (v View) Snapshot(ctx context.Context) (local.Snapshot, error) {
 	runtime := v.conf.Runtime.Info()
 	s := local.Snapshot{
 		Node:     v.conf.Node,
-		Problems: v.problems(set.Problems),
+		Problems: v.problems(ctx, set.Problems),
 		Agent: local.AgentInfo{Version: buildinfo.Get().Version, PID: os.Getpid(), Started: v.conf.Started,
 			Cluster: !v.conf.Current().Standalone, Synced: set.Synced,
 			RuntimeName: runtime.Name, RuntimeVersion: runtime.Version, RuntimeReady: runtime.Ready,
@@ -205,12 +206,12 @@ func (v View) failing(uid types.UID, waits []pod.Wait) []pod.Wait {
 	return out
 }
 
-// problems adds the problems of the runtime, the configuration and the cluster to those of the sources.
-func (v View) problems(list []pod.Problem) []pod.Problem {
+// problems adds the problems of the runtime, the configuration, the cluster and the disks to those of the sources.
+func (v View) problems(ctx context.Context, list []pod.Problem) []pod.Problem {
 	if v.conf.Reload != nil {
 		list = slices.Concat(list, v.conf.Reload())
 	}
-	return slices.Concat(list, v.conf.RuntimeProblems(), v.conf.Cluster.Problems())
+	return slices.Concat(list, v.conf.RuntimeProblems(), v.conf.Cluster.Problems(), v.fullDisks(ctx))
 }
 
 // stoppedView returns the view of a pod that a user has stopped.
@@ -350,6 +351,8 @@ func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 // causes returns the causes of a wait that the wait's own data doesn't have, and that only the node can find.
 func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []string {
 	switch {
+	case w.Disk:
+		return v.becauseOfDisks(ctx)
 	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodeAffinity:
 		return admission.Unmatched(e.Pod, v.conf.Node, v.conf.Facts().Labels)
 	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodePorts, w.Code == pod.WaitAdmission &&

@@ -1,0 +1,63 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/deckhand-node/deckhand/internal/host/room"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/explain"
+	"github.com/deckhand-node/deckhand/internal/resources/stats"
+)
+
+// Disks measures the node's disks.
+type Disks interface {
+	// FullDisks returns those without room.
+	FullDisks(context.Context) []stats.FullDisk
+}
+
+// fullDisks returns the node's full disks as problems.
+func (v View) fullDisks(ctx context.Context) []pod.Problem {
+	var list []pod.Problem
+	for _, d := range v.conf.Disks.FullDisks(ctx) {
+		list = append(list, pod.Problem{Origin: "disk " + d.Point, General: true, Message: "it " + describe(&d),
+			Advice: explain.FreeDisk(!v.conf.Current().Standalone)})
+	}
+	return list
+}
+
+// becauseOfDisks returns the node's full disks as causes of a wait.
+func (v View) becauseOfDisks(ctx context.Context) []string {
+	var list []string
+	for _, d := range v.conf.Disks.FullDisks(ctx) {
+		list = append(list, "the disk "+d.Point+" "+describe(&d))
+	}
+	return list
+}
+
+// describe returns the free room of a full disk, its largest users and its purposes.
+func describe(d *stats.FullDisk) string {
+	text := "is full: " + d.Room() + " are free"
+	users := make([]string, len(d.Most))
+	for i, u := range d.Most {
+		amount := room.Bytes(u.Bytes)
+		if d.Free >= room.Enough {
+			amount = fmt.Sprintf("%d inodes", u.Inodes)
+		}
+		users[i] = fmt.Sprintf("%s (%s)", u.Name, amount)
+	}
+	if len(users) > 0 {
+		text += ", most is used by " + enumerate(users)
+	}
+	return text + "; it has " + enumerate(d.Holds)
+}
+
+// enumerate joins words: "a, b and c".
+func enumerate(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
