@@ -36,6 +36,19 @@ func (v View) becauseOfDisks(ctx context.Context) []string {
 	return list
 }
 
+// mayAwaitDisk reports whether a full disk is a cause of a wait. Without room runc fails with errors that don't mention
+// it: it can't write its log, from which containerd takes the error.
+func mayAwaitDisk(w *pod.Wait) bool {
+	switch {
+	case w.Code == pod.WaitRetry:
+		return w.Disk || w.Action == pod.CreateSandbox || w.Action == pod.CreateContainer ||
+			w.Action == pod.StartContainer
+	case w.Code == pod.WaitBackOff:
+		return w.Disk || w.Reason == pod.ReasonStartError
+	}
+	return w.Disk
+}
+
 // describe returns the free room of a full disk, its largest users and its purposes.
 func describe(d *stats.FullDisk) string {
 	text := "is full: " + d.Room() + " are free"

@@ -53,11 +53,15 @@ func TestFullDisk(t *testing.T) {
 		statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p}, Status: &v1.PodStatus{}, Waits: []pod.Wait{
 			{Code: pod.WaitRetry, Action: pod.PreparePod, Disk: true},
 			{Code: pod.WaitBackOff, Reason: pod.ReasonStartError, Disk: true},
+			{Code: pod.WaitRetry, Action: pod.CreateSandbox, Message: "unable to retrieve OCI runtime error"},
+			{Code: pod.WaitBackOff, Reason: pod.ReasonStartError},
 			{Code: pod.WaitBackOff, ExitCode: 1},
+			{Code: pod.WaitRetry, Action: pod.PreparePod},
+			{Code: pod.WaitAction, Action: pod.StartContainer},
 		}})
 		for i, w := range v.Details(t.Context(), p.UID).Waits {
 			want := []string{"the disk /data " + tc.message}
-			if i == 2 {
+			if i >= 4 {
 				want = nil
 			}
 			if !cmp.Equal(w.Because, want) {

@@ -351,7 +351,7 @@ func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 // causes returns the causes of a wait that the wait's own data doesn't have, and that only the node can find.
 func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []string {
 	switch {
-	case w.Disk:
+	case mayAwaitDisk(w):
 		return v.becauseOfDisks(ctx)
 	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodeAffinity:
 		return admission.Unmatched(e.Pod, v.conf.Node, v.conf.Facts().Labels)
