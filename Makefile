@@ -89,6 +89,7 @@ lint: $(BIN)/staticcheck ## Check formatting, the rules of internal/archtest and
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags systemd ./internal/resources/cgroup
+	$(GO) vet -tags cgroupv2 ./internal/host/alarm
 	$(BIN)/staticcheck ./...
 	$(GO) test -vet=off -count=1 ./internal/archtest
 	$(GO) run ./docs/reference -check

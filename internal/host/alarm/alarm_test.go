@@ -464,23 +464,3 @@ func TestSetExplains(t *testing.T) {
 		}
 	}
 }
-
-// TestMemoryEvents: a group that reaches its limit is reported on cgroup v2.
-func TestMemoryEvents(t *testing.T) {
-	const root = "/sys/fs/cgroup"
-	if unix.Access(filepath.Join(root, "cgroup.controllers"), unix.F_OK) != nil {
-		t.Skip("this host has no cgroup v2")
-	}
-	dir := makeGroup(t, filepath.Join(root, name(t)))
-	write(t, filepath.Join(root, "cgroup.subtree_control"), "+memory")
-	write(t, filepath.Join(dir, "memory.max"), strconv.Itoa(16*mi))
-	a := run(t)
-	set(t, a, alarm.Trigger{Name: "limit", Kind: alarm.Changes, Path: filepath.Join(dir, "memory.events")})
-	c := start(t, dir)
-	done := make(chan error, 1)
-	go func() { done <- c.do("use %d", 40*mi) }()
-	await(t, a, "limit")
-	if err := <-done; err == nil {
-		t.Error("the child has used more than its group's limit")
-	}
-}
