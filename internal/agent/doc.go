@@ -41,9 +41,10 @@
 //     cluster every nodeStatusUpdateFrequency; a health check of the embedded containerd every 15 s; images every 5
 //     min; log sizes every containerLogMonitorInterval, and more often for logs that grow; log directories every 30
 //     min;
-//   - the host: the pod network's rules every 30 s where they are iptables-legacy's, which reports no changes; watchdog
-//     notifications at half of systemd's period; on a full disk, every minute, whether there is room for the reserve
-//     again, and for images whose archives couldn't be imported;
+//   - the host: with --node-pressure-eviction free memory, disk space, inodes and processes every minute, more often
+//     the nearer their thresholds are, and every 10 s under pressure; the pod network's rules every 30 s where they are
+//     iptables-legacy's, which reports no changes; watchdog notifications at half of systemd's period; on a full disk,
+//     every minute, whether there is room for the reserve again, and for images whose archives couldn't be imported;
 //   - in a cluster: the node's status is computed every nodeStatusUpdateFrequency and patched at the latest every
 //     nodeStatusReportFrequency (up to 50% later); the lease is renewed every quarter of its duration; a watch ends
 //     after 5 to 10 min and is opened again, and all objects are listed again after 1 to 2 hours; a silent

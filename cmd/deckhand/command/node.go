@@ -20,8 +20,10 @@ func (a *app) nodeCommand() *cobra.Command {
 		Long: `Show the node's capacity, the reserved resources (systemReserved, kubeReserved and the
 thresholds of evictionHard) and the allocatable ones, the resources of each pod and the devices
 of each container, the node's conditions and taints, its problems, and its warning events of the
-last hour. New pods are admitted by the same numbers.`,
+last hour. New pods are admitted by the same numbers. With --node-pressure-eviction, the thresholds
+for evictions are listed while the node is short of a resource, and with -o wide.`,
 		Example: `  deckhand node
+  deckhand node -o wide
   deckhand node -o jsonpath={.allocatable.memory}
   deckhand node -o json`,
 		Args: arguments(cobra.NoArgs),
@@ -38,11 +40,11 @@ last hour. New pods are admitted by the same numbers.`,
 				return err
 			}
 			now := a.deps.Now()
-			return show.Node(textTo(cmd), n, show.NodeWarnings(events, n.Name, now), terminalWidth(cmd.OutOrStdout()),
-				now)
+			return show.Node(textTo(cmd), n, show.NodeWarnings(events, n.Name, now),
+				flagValue(cmd, "output") == "wide", terminalWidth(cmd.OutOrStdout()), now)
 		},
 	}
-	outputFlag(cmd, dataFormats...)
+	outputFlag(cmd, slices.Concat([]string{"wide"}, dataFormats)...)
 	return cmd
 }
 

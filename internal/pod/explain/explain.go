@@ -193,13 +193,14 @@ func Advice(w *pod.Wait, p *v1.Pod) string {
 // and for a pod of an API server.
 var (
 	atManifest = strings.NewReplacer("{spec}", "in the manifest", "{from}", "from the manifest", "{define}", "define",
-		"{in}", "in a manifest", "{again}", "remove the manifest and add it again", "{end}", "`deckhand stop POD`")
+		"{in}", "in a manifest", "{again}", "remove the manifest and add it again", "{end}", "`deckhand stop POD`",
+		"{restart}", "`deckhand restart` runs it again")
 	atAPIServer = strings.NewReplacer("{spec}",
 		"in the pod's spec, or in the template of its controller (Deployment, Job, ...)", "{from}",
 		"from the pod's spec, or from the template of its controller (Deployment, Job, ...)", "{define}", "create",
 		"{in}", "in the cluster (kubectl)",
 		"{again}", "delete this one (kubectl delete pod): its controller (Deployment, Job, ...) creates another",
-		"{end}", "`kubectl delete pod`")
+		"{end}", "`kubectl delete pod`", "{restart}", "its controller (Deployment, Job, ...) creates another one")
 )
 
 // FreeDisk returns the advice for a full disk, for a node of a cluster or for a machine that isn't one.
@@ -310,9 +311,11 @@ var advice = map[pod.Reason]string{
 	pod.ReasonNodeAffinity:                         labelsAdvice,
 	pod.ReasonNodeName: "the API server sent this node a pod that isn't its own, whose spec.nodeName is another " +
 		"node's: check proxies between this node and the API server, and its authorization",
-	pod.ReasonOS:           labelsAdvice,
-	pod.ReasonOSLabel:      labelsAdvice,
-	pod.ReasonNodePorts:    "use other host ports {spec}; or stop the pod that has them, {again}",
+	pod.ReasonOS:        labelsAdvice,
+	pod.ReasonOSLabel:   labelsAdvice,
+	pod.ReasonNodePorts: "use other host ports {spec}; or stop the pod that has them, {again}",
+	pod.ReasonEvicted: "free some of the resource that the message names (`deckhand node -o wide`), or " +
+		"request as much of it {spec} as the pod uses; if the message names a limit, raise it; {restart}",
 	pod.ReasonPreempting:   "a pod of higher priority took its resources: stop other pods, {again}",
 	v1.PodReasonDeferred:   "shrink or remove another pod, or request less",
 	v1.PodReasonInfeasible: "request no more than the node has",

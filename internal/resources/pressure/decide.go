@@ -73,6 +73,8 @@ type Act struct {
 	Reclaim Reclaim
 	// Victim is the pod to end, with the grace period and the texts of its end.
 	Victim *Victim
+	// Next are the pods that would be ended after the victim, in this order.
+	Next []*Pod
 	// Needs are the figures of pods without which no pod can be chosen.
 	Needs Needs
 	// NoneFit says that ending a pod wouldn't help: those that use enough of the resource are critical.
@@ -276,7 +278,7 @@ func (d *decision) choose(pods []Pod) {
 			continue
 		}
 		d.act.NoneFit = false
-		d.act.Victim = d.victim(k, t, r, order[0])
+		d.act.Victim, d.act.Next = d.victim(k, t, r, order[0]), order[1:]
 		delete(d.m.Reclaimed, t.Signal)
 		d.m.Ending, d.m.Until = order[0].UID, d.now+min(d.act.Victim.Grace, longest)+endPatience
 		d.m.Soft = t.Grace > 0

@@ -80,6 +80,10 @@ type Manager struct {
 	mu           sync.Mutex
 	terminations map[types.UID]*pod.PodTermination
 	status       Status
+	// observed and woken are the times of the last observation and of the last alarm.
+	observed, woken time.Duration
+	// ranks are those of the pods that would be ended after the one whose end is awaited.
+	ranks map[types.UID]*Rank
 
 	// Only Run uses the following fields.
 	memory  Memory
@@ -97,8 +101,14 @@ type Manager struct {
 type Status struct {
 	Pressure admission.Pressure
 	Signals  []SignalStatus
-	// Woken are the kernel's last alarms; empty if there was none.
+	// Unread says which signals can't be read, and why; nil if all can.
+	Unread error
+	// Observed says that the signals were read, Age ago. Nothing is decided before.
+	Observed bool
+	Age      time.Duration
+	// Woken are the kernel's last alarms, and Quiet the time since then; empty if there was none.
 	Woken string
+	Quiet time.Duration
 }
 
 // SignalStatus is the state of one threshold.
@@ -112,6 +122,8 @@ type SignalStatus struct {
 	// Met says that less is available, since the duration For. Left is the rest of its grace period.
 	Met       bool
 	For, Left time.Duration
+
+	since time.Duration
 }
 
 // New returns a Manager. It does nothing before Run.
@@ -157,7 +169,23 @@ func (m *Manager) Forget(uid types.UID) {
 func (m *Manager) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.status
+	s, now := m.status, m.Now()
+	s.Age, s.Quiet, s.Signals = now-m.observed, now-m.woken, slices.Clone(s.Signals)
+	for i := range s.Signals {
+		if l := &s.Signals[i]; l.Met {
+			l.For = now - l.since
+			l.Left = max(l.Threshold.Grace-l.For, 0)
+		}
+	}
+	return s
+}
+
+// Rank returns the place of a pod in the order in which pods would be ended, by the last decision. It is nil while no
+// pod has to end, for a pod that may not be ended, and for one that ends already.
+func (m *Manager) Rank(uid types.UID) *Rank {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ranks[uid]
 }
 
 // Restore reads the state file and publishes the conditions that hold. It is called once, before Run.
@@ -222,7 +250,7 @@ func (m *Manager) note(alarms []string) {
 	slices.Sort(alarms)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.status.Woken = strings.Join(alarms, "; ")
+	m.status.Woken, m.woken = strings.Join(alarms, "; "), m.Now()
 }
 
 // step observes, decides and acts once. It returns when the next step is due.
@@ -262,7 +290,7 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 	}
 	m.memory = next
 	m.ending.Store(next.Ending != "")
-	m.show(s, o, act, now)
+	m.show(s, Status{Pressure: act.Pressure, Unread: err, Observed: true}, o, act)
 	m.Publish(act.Pressure)
 	m.save(now)
 	return m.act(ctx, act, now)
@@ -343,22 +371,26 @@ func (m *Manager) end(act Act) {
 	m.Wake(uid)
 }
 
-// show keeps the state for Status.
-func (m *Manager) show(s Settings, o Observation, act Act, now time.Duration) {
-	shown := Status{Pressure: act.Pressure}
+// show keeps the state for Status and Rank.
+func (m *Manager) show(s Settings, shown Status, o Observation, act Act) {
 	for _, t := range s.Thresholds {
 		r, readable := o.Readings[t.Signal]
 		line := SignalStatus{Threshold: t, Reading: r, Readable: readable, Least: t.Least.Of(r.Capacity)}
 		if since, met := m.memory.Met[t.id()]; met {
-			line.Met, line.For = true, now-since
-			line.Left = max(t.Grace-line.For, 0)
+			line.Met, line.since = true, since
 		}
 		shown.Signals = append(shown.Signals, line)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	shown.Woken = m.status.Woken
-	m.status = shown
+	m.status, m.observed = shown, o.At
+	switch {
+	case act.Victim != nil:
+		m.ranks = ranks(act, o.Layout)
+	case m.memory.Ending == "":
+		m.ranks = nil
+	}
 }
 
 // save writes the state file if conditions, thresholds or the ending pod have changed, or it lags too far behind.

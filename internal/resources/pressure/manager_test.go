@@ -389,3 +389,32 @@ func TestManagerStuckPod(t *testing.T) {
 		n.end()
 	})
 }
+
+// While a pod has to end, the others have a rank, and the state of thresholds ages.
+func TestManagerShows(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeMemory], n.free[NodeBytes] = 50*mi, -1
+		n.pods = []Pod{hog("a", 50*mi, 0, 0), hog("b", 40*mi, 30*mi, 0), hog("c", 40*mi, 50*mi, 0)}
+		n.run(settings(soft(NodeMemory, 100*mi, time.Minute), hard(NodeBytes, gi)))
+		n.after(0)
+		if s := n.m.Status(); n.m.Rank("b") != nil || !s.Observed || s.Unread == nil || !s.Signals[0].Met || s.Signals[0].Left != time.Minute || s.Signals[1].Readable {
+			t.Errorf("in the grace period %+v, rank %+v", s, n.m.Rank("b"))
+		}
+		n.after(9 * time.Second)
+		if s := n.m.Status(); s.Age <= 0 || s.Signals[0].For != 9*time.Second || s.Signals[0].Left != 51*time.Second {
+			t.Errorf("later %+v", s)
+		}
+		n.after(52 * time.Second)
+		if b, c := n.m.Rank("b"), n.m.Rank("c"); n.m.Rank("a") != nil || b == nil || c == nil || b.Place != 1 || c.Place != 2 || c.Of != 2 ||
+			b.Resource != "memory" || b.Used != 40*mi || *b.Request != 30*mi {
+			t.Errorf("ranks %+v, %+v", b, c)
+		}
+		n.free[NodeMemory], n.pods[0].Running = gi, false
+		n.m.PodsChanged()
+		n.after(0)
+		if n.m.Rank("b") != nil {
+			t.Error("a rank without pressure")
+		}
+		n.end()
+	})
+}

@@ -24,6 +24,9 @@ const (
 	Processes   Signal = "pid.available"
 )
 
+// Resource returns the resource of the signal, by its name in messages.
+func (s Signal) Resource() v1.ResourceName { return kindOf(s).resource }
+
 // Layout says which file systems the node, the images and the containers' writable layers have.
 type Layout int
 

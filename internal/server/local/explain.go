@@ -24,6 +24,8 @@ type Details struct {
 	Wake  time.Time `json:"wake,omitzero"`
 	// Stopping is the reason why the pod has to stop; empty if it doesn't.
 	Stopping string `json:"stopping,omitempty"`
+	// Eviction is set while the node has to evict pods, and may evict this one.
+	Eviction *EvictionRank `json:"eviction,omitempty"`
 	// Probes are the results of the pod's probes.
 	Probes []pod.ProbeResult `json:"probes,omitempty"`
 	// Failures describes the probes that fail.

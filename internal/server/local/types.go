@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubelet/config/v1beta1"
 
@@ -194,12 +195,58 @@ type Node struct {
 	// allocatable, either.
 	Reserved    capacity.Reserved `json:"reserved"`
 	Allocatable v1.ResourceList   `json:"allocatable,omitempty"`
+	// Evictions says how far the node is from evicting pods; missing if it evicts none.
+	Evictions *Evictions `json:"evictions,omitempty"`
 	// Problems are the problems of manifests and of full disks.
 	Problems []pod.Problem `json:"problems,omitempty"`
 	// Pods are the pods with allocated resources, sorted by namespace and name.
 	Pods []NodePod `json:"pods,omitempty"`
 	// Modules are the parts of the agent, in the order in which they start.
 	Modules []modules.Status `json:"modules,omitempty"`
+}
+
+// Evictions is the state of the thresholds below which the node evicts pods, as of the last observation.
+type Evictions struct {
+	// Observed is the time of the observation; zero before the first.
+	Observed   time.Time           `json:"observed,omitzero"`
+	Thresholds []EvictionThreshold `json:"thresholds,omitempty"`
+	// Unread says which signals can't be read, and why.
+	Unread string `json:"unread,omitempty"`
+	// Alarm is the last report of the kernel that memory may run short, at AlarmAt.
+	Alarm   string    `json:"alarm,omitempty"`
+	AlarmAt time.Time `json:"alarmAt,omitzero"`
+}
+
+// EvictionThreshold is the state of one threshold. Amounts are in bytes for the resources memory and
+// ephemeral-storage, else numbers of inodes or processes.
+type EvictionThreshold struct {
+	Signal   string          `json:"signal"`
+	Resource v1.ResourceName `json:"resource"`
+	// Threshold is the setting: an amount or a percentage of Capacity. Least is that amount.
+	Threshold string `json:"threshold"`
+	Least     int64  `json:"least"`
+	// Available is missing if the signal can't be read, or if this node doesn't have it.
+	Available *int64 `json:"available,omitempty"`
+	Capacity  int64  `json:"capacity,omitempty"`
+	// Grace is the grace period of a soft threshold; zero for a hard one.
+	Grace metav1.Duration `json:"gracePeriod,omitzero"`
+	// MetSince is the time since when less than Least is available; zero if that isn't so. EvictsFrom is the time from
+	// when pods are evicted for it.
+	MetSince   time.Time `json:"metSince,omitzero"`
+	EvictsFrom time.Time `json:"evictsFrom,omitzero"`
+}
+
+// EvictionRank is the place of a pod in the order in which the node would evict pods now.
+type EvictionRank struct {
+	Signal   string          `json:"signal"`
+	Resource v1.ResourceName `json:"resource"`
+	// Place is 1 for the pod that would be evicted next, Of the number of pods that may be evicted.
+	Place int `json:"place"`
+	Of    int `json:"of"`
+	// Used is the pod's use, in the unit of EvictionThreshold. Request is its request; missing if there are no requests
+	// of the resource.
+	Used    int64  `json:"used"`
+	Request *int64 `json:"request,omitempty"`
 }
 
 // NodePod is the resources of the node that are allocated to one pod.

@@ -87,7 +87,7 @@ func DescribePod(w io.Writer, e *local.Explanation, now time.Time) error {
 
 // DescribeNode writes the output of Node, and the node's events.
 func DescribeNode(w io.Writer, n local.Node, events []local.Event, now time.Time, width int) error {
-	if err := Node(w, n, nil, width, now); err != nil {
+	if err := Node(w, n, nil, true, width, now); err != nil {
 		return err
 	}
 	d := &outline{}

@@ -28,8 +28,9 @@ type nodeObject struct {
 func NodeObject(n local.Node) any { return nodeObject{Kind("Node"), n} }
 
 // Node writes the node's properties, its resources and their allocation to pods, similar to `kubectl describe node`.
-// Lines fit into width characters where possible; 0 means no limit. warnings are events about the node itself.
-func Node(w io.Writer, n local.Node, warnings []local.Event, width int, now time.Time) error {
+// Lines fit into width characters where possible; 0 means no limit. warnings are events about the node itself. The
+// eviction thresholds are listed if wide is set, or if there is something to say about them.
+func Node(w io.Writer, n local.Node, warnings []local.Event, wide bool, width int, now time.Time) error {
 	sum := func(of func(*local.NodePod) v1.ResourceList) v1.ResourceList {
 		total := v1.ResourceList{}
 		for i := range n.Pods {
@@ -44,8 +45,12 @@ func Node(w io.Writer, n local.Node, warnings []local.Event, width int, now time
 	about := [][]string{{"Name:", n.Name}, {
 		"Addresses:", orNone(strings.Join(n.HostIPs, ","))}, {
 		"Labels:", orNone(pairs(n.Labels))}, {"Taints:", orNone(taints(n.Taints))}}
-	sections := [][][]string{about, conditionRows(n.Conditions), resourceRows(&n, sum(requestsOf), sum(limitsOf)),
-		nodePodRows(&n), deviceRows(&n), warningRows(warnings, now)}
+	evictions := evictionRows(n.Evictions, now)
+	if n.Evictions != nil && !wide && quiet(n.Evictions) {
+		about, evictions = append(about, []string{"Resources:", nearest(n.Evictions)}), evictions[:1]
+	}
+	sections := [][][]string{about, conditionRows(n.Conditions), evictions,
+		resourceRows(&n, sum(requestsOf), sum(limitsOf)), nodePodRows(&n), deviceRows(&n), warningRows(warnings, now)}
 	for i, rows := range sections {
 		if i > 0 && len(rows) == 1 {
 			continue

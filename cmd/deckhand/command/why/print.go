@@ -15,6 +15,7 @@ import (
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/explain"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -63,6 +64,7 @@ func Print(out io.Writer, e *local.Explanation, last map[string]string, as strin
 	}
 	t := &printer{now: now}
 	t.line("%s: %s", e.Pod.Name, v.text(now))
+	t.eviction(e)
 	for i := range e.Waits {
 		t.wait(&e.Waits[i], e)
 	}
@@ -101,6 +103,56 @@ func (t *printer) line(form string, args ...any) {
 	fmt.Fprintf(&t.text, form+"\n", args...)
 }
 
+// eviction prints the place of a pod that the node may evict, and what to do about one that it has evicted.
+func (t *printer) eviction(e *local.Explanation) {
+	if r := e.Eviction; r != nil {
+		t.line("\nIt would be ended %s of %d for %s (%s): %s", ordinal(r.Place), r.Of, string(r.Resource), r.Signal,
+			usage(r))
+	}
+	rejected := slices.ContainsFunc(e.Waits, func(w local.Wait) bool { return w.Code == pod.WaitRejected })
+	s := &e.Pod.Status
+	if s.Phase != v1.PodFailed || pod.Reason(s.Reason) != pod.ReasonEvicted || rejected {
+		return
+	}
+	t.line("\nThe node ended it: %s", s.Message) // the first line has only a part of the message
+	if e.Source == pod.SourceAPI {
+		t.line("  next:    %s", staysFailedInCluster)
+	} else {
+		t.line("  next:    nothing: it stays failed until it is restarted or its manifest is changed")
+	}
+	t.line("  you can: %s", explain.Advice(&pod.Wait{Code: pod.WaitRejected, Reason: pod.ReasonEvicted}, e.Pod))
+}
+
+// usage compares a pod's use of a resource with its request.
+func usage(r *local.EvictionRank) string {
+	switch {
+	case r.Request == nil:
+		return "it uses " + show.Quantity(r.Resource, r.Used)
+	case r.Used >= *r.Request:
+		return show.Quantity(r.Resource, r.Used-*r.Request) + " over its request"
+	default:
+		return show.Quantity(r.Resource, *r.Request-r.Used) + " below its request"
+	}
+}
+
+func ordinal(n int) string {
+	if n/10%10 != 1 {
+		switch n % 10 {
+		case 1:
+			return fmt.Sprintf("%dst", n)
+		case 2:
+			return fmt.Sprintf("%dnd", n)
+		case 3:
+			return fmt.Sprintf("%drd", n)
+		}
+	}
+	return fmt.Sprintf("%dth", n)
+}
+
+// staysFailedInCluster is the next step for a pod of an API server that has failed.
+const staysFailedInCluster = "nothing: it stays failed; its Deployment, Job or the like makes another pod, if it has " +
+	"one"
+
 // wait explains one reason why the pod waits. While the pod is being stopped, there is no next attempt.
 func (t *printer) wait(w *local.Wait, e *local.Explanation) {
 	if w.Container != "" {
@@ -120,7 +172,7 @@ func (t *printer) wait(w *local.Wait, e *local.Explanation) {
 	}
 	switch {
 	case w.Code == pod.WaitRejected && e.Source == pod.SourceAPI:
-		t.line("  next:    nothing: it stays failed; its Deployment, Job or the like makes another pod, if it has one")
+		t.line("  next:    %s", staysFailedInCluster)
 	case w.Code == pod.WaitRejected:
 		t.line("  next:    nothing: it stays failed until its manifest is changed")
 	case w.Next.IsZero() && (w.Code == pod.WaitProbe || w.Code == pod.WaitProbeFailed):

@@ -154,7 +154,7 @@ func TestOverviewOfWhatTheNodeHad(t *testing.T) {
 		t.Errorf("%v, %v: got %q, want %q", fine, err, out.String(), want)
 	}
 	out.Reset()
-	if err := show.Node(&out, local.Node{Name: "n1"}, lately, 0, now); err != nil || !strings.Contains(out.String(), "made again: the bridge") || strings.Contains(out.String(), "long ago") {
+	if err := show.Node(&out, local.Node{Name: "n1"}, lately, false, 0, now); err != nil || !strings.Contains(out.String(), "made again: the bridge") || strings.Contains(out.String(), "long ago") {
 		t.Errorf("%v: the node is shown as\n%s", err, out.String())
 	}
 }

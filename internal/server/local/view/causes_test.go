@@ -12,6 +12,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/resources/pressure"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 type noProbes struct{}
@@ -23,6 +25,12 @@ func (noProbes) Failures(types.UID) []pod.ProbeFailures { return nil }
 func TestCauses(t *testing.T) {
 	statuses := podstatus.NewStore()
 	v := New(Config{Node: "n", Statuses: statuses, Probes: noProbes{}, Pulls: func(context.Context) image.Underway { return nil },
+		Rank: func(uid types.UID) *pressure.Rank {
+			if uid != "memory" {
+				return nil
+			}
+			return &pressure.Rank{Signal: pressure.NodeMemory, Resource: v1.ResourceMemory, Place: 2, Of: 3, Used: 10}
+		},
 		Facts: func() *nodefacts.Facts { return &nodefacts.Facts{Labels: map[string]string{"disk": "hdd"}} },
 		MissingPullSecrets: func(_ context.Context, d *pod.Desired) []string {
 			if d.Pod.Name != "asks" {
@@ -54,6 +62,9 @@ func TestCauses(t *testing.T) {
 		d := v.Details(t.Context(), types.UID(name))
 		if len(d.Waits) != 1 || !cmp.Equal(d.Waits[0].Because, tc.want) {
 			t.Errorf("%s: %+v, want %q", name, d.Waits, tc.want)
+		}
+		if (d.Eviction != nil) != (name == "memory") || d.Eviction != nil && !cmp.Equal(*d.Eviction, local.EvictionRank{Signal: "memory.available", Resource: "memory", Place: 2, Of: 3, Used: 10}) {
+			t.Errorf("%s: %+v", name, d.Eviction)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/desired"
@@ -15,6 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
+	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/resources/stats"
 )
 
@@ -43,6 +45,7 @@ func TestFullDisk(t *testing.T) {
 		statuses := podstatus.NewStore()
 		v := New(Config{Statuses: statuses, Desired: desired.New(logr.Discard()), Cluster: &troubles{}, Disks: disks{tc.disk}, Probes: noProbes{},
 			RuntimeProblems: func() []pod.Problem { return nil }, Pulls: func(context.Context) image.Underway { return nil },
+			Rank:    func(types.UID) *pressure.Rank { return nil },
 			Current: func() *config.Config { return &config.Config{Standalone: tc.alone} }})
 		list := v.problems(t.Context(), nil)
 		if p := list[len(list)-1]; p.Origin != "disk /data" || !p.General || p.Message != "it "+tc.message || !strings.Contains(p.Advice, tc.advice) || !strings.Contains(p.Advice, "deckhand images prune") {

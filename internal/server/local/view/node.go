@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	helpers "k8s.io/component-helpers/resource"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -22,6 +25,9 @@ func (v View) Node(ctx context.Context) (local.Node, error) {
 		Conditions: v.conf.Cluster.Conditions(),
 		Capacity:   facts.Capacity, Reserved: reserved, Allocatable: facts.Allocatable,
 		Problems: slices.Concat(v.conf.Desired.Current().Problems, v.fullDisks(ctx)), Modules: v.conf.Modules()}
+	if v.conf.Pressure != nil {
+		n.Evictions = evictionsOf(v.conf.Pressure(), time.Now())
+	}
 	holdings := v.conf.Holdings()
 	for _, e := range v.conf.Statuses.List() {
 		h, ok := holdings[e.Pod.UID]
@@ -49,4 +55,30 @@ func (v View) Node(ctx context.Context) (local.Node, error) {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	return n, nil
+}
+
+func evictionsOf(s pressure.Status, now time.Time) *local.Evictions {
+	e := &local.Evictions{}
+	if s.Observed {
+		e.Observed = now.Add(-s.Age)
+	}
+	if s.Unread != nil {
+		e.Unread = s.Unread.Error()
+	}
+	if s.Woken != "" {
+		e.Alarm, e.AlarmAt = s.Woken, now.Add(-s.Quiet)
+	}
+	for _, of := range s.Signals {
+		t := local.EvictionThreshold{Signal: string(of.Threshold.Signal), Resource: of.Threshold.Signal.Resource(),
+			Threshold: of.Threshold.Least.String(), Least: of.Least,
+			Grace: metav1.Duration{Duration: of.Threshold.Grace}}
+		if of.Readable {
+			t.Available, t.Capacity = &of.Reading.Available, of.Reading.Capacity
+		}
+		if of.Met {
+			t.MetSince, t.EvictsFrom = now.Add(-of.For), now.Add(of.Left)
+		}
+		e.Thresholds = append(e.Thresholds, t)
+	}
+	return e
 }

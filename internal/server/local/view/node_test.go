@@ -1,12 +1,17 @@
 package view
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubelet/config/v1beta1"
 
@@ -19,6 +24,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -47,6 +53,13 @@ func TestNode(t *testing.T) {
 		Facts: func() *nodefacts.Facts {
 			return &nodefacts.Facts{HostIPs: []string{"192.0.2.1"}, Capacity: cpus("4"), Allocatable: cpus("3")}
 		},
+		Pressure: func() pressure.Status {
+			return pressure.Status{Observed: true, Age: time.Second, Unread: errors.New("pid.available: no /proc"), Woken: "memory.available: tasks wait for memory", Quiet: time.Minute,
+				Signals: []pressure.SignalStatus{
+					{Threshold: pressure.Threshold{Signal: pressure.NodeMemory, Least: capacity.Amount{Percent: 10}, Grace: time.Minute}, Readable: true, Reading: pressure.Reading{Available: 5, Capacity: 100}, Least: 10, Met: true, For: 20 * time.Second, Left: 40 * time.Second},
+					{Threshold: pressure.Threshold{Signal: pressure.Processes, Least: capacity.Amount{Value: 1000}}},
+				}}
+		},
 		Holdings: func() map[types.UID]allocation.Holding {
 			return map[types.UID]allocation.Holding{
 				"resized": {Requests: admission.Amount{v1.ResourceCPU: 2000}, Allocation: &pod.Allocation{Containers: map[string]v1.ResourceRequirements{"main": {Limits: cpus("1")}}}},
@@ -63,7 +76,17 @@ func TestNode(t *testing.T) {
 	has := func(id v1.ResourceID) map[string][]v1.ResourceStatus {
 		return map[string][]v1.ResourceStatus{"main": {{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: id}}}}}
 	}
+	now := time.Now()
 	got, err := a.Node(t.Context())
+	five := int64(5)
+	evictions := local.Evictions{Observed: now.Add(-time.Second), Unread: "pid.available: no /proc", Alarm: "memory.available: tasks wait for memory", AlarmAt: now.Add(-time.Minute), Thresholds: []local.EvictionThreshold{
+		{Signal: "memory.available", Resource: "memory", Threshold: "10%", Least: 10, Available: &five, Capacity: 100, Grace: metav1.Duration{Duration: time.Minute}, MetSince: now.Add(-20 * time.Second), EvictsFrom: now.Add(40 * time.Second)},
+		{Signal: "pid.available", Resource: "pids", Threshold: "1k"},
+	}}
+	if got.Evictions == nil || !cmp.Equal(*got.Evictions, evictions, cmpopts.EquateApproxTime(10*time.Second)) {
+		t.Errorf("evictions %+v, want %+v", got.Evictions, evictions)
+	}
+	got.Evictions = nil
 	want := local.Node{Name: "n1", HostIPs: []string{"192.0.2.1"}, Capacity: cpus("4"), Allocatable: cpus("3"), Reserved: capacity.Reserved{System: cpus("1")}, Modules: []modules.Status{{Name: "workers", State: modules.Running}}, Pods: []local.NodePod{
 		{UID: "gone", Requests: cpus("500m"), Devices: has("gone")},
 		{Namespace: "default", Name: "begins", UID: "begins", QOSClass: v1.PodQOSBurstable, Limits: cpus("1"),

@@ -32,6 +32,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
+	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -62,7 +63,7 @@ type Cluster interface {
 	ProblemsChanged() (changed <-chan struct{}, stop func())
 }
 
-// Config has the parts of the agent that a View reads. Every field is required, except Reload.
+// Config has the parts of the agent that a View reads. Every field is required, except Reload and Pressure.
 type Config struct {
 	// Node is the node's name, Started the agent's start.
 	Node    string
@@ -93,6 +94,10 @@ type Config struct {
 	Capacity capacity.Node
 	Holdings func() map[types.UID]allocation.Holding
 	Devices  func(types.UID) map[string][]v1.ResourceStatus
+	// Pressure returns the state of eviction thresholds; the function is nil if the node doesn't evict pods. Rank
+	// returns the place of a pod among those that would be ended; nil if it wouldn't be.
+	Pressure func() pressure.Status
+	Rank     func(types.UID) *pressure.Rank
 	// MissingPullSecrets returns the names of a pod's pull secrets that don't exist.
 	MissingPullSecrets func(context.Context, *pod.Desired) []string
 	// Pulls returns the pulls in progress.
@@ -338,6 +343,10 @@ func (v View) unknown(name types.NamespacedName) error {
 // Details returns details of a pod that its PodView doesn't have.
 func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 	d := local.Details{Probes: v.conf.Probes.Results(uid), Failures: v.conf.Probes.Failures(uid)}
+	if r := v.conf.Rank(uid); r != nil {
+		d.Eviction = &local.EvictionRank{Signal: string(r.Signal), Resource: r.Resource, Place: r.Place, Of: r.Of,
+			Used: r.Used, Request: r.Request}
+	}
 	if e := v.conf.Statuses.Get(uid); e != nil {
 		d.Waits, d.Wake, d.Stopping = local.WaitsOf(e.Pod, v.failing(uid, v.conf.Pulls(ctx).Add(e.Report.Waits))),
 			e.Report.Wake, e.Report.StoppingWhy

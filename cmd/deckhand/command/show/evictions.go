@@ -1,0 +1,105 @@
+package show
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// quiet reports whether all signals can be read and no threshold is met.
+func quiet(e *local.Evictions) bool {
+	return e.Unread == "" && !slices.ContainsFunc(e.Thresholds, func(t local.EvictionThreshold) bool {
+		return !t.MetSince.IsZero()
+	})
+}
+
+// nearest describes a node that is short of nothing. The threshold that is nearest is the one with the smallest share
+// of its resource above it.
+func nearest(e *local.Evictions) string {
+	if e.Observed.IsZero() {
+		return "not measured yet"
+	}
+	if len(e.Thresholds) == 0 {
+		return "no thresholds for evictions are set"
+	}
+	text, least := "no shortage", 0.0
+	for i := range e.Thresholds {
+		t := &e.Thresholds[i]
+		if t.Available == nil || t.Capacity == 0 {
+			continue
+		}
+		above := *t.Available - t.Least
+		if share := float64(above) / float64(t.Capacity); text == "no shortage" || share < least {
+			text, least = fmt.Sprintf("no shortage (nearest: %s %s above its threshold)", t.Signal,
+				Quantity(t.Resource, above)), share
+		}
+	}
+	return text
+}
+
+func evictionRows(e *local.Evictions, now time.Time) [][]string {
+	rows := [][]string{{"EVICTION SIGNAL", "AVAILABLE", "OF", "THRESHOLD", "GRACE", "STATE"}}
+	if e == nil {
+		return rows
+	}
+	for i := range e.Thresholds {
+		t := &e.Thresholds[i]
+		available, capacity, threshold, grace := "unknown", "", t.Threshold, "hard"
+		if t.Available != nil {
+			available, capacity = Quantity(t.Resource, *t.Available), Quantity(t.Resource, t.Capacity)
+			threshold = Quantity(t.Resource, t.Least)
+			if t.Threshold[len(t.Threshold)-1] == '%' {
+				threshold += " (" + t.Threshold + ")"
+			}
+		}
+		if t.Grace.Duration > 0 {
+			grace = "soft, " + duration.HumanDuration(t.Grace.Duration)
+		}
+		rows = append(rows, []string{t.Signal, available, capacity, threshold, grace, thresholdState(t, now)})
+	}
+	if e.Unread != "" {
+		rows = append(rows, []string{"Can't be read: " + e.Unread})
+	}
+	if e.Alarm != "" {
+		rows = append(rows, []string{fmt.Sprintf("The kernel's last alarm, %s ago: %s",
+			duration.HumanDuration(max(now.Sub(e.AlarmAt), 0)), e.Alarm)})
+	}
+	return rows
+}
+
+func thresholdState(t *local.EvictionThreshold, now time.Time) string {
+	switch {
+	case t.Available == nil:
+		return "not measured"
+	case t.MetSince.IsZero():
+		return "no shortage"
+	}
+	text := "short for " + duration.HumanDuration(max(now.Sub(t.MetSince), 0))
+	if left := t.EvictsFrom.Sub(now); left > 0 {
+		return text + ", pods are evicted in " + duration.HumanDuration(left)
+	}
+	return text + ", pods are evicted"
+}
+
+// Quantity formats an amount of a resource: bytes in binary units, others as they are.
+func Quantity(resource v1.ResourceName, n int64) string {
+	if resource != v1.ResourceMemory && resource != v1.ResourceEphemeralStorage {
+		return strconv.FormatInt(n, 10)
+	}
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	size, unit := float64(n), 0
+	for max(size, -size) >= 1023.5 && unit < len(units)-1 {
+		size /= 1024
+		unit++
+	}
+	if unit == 0 || max(size, -size) >= 9.95 {
+		return fmt.Sprintf("%.0f %s", size, units[unit])
+	}
+	return fmt.Sprintf("%.1f %s", size, units[unit])
+}
