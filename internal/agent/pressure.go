@@ -52,7 +52,8 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 		Holding: pods.Holding, Version: pods.Version,
 		Reclaim: reclaim, Events: b.node, Meter: b.meter.Evictions, Wake: b.wakes.Wake,
 		Publish: func(p admission.Pressure) { facts.Set(func(f *nodefacts.Facts) { f.Pressure = p }) },
-		State:   b.checkpoint("pressure_state"), Boot: bootID(), Now: pressure.SinceBoot, Log: log})
+		State:   b.checkpoint("pressure_state"), Boot: bootID(), Reserve: b.reserve, Now: pressure.SinceBoot,
+		Log: log})
 	return &pressureParts{m, bell, b.workersReady}, nil
 }
 

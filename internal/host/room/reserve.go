@@ -20,10 +20,13 @@ import (
 // Dir is the name of the reserve's directory in the root directory.
 const Dir = "reserve"
 
-// The reserve has files of fileSize bytes each: together 1 MiB and, with the directory, 33 inodes.
+// The reserve has files of fileSize bytes each: together 1 MiB and, with the directory, 33 inodes. Each write gets a
+// part of perWrite files: a program that fills the disk may take them first, and something has to be left when it has
+// been ended.
 const (
 	files    = 32
 	fileSize = 32 << 10
+	perWrite = files / 8
 )
 
 // retryFirst is the delay before a reserve that has been given up is made again. It doubles up to retryMost while
@@ -38,11 +41,13 @@ const (
 // empty.
 type Reserve struct {
 	dir string
-	// missing is signaled when the reserve was given up.
+	// missing is signaled when a part of the reserve was given up.
 	missing wake.Slot
 
 	// mu is held while files of the reserve are made or removed.
 	mu sync.Mutex
+	// given counts how often a part was given up.
+	given int
 }
 
 // NewReserve returns the reserve of a root directory. It makes nothing.
@@ -79,11 +84,7 @@ func (r *Reserve) made() bool {
 	if on, err := Measure(r.dir); err != nil || on.Full() {
 		return false
 	}
-	if err := r.fill(); err != nil {
-		_ = os.RemoveAll(r.dir) // a part of it is given up with the next one
-		return false
-	}
-	return true
+	return r.fill() == nil
 }
 
 // whole reports whether all files of the reserve have their blocks.
@@ -109,7 +110,7 @@ func (r *Reserve) fill() error {
 			return err
 		}
 		if err := errors.Join(allocate(f), f.Close()); err != nil {
-			return fmt.Errorf("%s: %w", f.Name(), err)
+			return errors.Join(fmt.Errorf("%s: %w", f.Name(), err), os.Remove(f.Name()))
 		}
 	}
 	return nil
@@ -130,35 +131,64 @@ func allocate(f *os.File) error {
 	}
 }
 
-// giveUp removes the reserve, and reports whether there was one.
-func (r *Reserve) giveUp() bool {
+// giveUp removes up to n files of the reserve, and reports whether there was one. If a part was given up since given
+// was counted, it removes none, and reports others.
+func (r *Reserve) giveUp(n, given int) (gave, others bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, err := os.Lstat(r.file(0)); err != nil {
-		return false
+	if r.given != given {
+		return false, true
 	}
-	err := os.RemoveAll(r.dir)
+	removed := 0
+	for i := 0; i < files && removed < n; i++ {
+		if os.Remove(r.file(i)) == nil {
+			removed++
+		}
+	}
+	_ = os.Remove(r.dir) // fails while it has files
+	if removed == 0 {
+		return false, false
+	}
+	r.given++
 	r.missing.Wake()
-	return err == nil
+	return true, false
 }
 
-// Spend calls write, which ends or removes something. If the disk is full, it gives up the reserve and calls write
-// again.
+// count returns how often a part was given up.
+func (r *Reserve) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.given
+}
+
+// Spend calls write, which ends or removes something. If the disk is full, it gives up a part of the reserve and calls
+// write again. If other calls gave up parts meanwhile, it tries those first.
 func (r *Reserve) Spend(write func() error) error {
-	err := write()
-	if r != nil && atomicfile.DiskFull(err) && r.giveUp() {
-		err = write()
+	if r == nil {
+		return write()
 	}
-	return err
+	for {
+		given := r.count()
+		err := write()
+		if !atomicfile.DiskFull(err) {
+			return err
+		}
+		switch gave, others := r.giveUp(perWrite, given); {
+		case gave:
+			return write()
+		case !others:
+			return err
+		}
+	}
 }
 
-// Release gives up the reserve if the disk is full, before other programs write: the container runtime reports such
-// errors late or never.
+// Release gives up the whole reserve if the disk is full, before other programs write: the container runtime reports
+// such errors late or never.
 func (r *Reserve) Release() {
 	if r == nil {
 		return
 	}
 	if on, err := Measure(r.dir); err == nil && on.Full() {
-		r.giveUp()
+		_, _ = r.giveUp(files, r.count())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -165,6 +166,65 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestReserveOutlivesAHog: a program that takes whatever is given up leaves something for the record that is written once
+// the program has been ended, and calls at the same time share a part.
+func TestReserveOutlivesAHog(t *testing.T) {
+	dir := tmpfs(t, "size=40m")
+	r := room.NewReserve(dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	files := func() int {
+		list, err := filepath.Glob(filepath.Join(dir, room.Dir, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	fill(t, dir, false)
+	save := func() error { return atomicfile.Write(filepath.Join(dir, "end"), make([]byte, 60<<10), 0o600) }
+	for i := range 3 { // the record of the verdict, and two retries
+		tried := 0
+		err := r.Spend(func() error {
+			if tried++; tried > 1 {
+				fill(t, dir, false)
+			}
+			return save()
+		})
+		if !errors.Is(err, unix.ENOSPC) || tried != 2 || files() != 28-4*i {
+			t.Fatalf("try %d: %v after %d calls; the reserve has %d files", i, err, tried, files())
+		}
+	}
+	before := files()
+	var both, ended sync.WaitGroup
+	both.Add(2)
+	for i := range 2 {
+		ended.Go(func() {
+			tried := false
+			err := r.Spend(func() error {
+				err := atomicfile.Write(filepath.Join(dir, strconv.Itoa(i)), make([]byte, 60<<10), 0o600)
+				if !tried {
+					tried = true
+					both.Done()
+					both.Wait() // both have failed before either gives up a part
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if ended.Wait(); files() != before-4 {
+		t.Errorf("the reserve has %d files of %d", files(), before)
+	}
+	if err := r.Spend(save); err != nil {
+		t.Errorf("the final record: %v", err)
+	}
+}
+
 // TestReserve: the reserve has real blocks and inodes, which are free once it is given up, and is made again as soon as there is room.
 func TestReserve(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -193,6 +253,10 @@ func TestReserve(t *testing.T) {
 				}
 				if err := r.Spend(save); err != nil {
 					t.Error(err)
+				}
+				for range 7 { // others are faster
+					fill(t, tc.dir, tc.inodes)
+					_ = r.Spend(func() error { return unix.ENOSPC })
 				}
 				fill(t, tc.dir, tc.inodes)
 				time.Sleep(time.Hour)

@@ -17,13 +17,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/host/alarm"
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Config configures a Manager. Every field is required.
+// Config configures a Manager. Every field but Reserve is required.
 type Config struct {
 	// Settings are the settings at the start; SetSettings changes them.
 	Settings Settings
@@ -53,6 +54,8 @@ type Config struct {
 	Wake func(types.UID)
 	// State is the path of the state file, Boot the ID of this boot.
 	State, Boot string
+	// Reserve is given up if the disk is too full for the state file while a pod is being ended; it may be nil.
+	Reserve *room.Reserve
 	// Now returns the time since the machine was booted.
 	Now func() time.Duration
 	Log logr.Logger
@@ -401,7 +404,14 @@ func (m *Manager) save(now time.Duration) {
 		return
 	}
 	m.saved, m.savedAt = m.memory, now
-	if err := save(m.State, m.Boot, m.memory); err != nil {
+	write := func() error { return save(m.State, m.Boot, m.memory) }
+	var err error
+	if m.memory.Ending != "" {
+		err = m.Reserve.Spend(write)
+	} else {
+		err = write()
+	}
+	if err != nil {
 		m.unsaved.Log(m.Log, err, "The state of node pressure can't be saved: a restart of the agent would lose how "+
 			"long thresholds are met")
 	} else {

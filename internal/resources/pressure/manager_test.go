@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/host/alarm"
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	. "github.com/deckhand-node/deckhand/internal/resources/pressure"
@@ -38,13 +40,14 @@ type node struct {
 	happened []string
 	pressure admission.Pressure
 	replace  func()
+	reserve  *room.Reserve
 	unlisted error
 	looks    int
 	lists    int
 }
 
 func (n *node) run(s Settings) {
-	n.m = New(Config{Settings: s, State: n.file, Boot: n.boot, Now: func() time.Duration { return time.Since(n.began) },
+	n.m = New(Config{Settings: s, State: n.file, Boot: n.boot, Reserve: n.reserve, Now: func() time.Duration { return time.Since(n.began) },
 		Log: testr.New(n.t), Meter: n, Events: n,
 		Wake:    func(uid types.UID) { n.note("end " + string(uid)) },
 		Publish: func(p admission.Pressure) { n.pressure = p },
@@ -134,6 +137,39 @@ func within(t *testing.T, test func(*node)) {
 	file := filepath.Join(t.TempDir(), "pressure_state")
 	synctest.Test(t, func(t *testing.T) {
 		test(&node{t: t, file: file, boot: "boot-1", began: time.Now().Add(-time.Hour), end: func() {}, free: map[Signal]int64{}})
+	})
+}
+
+// TestStateOnAFullDisk: the end of a pod is recorded on a full disk, with room that is kept for that.
+func TestStateOnAFullDisk(t *testing.T) {
+	within(t, func(n *node) {
+		dir := filepath.Dir(n.file)
+		if err := unix.Mount("deckhand-test", dir, "tmpfs", 0, "size=32m"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := unix.Unmount(dir, 0); err != nil {
+				t.Error(err)
+			}
+		}()
+		n.reserve = room.NewReserve(dir)
+		ctx, cancel := context.WithCancel(n.t.Context())
+		cancel()
+		if err := n.reserve.Run(ctx); err != nil { // it makes the reserve, and ends
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 32<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+		n.free[NodeBytes] = mi
+		n.pods = []Pod{hog("a", 50*mi, 0, 0)}
+		n.pods[0].Volumes.Bytes = gi
+		n.run(settings(hard(NodeBytes, gi)))
+		n.after(0)
+		if saved, err := os.ReadFile(n.file); err != nil || !strings.Contains(string(saved), `"ending":"a"`) {
+			t.Errorf("the state file has %q, %v", saved, err)
+		}
+		n.end()
 	})
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
-// fullDisk is a runtime and a store of records on a disk that is full as long as there is a reserve.
+// fullDisk is a runtime and a store of records on a disk that is full until a part of the reserve is given up.
 type fullDisk struct {
 	Runtime
 	Observer
@@ -32,7 +32,7 @@ type fullDisk struct {
 
 func (f *fullDisk) act(what string) error {
 	f.did = append(f.did, what)
-	if files, _ := filepath.Glob(filepath.Join(f.reserve, "*")); len(files) > 0 {
+	if files, _ := filepath.Glob(filepath.Join(f.reserve, "*")); len(files) == 32 {
 		return errors.New("rpc error: write: no space left on device")
 	}
 	return nil
@@ -55,6 +55,7 @@ func TestReserveIsGivenUp(t *testing.T) {
 		"a stop":            {pod.Action{Kind: pod.StopSandbox, ID: "s"}, []string{"stop", "stop"}},
 		"an end's record":   {pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: &pod.Checkpoint{Termination: &pod.PodTermination{}}}, []string{"save", "save"}},
 		"a final phase":     {pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: &pod.Checkpoint{Terminal: v1.PodFailed}}, []string{"save", "save"}},
+		"a final status":    {pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: &pod.Checkpoint{Final: &v1.PodStatus{}}}, []string{"save", "save"}},
 		"a deletion's time": {pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: &pod.Checkpoint{EndBy: time.Unix(1, 0)}}, []string{"save", "save"}},
 		"another record":    {pod.Action{Kind: pod.SaveCheckpoint, Checkpoint: &pod.Checkpoint{Ready: []string{"c"}}}, []string{"save"}},
 	} {
