@@ -193,7 +193,7 @@ func (p parts) modules() []modules.Module {
 			{Name: "runtime state", Run: p.run.state.Run},
 			{Name: "observed state", Run: p.run.seen.Run},
 		},
-		only(cfg.NodePressureEviction, p.work.pressure.alarms(log)),
+		only(!p.o.StopAll, p.work.pressure.alarms(log)),
 		p.inCluster.Modules(),
 		[]modules.Module{
 			{Name: "image records", Start: p.img.images.Start},
@@ -230,7 +230,8 @@ func (p parts) modules() []modules.Module {
 			{Name: "added containers", Start: orLogged(without(p.want.additions.Restore), log,
 				"Containers that were added to pods are forgotten")},
 		},
-		only(cfg.NodePressureEviction, p.work.pressure.evictions()),
+		only(!p.o.StopAll, p.work.pressure.evictions()),
+		only(!p.o.StopAll && cfg.Standalone, modules.Module{Name: "evicted pods", Run: p.work.resumer.Run}),
 		p.want.Modules(),
 		[]modules.Module{
 			{Name: "changes of manifests", Run: follower{merger: p.want.Merger, additions: p.want.additions,

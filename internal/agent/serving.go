@@ -15,7 +15,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/server"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -37,17 +36,13 @@ type servingParts struct {
 func newServing(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, s *resourceParts, v *volumeParts,
 	inCluster apiServer, w *workerParts) (*servingParts, error) {
 	log := b.log
-	var evictions func() pressure.Status
-	if b.cfg.NodePressureEviction {
-		evictions = w.pressure.Status
-	}
 	shown := view.New(view.Config{Node: b.cfg.NodeName, Started: b.began, Desired: d.Merger, Runs: d.runs,
 		Stops:   d.stops,
 		Stopper: w.stopper, Additions: d.additions, Observed: r.seen, Runtime: r.state,
 		RuntimeProblems: r.engine.Problems, Reload: w.reporting.failure.get, Cluster: inCluster, Statuses: b.statuses,
 		Events: b.history, Probes: w.probes, Journal: w.diaries, Facts: r.host.facts.Now, Capacity: r.host.capacity,
 		Holdings: s.allocations.Holdings, Devices: s.allocations.Health, Pulls: i.images.Pulls,
-		Disks: v.sampler, Pressure: evictions, Rank: w.pressure.Rank,
+		Disks: v.sampler, Pressure: w.pressure.Status, Rank: w.pressure.Rank,
 		Current: w.reloader.Current, Exposures: d.Exposures, Modules: b.runner.States,
 		MissingPullSecrets: func(ctx context.Context, p *pod.Desired) []string {
 			return i.keyring.MissingSecrets(ctx, p.Pod, inCluster.Finder().For(p))

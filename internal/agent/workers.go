@@ -34,6 +34,7 @@ type workerParts struct {
 	reloader  *config.Reloader
 	pool      *worker.Pool
 	stopper   *worker.Stopper
+	resumer   *worker.Resumer
 }
 
 func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, s *resourceParts, v *volumeParts,
@@ -104,5 +105,6 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),
 	})
 	w.stopper = worker.NewStopper(d.stops, w.pool, log.WithName("worker"))
+	w.resumer = worker.NewResumer(b.statuses, w.stopper, w.pressure.calm, log.WithName("worker"))
 	return w, nil
 }

@@ -79,8 +79,6 @@ type Config struct {
 	HoldPodsFor time.Duration
 	// AwaitDevicePlugins is how long a pod waits for a device plugin; with 0 the pod is rejected at once.
 	AwaitDevicePlugins time.Duration
-	// NodePressureEviction says that pods are evicted when the node runs short of a resource.
-	NodePressureEviction bool
 	// ContainerLogLinksDir is the directory of symlinks to container logs, for log shippers.
 	ContainerLogLinksDir string
 	// JournalBytes is the maximum size of each pod's decision journal in bytes, in memory and on disk; -1 disables the

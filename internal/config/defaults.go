@@ -168,6 +168,17 @@ func defaultEvictionHard() map[string]string {
 	}
 }
 
+// aloneEvictionHard returns the defaults that differ without a cluster. A tenth of a large disk is no shortage, and no
+// other node takes the pods.
+func aloneEvictionHard() map[string]string {
+	return map[string]string{
+		"nodefs.available":   "2%",
+		"nodefs.inodesFree":  "1%",
+		"imagefs.available":  "2%",
+		"imagefs.inodesFree": "1%",
+	}
+}
+
 func defaultLogs(c *v1beta1.KubeletConfiguration) {
 	set(&c.PodLogsDir, "/var/log/pods/")
 	set(&c.ContainerLogMaxSize, "10Mi")

@@ -175,6 +175,13 @@ func (l *loader) standalone(c *v1beta1.KubeletConfiguration) {
 	if unset("failCgroupV1") {
 		c.FailCgroupV1 = ptr.To(false)
 	}
+	given := l.given.Config().EvictionHard
+	for signal, threshold := range aloneEvictionHard() {
+		_, has := c.EvictionHard[signal]
+		if _, own := given[signal]; has && !own {
+			c.EvictionHard[signal] = threshold
+		}
+	}
 }
 
 // fail adds a problem of the setting at path. It adds the place to correct: the line or flag that set path. If path
@@ -299,7 +306,6 @@ func (l *loader) ofFlags() {
 	}
 	c.OfflineSecretsKey = path("offline-secrets-key", c.OfflineSecretsKey)
 	c.HoldPodsFor, c.AwaitDevicePlugins = v.HoldPodsFor, v.AwaitDevicePlugins
-	c.NodePressureEviction = v.NodePressureEviction
 	c.KubeletVersion = cmp.Or(v.Version.Reported, buildinfo.Kubernetes+"-deckhand")
 	c.LockFile, c.YieldLock = path("lock-file", v.LockFile), v.ExitOnLockContention
 	c.RuntimeCgroups = v.RuntimeCgroups

@@ -85,9 +85,8 @@ var matrix = map[string]evidence{
 	"Queries for logs of the host's services; checkpoints of containers, if the runtime supports them: containerd needs a criu that supports the kernel":                                                  {state: works, fields: "enableSystemLogQuery"},
 	"`deckhand exec`, `attach`, `cp`, `port-forward`, with a cluster and without":                                                                                                                         {state: works},
 	"`deckhand debug`: an additional container in a running pod from a manifest":                                                                                                                          {state: works},
-	"Eviction and admission by node pressure": {state: notYet, fields: "evictionSoft evictionMaxPodGracePeriod", why: []string{"pods are evicted only with --node-pressure-eviction, which is experimental", "memory.available " +
-		"and nodefs.available reduce the node's allocatable; pods are evicted only with --node-pressure-eviction, which is experimental"}},
-	"CPU, memory and topology managers, dynamic resources":                                                                     {state: notYet, fields: "cpuManagerPolicy memoryManagerPolicy topologyManagerPolicy", podFields: "spec.resourceClaims .claims", why: []string{"this build doesn't assign CPUs or memory to containers"}},
+	"Eviction and admission by node pressure":              {state: works, fields: "evictionHard evictionSoft evictionMaxPodGracePeriod evictionMinimumReclaim"},
+	"CPU, memory and topology managers, dynamic resources": {state: notYet, fields: "cpuManagerPolicy memoryManagerPolicy topologyManagerPolicy", podFields: "spec.resourceClaims .claims", why: []string{"this build doesn't assign CPUs or memory to containers"}},
 	"Holding all pods together, lower QoS classes (`qosReserved`), and control groups of the host, to their share of the node": {state: works, fields: "enforceNodeAllocatable qosReserved systemReservedCgroup kubeReservedCgroup"},
 	"Moving the agent, the embedded runtime and the host's processes into control groups":                                      {state: works, fields: "kubeletCgroups systemCgroups"},
 	"Keeping CPUs from pods": {state: notYet, why: []string{"the " +
@@ -102,7 +101,7 @@ var matrix = map[string]evidence{
 var (
 	// otherwise are reasons of fields that ask for what is done anyway, in another way, or by no kubelet.
 	otherwise = []string{
-		"it has no effect in the kubelet either (deprecated)", "this build hides no metrics",
+		"it has no effect in the kubelet either (deprecated)", "this build hides no metrics", "the kernel always notifies this build when memory runs short",
 		"this build always makes a control group for each QoS class and each pod", "this build makes no iptables chains for other programs",
 		"the embedded runtime's network always works like hairpin-veth, and another runtime's isn't configured by this build",
 	}

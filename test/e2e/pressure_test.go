@@ -49,13 +49,12 @@ func TestDiskPressure(t *testing.T) {
 		"inodes": {"nr_inodes=20000", "nodefs.inodesFree: '8000'", "fill, /data, '20000', '0'", "inodes", "nodefs.inodesFree"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := node.New(t, binary, node.Options{Dir: small(t, c.options), Flags: []string{"--node-pressure-eviction"},
-				Config: "evictionHard: {" + c.hard + "}\nevictionPressureTransitionPeriod: 3s"})
+			n := node.New(t, binary, node.Options{Dir: small(t, c.options), Config: "evictionHard: {" + c.hard + "}\nevictionPressureTransitionPeriod: 3s"})
 			n.Start()
 			n.Write("neighbour.yaml", pod("neighbour"))
 			n.Await("the neighbour runs", node.Ready("neighbour"))
 			n.Write("filler.yaml", pod("filler", "args: ["+c.command+"]", "volumeMounts: [{name: data, mountPath: /data}]",
-				"spec.volumes: [{name: data, emptyDir: {}}]"))
+				"spec.volumes: [{name: data, emptyDir: {}}]", "spec.restartPolicy: Never"))
 			n.AwaitNodeEvent("EvictionThresholdMet", "Attempting to reclaim "+c.resource)
 			n.AwaitNodeEvent("NodeHasDiskPressure")
 			n.Await("the pod that fills the disk is evicted", evictedFor("filler", c.resource, c.signal), node.Ready("neighbour"), noRestarts)
@@ -70,10 +69,10 @@ func TestDiskPressure(t *testing.T) {
 	}
 }
 
-// A pod that takes the memory of the node is evicted before the kernel kills anything.
+// A pod that takes the memory of the node is evicted before the kernel kills anything, and restarted when there is enough again.
 func TestMemoryPressure(t *testing.T) {
 	t.Parallel()
-	n := node.New(t, binary, node.Options{Flags: []string{"--node-pressure-eviction"}, Config: "evictionHard: {memory.available: 150Mi}\nevictionPressureTransitionPeriod: 3s"})
+	n := node.New(t, binary, node.Options{Config: "evictionHard: {memory.available: 150Mi}\nevictionPressureTransitionPeriod: 3s"})
 	confine(t, n, 400<<20)
 	n.Start()
 	n.Write("neighbour.yaml", pod("neighbour"))
@@ -85,6 +84,12 @@ func TestMemoryPressure(t *testing.T) {
 		t.Error("the kernel killed it")
 	}
 	n.AwaitNodeEvent("NodeHasSufficientMemory")
+	n.Await("without a cluster, the pod runs again", node.Each([]string{"hog"}, func(v local.PodView) error {
+		if v.Pod.Status.Phase != v1.PodRunning {
+			return fmt.Errorf("it is %s", v.Pod.Status.Phase)
+		}
+		return nil
+	}), node.Ready("neighbour"), noRestarts)
 }
 
 // confine makes the node's own control group one of this size, so that the host keeps its memory.

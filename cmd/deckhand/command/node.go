@@ -20,8 +20,8 @@ func (a *app) nodeCommand() *cobra.Command {
 		Long: `Show the node's capacity, the reserved resources (systemReserved, kubeReserved and the
 thresholds of evictionHard) and the allocatable ones, the resources of each pod and the devices
 of each container, the node's conditions and taints, its problems, and its warning events of the
-last hour. New pods are admitted by the same numbers. With --node-pressure-eviction, the thresholds
-for evictions are listed while the node is short of a resource, and with -o wide.`,
+last hour. New pods are admitted by the same numbers. The thresholds for evictions
+are listed while the node is short of a resource, and with -o wide.`,
 		Example: `  deckhand node
   deckhand node -o wide
   deckhand node -o jsonpath={.allocatable.memory}

@@ -2,33 +2,32 @@ package fields
 
 func eviction() []Field {
 	return []Field{
-		{Path: "evictionHard", Package: "host/capacity", Live: true,
+		{Path: "evictionHard", Package: "resources/pressure", Live: true,
 			Doc: "Thresholds below which pods are evicted at once: by signal, an amount or a percentage such as " +
 				"memory.available: 100Mi. 0% or 100% switches a signal off. A value replaces all of the defaults " +
 				"(see mergeDefaultEvictionSettings).",
-			Partly: "memory.available and nodefs.available reduce the node's allocatable; pods are evicted " +
-				"only with --node-pressure-eviction, which is experimental",
-			Departs: "where neither --config nor --eviction-hard is given, it has these defaults, too, instead of " +
-				"none"},
-		{Path: "evictionSoft", Live: true, Why: noEviction, Default: "none",
+			Departs: "where neither --config nor --eviction-hard is given, it has defaults, too, instead of none; " +
+				"without --kubeconfig those of disks are nodefs.available: 2%, nodefs.inodesFree: 1%, " +
+				"imagefs.available: 2% and imagefs.inodesFree: 1%"},
+		{Path: "evictionSoft", Package: "resources/pressure", Live: true, Default: "none",
 			Doc: "Thresholds below which pods are evicted once evictionSoftGracePeriod is over: by signal, as in " +
 				"evictionHard."},
-		{Path: "evictionSoftGracePeriod", Live: true, Why: noEviction, Default: "none",
+		{Path: "evictionSoftGracePeriod", Package: "resources/pressure", Live: true, Default: "none",
 			Doc: "How long the node may stay below a threshold of evictionSoft before pods are evicted: by signal, " +
 				"such as memory.available: 30s. Each signal of evictionSoft needs one."},
-		{Path: "evictionMaxPodGracePeriod", Live: true, Why: noEviction,
+		{Path: "evictionMaxPodGracePeriod", Package: "resources/pressure", Live: true,
 			Doc: "The longest grace period of a pod that is evicted for a threshold of evictionSoft, in seconds, " +
 				"even if the pod's own is longer."},
-		{Path: "evictionMinimumReclaim", Live: true, Why: noEviction, Default: "nothing",
+		{Path: "evictionMinimumReclaim", Package: "resources/pressure", Live: true, Default: "nothing",
 			Doc: "How much has to be reclaimed beyond the threshold once pods are evicted: by signal, such as " +
 				"imagefs.available: 2Gi."},
-		{Path: "evictionPressureTransitionPeriod", Live: true, Why: noEviction,
+		{Path: "evictionPressureTransitionPeriod", Package: "resources/pressure", Live: true,
 			Doc: "How long the node has to be above a threshold before its pressure condition becomes False; 0s " +
 				"counts as 5m."},
-		{Path: "mergeDefaultEvictionSettings", Live: true, Idle: "false", Why: noEviction,
+		{Path: "mergeDefaultEvictionSettings", Package: "config", Live: true,
 			Doc: "Keep the default thresholds of those signals that evictionHard doesn't name, instead of having " +
 				"none for them."},
-		{Path: "kernelMemcgNotification", Why: noEviction,
+		{Path: "kernelMemcgNotification", Why: otherAlarm,
 			Doc: "Let the kernel notify the agent when memory runs short, instead of polling."},
 		{Path: "localStorageCapacityIsolation", Package: "resources/storagelimits",
 			Doc: "Enforce the ephemeral-storage limits of pods and the sizeLimit of emptyDir volumes. Switch it off " +

@@ -99,8 +99,8 @@ func TestNotActedOn(t *testing.T) {
 cpuManagerPolicy: this build doesn't assign CPUs or memory to containers
 `},
 		{name: "a zero that is meant", text: "eventRecordQPS: 0\nmaxOpenFiles: 0", want: ""},
-		{name: "in part", text: "maxPods: 250\nevictionHard: {memory.available: 200Mi}\nkubeReserved: {cpu: 100m}",
-			want: `evictionHard: memory.available and nodefs.available reduce the node's allocatable; pods are evicted only with --node-pressure-eviction, which is experimental
+		{name: "in part", text: "maxPods: 250\nreservedSystemCPUs: \"0\"\nkubeReserved: {cpu: 100m}",
+			want: `reservedSystemCPUs: the number of these CPUs reduces the node's allocatable, but containers may still run on them
 `},
 		{name: "a gate that is off", text: "memoryThrottlingFactor: 0.5\nlogging: {options: {json: {splitStream: true, infoBufferSize: 1Ki}}}", gates: "LoggingAlphaOptions",
 			want: "memoryThrottlingFactor: it needs the feature gate MemoryQoS\n"},

@@ -80,16 +80,20 @@ func writeFlag(b *strings.Builder, f *pflag.Flag, width int) {
 // help prints it after the flag's usage. It is empty for zero values.
 func DefaultText(f *pflag.Flag) string {
 	if alone := f.Annotations[standaloneDefault]; len(alone) > 0 {
-		return fmt.Sprintf(" (default %s; without --kubeconfig %s)", f.DefValue, alone[0])
+		return fmt.Sprintf(" (default %s; without --kubeconfig %s)", breakable(f.DefValue), breakable(alone[0]))
 	}
 	if zeroDefault(f.DefValue) {
 		return ""
 	}
-	def := f.DefValue
+	return fmt.Sprintf(" (default %s)", breakable(f.DefValue))
+}
+
+// breakable adds spaces to a long default, so that lines can be broken there.
+func breakable(def string) string {
 	if len(def) > helpNarrowest*2 {
-		def = strings.ReplaceAll(def, ",", ", ") // so that lines can be broken there
+		return strings.ReplaceAll(def, ",", ", ")
 	}
-	return fmt.Sprintf(" (default %s)", def)
+	return def
 }
 
 // zeroDefault reports whether a default is a zero value, which the help omits.

@@ -97,7 +97,7 @@ var departures = map[string]struct{ got, why string }{
 }
 
 // own are the flags the kubelet doesn't have.
-var own = []string{"await-device-plugins", "container-log-links-dir", "embedded-bin-dir", "embedded-bridge", "hold-pods-for", "journal-bytes", "node-pressure-eviction", "offline-secrets-key", "watch-config"}
+var own = []string{"await-device-plugins", "container-log-links-dir", "embedded-bin-dir", "embedded-bridge", "hold-pods-for", "journal-bytes", "offline-secrets-key", "watch-config"}
 
 // TestKubeletsFlags: a command line written for the kubelet is read as the kubelet reads it.
 func TestKubeletsFlags(t *testing.T) {

@@ -149,7 +149,11 @@ func images() []row {
 func eviction() []row {
 	return []row{
 		{name: "eviction-hard", field: "evictionHard",
-			def: "imagefs.available<15%,imagefs.inodesFree<5%,memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%", form: thresholds, help: "Evict pods at once below these: `signal<quantity`, several separated by commas."},
+			def: "imagefs.available<15%,imagefs.inodesFree<5%,memory.available<100Mi," +
+				"nodefs.available<10%,nodefs.inodesFree<5%",
+			alone: "imagefs.available<2%,imagefs.inodesFree<1%,memory.available<100Mi," +
+				"nodefs.available<2%,nodefs.inodesFree<1%",
+			form: thresholds, help: "Evict pods at once below these: `signal<quantity`, several separated by commas."},
 		{name: "eviction-soft", field: "evictionSoft", form: thresholds,
 			help: "Evict pods that stay below these: `signal<quantity`, several separated by commas."},
 		{name: "eviction-soft-grace-period", field: "evictionSoftGracePeriod",

@@ -32,9 +32,6 @@ func pods(v *Values) []row {
 		{name: "await-device-plugins", to: &v.AwaitDevicePlugins, def: "5m",
 			help: "Let a pod wait for this `duration` for the device plugin of a resource that hasn't registered, " +
 				"also after a reboot; 0 to reject it at once, as a kubelet does."},
-		{name: "node-pressure-eviction", to: &v.NodePressureEviction,
-			help: "Evict pods when the node is below a threshold of evictionHard or evictionSoft. This is " +
-				"experimental: without a cluster, evicted pods stay down."},
 		{name: "container-log-links-dir", to: &v.ContainerLogLinksDir, def: DefaultContainerLogLinksDir,
 			help: "Make links to container logs in this `directory`, where log shippers look for them."},
 		{name: "journal-bytes", to: &v.JournalBytes, def: strconv.Itoa(DefaultJournalBytes),

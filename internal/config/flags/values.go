@@ -56,7 +56,6 @@ type Values struct {
 	OfflineSecretsKey    string        // --offline-secrets-key: a file, or the name of a credential
 	HoldPodsFor          time.Duration // --hold-pods-for
 	AwaitDevicePlugins   time.Duration // --await-device-plugins
-	NodePressureEviction bool          // --node-pressure-eviction
 	EmbeddedBridge       string        // --embedded-bridge
 	EmbeddedBinDir       string        // --embedded-bin-dir
 }

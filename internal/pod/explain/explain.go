@@ -194,7 +194,7 @@ func Advice(w *pod.Wait, p *v1.Pod) string {
 var (
 	atManifest = strings.NewReplacer("{spec}", "in the manifest", "{from}", "from the manifest", "{define}", "define",
 		"{in}", "in a manifest", "{again}", "remove the manifest and add it again", "{end}", "`deckhand stop POD`",
-		"{restart}", "`deckhand restart` runs it again")
+		"{restart}", "`deckhand restart` runs it again at once")
 	atAPIServer = strings.NewReplacer("{spec}",
 		"in the pod's spec, or in the template of its controller (Deployment, Job, ...)", "{from}",
 		"from the pod's spec, or from the template of its controller (Deployment, Job, ...)", "{define}", "create",

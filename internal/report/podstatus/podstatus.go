@@ -146,6 +146,17 @@ func Failure(p *v1.Pod) string {
 	return p.Status.Message
 }
 
+// Resumes reports whether a pod has failed because the node ran short of a resource, and is restarted once the node has
+// enough again: on a machine without a cluster no controller creates another pod. A pod that is never to be restarted
+// stays as it is.
+func Resumes(p *v1.Pod, source pod.Source) bool {
+	disrupted := slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
+	})
+	return p.Status.Phase == v1.PodFailed && pod.Reason(p.Status.Reason) == pod.ReasonEvicted && disrupted &&
+		(source == pod.SourceFile || source == pod.SourceHTTP) && p.Spec.RestartPolicy != v1.RestartPolicyNever
+}
+
 // SaysWhyFailed reports whether Failure returns more than an exit code.
 func SaysWhyFailed(p *v1.Pod) bool {
 	says := func(s v1.ContainerStatus) bool { return s.State.Terminated != nil && s.State.Terminated.Message != "" }

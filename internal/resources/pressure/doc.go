@@ -6,8 +6,6 @@
 // is the only writer of nodefacts.Pressure. It ends no pod itself: the pod's worker asks for the eviction
 // (Manager.Termination), saves it and ends the pod.
 //
-// It runs only with --node-pressure-eviction, until issue 32 is done: without a cluster, evicted pods stay down.
-//
 // # Departures from the kubelet
 //
 // A decision needs figures that were read after the last reclaim or eviction was over. The next pod is chosen only when

@@ -141,6 +141,9 @@ func (n *Node) ConfigText(config string) string {
 	if err := configtest.SparesHost(config); err != nil {
 		n.t.Fatal(err)
 	}
+	if !strings.Contains(config, "evictionHard") {
+		config += "\nevictionHard: {memory.available: 100Mi}" // the host's disk may be nearly full
+	}
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: 127.0.0.1

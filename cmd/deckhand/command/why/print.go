@@ -115,9 +115,12 @@ func (t *printer) eviction(e *local.Explanation) {
 		return
 	}
 	t.line("\nThe node ended it: %s", s.Message) // the first line has only a part of the message
-	if e.Source == pod.SourceAPI {
+	switch {
+	case e.Source == pod.SourceAPI:
 		t.line("  next:    %s", staysFailedInCluster)
-	} else {
+	case podstatus.Resumes(e.Pod, e.Source):
+		t.line("  next:    it is restarted once the node has enough again (evictionPressureTransitionPeriod)")
+	default:
 		t.line("  next:    nothing: it stays failed until it is restarted or its manifest is changed")
 	}
 	t.line("  you can: %s", explain.Advice(&pod.Wait{Code: pod.WaitRejected, Reason: pod.ReasonEvicted}, e.Pod))

@@ -25,9 +25,7 @@ func (v View) Node(ctx context.Context) (local.Node, error) {
 		Conditions: v.conf.Cluster.Conditions(),
 		Capacity:   facts.Capacity, Reserved: reserved, Allocatable: facts.Allocatable,
 		Problems: slices.Concat(v.conf.Desired.Current().Problems, v.fullDisks(ctx)), Modules: v.conf.Modules()}
-	if v.conf.Pressure != nil {
-		n.Evictions = evictionsOf(v.conf.Pressure(), time.Now())
-	}
+	n.Evictions = evictionsOf(v.conf.Pressure(), time.Now())
 	holdings := v.conf.Holdings()
 	for _, e := range v.conf.Statuses.List() {
 		h, ok := holdings[e.Pod.UID]

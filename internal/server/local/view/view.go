@@ -94,8 +94,8 @@ type Config struct {
 	Capacity capacity.Node
 	Holdings func() map[types.UID]allocation.Holding
 	Devices  func(types.UID) map[string][]v1.ResourceStatus
-	// Pressure returns the state of eviction thresholds; the function is nil if the node doesn't evict pods. Rank
-	// returns the place of a pod among those that would be ended; nil if it wouldn't be.
+	// Pressure returns the state of eviction thresholds. Rank returns the place of a pod among those that would be
+	// ended; nil if it wouldn't be.
 	Pressure func() pressure.Status
 	Rank     func(types.UID) *pressure.Rank
 	// MissingPullSecrets returns the names of a pod's pull secrets that don't exist.
