@@ -61,7 +61,8 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 	v.stats = usage.NewStatsReader(usage.StatsConfig{Volumes: v.volumes.Instances, Took: func(took time.Duration) {
 		b.meter.Volumes.Measured(metrics.SourceStatfs, took)
 	}})
-	onDisk := storagelimits.Node{Desired: d.Merger, Observed: r.seen, Volumes: v.volumes, Allocations: s.allocations}
+	onDisk := storagelimits.Node{Desired: d.Merger, Observed: r.seen, Volumes: v.volumes, Allocations: s.allocations,
+		InCluster: !b.cfg.Standalone}
 	v.disks = disks
 	v.layers = storagelimits.NewContainerLayers(
 		storagelimits.ContainerLayersConfig{Observed: r.seen, Runtime: r.conn, Meter: disks})

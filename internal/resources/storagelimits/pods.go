@@ -22,9 +22,12 @@ type Node struct {
 	Allocations interface {
 		Get(types.UID) *pod.Allocation
 	}
+	// InCluster says that there is an API server. The kubelet then evicts neither static nor critical pods, whatever
+	// their limits.
+	InCluster bool
 }
 
-// Pods lists the pods that may be writing to the disk.
+// Pods lists the pods that may be writing to the disk, but for those that are never evicted.
 func (n Node) Pods() []Pod {
 	mounted := map[types.UID][]volume.Instance{}
 	for _, v := range n.Volumes.Instances() {
@@ -32,7 +35,7 @@ func (n Node) Pods() []Pod {
 	}
 	var list []Pod
 	for _, d := range n.Desired.Current().Pods {
-		if uid := d.Pod.UID; n.Observed.Get(uid).Live() {
+		if uid := d.Pod.UID; n.Observed.Get(uid).Live() && !allocated.ExemptFromPressure(d.Pod, n.InCluster) {
 			list = append(list, Pod{Pod: allocated.Apply(d.Pod, n.Allocations.Get(uid)), Volumes: mounted[uid]})
 		}
 	}

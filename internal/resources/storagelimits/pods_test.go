@@ -27,13 +27,18 @@ func TestPodsAreMeasuredWhileManifestsChange(t *testing.T) {
 	for i := range 200 {
 		name := fmt.Sprint("web", i)
 		seen.ContainerCreated(types.UID(name), name, "default", pod.Container{ID: name, Name: "main", State: pod.ContainerRunning})
-		web := &pod.Desired{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}, Source: pod.SourceFile}
+		web := &pod.Desired{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Annotations: map[string]string{pod.AnnotationConfigSource: string(pod.SourceFile)}}}, Source: pod.SourceFile}
 		there.Claims = append(there.Claims, desired.Claim{Desired: web, Document: i + 1})
 	}
 	merger.Report(there)
 	if list := n.Pods(); len(list) != len(there.Claims) {
 		t.Fatalf("%d pods are measured", len(list))
 	}
+	n.InCluster = true
+	if list := n.Pods(); len(list) > 0 {
+		t.Fatalf("%d static pods of a cluster are measured", len(list))
+	}
+	n.InCluster = false
 	enough := make(chan struct{})
 	var edits sync.WaitGroup
 	edits.Go(func() {
