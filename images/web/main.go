@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -33,6 +35,7 @@ const usage = `web [COMMAND]
                        write the time to FILE again and again (1s), until SIGTERM
   watch FILE           print FILE whenever its text changes, until SIGTERM
   hog MIB [INTERVAL]   take so much memory, a MiB at a time (20ms), and keep it until SIGTERM
+  threads N            start N threads, and keep them until SIGTERM
   fill DIR N BYTES     write N files of BYTES to DIR, as long as they fit, and wait for SIGTERM
   ignore-term [DURATION]
                        ignore SIGTERM and SIGINT for DURATION (1h)
@@ -80,6 +83,7 @@ func run(ctx context.Context, name string, args []string) error {
 		"clock":       {1, 2, clock},
 		"watch":       {1, 1, watch},
 		"hog":         {1, 2, hog},
+		"threads":     {1, 1, threads},
 		"fill":        {3, 3, fill},
 		"ignore-term": {0, 1, ignoreTerm},
 	}
@@ -274,6 +278,23 @@ func hog(ctx context.Context, args []string) error {
 	fmt.Println("took", len(taken))
 	<-ctx.Done()
 	fmt.Println("gives back", len(taken))
+	return nil
+}
+
+func threads(ctx context.Context, args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			runtime.LockOSThread() // ends with the goroutine
+			<-ctx.Done()
+		})
+	}
+	fmt.Println("started", n)
+	all.Wait()
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 	"github.com/deckhand-node/deckhand/test/e2e/node"
 )
@@ -90,6 +91,27 @@ func TestMemoryPressure(t *testing.T) {
 		}
 		return nil
 	}), node.Ready("neighbour"), noRestarts)
+}
+
+// A pod that starts too many threads is evicted while others can still start some.
+func TestProcessPressure(t *testing.T) {
+	t.Parallel()
+	tasks, err := capacity.ReadTasks("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Other tests start threads, too, but fewer than this.
+	const others = 1500
+	n := node.New(t, binary, node.Options{Config: fmt.Sprintf("evictionHard: {pid.available: '%d'}\nevictionPressureTransitionPeriod: 3s\npodPidsLimit: 6000",
+		tasks.Max-tasks.Count-others)})
+	n.Start()
+	n.Write("neighbour.yaml", pod("neighbour"))
+	n.Await("the neighbour runs", node.Ready("neighbour"))
+	n.Write("bomb.yaml", pod("bomb", "args: [threads, '4000']", "spec.restartPolicy: Never"))
+	n.AwaitNodeEvent("EvictionThresholdMet", "Attempting to reclaim pids")
+	n.AwaitNodeEvent("NodeHasInsufficientPID")
+	n.Await("the pod with the threads is evicted", evictedFor("bomb", "pids", "pid.available"), node.Ready("neighbour"), noRestarts)
+	n.AwaitNodeEvent("NodeHasSufficientPID")
 }
 
 // confine makes the node's own control group one of this size, so that the host keeps its memory.
