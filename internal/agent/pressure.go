@@ -65,6 +65,9 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 	return &pressureParts{m, bell, b.workersReady, calm}, nil
 }
 
+// thrashing describes a host that mostly swaps.
+func thrashing() string { return pressure.Thrashing("/") }
+
 // reclaiming returns the function that removes dead containers and unused images.
 func reclaiming(dead *containergc.Keeper, images *gc.Collector) func(context.Context, pressure.Reclaim) error {
 	return func(ctx context.Context, what pressure.Reclaim) error {

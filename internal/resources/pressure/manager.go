@@ -97,7 +97,7 @@ type Manager struct {
 	looked    time.Duration
 	announced map[Signal]time.Duration
 
-	unread, unmeasured, unsaved, reclaims logging.LastError
+	unread, excess, unmeasured, unsaved, reclaims logging.LastError
 }
 
 // Status is the state of the signals, for users.
@@ -269,6 +269,11 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 	} else {
 		m.unread.Clear()
 	}
+	if err := excessive(s, o); err != nil {
+		m.excess.Log(m.Log, err, "The node is under pressure whatever ends: correct the threshold")
+	} else {
+		m.excess.Clear()
+	}
 	now := m.Now()
 	next, act := Decide(s, m.memory, o, nil, now)
 	if act.Needs != (Needs{}) {
@@ -299,6 +304,17 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 	return m.act(ctx, act, now)
 }
 
+// excessive names a threshold that the node can't reach, because it is at or above the capacity.
+func excessive(s Settings, o Observation) error {
+	for _, t := range s.Thresholds {
+		if r := o.Readings[t.Signal]; r.Capacity > 0 && t.Least.Of(r.Capacity) >= r.Capacity {
+			return fmt.Errorf("the eviction threshold of %s is %v, but there are only %d in all", t.Signal, t.Least,
+				r.Capacity)
+		}
+	}
+	return nil
+}
+
 // list lists the pods. Those that were evicted before end already.
 func (m *Manager) list(ctx context.Context, needs Needs) ([]Pod, error) {
 	pods, err := m.Pods(ctx, needs)
@@ -313,6 +329,7 @@ func (m *Manager) list(ctx context.Context, needs Needs) ([]Pod, error) {
 
 func (m *Manager) observe(ctx context.Context, s Settings) (o Observation, err error) {
 	if len(s.Thresholds) == 0 {
+		m.Alarm.Set(nil)
 		o.At = m.Now()
 	} else {
 		o, err = m.Observe(ctx, s.Thresholds)

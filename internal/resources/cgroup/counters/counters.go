@@ -342,10 +342,12 @@ func (r *Reader) stalls(group, kind string) *Pressure {
 	if err != nil {
 		return nil
 	}
-	return parsePressure(string(text))
+	return ParsePressure(string(text))
 }
 
-func parsePressure(text string) *Pressure {
+// ParsePressure parses a file of pressure stall information, /proc/pressure/memory or memory.pressure of a group. It
+// returns nil if it has no totals.
+func ParsePressure(text string) *Pressure {
 	var p Pressure
 	found := false
 	for line := range strings.Lines(text) {

@@ -11,12 +11,12 @@ import (
 
 // A kernel with PSI has it in each group of cgroup v2, also beside cgroup v1's controllers.
 func TestPressure(t *testing.T) {
-	p := parsePressure("some avg10=1.50 avg60=2.25 avg300=3.00 total=400\nfull avg10=0.50 avg60=0.25 avg300=0.12 " +
+	p := ParsePressure("some avg10=1.50 avg60=2.25 avg300=3.00 total=400\nfull avg10=0.50 avg60=0.25 avg300=0.12 " +
 		"total=7\n")
 	if want := (&Pressure{Some: Stalls{1.5, 2.25, 3, 400}, Full: Stalls{0.5, 0.25, 0.12, 7}}); !cmp.Equal(want, p) {
 		t.Errorf("got %+v", p)
 	}
-	if p := parsePressure(""); p != nil {
+	if p := ParsePressure(""); p != nil {
 		t.Errorf("of nothing: %+v", p)
 	}
 	r := New(true, map[string]string{"cpu": "/sys/fs/cgroup", "memory": "/sys/fs/cgroup"})

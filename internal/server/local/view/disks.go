@@ -17,9 +17,14 @@ type Disks interface {
 	FullDisks(context.Context) []stats.FullDisk
 }
 
-// fullDisks returns the node's full disks as problems.
-func (v View) fullDisks(ctx context.Context) []pod.Problem {
+// shortages returns the node's full disks as problems, and swapping, which evictions don't prevent.
+func (v View) shortages(ctx context.Context) []pod.Problem {
 	var list []pod.Problem
+	if text := v.conf.Thrashing(); text != "" {
+		list = append(list, pod.Problem{Origin: "swap", General: true, Message: "the machine is busy with swapping: " +
+			text, Advice: "stop what uses most memory (`deckhand top pods`), and give pods memory limits; no pod is " +
+			"evicted for it, because swapped memory counts as available"})
+	}
 	for _, d := range v.conf.Disks.FullDisks(ctx) {
 		list = append(list, pod.Problem{Origin: "disk " + d.Point, General: true, Message: "it " + describe(&d),
 			Advice: explain.FreeDisk(!v.conf.Current().Standalone)})

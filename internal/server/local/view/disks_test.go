@@ -45,7 +45,7 @@ func TestFullDisk(t *testing.T) {
 		statuses := podstatus.NewStore()
 		v := New(Config{Statuses: statuses, Desired: desired.New(logr.Discard()), Cluster: &troubles{}, Disks: disks{tc.disk}, Probes: noProbes{},
 			RuntimeProblems: func() []pod.Problem { return nil }, Pulls: func(context.Context) image.Underway { return nil },
-			Rank:    func(types.UID) *pressure.Rank { return nil },
+			Rank: func(types.UID) *pressure.Rank { return nil }, Thrashing: func() string { return "" },
 			Current: func() *config.Config { return &config.Config{Standalone: tc.alone} }})
 		list := v.problems(t.Context(), nil)
 		if p := list[len(list)-1]; p.Origin != "disk /data" || !p.General || p.Message != "it "+tc.message || !strings.Contains(p.Advice, tc.advice) || !strings.Contains(p.Advice, "deckhand images prune") {

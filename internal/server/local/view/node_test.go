@@ -2,6 +2,7 @@ package view
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,7 @@ func TestNode(t *testing.T) {
 		Facts: func() *nodefacts.Facts {
 			return &nodefacts.Facts{HostIPs: []string{"192.0.2.1"}, Capacity: cpus("4"), Allocatable: cpus("3")}
 		},
+		Thrashing: func() string { return "99% of swap" },
 		Pressure: func() pressure.Status {
 			return pressure.Status{Observed: true, Age: time.Second, Unread: errors.New("pid.available: no /proc"), Woken: "memory.available: tasks wait for memory", Quiet: time.Minute,
 				Signals: []pressure.SignalStatus{
@@ -86,7 +88,10 @@ func TestNode(t *testing.T) {
 	if got.Evictions == nil || !cmp.Equal(*got.Evictions, evictions, cmpopts.EquateApproxTime(10*time.Second)) {
 		t.Errorf("evictions %+v, want %+v", got.Evictions, evictions)
 	}
-	got.Evictions = nil
+	if len(got.Problems) != 1 || got.Problems[0].Origin != "swap" || !strings.Contains(got.Problems[0].Message, "99% of swap") {
+		t.Errorf("problems %+v", got.Problems)
+	}
+	got.Evictions, got.Problems = nil, nil
 	want := local.Node{Name: "n1", HostIPs: []string{"192.0.2.1"}, Capacity: cpus("4"), Allocatable: cpus("3"), Reserved: capacity.Reserved{System: cpus("1")}, Modules: []modules.Status{{Name: "workers", State: modules.Running}}, Pods: []local.NodePod{
 		{UID: "gone", Requests: cpus("500m"), Devices: has("gone")},
 		{Namespace: "default", Name: "begins", UID: "begins", QOSClass: v1.PodQOSBurstable, Limits: cpus("1"),

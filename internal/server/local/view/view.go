@@ -97,7 +97,9 @@ type Config struct {
 	// Pressure returns the state of eviction thresholds. Rank returns the place of a pod among those that would be
 	// ended; nil if it wouldn't be.
 	Pressure func() pressure.Status
-	Rank     func(types.UID) *pressure.Rank
+	// Thrashing describes a machine that mostly swaps; empty for others.
+	Thrashing func() string
+	Rank      func(types.UID) *pressure.Rank
 	// MissingPullSecrets returns the names of a pod's pull secrets that don't exist.
 	MissingPullSecrets func(context.Context, *pod.Desired) []string
 	// Pulls returns the pulls in progress.
@@ -216,7 +218,7 @@ func (v View) problems(ctx context.Context, list []pod.Problem) []pod.Problem {
 	if v.conf.Reload != nil {
 		list = slices.Concat(list, v.conf.Reload())
 	}
-	return slices.Concat(list, v.conf.RuntimeProblems(), v.conf.Cluster.Problems(), v.fullDisks(ctx))
+	return slices.Concat(list, v.conf.RuntimeProblems(), v.conf.Cluster.Problems(), v.shortages(ctx))
 }
 
 // stoppedView returns the view of a pod that a user has stopped.
