@@ -22,8 +22,8 @@ func (v View) shortages(ctx context.Context) []pod.Problem {
 	var list []pod.Problem
 	if text := v.conf.Thrashing(); text != "" {
 		list = append(list, pod.Problem{Origin: "swap", General: true, Message: "the machine is busy with swapping: " +
-			text, Advice: "stop what uses most memory (`deckhand top pods`), and give pods memory limits; no pod is " +
-			"evicted for it, because swapped memory counts as available"})
+			text, Advice: "stop pods that use most memory (`deckhand top pods`), and give pods memory limits; no pod " +
+			"is evicted for it, because swapped memory counts as available"})
 	}
 	for _, d := range v.conf.Disks.FullDisks(ctx) {
 		list = append(list, pod.Problem{Origin: "disk " + d.Point, General: true, Message: "it " + describe(&d),
