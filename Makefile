@@ -103,11 +103,14 @@ docs: ## Write docs/reference, from the program's texts.
 SEQUENTIAL := $(addprefix ./internal/,pod/manifest pod/spec lifecycle desired/reader host/alarm)
 
 .PHONY: unit
-# Tests are built without vet, because lint runs it, and `go test` would check every dependency again. archtest is left out as well:
-# lint runs it, and it takes ten times as long with the race detector.
+# TestKillPoints kills an agent at each of its steps: without the race detector that takes a third of the time, and
+# TestKillPointsAtRandom has the agent run under it.
+# Tests are built without vet, because lint runs it, and `go test` would check every dependency again. archtest is left
+# out as well: lint runs it, and it takes ten times as long with the race detector.
 unit: tools images ## Run the unit tests, with the race detector.
 	$(GO) run ./test/report -vet=off -timeout 25m -- $(SEQUENTIAL)
-	CGO_ENABLED=1 $(GO) run ./test/report -vet=off -race -timeout 25m -- \
+	$(GO) run ./test/report -vet=off -timeout 25m -run '^TestKillPoints$$' -- ./internal/agent
+	CGO_ENABLED=1 $(GO) run ./test/report -vet=off -race -timeout 25m -skip '^TestKillPoints$$' -- \
 		$$($(GO) list ./internal/... | grep -v -e /archtest $(SEQUENTIAL:./%=-e '/%$$')) ./cmd/... ./bench/... ./images/... ./docs/... ./test/docs ./test/mutate ./test/report ./test/registry ./tools/...
 
 .PHONY: laws
