@@ -105,6 +105,7 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),
 	})
 	w.stopper = worker.NewStopper(d.stops, w.pool, log.WithName("worker"))
-	w.resumer = worker.NewResumer(b.statuses, w.stopper, w.pressure.calm, log.WithName("worker"))
+	w.resumer = worker.NewResumer(worker.ResumerConfig{Statuses: b.statuses, Calm: w.pressure.Calm,
+		Calmed: w.pressure.calm, Restart: w.stopper.Resume, Log: log.WithName("worker")})
 	return w, nil
 }

@@ -87,6 +87,15 @@ func (s *Stops) Stop(restart bool, names ...types.NamespacedName) error {
 	})
 }
 
+// Resume marks a pod to be started again once it is gone, unless it is stopped already.
+func (s *Stops) Resume(name types.NamespacedName) error {
+	return s.change(false, func(held map[types.NamespacedName]Hold) {
+		if _, stopped := held[name]; !stopped {
+			held[name] = Hold{Namespace: name.Namespace, Name: name.Name, Restart: true}
+		}
+	})
+}
+
 // Save saves the stops that couldn't be saved before, because the disk was full.
 func (s *Stops) Save() error {
 	s.mu.Lock()

@@ -158,6 +158,9 @@ func TestStopOnAFullDisk(t *testing.T) {
 	if err := errors.Join(s.Stop(false, named("a")), s.Save()); err != nil || len(saved()) != 1 {
 		t.Errorf("saved %v, %v, want the first stop", saved(), err)
 	}
+	for range 32 { // nothing of the reserve is left
+		_ = reserve.Spend(func() error { return unix.ENOSPC })
+	}
 	fill()
 	if err := s.Stop(false, named("b")); err != nil || len(s.List()) != 2 {
 		t.Errorf("stopped %v, %v", s.List(), err)

@@ -273,7 +273,7 @@ const (
 	ReasonSystemOOM Reason = "SystemOOM"
 	// ReasonEvictionThresholdMet: the node runs short of a resource; something unused is removed, or a pod is evicted.
 	ReasonEvictionThresholdMet Reason = "EvictionThresholdMet"
-	// ReasonEvictionFindsNoPod: the node runs short of a resource, and only critical pods are left.
+	// ReasonEvictionFindsNoPod: the node runs short of a resource, and no pod that may be evicted uses enough of it.
 	ReasonEvictionFindsNoPod Reason = "EvictionFindsNoPod"
 	// ReasonUnreachableNameservers: the node's resolv.conf names no server that pods can reach.
 	ReasonUnreachableNameservers Reason = "UnreachableNameservers"

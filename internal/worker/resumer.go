@@ -1,62 +1,139 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
-	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// Resumer restarts pods that the node has evicted under pressure once that has ended. It is for machines without a
-// cluster, where no controller creates another pod.
+const (
+	// resumeGap is the time between the restarts of two evicted pods: the node may run short of something again.
+	resumeGap = 10 * time.Second
+	// resumeRetry is the time until a restart that failed is tried again.
+	resumeRetry = time.Minute
+	// firstHold and longestHold are the limits of the time for which a pod isn't restarted again that was evicted soon
+	// after its last restart. It doubles each time.
+	firstHold, longestHold = 5 * time.Minute, 80 * time.Minute
+)
+
+// Resumer restarts pods that the node has evicted under pressure once that has ended, one at a time, those of the
+// highest priority first. It is for machines without a cluster, where no controller creates another pod.
 type Resumer struct {
-	statuses Entries
-	stopper  Restarter
-	log      logr.Logger
-	calm     wake.Slot
+	ResumerConfig
+	// resumed are the last restarts, by the names of pods.
+	resumed map[types.NamespacedName]resumption
+	failed  logging.LastError
 }
 
-// Entries lists the pods with their statuses.
-type Entries interface{ List() []*podstatus.Entry }
-
-// Restarter restarts pods.
-type Restarter interface {
-	Stop(ctx context.Context, restart bool, names ...types.NamespacedName) error
+// ResumerConfig configures a Resumer. Every field is required.
+type ResumerConfig struct {
+	Statuses *podstatus.Store
+	// Calm reports whether the node isn't under pressure. Calmed receives when it may have changed to true.
+	Calm   func() bool
+	Calmed <-chan struct{}
+	// Restart restarts a pod, unless a user has stopped it. It doesn't wait for the pod's end.
+	Restart func(types.NamespacedName) error
+	Log     logr.Logger
 }
 
-// NewResumer returns a Resumer of these pods. calm is signaled whenever the node was found not to be under pressure.
-func NewResumer(statuses Entries, stopper Restarter, calm wake.Slot, log logr.Logger) *Resumer {
-	return &Resumer{statuses: statuses, stopper: stopper, log: log, calm: calm}
+// resumption is the restart of a pod.
+type resumption struct {
+	at time.Time
+	// hold is how long the pod isn't restarted again.
+	hold time.Duration
+}
+
+// NewResumer returns a Resumer of these pods.
+func NewResumer(c ResumerConfig) *Resumer {
+	return &Resumer{ResumerConfig: c, resumed: map[types.NamespacedName]resumption{}}
 }
 
 // Run restarts pods until ctx ends. The error is nil.
 func (r *Resumer) Run(ctx context.Context) error {
+	changed, stop := r.Statuses.Follow()
+	defer stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.calm:
+		var due <-chan time.Time
+		if next := r.resume(time.Now()); next > 0 {
+			due = time.After(next)
 		}
-		names := r.evicted()
-		if len(names) == 0 {
-			continue
-		}
-		r.log.Info("The node has enough of everything again: the pods that it has evicted are restarted", "pods", names)
-		if err := r.stopper.Stop(ctx, true, names...); err != nil && ctx.Err() == nil {
-			r.log.Error(err, "Evicted pods can't be restarted now; this is tried again", "pods", names)
+		for evicted := false; !evicted; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-r.Calmed:
+				evicted = true
+			case <-due:
+				evicted = true
+			case <-changed.Woken():
+				// Most changes are of pods that weren't evicted.
+				evicted = slices.ContainsFunc(changed.Drain(), func(uid types.UID) bool {
+					e := r.Statuses.Get(uid)
+					return e != nil && resumes(e)
+				})
+			}
 		}
 	}
 }
 
-// evicted returns the names of the pods to restart.
-func (r *Resumer) evicted() (names []types.NamespacedName) {
-	for _, e := range r.statuses.List() {
-		if podstatus.Resumes(e.Pod, e.Report.Desired.Source) {
-			names = append(names, types.NamespacedName{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
+func resumes(e *podstatus.Entry) bool {
+	return !e.Report.Stopping && podstatus.Resumes(e.Pod, e.Report.Desired.Source)
+}
+
+// resume restarts one pod, if there is one and the node isn't under pressure. It returns the time until there may be
+// another one; 0 if there is none.
+func (r *Resumer) resume(now time.Time) time.Duration {
+	if !r.Calm() {
+		return 0
+	}
+	var list []*podstatus.Entry
+	next := time.Duration(0)
+	for _, e := range r.Statuses.List() {
+		if !resumes(e) {
+			continue
+		}
+		last := r.resumed[nameOf(e)]
+		if left := last.at.Add(last.hold).Sub(now); left <= 0 {
+			list = append(list, e)
+		} else if next == 0 || left < next {
+			next = left
 		}
 	}
-	return names
+	if len(list) == 0 {
+		return next
+	}
+	first := slices.MinFunc(list, func(a, b *podstatus.Entry) int { return -cmp.Compare(priority(a), priority(b)) })
+	name := nameOf(first)
+	if err := r.Restart(name); err != nil {
+		r.failed.Log(r.Log, err, "Evicted pods can't be restarted now; this is tried again")
+		return resumeRetry
+	}
+	r.failed.Clear()
+	r.Log.Info("The node has enough again: a pod that it has evicted is restarted", "pod", klog.KRef(name.Namespace, name.Name))
+	last, again := r.resumed[name]
+	hold := firstHold
+	if again && now.Sub(last.at) < 2*last.hold {
+		hold = min(2*last.hold, longestHold)
+	}
+	r.resumed[name] = resumption{now, hold}
+	return resumeGap
+}
+
+func nameOf(e *podstatus.Entry) types.NamespacedName {
+	return types.NamespacedName{Namespace: e.Pod.Namespace, Name: e.Pod.Name}
+}
+
+func priority(e *podstatus.Entry) int32 {
+	if p := e.Pod.Spec.Priority; p != nil {
+		return *p
+	}
+	return 0
 }

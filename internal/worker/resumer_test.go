@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -15,50 +17,81 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
-// restarts are the pods of each call of Stop.
-type restarts chan []string
-
-func (r restarts) Stop(_ context.Context, restart bool, names ...types.NamespacedName) error {
-	var list []string
-	for _, n := range names {
-		list = append(list, n.Name)
-	}
-	if !restart {
-		list = append(list, "for good")
-	}
-	r <- list
-	return errors.New("no disk")
-}
-
-// TestResumer: pods that the node has evicted are restarted each time that the node isn't under pressure, and no others.
+// TestResumer: pods that the node has evicted are restarted one by one while the node isn't under pressure, and no others.
 func TestResumer(t *testing.T) {
-	statuses, calm, restarted := podstatus.NewStore(), wake.NewSlot(), make(restarts)
-	publish := func(name, reason string, phase v1.PodPhase, disrupted v1.ConditionStatus, policy v1.RestartPolicy, source pod.Source) {
-		p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: policy}}
-		p.Name, p.UID = name, types.UID(name)
-		statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p, Source: source}, Status: &v1.PodStatus{Phase: phase, Reason: reason,
-			Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}, {Type: v1.DisruptionTarget, Status: disrupted}}}})
-	}
-	const always, failed, yes = v1.RestartPolicyAlways, v1.PodFailed, v1.ConditionTrue
-	publish("evicted", "Evicted", failed, yes, always, pod.SourceFile)
-	publish("from-a-url", "Evicted", failed, yes, v1.RestartPolicyOnFailure, pod.SourceHTTP)
-	publish("never", "Evicted", failed, yes, v1.RestartPolicyNever, pod.SourceFile)
-	publish("ends", "Evicted", v1.PodRunning, yes, always, pod.SourceFile)
-	publish("over-its-limit", "Evicted", failed, v1.ConditionFalse, always, pod.SourceFile)
-	publish("preempted", "Preempting", failed, yes, always, pod.SourceFile)
-	publish("run", "Evicted", failed, yes, always, pod.SourceRun)
-	publish("of-a-cluster", "Evicted", failed, yes, always, pod.SourceAPI)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- NewResumer(statuses, restarted, calm, logr.Discard()).Run(ctx) }()
-	for range 2 { // the first restart has failed
-		calm.Wake()
-		if got := <-restarted; !slices.Equal(got, []string{"evicted", "from-a-url"}) {
-			t.Errorf("restarted: %q", got)
+	synctest.Test(t, func(t *testing.T) {
+		statuses, calmed := podstatus.NewStore(), wake.NewSlot()
+		publish := func(name, reason string, phase v1.PodPhase, disrupted v1.ConditionStatus, policy v1.RestartPolicy, source pod.Source, priority int32, stopping bool) {
+			p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: policy, Priority: &priority}}
+			p.Name, p.UID = name, types.UID(name)
+			statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p, Source: source}, Stopping: stopping, Status: &v1.PodStatus{Phase: phase, Reason: reason,
+				Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}, {Type: v1.DisruptionTarget, Status: disrupted}}}})
 		}
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+		const always, failed, yes = v1.RestartPolicyAlways, v1.PodFailed, v1.ConditionTrue
+		evicted := func(name string, priority int32) {
+			publish(name, "Evicted", failed, yes, always, pod.SourceFile, priority, false)
+		}
+		publish("never", "Evicted", failed, yes, v1.RestartPolicyNever, pod.SourceFile, 9, false)
+		publish("ends", "Evicted", v1.PodRunning, yes, always, pod.SourceFile, 9, false)
+		publish("over-its-limit", "Evicted", failed, v1.ConditionFalse, always, pod.SourceFile, 9, false)
+		publish("preempted", "Preempting", failed, yes, always, pod.SourceFile, 9, false)
+		publish("run", "Evicted", failed, yes, always, pod.SourceRun, 9, false)
+		publish("of-a-cluster", "Evicted", failed, yes, always, pod.SourceAPI, 9, false)
+		publish("stopped", "Evicted", failed, yes, always, pod.SourceFile, 9, true)
+		evicted("a", 1)
+		evicted("b", 5)
+		publish("from-a-url", "Evicted", failed, yes, v1.RestartPolicyOnFailure, pod.SourceHTTP, 0, false)
+
+		calm, broken := false, error(nil)
+		var restarted []string
+		r := NewResumer(ResumerConfig{Statuses: statuses, Calm: func() bool { return calm }, Calmed: calmed, Log: logr.Discard(),
+			Restart: func(n types.NamespacedName) error {
+				if broken != nil {
+					return broken
+				}
+				restarted = append(restarted, n.Name)
+				publish(n.Name, "", v1.PodRunning, yes, always, pod.SourceFile, 0, false)
+				return nil
+			}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		expect := func(when string, names ...string) {
+			t.Helper()
+			synctest.Wait()
+			if !slices.Equal(restarted, names) {
+				t.Errorf("%s: restarted %q, want %q", when, restarted, names)
+			}
+			restarted = nil
+		}
+		time.Sleep(time.Hour)
+		expect("under pressure")
+		calm = true
+		calmed.Wake()
+		expect("one at a time", "b")
+		time.Sleep(resumeGap)
+		expect("after a gap", "a")
+		broken = errors.New("no disk")
+		time.Sleep(resumeGap)
+		expect("it fails")
+		broken = nil
+		time.Sleep(resumeRetry)
+		expect("it is tried again", "from-a-url")
+		evicted("b", 5)
+		expect("evicted again at once")
+		time.Sleep(firstHold)
+		expect("after a while", "b")
+		evicted("b", 5)
+		time.Sleep(2*firstHold - 2*time.Minute) // it was restarted 80 s before
+		expect("evicted again and again")
+		time.Sleep(time.Minute)
+		expect("after a longer while", "b")
+		time.Sleep(24 * time.Hour)
+		evicted("b", 5)
+		expect("evicted after a day", "b")
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -70,6 +70,18 @@ func (s *Stopper) Stop(ctx context.Context, restart bool, names ...types.Namespa
 	return s.stops.Save()
 }
 
+// Resume restarts a pod that has ended, unless a user has stopped it. It doesn't wait.
+func (s *Stopper) Resume(name types.NamespacedName) error {
+	if err := s.stops.Resume(name); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.since[name] = time.Now()
+	s.mu.Unlock()
+	s.wake.Wake()
+	return nil
+}
+
 // settled reports whether a stopped pod is completely removed, or whether a pod that is being restarted may start
 // again.
 func (s *Stopper) settled(name types.NamespacedName, restart bool) bool {
@@ -106,6 +118,8 @@ func (s *Stopper) Run(ctx context.Context) error {
 	defer end()
 	for {
 		s.startAgain()
+		// A user who didn't wait for a stop hasn't seen whether it is on disk. If it still can't be, the next try follows.
+		_ = s.stops.Save()
 		if s.allGone() {
 			s.ended.Store(true)
 			return ErrAllStopped

@@ -45,8 +45,14 @@ func Measure(path string) (FileSystem, error) {
 		Inodes: st.Files, FreeInodes: st.Ffree}, nil
 }
 
-// Full reports whether there is (almost) no room.
-func (f FileSystem) Full() bool { return f.Free < Enough || f.NoInodes() }
+// Full reports whether there is (almost) no room. A file system without a size, such as that of control groups, is
+// never full.
+func (f FileSystem) Full() bool { return f.Size > 0 && f.Free < Enough || f.NoInodes() }
+
+// Roomier reports whether there is clearly more room than on an earlier measurement.
+func (f FileSystem) Roomier(before FileSystem) bool {
+	return f.Free >= before.Free+Enough || f.FreeInodes >= before.FreeInodes+enoughInodes
+}
 
 // NoInodes reports whether there are (almost) no free inodes.
 func (f FileSystem) NoInodes() bool { return f.Inodes > 0 && f.FreeInodes < enoughInodes }

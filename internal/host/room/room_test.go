@@ -136,8 +136,20 @@ func TestMeasure(t *testing.T) {
 	if got, _ := room.Measure(dir); !got.Full() || !got.NoInodes() {
 		t.Errorf("%s: full %v, of inodes %v", got, got.Full(), got.NoInodes())
 	}
-	if got := (room.FileSystem{Free: room.Enough}); got.Full() {
+	if got := (room.FileSystem{Size: room.Enough, Free: room.Enough}); got.Full() {
 		t.Error("a file system that doesn't limit inodes counts as full")
+	}
+	if got := (room.FileSystem{}); got.Full() {
+		t.Error("a file system without a size counts as full")
+	}
+	before := room.FileSystem{Size: 1 << 30, Free: 5, Inodes: 1000, FreeInodes: 7}
+	for _, c := range []struct {
+		free, inodes uint64
+		more         bool
+	}{{5, 7, false}, {4 + room.Enough, 134, false}, {5 + room.Enough, 0, true}, {0, 135, true}} {
+		if now := (room.FileSystem{Free: c.free, FreeInodes: c.inodes}); now.Roomier(before) != c.more {
+			t.Errorf("%+v after %+v: more room is %v", now, before, !c.more)
+		}
 	}
 }
 

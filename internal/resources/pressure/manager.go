@@ -183,6 +183,13 @@ func (m *Manager) Status() Status {
 	return s
 }
 
+// Calm reports whether the node was found not to be under pressure.
+func (m *Manager) Calm() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.status.Observed && m.status.Pressure == (admission.Pressure{})
+}
+
 // Rank returns the place of a pod in the order in which pods would be ended, by the last decision. It is nil while no
 // pod has to end, for a pod that may not be ended, and for one that ends already.
 func (m *Manager) Rank(uid types.UID) *Rank {
@@ -420,10 +427,11 @@ func (m *Manager) save(now time.Duration) {
 	if same && (len(m.memory.Pressed) == 0 || now-m.savedAt < saveEvery) {
 		return
 	}
+	ends := m.memory.Ending != "" && m.memory.Ending != m.saved.Ending
 	m.saved, m.savedAt = m.memory, now
 	write := func() error { return save(m.State, m.Boot, m.memory) }
 	var err error
-	if m.memory.Ending != "" {
+	if ends {
 		err = m.Reserve.Spend(write)
 	} else {
 		err = write()

@@ -118,6 +118,9 @@ func (t *printer) eviction(e *local.Explanation) {
 	switch {
 	case e.Source == pod.SourceAPI:
 		t.line("  next:    %s", staysFailedInCluster)
+	case e.Source == pod.SourceRun:
+		t.line("  next:    nothing: end its `deckhand run`, and run it again")
+		return
 	case podstatus.Resumes(e.Pod, e.Source):
 		t.line("  next:    it is restarted once the node has enough again (evictionPressureTransitionPeriod)")
 	default:

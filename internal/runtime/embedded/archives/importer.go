@@ -37,10 +37,12 @@ type Importer struct {
 
 	// importing is held while archives are checked and imported.
 	importing sync.Mutex
-	// mu guards problems: errors by file name. full says that the last Sync failed because the disk was full.
+	// mu guards problems: errors by file name. full says that the last Sync failed because the disk was full, and
+	// before is the room that there was when it began.
 	mu       sync.Mutex
 	problems map[string]string
 	full     bool
+	before   room.FileSystem
 }
 
 // New returns an importer for dir that records its imports in the file record. connect opens a connection to
@@ -128,7 +130,7 @@ func (im *Importer) Sync(ctx context.Context) error {
 		return fmt.Errorf("image archives: %w", err)
 	}
 	im.forgetProblems(names)
-	im.setFull(false)
+	im.measure()
 	if len(names) == 0 {
 		return nil
 	}
@@ -165,16 +167,24 @@ func (im *Importer) Sync(ctx context.Context) error {
 		// Without the record these archives are imported again by the next agent. This one has to go on: it may be
 		// the only one that can free the disk.
 		im.log.Error(err, "The record of imported images can't be written")
-		im.setFull(true)
+		im.setFull()
 		return nil
 	}
 	return err
 }
 
-func (im *Importer) setFull(full bool) {
+// measure measures the disk before archives are imported.
+func (im *Importer) measure() {
+	before, _ := room.Measure(im.record) // without it, the next try is a minute later
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	im.full = full
+	im.full, im.before = false, before
+}
+
+func (im *Importer) setFull() {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.full = true
 }
 
 // diskFull reports whether the last Sync failed because the disk was full.
@@ -182,6 +192,15 @@ func (im *Importer) diskFull() bool {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	return im.full
+}
+
+// roomier reports whether there is more room on the disk than there was for the last Sync: a large archive would only
+// fill the disk once more.
+func (im *Importer) roomier() bool {
+	now, err := room.Measure(im.record)
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	return err != nil || now.Roomier(im.before)
 }
 
 // importNew imports an archive of the directory. Errors of the archive become its problem; the returned error means
@@ -197,7 +216,7 @@ func (im *Importer) importNew(ctx context.Context, conn *grpc.ClientConn, name s
 	if err != nil {
 		im.setProblem(name, err)
 		if atomicfile.DiskFull(err) {
-			im.setFull(true)
+			im.setFull()
 		}
 		return entry{}, false, nil
 	}

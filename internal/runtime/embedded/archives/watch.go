@@ -7,7 +7,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
-// retry is the delay before the next Sync while containerd is unavailable, retryFull that while the disk is full.
+// retry is the delay before the next Sync while containerd is unavailable, retryFull the time between two measurements of a full disk.
 const (
 	retry     = 5 * time.Second
 	retryFull = time.Minute
@@ -27,6 +27,10 @@ func (im *Importer) Run(ctx context.Context) error {
 			return err
 		case <-files.Changed():
 		case <-again:
+			if im.diskFull() && !im.roomier() {
+				again = time.After(retryFull)
+				continue
+			}
 		}
 		again = nil
 		if err := im.Sync(ctx); err != nil && ctx.Err() == nil {
