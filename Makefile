@@ -104,7 +104,7 @@ SEQUENTIAL := $(addprefix ./internal/,pod/manifest pod/spec lifecycle desired/re
 
 .PHONY: unit
 # TestKillPoints kills an agent at each of its steps: without the race detector that takes a third of the time, and
-# TestKillPointsAtRandom has the agent run under it.
+# in TestKillPointsAtRandom the agent runs under it.
 # Tests are built without vet, because lint runs it, and `go test` would check every dependency again. archtest is left
 # out as well: lint runs it, and it takes ten times as long with the race detector.
 unit: tools images ## Run the unit tests, with the race detector.
