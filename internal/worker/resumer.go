@@ -117,7 +117,8 @@ func (r *Resumer) resume(now time.Time) time.Duration {
 		return resumeRetry
 	}
 	r.failed.Clear()
-	r.Log.Info("The node has enough again: a pod that it has evicted is restarted", "pod", klog.KRef(name.Namespace, name.Name))
+	r.Log.Info("The node has enough again: a pod that it has evicted is restarted",
+		"pod", klog.KRef(name.Namespace, name.Name))
 	last, again := r.resumed[name]
 	hold := firstHold
 	if again && now.Sub(last.at) < 2*last.hold {

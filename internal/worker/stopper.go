@@ -118,7 +118,7 @@ func (s *Stopper) Run(ctx context.Context) error {
 	defer end()
 	for {
 		s.startAgain()
-		// A user who didn't wait for a stop hasn't seen whether it is on disk. If it still can't be, the next try follows.
+		// A user who didn't wait for a stop hasn't seen whether it is on disk. If it can't be, the next try follows.
 		_ = s.stops.Save()
 		if s.allGone() {
 			s.ended.Store(true)

@@ -7,7 +7,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
-// retry is the delay before the next Sync while containerd is unavailable, retryFull the time between two measurements of a full disk.
+// retry is the delay before the next Sync while containerd is unavailable, retryFull the time between two measurements
+// of a full disk.
 const (
 	retry     = 5 * time.Second
 	retryFull = time.Minute
