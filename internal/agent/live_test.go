@@ -16,6 +16,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
+	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
@@ -38,6 +39,12 @@ var others = map[string]string{
 	"podsPerCore":                                "2",
 	"crashLoopBackOff.maxContainerRestartPeriod": "9s",
 	"evictionHard":                               "{memory.available: 9Mi}",
+	"evictionSoft":                               "{memory.available: 9Mi}",
+	"evictionSoftGracePeriod":                    "{memory.available: 9s}",
+	"evictionMaxPodGracePeriod":                  "9",
+	"evictionMinimumReclaim":                     "{memory.available: 9Mi}",
+	"evictionPressureTransitionPeriod":           "9s",
+	"mergeDefaultEvictionSettings":               "true",
 	"systemReserved":                             "{memory: 9Mi}",
 	"kubeReserved":                               "{memory: 9Mi}",
 	"kubeAPIQPS":                                 "9",
@@ -48,7 +55,7 @@ var others = map[string]string{
 	"logging.vmodule":                            "[{filePattern: a, verbosity: 9}]",
 }
 
-const liveBase = "serializeImagePulls: false"
+const liveBase = "serializeImagePulls: false\nevictionHard: {memory.available: 1Mi}\nevictionSoft: {memory.available: 1Mi}\nevictionSoftGracePeriod: {memory.available: 1s}"
 
 // takenIn is all that a reload passes on (apply), or that is looked up in the
 // configuration in force when it is needed.
@@ -61,7 +68,11 @@ func takenIn(t *testing.T, k *v1beta1.KubeletConfiguration) string {
 	log := logging.ConfigOf(&k.Logging, nil, nil)
 	parallel, perSecond, burst := pull.LimitsOf(k)
 	calls, events := cluster.Rates(k)
-	return fmt.Sprint(log.Verbosity, log.VModule, allocatables, parallel, perSecond, burst, gc.PolicyOf(k), rotate.ConfigOf("/", k), worker.MaxBackoff(k), calls, events)
+	evictions, err := pressure.SettingsOf(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(evictions, log.Verbosity, log.VModule, allocatables, parallel, perSecond, burst, gc.PolicyOf(k), rotate.ConfigOf("/", k), worker.MaxBackoff(k), calls, events)
 }
 
 // A field that is said to be reloaded, and isn't passed on, would be ignored in silence.

@@ -61,13 +61,15 @@ func (r *reloads) reload(settings, eventType, reason, says string) {
 // Everything that can be reloaded gets to where it acts.
 func TestReload(t *testing.T) {
 	t.Parallel()
-	const before = `serializeImagePulls: true
+	memory := capacityOf(t) / 10
+	before := fmt.Sprintf(`serializeImagePulls: true
 imageMinimumGCAge: 1ms
 imageGCHighThresholdPercent: 100
 containerLogMaxSize: 1Gi
-evictionHard: {memory.available: 99%}
+evictionHard: {memory.available: 0%%}
+kubeReserved: {memory: "%d"}
 crashLoopBackOff: {maxContainerRestartPeriod: 300s}
-`
+`, 9*memory+memory/2)
 	const after = `serializeImagePulls: false
 imageMinimumGCAge: 1ms
 imageGCHighThresholdPercent: 100
@@ -83,7 +85,6 @@ systemReserved: {memory: 64Mi}
 		r.Images.Script(ref, node.PullBehaviour{Takes: time.Hour})
 	}
 	r.Images.Add("example.com/unused:1", false)
-	memory := capacityOf(t) / 10
 	grows := func(cpu string, memory int64) string {
 		return fmt.Sprintf("  terminationGracePeriodSeconds: 1\n  containers: [{name: main, image: \"IMAGE\", resources: {requests: {cpu: %s, memory: %d}}}]\n", cpu, memory)
 	}
@@ -103,7 +104,7 @@ systemReserved: {memory: 64Mi}
 	r.await("the pod is too large", func() string { return r.condition("grows", v1.PodReasonInfeasible) })
 	r.await("one image is pulled", func() string { return atLeast(r.Calls("PullImage"), 1) })
 
-	r.reload(after, v1.EventTypeNormal, "ConfigurationReloaded", "evictionHard[memory.available], imageMaximumGCAge, logging.verbosity, serializeImagePulls, systemReserved[memory]")
+	r.reload(after, v1.EventTypeNormal, "ConfigurationReloaded", "evictionHard[memory.available], imageMaximumGCAge, kubeReserved[memory], logging.verbosity, serializeImagePulls, systemReserved[memory]")
 	r.await("all pods may use less", func() string { return r.kubepodsMemory(capacityOf(t) - 64<<20) })
 	if r.verbosity.Load() != 3 {
 		t.Errorf("it logs with %d", r.verbosity.Load())
