@@ -70,6 +70,9 @@ func run(ctx context.Context, bin, dir, kubernetes, more string) error {
 	}
 	name = strings.ToLower(name)
 	config := filepath.Join(dir, "kubelet.yaml")
+	if !strings.Contains(more, "evictionHard") { // this machine's disk may be fuller than that of a node
+		more += "\nevictionHard: {memory.available: 100Mi, nodefs.available: 2%, imagefs.available: 2%}"
+	}
 	if err := os.WriteFile(config, fmt.Appendf(nil, settings+"%s\n", p.CA(), plane.ServiceDNS, plane.ClusterDomain, more), 0o600); err != nil {
 		return err
 	}
