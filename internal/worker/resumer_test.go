@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,14 +44,17 @@ func TestResumer(t *testing.T) {
 		evicted("b", 5)
 		publish("from-a-url", "Evicted", failed, yes, v1.RestartPolicyOnFailure, pod.SourceHTTP, 0, false)
 
-		calm, broken := false, error(nil)
+		var calm, broken atomic.Bool
+		var mu sync.Mutex
 		var restarted []string
-		r := NewResumer(ResumerConfig{Statuses: statuses, Calm: func() bool { return calm }, Calmed: calmed, Log: logr.Discard(),
+		r := NewResumer(ResumerConfig{Statuses: statuses, Calm: calm.Load, Calmed: calmed, Log: logr.Discard(),
 			Restart: func(n types.NamespacedName) error {
-				if broken != nil {
-					return broken
+				if broken.Load() {
+					return errors.New("no disk")
 				}
+				mu.Lock()
 				restarted = append(restarted, n.Name)
+				mu.Unlock()
 				publish(n.Name, "", v1.PodRunning, yes, always, pod.SourceFile, 0, false)
 				return nil
 			}})
@@ -59,6 +64,8 @@ func TestResumer(t *testing.T) {
 		expect := func(when string, names ...string) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if !slices.Equal(restarted, names) {
 				t.Errorf("%s: restarted %q, want %q", when, restarted, names)
 			}
@@ -66,15 +73,15 @@ func TestResumer(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		expect("under pressure")
-		calm = true
+		calm.Store(true)
 		calmed.Wake()
 		expect("one at a time", "b")
 		time.Sleep(resumeGap)
 		expect("after a gap", "a")
-		broken = errors.New("no disk")
+		broken.Store(true)
 		time.Sleep(resumeGap)
 		expect("it fails")
-		broken = nil
+		broken.Store(false)
 		time.Sleep(resumeRetry)
 		expect("it is tried again", "from-a-url")
 		evicted("b", 5)
