@@ -17,7 +17,7 @@ import (
 )
 
 // machineTime is how long the machine may take from boot to power-off.
-const machineTime = 5 * time.Minute
+const machineTime = 10 * time.Minute
 
 // want is what the guest has to tell. Weights are cgroup v2's for the CPU shares
 // of 500m, 100m and none (512, 102 and 2), as the OCI runtimes convert them.

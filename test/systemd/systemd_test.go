@@ -14,7 +14,7 @@ import (
 )
 
 // machineTime is how long the machine may take from boot to power-off.
-const machineTime = 5 * time.Minute
+const machineTime = 10 * time.Minute
 
 // want is what the guest has to tell. CPU limits are whole percents: 155m are 16.
 var want = map[string]string{

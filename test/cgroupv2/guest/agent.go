@@ -25,8 +25,8 @@ const (
 // logTail is how much of the agent's log is shown after a failure, in bytes.
 const logTail = 8 << 10
 
-// leg is how long one step may take. A container takes some seconds to start here.
-const leg = 90 * time.Second
+// leg is how long one step may take. A container takes some seconds to start here; on a busy host, a minute.
+const leg = 4 * time.Minute
 
 // agent is deckhand running in the guest.
 type agent struct {

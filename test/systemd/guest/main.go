@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long all steps may take in the guest. The host waits longer.
-const patience = 4 * time.Minute
+const patience = 8 * time.Minute
 
 func main() {
 	if os.Getpid() == 1 {

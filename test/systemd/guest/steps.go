@@ -26,7 +26,7 @@ const (
 	health   = "http://127.0.0.1:10248/healthz"
 	burst    = machine.CgroupDir + "/kubepods.slice/kubepods-burstable.slice"
 	// leg is how long one step may take. A container takes some seconds to start here.
-	leg = 60 * time.Second
+	leg = 3 * time.Minute
 )
 
 // steps is what happens in the guest, from an empty host to an empty host.
