@@ -76,8 +76,10 @@ deps: ## Install missing Debian packages (as root).
 .PHONY: test
 # The seed is fixed, so that only a change of the code can make a test run fail; `make laws` uses new seeds.
 test: LAW_FROM = 1
+# Attacks are short here; `make attack` goes on for a minute each.
+test: ATTACK = 20s
 test: test-deps lint tools images unit laws ## Run everything: checks, unit tests with -race, attacks, end-to-end tests (as root).
-	+$(MAKE) --no-print-directory -j 2 attack kubelet controlplane # attacks run for a fixed time, whatever runs beside them
+	+$(MAKE) --no-print-directory -j 2 attack kubelet controlplane ATTACK=$(ATTACK) # attacks run for a fixed time, whatever runs beside them
 	+$(MAKE) --no-print-directory e2e
 
 .PHONY: test-deps
