@@ -8,9 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 )
 
 // Enough is the free room in bytes below which a file system counts as full, enoughInodes the number of free inodes:
@@ -40,8 +41,12 @@ func Measure(path string) (FileSystem, error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return FileSystem{}, fmt.Errorf("measure free room on the file system of %s: %w", path, err)
 	}
+	on, err := mounts.Containing(path)
+	if err != nil {
+		return FileSystem{}, fmt.Errorf("measure free room: %w", err)
+	}
 	size := uint64(max(st.Bsize, 0))
-	return FileSystem{Point: mountPoint(path), Size: st.Blocks * size, Free: st.Bavail * size,
+	return FileSystem{Point: on.Point, Size: st.Blocks * size, Free: st.Bavail * size,
 		Inodes: st.Files, FreeInodes: st.Ffree}, nil
 }
 
@@ -95,31 +100,4 @@ func existing(path string) (string, error) {
 		}
 	}
 	return "", err
-}
-
-// mountPoint returns the highest ancestor of an existing path on the same device. It needs no mount table, which may
-// have thousands of lines.
-func mountPoint(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
-	for device := deviceOf(path); path != "/"; path = filepath.Dir(path) {
-		if deviceOf(filepath.Dir(path)) != device {
-			break
-		}
-	}
-	return path
-}
-
-// deviceOf returns the device of a file; 0 if it can't be read.
-func deviceOf(path string) uint64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0
-	}
-	return st.Dev
 }

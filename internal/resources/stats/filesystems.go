@@ -42,9 +42,16 @@ func (s *Sampler) MeasureFileSystems(ctx context.Context) FileSystems {
 	all := FileSystems{Node: FileSystem{Path: s.RootDir},
 		Images:     FileSystem{Path: images.GetFsId().GetMountpoint(), Err: err},
 		Containers: FileSystem{Path: containers.GetFsId().GetMountpoint(), Err: err}}
+	s.measure(ctx, &all.Node, &all.Images, &all.Containers)
+	return all
+}
+
+// measure measures the file systems that have a path. It waits as long as MeasureFileSystems for those that don't
+// respond.
+func (s *Sampler) measure(ctx context.Context, list ...*FileSystem) {
 	var paths []string
 	var of []*FileSystem
-	for _, f := range []*FileSystem{&all.Node, &all.Images, &all.Containers} {
+	for _, f := range list {
 		if f.Path != "" {
 			paths, of = append(paths, f.Path), append(of, f)
 		}
@@ -59,7 +66,6 @@ func (s *Sampler) MeasureFileSystems(ctx context.Context) FileSystems {
 			of[i].Device, of[i].Point, of[i].Source = fmt.Sprintf("%d:%d", m.Major, m.Minor), m.Point, m.Source
 		}
 	}
-	return all
 }
 
 // mountOf returns the mount that contains the path; none if it is empty.

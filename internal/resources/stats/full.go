@@ -27,6 +27,9 @@ type DiskUser struct {
 	Bytes, Inodes uint64
 }
 
+// holdsRoot and holdsImages are FullDisk.Holds of two file systems.
+const holdsRoot, holdsImages = "the root directory", "images"
+
 const (
 	// share is the part of a file system, as a divisor, from which a DiskUser is reported; mostUsers is how many are.
 	share, mostUsers = 20, 3
@@ -37,20 +40,20 @@ const (
 // FullDisks returns the file systems of the root directory, images, containers and the pods' logs that are full. Only
 // if there are any it makes a sample, unless there is one of the last minute.
 func (s *Sampler) FullDisks(ctx context.Context) []FullDisk {
-	images, containers, _ := s.imageFileSystems(ctx) // without an answer they are empty
-	store, layers := images.GetFsId().GetMountpoint(), containers.GetFsId().GetMountpoint()
-	if layers == store {
-		layers = ""
+	all, logs := s.MeasureFileSystems(ctx), FileSystem{Path: s.Logs}
+	s.measure(ctx, &logs)
+	if all.Containers.Path == all.Images.Path {
+		all.Containers = FileSystem{}
 	}
 	var full []FullDisk
-	for _, place := range [...]struct{ dir, holds string }{
-		{s.RootDir, "the root directory"}, {store, "images"}, {layers, "containers"}, {s.Logs, "the pods' logs"},
-	} {
-		if place.dir == "" {
-			continue
-		}
-		on, err := room.Measure(place.dir)
-		if err != nil || !on.Full() {
+	for _, place := range [...]struct {
+		of    *FileSystem
+		holds string
+	}{{&all.Node, holdsRoot}, {&all.Images, holdsImages}, {&all.Containers, "containers"}, {&logs, "the pods' logs"}} {
+		f := place.of
+		on := room.FileSystem{Point: f.Point, Size: ptr.Deref(f.Capacity, 0), Free: ptr.Deref(f.Available, 0),
+			Inodes: ptr.Deref(f.Inodes, 0), FreeInodes: ptr.Deref(f.InodesFree, 0)}
+		if !on.Full() {
 			continue
 		}
 		i := slices.IndexFunc(full, func(f FullDisk) bool { return f.Point == on.Point })
@@ -69,14 +72,13 @@ func (s *Sampler) FullDisks(ctx context.Context) []FullDisk {
 		return full
 	}
 	for i := range full {
-		full[i].Most = usersOf(sample, &full[i], store)
+		full[i].Most = usersOf(sample, &full[i])
 	}
 	return full
 }
 
-// usersOf returns the largest users of a file system, according to a sample. store is a directory on the file system
-// of images.
-func usersOf(sample *Sample, of *FullDisk, store string) []DiskUser {
+// usersOf returns the largest users of a file system, according to a sample.
+func usersOf(sample *Sample, of *FullDisk) []DiskUser {
 	other := DiskUser{Name: "other files", Bytes: of.Size - of.Free, Inodes: of.Inodes - of.FreeInodes}
 	var list []DiskUser
 	add := func(name string, fs *statsapi.FsStats) {
@@ -88,13 +90,13 @@ func usersOf(sample *Sample, of *FullDisk, store string) []DiskUser {
 		subtract(&other.Inodes, u.Inodes)
 		list = append(list, u)
 	}
-	if slices.Contains(of.Holds, "the root directory") {
+	if slices.Contains(of.Holds, holdsRoot) {
 		for i := range sample.Pods {
 			p := &sample.Pods[i]
 			add("pod "+p.Namespace+"/"+p.Name, p.Ephemeral)
 		}
 	}
-	if on, err := room.Measure(store); store != "" && err == nil && on.Point == of.Point {
+	if slices.Contains(of.Holds, holdsImages) {
 		add("images", sample.ImageFS)
 	}
 	list = append(list, other)
