@@ -10,7 +10,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/alarm"
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
-	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/resources/stats"
@@ -22,8 +21,6 @@ type pressureParts struct {
 	*pressure.Manager
 	alarm *alarm.Alarm
 	ready <-chan struct{}
-	// calm is signaled whenever the node was found not to be under pressure.
-	calm wake.Slot
 }
 
 func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourceParts, v *volumeParts,
@@ -36,7 +33,7 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 	if err != nil {
 		return nil, err
 	}
-	bell, calm, log := alarm.New(), wake.NewSlot(), b.log.WithName("pressure")
+	bell, log := alarm.New(), b.log.WithName("pressure")
 	sensors := pressure.NewSensors(pressure.SensorsConfig{Groups: r.host.cgroups,
 		FileSystems: v.sampler.MeasureFileSystems, Alarm: bell, Now: pressure.SinceBoot, Log: log})
 	pods := pressure.NewNodePods(pressure.NodePodsConfig{Desired: d.Merger, Observed: r.seen,
@@ -54,15 +51,10 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 	m := pressure.New(pressure.Config{Settings: settings, Observe: sensors.Observe, Alarm: bell, Pods: pods.Pods,
 		Holding: pods.Holding, Version: pods.Version,
 		Reclaim: reclaim, Events: b.node, Meter: b.meter.Evictions, Wake: b.wakes.Wake,
-		Publish: func(p admission.Pressure) {
-			facts.Set(func(f *nodefacts.Facts) { f.Pressure = p })
-			if p == (admission.Pressure{}) {
-				calm.Wake()
-			}
-		},
-		State: b.checkpoint("pressure_state"), Boot: bootID(), Reserve: b.reserve, Now: pressure.SinceBoot,
+		Publish: func(p admission.Pressure) { facts.Set(func(f *nodefacts.Facts) { f.Pressure = p }) },
+		State:   b.checkpoint("pressure_state"), Boot: bootID(), Reserve: b.reserve, Now: pressure.SinceBoot,
 		Log: log})
-	return &pressureParts{m, bell, b.workersReady, calm}, nil
+	return &pressureParts{m, bell, b.workersReady}, nil
 }
 
 // thrashing describes a host that mostly swaps.

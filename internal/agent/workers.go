@@ -5,11 +5,13 @@ import (
 
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
 	"github.com/deckhand-node/deckhand/internal/runtime/dns"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/rotate"
@@ -105,7 +107,10 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Resync: k.SyncFrequency.Duration, Log: log.WithName("worker"),
 	})
 	w.stopper = worker.NewStopper(d.stops, w.pool, log.WithName("worker"))
-	w.resumer = worker.NewResumer(worker.ResumerConfig{Statuses: b.statuses, Calm: w.pressure.Calm,
-		Calmed: w.pressure.calm, Restart: w.stopper.Resume, Log: log.WithName("worker")})
+	facts := r.host.facts
+	w.resumer = worker.NewResumer(worker.ResumerConfig{Statuses: b.statuses,
+		Calm:    func() bool { return facts.Now().Pressure == admission.Pressure{} },
+		Watch:   func() (<-chan struct{}, func()) { return facts.Watch(nodefacts.Pressure) },
+		Restart: w.stopper.Resume, Log: log.WithName("worker")})
 	return w, nil
 }

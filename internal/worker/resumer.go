@@ -1,8 +1,8 @@
 package worker
 
 import (
-	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,17 +28,19 @@ const (
 // highest priority first. It is for machines without a cluster, where no controller creates another pod.
 type Resumer struct {
 	ResumerConfig
-	// resumed are the last restarts, by the names of pods.
+	// resumed are the last restarts, by the names of pods, as long as they delay others. last is the last attempt.
 	resumed map[types.NamespacedName]resumption
+	last    time.Time
 	failed  logging.LastError
 }
 
 // ResumerConfig configures a Resumer. Every field is required.
 type ResumerConfig struct {
 	Statuses *podstatus.Store
-	// Calm reports whether the node isn't under pressure. Calmed receives when it may have changed to true.
-	Calm   func() bool
-	Calmed <-chan struct{}
+	// Calm reports whether the node isn't under pressure. Watch returns a channel that receives after each change of
+	// that, until stop is called.
+	Calm  func() bool
+	Watch func() (changed <-chan struct{}, stop func())
 	// Restart restarts a pod, unless a user has stopped it. It doesn't wait for the pod's end.
 	Restart func(types.NamespacedName) error
 	Log     logr.Logger
@@ -60,6 +62,8 @@ func NewResumer(c ResumerConfig) *Resumer {
 func (r *Resumer) Run(ctx context.Context) error {
 	changed, stop := r.Statuses.Follow()
 	defer stop()
+	pressure, stopPressure := r.Watch()
+	defer stopPressure()
 	for {
 		var due <-chan time.Time
 		if next := r.resume(time.Now()); next > 0 {
@@ -69,7 +73,7 @@ func (r *Resumer) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-r.Calmed:
+			case <-pressure:
 				evicted = true
 			case <-due:
 				evicted = true
@@ -94,23 +98,29 @@ func (r *Resumer) resume(now time.Time) time.Duration {
 	if !r.Calm() {
 		return 0
 	}
-	var list []*podstatus.Entry
+	maps.DeleteFunc(r.resumed, func(_ types.NamespacedName, l resumption) bool { return now.Sub(l.at) >= 2*l.hold })
+	var first *podstatus.Entry
 	next := time.Duration(0)
 	for _, e := range r.Statuses.List() {
 		if !resumes(e) {
 			continue
 		}
 		last := r.resumed[nameOf(e)]
-		if left := last.at.Add(last.hold).Sub(now); left <= 0 {
-			list = append(list, e)
-		} else if next == 0 || left < next {
+		left := last.at.Add(last.hold).Sub(now)
+		switch {
+		case left <= 0 && (first == nil || priority(e) > priority(first)):
+			first = e
+		case left > 0 && (next == 0 || left < next):
 			next = left
 		}
 	}
-	if len(list) == 0 {
+	if first == nil {
 		return next
 	}
-	first := slices.MinFunc(list, func(a, b *podstatus.Entry) int { return -cmp.Compare(priority(a), priority(b)) })
+	if left := r.last.Add(resumeGap).Sub(now); left > 0 {
+		return left
+	}
+	r.last = now
 	name := nameOf(first)
 	if err := r.Restart(name); err != nil {
 		r.failed.Log(r.Log, err, "Evicted pods can't be restarted now; this is tried again")
@@ -119,12 +129,7 @@ func (r *Resumer) resume(now time.Time) time.Duration {
 	r.failed.Clear()
 	r.Log.Info("The node has enough again: a pod that it has evicted is restarted",
 		"pod", klog.KRef(name.Namespace, name.Name))
-	last, again := r.resumed[name]
-	hold := firstHold
-	if again && now.Sub(last.at) < 2*last.hold {
-		hold = min(2*last.hold, longestHold)
-	}
-	r.resumed[name] = resumption{now, hold}
+	r.resumed[name] = resumption{now, min(max(2*r.resumed[name].hold, firstHold), longestHold)}
 	return resumeGap
 }
 

@@ -22,7 +22,7 @@ import (
 // TestResumer: pods that the node has evicted are restarted one by one while the node isn't under pressure, and no others.
 func TestResumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		statuses, calmed := podstatus.NewStore(), wake.NewSlot()
+		statuses, changed := podstatus.NewStore(), wake.NewSlot()
 		publish := func(name, reason string, phase v1.PodPhase, disrupted v1.ConditionStatus, policy v1.RestartPolicy, source pod.Source, priority int32, stopping bool) {
 			p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: policy, Priority: &priority}}
 			p.Name, p.UID = name, types.UID(name)
@@ -47,7 +47,8 @@ func TestResumer(t *testing.T) {
 		var calm, broken atomic.Bool
 		var mu sync.Mutex
 		var restarted []string
-		r := NewResumer(ResumerConfig{Statuses: statuses, Calm: calm.Load, Calmed: calmed, Log: logr.Discard(),
+		r := NewResumer(ResumerConfig{Statuses: statuses, Calm: calm.Load, Log: logr.Discard(),
+			Watch: func() (<-chan struct{}, func()) { return changed, func() {} },
 			Restart: func(n types.NamespacedName) error {
 				if broken.Load() {
 					return errors.New("no disk")
@@ -74,8 +75,10 @@ func TestResumer(t *testing.T) {
 		time.Sleep(time.Hour)
 		expect("under pressure")
 		calm.Store(true)
-		calmed.Wake()
+		changed.Wake()
 		expect("one at a time", "b")
+		changed.Wake()
+		expect("too soon")
 		time.Sleep(resumeGap)
 		expect("after a gap", "a")
 		broken.Store(true)

@@ -15,6 +15,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
+// saveEvery is the shortest time between two attempts to save stops on a full disk.
+const saveEvery = time.Minute
+
 // ErrAllStopped is returned by Stopper.Run after a call of StopAll, once all pods are completely removed.
 var ErrAllStopped = errors.New("all pods were stopped")
 
@@ -116,10 +119,14 @@ func (s *Stopper) AllStopped() bool { return s.ended.Load() }
 func (s *Stopper) Run(ctx context.Context) error {
 	turned, end := s.pool.turned.Subscribe()
 	defer end()
+	var saved time.Time
 	for {
 		s.startAgain()
-		// A user who didn't wait for a stop hasn't seen whether it is on disk. If it can't be, the next try follows.
-		_ = s.stops.Save()
+		if now := time.Now(); now.Sub(saved) >= saveEvery {
+			// A user who didn't wait for a stop hasn't seen whether it is on disk. If it can't be, this is tried again.
+			saved = now
+			_ = s.stops.Save()
+		}
 		if s.allGone() {
 			s.ended.Store(true)
 			return ErrAllStopped

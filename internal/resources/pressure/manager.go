@@ -183,13 +183,6 @@ func (m *Manager) Status() Status {
 	return s
 }
 
-// Calm reports whether the node was found not to be under pressure.
-func (m *Manager) Calm() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.status.Observed && m.status.Pressure == (admission.Pressure{})
-}
-
 // Rank returns the place of a pod in the order in which pods would be ended, by the last decision. It is nil while no
 // pod has to end, for a pod that may not be ended, and for one that ends already.
 func (m *Manager) Rank(uid types.UID) *Rank {
