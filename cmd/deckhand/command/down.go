@@ -97,7 +97,7 @@ func (a *app) reset(cmd *cobra.Command, _ []string) error {
 	if flagValue(cmd, "force") != "true" {
 		_, err := a.stopAll(cmd)
 		switch {
-		case atomicfile.DiskFull(err):
+		case atomicfile.DiskFull(err) && isFull(root):
 			// They are stopped with less grace: the removal frees the disk.
 			fmt.Fprintf(cmd.ErrOrStderr(), "The pods can't be stopped as usual, and get 10 seconds to end: %v\n",
 				room.Explain(err, root))
@@ -110,6 +110,12 @@ func (a *app) reset(cmd *cobra.Command, _ []string) error {
 	}
 	_, err = fmt.Fprintln(out, "Everything deckhand made with "+root+" is gone.")
 	return err
+}
+
+// isFull reports whether the disk of a directory is full. Limits of control groups and keyrings have the same errors.
+func isFull(dir string) bool {
+	on, err := room.Measure(dir)
+	return err == nil && on.Full()
 }
 
 // yesFlag adds --yes to a command that asks for confirmation.

@@ -154,9 +154,25 @@ func TestResetAsks(t *testing.T) {
 	}
 }
 
-// TestResetOnAFullDisk: pods that can't be stopped for want of room are no reason to keep the files that take it.
+// TestResetOnAFullDisk: pods that can't be stopped for want of room are no reason to keep the files that take it. Other limits of
+// the kernel have the same error.
 func TestResetOnAFullDisk(t *testing.T) {
-	for failure, want := range map[error]int{&fs.PathError{Op: "open", Path: "/x", Err: syscall.ENOSPC}: 0, errors.New("the runtime hangs"): 1} {
+	full := t.TempDir()
+	if err := syscall.Mount("deckhand-test", full, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(full, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	noSpace := &fs.PathError{Op: "open", Path: "/x", Err: syscall.ENOSPC}
+	for _, c := range []struct {
+		failure error
+		root    string
+		want    int
+	}{{noSpace, full, 0}, {noSpace, t.TempDir(), 1}, {errors.New("the runtime hangs"), full, 1}} {
+		failure, want := c.failure, c.want
 		removed := false
 		deps := Deps{RootDir: "/r", Getenv: func(string) string { return "" },
 			Leftovers: func(string) ([]string, error) { return []string{"the bridge"}, nil },
@@ -164,7 +180,7 @@ func TestResetOnAFullDisk(t *testing.T) {
 			Reset:     func(context.Context, string) error { removed = true; return nil },
 		}
 		var out bytes.Buffer
-		code := Main(t.Context(), []string{"reset", "--yes", "--root-dir", t.TempDir()}, "deckhand", nil, &out, &out, deps)
+		code := Main(t.Context(), []string{"reset", "--yes", "--root-dir", c.root}, "deckhand", nil, &out, &out, deps)
 		if code != want || removed != (want == 0) || removed != strings.Contains(out.String(), "get 10 seconds to end: the disk ") {
 			t.Errorf("%v: exit code %d, removed %v: %s", failure, code, removed, &out)
 		}
