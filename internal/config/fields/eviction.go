@@ -5,7 +5,8 @@ func eviction() []Field {
 		{Path: "evictionHard", Package: "resources/pressure", Live: true,
 			Doc: "Thresholds below which pods are evicted at once: by signal, an amount or a percentage such as " +
 				"memory.available: 100Mi. 0% or 100% switches a signal off. A value replaces all of the defaults " +
-				"(see mergeDefaultEvictionSettings).",
+				"(see mergeDefaultEvictionSettings). memory.available and nodefs.available also reduce the node's " +
+				"allocatable.",
 			Departs: "where neither --config nor --eviction-hard is given, it has defaults, too, instead of none; " +
 				"without --kubeconfig those of disks are nodefs.available: 2%, nodefs.inodesFree: 1%, " +
 				"imagefs.available: 2% and imagefs.inodesFree: 1%"},

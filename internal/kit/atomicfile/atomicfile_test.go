@@ -137,7 +137,7 @@ func TestReadersSeeWholeContents(t *testing.T) {
 	wg.Wait()
 }
 
-// TestDiskFull: a full disk is recognized whoever reports it, and nothing else is taken for one.
+// TestDiskFull: DiskFull recognizes errors and texts of the kernel, of C programs and of the runtime, and no other errors.
 func TestDiskFull(t *testing.T) {
 	for text, tc := range map[string]struct {
 		err  error

@@ -195,9 +195,9 @@ type Node struct {
 	// allocatable, either.
 	Reserved    capacity.Reserved `json:"reserved"`
 	Allocatable v1.ResourceList   `json:"allocatable,omitempty"`
-	// Evictions says how far the node is from evicting pods; missing if it evicts none.
+	// Evictions says how far the node is from evicting pods; missing from an agent of an earlier version.
 	Evictions *Evictions `json:"evictions,omitempty"`
-	// Problems are the problems of manifests and of full disks.
+	// Problems are those of manifests, of full disks and of memory.
 	Problems []pod.Problem `json:"problems,omitempty"`
 	// Pods are the pods with allocated resources, sorted by namespace and name.
 	Pods []NodePod `json:"pods,omitempty"`

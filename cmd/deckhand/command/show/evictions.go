@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -28,19 +30,16 @@ func nearest(e *local.Evictions) string {
 	if len(e.Thresholds) == 0 {
 		return "no thresholds for evictions are set"
 	}
-	text, least := "no shortage", 0.0
-	for i := range e.Thresholds {
-		t := &e.Thresholds[i]
-		if t.Available == nil || t.Capacity == 0 {
-			continue
-		}
-		above := *t.Available - t.Least
-		if share := float64(above) / float64(t.Capacity); text == "no shortage" || share < least {
-			text, least = fmt.Sprintf("no shortage (nearest: %s %s above its threshold)", t.Signal,
-				Quantity(t.Resource, above)), share
-		}
+	measured := slices.DeleteFunc(slices.Clone(e.Thresholds), func(t local.EvictionThreshold) bool {
+		return t.Available == nil || t.Capacity == 0
+	})
+	if len(measured) == 0 {
+		return "no shortage"
 	}
-	return text
+	above := func(t local.EvictionThreshold) int64 { return *t.Available - t.Least }
+	share := func(t local.EvictionThreshold) float64 { return float64(above(t)) / float64(t.Capacity) }
+	t := slices.MinFunc(measured, func(a, b local.EvictionThreshold) int { return cmp.Compare(share(a), share(b)) })
+	return fmt.Sprintf("no shortage (nearest: %s %s above its threshold)", t.Signal, Quantity(t.Resource, above(t)))
 }
 
 func evictionRows(e *local.Evictions, now time.Time) [][]string {
@@ -92,14 +91,5 @@ func Quantity(resource v1.ResourceName, n int64) string {
 	if resource != v1.ResourceMemory && resource != v1.ResourceEphemeralStorage {
 		return strconv.FormatInt(n, 10)
 	}
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	size, unit := float64(n), 0
-	for max(size, -size) >= 1023.5 && unit < len(units)-1 {
-		size /= 1024
-		unit++
-	}
-	if unit == 0 || max(size, -size) >= 9.95 {
-		return fmt.Sprintf("%.0f %s", size, units[unit])
-	}
-	return fmt.Sprintf("%.1f %s", size, units[unit])
+	return room.Bytes(uint64(max(n, 0)))
 }

@@ -63,7 +63,7 @@ type Cluster interface {
 	ProblemsChanged() (changed <-chan struct{}, stop func())
 }
 
-// Config has the parts of the agent that a View reads. Every field is required, except Reload and Pressure.
+// Config has the parts of the agent that a View reads. Every field is required, except Reload.
 type Config struct {
 	// Node is the node's name, Started the agent's start.
 	Node    string
