@@ -51,7 +51,9 @@ func TestStateFilesAreDocumented(t *testing.T) {
 	root := t.TempDir()
 	output(t, "dpkg-deb", "--extract", file(t, older, ".deb"), root)
 	// Its programs and its pause image are those of the package.
-	n := node.New(t, filepath.Join(root, "usr/bin/deckhand"), node.Options{Flags: []string{"--embedded-bin-dir="}})
+	// The node is short of memory, which is written down, and evicts nothing for an hour.
+	n := node.New(t, filepath.Join(root, "usr/bin/deckhand"), node.Options{Flags: []string{"--embedded-bin-dir="},
+		Config: "evictionSoft: {memory.available: 99%}\nevictionSoftGracePeriod: {memory.available: 1h}"})
 	if err := os.Remove(filepath.Join(n.RootDir, "images/pause.tar")); err != nil {
 		t.Fatal(err)
 	}
