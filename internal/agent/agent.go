@@ -175,7 +175,7 @@ func (p parts) modules() []modules.Module {
 		only(k.EnableContentionProfiling && ptr.Deref(k.EnableDebuggingHandlers, true),
 			modules.Module{Name: "contention profiling", Run: profileContention}),
 		only(cfg.Watch, modules.Module{Name: "configuration files",
-			Run: watchConfig(cfg.Sources, p.work.reloader.CheckFiles, log.WithName("config"))}),
+			Run: watchConfig(p.files, cfg.Sources, p.work.reloader.CheckFiles, log.WithName("config"))}),
 		only(p.o.Lock != nil, modules.Module{Name: "lock file", Run: yieldLock(cfg, p.o.Lock, log)}),
 		[]modules.Module{
 			// The processes are moved before the agent starts any process that belongs in its own control group.
@@ -204,7 +204,7 @@ func (p parts) modules() []modules.Module {
 				"Some records of what pods were allocated, or assigned of devices, can't be used")},
 			{Name: "plugins", Run: pluginwatch.New(pluginwatch.Config{Dir: p.dirs.PluginsRegistry(),
 				Handlers: map[string]pluginwatch.Handler{pluginregistration.DevicePlugin: p.res.assigned},
-				Log:      log.WithName("plugins")}).Run},
+				Files:    p.files, Log: log.WithName("plugins")}).Run},
 			{Name: "amounts of devices", Run: followDevices(p.res.assigned, p.run.host)},
 			{Name: "journal", Start: p.work.diaries.Start, Run: p.work.diaries.Run},
 			{Name: "probes", Run: p.work.probes.Run},

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -11,7 +12,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/events"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
@@ -27,6 +30,8 @@ type foundation struct {
 	dirs   rootdir.Layout
 	traces traces
 	runner *modules.Runner
+	// files reports changes of files. All parts share its inotify instance.
+	files *filewatch.Instance
 
 	reserve  *room.Reserve
 	meter    *metrics.Metrics
@@ -48,7 +53,8 @@ func newBase(cfg *config.Config, o Options, by constructors) (*foundation, error
 	recorder := events.New(maxEvents)
 	return &foundation{
 		cfg: cfg, o: o, by: by, log: o.Log, began: time.Now(), dirs: dirs, traces: newTracing(cfg, o.Log),
-		runner: modules.NewRunner(o.Log), reserve: room.NewReserve(cfg.RootDir), meter: newMetrics(cfg),
+		runner: modules.NewRunner(o.Log), files: filewatch.New(filewatch.Every, o.Log.WithName("files")),
+		reserve: room.NewReserve(cfg.RootDir), meter: newMetrics(cfg),
 		recorder: recorder, node: events.Node{Recorder: recorder, Name: cfg.NodeName},
 		history: events.NewHistory(filepath.Join(dirs.Checkpoints(), "events.jsonl"), recorder,
 			o.Log.WithName("events")),
@@ -61,6 +67,16 @@ func (b *foundation) kubelet() *v1beta1.KubeletConfiguration { return &b.cfg.Kub
 
 // checkpoint returns the path of a file or directory with this agent's state that the next agent reads.
 func (b *foundation) checkpoint(name string) string { return filepath.Join(b.dirs.Checkpoints(), name) }
+
+// unwatched returns a problem while some files can't be watched for changes.
+func (b *foundation) unwatched() []pod.Problem {
+	since, err := b.files.Problem()
+	if err == nil {
+		return nil
+	}
+	return []pod.Problem{{Origin: "watched files", Since: since, General: true, Message: fmt.Sprintf(
+		"some can't be watched for changes, and are read every %s: %v", filewatch.Every, err)}}
+}
 
 // joins reports whether the agent takes part in a cluster. With StopAll or --runonce it doesn't.
 func (b *foundation) joins() bool { return b.cfg.Kubeconfig != "" && !b.o.StopAll && b.o.Once == nil }

@@ -129,6 +129,10 @@ func onHangUp(hangUp <-chan os.Signal, ask func()) func(context.Context) error {
 func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if cfg.YieldLock {
+			if err := lock.Unwatched(); err != nil {
+				log.Error(err, "A process that wants the lock file isn't noticed until the file can be watched",
+					"path", cfg.LockFile)
+			}
 			if err := lock.Contended(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}

@@ -88,9 +88,10 @@ func levelSetter(set func(uint32, string) error, reloader *config.Reloader) func
 
 // watchConfig returns a function that calls look after each change of the configuration's files, until its context
 // ends. If the files can't be watched, it logs that; then only SIGHUP reloads the configuration.
-func watchConfig(sources []string, look func(), log logr.Logger) func(context.Context) error {
+func watchConfig(watched *filewatch.Instance, sources []string, look func(),
+	log logr.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
-		files := filewatch.NewSettled(sources, document.IsDropIn, "SIGHUP reloads the configuration", log)
+		files := watched.NewSettled(sources, document.IsDropIn, log)
 		done := make(chan error, 1)
 		go func() { done <- files.Run(ctx) }()
 		for {

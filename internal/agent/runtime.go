@@ -32,11 +32,12 @@ type runtimeParts struct {
 
 func newRuntime(b *foundation) (*runtimeParts, error) {
 	k, log := b.kubelet(), b.log
-	r := &runtimeParts{imports: image.NewImports(), logs: runtimelogs.New(k.PodLogsDir, log.WithName("logs")),
+	r := &runtimeParts{imports: image.NewImports(),
+		logs:    runtimelogs.New(k.PodLogsDir, b.files, log.WithName("logs")),
 		logDirs: layout.NewDirs(layout.DirsConfig{PodLogsDir: k.PodLogsDir, LinksDir: b.cfg.ContainerLogLinksDir})}
 	var err error
 	if r.engine, err = engine.New(b.by.engines, b.cfg, engine.Hooks{
-		StopsOnly: b.o.StopAll, Imported: r.imports.Add, Move: cgroup.Move,
+		Files: b.files, StopsOnly: b.o.StopAll, Imported: r.imports.Add, Move: cgroup.Move,
 		NetworkRestored: func(message string) {
 			b.node.NodeEvent(v1.EventTypeWarning, pod.ReasonPodNetworkRestored, message)
 		}}, log.WithName("runtime")); err != nil {

@@ -82,8 +82,8 @@ func sourceKinds(b *foundation, runs **runsource.Source) []desired.SourceKind {
 		kinds = append(kinds, desired.SourceKind{Name: pod.SourceFile,
 			New: func(m *desired.Merger, _ *podstatus.Store) (desired.Source, error) {
 				f := file.New(file.Config{Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration,
-					DeletedAtOnce: !b.cfg.Standalone, Invoker: rootdir.InvokerOf(os.Getenv)}, read(pod.SourceFile),
-					store(pod.SourceFile), m, b.log.WithName("file"))
+					DeletedAtOnce: !b.cfg.Standalone, Files: b.files, Invoker: rootdir.InvokerOf(os.Getenv)},
+					read(pod.SourceFile), store(pod.SourceFile), m, b.log.WithName("file"))
 				s := module("manifest directory", f.Run)
 				s.Exposures = f.Exposures
 				return s, nil

@@ -9,7 +9,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/host/process"
-	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
@@ -75,7 +74,7 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Meter: b.meter.Garbage, Log: log.WithName("containergc"),
 		// With the kubelet's root directory, no other program keeps logs there.
 		Sole: b.cfg.RootDir == config.DefaultRootDir})
-	w.rotator = rotate.New(rotate.ConfigOf(k.PodLogsDir, k), logged{r.seen}, r.conn, filewatch.NewFirstWrites(),
+	w.rotator = rotate.New(rotate.ConfigOf(k.PodLogsDir, k), logged{r.seen}, r.conn, b.files.NewFirstWrites(),
 		log.WithName("logrotate"))
 
 	w.service = process.NewService(b.o.Notifier)

@@ -8,11 +8,13 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/certificates"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 )
 
@@ -20,7 +22,7 @@ import (
 func TestBootstrapKubeconfigComesLate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bootstrap.conf")
 	var missing atomic.Int32
-	b := bootstrap(apiclient.Config{ContentType: runtime.ContentTypeJSON, Meter: metrics.New(metrics.Info{}).APIClient, Awaited: true, Log: funcr.New(func(_, line string) {
+	b := bootstrap(apiclient.Config{Files: filewatch.New(filewatch.Every, logr.Discard()), ContentType: runtime.ContentTypeJSON, Meter: metrics.New(metrics.Info{}).APIClient, Awaited: true, Log: funcr.New(func(_, line string) {
 		if strings.Contains(line, "can't be used") {
 			missing.Add(1)
 		}

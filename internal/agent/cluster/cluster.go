@@ -29,6 +29,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/apisource"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -63,6 +64,8 @@ type Config struct {
 	// API server that have changed, so that their users read them again.
 	Objects        object.Finder
 	ObjectsChanged func(...pod.Object)
+	// Files reports changes of files.
+	Files *filewatch.Instance
 	// PodsDir is the parent of the pods' directories. Known is the path of the file that stores the API server's
 	// last objects.
 	PodsDir, Known string
@@ -120,7 +123,8 @@ func New(c Config) (*Cluster, error) {
 	talk := apiclient.Config{
 		Kubeconfig: cfg.Kubeconfig, Awaited: cfg.BootstrapKubeconfig != "", ContentType: k.ContentType,
 		UserAgent:     apiclient.UserAgent(cfg.KubeletVersion, build.Commit),
-		LeaseDuration: lease, Calls: calls, Events: events, Meter: c.Meter, Log: c.Log.WithName("apiserver"),
+		LeaseDuration: lease, Calls: calls, Events: events, Files: c.Files, Meter: c.Meter,
+		Log: c.Log.WithName("apiserver"),
 	}
 	if k.RotateCertificates {
 		talk.Rotated = certificates.ClientFile(cfg.CertDir)

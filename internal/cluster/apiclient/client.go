@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
@@ -64,6 +65,8 @@ type Config struct {
 	LeaseDuration time.Duration
 	// Calls and Events limit the calls of these classes. Reviews have a limiter of their own, at the rate of Calls.
 	Calls, Events Rate
+	// Files reports changes of the kubeconfig and the files that it names.
+	Files *filewatch.Instance
 	// Dial opens connections; nil for a net.Dialer.
 	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	Meter Meter

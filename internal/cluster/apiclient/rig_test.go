@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +33,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"go.uber.org/goleak"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -284,7 +287,7 @@ type rigged struct {
 func newClient(t testing.TB, path string, change func(*Config)) *rigged {
 	t.Helper()
 	r := &rigged{log: &logged{}, meter: &counts{}}
-	conf := Config{Kubeconfig: path, ContentType: kruntime.ContentTypeJSON, UserAgent: UserAgent("v1.36.3-deckhand", "0123456789ab"), LeaseDuration: 40 * time.Second, Meter: r.meter,
+	conf := Config{Kubeconfig: path, Files: filewatch.New(filewatch.Every, logr.Discard()), ContentType: kruntime.ContentTypeJSON, UserAgent: UserAgent("v1.36.3-deckhand", "0123456789ab"), LeaseDuration: 40 * time.Second, Meter: r.meter,
 		Log: funcr.New(func(prefix, args string) {
 			r.log.mu.Lock()
 			defer r.log.mu.Unlock()

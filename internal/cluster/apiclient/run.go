@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 const (
@@ -161,9 +159,7 @@ func (f *files) watch(ctx context.Context, named []string) {
 	}
 	f.stop()
 	f.named = named
-	s := filewatch.NewSettled(named, func(string) bool {
-		return true
-	}, "restart the agent after changing the kubeconfig", f.client.conf.Log)
+	s := f.client.conf.Files.NewSettled(named, func(string) bool { return true }, f.client.conf.Log)
 	f.changed = s.Changed()
 	ctx, f.cancel = context.WithCancel(ctx)
 	f.running.Go(func() {

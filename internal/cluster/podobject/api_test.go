@@ -19,6 +19,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/podobject"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 // The object that is deleted is the one that was seen, whatever has its name by now, and it is at once: the pod has had its grace.
@@ -131,7 +132,7 @@ func podsOf(t *testing.T, handle http.HandlerFunc) podobject.Pods {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := apiclient.New(apiclient.Config{Kubeconfig: path, ContentType: runtime.ContentTypeJSON, LeaseDuration: 40 * time.Second, Meter: unmetered{}, Log: logr.Discard()})
+	c, err := apiclient.New(apiclient.Config{Kubeconfig: path, Files: filewatch.New(filewatch.Every, logr.Discard()), ContentType: runtime.ContentTypeJSON, LeaseDuration: 40 * time.Second, Meter: unmetered{}, Log: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}

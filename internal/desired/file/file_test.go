@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/desired/file"
 	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
@@ -159,7 +161,7 @@ func TestDeletedAtOnce(t *testing.T) {
 			dir, sink := t.TempDir(), sourcetest.NewRecorder()
 			path, mark := filepath.Join(dir, "web.yaml"), filepath.Join(dir, "mark.yaml")
 			write(t, path, text)
-			config := file.Config{Path: dir, Every: time.Hour, DeletedAtOnce: tc.atOnce}
+			config := file.Config{Path: dir, Every: time.Hour, DeletedAtOnce: tc.atOnce, Files: filewatch.New(filewatch.Every, logr.Discard())}
 			run(t, file.New(config, sourcetest.NewReader(pod.SourceFile), manifeststore.NewStore(t.TempDir(), "", pod.SourceFile), sink, logFor(t)))
 			identity := func() (uid, seen string) {
 				last, _ := sink.Last()
@@ -464,7 +466,7 @@ func TestUnreachableManifests(t *testing.T) {
 				var sink *sourcetest.Recorder
 				start := func() (stop func()) {
 					sink = sourcetest.NewRecorder()
-					config := file.Config{Path: dir, Every: time.Second} // a mount is no event
+					config := file.Config{Path: dir, Every: time.Second, Files: filewatch.New(filewatch.Every, logr.Discard())} // a mount is no event
 					return run(t, file.New(config, sourcetest.NewReader(pod.SourceFile), manifeststore.NewStore(checkpoints, pods, pod.SourceFile), sink, logFor(t)))
 				}
 				stop := start()

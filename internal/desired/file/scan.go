@@ -31,7 +31,7 @@ var archive = regexp.MustCompile(`(?i)\.(tar|tgz|txz|tzst|tar\.[a-z0-9]{1,4})$`)
 
 // scan checks all files, and makes sure that they are watched.
 func (w *watch) scan(now time.Time) {
-	w.arm(now)
+	w.armed = w.watcher.Arm() == nil
 	found, err := w.list()
 	if errors.Is(err, fs.ErrNotExist) {
 		w.absentPath(now)
@@ -111,25 +111,6 @@ func (w *watch) setUnreachable() {
 		w.reached = false
 		clear(w.files)
 	}
-}
-
-// arm makes sure that the kernel reports changes, or notes why it doesn't.
-func (w *watch) arm(now time.Time) {
-	if w.watcher == nil {
-		watcher, err := w.watch(w.path)
-		if err != nil {
-			w.note(noteWatch, w.unwatched(err), now)
-			return
-		}
-		w.watcher, w.events = watcher, watcher.Events()
-	}
-	err := w.watcher.Arm()
-	w.armed = err == nil
-	why := ""
-	if err != nil {
-		why = w.unwatched(err)
-	}
-	w.note(noteWatch, why, now)
 }
 
 // listing holds the manifests at the path, sorted, and the identity of their directory.

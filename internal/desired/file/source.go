@@ -8,7 +8,6 @@ package file
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
@@ -32,6 +31,8 @@ type Config struct {
 	// DeletedAtOnce makes a deleted file count as deleted at once, even if it soon comes back. A file that is moved
 	// away or overwritten still has a moment to come back.
 	DeletedAtOnce bool
+	// Files reports changes of the manifests.
+	Files *filewatch.Instance
 	// Invoker is the user who started the agent with sudo; that user's files are trusted like root's.
 	Invoker rootdir.Invoker
 }
@@ -48,7 +49,7 @@ type Source struct {
 	log           logr.Logger
 	invoker       rootdir.Invoker
 	// watch opens a watcher of a path.
-	watch func(path string) (watcher, error)
+	watch func(path string) watcher
 
 	running sync.Mutex
 	// files is the state of each origin, so that it isn't read unnecessarily.
@@ -63,7 +64,7 @@ type Source struct {
 type watcher interface {
 	Arm() error
 	Events() <-chan filewatch.Event
-	Close() error
+	Close()
 }
 
 // New returns a source that reads with r, reports to sink and keeps the last good pods in store. It does nothing
@@ -78,8 +79,8 @@ func New(config Config, r *reader.Reader, store *manifeststore.Store, sink desir
 		journal:       manifeststore.NewJournal(keeper, store, path),
 		sink:          sink,
 		log:           log.WithValues("source", pod.SourceFile, "path", config.Path),
-		watch: func(path string) (watcher, error) {
-			return filewatch.Open(func(t filewatch.Trail) { t.Path(path) })
+		watch: func(path string) watcher {
+			return config.Files.Open(func(t filewatch.Trail) { t.Path(path) })
 		},
 		files:   map[string]*seenFile{},
 		invoker: config.Invoker,
@@ -98,7 +99,7 @@ func (s *Source) Run(ctx context.Context) error {
 	defer s.journal.Start(ctx)()
 
 	w := newWatch(s, time.Now())
-	defer w.close()
+	defer w.watcher.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -110,8 +111,8 @@ func (s *Source) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-		case event, open := <-w.events:
-			w.handle(event, open, time.Now())
+		case event := <-w.watcher.Events():
+			w.handle(event, time.Now())
 		case <-s.journal.Outcome():
 			w.noted(s.journal.Saved(time.Now()), time.Now())
 		}
@@ -124,13 +125,5 @@ func (s *Source) mine(origin string) bool {
 	return origin == s.path || filepath.Dir(origin) == s.path
 }
 
-// Topics of the notes about problems of the source itself, for Keeper.Note.
-const (
-	notePath  = "path"
-	noteWatch = "watch"
-)
-
-// unwatched returns the message that the path is only polled because watching it failed with err.
-func (s *Source) unwatched(err error) string {
-	return fmt.Sprintf("%v; until then it is polled every %v", err, s.every)
-}
+// notePath is the topic of the note about the path itself, for Keeper.Note.
+const notePath = "path"

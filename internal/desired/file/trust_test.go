@@ -8,11 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+
 	"github.com/deckhand-node/deckhand/internal/desired"
 	"github.com/deckhand-node/deckhand/internal/desired/file"
 	"github.com/deckhand-node/deckhand/internal/desired/manifeststore"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -69,7 +72,7 @@ func TestWhoMayWriteManifests(t *testing.T) {
 					prepared.by(t, prepared.path)
 				}
 			}
-			s := file.New(file.Config{Path: dir, Every: time.Hour, Invoker: rootdir.Invoker{UID: c.invoker, GID: c.invoker}}, sourcetest.NewReader(pod.SourceFile),
+			s := file.New(file.Config{Path: dir, Every: time.Hour, Files: filewatch.New(filewatch.Every, logr.Discard()), Invoker: rootdir.Invoker{UID: c.invoker, GID: c.invoker}}, sourcetest.NewReader(pod.SourceFile),
 				manifeststore.NewStore(t.TempDir(), "", pod.SourceFile), sink, logFor(t))
 			run(t, s)
 			if c.refused == "" {

@@ -1,7 +1,6 @@
 package file
 
 import (
-	"errors"
 	"path/filepath"
 	"strings"
 	"time"
@@ -35,8 +34,7 @@ const (
 type watch struct {
 	*Source
 	watcher watcher
-	events  <-chan filewatch.Event
-	// armed says that the watcher reports every change.
+	// armed says that the watcher reports every change at once.
 	armed bool
 	// single says that the path is a file or missing: events are about the path itself.
 	single bool
@@ -63,28 +61,12 @@ type watch struct {
 }
 
 func newWatch(s *Source, now time.Time) *watch {
-	return &watch{Source: s, started: now, nextScan: now, wake: now, due: map[string]time.Time{}, single: true,
-		reached: true}
+	return &watch{Source: s, watcher: s.watch(s.path), started: now, nextScan: now, wake: now,
+		due: map[string]time.Time{}, single: true, reached: true}
 }
 
-func (w *watch) close() {
-	if w.watcher == nil {
-		return
-	}
-	if err := w.watcher.Close(); err != nil {
-		w.log.Error(err, "Can't close the watch on the manifests")
-	}
-	w.watcher, w.events, w.armed = nil, nil, false
-}
-
-// handle handles an event. open is false if the watcher failed.
-func (w *watch) handle(e filewatch.Event, open bool, now time.Time) {
-	if !open {
-		w.close()
-		w.note(noteWatch, w.unwatched(errors.New("watching for changes failed; it is tried again with the next look")),
-			now)
-		return
-	}
+// handle handles an event.
+func (w *watch) handle(e filewatch.Event, now time.Time) {
 	// Volumes swap the targets of links by renaming a name that begins with "..".
 	if e.Op == filewatch.Rescan || !w.pathMissing.IsZero() || !w.reached || !w.single &&
 		strings.HasPrefix(e.Name, "..") {

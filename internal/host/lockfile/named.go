@@ -37,7 +37,7 @@ var errReplaced = errors.New("the file was replaced")
 //
 // A blocking flock can't be interrupted from Go. So AcquireNamed tries without blocking, and again when inotify
 // reports that a process has closed the file. The kernel reports that a moment before it releases the lock,
-// therefore it retries a few times after an event.
+// therefore it retries a few times after an event. If the file can't be watched, AcquireNamed polls.
 func AcquireNamed(ctx context.Context, path string, log logr.Logger) (*Named, error) {
 	logged := false
 	held := func() {
@@ -80,11 +80,7 @@ func openNamed(path string) (*Named, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	w, err := newWatch(f)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &Named{path: path, file: f, watch: w}, nil
+	return &Named{path: path, file: f, watch: newWatch(f)}, nil
 }
 
 // acquire locks the open file. It calls held after each attempt that fails because another process holds the lock.
@@ -130,7 +126,7 @@ func (n *Named) inPlace() bool {
 // Contended returns nil when another process has opened, moved or removed the lock file since it was locked: that
 // process wants to take over this node, and waits for the lock (--exit-on-lock-contention; the kubelet also treats
 // opening as contention). If ctx ends first, it returns ctx's error. A process that only reads the file also
-// counts, so no program should read it.
+// counts, so no program should read it. While the file can't be watched, only a removal or a replacement is noticed.
 func (n *Named) Contended(ctx context.Context) error {
 	for {
 		events, err := n.watch.wait(ctx, 0)
@@ -142,6 +138,10 @@ func (n *Named) Contended(ctx context.Context) error {
 		}
 	}
 }
+
+// Unwatched returns why Contended doesn't notice a process that opens the lock file, nil if it does. It may be called
+// before Contended.
+func (n *Named) Unwatched() error { return n.watch.failure }
 
 // Release releases the lock. It doesn't remove the file: a process that has just opened the file would lock a
 // removed file, and another process would lock a new one. Call it only after Contended has returned.

@@ -9,36 +9,64 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 // watch receives the events of one open file from inotify(7). The kernel queues unread ones, up to
 // fs.inotify.max_queued_events.
-type watch struct{ inotify *os.File }
+type watch struct {
+	file *os.File
+	// inotify is nil while the file can't be watched; failure says why.
+	inotify *os.File
+	failure error
+}
 
 const watched = unix.IN_OPEN | unix.IN_CLOSE | unix.IN_ATTRIB | unix.IN_MOVE_SELF | unix.IN_DELETE_SELF
 
-func newWatch(f *os.File) (*watch, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if errors.Is(err, unix.EMFILE) {
-		return nil, fmt.Errorf("watch it: %w: too many programs watch files: raise the sysctl "+
-			"fs.inotify.max_user_instances", err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("watch it: %w", err)
-	}
-	w := &watch{os.NewFile(uintptr(fd), "inotify")}
-	// The path in /proc refers to the open file, even if another file is at its path by now.
-	if _, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), watched); err != nil {
-		return nil, errors.Join(fmt.Errorf("watch it: %w", err), w.close())
-	}
-	return w, nil
+func newWatch(f *os.File) *watch {
+	w := &watch{file: f}
+	w.open()
+	return w
 }
 
-func (w *watch) close() error { return w.inotify.Close() }
+func (w *watch) open() {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		w.failure = filewatch.Explain(err)
+		return
+	}
+	// The path in /proc refers to the open file, even if another file is at its path by now.
+	if _, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", w.file.Fd()), watched); err != nil {
+		w.failure = errors.Join(filewatch.Explain(err), unix.Close(fd))
+		return
+	}
+	w.inotify, w.failure = os.NewFile(uintptr(fd), "inotify"), nil
+}
+
+func (w *watch) close() error {
+	if w.inotify == nil {
+		return nil
+	}
+	return w.inotify.Close()
+}
 
 // wait returns the bits of the next inotify events. It returns 0 if there is no event within timeout; with a
-// timeout of 0 it waits without a limit. It fails when ctx ends.
+// timeout of 0 it waits without a limit, unless the file can't be watched. It fails when ctx ends.
 func (w *watch) wait(ctx context.Context, timeout time.Duration) (uint32, error) {
+	if w.inotify == nil {
+		pause := filewatch.Every
+		if timeout > 0 {
+			pause = min(pause, timeout)
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+		w.open()
+		return 0, nil
+	}
 	var deadline time.Time
 	if timeout > 0 {
 		deadline = time.Now().Add(timeout)
@@ -77,6 +105,9 @@ func events(buffer []byte) (bits uint32) {
 
 // drain discards the queued events.
 func (w *watch) drain() error {
+	if w.inotify == nil {
+		return nil
+	}
 	raw, err := w.inotify.SyscallConn()
 	if err != nil {
 		return err

@@ -57,7 +57,9 @@ type Config struct {
 	Dir string
 	// Handlers maps a plugin type to its handler. Plugins of other types are ignored.
 	Handlers map[string]Handler
-	Log      logr.Logger
+	// Files reports changes of the directory.
+	Files *filewatch.Instance
+	Log   logr.Logger
 }
 
 // limits are the timeouts and delays for one plugin.
@@ -105,30 +107,21 @@ var errUnused = errors.New("plugins of this type aren't used")
 
 // Run watches the directory until ctx ends. It doesn't call Gone for plugins that are still registered then.
 func (w *Watcher) Run(ctx context.Context) error {
-	watcher, err := filewatch.Open(func(t filewatch.Trail) { t.Tree(w.conf.Dir, counts) })
-	if err != nil {
-		return err
-	}
+	watcher := w.conf.Files.Open(func(t filewatch.Trail) { t.Tree(w.conf.Dir, counts) })
 	defer watcher.Close()
 	var running sync.WaitGroup
 	defer running.Wait()
 	followers := map[string]*follower{}
-	arm := func() {
-		if err := watcher.Arm(); err != nil {
-			w.conf.Log.Error(err, "Plugins in a directory that isn't watched are found late")
-		}
-	}
-	for arm(); ; {
+	// If the directory can't be watched, that is logged, and plugins are found later.
+	for _ = watcher.Arm(); ; {
 		w.reconcile(ctx, &running, followers)
 		select {
 		case <-ctx.Done():
 			return nil
-		case e, ok := <-watcher.Events():
+		case e := <-watcher.Events():
 			switch {
-			case !ok:
-				return fmt.Errorf("watch %s for plugins: the kernel's events have ended", w.conf.Dir)
 			case e.Op == filewatch.Rescan:
-				arm()
+				_ = watcher.Arm()
 			case e.Op == filewatch.Deleted || e.Op == filewatch.MovedAway:
 				if f := followers[filepath.Join(e.Dir, e.Name)]; f != nil {
 					f.identity = identity{} // a socket at this path would be another one

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 )
 
@@ -145,7 +146,7 @@ func watch(t *testing.T, u *user, call time.Duration) (dir string) {
 func watchUntil(t *testing.T, u *user, call time.Duration) (dir string, stop func()) {
 	t.Helper()
 	dir = t.TempDir()
-	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u}, Log: logr.Discard()})
+	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u}, Files: filewatch.New(filewatch.Every, logr.Discard()), Log: logr.Discard()})
 	w.limits = limits{call: call, firstCall: call, first: 5 * time.Millisecond, most: 20 * time.Millisecond}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -312,7 +313,7 @@ func TestManySilentSockets(t *testing.T) {
 	serve(t, filepath.Join(dir, "z-reg.sock"), &plugin{info: info("z")})
 	before, most := open(), 0
 	u := &user{}
-	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u}, Log: logr.Discard()})
+	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u}, Files: filewatch.New(filewatch.Every, logr.Discard()), Log: logr.Discard()})
 	w.limits.firstCall, w.limits.call = 200*time.Millisecond, time.Second // on a busy machine an answer takes its time, too
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

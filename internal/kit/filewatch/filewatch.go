@@ -2,7 +2,6 @@ package filewatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -22,22 +21,20 @@ const (
 
 // Settled reports when files or directories may have changed, and the changes are over.
 type Settled struct {
-	paths   []string
-	counts  func(name string) bool
-	advice  string
-	log     logr.Logger
-	changed wake.Slot
-	settle  time.Duration
-	// failed is the last error that was logged, awaited the last file that was logged as being written. Only Run uses
-	// them.
-	failed, awaited string
+	instance *Instance
+	paths    []string
+	counts   func(name string) bool
+	log      logr.Logger
+	changed  wake.Slot
+	settle   time.Duration
+	// awaited is the last file that was logged as being written. Only Run uses it.
+	awaited string
 }
 
 // NewSettled returns a Settled for these paths, which need not exist yet. For a directory, it watches the files in it
-// and in the directories below; counts decides by a file's name whether the file is watched. advice is logged if some
-// changes can't be detected; it says how the user can handle that.
-func NewSettled(paths []string, counts func(name string) bool, advice string, log logr.Logger) *Settled {
-	return &Settled{paths: slices.Clone(paths), counts: counts, advice: advice, log: log, changed: wake.NewSlot(),
+// and in the directories below; counts decides by a file's name whether the file is watched.
+func (i *Instance) NewSettled(paths []string, counts func(name string) bool, log logr.Logger) *Settled {
+	return &Settled{instance: i, paths: slices.Clone(paths), counts: counts, log: log, changed: wake.NewSlot(),
 		settle: settle}
 }
 
@@ -50,7 +47,7 @@ func NewSettled(paths []string, counts func(name string) bool, advice string, lo
 // changes is enough.
 func (s *Settled) Changed() <-chan struct{} { return s.changed }
 
-// Run watches until ctx ends; the error is nil then. Any other error says why it can't report changes any more.
+// Run watches until ctx ends; the error is nil then. Any other error says why it can't begin.
 func (s *Settled) Run(ctx context.Context) error {
 	for i, path := range s.paths {
 		var err error
@@ -58,21 +55,20 @@ func (s *Settled) Run(ctx context.Context) error {
 			return fmt.Errorf("can't watch %s for changes: %w", path, err)
 		}
 	}
-	watcher, err := Open(func(t Trail) {
+	watcher := s.instance.Open(func(t Trail) {
 		for _, path := range s.paths {
 			t.Tree(path, s.counts)
 		}
 	})
-	if err != nil {
-		return err
-	}
 	defer watcher.Close()
-	return s.listen(ctx, watcher.Events(), func() { s.arm(watcher) }, watcher.unfinished)
+	// The instance reports an error.
+	s.listen(ctx, watcher.Events(), func() { _ = watcher.Arm() }, watcher.unfinished)
+	return nil
 }
 
 // listen reports changes that settled. It calls arm to watch files and directories that were created meanwhile.
 // unfinished returns a file that is being written, if there is one.
-func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), unfinished func() string) error {
+func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), unfinished func() string) {
 	burst := burst{settle: s.settle}
 	arm()
 	if unfinished() == "" {
@@ -87,11 +83,8 @@ func (s *Settled) listen(ctx context.Context, events <-chan Event, arm func(), u
 		}
 		select {
 		case <-ctx.Done():
-			return nil
-		case event, ok := <-events:
-			if !ok {
-				return errors.New("can't watch files for changes any more: the kernel's events have ended")
-			}
+			return
+		case event := <-events:
 			s.log.V(4).Info("Watched files changed", "path", filepath.Join(event.Dir, event.Name),
 				"event", event.Op.String())
 			if event.Op == Rescan {
@@ -121,18 +114,4 @@ func (s *Settled) logAwaited(file string) {
 		s.awaited = file
 		s.log.V(2).Info("A file is being written; it is read when its writer has closed it", "path", file)
 	}
-}
-
-// arm makes the kernel report changes of the current files at the paths and of the directories and links that lead to
-// them.
-func (s *Settled) arm(watcher *Watcher) {
-	err := watcher.Arm()
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if err != nil && text != s.failed {
-		s.log.Error(err, "Not all changes of the watched files will be noticed", "advice", s.advice)
-	}
-	s.failed = text
 }

@@ -3,97 +3,144 @@ package filewatch
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
 // FirstWrites reports the next write to each of many files, and only that one: a file that is written to all the time
 // costs one event. Its methods may be called concurrently.
 type FirstWrites struct {
-	written chan []string
+	instance *Instance
+	written  chan []string
+	// adding is held while a file is added.
+	adding sync.Mutex
 
 	mu sync.Mutex
-	// fd is the inotify instance while Run runs, else -1.
-	fd    int
-	paths map[int32]string
+	// watched has the files whose next write the kernel reports. failed has the errors of files for which it can't
+	// because of a limit. pending are the files to report.
+	watched map[string]*spot
+	failed  map[string]error
+	pending []string
+	// changed is signaled when failed or pending has grown.
+	changed wake.Slot
 }
 
 // NewFirstWrites returns a FirstWrites that watches no file yet.
-func NewFirstWrites() *FirstWrites {
-	return &FirstWrites{fd: -1, written: make(chan []string), paths: map[int32]string{}}
+func (i *Instance) NewFirstWrites() *FirstWrites {
+	return &FirstWrites{instance: i, written: make(chan []string), watched: map[string]*spot{},
+		failed: map[string]error{}, changed: wake.NewSlot()}
 }
 
 // Watch makes Written report the next write to the file that is at path now. It doesn't follow a link at path. It
-// fails unless Run is running.
+// fails unless Run is running. If it fails because of a limit, Written reports the path as soon as that is over.
 func (f *FirstWrites) Watch(path string) error {
+	f.adding.Lock()
+	defer f.adding.Unlock()
+	s := &spot{path: path}
+	f.mu.Lock()
+	f.watched[path] = s
+	f.mu.Unlock()
+	_, err := f.instance.add(f, s, unix.IN_MODIFY|unix.IN_ONESHOT|unix.IN_DONT_FOLLOW)
+	f.instance.failing(f, f.added(s, err))
+	return err
+}
+
+// added records the result of adding a spot. It returns the errors of all files that can't be watched because of a
+// limit.
+func (f *FirstWrites) added(s *spot, err error) []error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	wd, err := unix.InotifyAddWatch(f.fd, path, unix.IN_MODIFY|unix.IN_ONESHOT|unix.IN_DONT_FOLLOW)
+	delete(f.failed, s.path)
 	if err != nil {
-		return &os.PathError{Op: "inotify_add_watch", Path: path, Err: err}
+		f.forget(s)
 	}
-	f.paths[int32(wd)] = path
-	return nil
+	var about *os.PathError // the file can't be opened, or is missing
+	if err != nil && !errors.As(err, &about) && !errors.Is(err, os.ErrClosed) {
+		f.failed[s.path] = err
+		f.changed.Wake()
+	}
+	return slices.Collect(maps.Values(f.failed))
 }
 
 // Written returns the channel of the paths of files that were written to since Watch was called for them.
 func (f *FirstWrites) Written() <-chan []string { return f.written }
 
-// Run reads the kernel's events until ctx ends, and returns ctx's error then. It may be called once.
-func (f *FirstWrites) Run(ctx context.Context) error {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return fmt.Errorf("watch files for their next write: inotify_init: %w", advised(err))
-	}
-	file := os.NewFile(uintptr(fd), "inotify")
-	f.use(fd)
-	end := func() {
-		f.use(-1)
-		_ = file.Close()
-	}
-	stop := context.AfterFunc(ctx, end)
-	defer func() {
-		if stop() {
-			end()
-		}
-	}()
-	buf := make([]byte, 64*unix.SizeofInotifyEvent)
+// Run reports writes until ctx ends. It may be called once.
+func (f *FirstWrites) Run(ctx context.Context) {
+	f.instance.join(f)
+	defer f.instance.leave(f)
+	var paths []string
+	var due <-chan time.Time
 	for {
-		n, err := file.Read(buf)
-		if err != nil {
-			return errors.Join(ctx.Err(), err)
+		failed := f.pass(&paths)
+		var written chan<- []string
+		if len(paths) > 0 {
+			written = f.written
 		}
-		if paths := f.decode(buf[:n]); len(paths) > 0 {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case f.written <- paths:
+		switch {
+		case len(failed) == 0:
+			due = nil
+		case due == nil:
+			due = time.After(f.instance.every)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.changed:
+		case written <- paths:
+			paths = nil
+		case <-due:
+			due = nil
+			for _, path := range failed {
+				if f.Watch(path) == nil {
+					paths = append(paths, path)
+				}
 			}
 		}
 	}
 }
 
-func (f *FirstWrites) use(fd int) {
+// pass moves the files to report to paths, and returns those that couldn't be watched.
+func (f *FirstWrites) pass(paths *[]string) (failed []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fd = fd
+	*paths = append(*paths, f.pending...)
+	f.pending = nil
+	return slices.Collect(maps.Keys(f.failed))
 }
 
-// decode returns the paths that were written to. The kernel ends a watch with its first event, and when its file is
-// removed.
-func (f *FirstWrites) decode(b []byte) (paths []string) {
+// event implements subscriber. The kernel ends a watch with its first event, and when its file is removed.
+func (f *FirstWrites) event(s *spot, mask uint32, _ string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for len(b) >= unix.SizeofInotifyEvent {
-		wd, mask, _, size := decode(b)
-		b = b[size:]
-		if path, ok := f.paths[wd]; ok && mask&unix.IN_MODIFY != 0 {
-			paths = append(paths, path)
-		}
-		delete(f.paths, wd)
+	if mask&unix.IN_MODIFY != 0 {
+		f.pending = append(f.pending, s.path)
+		f.changed.Wake()
 	}
-	return paths
+	if mask&(unix.IN_MODIFY|unix.IN_IGNORED) != 0 {
+		f.forget(s)
+	}
+}
+
+// forget removes a spot that isn't watched any more, unless another file at its path is. The caller holds mu.
+func (f *FirstWrites) forget(s *spot) {
+	if f.watched[s.path] == s {
+		delete(f.watched, s.path)
+	}
+}
+
+// lost implements subscriber.
+func (f *FirstWrites) lost() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pending = slices.AppendSeq(f.pending, maps.Keys(f.watched))
+	clear(f.watched)
+	f.changed.Wake()
 }

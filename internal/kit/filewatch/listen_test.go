@@ -2,7 +2,6 @@ package filewatch
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -17,7 +16,6 @@ type listener struct {
 	events chan Event
 	began  time.Time
 	w      *Settled
-	done   chan error
 
 	mu    sync.Mutex
 	armed int
@@ -29,10 +27,10 @@ type listener struct {
 func anyName(string) bool { return true }
 
 func listen(t *testing.T) *listener {
-	l := &listener{events: make(chan Event), began: time.Now(), done: make(chan error, 1), w: NewSettled(nil, anyName, "", logr.Discard())}
+	l := &listener{events: make(chan Event), began: time.Now(), w: New(Every, logr.Discard()).NewSettled(nil, anyName, logr.Discard())}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	go func() { l.done <- l.w.listen(ctx, l.events, l.arm, l.unfinished) }()
+	go l.w.listen(ctx, l.events, l.arm, l.unfinished)
 	go func() {
 		for {
 			select {
@@ -112,16 +110,6 @@ func TestChangesWithoutEndAreReportedToo(t *testing.T) {
 			time.Sleep(100 * ms)
 		}
 		l.expect(t, "12 s of changes", 3, 0, 5*time.Second, 10*time.Second)
-	})
-}
-
-func TestTheEndOfEventsIsAnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := listen(t)
-		close(l.events)
-		if err := <-l.done; err == nil || errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
 	})
 }
 

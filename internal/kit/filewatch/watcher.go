@@ -1,26 +1,14 @@
-// Package filewatch reports changes of files and directories with Linux's inotify(7). They need not exist yet. It
-// also detects when they are replaced: by a rename, or by a changed link anywhere on their path, as in mounted
-// ConfigMaps. While nothing changes, it uses no CPU time.
-//
-// A Watcher reports each event. Settled reports, without data, when a burst of changes is over and no process writes
-// to the files any more.
-//
-// It uses the kernel's interface directly. Portable libraries hide IN_CLOSE_WRITE, the one event that distinguishes a
-// finished file from one that is still being written, and report every write in every directory on the way to a file.
-//
-// Package lockfile has an inotify instance of its own: it follows the opening and closing of one open file, even
-// after that was moved, in step with its own flock(2).
 package filewatch
 
 import (
 	"errors"
-	"fmt"
 	"maps"
-	"os"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
 // Op is a kind of change of a name in a directory.
@@ -37,8 +25,8 @@ const (
 	MovedAway
 	// Deleted: the name was removed.
 	Deleted
-	// Rescan: the caller has to call Arm and read everything again. Events were lost, or a directory or link on the
-	// way was added, removed or replaced.
+	// Rescan: the caller has to call Arm and read everything again. Events were lost, a directory or link on the way
+	// was added, removed or replaced, or a file that can't be watched has changed.
 	Rescan
 )
 
@@ -52,61 +40,74 @@ type Event struct {
 	Op        Op
 }
 
+// maxQueue is how many events wait for a watcher's reader. If there are more, it has to read everything again. The
+// kernel's own queue has the same length (fs.inotify.max_queued_events).
+const maxQueue = 16384
+
 // Watcher watches paths. Its methods may be called concurrently.
 type Watcher struct {
-	lead   func(Trail)
-	file   *os.File
-	events chan Event
-	stop   chan struct{}
-	done   chan struct{}
+	instance *Instance
+	lead     func(Trail)
+	events   chan Event
+	stop     chan struct{}
+	done     chan struct{}
 
-	mu sync.Mutex
-	// trail holds the watched files and directories; spots has the same files and directories by watch descriptor:
-	// two paths may lead to one file.
-	trail Trail
-	spots map[int32][]*spot
+	// arming guards the trail and its watches. It may be held for long: file systems may not answer.
+	arming sync.Mutex
+	trail  Trail
+	// handles are the watches, by path. unwatched has the states of the spots that can't be watched when they were
+	// last read.
+	handles   map[string]handle
+	unwatched map[string]state
+
+	// mu guards the events that wait for the reader, and the time at which the unwatched spots are read next, zero for
+	// never. queued is signaled when one of these has changed.
+	mu     sync.Mutex
+	queue  []Event
+	due    time.Time
+	queued wake.Slot
 }
 
 // Open returns a watcher, which watches nothing until Arm is called. Each Arm calls lead, which adds the files and
 // directories to watch to a trail. The watcher has a goroutine, which ends with Close.
-func Open(lead func(Trail)) (*Watcher, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("can't watch files for changes: inotify_init: %w", advised(err))
-	}
+func (i *Instance) Open(lead func(Trail)) *Watcher {
 	w := &Watcher{
-		lead:   lead,
-		file:   os.NewFile(uintptr(fd), "inotify"),
-		events: make(chan Event),
-		stop:   make(chan struct{}),
-		done:   make(chan struct{}),
+		instance:  i,
+		lead:      lead,
+		events:    make(chan Event),
+		stop:      make(chan struct{}),
+		done:      make(chan struct{}),
+		handles:   map[string]handle{},
+		unwatched: map[string]state{},
+		queued:    wake.NewSlot(),
 	}
-	go w.read()
-	return w, nil
+	i.join(w)
+	go w.run()
+	return w
 }
 
-// Events returns the channel of changes. It is closed by Close, and when the kernel's events can't be read any more.
+// Events returns the channel of changes. It is closed by Close. A change of a file that can't be watched is reported
+// later, as Rescan.
 func (w *Watcher) Events() <-chan Event { return w.events }
 
 // Close ends watching and waits for the watcher's goroutine. It may be called once.
-func (w *Watcher) Close() error {
+func (w *Watcher) Close() {
 	close(w.stop)
-	err := w.file.Close()
 	<-w.done
-	return err
+	w.instance.leave(w)
 }
 
 // Arm makes the kernel report changes of all files and directories that are on the trail now, and of no others. The
 // caller has to call it before it reads the files, and again after a Rescan, so that no change in between is missed.
-// The error names the files and directories that aren't watched.
+// An error says why something isn't watched; it is read at intervals then, until a Rescan says that it can be watched.
 func (w *Watcher) Arm() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.arming.Lock()
+	defer w.arming.Unlock()
 	const most = 4 // a trail that changes faster is reported by its events
-	added := map[int32]bool{}
-	next, err := w.follow(), error(nil)
+	next := w.follow()
+	var errs []error
 	for range most {
-		err = w.watch(next, added)
+		errs = w.watch(next)
 		// A change before the watch began may lead to another trail.
 		again := w.follow()
 		if again.equal(next) {
@@ -114,12 +115,12 @@ func (w *Watcher) Arm() error {
 		}
 		next = again
 	}
-	for wd := range added {
-		if w.spots[wd] == nil {
-			w.remove(wd)
+	for path := range w.handles {
+		if w.trail[path] == nil {
+			w.release(path)
 		}
 	}
-	return err
+	return w.report(errs)
 }
 
 func (w *Watcher) follow() Trail {
@@ -128,55 +129,86 @@ func (w *Watcher) follow() Trail {
 	return t
 }
 
-// watch adds watches for a trail. It records the descriptors of all watches, earlier ones included, in added.
-func (w *Watcher) watch(next Trail, added map[int32]bool) error {
-	for wd := range w.spots {
-		added[wd] = true
-	}
-	w.trail, w.spots = next, make(map[int32][]*spot, len(next))
-	var errs []error
+// watch adds watches for a trail. The others stay: an event of a directory that is left may be the last one.
+func (w *Watcher) watch(next Trail) (errs []error) {
+	w.trail = next
+	clear(w.unwatched)
 	// In this order, the replacement of a directory that isn't watched yet is reported by its parent.
 	for _, path := range slices.Sorted(maps.Keys(next)) {
-		// The same file gives the same descriptor again; a file that replaced it gives another.
-		wd, err := w.add(path, next[path].mask()|unix.IN_MASK_ADD)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("can't watch %s for changes: %w", path, advised(err)))
-			continue
+		if err := w.add(next[path]); err != nil {
+			errs = append(errs, err)
+			w.unwatched[path] = next[path].state(w.instance.granularity)
 		}
-		w.spots[wd] = append(w.spots[wd], next[path])
 	}
+	return errs
+}
+
+// add makes the kernel report changes at a spot.
+func (w *Watcher) add(s *spot) error {
+	h, err := w.instance.add(w, s, s.mask())
+	if before, ok := w.handles[s.path]; ok && (err != nil || before != h) {
+		w.release(s.path)
+	}
+	if err == nil {
+		w.handles[s.path] = h
+	}
+	return err
+}
+
+func (w *Watcher) release(path string) {
+	w.instance.remove(w.handles[path], w, path)
+	delete(w.handles, path)
+}
+
+// report passes the errors of spots that can't be watched on, each once, and schedules the next reading of these
+// spots.
+func (w *Watcher) report(errs []error) error {
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	errs = slices.CompactFunc(errs, func(a, b error) bool { return a.Error() == b.Error() })
+	w.instance.failing(w, errs)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.due = time.Time{}
+	if len(errs) > 0 {
+		w.due = time.Now().Add(w.instance.every)
+	}
+	w.queued.Wake()
 	return errors.Join(errs...)
 }
 
-func (w *Watcher) add(path string, mask uint32) (wd int32, err error) {
-	conn, err := w.file.SyscallConn()
-	if err != nil {
-		return 0, err
+// retry tries again to watch the spots that couldn't be watched. It reports when that has succeeded, or one has
+// changed.
+func (w *Watcher) retry() {
+	w.arming.Lock()
+	defer w.arming.Unlock()
+	var errs []error
+	changed := Event{Op: Rescan}
+	found := false
+	for _, path := range slices.Sorted(maps.Keys(w.unwatched)) {
+		s := w.trail[path]
+		err := w.add(s)
+		now := s.state(w.instance.granularity)
+		name, differs := now.difference(w.unwatched[path])
+		if err == nil {
+			delete(w.unwatched, path)
+		} else {
+			errs = append(errs, err)
+			w.unwatched[path] = now
+		}
+		if (err == nil || differs) && !found {
+			found, changed.Dir, changed.Name = true, path, name
+		}
 	}
-	var addErr error
-	err = conn.Control(func(fd uintptr) {
-		var n int
-		n, addErr = unix.InotifyAddWatch(int(fd), path, mask)
-		wd = int32(n)
-	})
-	return wd, errors.Join(err, addErr)
-}
-
-// remove ends a watch. A watch that has already ended, because its file was removed, is no error.
-func (w *Watcher) remove(wd int32) {
-	conn, err := w.file.SyscallConn()
-	if err != nil {
-		return
+	_ = w.report(errs)
+	if found {
+		w.push(changed)
 	}
-	_ = conn.Control(func(fd uintptr) {
-		_, _ = unix.InotifyRmWatch(int(fd), uint32(wd))
-	})
 }
 
 // unfinished returns a file at the end of the trail that is open for writing in any process; "" if there is none.
 func (w *Watcher) unfinished() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.arming.Lock()
+	defer w.arming.Unlock()
 	for path, s := range w.trail {
 		if s.file && isWritten(path) {
 			return path
@@ -185,13 +217,65 @@ func (w *Watcher) unfinished() string {
 	return ""
 }
 
-// advised adds advice to an error that says that an inotify limit is exhausted.
-func advised(err error) error {
-	switch {
-	case errors.Is(err, unix.EMFILE):
-		return fmt.Errorf("%w; raise sysctl fs.inotify.max_user_instances (or the limit of open files)", err)
-	case errors.Is(err, unix.ENOSPC):
-		return fmt.Errorf("%w; raise sysctl fs.inotify.max_user_watches", err)
+// run sends events to the watcher's reader, and reads unwatched spots when that is due.
+func (w *Watcher) run() {
+	defer close(w.done)
+	defer close(w.events)
+	var events []Event
+	for {
+		var next time.Time
+		events, next = w.pending(events)
+		var out chan<- Event
+		var first Event
+		if len(events) > 0 {
+			out, first = w.events, events[0]
+		}
+		var due <-chan time.Time
+		if !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
+		select {
+		case <-w.stop:
+			return
+		case out <- first:
+			events = events[1:]
+		case <-w.queued:
+		case <-due:
+			w.retry()
+		}
 	}
-	return err
 }
+
+// pending returns the events to send, which are those that wait if there are no earlier ones, and when unwatched spots
+// are read next.
+func (w *Watcher) pending(earlier []Event) (events []Event, next time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(earlier) == 0 {
+		earlier, w.queue = w.queue, nil
+	}
+	return earlier, w.due
+}
+
+// push adds an event to those that wait for the reader.
+func (w *Watcher) push(e Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch n := len(w.queue); {
+	case n >= maxQueue:
+		w.queue = []Event{{Op: Rescan}}
+	case n == 0 || w.queue[n-1] != e:
+		w.queue = append(w.queue, e)
+	}
+	w.queued.Wake()
+}
+
+// event implements subscriber.
+func (w *Watcher) event(s *spot, mask uint32, name string) {
+	if e, ok := s.event(mask, name); ok {
+		w.push(e)
+	}
+}
+
+// lost implements subscriber.
+func (w *Watcher) lost() { w.push(Event{Op: Rescan}) }

@@ -6,20 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 )
 
 func open(t *testing.T, path string) *Watcher {
 	t.Helper()
-	w, err := Open(func(t Trail) { t.Path(path) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	w := newInstance(logr.Discard()).Open(func(t Trail) { t.Path(path) })
+	t.Cleanup(w.Close)
 	arm(t, w)
 	return w
 }
@@ -198,14 +192,13 @@ func TestLinkSwappedWhileArming(t *testing.T) {
 	}
 	do(t, os.Symlink("v1", link))
 	followed := 0
-	w, err := Open(func(trail Trail) {
+	w := newInstance(logr.Discard()).Open(func(trail Trail) {
 		trail.Path(link)
 		if followed++; followed == 1 {
 			do(t, os.Symlink("v2", link+".new"))
 			do(t, os.Rename(link+".new", link))
 		}
 	})
-	do(t, err)
 	defer w.Close()
 	arm(t, w)
 	do(t, os.WriteFile(filepath.Join(root, "v2", "f"), nil, 0o600))

@@ -23,6 +23,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/validation"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/report/tracing"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 )
@@ -57,6 +58,8 @@ type Config struct {
 	// StopsOnly is for an agent that only stops pods: it needs no images, so none are imported, and it takes a
 	// containerd with another configuration as it is.
 	StopsOnly bool
+	// Files reports changes of files; nil for an inotify instance of its own.
+	Files *filewatch.Instance
 	// OnStart, if set, is called with the process ID of a containerd that was started or found. If it returns an
 	// error, that containerd is stopped: Start fails, or Run restarts containerd.
 	OnStart func(pid int) error

@@ -58,34 +58,26 @@ func listens(ctx context.Context, socket string) bool {
 }
 
 // waitForSocket returns when a connection to the socket is accepted.
-func waitForSocket(ctx context.Context, socket string) error {
-	watcher, err := filewatch.Open(func(t filewatch.Trail) { t.Path(socket) })
-	if err != nil {
-		return fmt.Errorf("watch for containerd's socket: %w", err)
-	}
+func waitForSocket(ctx context.Context, files *filewatch.Instance, socket string) error {
+	watcher := files.Open(func(t filewatch.Trail) { t.Path(socket) })
 	defer watcher.Close()
 	for {
-		if err := watcher.Arm(); err != nil {
-			return fmt.Errorf("watch for containerd's socket: %w", err)
-		}
+		unwatched := watcher.Arm()
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		if err == nil {
 			return conn.Close()
 		}
 		// The file exists a moment before containerd listens on it.
 		pause := time.NewTimer(askAgain)
-		if errors.Is(err, unix.ENOENT) {
+		if errors.Is(err, unix.ENOENT) && unwatched == nil {
 			pause.Stop()
 		}
 		select {
 		case <-ctx.Done():
 			pause.Stop()
 			return ctx.Err()
-		case _, ok := <-watcher.Events():
+		case <-watcher.Events():
 			pause.Stop()
-			if !ok {
-				return errors.New("watch for containerd's socket: the kernel's events have ended")
-			}
 		case <-pause.C:
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
@@ -65,10 +66,13 @@ func New(config Config, log logr.Logger) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded runtime: %w", err)
 	}
+	if config.Files == nil {
+		config.Files = filewatch.New(filewatch.Every, log)
+	}
 	connect := func() (*grpc.ClientConn, error) { return dial(l.Socket()) }
 	return &Runtime{
 		config: config, layout: l, network: network, log: log,
-		images:  archives.New(l.Images(), l.Imported(), connect, config.OnImport, log),
+		images:  archives.New(l.Images(), config.Files, l.Imported(), connect, config.OnImport, log),
 		orphans: orphans.New(l, connect, log),
 		answers: wake.NewSlot(),
 	}, nil
@@ -511,7 +515,7 @@ func (r *Runtime) awaitReady(ctx context.Context, p *child.Process, fresh bool) 
 }
 
 func (r *Runtime) ask(ctx context.Context, fresh bool) error {
-	if err := waitForSocket(ctx, r.layout.Socket()); err != nil {
+	if err := waitForSocket(ctx, r.config.Files, r.layout.Socket()); err != nil {
 		return err
 	}
 	conn, err := dial(r.layout.Socket())

@@ -27,7 +27,8 @@ func embeddedKind() Kind {
 		Fits: (*config.Config).UsesEmbeddedRuntime,
 		New: func(cfg *config.Config, h Hooks, log logr.Logger) (Engine, error) {
 			c := embedded.ConfigOf(cfg)
-			c.OnImport, c.OnRestore, c.StopsOnly = h.Imported, h.NetworkRestored, h.StopsOnly
+			c.Files, c.StopsOnly = h.Files, h.StopsOnly
+			c.OnImport, c.OnRestore = h.Imported, h.NetworkRestored
 			if group := cfg.RuntimeCgroups; group != "" {
 				c.OnStart = func(pid int) error {
 					if err := h.Move(group, pid); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
@@ -77,10 +78,12 @@ type Store interface {
 // Transfer is the progress of a pull.
 type Transfer = embedded.Transfer
 
-// Hooks are functions of the agent that an engine calls, all of them required, and the agent's purpose.
+// Hooks are the parts of the agent that an engine uses, all of them required, and the agent's purpose.
 type Hooks struct {
 	// StopsOnly says that the agent only stops pods, and needs no images for that.
 	StopsOnly bool
+	// Files reports changes of files.
+	Files *filewatch.Instance
 
 	// Imported is called with the names of the images of each imported archive; it must not block.
 	Imported func(refs []string)

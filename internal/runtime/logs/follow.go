@@ -5,14 +5,20 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
-// lastWrites is how long after a container's end the runtime may still be writing buffered lines.
-const lastWrites = 100 * time.Millisecond
+const (
+	// lastWrites is how long after a container's end the runtime may still be writing buffered lines.
+	lastWrites = 100 * time.Millisecond
+	// pollPeriod is the polling interval of a log that can't be watched.
+	pollPeriod = 500 * time.Millisecond
+)
 
 // follow copies the logs of successive instances until the last instance has ended.
 func (c *copier) follow(ctx context.Context, instances Instances) error {
@@ -71,8 +77,14 @@ type pursuit struct {
 
 func (f *pursuit) run(ctx context.Context) error {
 	defer func() { closeAll(f.parts) }()
-	watch := f.reader.watches.add(f.reader.root+"/"+f.req.dir(), f.reader.log)
-	defer f.reader.watches.remove(watch)
+	dir := f.reader.root + "/" + f.req.dir()
+	watcher := f.reader.files.Open(func(t filewatch.Trail) {
+		if _, err := os.Stat(dir); err == nil {
+			t.Directory(dir)
+		}
+	})
+	defer watcher.Close()
+	unwatched := watcher.Arm()
 	var complete <-chan time.Time
 	for {
 		now := f.instances.Current()
@@ -85,11 +97,18 @@ func (f *pursuit) run(ctx context.Context) error {
 			defer timer.Stop()
 			complete = timer.C
 		}
+		var poll <-chan time.Time
+		if unwatched != nil {
+			poll = time.After(pollPeriod)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-watch.wake:
-		case <-watch.poll():
+		case e := <-watcher.Events():
+			if e.Op == filewatch.Rescan {
+				unwatched = watcher.Arm()
+			}
+		case <-poll:
 		case <-f.instances.Changed():
 		case <-complete:
 			f.letGo = letGoTime

@@ -10,8 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/go-logr/logr"
-
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch/filewatchtest"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
@@ -103,10 +102,7 @@ func start(t *testing.T, r *Reader, req Request, instances Instances) *follower 
 func awaitWatch(t *testing.T, r *Reader) {
 	t.Helper()
 	for {
-		r.watches.mu.Lock()
-		n := len(r.watches.dirs)
-		r.watches.mu.Unlock()
-		if n > 0 {
+		if _, n := filewatchtest.Count(t); n > 0 {
 			return
 		}
 		if t.Context().Err() != nil {
@@ -239,24 +235,34 @@ func TestFollowersShareOneWatcher(t *testing.T) {
 		f.await("a\n")
 	}
 	write(t, dir, "0.log", line("b"))
+	if n, _ := filewatchtest.Count(t); n != 1 {
+		t.Errorf("%d inotify instances", n)
+	}
 	for i, f := range followers {
 		f.await("a\nb\n")
 		instances[i].set(Instance{Ended: true})
 		f.ended("a\nb\n")
 	}
-	if r.watches.watcher != nil || len(r.watches.dirs) != 0 {
+	if n, _ := filewatchtest.Count(t); n > 0 {
 		t.Error("the inotify instance outlives the last follower")
 	}
 }
 
-func TestFollowWithoutInotify(t *testing.T) {
-	ws := newWatches()
-	w := ws.add(filepath.Join(t.TempDir(), "missing"), logr.Discard())
-	if !w.polling || w.poll() == nil {
-		t.Error("a directory that can't be watched is not polled")
-	}
-	ws.remove(w)
-	if ws.watcher != nil {
-		t.Error("the inotify instance outlives the last follower")
-	}
+// TestFollowUnwatched: a log that can't be watched is followed all the same.
+func TestFollowUnwatched(t *testing.T) {
+	filewatchtest.Run(t, filewatchtest.Limits{}, func(t *testing.T) {
+		r, dir := newLog(t)
+		write(t, dir, "0.log", line("a"))
+		in := newInstances(Instance{})
+		f := start(t, r, Request{Options: all}, in)
+		f.await("a\n")
+		write(t, dir, "0.log", line("b"))
+		f.await("a\nb\n")
+		filewatchtest.Set(t, filewatchtest.Limits{Instances: 1, Watches: filewatchtest.Plenty})
+		awaitWatch(t, r)
+		write(t, dir, "0.log", line("c"))
+		f.await("a\nb\nc\n")
+		in.set(Instance{Ended: true})
+		f.ended("a\nb\nc\n")
+	})
 }

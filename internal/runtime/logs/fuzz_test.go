@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 // FuzzGarbage: whatever is in the files, reading them ends without an error, yields no
@@ -20,7 +22,7 @@ func FuzzGarbage(f *testing.F) {
 	f.Add([]byte("\x1f\x8b\x08\x00garbage"), []byte("\xff\xfe\r\n"), int64(9), int64(9), uint8(12))
 	f.Fuzz(func(t *testing.T, old, current []byte, tail, limit int64, flags uint8) {
 		root := t.TempDir()
-		r := New(root, discard)
+		r := New(root, filewatch.New(20*time.Millisecond, discard), discard)
 		dir := filepath.Join(root, "default_web-n1_u1", "web")
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
 
@@ -102,14 +103,14 @@ type Instances interface {
 //   - An entry without a newline, such as after the disk was full, ends with its file.
 //   - The rest of a corrupt compressed file is omitted.
 type Reader struct {
-	root    string
-	log     logr.Logger
-	watches *watches
+	root  string
+	files *filewatch.Instance
+	log   logr.Logger
 }
 
-// New returns a reader for the logs below root, which is /var/log/pods by convention.
-func New(root string, log logr.Logger) *Reader {
-	return &Reader{root: root, log: log, watches: newWatches()}
+// New returns a reader for the logs below root, which is /var/log/pods by convention. files reports their changes.
+func New(root string, files *filewatch.Instance, log logr.Logger) *Reader {
+	return &Reader{root: root, files: files, log: log}
 }
 
 // Attempts returns the instances of a container that have a log, oldest first. It is empty for a container without

@@ -17,6 +17,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,7 +35,7 @@ func newLog(t testing.TB) (*Reader, string) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return New(root, discard), dir
+	return New(root, filewatch.New(20*time.Millisecond, discard), discard), dir
 }
 
 func write(t testing.TB, dir, name, text string) {

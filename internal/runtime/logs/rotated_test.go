@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 // pack writes a compressed file.
@@ -103,7 +105,7 @@ func TestTailAcrossFilesIsTheEndOfEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(root)
-		r := New(root, discard)
+		r := New(root, filewatch.New(20*time.Millisecond, discard), discard)
 		dir := filepath.Join(root, "default_web-n1_u1", "web")
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
@@ -259,7 +260,7 @@ func TestRealLogs(t *testing.T) {
 	}
 	c := r.write(t, "")
 	c.TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
-	got := NewMessageReader(r.podsDir, New(logs, r.log), r.log).Message(who, c)
+	got := NewMessageReader(r.podsDir, New(logs, filewatch.New(filewatch.Every, r.log), r.log), r.log).Message(who, c)
 	if lines := strings.Split(got, "\n"); len(lines) != 81 || lines[0] != "line 20" || lines[79] != "line 99" {
 		t.Errorf("%q", got)
 	}

@@ -197,7 +197,7 @@ type Node struct {
 	Allocatable v1.ResourceList   `json:"allocatable,omitempty"`
 	// Evictions says how far the node is from evicting pods; missing from an agent of an earlier version.
 	Evictions *Evictions `json:"evictions,omitempty"`
-	// Problems are those of manifests, of full disks and of memory.
+	// Problems are the problems of manifests, of full disks, of memory, and of files that can't be watched.
 	Problems []pod.Problem `json:"problems,omitempty"`
 	// Pods are the pods with allocated resources, sorted by namespace and name.
 	Pods []NodePod `json:"pods,omitempty"`

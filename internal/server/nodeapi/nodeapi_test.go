@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
@@ -148,7 +149,7 @@ func (n *node) config() nodeapi.Config {
 		Sources: server.Sources{Pods: n.statuses, Running: n, Machine: n, Health: page("health"), Metrics: page("metrics"),
 			Stats: map[string]http.Handler{"/stats/summary": page("summary"), "/metrics/resource": page("resource")},
 			Pages: map[string]http.Handler{"/configz": page("configz"), "/flagz": page("flagz"), "/statusz": page("statusz")}},
-		Statuses: n.statuses, Observed: n, Synced: func() bool { return !n.fresh }, Logs: logs.New(n.logs, logr.Discard()), Runtime: n,
+		Statuses: n.statuses, Observed: n, Synced: func() bool { return !n.fresh }, Logs: logs.New(n.logs, filewatch.New(filewatch.Every, logr.Discard()), logr.Discard()), Runtime: n,
 		SetVerbosity: func(level uint32) error { n.level = level; return nil },
 		HostLogs:     n.logs, Checkpoints: "/root-dir/checkpoints", Debugging: true, SystemLogs: true, Profiling: true, DebugFlags: true, Log: logr.Discard(),
 	}

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/archives"
 	"github.com/deckhand-node/deckhand/test/embeddedtest"
@@ -61,7 +62,7 @@ func newDir(t *testing.T) *directory {
 		}
 		told <- refs
 	}
-	f.Importer = archives.New(dir, filepath.Join(dir, ".imported.json"), connect, tell, logr.Discard())
+	f.Importer = archives.New(dir, filewatch.New(filewatch.Every, logr.Discard()), filepath.Join(dir, ".imported.json"), connect, tell, logr.Discard())
 	return f
 }
 
@@ -499,7 +500,7 @@ func TestRecordOnAFullDisk(t *testing.T) {
 	writeArchive(t, filepath.Join(f.dir, "one.tar"), ref)
 	connect := func() (*grpc.ClientConn, error) { return embedded.Dial(f.in.Config) }
 	record := filepath.Join(disk, "imported.json")
-	im := archives.New(f.dir, record, connect, nil, logr.Discard())
+	im := archives.New(f.dir, filewatch.New(filewatch.Every, logr.Discard()), record, connect, nil, logr.Discard())
 	if err := im.Sync(t.Context()); err != nil || !f.has(t, ref) {
 		t.Errorf("on a full disk: %v", err)
 	}

@@ -24,12 +24,14 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 // Importer imports the archives (*.tar, docker's or OCI's format) of one directory. Its methods may be called
 // concurrently; archive files are imported one at a time.
 type Importer struct {
 	dir      string
+	files    *filewatch.Instance
 	record   string
 	connect  func() (*grpc.ClientConn, error)
 	onImport func(refs []string)
@@ -45,15 +47,15 @@ type Importer struct {
 	before   room.FileSystem
 }
 
-// New returns an importer for dir that records its imports in the file record. connect opens a connection to
-// containerd; each is closed after use. onImport, unless nil, is called with the references of each imported
-// archive; it must not block, nor call the importer.
-func New(dir, record string, connect func() (*grpc.ClientConn, error), onImport func(refs []string),
-	log logr.Logger) *Importer {
+// New returns an importer for dir that records its imports in the file record; files reports changes of dir. connect
+// opens a connection to containerd; each is closed after use. onImport, unless nil, is called with the references of
+// each imported archive; it must not block, nor call the importer.
+func New(dir string, files *filewatch.Instance, record string, connect func() (*grpc.ClientConn, error),
+	onImport func(refs []string), log logr.Logger) *Importer {
 	if onImport == nil {
 		onImport = func([]string) {}
 	}
-	return &Importer{dir: dir, record: record, connect: connect, onImport: onImport, log: log,
+	return &Importer{dir: dir, files: files, record: record, connect: connect, onImport: onImport, log: log,
 		problems: map[string]string{}}
 }
 

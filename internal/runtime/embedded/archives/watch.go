@@ -3,8 +3,6 @@ package archives
 import (
 	"context"
 	"time"
-
-	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 )
 
 // retry is the delay before the next Sync while containerd is unavailable, retryFull the time between two measurements
@@ -17,7 +15,7 @@ const (
 // Run imports archives as they appear and change, until ctx ends; then it returns nil. Every change triggers a scan
 // of the whole directory, so lost and duplicate events do no harm.
 func (im *Importer) Run(ctx context.Context) error {
-	files := filewatch.NewSettled([]string{im.dir}, isArchive, "the next start imports what has come", im.log)
+	files := im.files.NewSettled([]string{im.dir}, isArchive, im.log)
 	done := make(chan error, 1)
 	go func() { done <- files.Run(ctx) }()
 	var again <-chan time.Time

@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
@@ -38,7 +39,7 @@ func TestNumberedLinesOfContainerd(t *testing.T) {
 	running := &containers{list: []Container{{ID: pod.Container, Pod: "default/logs", Name: "web", Path: path}}}
 	rotator := New(Config{Root: in.PodLogs, MaxSize: 256 << 10, MaxFiles: 100, Interval: 20 * time.Millisecond, Workers: 1}, running, client, noWrites{}, logr.Discard())
 	ctx, stop := context.WithCancel(t.Context())
-	reader := logs.New(in.PodLogs, logr.Discard())
+	reader := logs.New(in.PodLogs, filewatch.New(filewatch.Every, logr.Discard()), logr.Discard())
 	log := logs.Log{Namespace: "default", Pod: "logs", UID: "uid-logs", Container: "web"}
 	l := &life{changed: make(chan struct{})}
 	var followed bytes.Buffer

@@ -30,9 +30,9 @@ func start(t *testing.T, r *Rotator) {
 // noWrites is a kernel that doesn't report writes.
 type noWrites struct{}
 
-func (noWrites) Run(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-func (noWrites) Watch(string) error            { return errors.New("no watches are left") }
-func (noWrites) Written() <-chan []string      { return nil }
+func (noWrites) Run(ctx context.Context)  { <-ctx.Done() }
+func (noWrites) Watch(string) error       { return errors.New("no watches are left") }
+func (noWrites) Written() <-chan []string { return nil }
 
 // writes is a kernel that reports a write when the test says so.
 type writes struct {
@@ -100,7 +100,7 @@ func TestQuietLogsCostNothing(t *testing.T) {
 func TestWriteIsNoticed(t *testing.T) {
 	h := newHouse(t)
 	reopened := make(chan struct{}, 1)
-	h.rotator = New(Config{Root: h.root, MaxSize: 1000, MaxFiles: 4, Interval: time.Hour, Workers: 1}, h.running, reopener{h, reopened}, filewatch.NewFirstWrites(), logr.Discard())
+	h.rotator = New(Config{Root: h.root, MaxSize: 1000, MaxFiles: 4, Interval: time.Hour, Workers: 1}, h.running, reopener{h, reopened}, filewatch.New(filewatch.Every, logr.Discard()).NewFirstWrites(), logr.Discard())
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- h.rotator.Run(ctx) }()

@@ -20,6 +20,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"go.uber.org/goleak"
 
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 )
@@ -138,7 +139,7 @@ func (h *house) run(d time.Duration) {
 func (h *house) text() string {
 	h.t.Helper()
 	var b bytes.Buffer
-	if err := logs.New(h.root, logr.Discard()).Copy(h.t.Context(), &b, logs.Request{Log: numbered, Options: logs.Options{Tail: -1}}, nil); err != nil {
+	if err := logs.New(h.root, filewatch.New(filewatch.Every, logr.Discard()), logr.Discard()).Copy(h.t.Context(), &b, logs.Request{Log: numbered, Options: logs.Options{Tail: -1}}, nil); err != nil {
 		h.t.Fatal(err)
 	}
 	return b.String()

@@ -76,8 +76,8 @@ type Runtime interface {
 
 // Writes reports writes to logs that didn't grow.
 type Writes interface {
-	// Run reports writes until ctx ends. It is called once. An error means that it can't.
-	Run(ctx context.Context) error
+	// Run reports writes until ctx ends. It is called once.
+	Run(ctx context.Context)
 	// Watch requests a report of the next write to the file at path. An error means that there won't be one.
 	Watch(path string) error
 	// Written returns the channel of paths of files that were written to.
@@ -126,11 +126,7 @@ func (r *Rotator) SetLimits(next Config) {
 func (r *Rotator) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	workers.Go(func() {
-		if err := r.writes.Run(ctx); ctx.Err() == nil {
-			r.log.Error(err, "Can't watch container logs: polling them every second")
-		}
-	})
+	workers.Go(func() { r.writes.Run(ctx) })
 	for ctx.Err() == nil {
 		r.watch(ctx, r.conf.Load(), &workers)
 	}

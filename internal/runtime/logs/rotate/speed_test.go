@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 )
 
@@ -118,7 +119,7 @@ func TestNumberedLinesAtFullSpeed(t *testing.T) {
 		}
 	})
 
-	reader := logs.New(root, logr.Discard())
+	reader := logs.New(root, filewatch.New(filewatch.Every, logr.Discard()), logr.Discard())
 	streams := []string{"stdout", "stderr"}
 	followers := []*checker{newChecker("follow both", streams...), newChecker("follow stdout", "stdout"), newChecker("follow stderr", "stderr")}
 	var lives []*life

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
@@ -72,7 +73,7 @@ func Serve(t testing.TB, agent *Agent) (rootDir string) {
 // ServeOn serves the agent's API on listener until the test ends, or stop is called.
 func ServeOn(t testing.TB, agent *Agent, listener net.Listener, logDir string) (stop func()) {
 	t.Helper()
-	server := local.NewServer(agent, agent, logs.New(logDir, logr.Discard()),
+	server := local.NewServer(agent, agent, logs.New(logDir, filewatch.New(filewatch.Every, logr.Discard()), logr.Discard()),
 		cmp.Or[http.Handler](agent.OnSession, http.NotFoundHandler()), agent.Pages, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

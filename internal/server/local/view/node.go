@@ -24,7 +24,8 @@ func (v View) Node(ctx context.Context) (local.Node, error) {
 	n := local.Node{Name: v.conf.Node, HostIPs: facts.HostIPs, Labels: facts.Labels, Taints: facts.Taints,
 		Conditions: v.conf.Cluster.Conditions(),
 		Capacity:   facts.Capacity, Reserved: reserved, Allocatable: facts.Allocatable,
-		Problems: slices.Concat(v.conf.Desired.Current().Problems, v.shortages(ctx)), Modules: v.conf.Modules()}
+		Problems: slices.Concat(v.conf.Desired.Current().Problems, v.shortages(ctx), v.conf.NodeProblems()),
+		Modules:  v.conf.Modules()}
 	n.Evictions = evictionsOf(v.conf.Pressure(), time.Now())
 	holdings := v.conf.Holdings()
 	for _, e := range v.conf.Statuses.List() {

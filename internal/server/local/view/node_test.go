@@ -47,7 +47,7 @@ func TestNode(t *testing.T) {
 		statuses.Publish(p.UID, pod.Report{Desired: &pod.Desired{Pod: p}, Status: &p.Status})
 	}
 	merger.Report(desired.Report{Source: pod.SourceFile, Claims: []desired.Claim{{Desired: &pod.Desired{Pod: begins, Source: pod.SourceFile}}}})
-	a := New(Config{Node: "n1", Statuses: statuses, Desired: merger, Cluster: &troubles{}, Disks: disks{}, Modules: func() []modules.Status { return []modules.Status{{Name: "workers", State: modules.Running}} }, Capacity: capacity.Node{CPUs: 4, Memory: 1 << 30},
+	a := New(Config{Node: "n1", Statuses: statuses, Desired: merger, Cluster: &troubles{}, Disks: disks{}, NodeProblems: func() []pod.Problem { return []pod.Problem{{Message: "unwatched"}} }, Modules: func() []modules.Status { return []modules.Status{{Name: "workers", State: modules.Running}} }, Capacity: capacity.Node{CPUs: 4, Memory: 1 << 30},
 		Current: func() *config.Config {
 			return &config.Config{Kubelet: v1beta1.KubeletConfiguration{SystemReserved: map[string]string{"cpu": "1"}}}
 		},
@@ -88,7 +88,7 @@ func TestNode(t *testing.T) {
 	if got.Evictions == nil || !cmp.Equal(*got.Evictions, evictions, cmpopts.EquateApproxTime(10*time.Second)) {
 		t.Errorf("evictions %+v, want %+v", got.Evictions, evictions)
 	}
-	if len(got.Problems) != 1 || got.Problems[0].Origin != "swap" || !strings.Contains(got.Problems[0].Message, "99% of swap") {
+	if len(got.Problems) != 2 || got.Problems[1].Message != "unwatched" || got.Problems[0].Origin != "swap" || !strings.Contains(got.Problems[0].Message, "99% of swap") {
 		t.Errorf("problems %+v", got.Problems)
 	}
 	got.Evictions, got.Problems = nil, nil

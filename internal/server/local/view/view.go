@@ -80,6 +80,8 @@ type Config struct {
 	Runtime   *health.State
 	// RuntimeProblems returns the problems of the embedded runtime.
 	RuntimeProblems func() []pod.Problem
+	// NodeProblems returns the problems of the machine that hold up no pod.
+	NodeProblems func() []pod.Problem
 	// Reload returns the problems that keep a changed configuration from taking effect. The function is nil if the
 	// configuration can't be reloaded.
 	Reload   func() []pod.Problem
