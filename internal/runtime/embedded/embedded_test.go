@@ -427,6 +427,26 @@ func TestStartSaysWhyContainerdWontRun(t *testing.T) {
 	}
 }
 
+// A containerd that has no inotify instance left serves no CRI, and doesn't try again: another one is started when it can.
+func TestContainerdWithoutCRI(t *testing.T) {
+	in := embeddedtest.Prepare(t)
+	wrapped := t.TempDir()
+	mark := filepath.Join(wrapped, "limited")
+	script := fmt.Sprintf("#!/bin/sh\nif [ ! -e %[1]s ]; then\n: > %[1]s\n"+
+		"exec unshare --user --map-root-user sh -c 'echo 0 > /proc/sys/user/max_inotify_instances; exec %[2]s \"$@\"' sh \"$@\"\nfi\nexec %[2]s \"$@\"\n",
+		mark, filepath.Join(embeddedtest.Bin(t), "containerd"))
+	if err := os.WriteFile(filepath.Join(wrapped, "containerd"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	in.Config.BinDirs = append([]string{wrapped}, in.Config.BinDirs...)
+	in.Launch(t)
+	checkPod(t, in, in.RunPod(t, "one", nil), "one")
+	log, err := os.ReadFile(filepath.Join(in.Config.RootDir, "containerd", "containerd.log"))
+	if err != nil || !strings.Contains(string(log), "couldn't initialize inotify") {
+		t.Errorf("the first containerd wasn't limited: %v\n%s", err, log)
+	}
+}
+
 func TestNewRefusesBadConfiguration(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*embedded.Config)

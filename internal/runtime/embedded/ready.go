@@ -10,7 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
@@ -83,12 +85,19 @@ func waitForSocket(ctx context.Context, files *filewatch.Instance, socket string
 	}
 }
 
-// waitForCRI returns when the CRI service reports that it can run pods.
+// errNoCRI means that containerd runs without its CRI service, which couldn't start: it needs an inotify instance, for
+// example. containerd doesn't try that again before its next start.
+var errNoCRI = errors.New("its CRI service couldn't start")
+
+// waitForCRI returns when the CRI service reports that it can run pods, or doesn't exist.
 func waitForCRI(ctx context.Context, client cri.RuntimeServiceClient) error {
 	for {
 		err := askCRI(ctx, client)
 		if err == nil {
 			return nil
+		}
+		if status.Code(err) == codes.Unimplemented {
+			return errNoCRI
 		}
 		select {
 		case <-ctx.Done():
@@ -102,11 +111,11 @@ func askCRI(ctx context.Context, client cri.RuntimeServiceClient) error {
 	if _, err := client.Version(ctx, &cri.VersionRequest{}); err != nil {
 		return fmt.Errorf("ask for its version: %w", err)
 	}
-	status, err := client.Status(ctx, &cri.StatusRequest{})
+	answer, err := client.Status(ctx, &cri.StatusRequest{})
 	if err != nil {
 		return fmt.Errorf("ask for its status: %w", err)
 	}
-	for _, c := range status.GetStatus().GetConditions() {
+	for _, c := range answer.GetStatus().GetConditions() {
 		if !c.GetStatus() && (c.GetType() == "RuntimeReady" || c.GetType() == "NetworkReady") {
 			return fmt.Errorf("%s is false: %s: %s", c.GetType(), c.GetReason(), c.GetMessage())
 		}

@@ -92,8 +92,22 @@ func (r *Runtime) Start(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	if err := r.launch(ctx); err != nil || r.config.StopsOnly {
-		return err
+	var back pauses
+	for {
+		err := r.launch(ctx)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errNoCRI) {
+			return err
+		}
+		r.log.Error(err, "Containerd can't be started yet")
+		if !sleep(ctx, back.advance(0)) {
+			return err
+		}
+	}
+	if r.config.StopsOnly {
+		return nil
 	}
 	if err := r.images.Sync(ctx); err != nil {
 		return err
@@ -370,6 +384,9 @@ func (r *Runtime) launch(ctx context.Context) error {
 		}
 	}
 	if err := r.awaitReady(ctx, p, !adopted); err != nil {
+		if errors.Is(err, errNoCRI) {
+			err = errors.Join(err, r.end(ctx, p))
+		}
 		return err
 	}
 	r.log.V(2).Info("Containerd is ready", "pid", p.PID(), "adopted", adopted, "snapshotter", h.Snapshotter)
@@ -431,15 +448,23 @@ func (r *Runtime) adopt(ctx context.Context, programs Programs, conf []byte) (*c
 		}
 	}
 	r.log.Info("Restarting containerd; pods go on running", "pid", p.PID(), "reason", why)
+	return nil, r.end(ctx, p)
+}
+
+// end stops containerd, so that another one can be started.
+func (r *Runtime) end(ctx context.Context, p *child.Process) error {
+	r.mu.Lock()
+	r.process = nil
+	r.mu.Unlock()
 	end, cancel := context.WithTimeout(ctx, stopWithin)
 	defer cancel()
-	err = p.Stop(end)
+	err := p.Stop(end)
 	p.Reap()
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		r.log.Info("Killed containerd, which didn't stop; pods go on running", "pid", p.PID())
 		err = nil
 	}
-	return nil, err
+	return err
 }
 
 // awaitAdopted returns nil when containerd has answered or is still starting. The error means that it hangs or has
