@@ -6,6 +6,8 @@ import (
 	"net"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // dialTCP connects to host, an address or a name that the node resolves, until ctx is done. Closing the connection
@@ -22,6 +24,17 @@ func dialTCP(ctx context.Context, host string, port int) (*net.TCPConn, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
+}
+
+// unanswered is the outcome of a probe that got no answer. If this process couldn't open a connection, because it or
+// the node has too many files open or too little memory, that says nothing about the container.
+func unanswered(err error) Outcome {
+	for _, own := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
+		if errors.Is(err, own) {
+			return unknown(err)
+		}
+	}
+	return failure(err.Error())
 }
 
 // abortOnDone makes all reads and writes on conn fail as soon as ctx is done, so that callers needn't wait for ctx

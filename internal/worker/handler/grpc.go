@@ -41,7 +41,7 @@ func probeGRPC(ctx context.Context, t Target, action *v1.GRPCAction, timeout tim
 		if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 			return failure(noConnection(address, timeout))
 		}
-		return failure(fmt.Sprintf("error: failed to connect service at %q: %s", address, err))
+		return unanswered(fmt.Errorf("error: failed to connect service at %q: %w", address, err))
 	}
 	client, err := grpcClient(address, conn)
 	if err != nil {

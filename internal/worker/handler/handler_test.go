@@ -71,6 +71,8 @@ func TestExecProbe(t *testing.T) {
 		"failure":       {stdout: "out\n", stderr: "err\n", code: 3, state: Failure, said: "out\nerr\n", message: `command "true $x" exited with 3`},
 		"silent":        {code: 3, state: Failure, message: `command "true $x" exited with 3`},
 		"runtime error": {err: errors.New("no such container"), state: Unknown, message: `run "true $x" in the container: no such container`},
+		"no process": {err: errors.New("unable to spawn stage-1: Resource temporarily unavailable"), state: Unknown,
+			message: `run "true $x" in the container: unable to spawn stage-1: Resource temporarily unavailable`},
 		"too long": {err: fmt.Errorf("rpc: %w", ErrTimeout), state: Failure,
 			message: `command timed out: "true $x" timed out after 3s`},
 		"unanswered": {err: fmt.Errorf("rpc: %w", ErrNoAnswer), state: Unknown, message: `run "true $x" in the container: the container runtime doesn't answer`},

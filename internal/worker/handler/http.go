@@ -33,7 +33,7 @@ func (h *Handlers) probeHTTP(ctx context.Context, t Target, action *v1.HTTPGetAc
 	answer, err := h.http.get(ctx, request)
 	switch {
 	case err != nil:
-		return failure(err.Error())
+		return unanswered(err)
 	case answer.Status < 200 || answer.Status >= 400:
 		return failure("HTTP probe failed with statuscode: " + strconv.Itoa(answer.Status))
 	case answer.Status >= 300:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,6 +101,35 @@ func TestTCPProbe(t *testing.T) {
 	p := tcpProbe()
 	p.TimeoutSeconds = 3600
 	want(t, h.Probe(ctx, local(t, address), p), Unknown, "cancelled")
+}
+
+// TestNoDescriptor: a probe for which this process can't open a connection has no result.
+func TestNoDescriptor(t *testing.T) {
+	h, healthy := handlers(nil), serveGRPC(t, healthServer{check: func(context.Context, string) (*grpc_health_v1.HealthCheckResponse, error) {
+		return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
+	}})
+	probes := map[string]*v1.Probe{"gRPC": grpcProbe(healthy, nil), "TCP": tcpProbe(),
+		"HTTP": {TimeoutSeconds: 1, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("web")}}}}
+	want(t, h.Probe(t.Context(), healthy, probes["gRPC"]), Success, "") // afterwards the poller needs no other file
+	var limit unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}, nil); err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[string]Outcome{}
+	for name, p := range probes {
+		outcomes[name] = h.Probe(t.Context(), healthy, p)
+	}
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range outcomes {
+		if o.State != Unknown || !strings.Contains(o.Message, "too many open files") {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
 }
 
 // healthServer answers Check; what it isn't made for it leaves to the embedded one.

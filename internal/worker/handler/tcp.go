@@ -17,7 +17,7 @@ func probeTCP(ctx context.Context, t Target, action *v1.TCPSocketAction, timeout
 	defer cancel()
 	conn, err := dialTCP(ctx, at.host, at.port)
 	if err != nil {
-		return failure(err.Error())
+		return unanswered(err)
 	}
 	// The error of closing says nothing about the server: the connection is reset.
 	_ = conn.Close()
