@@ -29,12 +29,18 @@ func (d *decider) noteAbortedStarts() {
 
 // clearAbortedStart requests the removal of a container's instances with an aborted start, and reports whether there
 // are any. Until such an instance is removed, it occupies its name in the runtime, so that no new one can be
-// created.
+// created. An instance that couldn't be started for want of processes is removed after the back-off of its start.
 func (d *decider) clearAbortedStart(name string) bool {
 	found := false
 	for i := range d.abortedStarts {
 		if a := &d.abortedStarts[i]; a.Name == name {
 			found = true
+			start := pod.Action{Kind: pod.StartContainer, Container: a.Name, ID: a.ID}
+			if r, ok := d.plan.Waits(start); ok && r.Failure.Wait == pod.WaitForProcesses {
+				d.plan.WakeAt(r.At)
+				d.plan.AddRetryWait(name, start)
+				continue
+			}
 			d.plan.AddWait(pod.Wait{Code: pod.WaitAbortedStart, Container: name})
 			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: a.Name, ID: a.ID, Attempt: a.Attempt,
 				Why: "its start was aborted"})

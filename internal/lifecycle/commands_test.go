@@ -53,6 +53,17 @@ func newCommands() map[string]command {
 				s.results[len(s.results)-1].Failure.Awaits = object(arg(a, 2))
 			})
 		},
+		// fail-for-processes KIND NAME REASON MESSAGE...: no process could be created
+		"fail-for-processes": func(s *sim, a []string) error {
+			return s.end(a, func(act pod.Action) {
+				if message := strings.Join(a[3:], " "); act.Kind == pod.StartContainer {
+					s.startError(act, message)
+				} else {
+					s.fail(act, arg(a, 2), message)
+				}
+				s.results[len(s.results)-1].Failure.Wait = pod.WaitForProcesses
+			})
+		},
 		// fail-until KIND NAME DURATION REASON MESSAGE...
 		"fail-until": func(s *sim, a []string) error {
 			wait, err := time.ParseDuration(arg(a, 2))

@@ -204,6 +204,9 @@ func (l *laws) ending(v *view) {
 		if _, failed := l.failed[effort{pod.StopContainer, "instance/" + c.ID}]; failed {
 			continue
 		}
+		if _, waits := l.failed[effort{pod.PreStop, "hook/" + c.ID}]; waits && v.in.Now.Before(l.stopBy) {
+			continue
+		}
 		if !isSidecar(v.in.Pod, c.Name) || l.hasPreStop(v, c) && !l.of(c.ID).preStopped && v.in.Now.Before(l.stopBy) {
 			l.broken("nothing is done to end %s", c.ID)
 		}
@@ -242,10 +245,11 @@ func (l *laws) failing(v *view) {
 		}
 		_, failed := l.probeGrace(v, inst)
 		_, waits := l.failed[effort{pod.StopContainer, "instance/" + inst.ID}]
+		_, hook := l.failed[effort{pod.PreStop, "hook/" + inst.ID}]
 		heard, _ := next(v.in.Pod, c.Name, 0, true)
 		forgotten, _ := next(v.in.Pod, c.Name, 0, false)
 		first := (heard != forgotten || inst.Image != c.Image) && v.busy("kept") // else it might count as having succeeded
-		if (failed || l.of(inst.ID).hookFailed) && !waits && !first {
+		if (failed || l.of(inst.ID).hookFailed) && !waits && !hook && !first {
 			l.broken("%s failed, and nothing is done to end it", inst.ID)
 		}
 	}

@@ -344,7 +344,15 @@ func edited(p *v1.Pod, spec *v1.Container, c *pod.Container) bool {
 func (l *laws) result(v *view, r pod.Result) {
 	a := r.Action
 	switch {
+	case r.Failure != nil && r.Failure.Wait == pod.WaitForProcesses && !r.Cancelled: // it couldn't begin, and has no result
+		f := failure{Failure: *r.Failure, at: r.At, count: l.failed[effortOf(a)].count + 1, about: a.ID, image: a.Image}
+		if a.Kind == pod.StartContainer {
+			f.about = "" // the next try has another instance
+		}
+		l.failed[effortOf(a)] = f
+		return
 	case a.Kind == pod.PreStop:
+		delete(l.failed, effortOf(a))
 		l.of(a.ID).preStopped, l.of(a.ID).preStoppedNow = true, true
 		return
 	case r.Cancelled:

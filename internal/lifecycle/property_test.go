@@ -304,12 +304,20 @@ func stepFail(rt dice, s *sim) string {
 		s.lose(a)
 		return "lose " + string(a.Kind)
 	}
+	message, want := "by chance", a.Kind != pod.AdmitPod && rt.n("processes", 0, 7) == 0
+	if want {
+		message = "fork: resource temporarily unavailable"
+	}
 	if a.Kind == pod.StartContainer && rt.n("start error", 0, 1) == 1 {
-		s.startError(a, "no such file")
+		s.startError(a, message)
 	} else {
-		s.fail(a, "Broken", "by chance")
+		s.fail(a, "Broken", message)
 	}
 	f := s.results[len(s.results)-1].Failure
+	if want {
+		f.Wait = pod.WaitForProcesses
+		return "fail for want of processes " + string(a.Kind)
+	}
 	switch a.Kind {
 	case pod.AdmitPod:
 		switch rt.n("how", 0, 7) {

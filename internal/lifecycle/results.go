@@ -73,13 +73,18 @@ func (d *decider) failed(r pod.Result) {
 	a := r.Action
 	switch a.Kind {
 	case pod.PreStop:
-		return // the terminator has recorded the event
+		if r.Failure.Wait == "" {
+			return // the terminator has recorded the event
+		}
 	case pod.PostStart:
+		if r.Failure.Wait != "" {
+			break // it couldn't begin
+		}
 		d.fail(a.ID, pod.Failed{Cause: pod.StopPostStartHook, Message: r.Failure.Message})
 		d.plan.RecordPostStartFailed(a.Container, r.Failure.Message)
 		return
 	case pod.CreateContainer:
-		if r.Failure.Awaits == (pod.Object{}) {
+		if r.Failure.Awaits == (pod.Object{}) && r.Failure.Wait == "" {
 			// The image may have been the cause: resolve it again.
 			delete(d.mem.Images, a.Container)
 		}
@@ -96,8 +101,12 @@ func (d *decider) failed(r pod.Result) {
 		return
 	}
 	record := d.mem.Retries.Fail(a, r.At, *r.Failure)
-	if r.Failure.Wait != "" || a.Kind == pod.Allocate && record.Count > 1 {
-		return // waiting isn't a failure, and a resize gets only one event
+	waits, once := r.Failure.Wait != "", a.Kind == pod.Allocate
+	if r.Failure.Wait == pod.WaitForProcesses {
+		waits, once = false, true
+	}
+	if waits || once && record.Count > 1 {
+		return // waiting isn't a failure; a resize and a wait for processes get only one event
 	}
 	d.plan.RecordFailure(r)
 }

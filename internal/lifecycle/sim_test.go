@@ -215,7 +215,7 @@ func (s *sim) startError(a pod.Action, message string) {
 	if c := s.byID(a.ID); c != nil && c.State == pod.ContainerCreated {
 		s.exit(c, 128)
 		c.Reason, c.Message = "StartError", message
-		c.StartAborted = strings.Contains(message, "context canceled")
+		c.StartAborted = strings.Contains(message, "context canceled") || strings.Contains(message, "temporarily unavailable")
 	}
 }
 

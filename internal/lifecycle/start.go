@@ -167,8 +167,7 @@ func (d *decider) hook(m *container.Container) bool {
 	if _, terminating := d.mem.Kills[m.Current.ID]; terminating {
 		return true
 	}
-	d.addActionWait(m, pod.PostStart)
-	d.plan.Do(pod.Action{Kind: pod.PostStart, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt,
+	d.bring(m, pod.Action{Kind: pod.PostStart, Container: m.Spec.Name, ID: m.Current.ID, Attempt: m.Current.Attempt,
 		Why: "it comes before the container counts as started"})
 	return true
 }

@@ -67,7 +67,8 @@ func (v *view) runs(name string) bool {
 
 // abortedStart reports whether the agent died while an instance was started: so containerd tells it.
 func abortedStart(c *pod.Container) bool {
-	return c.State == pod.ContainerExited && c.StartedAt.IsZero() && strings.Contains(c.Message, "context canceled")
+	return c.State == pod.ContainerExited && c.StartedAt.IsZero() &&
+		(strings.Contains(c.Message, "context canceled") || strings.Contains(c.Message, "temporarily unavailable"))
 }
 
 // busy reports whether something is under way on a target, or is begun now.

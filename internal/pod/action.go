@@ -114,8 +114,9 @@ type Failure struct {
 	// Rejected says that this node won't run the pod at all: the pod's phase becomes Failed, with Reason and Message
 	// in its status. Only AdmitPod sets it.
 	Rejected bool `json:"rejected,omitempty"`
-	// Wait is set if AdmitPod neither admitted nor rejected the pod: it is the kind of the pod's wait, and the
-	// action is retried. Message describes the wait for a person.
+	// Wait is set if the action didn't fail but has to wait, and is retried: it is the kind of the pod's wait, and
+	// Message describes it for a person. AdmitPod sets it if it neither admitted nor rejected the pod; any action may
+	// set WaitForProcesses, also a hook that couldn't begin.
 	Wait WaitFor `json:"wait,omitempty"`
 	// Awaits is the API object that is missing or incomplete, if that is why the action failed: when the object
 	// changes, the action is retried at once.

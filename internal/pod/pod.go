@@ -156,7 +156,7 @@ type Container struct {
 	// Message is the runtime's description of the end, and the container's own termination message.
 	Message string
 	// StartAborted: the instance never ran, because the agent died or its connection to the runtime broke during the
-	// start. The container didn't fail.
+	// start, or because no process could be created for it. The container didn't fail.
 	StartAborted bool
 	// DiskFull: it couldn't be started, because a disk of the node was full.
 	DiskFull bool

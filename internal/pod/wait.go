@@ -24,7 +24,7 @@ const (
 	WaitRejected WaitCode = "Rejected"
 	// WaitAction: Action is under way (Image, Pull).
 	WaitAction WaitCode = "Action"
-	// WaitRetry: Action failed and is tried again (Reason, Message, Attempts, Object, Image, Disk).
+	// WaitRetry: Action failed and is tried again (Reason, Message, Attempts, Object, Image, Disk, For).
 	WaitRetry WaitCode = "Retry"
 	// WaitBackOff: the container ended and is started again later (ExitCode; Cause, Probe and Message if the agent
 	// stopped it; Reason and Message if it ran out of memory or never ran, Disk if a full disk kept it from that).
@@ -70,7 +70,8 @@ const (
 	WaitObjectGone WaitCode = "ObjectGone"
 )
 
-// WaitFor is the kind of thing for which a pod waits before the node admits it.
+// WaitFor is the kind of thing for which a pod waits before the node admits it, or before an action can begin
+// (WaitForProcesses).
 type WaitFor string
 
 const (
@@ -85,6 +86,8 @@ const (
 	// WaitForPressure: the node is short of memory, disk space or process IDs, and there is no cluster whose scheduler
 	// would place the pod elsewhere.
 	WaitForPressure WaitFor = "Pressure"
+	// WaitForProcesses: no process or thread can be created, because a limit on their number has been reached.
+	WaitForProcesses WaitFor = "Processes"
 )
 
 // StopCause says why one container has to end although its pod continues.

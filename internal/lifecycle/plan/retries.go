@@ -14,7 +14,8 @@ type Retry struct {
 	Count int
 	// Failed is the time of the last failure, At the earliest time of the next try.
 	Failed, At time.Time
-	// ID is the sandbox or instance that the action failed on, if any.
+	// ID is the sandbox or instance that the action failed on, if any; empty if a start waits for
+	// processes, because the next try has another instance.
 	ID string
 	// Image is the container image that couldn't be pulled or found, for EnsureImage.
 	Image   string
@@ -67,8 +68,12 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 	if !f.NotBefore.IsZero() {
 		due = f.NotBefore
 	}
-	rs[key] = Retry{Count: n, Failed: at, At: due, ID: a.ID, Image: a.Image, Failure: f}
-	return rs[key]
+	r := Retry{Count: n, Failed: at, At: due, ID: a.ID, Image: a.Image, Failure: f}
+	if f.Wait == pod.WaitForProcesses && a.Kind == pod.StartContainer {
+		r.ID = ""
+	}
+	rs[key] = r
+	return r
 }
 
 // Forget drops the record of an action.
@@ -112,7 +117,9 @@ func (rs Retries) ForgetSpec(ensureImages []pod.Action) {
 
 // Succeeded drops the record of an action's failures.
 func (p *Plan) Succeeded(a pod.Action) {
-	p.Retries.Forget(a)
+	if a.Kind != pod.CreateContainer || p.Retries[retryKey(a)].Failure.Wait != pod.WaitForProcesses {
+		p.Retries.Forget(a) // else the start may fail again, and its back-off goes on
+	}
 	delete(p.Asked, retryKey(a))
 }
 

@@ -20,7 +20,7 @@ func (p *Plan) AddRetryWait(container string, a pod.Action) bool {
 	if ok {
 		p.AddWait(pod.Wait{Code: pod.WaitRetry, Container: container, Next: r.At, Action: a.Kind, Attempts: r.Count,
 			Reason: r.Failure.Reason, Message: r.Failure.Message, Object: r.Failure.Awaits, Image: a.Image,
-			Disk: r.Failure.Disk})
+			Disk: r.Failure.Disk, For: r.Failure.Wait})
 	}
 	return ok
 }

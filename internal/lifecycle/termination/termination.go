@@ -50,6 +50,9 @@ func (e *Terminator) CollectResult(r pod.Result) {
 	}
 	switch r.Action.Kind {
 	case pod.PreStop:
+		if r.Failure != nil && r.Failure.Wait != "" && !r.Cancelled && !k.PreStopDone {
+			return // it couldn't begin, and is tried again
+		}
 		if r.Failure != nil && !r.Cancelled && !k.PreStopDone {
 			e.Plan.RecordPreStopFailed(r.Action.Container, r.Failure.Message)
 		}
@@ -207,15 +210,22 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 		}
 		return
 	}
+	hook := pod.Action{Kind: pod.PreStop, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: e.until(k.By),
+		Why: t.Why}
 	if !k.PreStopDone && e.hasPreStop(c) && e.Plan.Now.Before(k.By) {
-		e.Plan.Do(pod.Action{Kind: pod.PreStop, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Grace: e.until(k.By),
-			Why: t.Why})
+		e.Plan.AddRetryWait(c.Name, hook)
+		e.Plan.Do(hook)
 		e.Plan.WakeAt(k.By)
 		return
 	}
-	if _, runs := e.Plan.Busy("hook/" + c.ID); runs && !k.PreStopDone { // the hook runs on until the kill
-		k.PreStopDone = true
-		e.Plan.RecordPreStopFailed(c.Name, "it ran past the grace period")
+	if !k.PreStopDone {
+		if _, runs := e.Plan.Busy(hook.Target()); runs { // it runs on until the kill
+			k.PreStopDone = true
+			e.Plan.RecordPreStopFailed(c.Name, "it ran past the grace period")
+		} else if r, waits := e.Plan.Retrying(hook); waits {
+			k.PreStopDone = true
+			e.Plan.RecordPreStopFailed(c.Name, r.Failure.Message)
+		}
 	}
 	if held && !k.Begun {
 		return

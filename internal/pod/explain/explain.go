@@ -145,6 +145,9 @@ func Ended(w *pod.Wait) string {
 // retry describes the failure because of which an action is retried.
 func retry(w *pod.Wait) string {
 	text := fmt.Sprintf("%s: %s", w.Reason, w.Message)
+	if w.For == pod.WaitForProcesses {
+		return "waiting for processes: " + text
+	}
 	if w.Action == pod.Allocate {
 		return "a resize waits: " + text
 	}
@@ -216,6 +219,9 @@ const (
 		"removes its files; or remove other files"
 	tryAgain = ". This is tried again by itself. If no disk is full (`df`, `df -i`), see in `dmesg` why one can't be " +
 		"written"
+	freeProcesses = "no more processes or threads can be created: {end} ends a pod that runs many of them; or raise " +
+		"the limit that is reached: TasksMax of the service, pids.max of its control group, or the sysctls " +
+		"kernel.pid_max and kernel.threads-max. This is tried again by itself"
 )
 
 func advise(w *pod.Wait) string {
@@ -274,6 +280,8 @@ func adviceOnFailure(w *pod.Wait) string {
 		return "free space on the disk under the root directory, or fix it"
 	case w.Disk:
 		return freeDisk + tryAgain
+	case w.For == pod.WaitForProcesses:
+		return freeProcesses
 	}
 	return adviceFor(w.Reason)
 }

@@ -67,6 +67,7 @@ func TestAdvice(t *testing.T) {
 		"registry can be reached":       {Code: pod.WaitRetry, Action: pod.EnsureImage, Reason: pod.ReasonErrImagePull, Object: pod.Object{Kind: "Secret", Namespace: "default"}},
 		"disk under the root directory": {Code: pod.WaitRetry, Action: pod.SaveCheckpoint, Reason: pod.ReasonFailedSync},
 		"free space or inodes":          {Code: pod.WaitRetry, Action: pod.CreateContainer, Reason: pod.ReasonCreateContainerConfigError, Disk: true},
+		"kernel.pid_max":                {Code: pod.WaitRetry, Action: pod.CreateSandbox, Reason: pod.ReasonFailedCreatePodSandBox, For: pod.WaitForProcesses},
 		"that its disk isn't full":      {Code: pod.WaitRetry, Action: pod.CreateContainer, Reason: pod.ReasonCreateContainerError},
 		"`deckhand logs --previous`":    {Code: pod.WaitBackOff, ExitCode: 1},
 		"`deckhand images prune`":       {Code: pod.WaitBackOff, ExitCode: 128, Reason: pod.ReasonStartError, Disk: true},

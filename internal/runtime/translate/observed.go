@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
@@ -115,11 +116,11 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
 	return id, out, true
 }
 
-// startAborted reports whether an exited container's start was aborted: containerd then ends it with this reason and
-// message.
+// startAborted reports whether an exited container's start was aborted, or no process could be created for it:
+// containerd then ends it with this reason and such a message.
 func startAborted(st *runtimeapi.ContainerStatus) bool {
 	return st.GetStartedAt() == 0 && st.GetReason() == string(pod.ReasonStartError) &&
-		strings.Contains(st.GetMessage(), "context canceled")
+		(strings.Contains(st.GetMessage(), "context canceled") || process.Exhausted(st.GetMessage()))
 }
 
 // labelled converts labels, annotations and metadata. Invalid annotations count as missing.

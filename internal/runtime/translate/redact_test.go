@@ -61,7 +61,8 @@ func TestRedactedMessage(t *testing.T) {
 		if out.StartAborted {
 			t.Error("a start that failed counts as aborted")
 		}
-		for said, want := range map[string]string{"": "", "failed to start: context canceled": ErrRedacted.Error()} {
+		for said, want := range map[string]string{"": "", "failed to start: context canceled": ErrRedacted.Error(),
+			"runc create failed: fork/exec /proc/self/fd/6: resource temporarily unavailable": ErrRedacted.Error()} {
 			st.Message, st.State = said, runtimeapi.ContainerState_CONTAINER_EXITED
 			_, out, _ := ContainerStatus(st, "", "")
 			if redacted && out.Message != want {

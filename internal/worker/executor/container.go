@@ -195,6 +195,15 @@ func (r *Executor) recheck(ctx context.Context, p *v1.Pod, c *v1.Container) erro
 	return err
 }
 
+// redacted replaces the error of a start whose text may contain a Secret's value.
+func redacted(err error) error {
+	if wait := waitFor(err.Error()); wait != "" {
+		return &pod.Failure{Reason: pod.ReasonRunContainerError, Wait: wait,
+			Message: "no process or thread can be created: resource temporarily unavailable"}
+	}
+	return translate.ErrRedacted
+}
+
 func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Container, a pod.Action) error {
 	// This check is also made before the gate is acquired, so that a hanging file system blocks no other container.
 	if err := r.cfg.Volumes.Recheck(ctx, p, c); err != nil {
@@ -219,7 +228,7 @@ func (r *Executor) startContainer(ctx context.Context, p *v1.Pod, c *v1.Containe
 	err = r.cfg.Runtime.StartContainer(ctx, a.ID)
 	r.cfg.Meter.ContainerStarted(pod.ContainerType(p, a.Container), err != nil)
 	if err != nil && translate.Redacted(c) {
-		err = translate.ErrRedacted
+		err = redacted(err)
 	}
 	// The container may have ended already, and the event may be lost. If the start failed, only the runtime has the
 	// details.

@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
@@ -392,14 +394,15 @@ func containerOf(p *v1.Pod, a pod.Action) (*v1.Container, error) {
 	return c, nil
 }
 
-// failure converts the error of an action to a pod.Failure. A *pod.Failure is returned as it is; any other error
-// gets the API's reason for failures of the action.
+// failure converts the error of an action to a pod.Failure. A *pod.Failure is returned as it is, with Disk
+// and Wait also set according to its text; any other error gets the API's reason for failures of the action.
 func failure(a pod.Action, err error) *pod.Failure {
 	var f *pod.Failure
 	if errors.As(err, &f) {
-		if !f.Disk && atomicfile.SaysDiskFull(f.Message) {
+		disk, wait := f.Disk || atomicfile.SaysDiskFull(f.Message), cmp.Or(f.Wait, waitFor(f.Message))
+		if disk != f.Disk || wait != f.Wait {
 			full := *f
-			full.Disk = true
+			full.Disk, full.Wait = disk, wait
 			return &full
 		}
 		return f
@@ -425,8 +428,16 @@ func failure(a pod.Action, err error) *pod.Failure {
 	case pod.ResizePod, pod.ResizeContainer:
 		reason = pod.ReasonResizeError
 	}
-	return &pod.Failure{Reason: reason, Message: withRemedy(err), Disk: atomicfile.DiskFull(err) ||
-		errors.Is(err, unix.EROFS)}
+	return &pod.Failure{Reason: reason, Message: withRemedy(err), Wait: waitFor(err.Error()),
+		Disk: atomicfile.DiskFull(err) || errors.Is(err, unix.EROFS)}
+}
+
+// waitFor returns the kind of wait that the text of an action's error stands for; empty for a failure.
+func waitFor(text string) pod.WaitFor {
+	if process.Exhausted(text) {
+		return pod.WaitForProcesses
+	}
+	return ""
 }
 
 // withRemedy is an error's text, with advice where the cause isn't obvious: a disk with free space may have no free

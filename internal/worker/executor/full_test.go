@@ -96,6 +96,31 @@ func TestFullDiskInOthersWords(t *testing.T) {
 	}
 }
 
+// TestNoProcesses: an action that fails because no process can be created waits, whoever reports it.
+func TestNoProcesses(t *testing.T) {
+	for text, want := range map[string]pod.WaitFor{
+		"rpc error: code = Unknown desc = failed to start shim: fork/exec /bin/shim: resource temporarily unavailable": pod.WaitForProcesses,
+		`run "x" in the container: unable to spawn stage-1: Resource temporarily unavailable`:                          pod.WaitForProcesses,
+		"dial unix /run/x.sock: connect: resource temporarily unavailable":                                             "",
+	} {
+		for _, err := range []error{errors.New(text), &pod.Failure{Reason: pod.ReasonFailedMount, Message: text}} {
+			if f := failure(pod.Action{Kind: pod.PreparePod}, err); f.Wait != want {
+				t.Errorf("%v: waits for %q, want %q", err, f.Wait, want)
+			}
+		}
+	}
+	start := pod.Action{Kind: pod.StartContainer}
+	if f := failure(start, redacted(errors.New("hunter2: fork/exec /x: resource temporarily unavailable"))); f.Wait != pod.WaitForProcesses || strings.Contains(f.Message, "hunter2") {
+		t.Errorf("redacted: %+v", f)
+	}
+	if f := failure(start, redacted(errors.New("hunter2: no such file"))); f.Wait != "" || f.Message != translate.ErrRedacted.Error() {
+		t.Errorf("redacted: %+v", f)
+	}
+	if f := failure(pod.Action{Kind: pod.AdmitPod}, &pod.Failure{Wait: pod.WaitForRoom}); f.Wait != pod.WaitForRoom {
+		t.Errorf("waits for %q", f.Wait)
+	}
+}
+
 // stuck is a runtime that stops a container, and can't note that.
 type stuck struct {
 	Runtime

@@ -229,6 +229,14 @@ func (r *Reader) MemoryAndLimit(group string) (Memory, error) {
 	return m, err
 }
 
+// PIDs reads a group's number of threads, and its limit. On cgroup v1 the root group has neither.
+func (r *Reader) PIDs(group string) (PIDs, error) {
+	defer r.leave()
+	var p PIDs
+	err := r.pids(group, &p)
+	return p, err
+}
+
 // Read reads a group's counters. The error reports the counters that couldn't be read; the others are valid. It is
 // fs.ErrNotExist if there is no such group.
 func (r *Reader) Read(group string, detail Detail) (Figures, error) {

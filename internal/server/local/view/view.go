@@ -33,6 +33,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/resources/pressure"
+	"github.com/deckhand-node/deckhand/internal/resources/stats"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -107,6 +108,8 @@ type Config struct {
 	// Pulls returns the pulls in progress.
 	Pulls func(context.Context) image.Underway
 	Disks Disks
+	// Tasks counts the node's processes.
+	Tasks func(context.Context) stats.Tasks
 	// Exposures lists users other than root that can change, through files, which pods run.
 	Exposures func() []string
 	// Current returns the configuration in effect.
@@ -364,6 +367,8 @@ func (v View) Details(ctx context.Context, uid types.UID) local.Details {
 // causes returns the causes of a wait that the wait's own data doesn't have, and that only the node can find.
 func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []string {
 	switch {
+	case w.Code == pod.WaitRetry && w.For == pod.WaitForProcesses:
+		return v.becauseOfTasks(ctx)
 	case mayAwaitDisk(w):
 		return v.becauseOfDisks(ctx)
 	case w.Code == pod.WaitRejected && w.Reason == pod.ReasonNodeAffinity:
