@@ -43,8 +43,8 @@ func newServing(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Cluster: inCluster, Statuses: b.statuses, Events: b.history, Probes: w.probes, Journal: w.diaries,
 		Facts: r.host.facts.Now, Capacity: r.host.capacity,
 		Holdings: s.allocations.Holdings, Devices: s.allocations.Health, Pulls: i.images.Pulls,
-		Disks: v.sampler, Tasks: v.sampler.Tasks, Pressure: w.pressure.Status, Thrashing: thrashing, Rank: w.pressure.Rank,
-		Current: w.reloader.Current, Exposures: d.Exposures, Modules: b.runner.States,
+		Disks: v.sampler, Tasks: v.sampler.Tasks, Pressure: w.pressure.Status, Thrashing: thrashing,
+		Rank: w.pressure.Rank, Current: w.reloader.Current, Exposures: d.Exposures, Modules: b.runner.States,
 		MissingPullSecrets: func(ctx context.Context, p *pod.Desired) []string {
 			return i.keyring.MissingSecrets(ctx, p.Pod, inCluster.Finder().For(p))
 		}})

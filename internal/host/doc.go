@@ -3,9 +3,9 @@
 //
 // The packages: capacity (CPU, memory, huge pages, and how much of them pods may use), kernel (sysctls, AppArmor,
 // OOM kills in the kernel's log, listening sockets), alarm (events of the kernel about memory), process (the agent's
-// OOM score and limit of open files, notifications to the service manager), pluginwatch (plugins that register in
-// plugins_registry), rootdir (the directories below the root directory), checkpoint (records with a version and a
-// checksum, one per file or many in a log), lockfile (only one agent per root directory).
+// OOM score, limit of open files and idle threads, notifications to the service manager), pluginwatch (plugins that
+// register in plugins_registry), rootdir (the directories below the root directory), checkpoint (records with a
+// version and a checksum, one per file or many in a log), lockfile (only one agent per root directory).
 //
 // The wing makes no decisions about pods. The only settings of the machine that it changes are the sysctls of
 // package kernel.

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -22,6 +24,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
@@ -149,6 +153,29 @@ func adjust(log logr.Logger, cfg *config.Config) {
 	if _, err := hostprocess.RaiseOpenFiles(uint64(cfg.Kubelet.MaxOpenFiles)); err != nil {
 		log.Info("The agent can't have as many open files as configured (maxOpenFiles)", "err", err)
 	}
+	own, err := cgroup.ReadOwnLimits()
+	if err != nil {
+		log.Info("The limits of the agent's control groups can't be read", "err", err)
+	}
+	if limit, ok := memoryLimit(own, os.Getenv); ok {
+		debug.SetMemoryLimit(limit)
+	}
+	// Above a low limit of processes the threads would leave no room for child processes.
+	spare := min(uint64(runtime.GOMAXPROCS(0)+blockedThreads), own.Processes/2)
+	hostprocess.PrepareThreads(int(spare))
+}
+
+// blockedThreads is the number of threads that the agent has ready for goroutines that are blocked in system calls.
+const blockedThreads = 16
+
+// memoryLimit returns the Go runtime's soft limit of memory, in bytes: nine tenths of the limit of the agent's control
+// groups, so that garbage is collected before the kernel kills the agent. ok is false if they have no limit, or the
+// environment has one (GOMEMLIMIT).
+func memoryLimit(own cgroup.OwnLimits, getenv func(string) string) (bytes int64, ok bool) {
+	if own.Memory == counters.Unlimited || getenv("GOMEMLIMIT") != "" {
+		return 0, false
+	}
+	return int64(own.Memory / 10 * 9), true
 }
 
 // preflight checks whether the agent can run on this host, and changes nothing. warnings are the non-fatal problems.

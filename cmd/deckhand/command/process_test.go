@@ -25,6 +25,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
 	"github.com/deckhand-node/deckhand/internal/image"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
 )
 
@@ -228,6 +230,24 @@ func TestAnAgentOnAnotherDirectoryAsks(t *testing.T) {
 			if code != exitUsage || !strings.Contains(stderr.String(), want) {
 				t.Errorf("%v: code %d, want %q in %s", flags, code, want, stderr.String())
 			}
+		}
+	}
+}
+
+// TestMemoryLimit: nine tenths of the group's limit, unless there is none or the environment has one.
+func TestMemoryLimit(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit uint64
+		env   string
+		want  int64
+	}{
+		"a limit":            {limit: 1000 << 20, want: 900 << 20},
+		"no limit":           {limit: counters.Unlimited},
+		"of the environment": {limit: 1000 << 20, env: "100MiB"},
+	} {
+		got, ok := memoryLimit(cgroup.OwnLimits{Memory: tc.limit}, func(string) string { return tc.env })
+		if got != tc.want || ok != (tc.want > 0) {
+			t.Errorf("%s: %d, %v", name, got, ok)
 		}
 	}
 }
