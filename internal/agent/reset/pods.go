@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	connection "github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
@@ -41,27 +42,27 @@ func (t *resetter) stopPods(ctx context.Context, f *found) error {
 	asking, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
 	// The call fails at once if containerd doesn't listen, because gRPC doesn't wait for a connection by default.
-	list, err := client.ListPodSandbox(asking, &cri.ListPodSandboxRequest{})
+	var sandboxes []*cri.PodSandbox
+	err = connection.EachSandbox(asking, client, func(s *cri.PodSandbox) { sandboxes = append(sandboxes, s) })
 	if err != nil {
 		t.log.V(2).Info("Containerd doesn't answer; taking its pods down without it", "err", err.Error())
 		return nil
 	}
-	containers, err := client.ListContainers(asking, &cri.ListContainersRequest{})
-	if err != nil {
-		return fmt.Errorf("list the containers: %w", err)
-	}
 	running := map[string][]string{}
-	for _, c := range containers.GetContainers() {
+	err = connection.EachContainer(asking, client, func(c *cri.Container) {
 		f.containers[c.GetId()] = true
 		if c.GetState() == cri.ContainerState_CONTAINER_RUNNING {
 			running[c.GetPodSandboxId()] = append(running[c.GetPodSandboxId()], c.GetId())
 		}
+	})
+	if err != nil {
+		return fmt.Errorf("list the containers: %w", err)
 	}
 	// errgroup.WithContext isn't used: a failure of one pod must not cancel the others.
 	var group errgroup.Group
 	group.SetLimit(abreast)
-	errs := make([]error, len(list.GetItems()))
-	for i, s := range list.GetItems() {
+	errs := make([]error, len(sandboxes))
+	for i, s := range sandboxes {
 		f.containers[s.GetId()] = true
 		f.pods[s.GetMetadata().GetUid()] = true
 		group.Go(func() error {

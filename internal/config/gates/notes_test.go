@@ -27,7 +27,7 @@ func TestNotActedOn(t *testing.T) {
 		"EnvFiles": false, "ContainerStopSignals": false, "CRIListStreaming": true, "PodAndContainerStatsFromCRI": true, "HPAScaleToZero": true,
 	})
 	want := []gates.Note{
-		{"CRIListStreaming", "never on in this build: it lists the runtime's objects by unary calls"},
+		{"CRIListStreaming", "never on in this build: it streams only lists of the runtime's objects that are too long for one answer"},
 		{"ContainerStopSignals", "always on in this build: containers may name the signal that stops them"},
 		{"EnvFiles", "always on in this build: environment variables may come from files that containers write"},
 		{"HPAScaleToZero", "changes nothing in a node agent: it is about the controllers"},

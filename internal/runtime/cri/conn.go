@@ -47,6 +47,8 @@ type Conn struct {
 	runtime  *link[internalapi.RuntimeService]
 	image    *link[internalapi.ImageManagerService]
 	exec     *link[*execService]
+	// timeout is the timeout of a streamed list.
+	timeout time.Duration
 	// receivers is a semaphore that bounds the ExecSync answers received at once.
 	receivers chan struct{}
 
@@ -76,6 +78,7 @@ func New(o Options) (*Conn, error) {
 		runtime:  newLink(dialRuntime(runtimeAt, timeout, o.Tracer)),
 		image:    newLink(dialImage(imageAt, timeout, o.Tracer)),
 		exec:     newLink(dialExec(runtimeAt, o.Tracer)),
+		timeout:  timeout,
 
 		receivers:   make(chan struct{}, execReceivers),
 		checkpoints: map[string]int{},

@@ -34,6 +34,7 @@ type runtimeServer struct {
 	checkpoint func() error
 	updated    *runtimeapi.UpdateContainerResourcesRequest
 	resized    *runtimeapi.UpdatePodSandboxResourcesRequest
+	streams    bool
 }
 
 func (s *runtimeServer) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {

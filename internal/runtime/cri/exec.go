@@ -95,8 +95,8 @@ func execError(ctx context.Context, err error, timeout, took time.Duration) erro
 	return err
 }
 
-// execService is a separate connection for ExecSync calls. They don't use cri-client, because it takes several
-// times the memory of a command's whole output.
+// execService is a separate connection for ExecSync calls and streamed lists. They don't use cri-client, because it
+// takes several times the memory of a command's whole output, and collects whole lists.
 type execService struct{ conn *grpc.ClientConn }
 
 // dialExec returns a connection that is established by the first call.

@@ -25,6 +25,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	connection "github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/archives"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
@@ -561,13 +562,9 @@ func (r *Runtime) ask(ctx context.Context, fresh bool) error {
 // releaseAddresses frees the addresses of sandboxes that containerd doesn't have: it died between reserving an
 // address and recording the sandbox. A containerd that has just started isn't creating sandboxes yet.
 func (r *Runtime) releaseAddresses(ctx context.Context, client cri.RuntimeServiceClient) error {
-	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
-	if err != nil {
+	known := map[string]bool{}
+	if err := connection.EachSandbox(ctx, client, func(s *cri.PodSandbox) { known[s.GetId()] = true }); err != nil {
 		return fmt.Errorf("list the sandboxes: %w", err)
-	}
-	known := make(map[string]bool, len(list.GetItems()))
-	for _, s := range list.GetItems() {
-		known[s.GetId()] = true
 	}
 	released, err := r.network.ReleaseAddresses(func(id string) bool { return known[id] })
 	if len(released) > 0 {

@@ -156,6 +156,9 @@ func (c *cache) Merge(rd reading) {
 			changed.add(k.Pod.UID)
 		}
 	}
+	for _, uid := range changed.list {
+		c.pods[uid].draft = false
+	}
 	c.mu.Unlock()
 	changed.each(c.wake)
 }

@@ -3,6 +3,7 @@ package observed
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
@@ -28,8 +30,13 @@ type listing struct {
 	ends  ends
 	boot  string
 	begun time.Time
-	// fetches get the details that the list doesn't include.
+	// sandboxIDs are the IDs of all listed sandboxes.
+	sandboxIDs []string
+	// fetches get the details that the list doesn't include, of dead containers only after split.
 	fetches []func(context.Context) error
+	dead    []deadContainer
+	// newest has the newest instances of each container, the first one first.
+	newest map[slot][detailed]instance
 
 	mu      sync.Mutex
 	listed  map[string]struct{}
@@ -38,7 +45,31 @@ type listing struct {
 	incomplete bool
 }
 
+// detailed is how many of a container's instances always get their details: the last two, and the one before if the
+// newest one never ran and has to be removed.
+const detailed = 3
+
+// slot identifies a container of a pod's spec, instance one of its instances.
+type (
+	slot struct {
+		uid  types.UID
+		name string
+	}
+	instance struct {
+		id      string
+		attempt int
+		created time.Time
+	}
+)
+
+// deadContainer is an ended container whose details aren't cached.
+type deadContainer struct {
+	*containerReading
+	fetch func(context.Context) error
+}
+
 func (l *listing) sandbox(item *runtimeapi.PodSandbox) {
+	l.sandboxIDs = append(l.sandboxIDs, item.GetId())
 	identity, sb, ok := translate.Sandbox(item)
 	if !ok {
 		return
@@ -72,28 +103,71 @@ func (l *listing) container(item *runtimeapi.Container) {
 	l.listed[c.ID] = struct{}{}
 	l.cache.Revive(l.begun, c.ID)
 	k := l.cache.Know(c.ID)
-	if k.Gone || k.Detailed && (k.Container == c.State || k.Container == pod.ContainerExited) {
+	if k.Gone {
 		return
 	}
-	l.fetches = append(l.fetches, func(ctx context.Context) error {
-		st, err := l.rt.ContainerStatus(ctx, c.ID)
-		_, full, ok := translate.ContainerUpdate(st, c.SandboxID, l.boot, k.Instance)
+	l.note(slot{identity.UID, c.Name}, instance{c.ID, c.Attempt, c.CreatedAt})
+	if k.Detailed && (k.Container == c.State || k.Container == pod.ContainerExited) {
+		return
+	}
+	r := &containerReading{Pod: identity, Container: c}
+	get := func(ctx context.Context) error {
+		st, err := l.rt.ContainerStatus(ctx, r.Container.ID)
+		_, full, ok := translate.ContainerUpdate(st, r.Container.SandboxID, l.boot, k.Instance)
 		if err == nil && ok {
 			l.ends.complete(identity, &full, k)
 			l.addContainer(containerReading{Pod: identity, Container: full, Detailed: true})
 			return nil
 		}
-		there, fatalErr := l.noteMissing(c.ID, identity, k, err)
+		there, fatalErr := l.noteMissing(r.Container.ID, identity, k, err)
 		if there {
-			if c.State == pod.ContainerExited {
+			if r.Container.State == pod.ContainerExited {
 				// Without its status, an ended container must not count as successful.
-				c.State = pod.ContainerUnknown
-				c.Message = "the runtime can't tell how the container ended: " + errorText(err)
+				r.Container.State = pod.ContainerUnknown
+				r.Container.Message = "the runtime can't tell how the container ended: " + errorText(err)
 			}
-			l.addContainer(containerReading{Pod: identity, Container: c})
+			l.addContainer(*r)
 		}
 		return fatalErr
-	})
+	}
+	if c.State == pod.ContainerExited {
+		l.dead = append(l.dead, deadContainer{r, get})
+	} else {
+		l.fetches = append(l.fetches, get)
+	}
+}
+
+// note records an instance in newest, if it is one of the newest of its container.
+func (l *listing) note(s slot, i instance) {
+	top := l.newest[s]
+	for n, other := range top {
+		switch {
+		case other.id == i.id: // a second part of the list has it, too
+			return
+		case other.id == "" || newer(i.attempt, i.created, i.id, other.attempt, other.created, other.id):
+			copy(top[n+1:], top[n:])
+			top[n] = i
+			l.newest[s] = top
+			return
+		}
+	}
+}
+
+// split decides which dead containers get their details: the newest ones. A node may have thousands of others; they
+// are added as they are listed, because how they ended decides nothing.
+func (l *listing) split() {
+	l.reading.Containers = slices.Grow(l.reading.Containers, len(l.dead))
+	for _, d := range l.dead {
+		c := &d.Container
+		top := l.newest[slot{d.Pod.UID, c.Name}]
+		if slices.ContainsFunc(top[:], func(i instance) bool { return i.id == c.ID }) {
+			l.fetches = append(l.fetches, d.fetch)
+			continue
+		}
+		c.FinishedAt = top[detailed-1].created // at the latest
+		l.addContainer(*d.containerReading)
+	}
+	l.dead, l.newest = nil, nil
 }
 
 // noteMissing handles a status call that failed. there is false if the instance has been removed (and is dropped

@@ -11,7 +11,20 @@ import (
 // record is one pod. Its snapshot is replaced, never changed, so callers may hold on to it.
 type record struct {
 	snapshot *pod.Observed
-	meta     []meta
+	// draft means that the snapshot isn't published yet: it is a copy that the current merge may change.
+	draft bool
+	meta  []meta
+}
+
+// edit returns the snapshot to be changed. It copies the snapshot once per merge: a pod may have hundreds of dead
+// containers.
+func (r *record) edit() *pod.Observed {
+	if !r.draft {
+		o := *r.snapshot
+		o.Sandboxes, o.Containers = slices.Clone(o.Sandboxes), slices.Clone(o.Containers)
+		r.snapshot, r.draft = &o, true
+	}
+	return r.snapshot
 }
 
 // meta has data about an instance that isn't part of the snapshot.
@@ -72,10 +85,7 @@ func (r *record) mergeSandbox(s *sandboxReading, asOf, now time.Time) bool {
 	if sameSandbox(&next, old) {
 		return false
 	}
-	o := *r.snapshot
-	o.Sandboxes = slices.Clone(o.Sandboxes)
-	o.Sandboxes[i] = next
-	r.snapshot = &o
+	r.edit().Sandboxes[i] = next
 	return true
 }
 
@@ -96,10 +106,7 @@ func (r *record) mergeContainer(k *containerReading, asOf, now time.Time) bool {
 	if sameContainer(&next, old) {
 		return false
 	}
-	o := *r.snapshot
-	o.Containers = slices.Clone(o.Containers)
-	o.Containers[i] = next
-	r.snapshot = &o
+	r.edit().Containers[i] = next
 	return true
 }
 
@@ -131,7 +138,7 @@ func (r *record) drop(gone func(id string) bool) {
 
 // insertSandbox inserts a sandbox; sandboxes are sorted by attempt, newest first.
 func (r *record) insertSandbox(s pod.Sandbox) {
-	o := *r.snapshot
+	o := r.edit()
 	at := len(o.Sandboxes)
 	for i := range o.Sandboxes {
 		if newer(s.Attempt, s.CreatedAt, s.ID, o.Sandboxes[i].Attempt, o.Sandboxes[i].CreatedAt, o.Sandboxes[i].ID) {
@@ -139,14 +146,13 @@ func (r *record) insertSandbox(s pod.Sandbox) {
 			break
 		}
 	}
-	o.Sandboxes = slices.Insert(slices.Clone(o.Sandboxes), at, s)
-	r.snapshot = &o
+	o.Sandboxes = slices.Insert(o.Sandboxes, at, s)
 }
 
 // insertContainer inserts a container instance. Instances of one container are adjacent, newest attempt first. The
 // containers are in the order in which they appeared.
 func (r *record) insertContainer(k pod.Container) {
-	o := *r.snapshot
+	o := r.edit()
 	at, found := len(o.Containers), false
 	for i := range o.Containers {
 		other := &o.Containers[i]
@@ -163,8 +169,7 @@ func (r *record) insertContainer(k pod.Container) {
 			break
 		}
 	}
-	o.Containers = slices.Insert(slices.Clone(o.Containers), at, k)
-	r.snapshot = &o
+	o.Containers = slices.Insert(o.Containers, at, k)
 }
 
 func newer[N cmp.Ordered](attempt N, at time.Time, id string, attempt2 N, at2 time.Time, id2 string) bool {

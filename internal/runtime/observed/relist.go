@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 )
 
@@ -97,30 +96,20 @@ func (s *Store) refreshPod(ctx context.Context, uid types.UID) {
 // list merges the runtime's list of one pod, or of all pods if uid is empty. incomplete means that the runtime
 // refused details of an instance.
 func (s *Store) list(ctx context.Context, begun time.Time, uid types.UID) (incomplete bool, err error) {
-	var sandboxFilter *runtimeapi.PodSandboxFilter
-	var containerFilter *runtimeapi.ContainerFilter
+	var labels map[string]string
 	if uid != "" {
-		selector := map[string]string{kubelettypes.KubernetesPodUIDLabel: string(uid)}
-		sandboxFilter = &runtimeapi.PodSandboxFilter{LabelSelector: selector}
-		containerFilter = &runtimeapi.ContainerFilter{LabelSelector: selector}
+		labels = map[string]string{kubelettypes.KubernetesPodUIDLabel: string(uid)}
 	}
-	sandboxes, err := s.rt.ListPodSandbox(ctx, sandboxFilter)
-	if err != nil {
-		return false, err
-	}
-	containers, err := s.rt.ListContainers(ctx, containerFilter)
-	if err != nil {
-		return false, err
-	}
-	l := &listing{rt: s.rt, log: s.log, cache: s.cache, ends: s.ends, boot: s.boot, begun: begun}
-	l.listed = make(map[string]struct{}, len(sandboxes)+len(containers))
+	l := &listing{rt: s.rt, log: s.log, cache: s.cache, ends: s.ends, boot: s.boot, begun: begun,
+		newest: map[slot][detailed]instance{}, listed: map[string]struct{}{}}
 	l.reading.AsOf = begun
-	for _, sb := range sandboxes {
-		l.sandbox(sb)
+	if err := s.eachSandbox(ctx, labels, l.sandbox); err != nil {
+		return false, err
 	}
-	for _, c := range containers {
-		l.container(c)
+	if err := s.eachContainer(ctx, labels, l.sandboxIDs, l.container); err != nil {
+		return false, err
 	}
+	l.split()
 	if err := l.fetch(ctx); err != nil {
 		return false, err
 	}

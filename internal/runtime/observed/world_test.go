@@ -36,6 +36,8 @@ type world struct {
 	calls      map[string]int
 	// onList runs between the making of a list and its delivery.
 	onList func()
+	// mostSandboxes and mostContainers are how many objects fit in one answer; 0 means any number.
+	mostSandboxes, mostContainers int
 }
 
 type container struct {
@@ -194,6 +196,8 @@ func (w *world) called(name string) int {
 	return w.calls[name]
 }
 
+var errLong = status.Error(codes.ResourceExhausted, "grpc: received message larger than max")
+
 var errDown = status.Error(codes.Unavailable, "nobody listens")
 
 func (w *world) ListPodSandbox(_ context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
@@ -205,14 +209,18 @@ func (w *world) ListPodSandbox(_ context.Context, f *runtimeapi.PodSandboxFilter
 	}
 	var out []*runtimeapi.PodSandbox
 	for _, s := range w.sandboxes {
-		if matches(f.GetLabelSelector(), s.Labels) {
+		if matches(f.GetLabelSelector(), s.Labels) && (f.GetState() == nil || f.GetState().State == s.State) {
 			out = append(out, &runtimeapi.PodSandbox{Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels})
 		}
 	}
 	hook := w.onList
+	long := w.mostSandboxes > 0 && len(out) > w.mostSandboxes
 	w.mu.Unlock()
 	if hook != nil {
 		hook()
+	}
+	if long {
+		return nil, errLong
 	}
 	return out, nil
 }
@@ -226,17 +234,30 @@ func (w *world) ListContainers(_ context.Context, f *runtimeapi.ContainerFilter)
 	var out []*runtimeapi.Container
 	for _, c := range w.containers {
 		s := c.status
-		if matches(f.GetLabelSelector(), s.Labels) {
+		if matches(f.GetLabelSelector(), s.Labels) && (f.GetState() == nil || f.GetState().State == s.State) &&
+			(f.GetPodSandboxId() == "" || f.GetPodSandboxId() == c.sandbox) {
 			out = append(out, &runtimeapi.Container{Id: s.Id, PodSandboxId: c.sandbox, Metadata: s.Metadata, State: s.State,
 				CreatedAt: s.CreatedAt, Labels: s.Labels, Image: s.Image, ImageRef: s.ImageRef})
 		}
 	}
 	hook := w.onList
+	long := w.mostContainers > 0 && len(out) > w.mostContainers
 	w.mu.Unlock()
 	if hook != nil {
 		hook()
 	}
+	if long {
+		return nil, errLong
+	}
 	return out, nil
+}
+
+func (w *world) StreamPodSandboxes(context.Context, *runtimeapi.PodSandboxFilter, func(*runtimeapi.PodSandbox)) error {
+	return status.Error(codes.Unimplemented, "no streams")
+}
+
+func (w *world) StreamContainers(context.Context, *runtimeapi.ContainerFilter, func(*runtimeapi.Container)) error {
+	return status.Error(codes.Unimplemented, "no streams")
 }
 
 func matches(selector, labels map[string]string) bool {
