@@ -69,7 +69,13 @@ func (r *Executor) createContainer(ctx context.Context, d *pod.Desired, o *pod.O
 	}
 	ctx, done := finishing(ctx)
 	defer done()
-	id, err := r.cfg.Runtime.CreateContainer(ctx, a.SandboxID, config, sandboxConfig)
+	create := func() (string, error) {
+		return r.cfg.Runtime.CreateContainer(ctx, a.SandboxID, config, sandboxConfig)
+	}
+	id, err := create()
+	if err != nil {
+		id, err = r.replaceContainer(ctx, p, a, err, create)
+	}
 	if err != nil {
 		r.cfg.Meter.ContainerStarted(pod.ContainerType(p, a.Container), true)
 		return "", err

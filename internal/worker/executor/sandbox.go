@@ -122,7 +122,11 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 	ctx, done := finishing(ctx)
 	defer done()
 	began := time.Now()
-	id, err := r.cfg.Runtime.RunPodSandbox(ctx, config, handler)
+	run := func() (string, error) { return r.cfg.Runtime.RunPodSandbox(ctx, config, handler) }
+	id, err := run()
+	if err != nil {
+		id, err = r.adoptSandbox(ctx, p, a, handler, err, run)
+	}
 	r.cfg.Meter.SandboxStarted(handler, time.Since(began), p.Spec.HostUsers != nil && !*p.Spec.HostUsers, err != nil)
 	if err != nil {
 		return "", err
