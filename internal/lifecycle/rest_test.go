@@ -3,9 +3,12 @@ package lifecycle_test
 import (
 	"fmt"
 	"slices"
+	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
@@ -141,4 +144,39 @@ func (s *sim) initRunning() *pod.Container {
 		}
 	}
 	return nil
+}
+
+// TestFewRemovalsAtOnce: a pod with very many ended instances has some of them removed at a time, and in the end all.
+func TestFewRemovalsAtOnce(t *testing.T) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1"}}
+	p.Spec.Containers = []v1.Container{{Name: "web", Image: "example.com/web:1"}}
+	s := newSim(p)
+	if err := s.bringUp(); err != nil {
+		t.Fatal(err)
+	}
+	s.obs.Containers[0].Attempt = 100
+	for attempt := 99; attempt > 50; attempt-- {
+		c := s.obs.Containers[0]
+		c.ID, c.Attempt, c.State, c.FinishedAt = fmt.Sprint("old", attempt), attempt, pod.ContainerExited, epoch
+		s.obs.Containers = append(s.obs.Containers, c)
+	}
+	in := lifecycle.Input{Now: s.now, Pod: s.pod, Observed: &s.obs, Memory: s.mem, Node: s.node, Allocation: s.allocation}
+	for turn := 0; len(s.obs.Containers) > 2; turn++ {
+		d := lifecycle.Decide(in)
+		in.Memory, in.Results = d.Memory, nil
+		in.InFlight = append(in.InFlight, d.Actions...)
+		if n := len(in.InFlight); n > 10 || n == 0 {
+			t.Fatalf("turn %d: %d removals at once", turn, n)
+		}
+		a := in.InFlight[0]
+		if a.Kind != pod.RemoveContainer {
+			t.Fatalf("turn %d: %+v", turn, a)
+		}
+		in.InFlight = slices.Delete(slices.Clone(in.InFlight), 0, 1)
+		in.Results = []pod.Result{{Action: a, At: s.now}}
+		s.obs.Containers = slices.DeleteFunc(slices.Clone(s.obs.Containers), func(c pod.Container) bool { return c.ID == a.ID })
+	}
+	if left := s.obs.Containers; left[0].Attempt != 100 || left[1].Attempt != 99 {
+		t.Errorf("%+v", left)
+	}
 }

@@ -50,8 +50,17 @@ func (d *decider) expendable(c pod.Container) bool {
 	return d.finished && c.Ended() && slices.Contains(d.in.ExcessContainers, c.ID)
 }
 
+// removals limits how many of a pod's instances are removed at once: a pod may have thousands of them.
+const removals = 10
+
 // tidy removes instances that a running pod no longer needs, and sandboxes without instances that are kept.
 func (d *decider) tidy() {
+	free := removals
+	for _, a := range d.plan.InFlight() {
+		if a.Kind == pod.RemoveContainer {
+			free--
+		}
+	}
 	d.eachInstance(func(c *pod.Container, r retention) {
 		switch {
 		case !r.until.IsZero():
@@ -59,9 +68,11 @@ func (d *decider) tidy() {
 		case r.why == "":
 		case c.State == pod.ContainerRunning:
 			d.terminator.Stop(c, d.terminator.Term(d.in.Now, nil, r.why))
-		default:
-			d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt,
-				Why: r.why})
+		case free > 0:
+			if d.plan.Do(pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt,
+				Why: r.why}) {
+				free--
+			}
 		}
 	})
 	d.tidySandboxes()

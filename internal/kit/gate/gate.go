@@ -10,15 +10,27 @@ import (
 // Gate admits at most a fixed number of holders at a time. Waiters with a higher priority go first; those with the
 // same priority go in the order of their arrival. It is safe for concurrent use.
 type Gate struct {
-	mu      sync.Mutex
-	free    int
-	arrived uint64
-	waiting queue
+	mu sync.Mutex
+	// free is negative while there are more holders than size.
+	size, free int
+	arrived    uint64
+	waiting    queue
 }
 
 // New makes a gate for n holders at a time; less than 1 counts as 1.
 func New(n int) *Gate {
-	return &Gate{free: max(n, 1)}
+	n = max(n, 1)
+	return &Gate{size: n, free: n}
+}
+
+// Resize sets the number of holders at a time; less than 1 counts as 1. Holders above it keep their places.
+func (g *Gate) Resize(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n = max(n, 1)
+	g.free += n - g.size
+	g.size = n
+	g.admit()
 }
 
 // Acquire waits for a place. The caller has to call release to give it back; further calls have no effect. The error
@@ -60,9 +72,13 @@ func (g *Gate) Acquire(ctx context.Context, priority int) (release func(), err e
 func (g *Gate) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.waiting) == 0 {
-		g.free++
-		return
+	g.free++
+	g.admit()
+}
+
+// admit gives free places to waiters. The caller holds g.mu.
+func (g *Gate) admit() {
+	for ; g.free > 0 && len(g.waiting) > 0; g.free-- {
+		close(heap.Pop(&g.waiting).(*waiter).admitted)
 	}
-	close(heap.Pop(&g.waiting).(*waiter).admitted)
 }

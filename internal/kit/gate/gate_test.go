@@ -185,3 +185,40 @@ func waitersAt(g *Gate) int {
 	defer g.mu.Unlock()
 	return len(g.waiting)
 }
+
+func TestResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New(3)
+		var releases []func()
+		for range 3 {
+			release, err := g.Acquire(t.Context(), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			releases = append(releases, release)
+		}
+		var admitted atomic.Int32
+		for range 3 {
+			go func() {
+				if _, err := g.Acquire(t.Context(), 0); err == nil {
+					admitted.Add(1)
+				}
+			}()
+		}
+		want := func(what string, n int32) {
+			t.Helper()
+			synctest.Wait()
+			if got := admitted.Load(); got != n {
+				t.Errorf("%s: %d admitted, want %d", what, got, n)
+			}
+		}
+		g.Resize(0)
+		releases[0]()
+		releases[1]()
+		want("a smaller gate has too many holders", 0)
+		releases[2]()
+		want("its last holder has gone", 1)
+		g.Resize(3)
+		want("a larger gate", 3)
+	})
+}

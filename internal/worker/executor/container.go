@@ -270,13 +270,25 @@ func (r *Executor) stopContainer(ctx context.Context, a pod.Action) error {
 }
 
 func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.Action) error {
-	remove := func() error { return r.cfg.Runtime.RemoveContainer(ctx, a.ID) }
-	if err := r.removeWith(ctx, []string{a.ID}, remove); err != nil {
+	c := o.Instance(a.ID)
+	remove := func() error {
+		return r.removeWith(ctx, []string{a.ID}, func() error { return r.cfg.Runtime.RemoveContainer(ctx, a.ID) })
+	}
+	var err error
+	if dead(c, a) {
+		priority := priorityDeadInstance
+		if len(o.Sandboxes) == 0 {
+			priority = priorityGonePod
+		}
+		err = r.removals.do(ctx, priority, remove)
+	} else {
+		err = remove()
+	}
+	if err != nil {
 		return err
 	}
 	r.cfg.Observer.ContainerRemoved(a.ID)
 	r.cfg.Meter.RemovedContainer()
-	c := o.Instance(a.ID)
 	switch {
 	case c == nil:
 		return nil

@@ -237,8 +237,9 @@ type Executor struct {
 	cfg  Config
 	gate *gate.Gate
 	// stops limits how many dead sandboxes are stopped at once. It is separate from gate so that a hanging stop
-	// blocks no starts.
-	stops *gate.Gate
+	// blocks no starts. leftoverStops is for the sandboxes of pods without a source.
+	stops, leftoverStops *gate.Gate
+	removals             *removals
 
 	mu sync.Mutex
 	// sandboxes has the newest sandbox of each pod. An entry is made when the sandbox is created, or with the first
@@ -249,7 +250,7 @@ type Executor struct {
 // New returns an executor.
 func New(cfg Config) *Executor {
 	return &Executor{cfg: cfg, gate: gate.New(cfg.Parallel), stops: gate.New(cfg.Parallel),
-		sandboxes: map[types.UID]knownSandbox{}}
+		leftoverStops: gate.New(mostRemovals), removals: newRemovals(), sandboxes: map[types.UID]knownSandbox{}}
 }
 
 // Priorities at the gate: actions that are nearest to a running container go first, so that pods become ready one
@@ -334,7 +335,7 @@ func (r *Executor) do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 		r.thaw(ctx, uid, "")
 		err = r.stopSandbox(ctx, d, o, a)
 	case pod.RemoveSandbox:
-		err = r.removeSandbox(ctx, o, a)
+		err = r.removeSandbox(ctx, d, o, a)
 	case pod.EnsureImage:
 		id, message, err = r.ensureImage(ctx, d, c, a)
 	case pod.CreateContainer:

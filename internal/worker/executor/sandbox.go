@@ -153,8 +153,12 @@ func (r *Executor) stopSandbox(ctx context.Context, d *pod.Desired, o *pod.Obser
 	// After a reboot all pods have dead sandboxes, which have to be stopped before the next ones start: stopping all
 	// at once would delay the first starts. A sandbox in the host network doesn't wait: its pod may be the network
 	// plugin, without which the stops of other sandboxes hang.
-	if sb := o.Sandbox(a.ID); d != nil && sb != nil && sb.State == pod.SandboxNotReady && !sb.HostNetwork {
-		release, err := r.stops.Acquire(ctx, 0)
+	if sb := o.Sandbox(a.ID); sb != nil && sb.State == pod.SandboxNotReady && !sb.HostNetwork {
+		stops := r.stops
+		if d == nil {
+			stops = r.leftoverStops
+		}
+		release, err := stops.Acquire(ctx, 0)
 		if err != nil {
 			return err
 		}
@@ -167,7 +171,7 @@ func (r *Executor) stopSandbox(ctx context.Context, d *pod.Desired, o *pod.Obser
 	return nil
 }
 
-func (r *Executor) removeSandbox(ctx context.Context, o *pod.Observed, a pod.Action) error {
+func (r *Executor) removeSandbox(ctx context.Context, d *pod.Desired, o *pod.Observed, a pod.Action) error {
 	var ended []string
 	if o != nil {
 		for i := range o.Containers {
@@ -176,7 +180,16 @@ func (r *Executor) removeSandbox(ctx context.Context, o *pod.Observed, a pod.Act
 			}
 		}
 	}
-	if err := r.removeWith(ctx, ended, func() error { return r.cfg.Runtime.RemovePodSandbox(ctx, a.ID) }); err != nil {
+	remove := func() error {
+		return r.removeWith(ctx, ended, func() error { return r.cfg.Runtime.RemovePodSandbox(ctx, a.ID) })
+	}
+	var err error
+	if d == nil { // leftovers: there may be thousands
+		err = r.removals.do(ctx, priorityGonePod, remove)
+	} else {
+		err = remove()
+	}
+	if err != nil {
 		return err
 	}
 	r.cfg.Observer.SandboxRemoved(a.ID)

@@ -1,0 +1,71 @@
+package executor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/kit/gate"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// mostRemovals is the maximum number of dead containers and leftover sandboxes that are removed at once.
+const mostRemovals = 10
+
+// slowRemoval is a time in which a runtime without load removes a container: a removal that takes no longer isn't slow.
+const slowRemoval = 50 * time.Millisecond
+
+// Priorities of removals: pods that are gone first.
+const (
+	priorityDeadInstance = iota
+	priorityGonePod
+)
+
+// removals limits how many dead containers are removed at once. A runtime has to write to its database for each one,
+// as for a start: more at once wouldn't be removed sooner, but starts would wait for them. So the limit is halved when
+// a removal takes half as long again as the fastest ones, and grows by one with each that doesn't.
+type removals struct {
+	gate *gate.Gate
+
+	mu    sync.Mutex
+	limit int
+	// fastest is the time of the fastest removals; it grows slowly, to follow a runtime that has become slower.
+	fastest time.Duration
+}
+
+func newRemovals() *removals { return &removals{gate: gate.New(mostRemovals), limit: mostRemovals} }
+
+// do calls remove when it may run.
+func (r *removals) do(ctx context.Context, priority int, remove func() error) error {
+	release, err := r.gate.Acquire(ctx, priority)
+	if err != nil {
+		return err
+	}
+	defer release()
+	begun := time.Now()
+	err = remove()
+	r.took(time.Since(begun))
+	return err
+}
+
+// took adapts the limit to the time that a removal took.
+func (r *removals) took(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fastest == 0 || d < r.fastest {
+		r.fastest = d
+	} else {
+		r.fastest += r.fastest / 256
+	}
+	if d > slowRemoval && d > r.fastest*3/2 {
+		r.limit = max(r.limit/2, 1)
+	} else {
+		r.limit = min(r.limit+1, mostRemovals)
+	}
+	r.gate.Resize(r.limit)
+}
+
+// dead reports whether the removal of an instance can wait: it has ended, and no next instance waits for the removal.
+func dead(c *pod.Container, a pod.Action) bool {
+	return c != nil && c.Ended() && !c.StartAborted && !a.KeepLog
+}
