@@ -217,6 +217,7 @@ func (p parts) modules() []modules.Module {
 		only(ptr.Deref(k.LocalStorageCapacityIsolation, true),
 			modules.Module{Name: "storage limits", Run: p.vol.limits.Run}),
 		[]modules.Module{
+			{Name: "full disks", Run: p.work.disks.Run},
 			{Name: "workers", Run: p.work.pool.Run},
 			{Name: "ended containers", Run: p.work.ended.Run},
 			{Name: "logs of gone pods", Run: p.work.sweep.Run},

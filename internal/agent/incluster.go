@@ -44,7 +44,8 @@ type alone struct {
 
 // Conditions returns the conditions that the Node object would have in a cluster.
 func (a alone) Conditions() []v1.NodeCondition {
-	r := nodeobject.Report{Pressure: a.facts().Pressure}
+	facts := a.facts()
+	r := nodeobject.Report{Pressure: facts.Pressure, StorageFailed: facts.StorageFailed}
 	if r.NotReady = a.runtime.NotReady(); len(r.NotReady) > 0 {
 		return r.Status().Conditions
 	}

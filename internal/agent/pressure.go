@@ -8,6 +8,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/host/alarm"
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
@@ -59,6 +60,23 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 
 // thrashing describes a host that mostly swaps.
 func thrashing() string { return pressure.Thrashing("/") }
+
+// newDiskWatch returns the part that follows disks that can't be written.
+func newDiskWatch(b *foundation, r *runtimeParts) (*room.Watch, error) {
+	facts, err := r.host.facts.Writer("disks", nodefacts.StorageFailed)
+	if err != nil {
+		return nil, err
+	}
+	return room.NewWatch(room.WatchConfig{Root: b.cfg.RootDir, Events: b.node, Freed: b.wakes.diskFreed,
+		Broken: func(err error) {
+			facts.Set(func(f *nodefacts.Facts) {
+				if f.StorageFailed = ""; err != nil {
+					f.StorageFailed = err.Error()
+				}
+			})
+		},
+		Log: b.log.WithName("disks")}), nil
+}
 
 // reclaiming returns the function that removes dead containers and unused images.
 func reclaiming(dead *containergc.Keeper, images *gc.Collector) func(context.Context, pressure.Reclaim) error {

@@ -35,6 +35,8 @@ type wakes struct {
 	// images is the last time at which images arrived. objects is the last time at which objects that pods refer to,
 	// or volumes of pods, changed. Workers compare both with the times of their previous decisions.
 	images, objects moment
+	// disks is the last time at which a disk that couldn't be written got room.
+	disks moment
 	// pods wakes the functions of wakeOnPods after the runtime's state of a pod has changed. volumes wakes the
 	// volumes that are made from an object, by object.
 	pods    wake.Slot
@@ -71,6 +73,12 @@ func (w *wakes) wakeOnPods(look ...func()) func(context.Context) error {
 // imagesArrived wakes the workers, as pods may wait for an image.
 func (w *wakes) imagesArrived() {
 	w.images.now()
+	w.WakeAll()
+}
+
+// diskFreed wakes the workers, as pods may wait for room on a disk.
+func (w *wakes) diskFreed() {
+	w.disks.now()
 	w.WakeAll()
 }
 

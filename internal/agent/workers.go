@@ -9,6 +9,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/host/process"
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
@@ -29,6 +30,7 @@ type workerParts struct {
 	ended     *containergc.Keeper
 	sweep     *containergc.LogSweep
 	pressure  *pressureParts
+	disks     *room.Watch
 	rotator   *rotate.Rotator
 	service   *process.Service
 	reporting reloads
@@ -52,6 +54,9 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Wake: b.wakes.Wake, Log: log.WithName("probe")})
 	w.diaries = journal.New(journal.Config{Dir: filepath.Join(b.cfg.RootDir, "journal"), Limit: b.cfg.JournalBytes,
 		Version: version(), Log: log.WithName("journal")})
+	if w.disks, err = newDiskWatch(b, r); err != nil {
+		return nil, err
+	}
 	actions := executor.New(executor.Config{
 		Runtime: r.conn, Observer: r.seen, Features: r.state.Features, Tasks: r.engine, Hooks: handlers,
 		Images:  i.images,
@@ -59,8 +64,8 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Cgroups: meteredCgroups{r.host.cgroups, b.meter.Resources}, Users: r.host.users,
 		Allocations: watchedAllocations{s.allocations, b.wakes.specChanged}, Records: s.records,
 		Settings: r.host.settings,
-		Reserve:  b.reserve,
-		HostIPs:  r.host.hostIPs, Allocatable: r.host.allocatable, Recorder: b.recorder, Ports: hostPorts{},
+		Reserve:  b.reserve, DiskFailed: w.disks.Failed,
+		HostIPs: r.host.hostIPs, Allocatable: r.host.allocatable, Recorder: b.recorder, Ports: hostPorts{},
 		Meter:    startMeter{b.meter.Pods, b.meter.Garbage, b.meter.Volumes},
 		Parallel: parallelStarts, Log: log.WithName("executor"),
 	})
@@ -94,7 +99,8 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 			return lifecycle.Node{HostIPs: r.host.hostIPs(), RuntimeName: r.state.Info().Name,
 				FirstBackoff: worker.FirstBackoff(b.cfg), MaxBackoff: worker.MaxBackoff(&w.reloader.Current().Kubelet),
 				ContainerGC: containerGC, ImagesAt: b.wakes.images.time(),
-				ResourcesFreedAt: s.allocations.ResourcesFreedAt(), ObjectsAt: b.wakes.objects.time()}
+				ResourcesFreedAt: s.allocations.ResourcesFreedAt(), ObjectsAt: b.wakes.objects.time(),
+				DiskFreedAt: b.wakes.disks.time()}
 		},
 		KeepUnknownPods: !b.cfg.Standalone && !b.joins(),
 		Terminators: []worker.PodTerminator{

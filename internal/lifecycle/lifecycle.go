@@ -71,6 +71,9 @@ type Node struct {
 	// ObjectsAt is when an object that pods refer to (ConfigMaps, Secrets, ...) was last added, changed or removed:
 	// actions that wait for an object are retried at once.
 	ObjectsAt time.Time
+	// DiskFreedAt is when a disk that was full, or couldn't be written, last got room: actions that failed for it are
+	// retried at once.
+	DiskFreedAt time.Time
 	// ContainerGC says which ended instances of containers are kept; nil for the default.
 	ContainerGC *ContainerGC
 	// FirstBackoff is the first delay of the crash-loop back-off, after a first restart without delay (KEP-4603); 0
@@ -91,7 +94,8 @@ type ContainerGC struct {
 }
 
 func (n *Node) retryTriggers() plan.RetryTriggers {
-	return plan.RetryTriggers{Images: n.ImagesAt, Room: n.ResourcesFreedAt, Objects: n.ObjectsAt}
+	return plan.RetryTriggers{Images: n.ImagesAt, Room: n.ResourcesFreedAt, Objects: n.ObjectsAt,
+		Disk: n.DiskFreedAt}
 }
 
 // Decision is the result of Decide for an Input.

@@ -269,6 +269,12 @@ const (
 	ReasonRebooted Reason = "Rebooted"
 	// ReasonStarting: an agent of a cluster has started.
 	ReasonStarting Reason = "Starting"
+	// ReasonStorageFailed: writes to the disk of the root directory fail although there is room, as when it became
+	// read-only. Running pods run on, and no pod starts.
+	ReasonStorageFailed Reason = "StorageFailed"
+	// ReasonStorageFull: a write failed because a disk of the node is full, has no free inode, or a quota is used up.
+	// Running pods run on; others wait for room.
+	ReasonStorageFull Reason = "StorageFull"
 	// ReasonSystemOOM: the machine itself was out of memory, and the kernel killed a process, of a pod or of the host.
 	ReasonSystemOOM Reason = "SystemOOM"
 	// ReasonEvictionThresholdMet: the node runs short of a resource; something unused is removed, or a pod is evicted.

@@ -387,7 +387,7 @@ func (c *Cluster) status() v1.NodeStatus {
 		DeclaredFeatures: facts.DeclaredFeatures, Images: facts.Images,
 		MaxImages: int(ptr.Deref(c.conf.Node.Kubelet.NodeStatusMaxImages, -1)),
 		NotReady:  c.conf.Runtime.NotReady(), Port: int32(c.conf.Node.HTTPS.Port()),
-		Pressure: facts.Pressure,
+		Pressure: facts.Pressure, StorageFailed: facts.StorageFailed,
 	}
 	if runtime.Version != "" {
 		r.Info.ContainerRuntimeVersion = runtime.Name + "://" + runtime.Version

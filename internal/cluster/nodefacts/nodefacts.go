@@ -42,6 +42,9 @@ type Facts struct {
 	Images []v1.ContainerImage
 	// Pressure says which resources the node is short of.
 	Pressure admission.Pressure
+	// StorageFailed is the error for which the disk of the root directory can't be written; empty if it can, or is
+	// full.
+	StorageFailed string
 }
 
 // Field is a set of facts.
@@ -62,6 +65,7 @@ const (
 	DeclaredFeatures
 	Images
 	Pressure
+	StorageFailed
 	// All is every fact.
 	All = 1<<iota - 1
 )
@@ -97,6 +101,7 @@ func fields() []field {
 		fieldOf(DeclaredFeatures, "declared features", func(f *Facts) *[]string { return &f.DeclaredFeatures }),
 		fieldOf(Images, "images", func(f *Facts) *[]v1.ContainerImage { return &f.Images }),
 		fieldOf(Pressure, "pressure", func(f *Facts) *admission.Pressure { return &f.Pressure }),
+		fieldOf(StorageFailed, "state of storage", func(f *Facts) *string { return &f.StorageFailed }),
 	}
 }
 

@@ -30,6 +30,8 @@ type Report struct {
 	// reported its status yet isn't ready.
 	NotReady []string
 	Pressure admission.Pressure
+	// StorageFailed is the error for which no pod can be admitted; empty if there is none.
+	StorageFailed string
 }
 
 // Status is the status of a node, without times.
@@ -49,6 +51,11 @@ func (r *Report) Status() v1.NodeStatus {
 	if len(r.NotReady) > 0 {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, string(pod.ReasonKubeletNotReady),
 			strings.Join(r.NotReady, "; ")
+	}
+	if r.StorageFailed != "" {
+		ready.Status, ready.Reason = v1.ConditionFalse, string(pod.ReasonStorageFailed)
+		ready.Message = strings.Join(append(slices.Clone(r.NotReady),
+			"the disk of the root directory can't be written: "+r.StorageFailed), "; ")
 	}
 	s.Conditions = append(s.Conditions, ready) // the last one, as people expect
 	if len(r.HostIPs) == 0 {

@@ -34,6 +34,16 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
+// TestStorageFailed: a disk that can't be written is the reason why the node isn't ready.
+func TestStorageFailed(t *testing.T) {
+	s := (&Report{NotReady: []string{"no network"}, StorageFailed: "read-only"}).Status()
+	want := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "StorageFailed",
+		Message: "no network; the disk of the root directory can't be written: read-only"}
+	if c := condition(&s, v1.NodeReady); *c != want {
+		t.Errorf("%+v", *c)
+	}
+}
+
 // TestPressure: reasons and messages are the kubelet's, Ready is the last one and doesn't depend on them.
 func TestPressure(t *testing.T) {
 	for _, tc := range []struct {

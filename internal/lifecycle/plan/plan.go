@@ -37,6 +37,8 @@ type RetryTriggers struct {
 	Room time.Time
 	// Objects is when objects that pods refer to were last added, changed or removed.
 	Objects time.Time
+	// Disk is when a disk last got room.
+	Disk time.Time
 }
 
 // New returns an empty plan on top of the actions under way. The plan changes the maps retries and asked.

@@ -143,6 +143,8 @@ func (p *Plan) Waits(a pod.Action) (Retry, bool) {
 func (p *Plan) sooner(a pod.Action, r Retry) bool {
 	asked := p.Asked[retryKey(a)]
 	switch {
+	case r.Failure.Disk && p.triggers.Disk.After(r.Failed):
+		return true
 	case r.Failure.Awaits != (pod.Object{}) && p.triggers.Objects.After(asked.Objects):
 		return true
 	case a.Kind == pod.EnsureImage:

@@ -196,7 +196,7 @@ type Meter interface {
 	OrphanCleaned(uid types.UID, failed bool)
 }
 
-// Config is the configuration of an Executor. Every field but Reserve is required.
+// Config is the configuration of an Executor. Every field but Reserve and DiskFailed is required.
 type Config struct {
 	Runtime  Runtime
 	Observer Observer
@@ -226,6 +226,8 @@ type Config struct {
 	Allocatable func() v1.ResourceList
 	// Reserve is given up if the disk is too full for an action that ends something.
 	Reserve *room.Reserve
+	// DiskFailed is called with the error of each failed action; it may be nil.
+	DiskFailed func(error)
 	// Parallel limits how many sandboxes and containers are created or started at once, and separately how many dead
 	// sandboxes are stopped at once: more would only make each of them slower.
 	Parallel int
@@ -281,6 +283,9 @@ func (r *Executor) Do(ctx context.Context, d *pod.Desired, o *pod.Observed, uid 
 		err = act()
 	}
 	if err != nil {
+		if r.cfg.DiskFailed != nil {
+			r.cfg.DiskFailed(err)
+		}
 		if ctx.Err() == nil && (a.Kind == pod.ResizePod || a.Kind == pod.ResizeContainer) {
 			r.cfg.Allocations.MarkFailed(uid)
 		}
@@ -430,7 +435,7 @@ func failure(a pod.Action, err error) *pod.Failure {
 		reason = pod.ReasonResizeError
 	}
 	return &pod.Failure{Reason: reason, Message: withRemedy(err), Wait: waitFor(err.Error()),
-		Disk: atomicfile.DiskFull(err) || errors.Is(err, unix.EROFS)}
+		Disk: atomicfile.DiskFull(err) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO)}
 }
 
 // waitFor returns the kind of wait that the text of an action's error stands for; empty for a failure.

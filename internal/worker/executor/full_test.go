@@ -66,11 +66,15 @@ func TestReserveIsGivenUp(t *testing.T) {
 		if err := reserve.Run(ctx); err != nil { // it makes the reserve, and ends
 			t.Fatal(err)
 		}
+		reported := 0
 		f := &fullDisk{reserve: filepath.Join(root, room.Dir)}
-		r := New(Config{Runtime: f, Observer: f, Cgroups: cgroupsOf{}, Records: f, Reserve: reserve, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}}})
+		r := New(Config{Runtime: f, Observer: f, Cgroups: cgroupsOf{}, Records: f, Reserve: reserve, DiskFailed: func(error) { reported++ }, Parallel: 1, Log: logr.Discard(), Objects: seen{&sandboxWorld{}}})
 		result := r.Do(t.Context(), nil, nil, "u", tc.action)
 		if !slices.Equal(f.did, tc.did) || (result.Failure != nil) != (len(tc.did) == 1) {
 			t.Errorf("%s: did %q, want %q; failure %+v", name, f.did, tc.did, result.Failure)
+		}
+		if reported > 0 != (result.Failure != nil) {
+			t.Errorf("%s: %d failures were reported", name, reported)
 		}
 		if f := result.Failure; f != nil && !f.Disk {
 			t.Errorf("%s: %+v isn't a disk's trouble", name, f)
@@ -88,6 +92,7 @@ func TestFullDiskInOthersWords(t *testing.T) {
 		"a quota":    {errors.New("runc create failed: disk quota exceeded"), true},
 		"a failure":  {&pod.Failure{Reason: pod.ReasonErrImagePull, Message: "failed to extract layer: no space left on device"}, true},
 		"read-only":  {&fs.PathError{Op: "open", Path: "/x", Err: unix.EROFS}, true},
+		"a disk's":   {&fs.PathError{Op: "write", Path: "/x", Err: unix.EIO}, true},
 		"no program": {errors.New(`exec: "/no": no such file or directory`), false},
 	} {
 		if f := failure(pod.Action{Kind: pod.StartContainer}, tc.err); f.Disk != tc.disk {

@@ -1,0 +1,216 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Probe is the name of the file in the root directory by which a disk is tried that can't be written.
+const Probe = ".disk-probe"
+
+const (
+	// watchEvery is the time between two measurements while a disk can't be written, probeEvery between two writes of
+	// the probe to a disk that fails.
+	watchEvery = time.Second
+	probeEvery = time.Minute
+	// quiet is the time without a failed write after which a quota counts as no longer used up: it can't be measured.
+	quiet = 2 * time.Minute
+	// grown and grownInodes are the additional free room for which failed writes are tried again on a disk that still
+	// counts as full.
+	grown, grownInodes = 1 << 20, 16
+)
+
+// WatchConfig configures a Watch. Every field is required.
+type WatchConfig struct {
+	// Root is the root directory.
+	Root string
+	// Events records events of the node.
+	Events interface {
+		NodeEvent(eventType string, reason pod.Reason, message string)
+	}
+	// Freed is called when failed writes may succeed again.
+	Freed func()
+	// Broken is called with the error for which the disk of the root directory can't be written, other than missing
+	// room, and with nil when it can again.
+	Broken func(error)
+	Log    logr.Logger
+}
+
+// Watch follows disks on which writes have failed, until they can be written again. It is safe for concurrent use.
+type Watch struct {
+	conf   WatchConfig
+	failed wake.Slot
+
+	mu sync.Mutex
+	// full are the disks without room, by mount point.
+	full map[string]*shortage
+	// suspect says that a write failed with an error of the disk.
+	suspect bool
+	// broken is the error of the disk of the root directory, and probed when it was tried last.
+	broken error
+	probed time.Time
+}
+
+// shortage is a disk without room.
+type shortage struct {
+	// least is the smallest room since the last retry, failed the time of the last failed write.
+	least  FileSystem
+	failed time.Time
+	// quota says that the disk has room, and a quota doesn't.
+	quota bool
+}
+
+// NewWatch returns a Watch. It does nothing before Run.
+func NewWatch(c WatchConfig) *Watch {
+	return &Watch{conf: c, failed: wake.NewSlot(), full: map[string]*shortage{}}
+}
+
+// Failed is called with the error of a write. Errors that aren't about a disk are ignored.
+func (w *Watch) Failed(err error) {
+	full := atomicfile.DiskFull(err)
+	if !full && !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EIO) {
+		return
+	}
+	var on FileSystem
+	if full {
+		on = where(err, []string{w.conf.Root}) // without the lock: the file system may hang
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.failed.Wake()
+	if !full {
+		w.suspect = true
+		return
+	}
+	s := w.full[on.Point]
+	if s == nil {
+		s = &shortage{quota: !on.Full()}
+		w.full[on.Point] = s
+		w.conf.Log.Info("A disk is full: running pods run on, others wait for room", "path", on.Point,
+			"err", err.Error())
+		w.conf.Events.NodeEvent("Warning", pod.ReasonStorageFull, fmt.Sprintf(
+			"A write failed, because the disk is full or a quota is used up: %s. Running pods run on; others wait for "+
+				"room", on))
+	}
+	s.least, s.failed = on, time.Now()
+}
+
+// Run follows the disks until ctx ends. The error is always nil.
+func (w *Watch) Run(ctx context.Context) error {
+	for {
+		var again <-chan time.Time
+		if w.follow() {
+			again = time.After(watchEvery)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.failed:
+		case <-again:
+		}
+	}
+}
+
+// follow checks the disks on which writes failed, and reports whether there are any.
+func (w *Watch) follow() bool {
+	freed := w.followFull()
+	if w.followRoot() || freed {
+		w.conf.Freed()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.full) > 0 || w.broken != nil || w.suspect
+}
+
+// followFull measures the full disks, and reports whether one has more room.
+func (w *Watch) followFull() (freed bool) {
+	w.mu.Lock()
+	points := slices.Collect(maps.Keys(w.full))
+	w.mu.Unlock()
+	for _, point := range points {
+		now, err := Measure(point)
+		freed = w.measured(point, now, err) || freed
+	}
+	return freed
+}
+
+// measured handles the new room on a full disk, and reports whether failed writes may succeed.
+func (w *Watch) measured(point string, now FileSystem, err error) (freed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.full[point]
+	switch {
+	case s.quota && time.Since(s.failed) < quiet:
+	case err != nil || s.quota:
+		delete(w.full, point)
+	case !now.Full():
+		delete(w.full, point)
+		freed = true
+		w.conf.Log.Info("A full disk has room again", "path", point)
+	case now.Free >= s.least.Free+grown || now.FreeInodes >= s.least.FreeInodes+grownInodes:
+		s.least = now
+		freed = true
+	default:
+		s.least.Free, s.least.FreeInodes = min(now.Free, s.least.Free), min(now.FreeInodes, s.least.FreeInodes)
+	}
+	return freed
+}
+
+// followRoot tries the disk of the root directory if a write failed with an error of a disk, and reports whether it
+// has recovered.
+func (w *Watch) followRoot() (recovered bool) {
+	w.mu.Lock()
+	was := w.broken
+	remounted := errors.Is(was, unix.EROFS) && !readOnly(w.conf.Root)
+	due := (w.suspect || was != nil) && (remounted || time.Since(w.probed) >= probeEvery)
+	if due {
+		w.probed, w.suspect = time.Now(), false
+	}
+	w.mu.Unlock()
+	if !due {
+		return false
+	}
+	path := filepath.Join(w.conf.Root, Probe)
+	err := atomicfile.Write(path, []byte("x"), 0o600)
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EIO) {
+		err = nil
+	}
+	w.mu.Lock()
+	w.broken = err
+	w.mu.Unlock()
+	if (err == nil) == (was == nil) {
+		return false
+	}
+	w.conf.Broken(err)
+	if err == nil {
+		w.conf.Log.Info("The disk of the root directory can be written again")
+		return true
+	}
+	w.conf.Log.Error(err, "The disk of the root directory can't be written: running pods run on, no pod starts")
+	w.conf.Events.NodeEvent("Warning", pod.ReasonStorageFailed, fmt.Sprintf(
+		"The disk of the root directory can't be written: %v. Running pods run on; no pod starts", err))
+	return false
+}
+
+// readOnly reports whether a path is on a file system that is mounted read-only.
+func readOnly(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Flags&unix.ST_RDONLY != 0
+}

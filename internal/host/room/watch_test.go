@@ -1,0 +1,161 @@
+package room_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/host/room"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// watched is a Watch that runs, and what it reported since the last call of since.
+type watched struct {
+	*room.Watch
+	happened []string
+}
+
+func (w *watched) NodeEvent(eventType string, reason pod.Reason, message string) {
+	w.happened = append(w.happened, eventType+" "+string(reason)+": "+message)
+}
+
+// since returns what was reported within the time.
+func (w *watched) since(d time.Duration) string {
+	time.Sleep(d)
+	synctest.Wait()
+	list := strings.Join(w.happened, " | ")
+	w.happened = nil
+	return list
+}
+
+func watch(t *testing.T, root string, test func(*watched)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{}
+		w.Watch = room.NewWatch(room.WatchConfig{Root: root, Events: w, Log: logr.Discard(),
+			Freed:  func() { w.happened = append(w.happened, "freed") },
+			Broken: func(err error) { w.happened = append(w.happened, fmt.Sprintf("broken: %v", err != nil)) }})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(ctx) }()
+		test(w)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWatchFullDisk: a full disk is one event, however many writes fail, and failed writes are tried again as soon as there is
+// more room.
+func TestWatchFullDisk(t *testing.T) {
+	for name, tc := range map[string]struct {
+		options, words string
+		inodes         bool
+	}{"bytes": {"size=40m,nr_inodes=1000", "0 B of 40.0 MiB", false}, "inodes": {"size=40m,nr_inodes=400", "and 0 of 400 inodes free", true}} {
+		t.Run(name, func(t *testing.T) {
+			dir := tmpfs(t, tc.options)
+			filled := fill(t, dir, tc.inodes)
+			write := func() error { return atomicfile.Write(filepath.Join(dir, "file"), make([]byte, 100), 0o600) }
+			watch(t, dir, func(w *watched) {
+				if got := w.since(time.Hour); got != "" {
+					t.Errorf("before a write failed: %s", got)
+				}
+				for range 3 {
+					w.Failed(write())
+				}
+				got := w.since(time.Hour)
+				if strings.Count(got, "|") > 0 || !strings.HasPrefix(got, "Warning StorageFull: ") || !strings.Contains(got, dir) || !strings.Contains(got, tc.words) {
+					t.Errorf("a full disk: %s", got)
+				}
+				list, err := os.ReadDir(filled)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tc.inodes {
+					for _, e := range list[:20] {
+						if err := os.Remove(filepath.Join(filled, e.Name())); err != nil {
+							t.Fatal(err)
+						}
+					}
+				} else if err := os.Truncate(filepath.Join(filled, list[0].Name()), 38<<20); err != nil {
+					t.Fatal(err)
+				}
+				if got := w.since(5 * time.Second); got != "freed" || write() != nil {
+					t.Errorf("with a little room: %q, %v", got, write())
+				}
+				if err := os.RemoveAll(filled); err != nil {
+					t.Fatal(err)
+				}
+				if got := w.since(5 * time.Second); got != "freed" {
+					t.Errorf("with room: %q", got)
+				}
+				fill(t, dir, tc.inodes)
+				w.Failed(errors.New("rpc error: write " + dir + "/x: no space left on device"))
+				if got := w.since(time.Hour); !strings.HasPrefix(got, "Warning StorageFull: ") {
+					t.Errorf("full once more: %s", got)
+				}
+			})
+		})
+	}
+}
+
+// TestWatchQuota: a quota that is used up can't be measured; it is reported once while writes fail.
+func TestWatchQuota(t *testing.T) {
+	dir := tmpfs(t, "size=64m")
+	watch(t, dir, func(w *watched) {
+		full := &fs.PathError{Op: "write", Path: dir, Err: unix.EDQUOT}
+		for range 5 {
+			w.Failed(full)
+			time.Sleep(time.Minute)
+		}
+		if got := w.since(time.Hour); strings.Count(got, "StorageFull") != 1 || strings.Contains(got, "freed") {
+			t.Error(got)
+		}
+		if w.Failed(full); !strings.Contains(w.since(0), "StorageFull") {
+			t.Error("it isn't reported again")
+		}
+	})
+}
+
+// TestWatchReadOnly: a disk that became read-only is reported, and so is its end, by writes to it.
+func TestWatchReadOnly(t *testing.T) {
+	dir := tmpfs(t, "size=64m")
+	watch(t, dir, func(w *watched) {
+		w.Failed(&fs.PathError{Op: "write", Path: "/sys/x", Err: unix.EIO})
+		w.Failed(errors.New("another error"))
+		if got := w.since(2 * time.Minute); got != "" {
+			t.Errorf("an error that isn't the disk's: %s", got)
+		}
+		if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			w.Failed(atomicfile.Write(filepath.Join(dir, "file"), nil, 0o600))
+		}
+		got := w.since(time.Hour)
+		if !strings.HasPrefix(got, "broken: true | Warning StorageFailed: ") || !strings.Contains(got, "read-only file system") || strings.Count(got, "|") != 1 {
+			t.Errorf("a read-only disk: %s", got)
+		}
+		if err := unix.Mount("", dir, "", unix.MS_REMOUNT, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.since(5 * time.Second); got != "broken: false | freed" {
+			t.Errorf("a disk that can be written again: %s", got)
+		}
+		if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
+			t.Errorf("the disk has %v, %v", list, err)
+		}
+	})
+}
