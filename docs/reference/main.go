@@ -1,5 +1,6 @@
 // Command reference writes the pages of this directory that say what the program knows of itself: its
-// commands and flags, the fields of its configuration, its metrics, and the reasons it gives.
+// commands and flags, the fields of its configuration, its metrics, the reasons it gives, and the consequences of failed
+// writes.
 //
 //	go run ./docs/reference          write them
 //	go run ./docs/reference -check   name those that aren't as they would be written, and fail
@@ -41,10 +42,15 @@ func pages(source string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	files, err := filesPage(source)
+	if err != nil {
+		return nil, err
+	}
 	return map[string]string{
 		"commands.md":      commandsPage(),
 		"configuration.md": configuration,
 		"events.md":        events,
+		"files.md":         files,
 		"metrics.md":       metrics,
 	}, nil
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command"
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 )
 
@@ -66,6 +68,48 @@ func TestMetricsAreDescribed(t *testing.T) {
 	for _, d := range list {
 		if d.Name == "" || d.Type == "" || d.Help == "" {
 			t.Errorf("%+v isn't whole", d)
+		}
+	}
+}
+
+// TestFilesAreListed: the page's table has each file that the agent writes, with the packages that do.
+func TestFilesAreListed(t *testing.T) {
+	page, err := os.ReadFile("files.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, _, _ := strings.Cut(string(page), "## When a file can't be written")
+	by := map[string]string{} // the last column of each file
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 {
+			continue
+		}
+		for i, path := range strings.Split(cells[1], "`") {
+			if i%2 == 1 {
+				by[path] = strings.TrimSpace(cells[3])
+			}
+		}
+	}
+	packages := map[string][]string{}
+	for _, u := range room.Uses() {
+		if strings.HasPrefix(u.Path, "/") || strings.HasPrefix(u.Path, "-") {
+			continue // elsewhere
+		}
+		for _, w := range u.Writers {
+			name, _, _ := strings.Cut(w[strings.LastIndexByte(w, '/')+1:], ".")
+			packages[u.Path] = append(packages[u.Path], w[:strings.LastIndexByte(w, '/')+1]+name)
+		}
+		if got := by[u.Path]; got != strings.Join(packages[u.Path], ", ") {
+			t.Errorf("files.md: %s is written by %q, want %q", u.Path, got, packages[u.Path])
+		}
+	}
+	for path, name := range by {
+		if path == "pods/*/plugins/**" {
+			continue // directories only
+		}
+		if _, err := os.Stat("../../internal/" + name); name != "" && err == nil && packages[path] == nil {
+			t.Errorf("internal/host/room/uses.go has no row for %s, which package %s writes", path, name)
 		}
 	}
 }
