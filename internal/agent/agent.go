@@ -185,6 +185,8 @@ func (p parts) modules() []modules.Module {
 		[]modules.Module{
 			{Name: "kernel settings", Start: setKernelFlags(cfg, p.o.StopAll, log)},
 			oomModule(kernel.LogDevice, p.node, log.WithName("oom")),
+			clockModule(p.clock, p.node, log.WithName("clock"), p.wakes.WakeAll, p.work.ended.Wake,
+				p.img.collector.Wake, p.serve.web.Reload, p.inCluster.ClockChanged),
 			cgroupsModule(p.run.host, !traits.ConfiguredDriver, p.run.state, p.run.seen.Synced(), p.workersReady),
 			{Name: "user IDs", Start: orLogged(p.run.host.users.Restore, log,
 				"Some pods' ranges of user IDs can't be read; their containers run on")},

@@ -9,6 +9,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/host/clock"
 	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
@@ -41,6 +42,7 @@ type foundation struct {
 	history  *events.History
 	statuses *podstatus.Store
 	wakes    *wakes
+	clock    *clock.Clock
 	// workersReady is closed once workers may start.
 	workersReady chan struct{}
 }
@@ -58,7 +60,7 @@ func newBase(cfg *config.Config, o Options, by constructors) (*foundation, error
 		recorder: recorder, node: events.Node{Recorder: recorder, Name: cfg.NodeName},
 		history: events.NewHistory(filepath.Join(dirs.Checkpoints(), "events.jsonl"), recorder,
 			o.Log.WithName("events")),
-		statuses: podstatus.NewStore(), wakes: newWakes(), workersReady: make(chan struct{}),
+		statuses: podstatus.NewStore(), wakes: newWakes(), clock: clock.New(), workersReady: make(chan struct{}),
 	}, nil
 }
 

@@ -24,6 +24,8 @@ type apiServer interface {
 	Modules() []modules.Module
 	SetLimits(*v1beta1.KubeletConfiguration)
 	PodsChanged()
+	// ClockChanged has to be called after the clock was set, or the machine suspended.
+	ClockChanged()
 
 	// Reviewer reviews tokens and access of clients; nil without a cluster.
 	Reviewer() secure.Reviewer
@@ -62,6 +64,8 @@ func (alone) Modules() []modules.Module { return nil }
 func (alone) SetLimits(*v1beta1.KubeletConfiguration) {}
 
 func (alone) PodsChanged() {}
+
+func (alone) ClockChanged() {}
 
 func (alone) Reviewer() secure.Reviewer { return nil }
 

@@ -100,7 +100,7 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 				FirstBackoff: worker.FirstBackoff(b.cfg), MaxBackoff: worker.MaxBackoff(&w.reloader.Current().Kubelet),
 				ContainerGC: containerGC, ImagesAt: b.wakes.images.time(),
 				ResourcesFreedAt: s.allocations.ResourcesFreedAt(), ObjectsAt: b.wakes.objects.time(),
-				DiskFreedAt: b.wakes.disks.time()}
+				DiskFreedAt: b.wakes.disks.time(), ClockSteps: b.clock.Steps()}
 		},
 		KeepUnknownPods: !b.cfg.Standalone && !b.joins(),
 		Terminators: []worker.PodTerminator{

@@ -41,7 +41,7 @@ var wings = []wing{
 		"manifest spec",
 	}},
 	{"host", "this machine: what it has, and what the agent keeps on it", []string{
-		". alarm capacity checkpoint kernel lockfile pluginwatch process room",
+		". alarm capacity checkpoint clock kernel lockfile pluginwatch process room",
 		"rootdir", // the runtime's part is locked while it is claimed
 	}},
 	{"config", "one validated configuration; everything above is built from it", []string{

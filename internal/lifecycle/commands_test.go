@@ -178,6 +178,13 @@ func newCommands() map[string]command {
 			return fmt.Errorf("no such probe is wanted")
 		},
 		"clock-set-back": func(s *sim, a []string) error { return s.pass(arg(a, 0), -1) },
+		// clock-steps DURATION: the clock is set by it, and the agent sees that
+		"clock-steps": func(s *sim, a []string) error {
+			by, err := time.ParseDuration(arg(a, 0))
+			s.node.ClockSteps = append(slices.Clone(s.node.ClockSteps), pod.ClockStep{From: s.now, By: by})
+			s.now = s.now.Add(by)
+			return err
+		},
 		"images-arrive":  func(s *sim, _ []string) error { s.node.ImagesAt = s.now; return nil },
 		"objects-change": func(s *sim, _ []string) error { s.node.ObjectsAt = s.now; return nil },
 		"room-appears":   func(s *sim, _ []string) error { s.node.ResourcesFreedAt = s.now; return nil },

@@ -258,7 +258,7 @@ func (l *laws) ended(v *view, name string) *pod.Container {
 // as at first after one that ran for ten minutes. It is that of one version of the container: an edit of its image or
 // resources ends it.
 func (l *laws) backoff(v *view, c *pod.Container) time.Duration {
-	if l.of(c.ID).replaced || outdated(v, c) || !c.StartedAt.IsZero() && c.FinishedAt.Sub(c.StartedAt) >= 10*time.Minute {
+	if l.of(c.ID).replaced || outdated(v, c) || !c.StartedAt.IsZero() && v.onClock(c.FinishedAt).Sub(v.onClock(c.StartedAt)) >= 10*time.Minute {
 		return 0
 	}
 	return min(l.backoffs[attempt{c.Name, c.Attempt}], cmp.Or(v.in.Node.MaxBackoff, 300*time.Second))
@@ -288,10 +288,11 @@ func (l *laws) nextBackoff(v *view, a pod.Action) time.Duration {
 // due is when the next instance may be made after the end of this one. A restart of all containers waits for nothing.
 func (l *laws) due(v *view, c *pod.Container) time.Time {
 	wait := l.backoff(v, c)
-	if wait == 0 || c.FinishedAt.Sub(v.in.Now) > time.Minute || l.of(c.ID).carried || isInit(v.in.Pod, c.Name) && exitCode(c) == 0 {
+	ended := v.onClock(c.FinishedAt)
+	if wait == 0 || ended.Sub(v.in.Now) > time.Minute || l.of(c.ID).carried || isInit(v.in.Pod, c.Name) && exitCode(c) == 0 {
 		return time.Time{} // the clock was set back, or it didn't fail by itself
 	}
-	return c.FinishedAt.Add(wait)
+	return ended.Add(wait)
 }
 
 // backedOff: no container is started again before its back-off is over, and one that was edited begins anew.

@@ -310,7 +310,7 @@ func (l *laws) hear(v *view) {
 		}
 	}
 	if after := v.in.Pod.Spec.ActiveDeadlineSeconds; after != nil && v.in.Stop == nil &&
-		!v.in.Now.Before(v.d.Status.StartTime.Add(pod.Seconds(*after))) {
+		!v.in.Now.Before(v.onClock(v.d.Status.StartTime.Time).Add(pod.Seconds(*after))) {
 		l.end(pod.PodTermination{Reason: "DeadlineExceeded"})
 	}
 	l.all(v)

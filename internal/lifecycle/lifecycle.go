@@ -82,6 +82,9 @@ type Node struct {
 	// MaxBackoff caps the crash-loop back-off (KubeletConfiguration crashLoopBackOff.maxContainerRestartPeriod); 0
 	// means 300 s.
 	MaxBackoff time.Duration
+	// ClockSteps are the latest steps of the machine's clock, oldest first: times of the runtime and the checkpoint may
+	// be from before them.
+	ClockSteps []pod.ClockStep
 }
 
 // ContainerGC says how many ended instances are kept in addition to each container's newest instance (the kubelet's

@@ -142,7 +142,8 @@ func (d *decider) carry() bool {
 		}
 		c := pod.Carried{Attempt: d.nextAttempt(m), Backoff: m.Newest.Backoff}
 		if m.Newest.Ended() {
-			c.Last, c.Backoff = apistatus.Terminated(m.Newest, d.in.Node.RuntimeName), restart.Delay(m.Newest)
+			c.Last = apistatus.Terminated(m.Newest, d.in.Node.RuntimeName)
+			c.Backoff = restart.Delay(d.onClock(m.Newest))
 		}
 		if next == nil {
 			next = map[string]pod.Carried{}

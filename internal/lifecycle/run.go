@@ -268,10 +268,11 @@ func (d *decider) sandboxDue() time.Time {
 		return time.Time{}
 	}
 	last := &list[0]
-	if age := d.in.Now.Sub(last.CreatedAt); age < 0 || age >= shortLived {
+	created := d.dated(last.CreatedAt)
+	if age := d.in.Now.Sub(created); age < 0 || age >= shortLived {
 		return time.Time{}
 	}
-	return last.CreatedAt.Add(min(time.Second<<min(last.Attempt, 5), shortLived))
+	return created.Add(min(time.Second<<min(last.Attempt, 5), shortLived))
 }
 
 // clearElsewhere stops instances outside the live sandbox, and reports whether none runs: a container's next instance

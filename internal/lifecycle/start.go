@@ -138,9 +138,23 @@ func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Dur
 		m.Role == container.Init && container.ExitCode(inst) == 0 {
 		return time.Time{}, 0
 	}
+	inst = d.onClock(inst)
 	delay = restart.Capped(restart.Delay(inst), d.in.Node.MaxBackoff)
 	return restart.After(inst.FinishedAt, delay, d.in.Now), delay
 }
+
+// onClock returns an instance with its start and end as today's clock would have shown them.
+func (d *decider) onClock(inst *pod.Container) *pod.Container {
+	if len(d.in.Node.ClockSteps) == 0 {
+		return inst
+	}
+	c := *inst
+	c.StartedAt, c.FinishedAt = d.dated(c.StartedAt), d.dated(c.FinishedAt)
+	return &c
+}
+
+// dated is a stored time as today's clock would have shown it.
+func (d *decider) dated(t time.Time) time.Time { return pod.OnClock(t, d.in.Now, d.in.Node.ClockSteps) }
 
 // edited reports whether a container's newest instance was created from another image or with other resources than
 // the next one will be: then its failures say nothing about the next one.
@@ -218,7 +232,7 @@ func (d *decider) nextBackoff(m *container.Container) time.Duration {
 	if slices.Contains(d.checkpoint().Renew, m.Newest.ID) || d.edited(m) {
 		return 0
 	}
-	return restart.Next(m.Newest, d.in.Node.FirstBackoff, d.in.Node.MaxBackoff)
+	return restart.Next(d.onClock(m.Newest), d.in.Node.FirstBackoff, d.in.Node.MaxBackoff)
 }
 
 // bring requests an action on a container, and reports whether the action starts now. If the action is in back-off,

@@ -113,7 +113,7 @@ func (d *decider) bringForward(t *termination.Term, keep bool) {
 		if v == nil || v.Grace == nil {
 			continue
 		}
-		if by := v.At.Add(*v.Grace); by.Before(t.By) {
+		if by := d.dated(v.At).Add(*v.Grace); by.Before(t.By) {
 			t.By = by
 		}
 	}
@@ -189,7 +189,7 @@ func (d *decider) recordTermination() {
 		d.draft.Change(func(k *pod.Checkpoint) { k.Termination = &failed })
 	}
 	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.checkpoint().Termination == nil {
-		at := d.started.Add(pod.Seconds(*s))
+		at := d.dated(d.started).Add(pod.Seconds(*s))
 		if d.in.Now.Before(at) {
 			d.plan.WakeAt(at)
 		} else {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -26,7 +27,7 @@ func (d *decider) eachInstance(yield func(c *pod.Container, r retention)) {
 	for i := range list {
 		c := &list[i]
 		seen[c.Name]++
-		due := c.FinishedAt.Add(gc.MinAge)
+		due := restart.After(d.dated(c.FinishedAt), gc.MinAge, d.in.Now)
 		switch {
 		case seen[c.Name] == 1 && d.expendable(*c) && d.draft.Disk != nil && d.draft.Disk.Final != nil:
 			yield(c, retention{why: "the pod has ended, and the node is short of disk space"})

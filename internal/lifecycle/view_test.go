@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -230,3 +231,6 @@ func condition(st *v1.PodStatus, typ v1.PodConditionType) *v1.PodCondition {
 	}
 	return nil
 }
+
+// onClock is a time of the past as today's clock would have shown it.
+func (v *view) onClock(t time.Time) time.Time { return pod.OnClock(t, v.in.Now, v.in.Node.ClockSteps) }

@@ -218,6 +218,8 @@ const (
 const (
 	// ReasonCheckLimitsForResolvConf: the node's resolv.conf has more than pods' resolvers take.
 	ReasonCheckLimitsForResolvConf Reason = "CheckLimitsForResolvConf"
+	// ReasonClockStepped: somebody, perhaps NTP, has set the machine's clock by 2 s or more.
+	ReasonClockStepped Reason = "ClockStepped"
 	// ReasonConfigurationNotReloaded: the configuration was read again and can't be used, or needs a restart of the
 	// agent.
 	ReasonConfigurationNotReloaded Reason = "ConfigurationNotReloaded"

@@ -48,7 +48,8 @@ type Listener struct {
 	Names func() []string
 	// MaxHeader limits the size of a request line with its headers, in bytes; 0 means maxHeaderBytes.
 	MaxHeader int
-	// TLS enables HTTPS; nil means HTTP. Load is called before clients can connect; it may be nil.
+	// TLS enables HTTPS; nil means HTTP. Load is called before clients can connect, and by Server.Reload; it may be
+	// nil.
 	TLS  *tls.Config
 	Load func()
 }
@@ -156,14 +157,22 @@ func (s *Server) telling(h http.Handler) http.Handler {
 	})
 }
 
-// listen opens all listeners, or none.
-func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
-	var opened []net.Listener
-	lc := net.ListenConfig{Control: acceptWithData}
+// Reload loads what listeners need, such as certificates. It is called by the Server at its start, and again after the
+// clock was set.
+func (s *Server) Reload() {
 	for _, l := range s.listeners {
 		if l.Load != nil {
 			l.Load()
 		}
+	}
+}
+
+// listen opens all listeners, or none.
+func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
+	var opened []net.Listener
+	lc := net.ListenConfig{Control: acceptWithData}
+	s.Reload()
+	for _, l := range s.listeners {
 		ln, err := lc.Listen(ctx, "tcp", l.Addr.String())
 		if err != nil {
 			for _, o := range opened {

@@ -248,6 +248,16 @@ func (c *Cluster) awaited(namespace, name string) bool {
 // PodsChanged has to be called after the runtime's state of pods has changed.
 func (c *Cluster) PodsChanged() { c.mirrors.Wake() }
 
+// ClockChanged renews what others hold against the clock, after it was set or the machine was suspended: the lease now,
+// certificates and tokens when they are due by the clock.
+func (c *Cluster) ClockChanged() {
+	c.lease.ClockChanged()
+	for _, r := range c.renewers {
+		r.ClockChanged()
+	}
+	c.objects.ClockChanged()
+}
+
 // Finder finds the objects that pods refer to, in the API server and in manifests.
 func (c *Cluster) Finder() object.Finder { return c.objects }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -64,18 +65,26 @@ type Renewer struct {
 	conf  Config
 	files files
 
-	// known is the certificate (DER) that at and asked are for. at is when to renew it. asked is the request that
-	// it was issued for; nil for a certificate of an earlier agent.
+	// known is the certificate (DER) that at and asked are for. at is when to renew it; zero until that is computed.
+	// asked is the request that it was issued for; nil for a certificate of an earlier agent.
 	known []byte
 	at    time.Time
 	asked *x509.CertificateRequest
+	// clock receives after the clock was set.
+	clock wake.Slot
 
 	mu      sync.Mutex
 	problem pod.Problem
 }
 
 // New returns a Renewer. It does nothing before Run.
-func New(c Config) *Renewer { return &Renewer{conf: c, files: files{c.Dir, c.Name}} }
+func New(c Config) *Renewer {
+	return &Renewer{conf: c, files: files{c.Dir, c.Name}, clock: wake.NewSlot()}
+}
+
+// ClockChanged computes again when the certificate has to be renewed, because the clock was set or the machine was
+// suspended: the timer for the renewal doesn't follow.
+func (r *Renewer) ClockChanged() { r.clock.Wake() }
 
 // patience is how long a problem lasts before Problem returns it: most problems pass by themselves.
 const patience = 5 * time.Second
@@ -148,7 +157,8 @@ func pause(err error, failures int) time.Duration {
 	return after
 }
 
-// await waits until the time at, or forever if at is zero. It returns false earlier if Changed receives or ctx ends.
+// await waits until the time at, or forever if at is zero. It returns false earlier if Changed receives, the clock was
+// set, or ctx ends.
 func (r *Renewer) await(ctx context.Context, at time.Time) bool {
 	var due <-chan time.Time
 	if !at.IsZero() {
@@ -159,6 +169,8 @@ func (r *Renewer) await(ctx context.Context, at time.Time) bool {
 	select {
 	case <-ctx.Done():
 	case <-r.conf.Changed:
+	case <-r.clock:
+		r.at = time.Time{}
 	case <-due:
 		return true
 	}
@@ -177,7 +189,10 @@ func (r *Renewer) due() time.Time {
 	}
 	r.conf.Meter.Valid(now.Leaf.NotAfter)
 	if !bytes.Equal(r.known, now.Leaf.Raw) {
-		r.known, r.at, r.asked = now.Leaf.Raw, r.renewal(now.Leaf, now.Leaf.NotBefore), nil
+		r.known, r.at, r.asked = now.Leaf.Raw, time.Time{}, nil
+	}
+	if r.at.IsZero() {
+		r.at = r.renewal(now.Leaf, now.Leaf.NotBefore)
 	}
 	if !covers(now.Leaf, wanted) && (r.asked == nil || !same(r.asked, wanted)) {
 		return time.Now()

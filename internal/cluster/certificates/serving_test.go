@@ -101,6 +101,30 @@ func TestServingCertificate(t *testing.T) {
 	})
 }
 
+// After the clock was set, a certificate is renewed when it is due by the new time: the timer runs for the old one.
+func TestClockIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, s := newHost(t), newSigners(t)
+		serving, b := newServing(h, s)
+		stop := run(t, serving.Renewer)
+		b.set("192.0.2.1")
+		shows(t, serving, "192.0.2.1")
+		stop()
+		serving.at = time.Now().Add(24 * time.Hour) // as before a step of a day
+		stop = run(t, serving.Renewer)
+		defer stop()
+		serving.ClockChanged()
+		synctest.Wait()
+		if made, _, _ := s.asked(); len(made) != 1 {
+			t.Errorf("asked %d times when the clock was set by little", len(made))
+		}
+		time.Sleep(55 * time.Minute)
+		if made, _, _ := s.asked(); len(made) != 2 {
+			t.Errorf("asked %d times in the certificate's life", len(made))
+		}
+	})
+}
+
 // A signer that leaves names out isn't asked for them without end.
 func TestSignerLeavesNamesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

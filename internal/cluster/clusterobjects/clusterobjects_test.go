@@ -364,6 +364,40 @@ func TestTokensOfADay(t *testing.T) {
 	})
 }
 
+// After the clock was set, every token is renewed once: nobody can say by it when the old one ends.
+func TestTokensAfterTheClockWasSet(t *testing.T) {
+	during(t, nil, func(t *testing.T, a *api, r *objecttest.Realm) {
+		d := apiPod(1)
+		token := func() object.Token {
+			t.Helper()
+			for {
+				began := time.Now()
+				got, err := r.For(d).Token(t.Context(), tokenOf(d))
+				if err == nil {
+					return got
+				}
+				if !r.Await(t.Context(), d.Pod.UID, began) {
+					t.Fatal(err)
+				}
+			}
+		}
+		token()
+		time.Sleep(time.Minute)
+		r.Changed.Drain()
+		r.Finder.(*clusterobjects.Finder).ClockChanged()
+		if woken := r.Changed.Drain(); !slices.Contains(woken, object.TokenKey(d.Pod)) {
+			t.Errorf("woken for %v", woken)
+		}
+		if got := token(); time.Since(got.Issued) > time.Second {
+			t.Errorf("the token was issued at %v", got.Issued)
+		}
+		token()
+		if n := a.count("create TokenRequest default/web-1"); n != 2 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
 // TestTokenWhileTheAPIServerIsAway: it is tried again, at growing distances, each time saying when.
 func TestTokenWhileTheAPIServerIsAway(t *testing.T) {
 	during(t, nil, func(t *testing.T, a *api, r *objecttest.Realm) {

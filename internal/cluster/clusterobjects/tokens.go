@@ -11,6 +11,7 @@ import (
 
 	authentication "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
@@ -27,6 +28,9 @@ type token struct {
 	err      error
 	again    time.Time
 	failures int
+	// outdated says that the clock was set, or the machine suspended, since value was issued: it has to be renewed now,
+	// because the time of its renewal can't be determined.
+	outdated bool
 }
 
 // lastKnown is how long a stored token of an earlier agent is used if the pod's volumes are lost and the API server
@@ -51,7 +55,7 @@ func (v view) Token(_ context.Context, r object.TokenRequest) (object.Token, err
 		v.user.of[&t.known] = func() { delete(f.tokens, r) }
 	}
 	now := time.Now()
-	if t.value != nil && now.Before(t.value.Renew()) {
+	if t.value != nil && !t.outdated && now.Before(t.value.Renew()) {
 		return *t.value, nil
 	}
 	away := f.conf.Known.Away()
@@ -113,13 +117,30 @@ func (f *Finder) issued(v view, r object.TokenRequest, t *token, got *object.Tok
 	f.mu.Lock()
 	t.asking, t.at, t.err = false, time.Now(), err
 	if err == nil {
-		t.value, t.failures = got, 0
+		t.value, t.failures, t.outdated = got, 0, false
 		f.conf.Known.SetToken(r, *got)
 	} else {
 		t.again = t.at.Add(after)
 	}
 	f.mu.Unlock()
 	f.notify(object.TokenKey(v.pod))
+}
+
+// ClockChanged renews every token, because the clock was set or the machine was suspended.
+func (f *Finder) ClockChanged() {
+	f.mu.Lock()
+	var keys []pod.Object
+	for r, t := range f.tokens {
+		if t.value != nil {
+			t.outdated = true
+			of := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Pod}}
+			keys = append(keys, object.TokenKey(of))
+		}
+	}
+	f.mu.Unlock()
+	for _, k := range keys {
+		f.notify(k)
+	}
 }
 
 // Expired returns the pods whose token has expired without a newer one, as sorted namespace/name.

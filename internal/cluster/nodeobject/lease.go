@@ -16,6 +16,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
 // Leases are the leases of nodes at an API server (namespace kube-node-lease). Each call ends with its context, and
@@ -42,10 +43,15 @@ type Lease struct {
 	conf LeaseConfig
 	// known is the lease as the server returned it last; nil if it has to be read.
 	known *coordination.Lease
+	// clock receives after the clock was set.
+	clock wake.Slot
 }
 
 // NewLease returns the lease of a node.
-func NewLease(c LeaseConfig) *Lease { return &Lease{conf: c} }
+func NewLease(c LeaseConfig) *Lease { return &Lease{conf: c, clock: wake.NewSlot()} }
+
+// ClockChanged renews the lease now, because the clock was set or the machine was suspended.
+func (l *Lease) ClockChanged() { l.clock.Wake() }
 
 const (
 	// renewals is how many times a lease is renewed within its duration.
@@ -88,6 +94,7 @@ func (l *Lease) Run(ctx context.Context) error {
 			timer.Stop()
 			return nil
 		case <-registered:
+		case <-l.clock:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -133,13 +140,19 @@ func (l *Lease) renew(ctx context.Context, limit time.Duration) error {
 	return fmt.Errorf("renew lease %s: %w", l.conf.Name, err)
 }
 
-// renewed is a copy of a lease with the current time as its renewal time. uid is the UID of the node's object, the
+// renewed is a copy of a lease with the current time as its renewal time. If the clock was set back, that isn't after
+// the last one: then it is a microsecond later than that, because the control plane ignores a renewal to an earlier
+// time and would take the node for lost. uid is the UID of the node's object, the
 // lease's owner; empty if the object hasn't been read.
 func (l *Lease) renewed(was *coordination.Lease, uid types.UID) *coordination.Lease {
 	n := was.DeepCopy()
 	n.Spec.HolderIdentity = ptr.To(l.conf.Name)
 	n.Spec.LeaseDurationSeconds = ptr.To(int32(l.conf.Duration / time.Second))
-	n.Spec.RenewTime = ptr.To(metav1.NowMicro())
+	now := time.Now()
+	if last := was.Spec.RenewTime; last != nil && !now.After(last.Time) {
+		now = last.Add(time.Microsecond)
+	}
+	n.Spec.RenewTime = ptr.To(metav1.NewMicroTime(now))
 	if uid != "" {
 		n.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: l.conf.Name, UID: uid}}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	coordination "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
@@ -173,6 +174,44 @@ func TestLease(t *testing.T) {
 		synctest.Wait()
 		if age := time.Since(server.has().Spec.RenewTime.Time); age > period {
 			t.Errorf("the lease was renewed last %s ago", age)
+		}
+	})
+}
+
+// After the clock was set, the lease is renewed at once. After it was set back, each renewal is later than the last one
+// nevertheless: the node lifecycle controller takes no other for a sign of life.
+func TestLeaseAfterTheClockWasSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := nodefacts.NewBoard(nodefacts.Facts{UID: "1"})
+		future := metav1.NewMicroTime(time.Now().Add(time.Hour))
+		server := &fakeLeases{}
+		server.store(&coordination.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Spec: coordination.LeaseSpec{RenewTime: &future}})
+		l := NewLease(LeaseConfig{Name: "node1", Duration: 40 * time.Second, API: server, Facts: board, Log: logr.Discard()})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.Run(ctx) }()
+		defer func() { cancel(); <-done }()
+		synctest.Wait()
+		last := server.has().Spec.RenewTime.Time
+		if !last.After(future.Time) || last.After(future.Add(time.Second)) {
+			t.Errorf("renewed at %v after %v", last, future)
+		}
+		for range 3 {
+			server.did()
+			l.ClockChanged()
+			synctest.Wait()
+			if got := server.did(); !slices.Equal(got, []string{"update"}) {
+				t.Errorf("the calls are %v", got)
+			}
+			now := server.has().Spec.RenewTime.Time
+			if !now.After(last) {
+				t.Errorf("renewed at %v after %v", now, last)
+			}
+			last = now
+		}
+		time.Sleep(2 * time.Hour)
+		if now := server.has().Spec.RenewTime.Time; time.Since(now) > 15*time.Second {
+			t.Errorf("the clock has caught up, but it was renewed at %v", now)
 		}
 	})
 }

@@ -48,12 +48,19 @@ type sighting struct {
 	used time.Time
 }
 
-// see updates the records with the images on the node, and drops those of other images.
+// see updates the records with the images on the node, and drops those of other images. Times in the future, which were
+// recorded before the clock was set back, become now: else these images would count as just used until then.
 func (r *records) see(now time.Time, seen []sighting) {
 	next := make(map[string]record, len(seen))
 	for _, s := range seen {
 		old, known := r.byID[s.id]
 		rec := old
+		if rec.Detected.After(now) {
+			rec.Detected = now
+		}
+		if rec.Used.After(now) {
+			rec.Used = now
+		}
 		if !known {
 			rec.Detected = now
 		}

@@ -121,6 +121,18 @@ func TestShortUseCounts(t *testing.T) {
 	})
 }
 
+// Times that a clock recorded which was set back since become now: the image isn't kept until the clock is there again.
+func TestRecordsOfTheFuture(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	future := now.Add(time.Hour)
+	r := &records{byID: map[string]record{"a": {Detected: future, Used: future}}}
+	r.see(now, []sighting{{id: "a"}})
+	r.see(now.Add(time.Minute), []sighting{{id: "a"}})
+	if got := r.byID["a"]; !got.Detected.Equal(now) || !got.Used.Equal(now) || !r.changed {
+		t.Errorf("detected %v, used %v", got.Detected, got.Used)
+	}
+}
+
 func TestRecordsAreWrittenRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -98,9 +98,13 @@ func (r *Recorder) full(version int) bool {
 }
 
 // step adds a step to the current segment. It returns false if the step can't be written as changes, or is so long
-// that it should begin a segment.
+// that it should begin a segment, or so far from the segment's begin, because the clock was set, that its time isn't an
+// offset.
 func (r *Recorder) step(t *turn, version int) bool {
 	s := r.current()
+	if words.Far(t.in.Now, s.base) {
+		return false
+	}
 	mark := len(s.text)
 	text := r.appendComments(s.text)
 	text = words.AppendTime(append(text, inputLead...), t.in.Now, s.base)

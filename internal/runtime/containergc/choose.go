@@ -56,7 +56,8 @@ func Choose(pods []*pod.Observed, l Limits, now time.Time) Choice {
 		return cmp.Or(cmp.Compare(b.rank, a.rank), a.FinishedAt.Compare(b.FinishedAt), cmp.Compare(a.ID, b.ID))
 	})
 	for _, o := range list[:min(c.Over, len(list))] {
-		if due := o.FinishedAt.Add(l.MinAge); l.MinAge > 0 && due.After(now) {
+		// The age of an instance that ended in the future, because the clock was set back, can't be determined.
+		if due := o.FinishedAt.Add(l.MinAge); due.After(now) && !o.FinishedAt.After(now.Add(slack)) && l.MinAge > 0 {
 			c.Next = sooner(c.Next, due)
 			continue
 		}
@@ -97,6 +98,10 @@ func ended(pods []*pod.Observed) (dead int, list []old) {
 	}
 	return dead, list
 }
+
+// slack is how far the end of an instance may lie after the time of a choice: it may have been observed just after
+// that.
+const slack = time.Minute
 
 // sooner returns the earlier of two times; zero means never.
 func sooner(a, b time.Time) time.Time {

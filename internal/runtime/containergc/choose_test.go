@@ -65,6 +65,7 @@ func TestWhatMayGo(t *testing.T) {
 		"a newest that never ran":       {containers: []pod.Container{inst("p", "a", 1, created, 0), inst("p", "a", 0, exit, m)}, want: []string{"p/a/0"}},
 		"young ones wait":               {minAge: 3 * m, containers: []pod.Container{inst("p", "a", 4, run, 0), inst("p", "a", 3, exit, m), inst("p", "a", 2, exit, 2*m), inst("p", "a", 1, exit, 3*m)}, want: []string{"p/a/1"}, next: m, over: 2},
 		"an end in the future is young": {minAge: 3 * m, containers: []pod.Container{inst("p", "a", 1, run, 0), inst("p", "a", 0, exit, -m)}, next: 4 * m, over: 1},
+		"unless the clock was set back": {minAge: 3 * m, containers: []pod.Container{inst("p", "a", 1, run, 0), inst("p", "a", 0, exit, -2*m)}, want: []string{"p/a/0"}},
 		"unless no age is asked for":    {containers: []pod.Container{inst("p", "a", 1, run, 0), inst("p", "a", 0, exit, -m)}, want: []string{"p/a/0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +151,7 @@ func facts(pods []*pod.Observed, l Limits, c Choice) []fact {
 		newer := map[string]int{}
 		for _, i := range o.Containers {
 			all = append(all, fact{Container: i, newer: newer[i.Name], goes: slices.Contains(c.Pods[o.UID], i.ID),
-				young: i.Ended() && l.MinAge > 0 && now.Sub(i.FinishedAt) < l.MinAge})
+				young: i.Ended() && l.MinAge > 0 && now.Sub(i.FinishedAt) < l.MinAge && !i.FinishedAt.After(now.Add(slack))})
 			newer[i.Name]++
 		}
 	}

@@ -115,14 +115,16 @@ func (c *Certificate) current() (*tls.Certificate, error) {
 }
 
 // Load reads the certificate. Without CertFile it uses the self-signed certificate in Dir. It creates that certificate
-// if there is no usable one, if it expires soon, or if an older version of the agent made it as a CA certificate. It
+// if there is no usable one, if it expires soon or isn't valid yet (the clock was set back since), or if an older
+// version of the agent made it as a CA certificate. It
 // never replaces CertFile. The error names the file and the setting.
 func (c *Certificate) Load() error {
 	if c.conf.Issued != nil && c.conf.Dir != "" {
 		return nil // the cluster issues it later
 	}
 	pair, err := c.pair.current()
-	if c.conf.Dir == "" || err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal && !madeAsAuthority(pair.Leaf) {
+	if c.conf.Dir == "" || err == nil && time.Until(pair.Leaf.NotAfter) > ownRenewal &&
+		!time.Now().Before(pair.Leaf.NotBefore) && !madeAsAuthority(pair.Leaf) {
 		return err
 	}
 	if makeErr := c.makeOwn(); makeErr != nil && err == nil && time.Now().Before(pair.Leaf.NotAfter) {

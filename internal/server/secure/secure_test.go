@@ -243,6 +243,12 @@ func TestOwnCertificate(t *testing.T) {
 	if made := shown(); time.Until(made.NotAfter) < ownRenewal {
 		t.Error("a certificate that expires soon isn't made again")
 	}
+	early := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "node1"}, NotBefore: time.Now().Add(time.Hour),
+		NotAfter: time.Now().Add(2 * ownRenewal)}, nil)
+	writePair(t, filepath.Join(dir, ownCert), filepath.Join(dir, ownKey), early)
+	if made := shown(); made.NotBefore.After(time.Now()) {
+		t.Error("a certificate that isn't valid yet, as after the clock was set back, isn't made again")
+	}
 }
 
 func writePair(t *testing.T, cert, key string, pair tls.Certificate) {

@@ -204,9 +204,8 @@ func AppendTime(dst []byte, t, base time.Time) []byte {
 	if t.IsZero() {
 		return append(dst, '-')
 	}
-	// Round strips the monotonic reading: only the wall clock matters.
-	d := t.Round(0).Sub(base.Round(0))
-	if d > far || d < -far {
+	d := after(t, base)
+	if d.Abs() > far {
 		return t.UTC().AppendFormat(dst, time.RFC3339Nano)
 	}
 	if d >= 0 {
@@ -214,6 +213,12 @@ func AppendTime(dst []byte, t, base time.Time) []byte {
 	}
 	return append(dst, d.String()...)
 }
+
+// Far reports whether AppendTime writes a time as an absolute time.
+func Far(t, base time.Time) bool { return after(t, base).Abs() > far }
+
+// after is the time from base to t on the wall clock. Round strips the monotonic readings.
+func after(t, base time.Time) time.Duration { return t.Round(0).Sub(base.Round(0)) }
 
 // AppendString appends a string, quoted unless it is a plain word.
 func AppendString(dst []byte, s string) []byte {

@@ -1,0 +1,186 @@
+// Package clock reports steps of the machine's wall clock: somebody set it, by date(1) or NTP. The kernel reports each
+// at once, so that nobody has to read the clock periodically.
+package clock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// least is the least size of a step that is reported: smaller ones change nothing for pods.
+const least = 2 * time.Second
+
+// most is how many steps Steps returns at most, the latest.
+const most = 32
+
+// Clock follows the wall clock. Its methods are safe for concurrent use.
+type Clock struct {
+	steps atomic.Pointer[[]pod.ClockStep]
+}
+
+// New returns a Clock. It reports no steps before Run.
+func New() *Clock { return &Clock{} }
+
+// Steps returns the steps so far, oldest first. The caller must not change the list.
+func (c *Clock) Steps() []pod.ClockStep {
+	if list := c.steps.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// Run waits for steps until ctx ends, and calls stepped after each one of 2 s or more; smaller ones count once their
+// sum is that large. Steps includes the step by then. Run returns an error if the kernel can't report steps.
+//
+// A machine that was suspended isn't a step. Its clocks run on meanwhile, but not Go's timers: suspended is called
+// then. Run is called once.
+func (c *Clock) Run(ctx context.Context, stepped func(pod.ClockStep), suspended func()) error {
+	s, err := openSource()
+	if err != nil {
+		return fmt.Errorf("wait for steps of the clock: %w", err)
+	}
+	return c.follow(ctx, s, stepped, suspended)
+}
+
+// source is the kernel's side of a Clock.
+type source interface {
+	// arm makes the next Await return after the clock is set from now on.
+	arm() error
+	// await waits until the clock was set since arm, or close.
+	await() error
+	read() reading
+	close()
+}
+
+// reading is the state of the machine's clocks at one moment.
+type reading struct {
+	wall time.Time
+	// boot and awake are the times since the machine's boot; awake leaves out suspension.
+	boot, awake time.Duration
+}
+
+// stepSince returns by how much the wall clock was set since a reading: its advance beyond the time that passed.
+func (r reading) stepSince(before reading) time.Duration {
+	return r.wall.Sub(before.wall.Add(r.boot - before.boot))
+}
+
+// sleptSince returns how long the machine was suspended since a reading.
+func (r reading) sleptSince(before reading) time.Duration {
+	return (r.boot - before.boot) - (r.awake - before.awake)
+}
+
+// follow is Run with a source, which it closes.
+func (c *Clock) follow(ctx context.Context, s source, stepped func(pod.ClockStep), suspended func()) error {
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { s.close(); close(closed) })
+	defer func() {
+		if stop() {
+			s.close()
+		} else {
+			<-closed
+		}
+	}()
+	before := s.read()
+	for {
+		// Armed before the clocks are read, so that no step between the two is missed.
+		if err := s.arm(); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("wait for steps of the clock: %w", err)
+		}
+		now := s.read()
+		if now.sleptSince(before) >= least {
+			suspended()
+			before.boot, before.awake, before.wall = now.boot, now.awake, before.wall.Add(now.boot-before.boot)
+		}
+		if by := now.stepSince(before); by.Abs() >= least {
+			step := pod.ClockStep{From: now.wall.Add(-by), By: by}
+			c.add(step)
+			before = now
+			stepped(step)
+		}
+		if err := s.await(); ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("wait for steps of the clock: %w", err)
+		}
+	}
+}
+
+// add adds a step to those that Steps returns.
+func (c *Clock) add(s pod.ClockStep) {
+	list := append(append([]pod.ClockStep(nil), c.Steps()...), s)
+	list = list[max(0, len(list)-most):]
+	c.steps.Store(&list)
+}
+
+// timer is a timerfd that ends far in the future, or when the clock is set (timerfd_create(2),
+// TFD_TIMER_CANCEL_ON_SET). The kernel also ends it when the machine resumes.
+type timer struct {
+	fd   int
+	file *os.File
+}
+
+func openSource() (*timer, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("timerfd_create: %w", err)
+	}
+	return &timer{fd, os.NewFile(uintptr(fd), "timerfd")}, nil
+}
+
+func (t *timer) arm() error {
+	never := unix.ItimerSpec{Value: unix.Timespec{Sec: math.MaxInt64}}
+	err := unix.TimerfdSettime(t.fd, unix.TFD_TIMER_ABSTIME|unix.TFD_TIMER_CANCEL_ON_SET, &never, nil)
+	if err != nil && !errors.Is(err, unix.ECANCELED) {
+		return fmt.Errorf("timerfd_settime: %w", err)
+	}
+	return nil
+}
+
+func (t *timer) await() error {
+	var expirations [8]byte
+	if _, err := t.file.Read(expirations[:]); err != nil && !errors.Is(err, unix.ECANCELED) {
+		return err
+	}
+	return nil
+}
+
+func (t *timer) close() { _ = t.file.Close() }
+
+// exact is the time within which read reads all clocks, so that a thread that waits for a CPU between two of them isn't
+// taken for a step. After so many attempts it takes the best.
+const (
+	exact    = time.Millisecond
+	attempts = 100
+)
+
+func (t *timer) read() (best reading) {
+	took := time.Duration(math.MaxInt64)
+	for range attempts {
+		from, wall, awake, to := get(unix.CLOCK_BOOTTIME), get(unix.CLOCK_REALTIME), get(unix.CLOCK_MONOTONIC),
+			get(unix.CLOCK_BOOTTIME)
+		boot := time.Duration(from.Nano())
+		if d := time.Duration(to.Nano()) - boot; d < took {
+			took = d
+			best = reading{time.Unix(wall.Unix()), boot, time.Duration(awake.Nano())}
+		}
+		if took <= exact {
+			break
+		}
+	}
+	return best
+}
+
+// get reads one clock. These clocks exist in every kernel since 2.6.39: it doesn't fail.
+func get(clock int32) (t unix.Timespec) {
+	_ = unix.ClockGettime(clock, &t)
+	return t
+}

@@ -1,0 +1,43 @@
+package pod
+
+import "time"
+
+// ClockStep is a step of the machine's wall clock: somebody set it. Gradual corrections (NTP slews) aren't steps.
+type ClockStep struct {
+	// From is the time on the clock before the step.
+	From time.Time
+	// By is the size of the step, negative if the clock was set back.
+	By time.Duration
+}
+
+// clockSlack is how far a time may lie after the time of a decision without a step between them: the runtime may
+// report an event just after the decision read the clock.
+const clockSlack = time.Minute
+
+// OnClock converts a time of the runtime, a file or the API server to the time that the wall clock would have shown if
+// the steps, oldest first, had come before it. Differences of converted times are durations, even if the clock was set
+// between them.
+//
+// A time doesn't say before which steps it was read. OnClock takes the latest period between two steps in which the
+// clock can have shown it: a time that the clock showed twice, because it was set back, belongs to the later period.
+// Times with a monotonic reading, which steps don't change, and zero times are returned as they are.
+func OnClock(t, now time.Time, steps []ClockStep) time.Time {
+	if len(steps) == 0 || t.IsZero() || t != t.Round(0) {
+		return t
+	}
+	end := now.Round(0).Add(clockSlack) // of the period after step i
+	var since time.Duration             // the sum of the steps after that period
+	for i := len(steps) - 1; ; i-- {
+		if i < 0 {
+			if !t.After(end) {
+				return t.Add(since)
+			}
+			return t // the clock never showed it
+		}
+		s := &steps[i]
+		if begin := s.From.Add(s.By); !t.After(end) && !t.Before(begin) {
+			return t.Add(since)
+		}
+		end, since = s.From, since+s.By
+	}
+}
