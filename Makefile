@@ -92,6 +92,7 @@ lint: $(BIN)/staticcheck ## Check formatting, the rules of internal/archtest and
 	$(GO) vet ./...
 	$(GO) vet -tags systemd ./internal/resources/cgroup
 	$(GO) vet -tags cgroupv2 ./internal/host/alarm
+	$(GO) vet -tags numa ./internal/host/clock ./internal/agent
 	$(BIN)/staticcheck ./...
 	$(GO) test -vet=off -count=1 ./internal/archtest
 	$(GO) run ./docs/reference -check
@@ -128,11 +129,17 @@ attack: ## Swap links under the code that opens pods' paths, and send random req
 	$(GO) test -vet=off -count=1 -v -p 2 -timeout 24h -run '^TestAttack' ./internal/kit/safeopen ./internal/volume/subpath ./internal/volume/teardown -attack.duration=$(ATTACK)
 	$(GO) test -vet=off -run '^$$' -fuzz '^FuzzRequest$$' -fuzztime $(ATTACK) ./internal/server/nodeapi
 
+.PHONY: test-kernel
+test-kernel: $(BIN)/test-kernel/vmlinuz ## Fetch Debian's kernel for the machine that test/numa emulates.
+
+$(BIN)/test-kernel/vmlinuz:
+	scripts/test-kernel.sh $(@D)
+
 .PHONY: e2e
-e2e: tools images deckhand kubelet controlplane ## Run the end-to-end tests on a real containerd.
+e2e: tools images deckhand kubelet controlplane test-kernel ## Run the end-to-end tests on a real containerd.
 	cd test/kubernetes && $(GO) test -count=1 -vet=off .
 	failed=0; \
-	$(GO) run ./test/report -vet=off -count=1 -p 2 -timeout 30m -- ./test/takeover ./test/cgroupv2/... ./test/systemd/... ./test/quota/... || failed=1; \
+	$(GO) run ./test/report -vet=off -count=1 -p 2 -timeout 30m -- ./test/takeover ./test/cgroupv2/... ./test/numa/... ./test/systemd/... ./test/quota/... || failed=1; \
 	$(GO) run ./test/report -vet=off -count=1 -p 1 -timeout 30m -- ./test/e2e/... ./test/cluster/... ./test/packaging || failed=1; \
 	exit $$failed
 

@@ -26,6 +26,7 @@ need pkg-config has pkg-config
 need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 if [ "${1:-}" = test ]; then
 	need user-mode-linux has linux.uml    # a kernel with cgroup v2 to run in
+	need qemu-system-x86 has qemu-system-x86_64 # a machine with NUMA nodes
 	need iptables has iptables-legacy     # that kernel has no nftables
 	need nftables has nft                 # to see that no rule is left behind
 	need curl has curl

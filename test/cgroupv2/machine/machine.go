@@ -37,7 +37,7 @@ func SetUp(files map[string]string) error {
 	if err := newRoot(files); err != nil {
 		return fmt.Errorf("make the guest's root file system: %w", err)
 	}
-	if err := mountKernel(); err != nil {
+	if err := MountKernel(); err != nil {
 		return err
 	}
 	if err := loadModules(moduleDir,
@@ -133,8 +133,8 @@ func put(path string, directory bool, text string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// mountKernel mounts the kernel's own file systems.
-func mountKernel() error {
+// MountKernel mounts the kernel's own file systems.
+func MountKernel() error {
 	for _, m := range []struct {
 		kind, dir, options string
 	}{

@@ -88,7 +88,12 @@ func Build(t *testing.T, to, how, pkg string, tags ...string) {
 func (k Kernel) Run(t *testing.T, dir string, limit time.Duration, env ...string) report.Result {
 	t.Helper()
 	began := time.Now()
-	console := k.boot(t, dir, limit, env)
+	return results(t, k.boot(t, dir, limit, env), began)
+}
+
+// results are what a guest reported on its console. The test fails if the guest did.
+func results(t *testing.T, console string, began time.Time) report.Result {
+	t.Helper()
 	result, err := report.Parse(console)
 	if err != nil {
 		t.Error(err)
@@ -144,7 +149,7 @@ func xstateLibrary(t *testing.T, dir string) string {
 	return library
 }
 
-func (k Kernel) boot(t *testing.T, dir string, limit time.Duration, env []string) (console string) {
+func (k Kernel) boot(t *testing.T, dir string, limit time.Duration, env []string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -154,6 +159,12 @@ func (k Kernel) boot(t *testing.T, dir string, limit time.Duration, env []string
 		"con=null", "con0=null,fd:1", "quiet", "loglevel=1", "uml_dir="+state)...)
 	cmd.Env = []string{"HOME=" + state, "PATH=" + os.Getenv("PATH"), "LD_PRELOAD=" + xstateLibrary(t, state)}
 	cmd.Dir = state
+	return console(t, ctx, cmd)
+}
+
+// console runs a virtual machine until it powers off, and returns what it wrote on its console.
+func console(t *testing.T, ctx context.Context, cmd *exec.Cmd) string {
+	t.Helper()
 	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

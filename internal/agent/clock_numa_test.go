@@ -1,0 +1,81 @@
+//go:build numa
+
+package agent_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// TestClockIsSet sets the clock of the machine, which has to be test/numa's, while a pod is in back-off, one is probed
+// and one has a deadline: all go on by the time that passes, and each step is an event of the node.
+func TestClockIsSet(t *testing.T) {
+	r := newRig(t)
+	r.up()
+	const always = "  terminationGracePeriodSeconds: 20\n  containers:\n  - {name: web, image: IMAGE"
+	r.want("crash", always+"}\n")
+	r.want("probed", always+", livenessProbe: {exec: {command: [check]}, periodSeconds: 1, failureThreshold: 1}}\n")
+	r.want("deadline", "  activeDeadlineSeconds: 600\n"+always+"}\n")
+	r.await("all run", r.running("crash/web", "probed/web", "deadline/web"))
+	crash := func() {
+		t.Helper()
+		if err := r.Exit(r.newest("crash/web").Id, 1, "Error"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	crash()
+	r.await("restarted at once", func() string {
+		if c := r.newest("crash/web"); c.Metadata.Attempt != 1 {
+			return "it hasn't"
+		}
+		return r.running("crash/web", "probed/web", "deadline/web")()
+	})
+	crash()
+	crashed := time.Now() // has a monotonic reading
+	begun := crashed.Round(0)
+	for i, to := range []time.Time{begun.Add(time.Hour), begun.Add(-time.Hour), time.Unix(86400, 0), time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC), begun} {
+		time.Sleep(time.Second)
+		tv := unix.NsecToTimeval(to.UnixNano())
+		if err := unix.Settimeofday(&tv); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if c := r.newest("crash/web"); c.Metadata.Attempt != 1 && time.Since(crashed) < 9*time.Second {
+			t.Fatalf("step %d ended the back-off after %v", i, time.Since(crashed))
+		}
+	}
+	r.await("restarted after the back-off", r.running("crash/web", "probed/web", "deadline/web"))
+	if took := time.Since(crashed); took < 9*time.Second || took > 13*time.Second {
+		t.Errorf("the back-off of 10 s took %v", took)
+	}
+	for name, attempt := range map[string]uint32{"crash/web": 2, "probed/web": 0, "deadline/web": 0} {
+		if c := r.newest(name); c.Metadata.Attempt != attempt {
+			t.Errorf("the newest of %s is %d, want %d", name, c.Metadata.Attempt, attempt)
+		}
+	}
+	list, err := local.NewClient(local.SocketPath(r.path("root"))).Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []string
+	for _, e := range list {
+		if e.Object == "node/n" && e.Reason == string(pod.ReasonClockStepped) {
+			what, _, _ := strings.Cut(e.Message, ",")
+			steps = append(steps, what)
+		}
+	}
+	forward, back := 0, 0
+	for _, s := range steps {
+		forward += strings.Count(s, " forward by ")
+		back += strings.Count(s, " back by ")
+	}
+	if len(steps) != 5 || forward != 2 || back != 3 {
+		t.Errorf("the events of steps are %q", steps)
+	}
+}
