@@ -62,12 +62,13 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 func thrashing() string { return pressure.Thrashing("/") }
 
 // newDiskWatch returns the part that follows disks that can't be written.
-func newDiskWatch(b *foundation, r *runtimeParts) (*room.Watch, error) {
+func newDiskWatch(b *foundation, r *runtimeParts, v *volumeParts) (*room.Watch, error) {
 	facts, err := r.host.facts.Writer("disks", nodefacts.StorageFailed)
 	if err != nil {
 		return nil, err
 	}
-	return room.NewWatch(room.WatchConfig{Root: b.cfg.RootDir, Events: b.node, Freed: b.wakes.diskFreed,
+	return room.NewWatch(room.WatchConfig{Root: b.cfg.RootDir, Full: v.sampler.FullFileSystems,
+		Events: b.node, Freed: b.wakes.diskFreed,
 		Broken: func(err error) {
 			facts.Set(func(f *nodefacts.Facts) {
 				if f.StorageFailed = ""; err != nil {

@@ -54,7 +54,7 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Wake: b.wakes.Wake, Log: log.WithName("probe")})
 	w.diaries = journal.New(journal.Config{Dir: filepath.Join(b.cfg.RootDir, "journal"), Limit: b.cfg.JournalBytes,
 		Version: version(), Log: log.WithName("journal")})
-	if w.disks, err = newDiskWatch(b, r); err != nil {
+	if w.disks, err = newDiskWatch(b, r, v); err != nil {
 		return nil, err
 	}
 	actions := executor.New(executor.Config{

@@ -100,7 +100,7 @@ func (d *decider) failed(r pod.Result) {
 		d.plan.RecordRejection(r.Failure)
 		return
 	}
-	record := d.mem.Retries.Fail(a, r.At, *r.Failure)
+	record := d.plan.Failed(a, r.At, *r.Failure)
 	waits, once := r.Failure.Wait != "", a.Kind == pod.Allocate
 	if r.Failure.Wait == pod.WaitForProcesses {
 		waits, once = false, true

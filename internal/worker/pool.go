@@ -401,9 +401,9 @@ func (p *Pool) holders(wanted map[types.UID]*pod.Desired) map[string]types.UID {
 	return held
 }
 
-// Reasons for stopping a pod that a user has stopped, alone or with all others.
+// Reasons for stopping a pod that a command or its restart after an eviction stops, alone or with all others.
 const (
-	whyStopped    = "it was stopped by a person"
+	whyStopped    = "a command or its restart after an eviction stops it"
 	whyAllStopped = "all pods are being stopped"
 )
 

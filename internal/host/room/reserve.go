@@ -184,11 +184,16 @@ func (r *Reserve) Spend(write func() error) error {
 
 // Release gives up the whole reserve if the disk is full, before other programs write: the container runtime reports
 // such errors late or never.
-func (r *Reserve) Release() {
+func (r *Reserve) Release() { r.release(files) }
+
+// ReleasePart gives up a part of the reserve if the disk is full, for a write that another program will try again.
+func (r *Reserve) ReleasePart() { r.release(perWrite) }
+
+func (r *Reserve) release(n int) {
 	if r == nil {
 		return
 	}
 	if on, err := Measure(r.dir); err == nil && on.Full() {
-		_, _ = r.giveUp(files, r.count())
+		_, _ = r.giveUp(n, r.count())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -27,8 +28,9 @@ const (
 	// the probe to a disk that fails.
 	watchEvery = time.Second
 	probeEvery = time.Minute
-	// quiet is the time without a failed write after which a quota counts as no longer used up: it can't be measured.
-	quiet = 2 * time.Minute
+	// quiet is the time without a failed write for which a disk with room is still followed: retries may fail, and
+	// quotas can't be measured.
+	quiet = 10 * time.Minute
 	// grown and grownInodes are the additional free room for which failed writes are tried again on a disk that still
 	// counts as full.
 	grown, grownInodes = 1 << 20, 16
@@ -38,6 +40,8 @@ const (
 type WatchConfig struct {
 	// Root is the root directory.
 	Root string
+	// Full returns the full ones of the disks that the agent and the container runtime write to.
+	Full func(context.Context) []FileSystem
 	// Events records events of the node.
 	Events interface {
 		NodeEvent(eventType string, reason pod.Reason, message string)
@@ -58,6 +62,8 @@ type Watch struct {
 	mu sync.Mutex
 	// full are the disks without room, by mount point.
 	full map[string]*shortage
+	// text is the error of another program that has found a disk full.
+	text error
 	// suspect says that a write failed with an error of the disk.
 	suspect bool
 	// broken is the error of the disk of the root directory, and probed when it was tried last.
@@ -65,13 +71,30 @@ type Watch struct {
 	probed time.Time
 }
 
-// shortage is a disk without room.
+// shortage is a disk without room, or one that had none.
 type shortage struct {
 	// least is the smallest room since the last retry, failed the time of the last failed write.
 	least  FileSystem
 	failed time.Time
-	// quota says that the disk has room, and a quota doesn't.
-	quota bool
+	// tried is the room at the last retry; a retry with no more than that would fail, too, and free what it wrote: an
+	// image that is larger than the disk would be pulled again and again.
+	tried FileSystem
+	// over says that the disk has had room since the last failed write.
+	over bool
+}
+
+// roomier reports whether there is enough more room on a disk to try failed writes again.
+func (s *shortage) roomier(now FileSystem) bool {
+	if !now.Full() && s.least.Full() {
+		return s.tried.Point == "" || s.tried.Full() || now.Roomier(s.tried)
+	}
+	if !s.least.Full() { // the write was larger than the free room, or a quota is used up
+		return now.Roomier(s.least) && now.Roomier(s.tried)
+	}
+	// Only what is short counts: the number of free inodes changes all the time.
+	bytes := s.least.Free < Enough && now.Free >= max(s.least.Free, s.tried.Free)+grown
+	inodes := s.least.NoInodes() && now.FreeInodes >= max(s.least.FreeInodes, s.tried.FreeInodes)+grownInodes
+	return bytes || inodes
 }
 
 // NewWatch returns a Watch. It does nothing before Run.
@@ -79,41 +102,59 @@ func NewWatch(c WatchConfig) *Watch {
 	return &Watch{conf: c, failed: wake.NewSlot(), full: map[string]*shortage{}}
 }
 
-// Failed is called with the error of a write. Errors that aren't about a disk are ignored.
+// Failed is called with the error of a write. Errors that aren't about a disk are ignored, and so are the texts of
+// other programs if no disk is full: a pod may have chosen their words and paths.
 func (w *Watch) Failed(err error) {
-	full := atomicfile.DiskFull(err)
-	if !full && !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EIO) {
-		return
-	}
+	own := errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 	var on FileSystem
-	if full {
-		on = where(err, []string{w.conf.Root}) // without the lock: the file system may hang
+	var known *fs.PathError
+	if own {
+		path := w.conf.Root
+		if errors.As(err, &known) {
+			path = known.Path
+		}
+		var failed error
+		if on, failed = Measure(path); failed != nil { // without the lock: the file system may hang
+			return
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer w.failed.Wake()
-	if !full {
+	switch {
+	case own:
+		w.filled(on, err)
+	case atomicfile.DiskFull(err):
+		w.text = err
+	case errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO):
 		w.suspect = true
+	default:
 		return
 	}
+	w.failed.Wake()
+}
+
+// filled handles a failed write to a full disk. The caller holds mu.
+func (w *Watch) filled(on FileSystem, err error) {
 	s := w.full[on.Point]
 	if s == nil {
-		s = &shortage{quota: !on.Full()}
+		s = &shortage{over: true}
 		w.full[on.Point] = s
+	}
+	if s.over {
 		w.conf.Log.Info("A disk is full: running pods run on, others wait for room", "path", on.Point,
 			"err", err.Error())
 		w.conf.Events.NodeEvent("Warning", pod.ReasonStorageFull, fmt.Sprintf(
 			"A write failed, because the disk is full or a quota is used up: %s. Running pods run on; others wait for "+
 				"room", on))
 	}
-	s.least, s.failed = on, time.Now()
+	s.least, s.failed, s.over = on, time.Now(), false
 }
 
 // Run follows the disks until ctx ends. The error is always nil.
 func (w *Watch) Run(ctx context.Context) error {
 	for {
 		var again <-chan time.Time
-		if w.follow() {
+		if w.follow(ctx) {
 			again = time.After(watchEvery)
 		}
 		select {
@@ -126,7 +167,8 @@ func (w *Watch) Run(ctx context.Context) error {
 }
 
 // follow checks the disks on which writes failed, and reports whether there are any.
-func (w *Watch) follow() bool {
+func (w *Watch) follow(ctx context.Context) bool {
+	w.locate(ctx)
 	freed := w.followFull()
 	if w.followRoot() || freed {
 		w.conf.Freed()
@@ -134,6 +176,23 @@ func (w *Watch) follow() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.full) > 0 || w.broken != nil || w.suspect
+}
+
+// locate finds the full disk that another program has met.
+func (w *Watch) locate(ctx context.Context) {
+	w.mu.Lock()
+	err := w.text
+	w.text = nil
+	w.mu.Unlock()
+	if err == nil {
+		return
+	}
+	full := w.conf.Full(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, on := range full {
+		w.filled(on, err)
+	}
 }
 
 // followFull measures the full disks, and reports whether one has more room.
@@ -153,19 +212,26 @@ func (w *Watch) measured(point string, now FileSystem, err error) (freed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.full[point]
+	if err != nil {
+		delete(w.full, point)
+		return false
+	}
+	old := time.Since(s.failed) >= quiet
+	if freed = s.roomier(now); freed {
+		s.tried = now
+	}
 	switch {
-	case s.quota && time.Since(s.failed) < quiet:
-	case err != nil || s.quota:
-		delete(w.full, point)
-	case !now.Full():
-		delete(w.full, point)
-		freed = true
+	case s.over:
+	case !now.Full() && (s.least.Full() || freed || old):
+		s.over = true
 		w.conf.Log.Info("A full disk has room again", "path", point)
-	case now.Free >= s.least.Free+grown || now.FreeInodes >= s.least.FreeInodes+grownInodes:
+	case freed:
 		s.least = now
-		freed = true
 	default:
 		s.least.Free, s.least.FreeInodes = min(now.Free, s.least.Free), min(now.FreeInodes, s.least.FreeInodes)
+	}
+	if s.over && old {
+		delete(w.full, point)
 	}
 	return freed
 }
@@ -175,7 +241,9 @@ func (w *Watch) measured(point string, now FileSystem, err error) (freed bool) {
 func (w *Watch) followRoot() (recovered bool) {
 	w.mu.Lock()
 	was := w.broken
-	remounted := errors.Is(was, unix.EROFS) && !readOnly(w.conf.Root)
+	w.mu.Unlock()
+	remounted := errors.Is(was, unix.EROFS) && !readOnly(w.conf.Root) // without the lock: the file system may hang
+	w.mu.Lock()
 	due := (w.suspect || was != nil) && (remounted || time.Since(w.probed) >= probeEvery)
 	if due {
 		w.probed, w.suspect = time.Now(), false

@@ -44,6 +44,12 @@ func watch(t *testing.T, root string, test func(*watched)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{}
 		w.Watch = room.NewWatch(room.WatchConfig{Root: root, Events: w, Log: logr.Discard(),
+			Full: func(context.Context) []room.FileSystem {
+				if on, err := room.Measure(root); err == nil && on.Full() {
+					return []room.FileSystem{on}
+				}
+				return nil
+			},
 			Freed:  func() { w.happened = append(w.happened, "freed") },
 			Broken: func(err error) { w.happened = append(w.happened, fmt.Sprintf("broken: %v", err != nil)) }})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -109,6 +115,74 @@ func TestWatchFullDisk(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWatchOwnWrites: a write that is larger than the disk fills it, fails, and frees what it wrote. It isn't tried again
+// for that, but when others have freed more.
+func TestWatchOwnWrites(t *testing.T) {
+	dir := tmpfs(t, "size=100m")
+	others := filepath.Join(dir, "others")
+	if err := os.WriteFile(others, make([]byte, 40<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	watch(t, dir, func(w *watched) {
+		fail := func() string {
+			filled := fill(t, dir, false)
+			w.Failed(&fs.PathError{Op: "write", Path: dir, Err: unix.ENOSPC})
+			synctest.Wait()
+			if err := os.RemoveAll(filled); err != nil {
+				t.Fatal(err)
+			}
+			return w.since(time.Minute)
+		}
+		if got := fail(); !strings.HasSuffix(got, " | freed") {
+			t.Errorf("the first time: %s", got)
+		}
+		for range 3 {
+			if got := fail(); strings.Contains(got, "freed") {
+				t.Errorf("once more: %s", got)
+			}
+		}
+		if err := os.Remove(others); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.since(time.Minute); got != "freed" {
+			t.Errorf("with more room: %q", got)
+		}
+	})
+}
+
+// TestWatchOtherInodes: free inodes come and go on a disk without space.
+func TestWatchOtherInodes(t *testing.T) {
+	dir := tmpfs(t, "size=40m,nr_inodes=10000")
+	for i := range 200 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(t, dir, false)
+	watch(t, dir, func(w *watched) {
+		w.Failed(&fs.PathError{Op: "write", Path: dir, Err: unix.ENOSPC})
+		w.since(0)
+		for i := range 200 {
+			if err := os.Remove(filepath.Join(dir, fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := w.since(time.Minute); got != "" {
+			t.Errorf("with more inodes: %s", got)
+		}
+	})
+}
+
+// TestWatchWords: a text about a full disk, which may be a pod's, is nothing on a disk with room.
+func TestWatchWords(t *testing.T) {
+	watch(t, tmpfs(t, "size=64m"), func(w *watched) {
+		w.Failed(errors.New(`exec: "/no space left on device": no such file or directory`))
+		if got := w.since(time.Hour); got != "" {
+			t.Error(got)
+		}
+	})
 }
 
 // TestWatchQuota: a quota that is used up can't be measured; it is reported once while writes fail.

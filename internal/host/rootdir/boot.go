@@ -54,10 +54,10 @@ func (l Runtime) forgetUnless(boot string, inUse bool) (bool, error) {
 	switch {
 	case !atomicfile.DiskFull(err):
 		return rebooted, err
-	case !rebooted:
+	case !bootID.Match(known):
 		return false, nil // without a valid record, the next agent doesn't remove anything, either
 	}
-	return true, overwrite(l.BootID(), boot)
+	return rebooted, overwrite(l.BootID(), boot)
 }
 
 // overwrite replaces the content of a file by one of the same length, which needs no space on the disk.

@@ -20,6 +20,9 @@ type Retry struct {
 	// Image is the container image that couldn't be pulled or found, for EnsureImage.
 	Image   string
 	Failure pod.Failure
+	// DiskFreed is when a disk had last got room at the failure. A change is compared with this and not with Failed,
+	// which may be later if the machine's clock was set back.
+	DiskFreed time.Time
 }
 
 // Retries holds the records of failed actions, by retryKey.
@@ -47,8 +50,8 @@ func retryKey(a pod.Action) string {
 	}
 }
 
-// Fail records the failure of an action, and returns the record.
-func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
+// Failed records the failure of an action, and returns the record.
+func (p *Plan) Failed(a pod.Action, at time.Time, f pod.Failure) Retry {
 	base, top := actionBackoff, maxActionBackoff
 	switch {
 	case a.Kind == pod.Allocate || f.Awaits != (pod.Object{}) || f.Wait == pod.WaitForRoom ||
@@ -59,7 +62,7 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 		base, top = pullBackoff, maxPullBackoff
 	}
 	key := retryKey(a)
-	n := rs[key].Count + 1
+	n := p.Retries[key].Count + 1
 	wait := top
 	if n < 16 && !f.Permanent {
 		wait = min(base<<(n-1), top)
@@ -68,11 +71,12 @@ func (rs Retries) Fail(a pod.Action, at time.Time, f pod.Failure) Retry {
 	if !f.NotBefore.IsZero() {
 		due = f.NotBefore
 	}
-	r := Retry{Count: n, Failed: at, At: due, ID: a.ID, Image: a.Image, Failure: f}
+	r := Retry{Count: n, Failed: at, At: due, ID: a.ID, Image: a.Image, Failure: f,
+		DiskFreed: p.triggers.Disk}
 	if f.Wait == pod.WaitForProcesses && a.Kind == pod.StartContainer {
 		r.ID = ""
 	}
-	rs[key] = r
+	p.Retries[key] = r
 	return r
 }
 
@@ -143,7 +147,7 @@ func (p *Plan) Waits(a pod.Action) (Retry, bool) {
 func (p *Plan) sooner(a pod.Action, r Retry) bool {
 	asked := p.Asked[retryKey(a)]
 	switch {
-	case r.Failure.Disk && p.triggers.Disk.After(r.Failed):
+	case r.Failure.Disk && p.triggers.Disk.After(r.DiskFreed):
 		return true
 	case r.Failure.Awaits != (pod.Object{}) && p.triggers.Objects.After(asked.Objects):
 		return true

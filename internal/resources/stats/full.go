@@ -40,6 +40,32 @@ const (
 // FullDisks returns the file systems of the root directory, images, containers and the pods' logs that are full. Only
 // if there are any it makes a sample, unless there is one of the last minute.
 func (s *Sampler) FullDisks(ctx context.Context) []FullDisk {
+	full := s.full(ctx)
+	if len(full) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, usersPatience)
+	defer cancel()
+	sample, err := s.Sample(ctx, Full, walkedFor)
+	if err != nil {
+		return full
+	}
+	for i := range full {
+		full[i].Most = usersOf(sample, &full[i])
+	}
+	return full
+}
+
+// FullFileSystems returns the file systems of FullDisks, without a sample.
+func (s *Sampler) FullFileSystems(ctx context.Context) []room.FileSystem {
+	var list []room.FileSystem
+	for _, f := range s.full(ctx) {
+		list = append(list, f.FileSystem)
+	}
+	return list
+}
+
+func (s *Sampler) full(ctx context.Context) []FullDisk {
 	all, logs := s.MeasureFileSystems(ctx), FileSystem{Path: s.Logs}
 	s.measure(ctx, &logs)
 	if all.Containers.Path == all.Images.Path {
@@ -61,18 +87,6 @@ func (s *Sampler) FullDisks(ctx context.Context) []FullDisk {
 			i, full = len(full), append(full, FullDisk{FileSystem: on})
 		}
 		full[i].Holds = append(full[i].Holds, place.holds)
-	}
-	if len(full) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, usersPatience)
-	defer cancel()
-	sample, err := s.Sample(ctx, Full, walkedFor)
-	if err != nil {
-		return full
-	}
-	for i := range full {
-		full[i].Most = usersOf(sample, &full[i])
 	}
 	return full
 }

@@ -263,6 +263,7 @@ func (r *Executor) stopContainer(ctx context.Context, a pod.Action) error {
 	if err == nil && state == pod.ContainerRunning {
 		// It doesn't run: on a full disk containerd can't save the end of a container, and retries that. With an error
 		// the next request waits for its back-off.
+		r.cfg.Reserve.ReleasePart()
 		err = fmt.Errorf("container %s is stopped, but the runtime still reports it as running: on a full disk it "+
 			"can't record the end", a.Container)
 	}
