@@ -91,7 +91,7 @@ func (s *shortage) roomier(now FileSystem) bool {
 	if !s.least.Full() { // the write was larger than the free room, or a quota is used up
 		return now.Roomier(s.least) && now.Roomier(s.tried)
 	}
-	// Only what is short counts: the number of free inodes changes all the time.
+	// Free inodes come and go: on a disk without space they don't count.
 	bytes := s.least.Free < Enough && now.Free >= max(s.least.Free, s.tried.Free)+grown
 	inodes := s.least.NoInodes() && now.FreeInodes >= max(s.least.FreeInodes, s.tried.FreeInodes)+grownInodes
 	return bytes || inodes
@@ -103,7 +103,7 @@ func NewWatch(c WatchConfig) *Watch {
 }
 
 // Failed is called with the error of a write. Errors that aren't about a disk are ignored, and so are the texts of
-// other programs if no disk is full: a pod may have chosen their words and paths.
+// other programs if no disk is full: a pod may have chosen what they say.
 func (w *Watch) Failed(err error) {
 	own := errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 	var on FileSystem
