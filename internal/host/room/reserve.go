@@ -37,10 +37,11 @@ const (
 )
 
 // Reserve is room on the disk of the root directory that is given up for writes that end pods, so that pods can be
-// stopped and removed on a full disk. It has real blocks, and inodes. It is safe for concurrent use; a nil Reserve is
-// empty.
+// stopped and removed on a full disk. It has real blocks, and inodes. While Run runs, it also has descriptors, for a
+// process with too many open files. It is safe for concurrent use; a nil Reserve is empty.
 type Reserve struct {
-	dir string
+	dir         string
+	descriptors descriptors
 	// missing is signaled when a part of the reserve was given up.
 	missing wake.Slot
 
@@ -58,6 +59,8 @@ func NewReserve(root string) *Reserve {
 // Run makes the reserve, and makes it again after it was given up as soon as there is room, until ctx ends. The error
 // is always nil.
 func (r *Reserve) Run(ctx context.Context) error {
+	r.descriptors.fill()
+	defer r.descriptors.free(spares)
 	for {
 		for pause := retryFirst; !r.made(); pause = min(2*pause, retryMost) {
 			select {
@@ -161,15 +164,15 @@ func (r *Reserve) count() int {
 	return r.given
 }
 
-// Spend calls write, which ends or removes something. If the disk is full, it gives up a part of the reserve and calls
-// write again. If other calls gave up parts meanwhile, it tries those first.
+// Spend calls write, which ends or removes something. If the disk is full, or too many files are open, it gives up a
+// part of the reserve and calls write again. If other calls gave up parts meanwhile, it tries those first.
 func (r *Reserve) Spend(write func() error) error {
 	if r == nil {
 		return write()
 	}
 	for {
 		given := r.count()
-		err := write()
+		err := r.descriptors.lend(write)
 		if !atomicfile.DiskFull(err) {
 			return err
 		}
