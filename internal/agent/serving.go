@@ -44,7 +44,8 @@ func newServing(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Facts: r.host.facts.Now, Capacity: r.host.capacity,
 		Holdings: s.allocations.Holdings, Devices: s.allocations.Health, Pulls: i.images.Pulls,
 		Disks: v.sampler, Tasks: v.sampler.Tasks, Pressure: w.pressure.Status, Thrashing: thrashing,
-		Rank: w.pressure.Rank, Current: w.reloader.Current, Exposures: d.Exposures, Modules: b.runner.States,
+		Evictions: w.pressure.Transcript,
+		Rank:      w.pressure.Rank, Current: w.reloader.Current, Exposures: d.Exposures, Modules: b.runner.States,
 		MissingPullSecrets: func(ctx context.Context, p *pod.Desired) []string {
 			return i.keyring.MissingSecrets(ctx, p.Pod, inCluster.Finder().For(p))
 		}})

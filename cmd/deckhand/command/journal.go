@@ -13,9 +13,9 @@ import (
 )
 
 func (a *app) journalCommand() *cobra.Command {
-	var previous bool
+	var previous, node bool
 	cmd := &cobra.Command{
-		Use:     "journal [flags] POD",
+		Use:     "journal [flags] {POD|--node}",
 		GroupID: groupLook,
 		Short:   "Print the decisions about a pod, their inputs and reasons",
 		Long: `Print the transcript of the latest decisions about a pod, their inputs and reasons. Lines
@@ -24,14 +24,27 @@ that begin with ">" are inputs, the others are decisions.
 "deckhand replay" repeats the decisions. Attach a transcript to a bug report: values of
 environment variables and of HTTP headers are left out of it.
 
-The agent's flag --journal-bytes sets the size that is kept of each pod.`,
+The agent's flag --journal-bytes sets the size that is kept of each pod.
+
+With --node, print the latest decisions of this agent about evictions by node pressure: a line
+of JSON for each one that differs from the one before it.`,
 		Example: `  deckhand journal web
   deckhand journal web > web.txtar; deckhand replay web.txtar
-  deckhand journal --previous web    what the agent before this one decided`,
-		Args:              arguments(cobra.ExactArgs(1)),
+  deckhand journal --previous web    what the agent before this one decided
+  deckhand journal --node | jq .outcome`,
+		Args: arguments(func(cmd *cobra.Command, args []string) error {
+			if node {
+				return cobra.NoArgs(cmd, args)
+			}
+			return cobra.ExactArgs(1)(cmd, args)
+		}),
 		ValidArgsFunction: a.completePod,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			err := a.printJournal(cmd, args[0], previous)
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if node {
+				err = a.printNodeJournal(cmd)
+			} else {
+				err = a.printJournal(cmd, args[0], previous)
+			}
 			var none *local.NoAgentError
 			if errors.As(err, &none) {
 				return fmt.Errorf("%w; the last agent's journals are in %s", err,
@@ -41,6 +54,8 @@ The agent's flag --journal-bytes sets the size that is kept of each pod.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&previous, "previous", "p", false, "of the agent before this one")
+	cmd.Flags().BoolVar(&node, "node", false, "of evictions by node pressure")
+	cmd.MarkFlagsMutuallyExclusive("previous", "node")
 	return cmd
 }
 
@@ -65,6 +80,18 @@ func (a *app) printJournal(cmd *cobra.Command, name string, previous bool) error
 	return nil
 }
 
+func (a *app) printNodeJournal(cmd *cobra.Command) error {
+	text, err := a.client(cmd).NodeJournal(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	if _, err := io.Copy(textTo(cmd), text); err != nil {
+		return fmt.Errorf("read the journal of the node: %w", err)
+	}
+	return nil
+}
+
 func (a *app) replayCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "replay FILE...",
@@ -77,7 +104,8 @@ changed. FILE may be - for the standard input.
 The exit code is 0 if all decisions are the same, 1 if one differs, and 2 for a file that
 can't be read, or wrong usage.`,
 		Example: `  deckhand replay web.txtar
-  deckhand journal web | deckhand replay -`,
+  deckhand journal web | deckhand replay -
+  deckhand journal --node | deckhand replay -`,
 		Args: arguments(cobra.MinimumNArgs(1)),
 		RunE: replayFiles,
 	}
@@ -87,12 +115,12 @@ func replayFiles(cmd *cobra.Command, paths []string) error {
 	var broken []error
 	differs := false
 	for _, path := range paths {
-		t, err := readTranscript(path, cmd.InOrStdin())
+		result, err := replay(path, cmd.InOrStdin())
 		if err != nil {
 			broken = append(broken, err)
 			continue
 		}
-		same, err := printReplay(textTo(cmd), transcriptName(path), t)
+		same, err := result.print(textTo(cmd), transcriptName(path))
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,19 +12,43 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript"
+	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 )
 
 // maxFile is the maximum size of a transcript in bytes: twice the maximum of --journal-bytes, because a pod needs
 // more space in a file than in memory.
 const maxFile = 128 << 20
 
-// readTranscript reads a transcript from a file, or from stdin if path is "-". Errors name the file and, if the text
-// is invalid, the line.
-func readTranscript(path string, stdin io.Reader) (*transcript.Transcript, error) {
-	return read(path, stdin, maxFile)
+// replayed is the result of repeating the decisions of a transcript.
+type replayed struct {
+	steps int
+	found []transcript.Difference
+	// incomplete is the number of steps that can't be replayed, because of why.
+	incomplete int
+	why        string
+	// untried is the number of steps that weren't replayed because a step before them in their segment panicked.
+	untried int
 }
 
-func read(path string, stdin io.Reader, limit int64) (*transcript.Transcript, error) {
+// replay repeats the decisions of a transcript from a file, or from stdin if path is "-": of a pod, or of the node.
+// Errors name the file and, if the text is invalid, the line.
+func replay(path string, stdin io.Reader) (replayed, error) {
+	text, err := read(path, stdin, maxFile)
+	if err != nil {
+		return replayed{}, err
+	}
+	again := replayPod
+	if bytes.HasPrefix(text, []byte("{")) {
+		again = replayNode
+	}
+	result, err := again(text)
+	if err != nil {
+		err = fmt.Errorf("%s: %s", transcriptName(path), terminal.Line(err.Error()))
+	}
+	return result, err
+}
+
+func read(path string, stdin io.Reader, limit int64) ([]byte, error) {
 	in := stdin
 	if path != "-" {
 		f, err := os.Open(path)
@@ -39,11 +65,58 @@ func read(path string, stdin io.Reader, limit int64) (*transcript.Transcript, er
 	if int64(len(text)) > limit {
 		return nil, fmt.Errorf("%s is longer than %d bytes: no journal is", transcriptName(path), limit)
 	}
+	return text, nil
+}
+
+// replayPod repeats the decisions about a pod.
+func replayPod(text []byte) (replayed, error) {
 	t, err := parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s", transcriptName(path), terminal.Line(err.Error()))
+		return replayed{}, err
 	}
-	return t, nil
+	result := replayed{steps: len(t.Steps)}
+	result.found, result.untried = decider(transcript.Replay).differences(t)
+	for i := range t.Steps {
+		if s := &t.Steps[i]; s.Incomplete != "" {
+			result.incomplete++
+			result.why = s.Incomplete
+		}
+	}
+	return result, nil
+}
+
+// replayNode repeats the decisions about evictions.
+func replayNode(text []byte) (replayed, error) {
+	var result replayed
+	for line := range bytes.Lines(text) {
+		result.steps++
+		s, err := pressure.ParseStep(line)
+		if err != nil {
+			return replayed{}, fmt.Errorf("line %d: %w", result.steps, err)
+		}
+		recorded, today := outcome(s.Outcome), ""
+		func() {
+			defer func() {
+				if p := recover(); p != nil {
+					today = fmt.Sprintf("(the core fails on this, which is a bug: %v)", p)
+				}
+			}()
+			today = outcome(s.Replay())
+		}()
+		if recorded != today {
+			result.found = append(result.found, transcript.Difference{Step: result.steps - 1, Line: result.steps,
+				Time: s.Time, Recorded: []string{recorded}, Now: []string{today}})
+		}
+	}
+	return result, nil
+}
+
+func outcome(o pressure.Outcome) string {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // parse parses a transcript. Files aren't trusted: a panic of a library is reported as a damaged transcript.
@@ -64,14 +137,12 @@ func transcriptName(path string) string {
 	return path
 }
 
-// printReplay replays all decisions and prints the differences and the number of steps. It reports whether there are
-// no differences.
-func printReplay(out io.Writer, name string, t *transcript.Transcript) (same bool, err error) {
-	found, untried := decider(transcript.Replay).differences(t)
+// print prints the differences and the number of steps. It reports whether there are no differences.
+func (r replayed) print(out io.Writer, name string) (same bool, err error) {
 	name = terminal.Keep(name)
 	var text strings.Builder
-	for i := range found {
-		d := &found[i]
+	for i := range r.found {
+		d := &r.found[i]
 		fmt.Fprintf(&text, "%s:%d: step %d, at %s:\n", name, d.Line, d.Step+1, d.Time.UTC().Format(time.RFC3339Nano))
 		for _, line := range d.Recorded {
 			text.WriteString("- " + terminal.Keep(line) + "\n")
@@ -80,30 +151,23 @@ func printReplay(out io.Writer, name string, t *transcript.Transcript) (same boo
 			text.WriteString("+ " + terminal.Keep(line) + "\n")
 		}
 	}
-	incomplete, why := 0, ""
-	for i := range t.Steps {
-		if s := &t.Steps[i]; s.Incomplete != "" {
-			incomplete++
-			why = s.Incomplete
-		}
-	}
-	if len(found) > 0 {
+	if len(r.found) > 0 {
 		text.WriteString("\n")
 	}
-	fmt.Fprintf(&text, "%s: %s replayed, ", name, steps(len(t.Steps)-incomplete-untried))
-	if len(found) == 0 {
+	fmt.Fprintf(&text, "%s: %s replayed, ", name, steps(r.steps-r.incomplete-r.untried))
+	if len(r.found) == 0 {
 		text.WriteString("all decided as they were\n")
 	} else {
-		fmt.Fprintf(&text, "%d decided otherwise today (- recorded, + today)\n", len(found))
+		fmt.Fprintf(&text, "%d decided otherwise today (- recorded, + today)\n", len(r.found))
 	}
-	if incomplete > 0 {
-		fmt.Fprintf(&text, "%s: %s could not be replayed: %s\n", name, steps(incomplete), terminal.Line(why))
+	if r.incomplete > 0 {
+		fmt.Fprintf(&text, "%s: %s could not be replayed: %s\n", name, steps(r.incomplete), terminal.Line(r.why))
 	}
-	if untried > 0 {
-		fmt.Fprintf(&text, "%s: %s could not be replayed after one that fails\n", name, steps(untried))
+	if r.untried > 0 {
+		fmt.Fprintf(&text, "%s: %s could not be replayed after one that fails\n", name, steps(r.untried))
 	}
 	_, err = io.WriteString(out, text.String())
-	return len(found) == 0, err
+	return len(r.found) == 0, err
 }
 
 func steps(n int) string {

@@ -36,15 +36,15 @@ func recorded() []byte {
 	return r.Bytes()
 }
 
-// printed is what printReplay prints of a transcript.
+// printed is what replay prints of a transcript.
 func printed(t *testing.T, text []byte) (string, bool) {
 	t.Helper()
-	read, err := readTranscript("-", bytes.NewReader(text))
+	result, err := replay("-", bytes.NewReader(text))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	var out strings.Builder
-	same, err := printReplay(&out, "FILE", read)
+	same, err := result.print(&out, "FILE")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,26 +106,54 @@ func TestStepThatTheCoreFailsOn(t *testing.T) {
 	}
 }
 
+// evicting is a line of the node's transcript, with an outcome.
+func evicting(outcome string) []byte {
+	return []byte(`{"kind":"EvictionDecision","time":"2026-01-02T03:04:05Z","outcome":` + outcome + `,"now":1000000000,` +
+		`"observation":{"At":1000000000,"Readings":{"memory.available":{"Available":5,"Capacity":100}}},` +
+		`"settings":{"Thresholds":[{"Signal":"memory.available","Least":{"Value":10}}],"Transition":300000000000,"MaxPodGrace":0},` +
+		`"memory":{},"pods":[{"Namespace":"default","Name":"hog","UID":"u","Running":true,"Memory":50}]}` + "\n")
+}
+
+// TestNodeReplay: decisions about evictions are repeated, and a damaged file has a line.
+func TestNodeReplay(t *testing.T) {
+	ends := func(pod string) []byte {
+		return evicting(`{"pressure":{"Memory":true},"signal":"memory.available","least":"10","evicts":"default/` + pod +
+			`","grace":1000000000,"message":"The node was low on resource: memory. Threshold quantity: 10, available: 5. Signal: memory.available.","observe":2000000000}`)
+	}
+	if out, same := printed(t, append(ends("hog"), ends("hog")...)); !same || out != "FILE: 2 steps replayed, all decided as they were\n" {
+		t.Errorf("%v: %s", same, out)
+	}
+	out, same := printed(t, append(ends("hog"), ends("bystander")...))
+	if same || !strings.HasPrefix(out, "FILE:2: step 2, at 2026-01-02T03:04:05Z:\n- {") || !strings.Contains(out, `\n+ {"`) && !strings.Contains(out, "\n+ {") || !strings.Contains(out, "default/bystander") {
+		t.Errorf("%v: %s", same, out)
+	}
+	for _, bad := range []string{"{}\n", "{\"kind\": 1}", string(ends("hog")) + "x", string(ends("hog")) + "{\"kind\":\"EvictionDecision\",\"unknown\":1}"} {
+		if _, err := replay("-", strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "standard input: line ") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
 func TestUnreadable(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := readTranscript(filepath.Join(dir, "none"), nil); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := replay(filepath.Join(dir, "none"), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	if _, err := readTranscript(dir, nil); err == nil {
+	if _, err := replay(dir, nil); err == nil {
 		t.Error("a directory was read")
 	}
 	bad := filepath.Join(dir, "bad")
 	if err := os.WriteFile(bad, []byte("-- transcript --\n> at yesterday\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readTranscript(bad, nil); err == nil || !strings.HasPrefix(err.Error(), bad+": line 2: ") {
+	if _, err := replay(bad, nil); err == nil || !strings.HasPrefix(err.Error(), bad+": line 2: ") {
 		t.Errorf("bad time: %v", err)
 	}
-	if _, err := readTranscript("-", strings.NewReader("\x1b\x00nonsense")); err == nil || !strings.HasPrefix(err.Error(), "standard input: ") {
+	if _, err := replay("-", strings.NewReader("\x1b\x00nonsense")); err == nil || !strings.HasPrefix(err.Error(), "standard input: ") {
 		t.Errorf("nonsense: %v", err)
 	}
 	// The library that reads the archive panics on an empty marker.
-	if _, err := readTranscript("-", strings.NewReader("-- --")); err == nil {
+	if _, err := replay("-", strings.NewReader("-- --")); err == nil {
 		t.Error("an empty marker was taken")
 	}
 	if _, err := read("-", endless{}, 1<<10); err == nil || !strings.Contains(err.Error(), "longer than 1024 bytes") {
@@ -141,9 +169,10 @@ func (endless) Read(b []byte) (int, error) { return len(b), nil }
 func FuzzReplay(f *testing.F) {
 	f.Add(recorded())
 	f.Add([]byte("-- transcript --\n> at 2026-01-02T03:04:05Z\n> memory prepared\n> result CreateContainer web of=x failed A \"b\"\n  do StartContainer web\n> +1s\n> inflight none\n"))
+	f.Add(evicting("{}"))
 	f.Add([]byte("-- pod.yaml --\nspec: {containers: [{}]}\n-- transcript --\n> at 2026-01-02T03:04:05Z\n> pod pod.yaml\n> observed container= \n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		read, err := readTranscript("-", bytes.NewReader(text))
+		result, err := replay("-", bytes.NewReader(text))
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\n\x1b") {
 				t.Errorf("an error isn't fit to be shown: %q", err)
@@ -151,7 +180,7 @@ func FuzzReplay(f *testing.F) {
 			return
 		}
 		var out strings.Builder
-		if _, err := printReplay(&out, "FILE", read); err != nil {
+		if _, err := result.print(&out, "FILE"); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Contains(out.String(), "\x1b") {

@@ -86,7 +86,8 @@ type Manager struct {
 	// observed and woken are the times of the last observation and of the last alarm.
 	observed, woken time.Duration
 	// ranks are those of the pods that would be ended after the one whose end is awaited.
-	ranks map[types.UID]*Rank
+	ranks      map[types.UID]*Rank
+	transcript transcript
 
 	// Only Run uses the following fields.
 	memory  Memory
@@ -275,10 +276,12 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 		m.excess.Clear()
 	}
 	now := m.Now()
+	var pods []Pod
 	next, act := Decide(s, m.memory, o, nil, now)
 	if act.Needs != (Needs{}) {
 		// Measuring takes a while: the pod is chosen by an observation that is newer than the figures of pods.
-		pods, err := m.list(ctx, act.Needs)
+		var err error
+		pods, err = m.list(ctx, act.Needs)
 		if ctx.Err() != nil {
 			return -1
 		}
@@ -292,9 +295,11 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 			}
 		}
 		now = m.Now()
-		if next, act = Decide(s, m.memory, o, pods, now); act.Needs != (Needs{}) {
-			act.Observe = now + whileEnding
-		}
+		next, act = Decide(s, m.memory, o, pods, now)
+	}
+	m.record(s, o, pods, now, act)
+	if act.Needs != (Needs{}) { // the pods couldn't be measured
+		act.Observe = now + whileEnding
 	}
 	m.memory = next
 	m.ending.Store(next.Ending != "")
@@ -302,6 +307,22 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 	m.Publish(act.Pressure)
 	m.save(now)
 	return m.act(ctx, act, now)
+}
+
+// record keeps a decision for Transcript.
+func (m *Manager) record(s Settings, o Observation, pods []Pod, now time.Duration, act Act) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.transcript.add(time.Now(), s, m.memory, o, pods, now, act); err != nil {
+		m.Log.Error(err, "A decision about evictions isn't recorded")
+	}
+}
+
+// Transcript returns the latest decisions with their inputs, as lines of JSON: each is a Step.
+func (m *Manager) Transcript() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.transcript.text()
 }
 
 // excessive names a threshold that the node can't reach, because it is at or above the capacity.

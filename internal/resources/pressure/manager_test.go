@@ -1,10 +1,13 @@
 package pressure_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -108,7 +111,23 @@ func (n *node) run(s Settings) {
 		if err := <-done; err != nil {
 			n.t.Error(err)
 		}
+		n.steps()
 	}
+}
+
+// steps returns the steps of the transcript, each of which leads to the same decision again.
+func (n *node) steps() (list []Step) {
+	for line := range bytes.Lines(n.m.Transcript()) {
+		s, err := ParseStep(line)
+		if err != nil {
+			n.t.Fatalf("%v: %s", err, line)
+		}
+		if again := s.Replay(); !reflect.DeepEqual(again, s.Outcome) {
+			n.t.Errorf("decided %+v, and now %+v, on %s", s.Outcome, again, line)
+		}
+		list = append(list, s)
+	}
+	return list
 }
 
 func (n *node) note(what string) { n.happened = append(n.happened, what) }
@@ -214,6 +233,44 @@ func TestManagerActsInOrder(t *testing.T) {
 		n.m.Forget("a")
 		if n.m.Termination("a") != nil {
 			t.Error("a pod that is gone isn't forgotten")
+		}
+		n.end()
+	})
+}
+
+// TestTranscript: decisions that differ from the last one are kept with their inputs, up to a limit.
+func TestTranscript(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeBytes] = 5 * gi
+		for i := range 500 {
+			n.pods = append(n.pods, hog(fmt.Sprint("pod-", i), 50*mi, 0, 0))
+			n.pods[i].Volumes.Bytes = gi
+		}
+		n.run(settings(hard(NodeBytes, gi)))
+		n.after(time.Hour)
+		if list := n.steps(); len(list) > 0 {
+			t.Errorf("at rest: %+v", list)
+		}
+		n.free[NodeBytes] = mi
+		n.m.ObserveNow()
+		n.after(0)
+		var happened []string
+		for _, s := range n.steps() {
+			happened = append(happened, strings.TrimSpace(fmt.Sprintln(s.Outcome.Pressure.Disk, s.Outcome.Reclaim, s.Outcome.Evicts, len(s.Pods))))
+		}
+		want := []string{"true dead containers  0", "true unused images  0", "true  default/pod-0 500"}
+		if !slices.Equal(happened, want) {
+			t.Errorf("%q", happened)
+		}
+		for range 10 {
+			n.mu.Lock()
+			n.pods = n.pods[1:]
+			n.mu.Unlock()
+			n.m.PodsChanged()
+			n.after(time.Minute)
+		}
+		if size := len(n.m.Transcript()); len(n.happened) < 20 || size == 0 || size > 300<<10 {
+			t.Errorf("%d bytes after %d things happened", size, len(n.happened))
 		}
 		n.end()
 	})

@@ -21,6 +21,8 @@ type Agent interface {
 	// Journal returns the transcript of recent decisions about a pod, by this agent or, if previous is set, by the
 	// one before. It returns false if there is none.
 	Journal(uid types.UID, previous bool) ([]byte, bool)
+	// NodeJournal returns the transcript of recent decisions about evictions by node pressure; empty if there was none.
+	NodeJournal() []byte
 	// Changed returns a channel with one slot, which gets a value whenever the results of Snapshot or Pod may have
 	// changed, until cancel is called. During continuous progress, such as a pull, it gets one about once a second.
 	Changed() (wake <-chan struct{}, cancel func())

@@ -150,8 +150,17 @@ func (c *Client) Why(ctx context.Context, namespace, pod string) (Explanation, e
 // Journal returns the transcript of recent decisions about a pod, by this agent or, if previous is set, by the one
 // before. The caller closes it.
 func (c *Client) Journal(ctx context.Context, namespace, pod string, previous bool) (io.ReadCloser, error) {
-	query := url.Values{"namespace": {namespace}, "pod": {pod}, "previous": {strconv.FormatBool(previous)}}
-	response, err := c.do(ctx, http.MethodGet, "/v1/journal", query, nil)
+	return c.text(ctx, "/v1/journal", url.Values{"namespace": {namespace}, "pod": {pod},
+		"previous": {strconv.FormatBool(previous)}})
+}
+
+// NodeJournal returns the transcript of recent decisions about evictions. The caller closes it.
+func (c *Client) NodeJournal(ctx context.Context) (io.ReadCloser, error) {
+	return c.text(ctx, "/v1/journal/node", nil)
+}
+
+func (c *Client) text(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	response, err := c.do(ctx, http.MethodGet, path, query, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -139,6 +139,14 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 			fmt.Errorf("there is no journal of pod %s/%s: either nothing was decided about it yet, or the agent runs "+
 				"with --journal-bytes 0", namespace, name)}
 	}
+	return sendText(w, text)
+}
+
+func (s *Server) nodeJournal(w http.ResponseWriter, _ *http.Request) error {
+	return sendText(w, s.agent.NodeJournal())
+}
+
+func sendText(w http.ResponseWriter, text []byte) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, err := w.Write(text)
 	return ignoreGone(err)

@@ -109,6 +109,7 @@ func (s *Server) handler() http.Handler {
 		"GET /v1/logs":           s.podLogs,
 		"GET /v1/why":            s.why,
 		"GET /v1/journal":        s.journal,
+		"GET /v1/journal/node":   s.nodeJournal,
 		"POST /v1/run":           s.run,
 		"POST /v1/pods/stop":     s.stopPods,
 		"POST /v1/pods/start":    s.startPods,

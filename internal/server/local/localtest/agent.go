@@ -203,6 +203,12 @@ func (a *Agent) Journal(uid types.UID, previous bool) ([]byte, bool) {
 	return []byte(text), text != ""
 }
 
+// NodeJournal implements local.Agent. It is the journal of the empty UID.
+func (a *Agent) NodeJournal() []byte {
+	text, _ := a.Journal("", false)
+	return text
+}
+
 // Changed implements local.Agent.
 func (a *Agent) Changed() (<-chan struct{}, func()) {
 	return a.changed.Subscribe()

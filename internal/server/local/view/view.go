@@ -100,6 +100,8 @@ type Config struct {
 	// Pressure returns the state of eviction thresholds. Rank returns the place of a pod among those that would be
 	// ended; nil if it wouldn't be.
 	Pressure func() pressure.Status
+	// Evictions returns the transcript of decisions about evictions.
+	Evictions func() []byte
 	// Thrashing describes a machine that mostly swaps; empty for others.
 	Thrashing func() string
 	Rank      func(types.UID) *pressure.Rank
@@ -392,6 +394,9 @@ func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []str
 	}
 	return nil
 }
+
+// NodeJournal returns the transcript of recent decisions about evictions.
+func (v View) NodeJournal() []byte { return v.conf.Evictions() }
 
 // Journal returns the transcript of recent decisions about a pod.
 func (v View) Journal(uid types.UID, previous bool) ([]byte, bool) {
