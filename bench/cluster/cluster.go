@@ -28,6 +28,7 @@ import (
 	"github.com/deckhand-node/deckhand/bench/rig"
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
@@ -96,7 +97,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	s.kubeconfig = kubeconfig
-	if s.api, err = apiclient.New(apiclient.Config{Kubeconfig: p.Admin(), ContentType: kruntime.ContentTypeProtobuf, UserAgent: "bench", LeaseDuration: time.Minute,
+	if s.api, err = apiclient.New(apiclient.Config{Kubeconfig: p.Admin(), Files: filewatch.New(filewatch.Every, logr.Discard()), ContentType: kruntime.ContentTypeProtobuf, UserAgent: "bench", LeaseDuration: time.Minute,
 		Meter: metrics.New(metrics.Info{Build: buildinfo.Get()}).APIClient, Log: logr.Discard()}); err != nil {
 		return err
 	}

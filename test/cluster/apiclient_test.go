@@ -30,6 +30,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/podobject"
 	"github.com/deckhand-node/deckhand/internal/cluster/podobject/podobjecttest"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/test/cluster/plane"
 )
@@ -67,7 +68,7 @@ func (n *network) cut(down bool) {
 // client runs a client until the end of the test.
 func client(t *testing.T, kubeconfig, contentType string, n *network) *apiclient.Client {
 	t.Helper()
-	c, err := apiclient.New(apiclient.Config{Kubeconfig: kubeconfig, ContentType: contentType, UserAgent: apiclient.UserAgent("v1.36.3-deckhand", "0123456789"),
+	c, err := apiclient.New(apiclient.Config{Kubeconfig: kubeconfig, Files: filewatch.New(filewatch.Every, testr.New(t)), ContentType: contentType, UserAgent: apiclient.UserAgent("v1.36.3-deckhand", "0123456789"),
 		LeaseDuration: 40 * time.Second, Calls: apiclient.Rate{PerSecond: 50, Burst: 100}, Dial: n.dial,
 		Meter: metrics.New(metrics.Info{Build: buildinfo.Get()}).APIClient, Log: testr.New(t)})
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -118,6 +119,7 @@ func TestPressureIsPatchedAtOnce(t *testing.T) {
 		Facts: board, Runtime: health.New(nil, 0, logr.Discard()), Healthy: func(time.Time) error { return nil },
 		Desired: desired.New(logr.Discard(), pod.SourceAPI), Statuses: podstatus.NewStore(), Observed: nothingRuns{}, Events: events.Node{Recorder: events.New(10), Name: "n1"},
 		Objects: object.NewLocal(func() *object.Set { return &object.Set{} }), ObjectsChanged: func(...pod.Object) {}, PodsDir: dir, Known: filepath.Join(dir, "known"),
+		Files: filewatch.New(filewatch.Every, logr.Discard()),
 		Meter: meter.APIClient, ClientCertificate: meter.Certificates.Client, ServingCertificate: meter.Certificates.Serving, Log: logr.Discard(),
 	})
 	if err != nil {
