@@ -20,6 +20,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -130,8 +131,8 @@ func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(c
 	return func(ctx context.Context) error {
 		if cfg.YieldLock {
 			if err := lock.Unwatched(); err != nil {
-				log.Error(err, "A process that wants the lock file isn't noticed until the file can be watched",
-					"path", cfg.LockFile)
+				log.Error(err, "The lock file can't be watched: a process that wants it is noticed later",
+					"path", cfg.LockFile, "period", filewatch.Every)
 			}
 			if err := lock.Contended(ctx); err != nil && ctx.Err() == nil {
 				return err

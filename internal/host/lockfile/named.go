@@ -126,20 +126,34 @@ func (n *Named) inPlace() bool {
 // Contended returns nil when another process has opened, moved or removed the lock file since it was locked: that
 // process wants to take over this node, and waits for the lock (--exit-on-lock-contention; the kubelet also treats
 // opening as contention). If ctx ends first, it returns ctx's error. A process that only reads the file also
-// counts, so no program should read it. While the file can't be watched, only a removal or a replacement is noticed.
+// counts, so no program should read it. While the file can't be watched, Contended polls: then a process counts that
+// has the file open, also since before it was locked.
 func (n *Named) Contended(ctx context.Context) error {
 	for {
+		polled := n.watch.inotify == nil
 		events, err := n.watch.wait(ctx, 0)
 		if err != nil {
 			return err
 		}
-		if events&(unix.IN_OPEN|unix.IN_Q_OVERFLOW) != 0 || !n.inPlace() {
+		// The end of the wait may have begun to watch the file: a process that opened it before causes no event.
+		if events&(unix.IN_OPEN|unix.IN_Q_OVERFLOW) != 0 || !n.inPlace() || polled && n.openElsewhere() {
 			return nil
 		}
 	}
 }
 
-// Unwatched returns why Contended doesn't notice a process that opens the lock file, nil if it does. It may be called
+// openElsewhere reports whether the file is open in another process, as far as the file system can tell. The kernel
+// grants a write lease (fcntl(2), F_SETLEASE) only on a file that nobody else has open. The lease is released
+// immediately; a process that opens the file waits for that.
+func (n *Named) openElsewhere() bool {
+	_, err := unix.FcntlInt(n.file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	if err == nil {
+		_, err = unix.FcntlInt(n.file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return errors.Is(err, unix.EAGAIN)
+}
+
+// Unwatched returns why the lock file can't be watched, so that Contended polls; nil if it can be. It may be called
 // before Contended.
 func (n *Named) Unwatched() error { return n.watch.failure }
 

@@ -12,43 +12,69 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch/filewatchtest"
 )
 
-// TestUnwatched: where nothing can be watched, the lock is taken all the same, and handed over as soon as its file can be
-// watched.
+// TestUnwatched: where nothing can be watched, the lock is taken all the same, and handed over to a process that came
+// before its file could be watched, and to one that came after.
 func TestUnwatched(t *testing.T) {
 	filewatchtest.Run(t, filewatchtest.Limits{}, func(t *testing.T) {
 		defer goleak.VerifyNone(t)
-		path := filepath.Join(t.TempDir(), lockfile.Name)
-		n := mustAcquire(t, path)
+		dir := t.TempDir()
+		acquire := func(name string) (n *lockfile.Named, path string, contended chan error) {
+			path, contended = filepath.Join(dir, name), make(chan error, 1)
+			return mustAcquire(t, path), path, contended
+		}
+		await := func(n *lockfile.Named, contended chan error) {
+			t.Helper()
+			go func() { contended <- n.Contended(t.Context()) }()
+		}
+		yield := func(n *lockfile.Named, contended chan error) {
+			t.Helper()
+			if err := <-contended; err != nil {
+				t.Fatal(err)
+			}
+			mustRelease(t, n)
+		}
+		open := func(path string) {
+			t.Helper()
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = f.Close() })
+		}
+
+		waited, path, waitedFor := acquire("waited for")
 		w := startWaiter(t, path)
 		<-w.waits
-		if n.Unwatched() == nil {
+		if waited.Unwatched() == nil {
 			t.Error("it is watched")
 		}
-		contended := make(chan error, 1)
+		moved, path, movedAway := acquire("moved")
 		if err := os.Rename(path, path+".old"); err != nil {
 			t.Fatal(err)
 		}
-		go func() { contended <- n.Contended(t.Context()) }()
-		if err := <-contended; err != nil {
-			t.Fatal(err)
-		}
-		w.got(t) // the new file's lock
-		mustRelease(t, n)
+		before, path, openedBefore := acquire("opened before")
+		open(path)
+		after, path, openedAfter := acquire("opened after")
 
-		n = mustAcquire(t, path)
-		go func() { contended <- n.Contended(t.Context()) }()
-		filewatchtest.Set(t, filewatchtest.Limits{Instances: 1, Watches: 1})
-		for _, watches := filewatchtest.Count(t); watches == 0; _, watches = filewatchtest.Count(t) {
+		await(waited, waitedFor)
+		await(moved, movedAway)
+		yield(moved, movedAway)
+		yield(waited, waitedFor)
+		w.got(t)
+
+		await(before, openedBefore)
+		await(after, openedAfter)
+		filewatchtest.Set(t, filewatchtest.Limits{Instances: 2, Watches: 2})
+		for _, watches := filewatchtest.Count(t); watches < 2; _, watches = filewatchtest.Count(t) {
 			time.Sleep(time.Millisecond)
 		}
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
+		yield(before, openedBefore)
+		select {
+		case err := <-openedAfter:
+			t.Errorf("contended by nobody: %v", err)
+		default:
 		}
-		defer f.Close()
-		if err := <-contended; err != nil {
-			t.Fatal(err)
-		}
-		mustRelease(t, n)
+		open(path)
+		yield(after, openedAfter)
 	})
 }
