@@ -59,6 +59,8 @@ type Options struct {
 	Once io.Writer
 	// Started is called once the local API accepts requests.
 	Started func()
+	// Moved is called at each start when the agent is in its own control group, if it has one (kubeletCgroups).
+	Moved func()
 	// StopAll makes the agent stop all pods that the previous agent ran, and then end. Such an agent reads no
 	// manifests and opens no ports.
 	StopAll bool
@@ -81,6 +83,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Started == nil {
 		o.Started = func() {}
+	}
+	if o.Moved == nil {
+		o.Moved = func() {}
 	}
 	return o
 }
@@ -177,10 +182,7 @@ func (p parts) modules() []modules.Module {
 		only(cfg.Watch, modules.Module{Name: "configuration files",
 			Run: watchConfig(p.files, cfg.Sources, p.work.reloader.CheckFiles, log.WithName("config"))}),
 		only(p.o.Lock != nil, modules.Module{Name: "lock file", Run: yieldLock(cfg, p.o.Lock, log)}),
-		[]modules.Module{
-			// The processes are moved before the agent starts any process that belongs in its own control group.
-			{Name: "processes of the host", Start: without(p.run.host.cgroups.MoveProcesses)},
-		},
+		[]modules.Module{processesModule(p.run.host.cgroups.MoveProcesses, p.o.Moved)},
 		p.run.engine.Modules(engine.Owner{Starting: p.run.state.SetMessage, AllStopped: p.work.stopper.AllStopped}),
 		[]modules.Module{
 			{Name: "kernel settings", Start: setKernelFlags(cfg, p.o.StopAll, log)},

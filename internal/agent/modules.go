@@ -148,6 +148,18 @@ func yieldLock(cfg *config.Config, lock *lockfile.Named, log logr.Logger) func(c
 	}
 }
 
+// processesModule moves the host's processes and the agent into their control groups, before the agent starts any
+// process that belongs in its own. Then it calls moved.
+func processesModule(move func() error, moved func()) modules.Module {
+	return modules.Module{Name: "processes of the host", Start: without(func() error {
+		if err := move(); err != nil {
+			return err
+		}
+		moved()
+		return nil
+	})}
+}
+
 // setKernelFlags returns a function that sets the sysctls that the kubelet requires. The function does nothing in
 // three kinds of agents: one with protectKernelDefaults, which only checks them; a standalone one, because its
 // machine may have other purposes; and one that only stops all pods.

@@ -115,7 +115,7 @@ func (p *process) serve(ctx context.Context, cfg *config.Config, warnings []stri
 	adjust(logger, cfg)
 	a, err := agent.New(cfg, agent.Options{
 		Log: logger, SetVerbosity: log.SetVerbosity, Notifier: p.notifier, HangUp: p.hangUp, Once: p.once,
-		Started: p.started, Lock: p.lock, StopAll: p.stopAll,
+		Started: p.started, Lock: p.lock, StopAll: p.stopAll, Moved: func() { adjustToGroups(logger) },
 		Reread: func(ctx context.Context, old *config.Config) (*config.Config, error) {
 			return old.Reload(ctx, p.flags)
 		},
@@ -153,6 +153,11 @@ func adjust(log logr.Logger, cfg *config.Config) {
 	if _, err := hostprocess.RaiseOpenFiles(uint64(cfg.Kubelet.MaxOpenFiles)); err != nil {
 		log.Info("The agent can't have as many open files as configured (maxOpenFiles)", "err", err)
 	}
+}
+
+// adjustToGroups sets what depends on the limits of the control groups that the agent is in: the soft limit of memory,
+// and the number of threads that are ready.
+func adjustToGroups(log logr.Logger) {
 	own, err := cgroup.ReadOwnLimits()
 	if err != nil {
 		log.Info("The limits of the agent's control groups can't be read", "err", err)
