@@ -120,7 +120,7 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
 // containerd then ends it with this reason and such a message.
 func startAborted(st *runtimeapi.ContainerStatus) bool {
 	return st.GetStartedAt() == 0 && st.GetReason() == string(pod.ReasonStartError) &&
-		(strings.Contains(st.GetMessage(), "context canceled") || process.Exhausted(st.GetMessage()))
+		(strings.Contains(process.Unquoted(st.GetMessage()), "context canceled") || process.Exhausted(st.GetMessage()))
 }
 
 // labelled converts labels, annotations and metadata. Invalid annotations count as missing.

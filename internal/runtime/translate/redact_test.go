@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -76,6 +77,12 @@ func TestRedactedMessage(t *testing.T) {
 				t.Error("the start of a container that ran counts as aborted")
 			}
 			st.StartedAt = 0
+		}
+		for _, command := range []string{"context canceled", "fork/exec x: resource temporarily unavailable"} {
+			st.Message = fmt.Sprintf("exec: %q: stat %s: no such file or directory", command, command)
+			if _, out, _ := ContainerStatus(st, "", ""); out.StartAborted {
+				t.Errorf("of %q the start is aborted", st.Message)
+			}
 		}
 	}
 }
