@@ -134,10 +134,11 @@ func (i *Instance) leave(s subscriber) {
 	} else {
 		i.kernel = nil
 	}
-	if len(i.subscribers) == 0 {
-		i.reported = false
-	}
+	over := i.over() && len(i.subscribers) > 0
 	i.mu.Unlock()
+	if over {
+		i.log.Info(watchedAgain)
+	}
 	if k != nil {
 		_ = k.file.Close() // ends the reading
 		<-k.done
@@ -228,18 +229,26 @@ func (i *Instance) failing(s subscriber, errs []error) {
 	if len(before) == 0 {
 		i.since = now
 	}
-	over := len(after) == 0 && i.reported
-	if over {
-		i.reported = false
-	}
+	over := i.over()
 	i.mu.Unlock()
 	for _, err := range report {
 		i.log.Error(err, "Files can't be watched for changes: they are read at intervals until they can be",
 			"period", i.every)
 	}
 	if over {
-		i.log.Info("All files are watched for changes again")
+		i.log.Info(watchedAgain)
 	}
+}
+
+const watchedAgain = "All files are watched for changes again"
+
+// over reports, once, that a failure that was logged has ended. The caller holds mu.
+func (i *Instance) over() bool {
+	over := i.reported && len(i.errors()) == 0
+	if over {
+		i.reported = false
+	}
+	return over
 }
 
 // errors returns the errors of all subscribers by their texts. The caller holds mu.

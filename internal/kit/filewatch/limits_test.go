@@ -189,6 +189,34 @@ func TestNoWatchIsLeft(t *testing.T) {
 	})
 }
 
+// TestFailingWatcherLeaves: with the last watcher that can't watch its files, the failure ends.
+func TestFailingWatcherLeaves(t *testing.T) {
+	filewatchtest.Run(t, filewatchtest.Limits{Instances: 1, Watches: 1}, func(t *testing.T) {
+		log := &lines{}
+		i := newInstance(log.logger())
+		var watchers []*Watcher
+		for range 3 {
+			dir := t.TempDir()
+			watchers = append(watchers, i.Open(func(t Trail) { t.Directory(dir) }))
+		}
+		arm(t, watchers[0])
+		for _, w := range watchers[1:] {
+			if w.Arm() == nil {
+				t.Error("more is watched than may be")
+			}
+		}
+		watchers[1].Close()
+		log.await(t, "max_inotify_watches")
+		if _, err := i.Problem(); err == nil {
+			t.Error("the problem of another watcher is over")
+		}
+		watchers[2].Close()
+		log.await(t, "max_inotify_watches", "again")
+		watchers[0].Close()
+		log.await(t, "max_inotify_watches", "again")
+	})
+}
+
 // TestNoDescriptorIsLeft: with as many open files as the process may have, the sysctl would be the wrong advice.
 func TestNoDescriptorIsLeft(t *testing.T) {
 	filewatchtest.Run(t, filewatchtest.Limits{Instances: 1, Watches: filewatchtest.Plenty}, func(t *testing.T) {
