@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -130,6 +131,23 @@ func TestBusyRuntimeRemovesFewer(t *testing.T) {
 		wg.Wait()
 		if d.most > 3 || len(d.removed) != 400 {
 			t.Errorf("%d removals, up to %d at once", len(d.removed), d.most)
+		}
+	})
+}
+
+// TestFailedRemovals: a removal that failed soon doesn't make those that succeed look slow, nor does one that failed late.
+func TestFailedRemovals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemovals()
+		for i, took := range []time.Duration{time.Millisecond, time.Second, 2 * slowRemoval, 2 * slowRemoval} {
+			failure := errors.New("refused")
+			if i > 1 {
+				failure = nil
+			}
+			err := r.do(t.Context(), priorityDeadInstance, func() error { time.Sleep(took); return failure })
+			if !errors.Is(err, failure) || r.limit != mostRemovals {
+				t.Errorf("removal %d: %v; %d at once, want %d", i, err, r.limit, mostRemovals)
+			}
 		}
 	})
 }
