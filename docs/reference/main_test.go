@@ -87,6 +87,9 @@ func TestFilesAreListed(t *testing.T) {
 		}
 		for i, path := range strings.Split(cells[1], "`") {
 			if i%2 == 1 {
+				if _, twice := by[path]; twice {
+					t.Errorf("files.md has two rows for %s", path)
+				}
 				by[path] = strings.TrimSpace(cells[3])
 			}
 		}
