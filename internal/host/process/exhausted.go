@@ -14,7 +14,7 @@ var exhausted = regexp.MustCompile(`(?i)(fork/exec \S+|\bv?fork|\bclone|spawn st
 
 // Exhausted reports whether the text of an error says that a process or a thread could not be created, because a limit
 // was reached: pids.max of a control group, kernel.pid_max, kernel.threads-max or RLIMIT_NPROC. Texts are compared
-// because errors of the container runtime arrive as texts. What they quote doesn't count.
+// because errors of the container runtime arrive as texts. Strings that they quote are ignored.
 func Exhausted(text string) bool { return exhausted.MatchString(Unquoted(text)) }
 
 // quoted matches a string that Go's %q has formatted.

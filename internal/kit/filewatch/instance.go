@@ -137,7 +137,7 @@ func (i *Instance) leave(s subscriber) {
 	over := i.over() && len(i.subscribers) > 0
 	i.mu.Unlock()
 	if over {
-		i.log.Info(watchedAgain)
+		i.logOver()
 	}
 	if k != nil {
 		_ = k.file.Close() // ends the reading
@@ -236,11 +236,11 @@ func (i *Instance) failing(s subscriber, errs []error) {
 			"period", i.every)
 	}
 	if over {
-		i.log.Info(watchedAgain)
+		i.logOver()
 	}
 }
 
-const watchedAgain = "All files are watched for changes again"
+func (i *Instance) logOver() { i.log.Info("All files are watched for changes again") }
 
 // over reports, once, that a failure that was logged has ended. The caller holds mu.
 func (i *Instance) over() bool {
