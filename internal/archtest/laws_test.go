@@ -32,8 +32,8 @@ type wing struct {
 // can't come about.
 var wings = []wing{
 	{"kit", "knows no pods, nodes or API objects; everybody may use it", []string{
-		". atomicfile buildinfo gate modules safeopen socket suggest terminal wake",
-		"filewatch logging mounts subprocess yaml", // are debounced by wake, open with safeopen, show text with terminal, suggest names
+		". buildinfo errtext gate modules safeopen socket suggest terminal wake",
+		"atomicfile filewatch logging mounts subprocess yaml", // read texts of errors, are debounced by wake, open with safeopen, show text with terminal, suggest names
 	}},
 	{"pod", "the nouns and the data rules of pods: values in, values out", []string{
 		".",

@@ -12,6 +12,7 @@
 //   - concurrency: wake wakes goroutines without data, gate is a semaphore with priorities, modules starts and stops
 //     the parts of a program;
 //   - processes and sockets: subprocess runs a program and reads its answer, socket listens on unix sockets;
-//   - text: yaml decodes strictly and reports lines, terminal makes text safe to show, suggest corrects misspelt names;
+//   - text: yaml decodes strictly and reports lines, terminal makes text safe to show, errtext reads texts
+//     of errors, suggest corrects misspelt names;
 //   - the program itself: logging, buildinfo; goldentest is for tests.
 package kit

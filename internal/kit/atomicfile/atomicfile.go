@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/errtext"
 )
 
 // Write replaces the file at path with data and mode perm, regardless of the umask. When it returns nil, the new
@@ -126,8 +128,8 @@ func DiskFull(err error) bool {
 	return err != nil && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || SaysDiskFull(err.Error()))
 }
 
-// SaysDiskFull is DiskFull for the text of an error.
+// SaysDiskFull is DiskFull for the text of an error. Strings that it quotes are ignored.
 func SaysDiskFull(text string) bool {
-	text = strings.ToLower(text) // C programs begin it with a capital letter
+	text = strings.ToLower(errtext.Unquoted(text)) // C programs begin it with a capital letter
 	return strings.Contains(text, unix.ENOSPC.Error()) || strings.Contains(text, unix.EDQUOT.Error())
 }

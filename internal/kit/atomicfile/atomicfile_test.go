@@ -150,6 +150,9 @@ func TestDiskFull(t *testing.T) {
 		"containerd's text": {errors.New("rpc error: code = Unknown desc = mkdir /x: no space left on device"), true},
 		"a C program's":     {errors.New("tar: x: Cannot write: No space left on device"), true},
 		"a C program's two": {errors.New("x: Disk quota exceeded"), true},
+		"runc's log":        {errors.New(`exit status 1: level=error msg="write \"/a b\": no space left on device"`), true},
+		"a pod's command":   {errors.New(`exec: "/no space left on device": stat /no space left on device: no such file`), false},
+		"in runc's log":     {errors.New(`level=error msg="exec: \"/no space left on device\": stat /no space left on device: no such file"`), false},
 		"something else":    {errors.New("no space for rent"), false},
 	} {
 		if got := DiskFull(tc.err); got != tc.want {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/errtext"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -120,7 +121,7 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
 // containerd then ends it with this reason and such a message.
 func startAborted(st *runtimeapi.ContainerStatus) bool {
 	return st.GetStartedAt() == 0 && st.GetReason() == string(pod.ReasonStartError) &&
-		(strings.Contains(process.Unquoted(st.GetMessage()), "context canceled") || process.Exhausted(st.GetMessage()))
+		(strings.Contains(errtext.Unquoted(st.GetMessage()), "context canceled") || process.Exhausted(st.GetMessage()))
 }
 
 // labelled converts labels, annotations and metadata. Invalid annotations count as missing.
