@@ -88,7 +88,7 @@ var mutations = []mutation{
 	{name: "there is no back-off", in: "Delay", old: "return inst.Backoff", new: "return 0"},
 	{name: "the back-off doesn't grow", in: "Next", old: "2*now", new: "now"},
 	{name: "any run resets the back-off", in: "Delay", old: "inst.FinishedAt.Sub(inst.StartedAt) >= reset", new: "inst.FinishedAt.Sub(inst.StartedAt) >= 0"},
-	{name: "the back-off isn't recorded", in: "decider.nextBackoff", old: "return restart.Next(m.Newest, d.in.Node.FirstBackoff, d.in.Node.MaxBackoff)", new: "return 0"},
+	{name: "the back-off isn't recorded", in: "decider.nextBackoff", old: "return restart.Next(d.onClock(m.Newest), d.in.Node.FirstBackoff, d.in.Node.MaxBackoff)", new: "return 0"},
 	{name: "an edit doesn't end the back-off", in: "decider.backoff", old: "d.edited(m) ||", new: ""},
 	{name: "the back-off goes on over an edit", in: "decider.nextBackoff", old: "|| d.edited(m)", new: ""},
 	{name: "the back-off is counted from an end that lies ahead", in: "After", old: "ended.Sub(now) > slack", new: "ended.Sub(now) > 100*reset"},
@@ -128,9 +128,9 @@ var mutations = []mutation{
 
 	// retries and waits
 	{name: "what failed is tried again at once", in: "Plan.Waits", old: "!p.Now.Before(r.At)", new: "p.Now.After(r.Failed) || !p.Now.Before(r.At) || r.Count > 0"},
-	{name: "the back-off of pulls doesn't grow", in: "Retries.Fail", old: "min(base<<(n-1), top)", new: "min(base, top)"},
+	{name: "the back-off of pulls doesn't grow", in: "Plan.Failed", old: "min(base<<(n-1), top)", new: "min(base, top)"},
 	{name: "any edit has all images be tried again at once", in: "Retries.ForgetSpec", old: "(r.Image == \"\" || r.Image != images[key])", new: "images != nil"},
-	{name: "what is known of the next try is ignored", in: "Retries.Fail", old: "due = f.NotBefore", new: "due = at"},
+	{name: "what is known of the next try is ignored", in: "Plan.Failed", old: "due = f.NotBefore", new: "due = at"},
 	{name: "an object that comes wakes nobody", in: "Plan.sooner", old: "r.Failure.Awaits != (pod.Object{}) &&", new: "r.Failure.Awaits == (pod.Object{Kind: \"?\"}) &&"},
 	{name: "two actions are under way on a target", in: "Plan.Do", old: "ok := p.busy[t]; ok", new: "ok := p.busy[t]; ok && a.Kind == \"\""},
 	{name: "a pod wakes at the last of its times", in: "Plan.WakeAt", old: "t.Before(p.Wake)", new: "t.After(p.Wake)"},

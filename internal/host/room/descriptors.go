@@ -8,7 +8,7 @@ import (
 )
 
 // A process with too many open files has spares descriptors left for writes that end pods. Each write gets perLoan of
-// them: what leaks descriptors takes them first.
+// them, because a leak elsewhere takes the freed ones, too.
 const spares, perLoan = 64, 8
 
 // descriptors are descriptors that are held back. It is safe for concurrent use.

@@ -75,7 +75,8 @@ type transcript struct {
 }
 
 // add adds a decision, unless it repeats the last one: most observations change nothing.
-func (t *transcript) add(at time.Time, s Settings, m Memory, o Observation, pods []Pod, now time.Duration, a Act) error {
+func (t *transcript) add(at time.Time, s Settings, m Memory, o Observation, pods []Pod, now time.Duration,
+	a Act) error {
 	outcome := outcomeOf(a)
 	same := outcome
 	same.Observe = 0
