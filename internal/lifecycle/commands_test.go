@@ -183,6 +183,7 @@ func newCommands() map[string]command {
 			by, err := time.ParseDuration(arg(a, 0))
 			s.node.ClockSteps = append(slices.Clone(s.node.ClockSteps), pod.ClockStep{From: s.now, By: by})
 			s.now = s.now.Add(by)
+			s.laws.clockStepped(by)
 			return err
 		},
 		"images-arrive":  func(s *sim, _ []string) error { s.node.ImagesAt = s.now; return nil },

@@ -162,6 +162,19 @@ func (l *laws) of(id string) *instance {
 	return i
 }
 
+// clockStepped moves the times of the future with the clock, which was set.
+func (l *laws) clockStepped(by time.Duration) {
+	times := []*time.Time{&l.stopBy, &l.together}
+	for _, i := range l.instances {
+		times = append(times, &i.by, &i.recalled)
+	}
+	for _, t := range times {
+		if !t.IsZero() {
+			*t = t.Add(by)
+		}
+	}
+}
+
 // restarted forgets what a new agent can't know.
 func (l *laws) restarted(disk *pod.Checkpoint) {
 	for _, i := range l.instances {
@@ -259,7 +272,7 @@ func (l *laws) hear(v *view) {
 			least := max(*grace, time.Second)
 			grace = &least
 		}
-		l.endBy(endsBy(v.in.Pod, s.At, grace))
+		l.endBy(endsBy(v.in.Pod, v.onClock(s.At), grace))
 	}
 	if v.ends = v.in.Stop != nil; v.in.Pod == nil {
 		return
@@ -305,12 +318,12 @@ func (l *laws) hear(v *view) {
 			l.fails = l.fails || !e.ByExit
 		}
 		if v.in.Stop == nil || e.Grace != nil { // a grace of its own counts for a pod that has to go, too
-			l.endBy(endsBy(v.in.Pod, e.At, e.Grace))
+			l.endBy(endsBy(v.in.Pod, v.onClock(e.At), e.Grace))
 			l.ranDown = l.finished && e.Grace == nil
 		}
 	}
 	if after := v.in.Pod.Spec.ActiveDeadlineSeconds; after != nil && v.in.Stop == nil &&
-		!v.in.Now.Before(v.onClock(v.d.Status.StartTime.Time).Add(pod.Seconds(*after))) {
+		!v.in.Now.Before(v.d.Status.StartTime.Add(v.stepped()+pod.Seconds(*after))) {
 		l.end(pod.PodTermination{Reason: "DeadlineExceeded"})
 	}
 	l.all(v)
@@ -686,7 +699,7 @@ func (l *laws) pruned(s *sim) {
 	if s.mem.Checkpoint != nil {
 		failed = s.mem.Checkpoint.Failed
 	}
-	for _, ids := range []iter.Seq[string]{maps.Keys(s.mem.Stopped), maps.Keys(s.mem.Kills), maps.Keys(failed)} {
+	for _, ids := range []iter.Seq[string]{maps.Keys(s.mem.Stopped), maps.Keys(s.mem.Kills), maps.Keys(s.mem.Ended), maps.Keys(failed)} {
 		for id := range ids {
 			if !known[id] {
 				l.broken("%s is remembered and isn't there", id)

@@ -39,7 +39,7 @@ type Input struct {
 	// Results lists the actions that ended since the last decision, oldest first.
 	Results []pod.Result
 	// Memory is the Memory of the last decision. For the first one it is zero, except for Checkpoint and OnDisk as
-	// read from disk and Attempts as derived from the logs on disk.
+	// read from disk, ClockStep as it was then, and Attempts as derived from the logs on disk.
 	Memory Memory
 	// Node holds the facts and settings of this node.
 	Node Node
@@ -134,6 +134,9 @@ func Decide(in Input) Decision {
 	if in.Pod != nil {
 		d.adoptStatus()
 		d.dateStart()
+		if d.mem.Started.IsZero() {
+			d.mem.Started = pod.Anchored(d.dated(d.started), d.in.Now)
+		}
 	}
 	container.SetReadiness(d.containers, in.Probes, &d.draft)
 	d.noteInitialized()
@@ -202,6 +205,7 @@ func newDecider(in Input) *decider {
 	d := &decider{in: in, mem: in.Memory.clone()}
 	d.plan = plan.New(in.Now, in.InFlight, d.mem.Retries, d.mem.Asked, in.Node.retryTriggers())
 	d.draft = container.Draft{Now: in.Memory.Checkpoint, Disk: in.Memory.OnDisk}
+	d.followClock()
 	d.noteAbortedStarts()
 	box := ""
 	if o := d.in.Observed; o != nil && len(o.Sandboxes) > 0 && o.Sandboxes[0].State == pod.SandboxReady {

@@ -17,6 +17,12 @@ type Memory struct {
 	// Checkpoint is the state that has to survive the agent, OnDisk its last saved version: both are the same pointer
 	// once it is saved, and nil for a pod that needs no checkpoint.
 	Checkpoint, OnDisk *pod.Checkpoint
+	// Started is when this node first saw the pod, kept on the monotonic clock: what the wall clock shows for it
+	// depends on when the clock was set. It is zero before the first decision, and without a spec.
+	Started time.Time
+	// ClockStep is the latest step of the clock before the times in Memory and Checkpoint were determined; zero if
+	// there was none.
+	ClockStep pod.ClockStep
 	// Admitted says that AdmitPod has succeeded since the agent started.
 	Admitted bool
 	// Prepared says that PreparePod has succeeded since the agent started, and that ReleaseVolumes hasn't been
@@ -50,6 +56,8 @@ type Memory struct {
 	// logs on disk and from earlier instances, so that restart counts continue even if the runtime has lost its
 	// records.
 	Attempts map[string]int
+	// Ended holds, by instance ID, when instances ended that are kept only for their age (ContainerGC.MinAge).
+	Ended map[string]time.Time
 	// Kills holds, by instance ID, the terminations of instances that have to end.
 	Kills map[string]termination.Kill
 	// Allocated is the allocation that was set on the pod's cgroup since the agent started; nil if none was.
@@ -79,6 +87,7 @@ func (m Memory) clone() Memory {
 	m.Retries = cloneMap(m.Retries)
 	m.Stopped = cloneMap(m.Stopped)
 	m.Attempts = cloneMap(m.Attempts)
+	m.Ended = cloneMap(m.Ended)
 	m.Kills = cloneMap(m.Kills)
 	m.BackoffTold = cloneMap(m.BackoffTold)
 	return m

@@ -162,6 +162,7 @@ func (d *decider) forget() {
 	d.mem.Retries.Prune(known)
 	prune(d.mem.Stopped, known)
 	prune(d.mem.Kills, known)
+	prune(d.mem.Ended, known)
 	for name, c := range d.checkpoint().Carried {
 		d.mem.Attempts[name] = max(d.mem.Attempts[name], c.Attempt)
 	}

@@ -295,7 +295,7 @@ func (s *sim) restartAgent() {
 		}
 	}
 	s.mem, s.inFlight, s.results = lifecycle.Memory{Checkpoint: s.disk, OnDisk: s.disk}, nil, nil
-	s.last.Probes = nil
+	s.last.Probes, s.node.ClockSteps = nil, nil
 	clear(s.cancelled)
 	clear(s.probes)
 	s.laws.restarted(s.disk)

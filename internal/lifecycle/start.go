@@ -143,19 +143,6 @@ func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Dur
 	return restart.After(inst.FinishedAt, delay, d.in.Now), delay
 }
 
-// onClock returns an instance with its start and end as today's clock would have shown them.
-func (d *decider) onClock(inst *pod.Container) *pod.Container {
-	if len(d.in.Node.ClockSteps) == 0 {
-		return inst
-	}
-	c := *inst
-	c.StartedAt, c.FinishedAt = d.dated(c.StartedAt), d.dated(c.FinishedAt)
-	return &c
-}
-
-// dated is a stored time as today's clock would have shown it.
-func (d *decider) dated(t time.Time) time.Time { return pod.OnClock(t, d.in.Now, d.in.Node.ClockSteps) }
-
 // edited reports whether a container's newest instance was created from another image or with other resources than
 // the next one will be: then its failures say nothing about the next one.
 func (d *decider) edited(m *container.Container) bool {

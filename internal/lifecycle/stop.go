@@ -24,7 +24,7 @@ func (d *decider) stop() {
 		least := max(*grace, minStopGrace)
 		grace = &least
 	}
-	t := d.terminator.Term(s.At, grace, s.Why)
+	t := d.terminator.Term(d.dated(s.At), grace, s.Why)
 	d.bringForward(&t, d.in.RequiresTerminalPhase && d.anyRuns())
 	if !d.tearDown(t) {
 		return
@@ -189,7 +189,7 @@ func (d *decider) recordTermination() {
 		d.draft.Change(func(k *pod.Checkpoint) { k.Termination = &failed })
 	}
 	if s := d.in.Pod.Spec.ActiveDeadlineSeconds; s != nil && d.checkpoint().Termination == nil {
-		at := d.dated(d.started).Add(pod.Seconds(*s))
+		at := d.mem.Started.Add(pod.Seconds(*s))
 		if d.in.Now.Before(at) {
 			d.plan.WakeAt(at)
 		} else {

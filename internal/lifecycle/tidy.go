@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -27,7 +26,6 @@ func (d *decider) eachInstance(yield func(c *pod.Container, r retention)) {
 	for i := range list {
 		c := &list[i]
 		seen[c.Name]++
-		due := restart.After(d.dated(c.FinishedAt), gc.MinAge, d.in.Now)
 		switch {
 		case seen[c.Name] == 1 && d.expendable(*c) && d.draft.Disk != nil && d.draft.Disk.Final != nil:
 			yield(c, retention{why: "the pod has ended, and the node is short of disk space"})
@@ -37,12 +35,26 @@ func (d *decider) eachInstance(yield func(c *pod.Container, r retention)) {
 			yield(c, retention{why: "the node keeps no more containers that have ended"})
 		case gc.PerContainer < 0 || seen[c.Name] <= 1+gc.PerContainer:
 			yield(c, retention{})
-		case c.Ended() && gc.MinAge > 0 && d.in.Now.Before(due):
-			yield(c, retention{until: due})
+		case c.Ended() && gc.MinAge > 0 && d.in.Now.Before(d.ended(c).Add(gc.MinAge)):
+			yield(c, retention{until: d.ended(c).Add(gc.MinAge)})
 		default:
 			yield(c, retention{why: "a newer instance has taken its place"})
 		}
 	}
+}
+
+// ended is when an instance ended that is kept only for its age. An end in the future, because the clock was set back
+// before the agent saw it, counts as now.
+func (d *decider) ended(c *pod.Container) time.Time {
+	at, known := d.mem.Ended[c.ID]
+	if !known {
+		if at = d.dated(c.FinishedAt); at.After(d.in.Now) {
+			at = d.in.Now
+		}
+		at = pod.Anchored(at, d.in.Now)
+		d.mem.Ended[c.ID] = at
+	}
+	return at
 }
 
 // expendable reports whether an instance is to be removed although no newer one has taken its place: the pod has ended,

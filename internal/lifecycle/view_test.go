@@ -232,5 +232,13 @@ func condition(st *v1.PodStatus, typ v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
+// stepped is by how much the clock was set since the agent's start.
+func (v *view) stepped() (by time.Duration) {
+	for _, s := range v.in.Node.ClockSteps {
+		by += s.By
+	}
+	return by
+}
+
 // onClock is a time of the past as today's clock would have shown it.
 func (v *view) onClock(t time.Time) time.Time { return pod.OnClock(t, v.in.Now, v.in.Node.ClockSteps) }

@@ -10,6 +10,18 @@ type ClockStep struct {
 	By time.Duration
 }
 
+// Equal reports whether both are the same step.
+func (s ClockStep) Equal(other ClockStep) bool { return s.From.Equal(other.From) && s.By == other.By }
+
+// Anchored gives a stored time a monotonic reading, if now has one: then it stays the same moment when the clock is
+// set. A zero time is returned as it is.
+func Anchored(t, now time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return now.Add(t.Sub(now))
+}
+
 // clockSlack is how far a time may lie after the time of a decision without a step between them: the runtime may
 // report an event just after the decision read the clock.
 const clockSlack = time.Minute
@@ -20,6 +32,8 @@ const clockSlack = time.Minute
 //
 // A time doesn't say before which steps it was read. OnClock takes the latest period between two steps in which the
 // clock can have shown it: a time that the clock showed twice, because it was set back, belongs to the later period.
+// So the result changes when the clock shows the time again: one that counts for longer is converted once, and kept
+// (Anchored).
 // Times with a monotonic reading, which steps don't change, and zero times are returned as they are.
 func OnClock(t, now time.Time, steps []ClockStep) time.Time {
 	if len(steps) == 0 || t.IsZero() || t != t.Round(0) {

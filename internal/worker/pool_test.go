@@ -64,6 +64,8 @@ type world struct {
 	graces []time.Duration
 	// core, if set, takes the place of the core.
 	core func(lifecycle.Input) lifecycle.Decision
+	// clockSteps are the steps of the clock so far.
+	clockSteps []pod.ClockStep
 }
 
 // prober, grants and diary are the world's probes, allocations and journal.
@@ -143,7 +145,9 @@ func bareWorld() *world {
 
 // start runs a pool on the world until the test ends or stop is called.
 func (w *world) start(t *testing.T) (stop func()) {
-	w.pool = New(NewWaker(), Config{Desired: w, Observed: w, Executor: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node { return lifecycle.Node{ObjectsAt: time.Unix(0, w.objectsAt.Load())} }, Terminators: []PodTerminator{{w.termination, w.forgetTermination}}, KeepUnknownPods: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
+	w.pool = New(NewWaker(), Config{Desired: w, Observed: w, Executor: w, Probes: prober{w}, Allocations: grants{}, Journal: diary{w}, Statuses: w, Recorder: w, Meter: w, Node: func() lifecycle.Node {
+		return lifecycle.Node{ObjectsAt: time.Unix(0, w.objectsAt.Load()), ClockSteps: w.clockSteps}
+	}, Terminators: []PodTerminator{{w.termination, w.forgetTermination}}, KeepUnknownPods: w.sparesOthers, Resync: time.Hour, Log: logr.Discard()})
 	if w.core != nil {
 		w.pool.core = w.core
 	}

@@ -197,6 +197,9 @@ func (w *worker) adopt() {
 	w.mu.Lock()
 	d := w.desired
 	w.mu.Unlock()
+	if steps := w.pool.cfg.Node().ClockSteps; len(steps) > 0 {
+		w.mem.ClockStep = steps[len(steps)-1]
+	}
 	k := w.pool.cfg.Executor.Checkpoint(w.uid)
 	if d == nil {
 		w.mem.Checkpoint, w.mem.OnDisk = k, k

@@ -191,6 +191,32 @@ func TestWhatWasKeptIsGoneOnFrom(t *testing.T) {
 	})
 }
 
+// TestCheckpointAfterAStepOfTheClock: the times of a checkpoint that is read after the clock was set are by the new clock.
+func TestCheckpointAfterAStepOfTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := bareWorld()
+		close(w.known)
+		end := time.Now().Add(time.Minute).Round(0)
+		w.clockSteps = []pod.ClockStep{{From: end.Add(-24 * time.Hour), By: time.Hour}, {From: end.Add(-12 * time.Hour), By: time.Hour}}
+		w.checkpoints["a1"] = &pod.Checkpoint{EndBy: end, Termination: &pod.PodTermination{At: end, Reason: "Evicted"}}
+		w.runtime["a1"] = &pod.Observed{UID: "a1", Containers: []pod.Container{{ID: "c1", Name: "c", State: pod.ContainerRunning, CreatedAt: time.Now()}}}
+		decided := make(chan lifecycle.Memory, 1)
+		w.core = func(in lifecycle.Input) lifecycle.Decision {
+			d := lifecycle.Decide(in)
+			select {
+			case decided <- d.Memory:
+			default:
+			}
+			return d
+		}
+		w.pods = []*pod.Desired{newPod("a", "a1")}
+		w.start(t)
+		if m := <-decided; !m.Checkpoint.EndBy.Equal(end) {
+			t.Errorf("the pod ends by %s, want %s", m.Checkpoint.EndBy, end)
+		}
+	})
+}
+
 func TestAFailingCoreHarmsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := bareWorld()

@@ -151,3 +151,30 @@ func TestStopThatIsNotNoted(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// stored has this checkpoint of each pod.
+type stored struct {
+	Records
+	pod.Checkpoint
+}
+
+func (s stored) Load(_ types.UID, _ string, into any) (bool, error) {
+	*into.(*pod.Checkpoint) = s.Checkpoint
+	return true, nil
+}
+
+// TestCheckpointIsOnTheMonotonicClock: the end of a pod that an earlier agent stopped stays when the clock is set.
+func TestCheckpointIsOnTheMonotonicClock(t *testing.T) {
+	at := time.Now().Round(0)
+	r := &Executor{cfg: Config{Records: stored{Checkpoint: pod.Checkpoint{EndBy: at.Add(time.Minute), Termination: &pod.PodTermination{At: at}}}}}
+	k := r.Checkpoint("u1")
+	for got, want := range map[time.Time]time.Time{k.EndBy: at.Add(time.Minute), k.Termination.At: at} {
+		if got == got.Round(0) || !got.Equal(want) {
+			t.Errorf("%v, want %v with a monotonic reading", got, want)
+		}
+	}
+	r.cfg.Records = stored{Checkpoint: pod.Checkpoint{}}
+	if k := r.Checkpoint("u1"); !k.EndBy.IsZero() || k.Termination != nil {
+		t.Errorf("a pod that doesn't end has %+v", k)
+	}
+}

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -114,7 +115,8 @@ func (r *Executor) saveCheckpoint(uid types.UID, k *pod.Checkpoint) error {
 	return nil
 }
 
-// Checkpoint reads the checkpoint that an earlier agent saved; nil if there is none that is readable.
+// Checkpoint reads the checkpoint that an earlier agent saved; nil if there is none that is readable. The end of the
+// pod, if that has begun, stays when the clock is set from now on.
 func (r *Executor) Checkpoint(uid types.UID) *pod.Checkpoint {
 	k := &pod.Checkpoint{}
 	found, err := r.cfg.Records.Load(uid, checkpointRecord, k)
@@ -123,6 +125,11 @@ func (r *Executor) Checkpoint(uid types.UID) *pod.Checkpoint {
 	}
 	if !found {
 		return nil
+	}
+	now := time.Now()
+	k.EndBy = pod.Anchored(k.EndBy, now)
+	if k.Termination != nil {
+		k.Termination.At = pod.Anchored(k.Termination.At, now)
 	}
 	return k
 }

@@ -1,0 +1,68 @@
+package lifecycle
+
+import (
+	"time"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// clockPrecision is the precision of times after a step of the clock: a replay has other clocks, and the rounding hides
+// the difference.
+const clockPrecision = time.Millisecond
+
+// followClock moves the times of the memory and the checkpoint to today's clock if that was set since the last
+// decision. Those with a monotonic reading are right as they are, but the next agent gets only the other reading.
+func (d *decider) followClock() {
+	steps, by := d.in.Node.ClockSteps, time.Duration(0)
+	for i := len(steps) - 1; i >= 0 && !steps[i].Equal(d.mem.ClockStep); i-- {
+		by += steps[i].By
+	}
+	if len(steps) == 0 || steps[len(steps)-1].Equal(d.mem.ClockStep) {
+		return
+	}
+	d.mem.ClockStep = steps[len(steps)-1]
+	move := func(t time.Time) time.Time {
+		if t.IsZero() {
+			return t
+		}
+		if t == t.Round(0) { // no monotonic reading
+			t = t.Add(by)
+		}
+		return d.in.Now.Add(t.Sub(d.in.Now).Round(clockPrecision))
+	}
+	d.mem.Started, d.mem.Ending, d.mem.AllBy = move(d.mem.Started), move(d.mem.Ending), move(d.mem.AllBy)
+	for id, at := range d.mem.Ended {
+		d.mem.Ended[id] = move(at)
+	}
+	for id, k := range d.mem.Kills {
+		k.By, k.Asked = move(k.By), move(k.Asked)
+		d.mem.Kills[id] = k
+	}
+	for key, r := range d.mem.Retries {
+		r.Failed, r.At = move(r.Failed), move(r.At)
+		d.mem.Retries[key] = r
+	}
+	if k := d.checkpoint(); d.anyRuns() && (!k.EndBy.IsZero() || k.Termination != nil) {
+		d.draft.Change(func(k *pod.Checkpoint) {
+			k.EndBy = move(k.EndBy)
+			if k.Termination != nil {
+				t := *k.Termination
+				t.At = move(t.At)
+				k.Termination = &t
+			}
+		})
+	}
+}
+
+// onClock returns an instance with its start and end as today's clock would have shown them.
+func (d *decider) onClock(inst *pod.Container) *pod.Container {
+	if len(d.in.Node.ClockSteps) == 0 {
+		return inst
+	}
+	c := *inst
+	c.StartedAt, c.FinishedAt = d.dated(c.StartedAt), d.dated(c.FinishedAt)
+	return &c
+}
+
+// dated is a stored time as today's clock would have shown it.
+func (d *decider) dated(t time.Time) time.Time { return pod.OnClock(t, d.in.Now, d.in.Node.ClockSteps) }
