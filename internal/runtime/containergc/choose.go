@@ -42,7 +42,9 @@ type Choice struct {
 // limit per container decreased for all containers equally (the kubelet's documentation, "Container garbage
 // collection"); among equals, the instance that ended first is chosen. So an instance above the limit per container
 // is always chosen before an instance within it, and Choose doesn't need to get that limit.
-func Choose(pods []*pod.Observed, l Limits, now time.Time) Choice {
+//
+// ends has the times from which the ages of instances count (Keeper.ends). For others, FinishedAt counts.
+func Choose(pods []*pod.Observed, l Limits, now time.Time, ends map[string]time.Time) Choice {
 	c := Choice{Pods: map[types.UID][]string{}}
 	if l.Total < 0 {
 		return c
@@ -56,8 +58,11 @@ func Choose(pods []*pod.Observed, l Limits, now time.Time) Choice {
 		return cmp.Or(cmp.Compare(b.rank, a.rank), a.FinishedAt.Compare(b.FinishedAt), cmp.Compare(a.ID, b.ID))
 	})
 	for _, o := range list[:min(c.Over, len(list))] {
-		// The age of an instance that ended in the future, because the clock was set back, can't be determined.
-		if due := o.FinishedAt.Add(l.MinAge); due.After(now) && !o.FinishedAt.After(now.Add(slack)) && l.MinAge > 0 {
+		end, known := ends[o.ID]
+		if !known {
+			end = o.FinishedAt
+		}
+		if due := end.Add(l.MinAge); l.MinAge > 0 && due.After(now) {
 			c.Next = sooner(c.Next, due)
 			continue
 		}
@@ -98,10 +103,6 @@ func ended(pods []*pod.Observed) (dead int, list []old) {
 	}
 	return dead, list
 }
-
-// slack is how far the end of an instance may lie after the time of a choice: it may have been observed just after
-// that.
-const slack = time.Minute
 
 // sooner returns the earlier of two times; zero means never.
 func sooner(a, b time.Time) time.Time {

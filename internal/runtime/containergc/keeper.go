@@ -125,9 +125,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return nil
 	}
 	logged := 0
+	var ends map[string]time.Time
 	for {
 		began := time.Now()
-		c := Choose(k.pods.All(), k.limits, began)
+		pods := k.pods.All()
+		ends = k.ends(pods, began, ends)
+		c := Choose(pods, k.limits, began, ends)
 		if !k.freeing.Load() {
 			k.setChosen(c.Pods)
 		}
@@ -140,6 +143,33 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// ends returns when instances ended, if they have to stay for MinAge. before is the result of the previous call: an end
+// is determined once, so that the age goes on when the clock is set. One in the future, because the clock was set back
+// before the agent saw it, counts as now.
+func (k *Keeper) ends(pods []*pod.Observed, now time.Time, before map[string]time.Time) map[string]time.Time {
+	if k.limits.MinAge <= 0 {
+		return nil
+	}
+	ends := map[string]time.Time{}
+	for _, o := range pods {
+		for i := range o.Containers {
+			c := &o.Containers[i]
+			if !c.Ended() {
+				continue
+			}
+			at, known := before[c.ID]
+			if !known {
+				if at = c.FinishedAt; at.After(now) {
+					at = now
+				}
+				at = pod.Anchored(at, now)
+			}
+			ends[c.ID] = at
+		}
+	}
+	return ends
 }
 
 // setChosen stores the excess instances, by pod, and calls look for each pod with an instance that wasn't in excess
