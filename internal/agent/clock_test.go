@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -35,33 +36,33 @@ func (s steps) Run(ctx context.Context, stepped func(pod.ClockStep), suspended f
 
 // Each step is an event of the node, and all who go by the clock look again, as after a suspension.
 func TestClockStepped(t *testing.T) {
-	from := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
-	recorder, looked := events.New(10), make(chan struct{}, 10)
-	m := clockModule(steps{list: []pod.ClockStep{{From: from, By: time.Hour}, {}, {From: from.Add(time.Hour), By: -24 * time.Hour}}},
-		events.Node{Recorder: recorder, Name: "n"}, funcr.New(func(_, _ string) {}, funcr.Options{}), func() { looked <- struct{}{} })
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- m.Run(ctx) }()
-	for range 3 {
-		<-looked
-	}
-	cancel()
-	if err := <-done; err != nil || len(looked) > 0 {
-		t.Errorf("%v, %d more", err, len(looked))
-	}
-	var got []string
-	for _, e := range recorder.List() {
-		if e.Object.Kind != "Node" || e.Type != "Warning" || e.Reason != pod.ReasonClockStepped {
-			t.Errorf("an event %+v", e)
+	synctest.Test(t, func(t *testing.T) {
+		from := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+		recorder, looked := events.New(10), make(chan struct{}, 10)
+		m := clockModule(steps{list: []pod.ClockStep{{From: from, By: time.Hour}, {}, {From: from.Add(time.Hour), By: -24 * time.Hour}}},
+			events.Node{Recorder: recorder, Name: "n"}, funcr.New(func(_, _ string) {}, funcr.Options{}), func() { looked <- struct{}{} })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		if err := <-done; err != nil || len(looked) != 3 {
+			t.Errorf("%v; %d times", err, len(looked))
 		}
-		message, _, _ := strings.Cut(e.Message, ";")
-		got = append(got, message)
-	}
-	const want = "The clock was set forward by 1h0m0s, from 2026-11-29T12:00:00Z to 2026-11-29T13:00:00Z|" +
-		"The clock was set back by 24h0m0s, from 2026-11-29T13:00:00Z to 2026-11-28T13:00:00Z"
-	if all := strings.Join(got, "|"); all != want {
-		t.Errorf("events %q, want %q", all, want)
-	}
+		var got []string
+		for _, e := range recorder.List() {
+			if e.Object.Kind != "Node" || e.Type != "Warning" || e.Reason != pod.ReasonClockStepped {
+				t.Errorf("an event %+v", e)
+			}
+			message, _, _ := strings.Cut(e.Message, ";")
+			got = append(got, message)
+		}
+		const want = "The clock was set forward by 1h0m0s, from 2026-11-29T12:00:00Z to 2026-11-29T13:00:00Z|" +
+			"The clock was set back by 24h0m0s, from 2026-11-29T13:00:00Z to 2026-11-28T13:00:00Z"
+		if all := strings.Join(got, "|"); all != want {
+			t.Errorf("events %q, want %q", all, want)
+		}
+	})
 }
 
 // An agent on a kernel that reports no steps says so once and goes on.

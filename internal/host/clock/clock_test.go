@@ -87,6 +87,8 @@ func TestSteps(t *testing.T) {
 		want("another one", 0, -2*time.Second)
 		m.pass(time.Minute, 0, time.Hour)
 		want("suspended", 1)
+		m.pass(time.Minute, 0, time.Second)
+		want("suspended for a second", 0)
 		m.pass(time.Minute, time.Minute, time.Hour)
 		want("suspended, and set meanwhile", 1, time.Minute)
 		m.pass(time.Minute, time.Unix(0, 0).Sub(m.wall), 0)

@@ -116,8 +116,8 @@ func (c *Certificate) current() (*tls.Certificate, error) {
 
 // Load reads the certificate. Without CertFile it uses the self-signed certificate in Dir. It creates that certificate
 // if there is no usable one, if it expires soon or isn't valid yet (the clock was set back since), or if an older
-// version of the agent made it as a CA certificate. It
-// never replaces CertFile. The error names the file and the setting.
+// version of the agent made it as a CA certificate. It never replaces CertFile. The error names the file and the
+// setting.
 func (c *Certificate) Load() error {
 	if c.conf.Issued != nil && c.conf.Dir != "" {
 		return nil // the cluster issues it later

@@ -61,7 +61,10 @@ func (a *authority) sign(template, by *x509.Certificate) tls.Certificate {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	template.SerialNumber, template.NotBefore = big.NewInt(time.Now().UnixNano()), time.Now().Add(-2*time.Hour)
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	if template.NotBefore.IsZero() {
+		template.NotBefore = time.Now().Add(-2 * time.Hour)
+	}
 	signer := key
 	if by == nil {
 		by = template
