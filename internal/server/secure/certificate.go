@@ -28,8 +28,8 @@ const (
 	ownKey  = "kubelet.key"
 )
 
-// ownLifetime is how long a self-signed certificate is valid. The agent renews it at a start in its last month
-// (ownRenewal).
+// ownLifetime is how long a self-signed certificate is valid. The agent renews it in its last month (ownRenewal), at a
+// start or when the clock was set.
 const (
 	ownLifetime = 365 * 24 * time.Hour
 	// ownBackdated is how long before its creation a certificate is valid, for clients whose clocks are slow.
