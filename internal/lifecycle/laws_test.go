@@ -168,10 +168,18 @@ func (l *laws) clockStepped(by time.Duration) {
 	for _, i := range l.instances {
 		times = append(times, &i.by, &i.recalled)
 	}
-	for _, t := range times {
+	move := func(t *time.Time) {
 		if !t.IsZero() {
 			*t = t.Add(by)
 		}
+	}
+	for _, t := range times {
+		move(t)
+	}
+	for e, f := range l.failed {
+		move(&f.at)
+		move(&f.NotBefore)
+		l.failed[e] = f
 	}
 }
 
