@@ -42,7 +42,8 @@ func (d *decider) followClock() {
 		r.Failed, r.At = move(r.Failed), move(r.At)
 		d.mem.Retries[key] = r
 	}
-	if k := d.checkpoint(); d.anyRuns() && (!k.EndBy.IsZero() || k.Termination != nil) {
+	k := d.checkpoint()
+	if over := k.Terminal != "" && !d.anyRuns(); !over && (!k.EndBy.IsZero() || k.Termination != nil) {
 		d.draft.Change(func(k *pod.Checkpoint) {
 			k.EndBy = move(k.EndBy)
 			if k.Termination != nil {

@@ -365,7 +365,13 @@ func stepVanish(rt dice, s *sim) string {
 		return "nothing"
 	}
 	c := &s.obs.Containers[rt.n("victim", 0, len(s.obs.Containers)-1)]
-	switch what := rt.n("what", 0, 2); {
+	switch what := rt.n("what", 0, 3); {
+	case what == 3:
+		by := time.Duration(rt.n("step", -4000, 4000)) * time.Second
+		if err := s.apply("clock-steps " + by.String()); err != nil {
+			panic(err)
+		}
+		return "clock steps " + by.String()
 	case what == 0:
 		s.clockSetBack(time.Duration(rt.n("seconds", 1, 4000)) * time.Second)
 		return "clock set back"
