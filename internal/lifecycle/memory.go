@@ -17,8 +17,8 @@ type Memory struct {
 	// Checkpoint is the state that has to survive the agent, OnDisk its last saved version: both are the same pointer
 	// once it is saved, and nil for a pod that needs no checkpoint.
 	Checkpoint, OnDisk *pod.Checkpoint
-	// Started is when this node first saw the pod, on the monotonic clock: its deadline doesn't move when the wall clock
-	// is set. It is zero before the first decision, and without a spec.
+	// Started is when this node first saw the pod, on the monotonic clock: its deadline doesn't move when the wall
+	// clock is set. It is zero before the first decision, and without a spec.
 	Started time.Time
 	// ClockStep is the latest step of the clock before the times in Memory and Checkpoint were determined; zero if
 	// there was none.
