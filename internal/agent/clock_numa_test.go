@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/memcri"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -17,10 +19,11 @@ import (
 // and one has a deadline: all go on by the time that passes, and each step is an event of the node.
 func TestClockIsSet(t *testing.T) {
 	r := newRig(t)
+	r.SetExec(func(*runtimeapi.ContainerStatus, []string) memcri.ExecResult { return memcri.ExecResult{} })
 	r.up()
 	const always = "  terminationGracePeriodSeconds: 20\n  containers:\n  - {name: web, image: IMAGE"
 	r.want("crash", always+"}\n")
-	r.want("probed", always+", livenessProbe: {exec: {command: [check]}, periodSeconds: 1, failureThreshold: 1}}\n")
+	r.want("probed", always+", livenessProbe: {exec: {command: [check]}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 1}}\n")
 	r.want("deadline", "  activeDeadlineSeconds: 600\n"+always+"}\n")
 	r.await("all run", r.running("crash/web", "probed/web", "deadline/web"))
 	crash := func() {

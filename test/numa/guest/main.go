@@ -35,6 +35,9 @@ func run() error {
 			return err
 		}
 	}
+	if err := os.WriteFile("/etc/resolv.conf", []byte("nameserver 192.0.2.1\n"), 0o644); err != nil {
+		return err
+	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
