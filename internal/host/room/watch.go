@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,9 +67,11 @@ type Watch struct {
 	text error
 	// suspect says that a write failed with an error of the disk.
 	suspect bool
-	// broken is the error of the disk of the root directory, and probed when it was tried last.
-	broken error
-	probed time.Time
+	// broken is the error of the disk of the root directory, probed when it was tried last, and readOnly whether it was
+	// mounted read-only then: a file system may also refuse writes by itself, after an error.
+	broken   error
+	probed   time.Time
+	readOnly bool
 }
 
 // shortage is a disk without room, or one that had none.
@@ -125,12 +128,19 @@ func (w *Watch) Failed(err error) {
 		w.filled(on, err)
 	case atomicfile.DiskFull(err):
 		w.text = err
-	case errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO):
+	case saysBroken(err):
 		w.suspect = true
 	default:
 		return
 	}
 	w.failed.Wake()
+}
+
+// saysBroken reports whether an error says that a disk is read-only or broken, perhaps in a pod's words: then the disk of
+// the root directory is tried.
+func saysBroken(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, unix.EROFS.Error()) || strings.Contains(text, unix.EIO.Error())
 }
 
 // filled handles a failed write to a full disk. The caller holds mu.
@@ -240,9 +250,9 @@ func (w *Watch) measured(point string, now FileSystem, err error) (freed bool) {
 // has recovered.
 func (w *Watch) followRoot() (recovered bool) {
 	w.mu.Lock()
-	was := w.broken
+	was, mounted := w.broken, w.readOnly
 	w.mu.Unlock()
-	remounted := errors.Is(was, unix.EROFS) && !readOnly(w.conf.Root) // without the lock: the file system may hang
+	remounted := mounted && !readOnly(w.conf.Root) // without the lock: the file system may hang
 	w.mu.Lock()
 	due := (w.suspect || was != nil) && (remounted || time.Since(w.probed) >= probeEvery)
 	if due {
@@ -257,11 +267,12 @@ func (w *Watch) followRoot() (recovered bool) {
 	if err == nil {
 		err = os.Remove(path)
 	}
-	if !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EIO) {
+	if atomicfile.DiskFull(err) || !atomicfile.DiskFails(err) {
 		err = nil
 	}
+	mounted = errors.Is(err, unix.EROFS) && readOnly(w.conf.Root)
 	w.mu.Lock()
-	w.broken = err
+	w.broken, w.readOnly = err, mounted
 	w.mu.Unlock()
 	if (err == nil) == (was == nil) {
 		return false

@@ -128,6 +128,11 @@ func DiskFull(err error) bool {
 	return err != nil && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || SaysDiskFull(err.Error()))
 }
 
+// DiskFails reports whether an error says that a disk can't be written: it is full (DiskFull), read-only, or broken.
+func DiskFails(err error) bool {
+	return DiskFull(err) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO)
+}
+
 // SaysDiskFull is DiskFull for the text of an error. Strings that it quotes are ignored.
 func SaysDiskFull(text string) bool {
 	text = strings.ToLower(errtext.Unquoted(text)) // C programs begin it with a capital letter

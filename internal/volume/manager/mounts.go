@@ -81,7 +81,7 @@ func refusal(ctx context.Context, container string, err error) error {
 	}
 	return &pod.Failure{Reason: pod.ReasonCreateContainerConfigError,
 		Message: fmt.Sprintf("container %q: %v", container, err), Permanent: errors.Is(err, volume.ErrUnsupported),
-		Disk: atomicfile.DiskFull(err)}
+		Disk: atomicfile.DiskFails(err)}
 }
 
 func (m *Manager) mountsOf(ctx context.Context, r MountRequest) ([]*runtimeapi.Mount, string, error) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
@@ -55,7 +56,8 @@ func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) e
 	}
 	problems = append(problems, refused...)
 	if err := os.MkdirAll(m.layout.Pod(p.UID), 0o750); err != nil {
-		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: fmt.Sprintf("make the pod's directory: %v", err)}
+		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: fmt.Sprintf("make the pod's directory: %v", err),
+			Disk: atomicfile.DiskFails(err)}
 	}
 	wants, taken := m.holders.Reserve(p, wants)
 	problems = append(problems, taken...)

@@ -435,7 +435,7 @@ func failure(a pod.Action, err error) *pod.Failure {
 		reason = pod.ReasonResizeError
 	}
 	return &pod.Failure{Reason: reason, Message: withRemedy(err), Wait: waitFor(err.Error()),
-		Disk: atomicfile.DiskFull(err) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EIO)}
+		Disk: atomicfile.DiskFails(err)}
 }
 
 // waitFor returns the kind of wait that the text of an action's error stands for; empty for a failure.

@@ -40,7 +40,7 @@ func configFailure(err error) *pod.Failure {
 		return known
 	}
 	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err),
-		Disk: atomicfile.DiskFull(err), NotBefore: podobject.NotBefore(err), Unknown: podobject.IsUnknown(err)}
+		Disk: atomicfile.DiskFails(err), NotBefore: podobject.NotBefore(err), Unknown: podobject.IsUnknown(err)}
 	var environment *env.Error
 	if errors.As(err, &environment) {
 		// the event names the container

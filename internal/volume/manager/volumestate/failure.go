@@ -103,7 +103,7 @@ func Failure(problems []Problem) *pod.Failure {
 		if p.reason() == pod.ReasonFailedMount {
 			f.Reason = pod.ReasonFailedMount
 		}
-		f.Permanent, f.Disk = f.Permanent || p.Permanent(), f.Disk || atomicfile.DiskFull(p.Err)
+		f.Permanent, f.Disk = f.Permanent || p.Permanent(), f.Disk || atomicfile.DiskFails(p.Err)
 		f.Unknown = f.Unknown || object.IsUnknown(p.Err)
 		if f.Awaits == (pod.Object{}) {
 			f.Awaits = p.awaits()

@@ -1,0 +1,113 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/agent"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+)
+
+// TestFailedDisk: a root directory whose file system refuses writes after an error is the reason why the node isn't ready.
+// Its pods run on, no pod starts, and one whose manifest goes is stopped.
+func TestFailedDisk(t *testing.T) {
+	image := filepath.Join(t.TempDir(), "image")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 64<<20)); err != nil {
+		t.Fatal(err)
+	}
+	command := func(name string, args ...string) {
+		t.Helper()
+		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", name, err, out)
+		}
+	}
+	command("mkfs.ext4", "-q", "-F", "-m0", image)
+	r := newRig(t)
+	if err := os.Mkdir(r.path("root"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	command("mount", "-o", "loop,errors=remount-ro", image, r.path("root")) // cleanUp unmounts it
+	disk, err := mounts.Containing(r.path("root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const spec = "  terminationGracePeriodSeconds: 1\n  containers:\n  - {name: main, image: IMAGE}\n"
+	r.up()
+	r.want("a", spec)
+	r.await("a pod runs", r.running("a/main"))
+	before := r.newest("a/main").Id
+	if err := os.WriteFile(filepath.Join("/sys/fs/ext4", filepath.Base(disk.Source), "trigger_fs_error"), []byte("test"), 0); err != nil {
+		t.Fatal(err)
+	}
+	r.want("b", spec)
+	client := r.client()
+	r.await("the node isn't ready", func() string {
+		n, err := client.Node(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range n.Conditions {
+			if c.Type == v1.NodeReady {
+				if c.Status == v1.ConditionFalse && c.Reason == "StorageFailed" && strings.Contains(c.Message, "read-only file system") {
+					return ""
+				}
+				return fmt.Sprintf("%+v", c)
+			}
+		}
+		return "no condition"
+	})
+	r.await("a pod waits for the disk", func() string {
+		s, err := client.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range s.Pods {
+			for _, w := range p.Waits {
+				if p.Pod.Name == "b-n" && w.Disk && strings.Contains(w.Message, "read-only file system") {
+					return ""
+				}
+			}
+		}
+		return fmt.Sprintf("%+v", s.Pods[len(s.Pods)-1].Waits)
+	})
+	if p := r.running("a/main")(); p != "" || r.newest("a/main").Id != before {
+		t.Errorf("the pod that ran: %s", p)
+	}
+	r.unwant("a")
+	r.await("a pod is stopped", r.running())
+	list, err := client.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed []local.Event
+	for _, e := range list {
+		if e.Reason == string(pod.ReasonStorageFailed) {
+			failed = append(failed, e)
+		}
+	}
+	if len(failed) != 1 || failed[0].Count != 1 {
+		t.Errorf("events %+v", failed)
+	}
+	// The next agent can't start, and says why.
+	r.stop()
+	a, err := agent.NewBetween(r.cfg, r.options, r.between)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		err = a.Run(ctx)
+	}
+	if err == nil || !strings.Contains(err.Error(), r.path("root")) || !strings.Contains(err.Error(), "read-only file system") {
+		t.Errorf("the next agent: %v", err)
+	}
+}
