@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -21,11 +22,16 @@ func TestDescriptors(t *testing.T) {
 		}
 		return len(list)
 	}
-	reserve, before := room.NewReserve(t.TempDir()), count()
+	root := t.TempDir()
+	reserve, before := room.NewReserve(root), count()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- reserve.Run(ctx) }()
-	for deadline := time.Now().Add(time.Minute); count() < before+64; time.Sleep(time.Millisecond) {
+	made := func() bool { // and Run has closed the last file
+		_, err := os.Stat(filepath.Join(root, room.Dir, "31"))
+		return err == nil && count() == before+64
+	}
+	for deadline := time.Now().Add(time.Minute); !made(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d files are open, %d were before", count(), before)
 		}
@@ -61,13 +67,12 @@ func TestDescriptors(t *testing.T) {
 		}
 	}
 	loans := 0
-	for err := error(nil); err == nil; err = reserve.Spend(next) { // each keeps one open
-		if err := next(); !errors.Is(err, unix.EMFILE) && loans > 3 { // Run has a file open at first
+	for ; reserve.Spend(next) == nil; loans++ { // each keeps one open
+		if err := next(); !errors.Is(err, unix.EMFILE) {
 			t.Fatalf("another file: %v", err)
 		}
-		loans++
 	}
-	if loans < 60 || loans > 70 {
+	if loans != 64 {
 		t.Errorf("%d descriptors were held back", loans)
 	}
 	cancel()

@@ -32,6 +32,8 @@ const (
 	// quiet is the time without a failed write for which a disk with room is still followed: retries may fail, and
 	// quotas can't be measured.
 	quiet = 10 * time.Minute
+	// settled is the time without a failed write after which a retry counts as successful.
+	settled = 5 * time.Minute
 	// grown and grownInodes are the additional free room for which failed writes are tried again on a disk that still
 	// counts as full.
 	grown, grownInodes = 1 << 20, 16
@@ -81,7 +83,8 @@ type shortage struct {
 	failed time.Time
 	// tried is the room at the last retry; a retry with no more than that would fail, too, and free what it wrote: an
 	// image that is larger than the disk would be pulled again and again.
-	tried FileSystem
+	tried   FileSystem
+	retried time.Time
 	// over says that the disk has had room since the last failed write.
 	over bool
 }
@@ -108,19 +111,9 @@ func NewWatch(c WatchConfig) *Watch {
 // Failed is called with the error of a write. Errors that aren't about a disk are ignored, and so are the texts of
 // other programs if no disk is full: a pod may have chosen what they say.
 func (w *Watch) Failed(err error) {
-	own := errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
-	var on FileSystem
-	var known *fs.PathError
-	if own {
-		path := w.conf.Root
-		if errors.As(err, &known) {
-			path = known.Path
-		}
-		var failed error
-		if on, failed = Measure(path); failed != nil { // without the lock: the file system may hang
-			return
-		}
-	}
+	// Without the lock: the file system may hang. Those outside the root directory, such as hostPath volumes, aren't
+	// measured here: one that hangs would stop Run.
+	on, own := w.own(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -136,6 +129,23 @@ func (w *Watch) Failed(err error) {
 	w.failed.Wake()
 }
 
+// own returns the file system of a failed write of this process below the root directory.
+func (w *Watch) own(err error) (FileSystem, bool) {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		return FileSystem{}, false
+	}
+	path := w.conf.Root
+	var known *fs.PathError
+	if errors.As(err, &known) {
+		path = known.Path
+	}
+	if path != w.conf.Root && !strings.HasPrefix(path, w.conf.Root+"/") {
+		return FileSystem{}, false
+	}
+	on, failed := Measure(path)
+	return on, failed == nil && on.Size > 0
+}
+
 // saysBroken reports whether an error says that a disk is read-only or broken, perhaps in a pod's words: then the disk of
 // the root directory is tried.
 func saysBroken(err error) bool {
@@ -149,6 +159,9 @@ func (w *Watch) filled(on FileSystem, err error) {
 	if s == nil {
 		s = &shortage{over: true}
 		w.full[on.Point] = s
+	}
+	if s.over && time.Since(s.retried) >= settled {
+		s.tried = FileSystem{} // the last retry has worked: this is another shortage
 	}
 	if s.over {
 		w.conf.Log.Info("A disk is full: running pods run on, others wait for room", "path", on.Point,
@@ -228,7 +241,7 @@ func (w *Watch) measured(point string, now FileSystem, err error) (freed bool) {
 	}
 	old := time.Since(s.failed) >= quiet
 	if freed = s.roomier(now); freed {
-		s.tried = now
+		s.tried, s.retried = now, time.Now()
 	}
 	switch {
 	case s.over:
@@ -274,13 +287,16 @@ func (w *Watch) followRoot() (recovered bool) {
 	w.mu.Lock()
 	w.broken, w.readOnly = err, mounted
 	w.mu.Unlock()
-	if (err == nil) == (was == nil) {
+	if (err == nil) == (was == nil) && errors.Is(err, unix.EROFS) == errors.Is(was, unix.EROFS) {
 		return false
 	}
-	w.conf.Broken(err)
+	w.conf.Broken(err) // also if a broken disk has become read-only
 	if err == nil {
 		w.conf.Log.Info("The disk of the root directory can be written again")
 		return true
+	}
+	if was != nil {
+		return false
 	}
 	w.conf.Log.Error(err, "The disk of the root directory can't be written: running pods run on, no pod starts")
 	w.conf.Events.NodeEvent("Warning", pod.ReasonStorageFailed, fmt.Sprintf(

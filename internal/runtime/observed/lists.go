@@ -11,8 +11,9 @@ import (
 )
 
 // An answer of the runtime has a maximum size, 16 MiB on both sides: 33,000 dead containers don't fit. A list that is
-// too long is requested as a stream, or in parts from a runtime without streams. The parts are in the order in which
-// states follow one another, so that an instance that changes its state meanwhile is in one of them at least.
+// too long is requested as a stream, or in parts from a runtime without streams, or if a part of the stream is too long:
+// containerd sends 5,000 items in one, whatever their size. Our parts are in the order in which states follow one
+// another, so that an instance that changes its state meanwhile is in one of them at least.
 var (
 	sandboxStates = [...]runtimeapi.PodSandboxState{
 		runtimeapi.PodSandboxState_SANDBOX_READY,
@@ -39,7 +40,7 @@ func (s *Store) eachSandbox(ctx context.Context, labels map[string]string, yield
 	if !tooLong(err) {
 		return err
 	}
-	if err := s.rt.StreamPodSandboxes(ctx, all, yield); !noStream(err) {
+	if err := s.rt.StreamPodSandboxes(ctx, all, yield); !noStream(err) && !tooLong(err) {
 		return err
 	}
 	for _, state := range sandboxStates {
@@ -70,7 +71,7 @@ func (s *Store) eachContainer(ctx context.Context, labels map[string]string, san
 	if !tooLong(err) {
 		return err
 	}
-	if err := s.rt.StreamContainers(ctx, all, yield); !noStream(err) {
+	if err := s.rt.StreamContainers(ctx, all, yield); !noStream(err) && !tooLong(err) {
 		return err
 	}
 	for _, state := range containerStates {

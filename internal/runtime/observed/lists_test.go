@@ -29,7 +29,8 @@ func TestListsThatAreTooLong(t *testing.T) {
 	w.stopSandbox("s3")
 	w.set(func() { w.mostSandboxes, w.mostContainers = 3, 3 })
 	x := watch(w)
-	for range 2 {
+	for _, long := range []bool{false, true} {
+		w.set(func() { w.longStreams = long })
 		if err := x.Relist(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -38,6 +38,8 @@ type world struct {
 	onList func()
 	// mostSandboxes and mostContainers are how many objects fit in one answer; 0 means any number.
 	mostSandboxes, mostContainers int
+	// longStreams says that a part of a stream doesn't fit; else there are no streams.
+	longStreams bool
 }
 
 type container struct {
@@ -253,10 +255,19 @@ func (w *world) ListContainers(_ context.Context, f *runtimeapi.ContainerFilter)
 }
 
 func (w *world) StreamPodSandboxes(context.Context, *runtimeapi.PodSandboxFilter, func(*runtimeapi.PodSandbox)) error {
-	return status.Error(codes.Unimplemented, "no streams")
+	return w.stream()
 }
 
 func (w *world) StreamContainers(context.Context, *runtimeapi.ContainerFilter, func(*runtimeapi.Container)) error {
+	return w.stream()
+}
+
+func (w *world) stream() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.longStreams {
+		return status.Error(codes.ResourceExhausted, "a part is too long")
+	}
 	return status.Error(codes.Unimplemented, "no streams")
 }
 

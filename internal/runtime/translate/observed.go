@@ -1,9 +1,9 @@
 package translate
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -117,11 +117,15 @@ func ContainerUpdate(st *runtimeapi.ContainerStatus, sandboxID, boot string,
 	return id, out, true
 }
 
+// canceled matches the end of the message of an aborted start, with the class that containerd may append. A path in the
+// middle of a message may be a pod's: `mkdir /context canceled: file exists`.
+var canceled = regexp.MustCompile(`\bcontext canceled(: (unknown|canceled))?$`)
+
 // startAborted reports whether an exited container's start was aborted, or no process could be created for it:
 // containerd then ends it with this reason and such a message.
 func startAborted(st *runtimeapi.ContainerStatus) bool {
 	return st.GetStartedAt() == 0 && st.GetReason() == string(pod.ReasonStartError) &&
-		(strings.Contains(errtext.Unquoted(st.GetMessage()), "context canceled") || process.Exhausted(st.GetMessage()))
+		(canceled.MatchString(errtext.Unquoted(st.GetMessage())) || process.Exhausted(st.GetMessage()))
 }
 
 // labelled converts labels, annotations and metadata. Invalid annotations count as missing.

@@ -84,5 +84,16 @@ func TestRedactedMessage(t *testing.T) {
 				t.Errorf("of %q the start is aborted", st.Message)
 			}
 		}
+		for said, want := range map[string]bool{
+			"failed to create containerd task: failed to create shim task: context canceled":                                             true,
+			"failed to create shim task: context canceled: unknown":                                                                      true,
+			"runc create failed: error during container init: mkdir /proc/context canceled: no such file or directory":                   false,
+			"runc create failed: error during container init: mkdir /proc/context canceled: unknown: no such file or directory: unknown": false,
+		} {
+			st.Message = said
+			if _, out, _ := ContainerStatus(st, "", ""); out.StartAborted != want {
+				t.Errorf("of %q the start is aborted: %v", said, !want)
+			}
+		}
 	}
 }
