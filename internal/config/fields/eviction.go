@@ -12,7 +12,7 @@ func eviction() []Field {
 				"imagefs.available: 2% and imagefs.inodesFree: 1%"},
 		{Path: "evictionSoft", Package: "resources/pressure", Live: true, Default: "none",
 			Doc: "Thresholds below which pods are evicted once evictionSoftGracePeriod is over: by signal, as in " +
-				"evictionHard."},
+				"evictionHard. Those of containerfs, there and here, have no effect: it counts as nodefs or imagefs."},
 		{Path: "evictionSoftGracePeriod", Package: "resources/pressure", Live: true, Default: "none",
 			Doc: "How long the node may stay below a threshold of evictionSoft before pods are evicted: by signal, " +
 				"such as memory.available: 30s. Each signal of evictionSoft needs one."},
