@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,17 +24,26 @@ import (
 // watched is a Watch that runs, and what it reported since the last call of since.
 type watched struct {
 	*room.Watch
+	mu       sync.Mutex
 	happened []string
 }
 
+func (w *watched) note(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.happened = append(w.happened, what)
+}
+
 func (w *watched) NodeEvent(eventType string, reason pod.Reason, message string) {
-	w.happened = append(w.happened, eventType+" "+string(reason)+": "+message)
+	w.note(eventType + " " + string(reason) + ": " + message)
 }
 
 // since returns what was reported within the time.
 func (w *watched) since(d time.Duration) string {
 	time.Sleep(d)
 	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	list := strings.Join(w.happened, " | ")
 	w.happened = nil
 	return list
@@ -50,8 +60,8 @@ func watch(t *testing.T, root string, test func(*watched)) {
 				}
 				return nil
 			},
-			Freed:  func() { w.happened = append(w.happened, "freed") },
-			Broken: func(err error) { w.happened = append(w.happened, fmt.Sprintf("broken: %v", err != nil)) }})
+			Freed:  func() { w.note("freed") },
+			Broken: func(err error) { w.note(fmt.Sprintf("broken: %v", err != nil)) }})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.Run(ctx) }()
