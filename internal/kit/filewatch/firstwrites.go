@@ -23,10 +23,11 @@ type FirstWrites struct {
 	adding sync.Mutex
 
 	mu sync.Mutex
-	// watched has the files whose next write the kernel reports. failed has the errors of files for which it can't
-	// because of a limit. pending are the files to report.
+	// watched has the files whose next write the kernel reports. failed has those for which it can't because of a
+	// limit, limit the last such error. pending are the files to report.
 	watched map[string]*spot
-	failed  map[string]error
+	failed  map[string]struct{}
+	limit   error
 	pending []string
 	// changed is signaled when failed or pending has grown.
 	changed wake.Slot
@@ -35,25 +36,34 @@ type FirstWrites struct {
 // NewFirstWrites returns a FirstWrites that watches no file yet.
 func (i *Instance) NewFirstWrites() *FirstWrites {
 	return &FirstWrites{instance: i, written: make(chan []string), watched: map[string]*spot{},
-		failed: map[string]error{}, changed: wake.NewSlot()}
+		failed: map[string]struct{}{}, changed: wake.NewSlot()}
 }
 
 // Watch makes Written report the next write to the file that is at path now. It doesn't follow a link at path. It
 // fails unless Run is running. If it fails because of a limit, Written reports the path as soon as that is over.
-func (f *FirstWrites) Watch(path string) error {
+func (f *FirstWrites) Watch(path string) error { return f.watch(path, nil) }
+
+// watch is Watch, which gives up a file that is there at once if a limit was just reached, with that error.
+func (f *FirstWrites) watch(path string, limit error) error {
 	f.adding.Lock()
 	defer f.adding.Unlock()
 	s := &spot{path: path}
-	f.mu.Lock()
-	f.watched[path] = s
-	f.mu.Unlock()
-	_, err := f.instance.add(f, s, unix.IN_MODIFY|unix.IN_ONESHOT|unix.IN_DONT_FOLLOW)
+	_, err := os.Lstat(path) // no limit may hide that the file is gone
+	switch {
+	case err == nil && limit != nil:
+		return limit
+	case err == nil:
+		f.mu.Lock()
+		f.watched[path] = s
+		f.mu.Unlock()
+		_, err = f.instance.add(f, s, unix.IN_MODIFY|unix.IN_ONESHOT|unix.IN_DONT_FOLLOW)
+	}
 	f.instance.failing(f, f.added(s, err))
 	return err
 }
 
-// added records the result of adding a spot. It returns the errors of all files that can't be watched because of a
-// limit.
+// added records the result of adding a spot. While files can't be watched because of a limit, it returns the last such
+// error.
 func (f *FirstWrites) added(s *spot, err error) []error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,12 +71,20 @@ func (f *FirstWrites) added(s *spot, err error) []error {
 	if err != nil {
 		f.forget(s)
 	}
-	var about *os.PathError // the file can't be opened, or is missing
-	if err != nil && !errors.As(err, &about) && !errors.Is(err, os.ErrClosed) {
-		f.failed[s.path] = err
+	if limits(err) {
+		f.failed[s.path], f.limit = struct{}{}, err
 		f.changed.Wake()
 	}
-	return slices.Collect(maps.Values(f.failed))
+	if len(f.failed) == 0 {
+		return nil
+	}
+	return []error{f.limit}
+}
+
+// limits reports whether an error means that a limit is reached: the file isn't missing, and can be opened.
+func limits(err error) bool {
+	var about *os.PathError
+	return err != nil && !errors.As(err, &about) && !errors.Is(err, os.ErrClosed)
 }
 
 // Written returns the channel of the paths of files that were written to since Watch was called for them.
@@ -98,9 +116,13 @@ func (f *FirstWrites) Run(ctx context.Context) {
 			paths = nil
 		case <-due:
 			due = nil
+			var limit error
 			for _, path := range failed {
-				if f.Watch(path) == nil {
+				switch err := f.watch(path, limit); {
+				case err == nil:
 					paths = append(paths, path)
+				case limits(err):
+					limit = err
 				}
 			}
 		}

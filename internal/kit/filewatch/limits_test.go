@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -229,6 +230,58 @@ func TestNoDescriptorIsLeft(t *testing.T) {
 		do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 		if err == nil || !strings.Contains(err.Error(), "ulimit -n") || strings.Contains(err.Error(), "sysctl") {
 			t.Errorf("says %v", err)
+		}
+	})
+}
+
+// TestGoneFilesAreForgotten: the files of containers that are gone aren't tried for ever, and a limit is one error,
+// however many files wait.
+func TestGoneFilesAreForgotten(t *testing.T) {
+	filewatchtest.Run(t, filewatchtest.Limits{Watches: filewatchtest.Plenty}, func(t *testing.T) {
+		i := newInstance(logr.Discard())
+		writes := i.NewFirstWrites()
+		ctx, stop := context.WithCancel(t.Context())
+		ran := make(chan struct{})
+		go func() { defer close(ran); writes.Run(ctx) }()
+		defer func() { stop(); <-ran }()
+		dir, want := t.TempDir(), []string{}
+		for n := range 100 {
+			path := filepath.Join(dir, fmt.Sprint(n))
+			do(t, os.WriteFile(path, nil, 0o600))
+			for errors.Is(writes.Watch(path), os.ErrClosed) { // until it runs
+				time.Sleep(time.Millisecond)
+			}
+			if n%2 == 0 {
+				do(t, os.Remove(path))
+			} else {
+				want = append(want, path)
+			}
+		}
+		i.mu.Lock()
+		if errs := i.subscribers[writes]; len(errs) != 1 {
+			t.Errorf("%d errors for one limit", len(errs))
+		}
+		i.mu.Unlock()
+		for late := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			writes.mu.Lock()
+			n := len(writes.failed)
+			writes.mu.Unlock()
+			if n == len(want) {
+				break
+			}
+			if time.Now().After(late) {
+				t.Fatalf("%d files are tried again, want %d", n, len(want))
+			}
+		}
+		filewatchtest.Set(t, filewatchtest.Limits{Instances: 1, Watches: filewatchtest.Plenty})
+		var got []string
+		for len(got) < len(want) {
+			got = append(got, <-writes.Written()...)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("written: %v, want %v", got, want)
 		}
 	})
 }
