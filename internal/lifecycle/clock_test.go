@@ -29,3 +29,26 @@ func TestStoredTimesAreAnchored(t *testing.T) {
 		}
 	}
 }
+
+// TestStopOutlivesStepsOfTheClock: a stop under way isn't given up, which would send the signal again, because times
+// were rounded when the clock was set.
+func TestStopOutlivesStepsOfTheClock(t *testing.T) {
+	for _, odd := range []time.Duration{1, 400_001, 499_999, 500_001, 999_999} {
+		s := newSim(&v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "web", Image: "example.com/web:1"}}}})
+		for _, command := range []string{"up", "stop 600s"} {
+			if err := s.apply(command); err != nil {
+				t.Fatal(err)
+			}
+			s.decide()
+		}
+		for range 5 {
+			s.now = s.now.Add(time.Second + odd)
+			if err := s.apply("clock-steps 1h"); err != nil {
+				t.Fatal(err)
+			}
+			if d := s.decide(); len(d.Cancel) > 0 {
+				t.Errorf("%d ns after the stop, the step of the clock cancels %v", odd, d.Cancel)
+			}
+		}
+	}
+}

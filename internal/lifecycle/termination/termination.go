@@ -83,6 +83,9 @@ const (
 	defaultGrace = 30 * time.Second
 	// precision is the precision of Grace in actions; the CRI has seconds only.
 	precision = time.Millisecond
+	// worthwhile is the least gain for which a stop under way is given up, which would send its signal again. Times
+	// that differ by less may be the same: they are rounded when the clock is set.
+	worthwhile = 100 * precision
 )
 
 // Grace is the pod's termination grace period: that of the spec, or without a spec the one with which the pod's
@@ -205,7 +208,7 @@ func (e *Terminator) kill(c *pod.Container, t Term, held bool) {
 	defer func() { e.Kills[c.ID] = k }()
 	target := "instance/" + c.ID
 	if kind, _ := e.Plan.Busy(target); kind == pod.StopContainer {
-		if e.end(k).Before(k.Asked) {
+		if k.Asked.Sub(e.end(k)) >= worthwhile {
 			e.Plan.GiveUp(target) // the next decision stops the instance with the shorter grace period
 		}
 		return
