@@ -55,6 +55,26 @@ func (d *decider) followClock() {
 	}
 }
 
+// deadlineFrom returns the time from which the pod's activeDeadlineSeconds count, as today's clock would have shown it.
+func (d *decider) deadlineFrom() time.Time {
+	if from := d.checkpoint().DeadlineFrom; !from.IsZero() {
+		return from
+	}
+	return d.dated(d.started)
+}
+
+// keepDeadline records the start of a pod with a deadline for the next agent if the clock was set since: to that agent,
+// the recorded start would be another moment.
+func (d *decider) keepDeadline() {
+	from := d.checkpoint().DeadlineFrom
+	if from.IsZero() {
+		from = d.started
+	}
+	if d.mem.Started.Round(0).Sub(from.Round(0)).Abs() >= time.Second {
+		d.draft.Change(func(k *pod.Checkpoint) { k.DeadlineFrom = d.mem.Started })
+	}
+}
+
 // onClock returns an instance with its start and end as today's clock would have shown them.
 func (d *decider) onClock(inst *pod.Container) *pod.Container {
 	if len(d.in.Node.ClockSteps) == 0 {

@@ -65,6 +65,8 @@ type laws struct {
 	final *v1.PodStatus
 	// stopBy is when the last of a pod that has to go is killed.
 	stopBy time.Time
+	// deadlineFrom is from when its deadline counts by the disk that this agent found; zero if from its start.
+	deadlineFrom time.Time
 	// together is when the grace is over of all that this agent ends with the pod; zero if it ends nothing so.
 	together time.Time
 	// ranDown says that a pod was to be ended, without a grace of its own, that had run to its end already, and whose containers each have
@@ -149,6 +151,14 @@ func newLaws() laws {
 		failed: map[effort]failure{}, asked: map[effort]lifecycle.Node{}, stopped: map[string]bool{}, pulled: map[string]string{}}
 }
 
+// deadlineStart is from when the pod's deadline counted by the clock of the agent's start.
+func (l *laws) deadlineStart(v *view) time.Time {
+	if l.deadlineFrom.IsZero() {
+		return v.d.Status.StartTime.Time
+	}
+	return l.deadlineFrom
+}
+
 func (l *laws) broken(format string, args ...any) {
 	l.problems = append(l.problems, fmt.Sprintf(format, args...))
 }
@@ -196,9 +206,9 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 	l.cut, l.prepared, l.released, l.status, l.allowed, l.over, l.generation, l.stopBy, l.ranDown = false, false, false, nil, nil, "", 0, time.Time{}, false
 	l.together = time.Time{}
 	if disk != nil {
-		l.stopBy = disk.EndBy
+		l.stopBy, l.deadlineFrom = disk.EndBy, disk.DeadlineFrom
 	} else {
-		l.final = nil
+		l.final, l.deadlineFrom = nil, time.Time{}
 	}
 	if l.known != nil && l.known.StartTime != nil {
 		l.status = l.known
@@ -331,7 +341,7 @@ func (l *laws) hear(v *view) {
 		}
 	}
 	if after := v.in.Pod.Spec.ActiveDeadlineSeconds; after != nil && v.in.Stop == nil &&
-		!v.in.Now.Before(v.d.Status.StartTime.Add(v.stepped()+pod.Seconds(*after))) {
+		!v.in.Now.Before(l.deadlineStart(v).Add(v.stepped()+pod.Seconds(*after))) {
 		l.end(pod.PodTermination{Reason: "DeadlineExceeded"})
 	}
 	l.all(v)

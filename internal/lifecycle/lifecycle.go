@@ -135,7 +135,7 @@ func Decide(in Input) Decision {
 		d.adoptStatus()
 		d.dateStart()
 		if d.mem.Started.IsZero() {
-			d.mem.Started = pod.Anchored(d.dated(d.started), d.in.Now)
+			d.mem.Started = pod.Anchored(d.deadlineFrom(), d.in.Now)
 		}
 	}
 	container.SetReadiness(d.containers, in.Probes, &d.draft)

@@ -109,14 +109,16 @@ const minStopGrace = time.Second
 // by terminations and by an earlier agent. If keep is true, it records that end in the checkpoint for the next
 // agent.
 func (d *decider) bringForward(t *termination.Term, keep bool) {
-	for _, v := range [...]*pod.PodTermination{d.checkpoint().Termination, d.in.Termination} {
+	shorten := func(v *pod.PodTermination, date func(time.Time) time.Time) {
 		if v == nil || v.Grace == nil {
-			continue
+			return
 		}
-		if by := d.dated(v.At).Add(*v.Grace); by.Before(t.By) {
+		if by := date(v.At).Add(*v.Grace); by.Before(t.By) {
 			t.By = by
 		}
 	}
+	shorten(d.checkpoint().Termination, func(at time.Time) time.Time { return at }) // followClock has dated it
+	shorten(d.in.Termination, d.dated)
 	by := d.checkpoint().EndBy
 	switch {
 	case !by.IsZero() && by.Before(t.By):
@@ -180,6 +182,7 @@ func makes(kind pod.ActionKind) bool {
 func (d *decider) recordTermination() {
 	if d.checkpoint().Termination == nil && d.in.Termination != nil {
 		e := *d.in.Termination
+		e.At = d.dated(e.At)
 		d.plan.RecordTermination(v1.EventTypeWarning, &e)
 		d.draft.Change(func(k *pod.Checkpoint) { k.Termination, k.RestartAll = &e, nil })
 	}
@@ -192,6 +195,7 @@ func (d *decider) recordTermination() {
 		at := d.mem.Started.Add(pod.Seconds(*s))
 		if d.in.Now.Before(at) {
 			d.plan.WakeAt(at)
+			d.keepDeadline()
 		} else {
 			e := &pod.PodTermination{At: d.in.Now, Reason: pod.ReasonDeadlineExceeded,
 				Message: apistatus.DeadlineMessage}

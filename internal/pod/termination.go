@@ -99,6 +99,9 @@ type Checkpoint struct {
 	Base string `json:"base,omitempty"`
 	// StartTime is when this node first saw the pod (PodStatus.startTime).
 	StartTime time.Time `json:"startTime,omitzero"`
+	// DeadlineFrom is the time from which activeDeadlineSeconds count, on the clock as it is set now, if it was set
+	// since StartTime. It is zero for pods without a deadline.
+	DeadlineFrom time.Time `json:"deadlineFrom,omitzero"`
 	// Termination is set when the pod has to end although a source still has it.
 	Termination *PodTermination `json:"ending,omitempty"`
 	// EndBy is when the containers of a pod that has to end are killed. A later value never replaces an earlier one.

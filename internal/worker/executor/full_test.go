@@ -163,12 +163,12 @@ func (s stored) Load(_ types.UID, _ string, into any) (bool, error) {
 	return true, nil
 }
 
-// TestCheckpointIsOnTheMonotonicClock: the end of a pod that an earlier agent stopped stays when the clock is set.
+// TestCheckpointIsOnTheMonotonicClock: a pod's deadline, and the end of one that an earlier agent stopped, stay when the clock is set.
 func TestCheckpointIsOnTheMonotonicClock(t *testing.T) {
 	at := time.Now().Round(0)
-	r := &Executor{cfg: Config{Records: stored{Checkpoint: pod.Checkpoint{EndBy: at.Add(time.Minute), Termination: &pod.PodTermination{At: at}}}}}
+	r := &Executor{cfg: Config{Records: stored{Checkpoint: pod.Checkpoint{EndBy: at.Add(time.Minute), DeadlineFrom: at.Add(-time.Minute), Termination: &pod.PodTermination{At: at}}}}}
 	k := r.Checkpoint("u1")
-	for got, want := range map[time.Time]time.Time{k.EndBy: at.Add(time.Minute), k.Termination.At: at} {
+	for got, want := range map[time.Time]time.Time{k.EndBy: at.Add(time.Minute), k.DeadlineFrom: at.Add(-time.Minute), k.Termination.At: at} {
 		if got == got.Round(0) || !got.Equal(want) {
 			t.Errorf("%v, want %v with a monotonic reading", got, want)
 		}

@@ -115,8 +115,8 @@ func (r *Executor) saveCheckpoint(uid types.UID, k *pod.Checkpoint) error {
 	return nil
 }
 
-// Checkpoint reads the checkpoint that an earlier agent saved; nil if there is none that is readable. The end of the
-// pod, if that has begun, stays when the clock is set from now on.
+// Checkpoint reads the checkpoint that an earlier agent saved; nil if there is none that is readable. The pod's
+// deadline, and its end if that has begun, stay when the clock is set from now on.
 func (r *Executor) Checkpoint(uid types.UID) *pod.Checkpoint {
 	k := &pod.Checkpoint{}
 	found, err := r.cfg.Records.Load(uid, checkpointRecord, k)
@@ -127,7 +127,7 @@ func (r *Executor) Checkpoint(uid types.UID) *pod.Checkpoint {
 		return nil
 	}
 	now := time.Now()
-	k.EndBy = pod.Anchored(k.EndBy, now)
+	k.EndBy, k.DeadlineFrom = pod.Anchored(k.EndBy, now), pod.Anchored(k.DeadlineFrom, now)
 	if k.Termination != nil {
 		k.Termination.At = pod.Anchored(k.Termination.At, now)
 	}
