@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 const (
@@ -96,7 +97,7 @@ func (r *records) load(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("when images were last used can't be read: %w", err)
 	}
-	switch err := r.parse(text); {
+	switch err := r.parse(text, now); {
 	case err == nil:
 		return nil
 	case errors.Is(err, checkpoint.ErrNewer):
@@ -111,13 +112,23 @@ func (r *records) load(now time.Time) error {
 	}
 }
 
-func (r *records) parse(text []byte) error {
+func (r *records) parse(text []byte, now time.Time) error {
 	byID := map[string]record{}
 	if err := checkpoint.Open(text, recordsVersion, &byID); err != nil {
 		return err
 	}
 	r.byID = byID
+	r.anchor(now)
 	return nil
+}
+
+// anchor makes the times stay the same moments when the clock is set from now on, and show what today's clock would
+// have shown: else a short step far forward would make all images too old.
+func (r *records) anchor(now time.Time) {
+	for id, rec := range r.byID {
+		rec.Detected, rec.Used = pod.Anchored(rec.Detected, now), pod.Anchored(rec.Used, now)
+		r.byID[id] = rec
+	}
 }
 
 // due reports whether the file has to be written.
@@ -136,6 +147,7 @@ func (r *records) anyInUse() bool {
 
 // save writes the file. After a failure, the next run tries again.
 func (r *records) save(now time.Time) error {
+	r.anchor(now)
 	if err := checkpoint.WriteFile(r.path, recordsVersion, r.byID); err != nil {
 		return fmt.Errorf("keep when images were last used: %w", err)
 	}
