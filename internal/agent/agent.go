@@ -168,6 +168,9 @@ func (p parts) modules() []modules.Module {
 			rootModule(cfg, p.dirs, !p.o.StopAll, p.reserve),
 			{Name: "events", Start: orLogged(without(p.history.Restore), log, "Events of earlier agents are missing"),
 				Run: p.history.Run},
+			// Before modules that start slowly: a machine without a clock of its own gets the time meanwhile.
+			clockModule(p.clock, p.node, log.WithName("clock"), p.wakes.WakeAll, p.work.ended.Wake, p.serve.web.Reload,
+				p.inCluster.ClockChanged),
 			localModule(p.serve.api, cfg.RootDir, p.o.Started, p.reserve, log),
 			{Name: "web server", Run: p.serve.web.Run},
 			{Name: "pod resources", Run: p.serve.resources.Run},
@@ -187,8 +190,6 @@ func (p parts) modules() []modules.Module {
 		[]modules.Module{
 			{Name: "kernel settings", Start: setKernelFlags(cfg, p.o.StopAll, log)},
 			oomModule(kernel.LogDevice, p.node, log.WithName("oom")),
-			clockModule(p.clock, p.node, log.WithName("clock"), p.wakes.WakeAll, p.work.ended.Wake,
-				p.img.collector.Wake, p.serve.web.Reload, p.inCluster.ClockChanged),
 			cgroupsModule(p.run.host, !traits.ConfiguredDriver, p.run.state, p.run.seen.Synced(), p.workersReady),
 			{Name: "user IDs", Start: orLogged(p.run.host.users.Restore, log,
 				"Some pods' ranges of user IDs can't be read; their containers run on")},

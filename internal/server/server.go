@@ -58,6 +58,7 @@ type Listener struct {
 type Server struct {
 	log       logr.Logger
 	listeners []Listener
+	reloading sync.Mutex // held by Reload
 	ready     chan struct{}
 	addrs     map[string]netip.AddrPort // written before ready is closed
 }
@@ -158,8 +159,10 @@ func (s *Server) telling(h http.Handler) http.Handler {
 }
 
 // Reload loads what listeners need, such as certificates. It is called by the Server at its start, and again after the
-// clock was set.
+// clock was set, even before that start.
 func (s *Server) Reload() {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
 	for _, l := range s.listeners {
 		if l.Load != nil {
 			l.Load()

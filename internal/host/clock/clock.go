@@ -24,11 +24,13 @@ const most = 32
 
 // Clock follows the wall clock. Its methods are safe for concurrent use.
 type Clock struct {
+	// first is the state of the clocks when the Clock was made.
+	first reading
 	steps atomic.Pointer[[]pod.ClockStep]
 }
 
-// New returns a Clock. It reports no steps before Run.
-func New() *Clock { return &Clock{} }
+// New returns a Clock. It follows the wall clock from now on, but reports no steps before Run.
+func New() *Clock { return &Clock{first: readClocks()} }
 
 // Steps returns the steps so far, oldest first. The caller must not change the list.
 func (c *Clock) Steps() []pod.ClockStep {
@@ -39,7 +41,8 @@ func (c *Clock) Steps() []pod.ClockStep {
 }
 
 // Run waits for steps until ctx ends, and calls stepped after each one of 2 s or more; smaller ones count once their
-// sum is that large. Steps includes the step by then. Run returns an error if the kernel can't report steps.
+// sum is that large, and those between New and Run are one step. Steps includes the step by then. Run returns an error
+// if the kernel can't report steps.
 //
 // A machine that was suspended isn't a step. Its clocks run on meanwhile, but not Go's timers: suspended is called
 // then. Run is called once.
@@ -89,7 +92,7 @@ func (c *Clock) follow(ctx context.Context, s source, stepped func(pod.ClockStep
 			<-closed
 		}
 	}()
-	before := s.read()
+	before := c.first
 	for {
 		// Armed before the clocks are read, so that no step between the two is missed.
 		if err := s.arm(); err != nil && ctx.Err() == nil {
@@ -155,14 +158,16 @@ func (t *timer) await() error {
 
 func (t *timer) close() { _ = t.file.Close() }
 
-// exact is the time within which read reads all clocks, so that a thread that waits for a CPU between two of them isn't
-// taken for a step. After so many attempts it takes the best.
+// exact is the time within which readClocks reads all clocks, so that a thread that waits for a CPU between two of them
+// isn't taken for a step. After so many attempts it takes the best.
 const (
 	exact    = time.Millisecond
 	attempts = 100
 )
 
-func (t *timer) read() (best reading) {
+func (t *timer) read() reading { return readClocks() }
+
+func readClocks() (best reading) {
 	took := time.Duration(math.MaxInt64)
 	for range attempts {
 		from, wall, awake, to := get(unix.CLOCK_BOOTTIME), get(unix.CLOCK_REALTIME), get(unix.CLOCK_MONOTONIC),

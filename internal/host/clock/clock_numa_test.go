@@ -4,6 +4,7 @@ package clock
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,13 +13,29 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
+// counted counts how often somebody waits for the kernel.
+type counted struct {
+	*timer
+	waits atomic.Int32
+}
+
+func (c *counted) await() error {
+	c.waits.Add(1)
+	return c.timer.await()
+}
+
 // TestSetClock sets the clock of the machine, which has to be test/numa's: the kernel reports each step, with its size.
 func TestSetClock(t *testing.T) {
 	steps, slept := make(chan pod.ClockStep, 10), make(chan struct{}, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	c, done := New(), make(chan error)
+	real, err := openSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &counted{timer: real}
 	go func() {
-		done <- c.Run(ctx, func(s pod.ClockStep) { steps <- s }, func() { slept <- struct{}{} })
+		done <- c.follow(ctx, s, func(s pod.ClockStep) { steps <- s }, func() { slept <- struct{}{} })
 	}()
 	defer func() {
 		cancel()
@@ -58,5 +75,8 @@ func TestSetClock(t *testing.T) {
 	}
 	if n := len(c.Steps()); n != 5 {
 		t.Errorf("%d steps", n)
+	}
+	if n := s.waits.Load(); n > 20 {
+		t.Errorf("it waited %d times for 7 changes of the clock", n)
 	}
 }

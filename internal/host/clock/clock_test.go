@@ -3,6 +3,7 @@ package clock
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -51,7 +52,10 @@ func (m *machine) pass(d, step, sleep time.Duration) {
 func TestSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		c, m, done := New(), newMachine(), make(chan error)
+		m, done := newMachine(), make(chan error)
+		c := &Clock{first: m.reading}
+		m.pass(time.Minute, 3*time.Hour, 0)
+		<-m.set // nobody waits yet
 		var steps []time.Duration
 		slept := 0
 		go func() {
@@ -76,7 +80,7 @@ func TestSteps(t *testing.T) {
 			steps, slept = nil, 0
 		}
 		synctest.Wait()
-		want("at first", 0)
+		want("before it ran", 0, 3*time.Hour)
 		m.pass(time.Minute, time.Hour, 0)
 		want("an hour forward", 0, time.Hour)
 		m.pass(time.Minute, -2*time.Hour, 0)
@@ -112,7 +116,7 @@ func TestSteps(t *testing.T) {
 func TestKernelWithoutSteps(t *testing.T) {
 	m := newMachine()
 	m.broken = errors.New("no")
-	if err := New().follow(t.Context(), m, nil, nil); !errors.Is(err, m.broken) {
+	if err := (&Clock{first: m.reading}).follow(t.Context(), m, nil, nil); !errors.Is(err, m.broken) {
 		t.Error(err)
 	}
 	select {
@@ -140,6 +144,23 @@ func TestRealClock(t *testing.T) {
 	}
 	if passed := second.boot - first.boot; passed < 10*time.Millisecond {
 		t.Errorf("%v passed", passed)
+	}
+	if s, err = openSource(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.arm(); err != nil {
+		t.Fatal(err)
+	}
+	woken := make(chan error)
+	go func() { woken <- s.await() }()
+	select {
+	case err := <-woken:
+		t.Errorf("it didn't wait: %v", err)
+	case <-time.After(100 * time.Millisecond):
+		s.close()
+		if err := <-woken; !errors.Is(err, os.ErrClosed) {
+			t.Errorf("it was closed, and returned %v", err)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
