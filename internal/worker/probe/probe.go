@@ -64,6 +64,9 @@ type Options struct {
 	// Spread returns a delay in [0, period) for the first try in a container that ran before the manager was created.
 	// nil means a random delay.
 	Spread func(period time.Duration) time.Duration
+	// ClockSteps returns the latest steps of the machine's clock, oldest first: the runtime's times may be from before
+	// them. nil means that there are none.
+	ClockSteps func() []pod.ClockStep
 }
 
 func (o Options) withDefaults() Options {
@@ -75,6 +78,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Spread == nil {
 		o.Spread = rand.N[time.Duration]
+	}
+	if o.ClockSteps == nil {
+		o.ClockSteps = func() []pod.ClockStep { return nil }
 	}
 	return o
 }

@@ -29,12 +29,17 @@ func TestFirstTry(t *testing.T) {
 		{"the delay is over", at(2 * second), 3, 5 * second},
 		{"the runtime doesn't say", nil, 3, 8*second + slack},
 		{"a start in the future", at(time.Hour), 3, 8*second + slack},
+		{"the clock was set since", at(3*second - time.Hour), 7, 10*second + slack},
 		{"found running: spread", at(-time.Hour), 0, 10 * second},
 		{"found running: the delay is longer than the spread", at(-second), 20, 19*second + slack},
 		{"found running: the spread is longer than the delay", at(-second), 8, 10 * second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			withRig(t, Options{}, func(r *rig) {
+			var steps []pod.ClockStep
+			withRig(t, Options{ClockSteps: func() []pod.ClockStep { return steps }}, func(r *rig) {
+				if c.name == "the clock was set since" {
+					steps = []pod.ClockStep{{From: r.start.Round(0).Add(4*second - time.Hour), By: time.Hour}}
+				}
 				r.until(5 * second)
 				o := &pod.Observed{}
 				if c.started != nil {

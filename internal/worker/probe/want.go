@@ -149,8 +149,9 @@ func (m *Manager) first(spec *v1.Probe, started time.Time, afterStartup bool) ti
 	delay := pod.Seconds(spec.InitialDelaySeconds)
 	left, adopted := delay, false
 	if !started.IsZero() {
-		// The runtime's times are wall clock times. If the clock was set back since, a start in the future must not
-		// delay the probe by more than its initial delay.
+		// The runtime's times are wall clock times. If the clock was set back without the agent, a start in the future
+		// must not delay the probe by more than its initial delay.
+		started = pod.OnClock(started, wall, m.opts.ClockSteps())
 		left = min(delay, delay-wall.Round(0).Sub(started))
 		adopted = started.Before(wall.Round(0).Add(-now))
 	}
