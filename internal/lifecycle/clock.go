@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/lifecycle/restart"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -72,6 +73,24 @@ func (d *decider) keepDeadline() {
 	}
 	if d.mem.Started.Round(0).Sub(from.Round(0)).Abs() >= time.Second {
 		d.draft.Change(func(k *pod.Checkpoint) { k.DeadlineFrom = d.mem.Started })
+	}
+}
+
+// noteEnds determines the end of each container's newest instance once, when it is first seen: a step of the clock
+// after that may make its date ambiguous. An end in the future, because the clock was set back without the agent, is
+// left as it is.
+func (d *decider) noteEnds() {
+	for i := range d.containers {
+		m := d.containers[i].Newest
+		if m == nil || !m.Ended() || m.FinishedAt.IsZero() {
+			continue
+		}
+		if _, known := d.mem.Ended[m.ID]; known {
+			continue
+		}
+		if at := d.dated(m.FinishedAt); restart.Past(at, d.in.Now) {
+			d.mem.Ended[m.ID] = pod.Anchored(at, d.in.Now)
+		}
 	}
 }
 

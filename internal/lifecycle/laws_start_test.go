@@ -288,7 +288,10 @@ func (l *laws) nextBackoff(v *view, a pod.Action) time.Duration {
 // due is when the next instance may be made after the end of this one. A restart of all containers waits for nothing.
 func (l *laws) due(v *view, c *pod.Container) time.Time {
 	wait := l.backoff(v, c)
-	ended := v.onClock(c.FinishedAt)
+	ended := l.of(c.ID).ended
+	if ended.IsZero() {
+		ended = v.onClock(c.FinishedAt)
+	}
 	if wait == 0 || ended.Sub(v.in.Now) > time.Minute || l.of(c.ID).carried || isInit(v.in.Pod, c.Name) && exitCode(c) == 0 {
 		return time.Time{} // the clock was set back, or it didn't fail by itself
 	}

@@ -109,6 +109,8 @@ type instance struct {
 	toRenew  bool
 	// by is until when it may run by what was asked last; zero if this agent asked for nothing.
 	by time.Time
+	// ended is when it ended, as this agent first saw it; zero if that lay in the future.
+	ended time.Time
 	// recalled is by when it would have been killed whose stop was given up.
 	recalled time.Time
 	// preStopped says that the preStop hook has ended, preStoppedNow that this agent was told.
@@ -176,7 +178,7 @@ func (l *laws) of(id string) *instance {
 func (l *laws) clockStepped(by time.Duration) {
 	times := []*time.Time{&l.stopBy, &l.together}
 	for _, i := range l.instances {
-		times = append(times, &i.by, &i.recalled)
+		times = append(times, &i.by, &i.recalled, &i.ended)
 	}
 	move := func(t *time.Time) {
 		if !t.IsZero() {
@@ -196,6 +198,7 @@ func (l *laws) clockStepped(by time.Duration) {
 // restarted forgets what a new agent can't know.
 func (l *laws) restarted(disk *pod.Checkpoint) {
 	for _, i := range l.instances {
+		i.ended = time.Time{}
 		i.by, i.recalled, i.stopping, i.failing, i.hookFailed = time.Time{}, time.Time{}, false, false, false
 		i.hookedNow, i.startedNow, i.preStoppedNow, i.recorded, i.toRenew = false, false, false, "", false
 	}
@@ -294,6 +297,18 @@ func (l *laws) hear(v *view) {
 	}
 	if v.ends = v.in.Stop != nil; v.in.Pod == nil {
 		return
+	}
+	for name := range pod.ContainerNames(v.in.Pod) {
+		c := v.newest(name)
+		if c != nil && c.State == pod.ContainerRunning {
+			l.of(c.ID).ended = time.Time{}
+		}
+		if c == nil || !c.Ended() || !l.of(c.ID).ended.IsZero() {
+			continue
+		}
+		if at := v.onClock(c.FinishedAt); at.Sub(v.in.Now) <= time.Minute {
+			l.of(c.ID).ended = at
+		}
 	}
 	if v.in.Pod.Generation != l.generation || v.in.Pod.Spec.Overhead != nil {
 		l.generation = v.in.Pod.Generation

@@ -56,7 +56,8 @@ type Memory struct {
 	// logs on disk and from earlier instances, so that restart counts continue even if the runtime has lost its
 	// records.
 	Attempts map[string]int
-	// Ended holds, by instance ID, when instances ended that are kept only for their age (ContainerGC.MinAge).
+	// Ended holds, by instance ID, when instances ended: each container's newest one, because its back-off starts then,
+	// and those that are kept only for their age (ContainerGC.MinAge).
 	Ended map[string]time.Time
 	// Kills holds, by instance ID, the terminations of instances that have to end.
 	Kills map[string]termination.Kill

@@ -127,6 +127,7 @@ func (d *decider) forget() {
 		c := &d.instances()[i]
 		known[c.ID] = true
 		if c.State == pod.ContainerRunning {
+			delete(d.mem.Ended, c.ID) // the runtime had lost sight of it
 			d.mem.Retries.Forget(pod.Action{Kind: pod.StartContainer, Container: c.Name})
 		} else if c.Ended() {
 			delete(d.mem.Kills, c.ID)
@@ -163,6 +164,7 @@ func (d *decider) forget() {
 	prune(d.mem.Stopped, known)
 	prune(d.mem.Kills, known)
 	prune(d.mem.Ended, known)
+	d.noteEnds()
 	for name, c := range d.checkpoint().Carried {
 		d.mem.Attempts[name] = max(d.mem.Attempts[name], c.Attempt)
 	}

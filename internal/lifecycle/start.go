@@ -138,9 +138,13 @@ func (d *decider) backoff(m *container.Container) (due time.Time, delay time.Dur
 		m.Role == container.Init && container.ExitCode(inst) == 0 {
 		return time.Time{}, 0
 	}
-	inst = d.onClock(inst)
-	delay = restart.Capped(restart.Delay(inst), d.in.Node.MaxBackoff)
-	return restart.After(inst.FinishedAt, delay, d.in.Now), delay
+	dated := d.onClock(inst)
+	ended, known := d.mem.Ended[inst.ID]
+	if !known {
+		ended = dated.FinishedAt
+	}
+	delay = restart.Capped(restart.Delay(dated), d.in.Node.MaxBackoff)
+	return restart.After(ended, delay, d.in.Now), delay
 }
 
 // edited reports whether a container's newest instance was created from another image or with other resources than

@@ -108,10 +108,13 @@ func Delay(inst *pod.Container) time.Duration {
 	return inst.Backoff
 }
 
+// Past reports whether an exit lies in the past: the clock wasn't set back since.
+func Past(ended, now time.Time) bool { return ended.Sub(now) <= slack }
+
 // After returns the earliest time of a restart: the exit at ended plus the delay. If the exit lies in the future,
 // the clock was set back, and the time since the exit is unknown; then the container may be restarted now.
 func After(ended time.Time, delay time.Duration, now time.Time) time.Time {
-	if ended.Sub(now) > slack {
+	if !Past(ended, now) {
 		return now
 	}
 	return ended.Add(delay)
