@@ -210,8 +210,9 @@ func (r *Recorder) trim() {
 		r.dropped = true
 		r.versions.forget(r.oldest())
 	}
-	if r.size() > r.limit {
-		r.current().text = slices.Clone(r.current().text)
+	if r.size() > r.limit { // slices.Clone may leave more capacity than there is room for
+		text := r.current().text
+		r.current().text = append(make([]byte, 0, len(text)), text...)
 	}
 }
 
