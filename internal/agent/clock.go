@@ -49,7 +49,7 @@ func stepMessage(s pod.ClockStep) string {
 		direction = "back"
 	}
 	show := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-	return fmt.Sprintf("The clock was set %s by %s, from %s to %s; back-offs, deadlines and grace periods go on as "+
-		"before. If nobody did that, check the machine's NTP service", direction, s.By.Abs().Round(time.Millisecond),
+	return fmt.Sprintf("The clock was set %s by %s, from %s to %s; back-offs, deadlines and grace periods under way "+
+		"go on. If nobody did that, check the machine's NTP service", direction, s.By.Abs().Round(time.Millisecond),
 		show(s.From), show(s.From.Add(s.By)))
 }
