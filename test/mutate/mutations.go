@@ -91,7 +91,7 @@ var mutations = []mutation{
 	{name: "the back-off isn't recorded", in: "decider.nextBackoff", old: "return restart.Next(d.onClock(m.Newest), d.in.Node.FirstBackoff, d.in.Node.MaxBackoff)", new: "return 0"},
 	{name: "an edit doesn't end the back-off", in: "decider.backoff", old: "d.edited(m) ||", new: ""},
 	{name: "the back-off goes on over an edit", in: "decider.nextBackoff", old: "|| d.edited(m)", new: ""},
-	{name: "the back-off is counted from an end that lies ahead", in: "After", old: "ended.Sub(now) > slack", new: "ended.Sub(now) > 100*reset"},
+	{name: "the back-off is counted from an end that lies ahead", in: "Past", old: "ended.Sub(now) <= slack", new: "ended.Sub(now) <= 100*reset"},
 	{name: "the back-off has no cap", in: "Capped", old: "return min(wait, top)", new: "return wait"},
 	{name: "an image that was pulled before an edit is used", in: "decider.succeeded", old: "c != nil && c.Spec.Image == a.Image", new: "c != nil"},
 	{name: "images are kept over an edit", in: "decider.takeSpec", old: "clear(d.mem.Images)", new: "clear(d.mem.BackoffTold)"},

@@ -146,8 +146,8 @@ func (w *Watch) own(err error) (FileSystem, bool) {
 	return on, failed == nil && on.Size > 0
 }
 
-// saysBroken reports whether an error says that a disk is read-only or broken, perhaps in a pod's words: then the disk of
-// the root directory is tried.
+// saysBroken reports whether an error says that a disk is read-only or broken, perhaps in a pod's words: then the disk
+// of the root directory is tried.
 func saysBroken(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, unix.EROFS.Error()) || strings.Contains(text, unix.EIO.Error())
@@ -290,7 +290,7 @@ func (w *Watch) followRoot() (recovered bool) {
 	if (err == nil) == (was == nil) && errors.Is(err, unix.EROFS) == errors.Is(was, unix.EROFS) {
 		return false
 	}
-	w.conf.Broken(err) // also if a broken disk has become read-only
+	w.conf.Broken(err) // also if a broken disk became read-only
 	if err == nil {
 		w.conf.Log.Info("The disk of the root directory can be written again")
 		return true

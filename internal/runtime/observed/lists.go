@@ -11,8 +11,8 @@ import (
 )
 
 // An answer of the runtime has a maximum size, 16 MiB on both sides: 33,000 dead containers don't fit. A list that is
-// too long is requested as a stream, or in parts from a runtime without streams, or if a part of the stream is too long:
-// containerd sends 5,000 items in one, whatever their size. Our parts are in the order in which states follow one
+// too long is requested as a stream, or in parts from a runtime without streams, or if a part of the stream is too
+// long: containerd sends 5,000 items in one, whatever their size. Our parts are in the order in which states follow one
 // another, so that an instance that changes its state meanwhile is in one of them at least.
 var (
 	sandboxStates = [...]runtimeapi.PodSandboxState{
