@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -38,18 +40,19 @@ func (t *resetter) stopPods(ctx context.Context, f *found) error {
 		return err
 	}
 	defer conn.Close()
-	client := cri.NewRuntimeServiceClient(conn)
+	lister := connection.ListerOf(cri.NewRuntimeServiceClient(conn))
 	asking, cancel := context.WithTimeout(ctx, answerIn)
 	defer cancel()
 	// The call fails at once if containerd doesn't listen, because gRPC doesn't wait for a connection by default.
-	var sandboxes []*cri.PodSandbox
-	err = connection.EachSandbox(asking, client, func(s *cri.PodSandbox) { sandboxes = append(sandboxes, s) })
+	sandboxes := map[string]*cri.PodSandbox{}
+	err = connection.EachSandbox(asking, lister, nil, func(s *cri.PodSandbox) { sandboxes[s.GetId()] = s })
 	if err != nil {
 		t.log.V(2).Info("Containerd doesn't answer; taking its pods down without it", "err", err.Error())
 		return nil
 	}
 	running := map[string][]string{}
-	err = connection.EachContainer(asking, client, func(c *cri.Container) {
+	ids := slices.Collect(maps.Keys(sandboxes))
+	err = connection.EachContainer(asking, lister, nil, ids, func(c *cri.Container) {
 		f.containers[c.GetId()] = true
 		if c.GetState() == cri.ContainerState_CONTAINER_RUNNING {
 			running[c.GetPodSandboxId()] = append(running[c.GetPodSandboxId()], c.GetId())
@@ -62,11 +65,12 @@ func (t *resetter) stopPods(ctx context.Context, f *found) error {
 	var group errgroup.Group
 	group.SetLimit(abreast)
 	errs := make([]error, len(sandboxes))
-	for i, s := range sandboxes {
-		f.containers[s.GetId()] = true
+	for i, id := range ids {
+		s := sandboxes[id]
+		f.containers[id] = true
 		f.pods[s.GetMetadata().GetUid()] = true
 		group.Go(func() error {
-			errs[i] = t.stopPod(ctx, conn, s, running[s.GetId()])
+			errs[i] = t.stopPod(ctx, conn, s, running[id])
 			return nil
 		})
 	}

@@ -34,7 +34,8 @@ type runtimeServer struct {
 	checkpoint func() error
 	updated    *runtimeapi.UpdateContainerResourcesRequest
 	resized    *runtimeapi.UpdatePodSandboxResourcesRequest
-	streams    bool
+	streams    bool // streams and long: see lists_test.go
+	long       bool
 }
 
 func (s *runtimeServer) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {

@@ -19,7 +19,7 @@ func (c *Conn) StreamPodSandboxes(ctx context.Context, filter *runtimeapi.PodSan
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	return call(ctx, c, c.exec, "stream_podsandboxes", "", func(ctx context.Context, s *execService) error {
-		return streamSandboxes(ctx, runtimeapi.NewRuntimeServiceClient(s.conn), filter, yield)
+		return client{runtimeapi.NewRuntimeServiceClient(s.conn)}.StreamPodSandboxes(ctx, filter, yield)
 	})
 }
 
@@ -29,42 +29,37 @@ func (c *Conn) StreamContainers(ctx context.Context, filter *runtimeapi.Containe
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	return call(ctx, c, c.exec, "stream_containers", "", func(ctx context.Context, s *execService) error {
-		return streamContainers(ctx, runtimeapi.NewRuntimeServiceClient(s.conn), filter, yield)
+		return client{runtimeapi.NewRuntimeServiceClient(s.conn)}.StreamContainers(ctx, filter, yield)
 	})
 }
 
-// EachSandbox calls yield with each sandbox of a runtime: in a stream, or from one answer if the runtime doesn't
-// implement streams.
-func EachSandbox(ctx context.Context, rt runtimeapi.RuntimeServiceClient, yield func(*runtimeapi.PodSandbox)) error {
-	err := streamSandboxes(ctx, rt, nil, yield)
-	if !IsUnimplemented(err) {
-		return err
-	}
-	list, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}, grpc.MaxCallRecvMsgSize(listPartLimit))
-	for _, sb := range list.GetItems() {
-		yield(sb)
-	}
-	return err
+// client is a Lister with a client of its own.
+type client struct {
+	rt runtimeapi.RuntimeServiceClient
 }
 
-// EachContainer is EachSandbox for containers.
-func EachContainer(ctx context.Context, rt runtimeapi.RuntimeServiceClient, yield func(*runtimeapi.Container)) error {
-	err := streamContainers(ctx, rt, nil, yield)
-	if !IsUnimplemented(err) {
-		return err
-	}
-	list, err := rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{}, grpc.MaxCallRecvMsgSize(listPartLimit))
-	for _, c := range list.GetContainers() {
-		yield(c)
-	}
-	return err
+// ListerOf returns a Lister that uses a client. Its calls end with their contexts.
+func ListerOf(rt runtimeapi.RuntimeServiceClient) Lister { return client{rt} }
+
+func (c client) ListPodSandbox(ctx context.Context,
+	filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	list, err := c.rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter},
+		grpc.MaxCallRecvMsgSize(listPartLimit))
+	return list.GetItems(), err
 }
 
-func streamSandboxes(ctx context.Context, rt runtimeapi.RuntimeServiceClient, filter *runtimeapi.PodSandboxFilter,
+func (c client) ListContainers(ctx context.Context,
+	filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	list, err := c.rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter},
+		grpc.MaxCallRecvMsgSize(listPartLimit))
+	return list.GetContainers(), err
+}
+
+func (c client) StreamPodSandboxes(ctx context.Context, filter *runtimeapi.PodSandboxFilter,
 	yield func(*runtimeapi.PodSandbox)) error {
 	ctx, cancel := context.WithCancel(ctx) // ends the stream on every return
 	defer cancel()
-	stream, err := rt.StreamPodSandboxes(ctx, &runtimeapi.StreamPodSandboxesRequest{Filter: filter},
+	stream, err := c.rt.StreamPodSandboxes(ctx, &runtimeapi.StreamPodSandboxesRequest{Filter: filter},
 		grpc.MaxCallRecvMsgSize(listPartLimit))
 	if err != nil {
 		return err
@@ -72,11 +67,11 @@ func streamSandboxes(ctx context.Context, rt runtimeapi.RuntimeServiceClient, fi
 	return receive(stream, (*runtimeapi.StreamPodSandboxesResponse).GetPodSandboxes, yield)
 }
 
-func streamContainers(ctx context.Context, rt runtimeapi.RuntimeServiceClient, filter *runtimeapi.ContainerFilter,
+func (c client) StreamContainers(ctx context.Context, filter *runtimeapi.ContainerFilter,
 	yield func(*runtimeapi.Container)) error {
 	ctx, cancel := context.WithCancel(ctx) // ends the stream on every return
 	defer cancel()
-	stream, err := rt.StreamContainers(ctx, &runtimeapi.StreamContainersRequest{Filter: filter},
+	stream, err := c.rt.StreamContainers(ctx, &runtimeapi.StreamContainersRequest{Filter: filter},
 		grpc.MaxCallRecvMsgSize(listPartLimit))
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -15,19 +16,31 @@ import (
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 )
 
-// The lists of a runtimeServer come in two parts if it has streams; then they are too long for one answer.
+// A runtimeServer's lists of everything are too long for one answer if it has streams, or if long is set. Then parts of
+// its streams are too long, too.
 
 var errTooLong = status.Error(codes.ResourceExhausted, "trying to send message larger than max")
 
-func (s *runtimeServer) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	if s.streams {
+func (s *runtimeServer) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	all := []*runtimeapi.PodSandbox{{Id: "s1"}, {Id: "s2"}}
+	switch state := r.GetFilter().GetState(); {
+	case state != nil:
+		return &runtimeapi.ListPodSandboxResponse{Items: all[state.GetState() : state.GetState()+1]}, nil
+	case s.streams || s.long:
 		return nil, errTooLong
 	}
-	return &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "s1"}, {Id: "s2"}}}, nil
+	return &runtimeapi.ListPodSandboxResponse{Items: all}, nil
 }
 
-func (s *runtimeServer) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
-	if s.streams {
+func (s *runtimeServer) ListContainers(_ context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	f := r.GetFilter()
+	exited := f.GetState().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && f.GetState() != nil
+	switch {
+	case exited && f.GetPodSandboxId() != "": // those of one sandbox fit
+		return &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{Id: "c" + f.GetPodSandboxId()[1:]}}}, nil
+	case f.GetState() != nil && !exited:
+		return &runtimeapi.ListContainersResponse{}, nil
+	case s.streams || s.long:
 		return nil, errTooLong
 	}
 	return &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{Id: "c1"}, {Id: "c2"}}}, nil
@@ -36,6 +49,9 @@ func (s *runtimeServer) ListContainers(context.Context, *runtimeapi.ListContaine
 func (s *runtimeServer) StreamPodSandboxes(_ *runtimeapi.StreamPodSandboxesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
 	if !s.streams {
 		return status.Error(codes.Unimplemented, "no streams here")
+	}
+	if s.long {
+		return errTooLong
 	}
 	for _, id := range []string{"s1", "s2"} {
 		if err := out.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: []*runtimeapi.PodSandbox{{Id: id}}}); err != nil {
@@ -49,6 +65,9 @@ func (s *runtimeServer) StreamContainers(_ *runtimeapi.StreamContainersRequest, 
 	if !s.streams {
 		return status.Error(codes.Unimplemented, "no streams here")
 	}
+	if s.long {
+		return errTooLong
+	}
 	for _, id := range []string{"c1", "c2"} {
 		if err := out.Send(&runtimeapi.StreamContainersResponse{Containers: []*runtimeapi.Container{{Id: id}}}); err != nil {
 			return err
@@ -57,37 +76,29 @@ func (s *runtimeServer) StreamContainers(_ *runtimeapi.StreamContainersRequest, 
 	return nil
 }
 
-// TestEachOfAList: a list comes from a stream, or from one answer if the runtime has no streams.
+// TestEachOfAList: a list comes in one answer, as a stream, or in parts, for a Conn and for a client.
 func TestEachOfAList(t *testing.T) {
-	for _, streams := range []bool{true, false} {
+	for name, s := range map[string]runtimeServer{
+		"one answer": {}, "a stream": {streams: true}, "no streams": {long: true}, "a long part of a stream": {streams: true, long: true},
+	} {
 		socket := filepath.Join(t.TempDir(), "cri.sock")
-		serve(t, socket, &runtimeServer{streams: streams})
+		serve(t, socket, &runtimeServer{streams: s.streams, long: s.long})
 		conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var ids []string
-		addSandbox := func(s *runtimeapi.PodSandbox) { ids = append(ids, s.Id) }
-		addContainer := func(c *runtimeapi.Container) { ids = append(ids, c.Id) }
-		rt := runtimeapi.NewRuntimeServiceClient(conn)
-		if err := cri.EachSandbox(t.Context(), rt, addSandbox); err != nil {
-			t.Error(err)
-		}
-		if err := cri.EachContainer(t.Context(), rt, addContainer); err != nil {
-			t.Error(err)
-		}
-		if got := fmt.Sprint(ids); got != "[s1 s2 c1 c2]" {
-			t.Errorf("with streams %v: %s", streams, got)
-		}
-		ids = nil
-		c := dial(t, socket, nil)
-		for _, err := range []error{c.StreamPodSandboxes(t.Context(), nil, addSandbox), c.StreamContainers(t.Context(), nil, addContainer)} {
-			if cri.IsUnimplemented(err) == streams || streams && err != nil {
-				t.Errorf("with streams %v: %v", streams, err)
+		for _, l := range []cri.Lister{cri.ListerOf(runtimeapi.NewRuntimeServiceClient(conn)), dial(t, socket, nil)} {
+			var sandboxes, containers []string
+			if err := cri.EachSandbox(t.Context(), l, nil, func(s *runtimeapi.PodSandbox) { sandboxes = append(sandboxes, s.Id) }); err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
-		}
-		if got := fmt.Sprint(ids); streams && got != "[s1 s2 c1 c2]" {
-			t.Errorf("streams: %s", got)
+			if err := cri.EachContainer(t.Context(), l, nil, sandboxes, func(c *runtimeapi.Container) { containers = append(containers, c.Id) }); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			slices.Sort(containers) // lists of several sandboxes are under way at once
+			if got := fmt.Sprint(sandboxes, containers); got != "[s1 s2] [c1 c2]" {
+				t.Errorf("%s: %s", name, got)
+			}
 		}
 		if err := conn.Close(); err != nil {
 			t.Error(err)

@@ -563,7 +563,10 @@ func (r *Runtime) ask(ctx context.Context, fresh bool) error {
 // address and recording the sandbox. A containerd that has just started isn't creating sandboxes yet.
 func (r *Runtime) releaseAddresses(ctx context.Context, client cri.RuntimeServiceClient) error {
 	known := map[string]bool{}
-	if err := connection.EachSandbox(ctx, client, func(s *cri.PodSandbox) { known[s.GetId()] = true }); err != nil {
+	err := connection.EachSandbox(ctx, connection.ListerOf(client), nil, func(s *cri.PodSandbox) {
+		known[s.GetId()] = true
+	})
+	if err != nil {
 		return fmt.Errorf("list the sandboxes: %w", err)
 	}
 	released, err := r.network.ReleaseAddresses(func(id string) bool { return known[id] })

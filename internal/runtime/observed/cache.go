@@ -51,7 +51,7 @@ type reading struct {
 	// over them.
 	AsOf       time.Time
 	Sandboxes  []sandboxReading
-	Containers []containerReading
+	Containers []*containerReading
 }
 
 // sandboxReading is a reading of one sandbox.
@@ -132,7 +132,7 @@ func (c *cache) Know(id string) Knowledge {
 // Merge merges a reading into the cached pods.
 func (c *cache) Merge(rd reading) {
 	// Runtimes list in any order; new container names have to appear in the order of creation.
-	slices.SortStableFunc(rd.Containers, func(a, b containerReading) int {
+	slices.SortStableFunc(rd.Containers, func(a, b *containerReading) int {
 		return a.Container.CreatedAt.Compare(b.Container.CreatedAt)
 	})
 	now := time.Now()
@@ -147,8 +147,7 @@ func (c *cache) Merge(rd reading) {
 			changed.add(s.Pod.UID)
 		}
 	}
-	for i := range rd.Containers {
-		k := &rd.Containers[i]
+	for _, k := range rd.Containers {
 		if c.isGone(k.Container.ID) || c.isGone(k.Container.SandboxID) {
 			continue
 		}
@@ -181,7 +180,7 @@ func (c *cache) Advance(id string, change func(*pod.Sandbox, *pod.Container)) {
 	} else {
 		k := r.snapshot.Containers[r.container(id)]
 		change(nil, &k)
-		rd.Containers = []containerReading{{Pod: identity, Container: k}}
+		rd.Containers = []*containerReading{{Pod: identity, Container: k}}
 	}
 	c.mu.RUnlock()
 	c.Merge(rd)

@@ -26,7 +26,7 @@ func sandboxes(list ...pod.Sandbox) (rd reading) {
 func containers(asOf time.Time, list ...pod.Container) reading {
 	rd := reading{AsOf: asOf}
 	for _, c := range list {
-		rd.Containers = append(rd.Containers, containerReading{Pod: who, Container: c, Detailed: true})
+		rd.Containers = append(rd.Containers, &containerReading{Pod: who, Container: c, Detailed: true})
 	}
 	return rd
 }
@@ -150,7 +150,7 @@ func TestCreatedWithAndRuntimeReported(t *testing.T) {
 		t.Errorf("after other resources: %+v, %d wake-ups", known(), wakes)
 	}
 	ended := pod.Container{ID: "c", Name: "main", State: pod.ContainerExited, ExitCode: 1}
-	c.Merge(reading{Containers: []containerReading{{Pod: who, Container: ended}}}) // an effect, not detailed
+	c.Merge(reading{Containers: []*containerReading{{Pod: who, Container: ended}}}) // an effect, not detailed
 	if known().State != pod.ContainerExited || known().CreatedWith == nil || known().RuntimeReported == nil {
 		t.Errorf("after its end: %+v", known())
 	}

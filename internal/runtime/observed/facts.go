@@ -25,7 +25,7 @@ func (s *Store) SandboxCreated(uid types.UID, name, namespace string, sb pod.San
 func (s *Store) ContainerCreated(uid types.UID, name, namespace string, c pod.Container) {
 	identity := translate.Identity{UID: uid, Name: name, Namespace: namespace}
 	s.ends.complete(identity, &c, s.cache.Know(c.ID))
-	s.cache.Merge(reading{Containers: []containerReading{{Pod: identity, Container: c}}})
+	s.cache.Merge(reading{Containers: []*containerReading{{Pod: identity, Container: c}}})
 }
 
 // ContainerRemoved reports that a container was removed.

@@ -116,7 +116,7 @@ func (l *listing) container(item *runtimeapi.Container) {
 		_, full, ok := translate.ContainerUpdate(st, r.Container.SandboxID, l.boot, k.Instance)
 		if err == nil && ok {
 			l.ends.complete(identity, &full, k)
-			l.addContainer(containerReading{Pod: identity, Container: full, Detailed: true})
+			l.addContainer(&containerReading{Pod: identity, Container: full, Detailed: true})
 			return nil
 		}
 		there, fatalErr := l.noteMissing(r.Container.ID, identity, k, err)
@@ -126,7 +126,7 @@ func (l *listing) container(item *runtimeapi.Container) {
 				r.Container.State = pod.ContainerUnknown
 				r.Container.Message = "the runtime can't tell how the container ended: " + errorText(err)
 			}
-			l.addContainer(*r)
+			l.addContainer(r)
 		}
 		return fatalErr
 	}
@@ -170,7 +170,7 @@ func (l *listing) split() {
 		}
 		c.FinishedAt = top[detailed-1].created // at the latest
 		c.ExitCode = unknownExitCode
-		l.addContainer(*d.containerReading)
+		l.addContainer(d.containerReading)
 	}
 	l.dead, l.newest = nil, nil
 }
@@ -204,7 +204,7 @@ func (l *listing) addSandbox(s sandboxReading) {
 	l.reading.Sandboxes = append(l.reading.Sandboxes, s)
 }
 
-func (l *listing) addContainer(c containerReading) {
+func (l *listing) addContainer(c *containerReading) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reading.Containers = append(l.reading.Containers, c)

@@ -178,7 +178,7 @@ func TestManyDeadContainers(t *testing.T) {
 			if running != pods || ended != pods*dead {
 				t.Errorf("%d run and %d have ended, want %d and %d:\n%s", running, ended, pods, pods*dead, out)
 			}
-			limit := 150
+			limit := 180 // 145 on two CPUs; on a single one the garbage is collected later
 			if !streams {
 				limit = 300 // gRPC also receives the beginning of two answers that are too long
 			}

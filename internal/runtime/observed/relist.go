@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	kubelettypes "k8s.io/kubelet/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 )
 
 const (
@@ -103,10 +105,10 @@ func (s *Store) list(ctx context.Context, begun time.Time, uid types.UID) (incom
 	l := &listing{rt: s.rt, log: s.log, cache: s.cache, ends: s.ends, boot: s.boot, begun: begun,
 		newest: map[slot][detailed]instance{}, listed: map[string]struct{}{}}
 	l.reading.AsOf = begun
-	if err := s.eachSandbox(ctx, labels, l.sandbox); err != nil {
+	if err := cri.EachSandbox(ctx, s.rt, labels, l.sandbox); err != nil {
 		return false, err
 	}
-	if err := s.eachContainer(ctx, labels, l.sandboxIDs, l.container); err != nil {
+	if err := cri.EachContainer(ctx, s.rt, labels, l.sandboxIDs, l.container); err != nil {
 		return false, err
 	}
 	l.split()

@@ -19,17 +19,13 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
 
 // Runtime is the part of the CRI that the store uses. Errors carry a gRPC status.
 type Runtime interface {
-	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
-	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
-	// StreamPodSandboxes and StreamContainers are for lists that don't fit in one answer.
-	StreamPodSandboxes(ctx context.Context, filter *runtimeapi.PodSandboxFilter,
-		yield func(*runtimeapi.PodSandbox)) error
-	StreamContainers(ctx context.Context, filter *runtimeapi.ContainerFilter, yield func(*runtimeapi.Container)) error
+	cri.Lister
 	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	// GetContainerEvents calls established once the subscription is sent, then event for each event, and returns an

@@ -119,7 +119,7 @@ func (s *Store) reading(e *runtimeapi.ContainerEventResponse,
 			continue
 		}
 		s.ends.complete(identity, &c, k)
-		rd.Containers = append(rd.Containers, containerReading{Pod: identity, Container: c, Detailed: true})
+		rd.Containers = append(rd.Containers, &containerReading{Pod: identity, Container: c, Detailed: true})
 	}
 	return rd, incomplete, false
 }

@@ -1,4 +1,4 @@
-package observed
+package cri
 
 import (
 	"context"
@@ -6,9 +6,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
+
+// parallelLists is how many lists of single sandboxes are under way at a time.
+const parallelLists = 4
 
 // An answer of the runtime has a maximum size, 16 MiB on both sides: 33,000 dead containers don't fit. A list that is
 // too long is requested as a stream, or in parts from a runtime without streams, or if a part of the stream is too
@@ -27,58 +29,65 @@ var (
 	}
 )
 
+// Lister lists the objects of a runtime: a Conn, or ListerOf a client.
+type Lister interface {
+	ListPodSandbox(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+	ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	// StreamPodSandboxes and StreamContainers are for lists that don't fit in one answer.
+	StreamPodSandboxes(context.Context, *runtimeapi.PodSandboxFilter, func(*runtimeapi.PodSandbox)) error
+	StreamContainers(context.Context, *runtimeapi.ContainerFilter, func(*runtimeapi.Container)) error
+}
+
 // tooLong reports whether a list failed because it is too long for one answer.
-func tooLong(err error) bool { return status.Code(err) == codes.ResourceExhausted }
+func tooLong(err error) bool { return code(err) == codes.ResourceExhausted }
 
-// noStream reports whether the runtime doesn't implement a streamed list.
-func noStream(err error) bool { return status.Code(err) == codes.Unimplemented }
-
-// eachSandbox calls yield with each sandbox that has the labels, at least once.
-func (s *Store) eachSandbox(ctx context.Context, labels map[string]string, yield func(*runtimeapi.PodSandbox)) error {
+// EachSandbox calls yield with each sandbox that has the labels, at least once.
+func EachSandbox(ctx context.Context, rt Lister, labels map[string]string,
+	yield func(*runtimeapi.PodSandbox)) error {
 	all := &runtimeapi.PodSandboxFilter{LabelSelector: labels}
-	err := s.listSandboxes(ctx, all, yield)
+	err := listSandboxes(ctx, rt, all, yield)
 	if !tooLong(err) {
 		return err
 	}
-	if err := s.rt.StreamPodSandboxes(ctx, all, yield); !noStream(err) && !tooLong(err) {
+	if err := rt.StreamPodSandboxes(ctx, all, yield); !IsUnimplemented(err) && !tooLong(err) {
 		return err
 	}
 	for _, state := range sandboxStates {
 		f := &runtimeapi.PodSandboxFilter{LabelSelector: labels, State: &runtimeapi.PodSandboxStateValue{State: state}}
-		if err := s.listSandboxes(ctx, f, yield); err != nil {
+		if err := listSandboxes(ctx, rt, f, yield); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Store) listSandboxes(ctx context.Context, f *runtimeapi.PodSandboxFilter,
+func listSandboxes(ctx context.Context, rt Lister, f *runtimeapi.PodSandboxFilter,
 	yield func(*runtimeapi.PodSandbox)) error {
-	list, err := s.rt.ListPodSandbox(ctx, f)
+	list, err := rt.ListPodSandbox(ctx, f)
 	for _, sb := range list {
 		yield(sb)
 	}
 	return err
 }
 
-// eachContainer calls yield with each container that has the labels, at least once. The containers of a state that
+// EachContainer calls yield with each container that has the labels, at least once. The containers of a state that
 // doesn't fit in one answer are listed by sandbox: sandboxes has the IDs of all sandboxes with these labels that
 // existed before. Calls of yield don't overlap.
-func (s *Store) eachContainer(ctx context.Context, labels map[string]string, sandboxes []string,
+func EachContainer(ctx context.Context, rt Lister, labels map[string]string, sandboxes []string,
 	yield func(*runtimeapi.Container)) error {
 	all := &runtimeapi.ContainerFilter{LabelSelector: labels}
-	err := s.listContainers(ctx, all, yield)
+	err := listContainers(ctx, rt, all, yield)
 	if !tooLong(err) {
 		return err
 	}
-	if err := s.rt.StreamContainers(ctx, all, yield); !noStream(err) && !tooLong(err) {
+	if err := rt.StreamContainers(ctx, all, yield); !IsUnimplemented(err) && !tooLong(err) {
 		return err
 	}
 	for _, state := range containerStates {
 		value := &runtimeapi.ContainerStateValue{State: state}
-		err := s.listContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: labels, State: value}, yield)
+		err := listContainers(ctx, rt, &runtimeapi.ContainerFilter{LabelSelector: labels, State: value}, yield)
 		if tooLong(err) {
-			err = s.containersIn(ctx, sandboxes, value, yield)
+			err = containersIn(ctx, rt, sandboxes, value, yield)
 		}
 		if err != nil {
 			return err
@@ -88,17 +97,17 @@ func (s *Store) eachContainer(ctx context.Context, labels map[string]string, san
 }
 
 // containersIn calls yield with each container in one of the sandboxes that is in the given state.
-func (s *Store) containersIn(ctx context.Context, sandboxes []string, state *runtimeapi.ContainerStateValue,
+func containersIn(ctx context.Context, rt Lister, sandboxes []string, state *runtimeapi.ContainerStateValue,
 	yield func(*runtimeapi.Container)) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(statusConcurrency)
+	g.SetLimit(parallelLists)
 	for _, id := range sandboxes {
 		g.Go(func() error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return s.listContainers(ctx, &runtimeapi.ContainerFilter{PodSandboxId: id, State: state},
+			return listContainers(ctx, rt, &runtimeapi.ContainerFilter{PodSandboxId: id, State: state},
 				func(c *runtimeapi.Container) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -109,9 +118,9 @@ func (s *Store) containersIn(ctx context.Context, sandboxes []string, state *run
 	return g.Wait()
 }
 
-func (s *Store) listContainers(ctx context.Context, f *runtimeapi.ContainerFilter,
+func listContainers(ctx context.Context, rt Lister, f *runtimeapi.ContainerFilter,
 	yield func(*runtimeapi.Container)) error {
-	list, err := s.rt.ListContainers(ctx, f)
+	list, err := rt.ListContainers(ctx, f)
 	for _, c := range list {
 		yield(c)
 	}
