@@ -8,6 +8,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/host/alarm"
+	"github.com/deckhand-node/deckhand/internal/host/clock"
 	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
@@ -36,7 +37,7 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 	}
 	bell, log := alarm.New(), b.log.WithName("pressure")
 	sensors := pressure.NewSensors(pressure.SensorsConfig{Groups: r.host.cgroups,
-		FileSystems: v.sampler.MeasureFileSystems, Alarm: bell, Now: pressure.SinceBoot, Log: log})
+		FileSystems: v.sampler.MeasureFileSystems, Alarm: bell, Now: clock.SinceBoot, Log: log})
 	pods := pressure.NewNodePods(pressure.NodePodsConfig{Desired: d.Merger, Observed: r.seen,
 		Allocations: s.allocations, Volumes: v.volumes, Layers: v.layers, Meter: v.disks, Logs: b.kubelet().PodLogsDir,
 		Standalone: b.cfg.Standalone,
@@ -53,7 +54,7 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 		Holding: pods.Holding, Version: pods.Version,
 		Reclaim: reclaim, Events: b.node, Meter: b.meter.Evictions, Wake: b.wakes.Wake,
 		Publish: func(p admission.Pressure) { facts.Set(func(f *nodefacts.Facts) { f.Pressure = p }) },
-		State:   b.checkpoint("pressure_state"), Boot: bootID(), Reserve: b.reserve, Now: pressure.SinceBoot,
+		State:   b.checkpoint("pressure_state"), Boot: bootID(), Reserve: b.reserve, Now: clock.SinceBoot,
 		Log: log})
 	return &pressureParts{m, bell, b.workersReady}, nil
 }

@@ -48,10 +48,7 @@ func (d *decider) eachInstance(yield func(c *pod.Container, r retention)) {
 func (d *decider) ended(c *pod.Container) time.Time {
 	at, known := d.mem.Ended[c.ID]
 	if !known {
-		if at = d.dated(c.FinishedAt); at.After(d.in.Now) {
-			at = d.in.Now
-		}
-		at = pod.Anchored(at, d.in.Now)
+		at = pod.AnchoredPast(d.dated(c.FinishedAt), d.in.Now)
 		d.mem.Ended[c.ID] = at
 	}
 	return at

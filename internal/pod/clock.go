@@ -22,9 +22,18 @@ func Anchored(t, now time.Time) time.Time {
 	return now.Add(t.Sub(now))
 }
 
-// clockSlack is how far a time may lie after the time of a decision without a step between them: the runtime may
+// ClockSlack is how far a time may lie after the time of a decision without a step between them: the runtime may
 // report an event just after the decision read the clock.
-const clockSlack = time.Minute
+const ClockSlack = time.Minute
+
+// AnchoredPast is Anchored for the time of something that has happened. One in the future, because the clock was set
+// back before it was read, counts as now.
+func AnchoredPast(t, now time.Time) time.Time {
+	if t.After(now) {
+		t = now
+	}
+	return Anchored(t, now)
+}
 
 // OnClock converts a time of the runtime, a file or the API server to the time that the wall clock would have shown if
 // the steps, oldest first, had come before it. Differences of converted times are durations, even if the clock was set
@@ -39,7 +48,7 @@ func OnClock(t, now time.Time, steps []ClockStep) time.Time {
 	if len(steps) == 0 || t.IsZero() || t != t.Round(0) {
 		return t
 	}
-	end := now.Round(0).Add(clockSlack) // of the period after step i
+	end := now.Round(0).Add(ClockSlack) // of the period after step i
 	var since time.Duration             // the sum of the steps after that period
 	for i := len(steps) - 1; ; i-- {
 		if i < 0 {

@@ -206,6 +206,10 @@ type RuntimeReported struct {
 	StopSignal v1.Signal
 }
 
+// UnknownExitCode is the exit code of an instance whose end wasn't observed: that of SIGKILL. It isn't 0, so that such
+// an instance doesn't count as successful.
+const UnknownExitCode = 137
+
 // Ended reports whether the instance will never run again.
 func (c *Container) Ended() bool {
 	return c.State == ContainerExited || c.State == ContainerUnknown

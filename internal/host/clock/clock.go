@@ -184,6 +184,12 @@ func readClocks() (best reading) {
 	return best
 }
 
+// SinceBoot returns the time since the machine was booted, including the time that it was suspended.
+func SinceBoot() time.Duration {
+	now := get(unix.CLOCK_BOOTTIME)
+	return time.Duration(now.Nano())
+}
+
 // get reads one clock. These clocks exist in every kernel since 2.6.39: it doesn't fail.
 func get(clock int32) (t unix.Timespec) {
 	_ = unix.ClockGettime(clock, &t)

@@ -11,13 +11,12 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Messages and exit code of a container whose end wasn't observed: statusUnknownMessage if its pod has ended,
+// Messages of a container whose end wasn't observed: statusUnknownMessage if its pod has ended,
 // vanishedMessage if it was last reported as running.
 const (
 	statusUnknownMessage = "The container could not be located when the pod was terminated"
 	vanishedMessage      = "The container could not be located when the pod was deleted.  The container used to be " +
 		"Running"
-	unknownExitCode = 137
 )
 
 // passedMessage is the message of an init container that has succeeded and has no record in the runtime any more.
@@ -150,7 +149,7 @@ func vanished(last *v1.ContainerStatus) *v1.ContainerStateTerminated {
 
 // unknownEnd is the end of an instance whose exit code is unknown.
 func unknownEnd(message string) *v1.ContainerStateTerminated {
-	return &v1.ContainerStateTerminated{ExitCode: unknownExitCode, Reason: string(pod.ReasonContainerStatusUnknown),
+	return &v1.ContainerStateTerminated{ExitCode: pod.UnknownExitCode, Reason: string(pod.ReasonContainerStatusUnknown),
 		Message: message}
 }
 

@@ -123,13 +123,10 @@ func (m *Container) Succeeded() bool {
 // and be resized.
 func (m *Container) LongRunning() bool { return m.Role == Main || m.Role == Sidecar }
 
-// lostExitCode is the exit code of an instance whose end wasn't observed: that of SIGKILL.
-const lostExitCode = 137
-
 // ExitCode is the exit code of an ended instance. One that the runtime lost counts as killed.
 func ExitCode(inst *pod.Container) int32 {
 	if inst.State == pod.ContainerUnknown && inst.ExitCode == 0 {
-		return lostExitCode
+		return pod.UnknownExitCode
 	}
 	return inst.ExitCode
 }

@@ -95,9 +95,6 @@ const (
 	// Top is the default of the maximum delay.
 	Top   = 300 * time.Second
 	reset = 10 * time.Minute
-	// slack is how far an exit may lie after the time of a decision: it may have been observed just after the
-	// decision read the clock.
-	slack = time.Minute
 )
 
 // Delay is the delay of the restart after this instance.
@@ -109,7 +106,7 @@ func Delay(inst *pod.Container) time.Duration {
 }
 
 // Past reports whether an exit lies in the past: the clock wasn't set back since.
-func Past(ended, now time.Time) bool { return ended.Sub(now) <= slack }
+func Past(ended, now time.Time) bool { return ended.Sub(now) <= pod.ClockSlack }
 
 // After returns the earliest time of a restart: the exit at ended plus the delay. If the exit lies in the future,
 // the clock was set back, and the time since the exit is unknown; then the container may be restarted now.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -460,13 +459,4 @@ func (m *Manager) save(now time.Duration) {
 
 func sameKeys[K comparable, V any](a, b map[K]V) bool {
 	return maps.EqualFunc(a, b, func(V, V) bool { return true })
-}
-
-// SinceBoot returns the time since the machine was booted, including the time that it was suspended.
-func SinceBoot() time.Duration {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
-		return 0 // Linux has this clock since 2.6.39
-	}
-	return time.Duration(t.Nano())
 }

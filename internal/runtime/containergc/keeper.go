@@ -161,10 +161,7 @@ func (k *Keeper) ends(pods []*pod.Observed, now time.Time, before map[string]tim
 			}
 			at, known := before[c.ID]
 			if !known {
-				if at = c.FinishedAt; at.After(now) {
-					at = now
-				}
-				at = pod.Anchored(at, now)
+				at = pod.AnchoredPast(c.FinishedAt, now)
 			}
 			ends[c.ID] = at
 		}

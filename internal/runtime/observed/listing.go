@@ -153,10 +153,6 @@ func (l *listing) note(s slot, i instance) {
 	}
 }
 
-// unknownExitCode is the exit code of an instance whose status wasn't read: not 0, so that it doesn't count as
-// successful.
-const unknownExitCode = 137
-
 // split decides which dead containers get their details: the newest ones. A node may have thousands of others; they
 // are added as they are listed: how they ended decides nothing, unless others remove the newer ones.
 func (l *listing) split() {
@@ -169,7 +165,7 @@ func (l *listing) split() {
 			continue
 		}
 		c.FinishedAt = top[detailed-1].created // at the latest
-		c.ExitCode = unknownExitCode
+		c.ExitCode = pod.UnknownExitCode
 		l.addContainer(d.containerReading)
 	}
 	l.dead, l.newest = nil, nil

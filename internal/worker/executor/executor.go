@@ -3,7 +3,6 @@
 package executor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +18,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/image/pull"
-	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -398,71 +395,6 @@ func containerOf(p *v1.Pod, a pod.Action) (*v1.Container, error) {
 		}
 	}
 	return c, nil
-}
-
-// failure converts the error of an action to a pod.Failure. A *pod.Failure is returned as it is, with Disk
-// and Wait also set according to its text; any other error gets the API's reason for failures of the action.
-func failure(a pod.Action, err error) *pod.Failure {
-	var f *pod.Failure
-	if errors.As(err, &f) {
-		disk, wait := f.Disk || atomicfile.SaysDiskFull(f.Message), cmp.Or(f.Wait, waitFor(f.Message))
-		if disk != f.Disk || wait != f.Wait {
-			full := *f
-			full.Disk, full.Wait = disk, wait
-			return &full
-		}
-		return f
-	}
-	reason := pod.ReasonFailedSync
-	switch a.Kind {
-	case pod.PreparePod:
-		reason = pod.ReasonFailedMount
-	case pod.CreateSandbox:
-		reason = pod.ReasonFailedCreatePodSandBox
-	case pod.EnsureImage:
-		reason = pod.ReasonErrImagePull
-	case pod.CreateContainer:
-		reason = pod.ReasonCreateContainerError
-	case pod.StartContainer:
-		reason = pod.ReasonRunContainerError
-	case pod.StopContainer, pod.RemoveContainer:
-		reason = pod.ReasonKillContainerError
-	case pod.StopSandbox, pod.RemoveSandbox:
-		reason = pod.ReasonKillPodSandboxError
-	case pod.ReleaseVolumes, pod.CleanPod:
-		reason = pod.ReasonFailedUnmount
-	case pod.ResizePod, pod.ResizeContainer:
-		reason = pod.ReasonResizeError
-	}
-	return &pod.Failure{Reason: reason, Message: withRemedy(err), Wait: waitFor(err.Error()),
-		Disk: atomicfile.DiskFails(err)}
-}
-
-// waitFor returns the kind of wait that the text of an action's error stands for; empty for a failure.
-func waitFor(text string) pod.WaitFor {
-	if process.Exhausted(text) {
-		return pod.WaitForProcesses
-	}
-	return ""
-}
-
-// withRemedy is an error's text, with advice where the cause isn't obvious: a disk with free space may have no free
-// inodes.
-func withRemedy(err error) string {
-	if atomicfile.DiskFull(err) {
-		return err.Error() + " (free space or inodes on that disk: see df and df -i)"
-	}
-	return err.Error()
-}
-
-// oneLine is the failure with its message on one line: joined errors have several.
-func oneLine(f *pod.Failure) *pod.Failure {
-	if !strings.Contains(f.Message, "\n") {
-		return f
-	}
-	short := *f
-	short.Message = strings.ReplaceAll(strings.TrimRight(f.Message, "\n"), "\n", "; ")
-	return &short
 }
 
 // LoggedAttempts returns, for each container, the lowest attempt number that a new instance may have without using the

@@ -6,8 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/deckhand-node/deckhand/internal/host/clock"
 	"github.com/deckhand-node/deckhand/internal/host/process"
 )
 
@@ -43,9 +42,8 @@ func (p *Process) Activity() Activity {
 // Age returns the time since the process was started, 0 if that can't be determined.
 func (p *Process) Age() time.Duration {
 	stat, known := process.ReadStat(filepath.Join("/proc", strconv.Itoa(p.pid), "stat"))
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil || !known {
+	if !known {
 		return 0
 	}
-	return time.Duration(now.Nano()) - time.Duration(stat.Start)*process.Tick
+	return clock.SinceBoot() - time.Duration(stat.Start)*process.Tick
 }
