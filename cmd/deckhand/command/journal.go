@@ -39,18 +39,12 @@ of JSON for each one that differs from the one before it.`,
 			return cobra.ExactArgs(1)(cmd, args)
 		}),
 		ValidArgsFunction: a.completePod,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if node {
-				err = a.printNodeJournal(cmd)
-			} else {
-				err = a.printJournal(cmd, args[0], previous)
+				text, err := a.client(cmd).NodeJournal(cmd.Context())
+				return printJournal(cmd, text, err, "the node")
 			}
-			var none *local.NoAgentError
-			if errors.As(err, &none) {
-				return fmt.Errorf("%w; the last agent's journals are in %s", err,
-					filepath.Join(flagValue(cmd, "root-dir"), "journal"))
-			}
-			return err
+			return a.printPodJournal(cmd, args[0], previous)
 		},
 	}
 	cmd.Flags().BoolVarP(&previous, "previous", "p", false, "of the agent before this one")
@@ -59,9 +53,14 @@ of JSON for each one that differs from the one before it.`,
 	return cmd
 }
 
-func (a *app) printJournal(cmd *cobra.Command, name string, previous bool) error {
+func (a *app) printPodJournal(cmd *cobra.Command, name string, previous bool) error {
 	ctx, client := cmd.Context(), a.client(cmd)
 	snapshot, err := client.Snapshot(ctx)
+	var none *local.NoAgentError
+	if errors.As(err, &none) {
+		return fmt.Errorf("%w; the last agent's journals are in %s", err,
+			filepath.Join(flagValue(cmd, "root-dir"), "journal"))
+	}
 	if err != nil {
 		return err
 	}
@@ -70,24 +69,17 @@ func (a *app) printJournal(cmd *cobra.Command, name string, previous bool) error
 		return err
 	}
 	text, err := client.Journal(ctx, p.Namespace, p.Name, previous)
-	if err != nil {
-		return err
-	}
-	defer text.Close()
-	if _, err := io.Copy(textTo(cmd), text); err != nil {
-		return fmt.Errorf("read the journal of %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	return nil
+	return printJournal(cmd, text, err, p.Namespace+"/"+p.Name)
 }
 
-func (a *app) printNodeJournal(cmd *cobra.Command) error {
-	text, err := a.client(cmd).NodeJournal(cmd.Context())
+// printJournal prints a journal, unless there is an error.
+func printJournal(cmd *cobra.Command, text io.ReadCloser, err error, of string) error {
 	if err != nil {
 		return err
 	}
 	defer text.Close()
 	if _, err := io.Copy(textTo(cmd), text); err != nil {
-		return fmt.Errorf("read the journal of the node: %w", err)
+		return fmt.Errorf("read the journal of %s: %w", of, err)
 	}
 	return nil
 }

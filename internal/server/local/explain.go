@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -143,7 +144,12 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) nodeJournal(w http.ResponseWriter, _ *http.Request) error {
-	return sendText(w, s.agent.NodeJournal())
+	text := s.agent.NodeJournal()
+	if len(text) == 0 {
+		return &StatusError{http.StatusNotFound, errors.New("there is no journal of the node: nothing has run short " +
+			"since the agent began")}
+	}
+	return sendText(w, text)
 }
 
 func sendText(w http.ResponseWriter, text []byte) error {

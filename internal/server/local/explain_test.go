@@ -115,6 +115,23 @@ func TestWhyAndJournalOfNoPod(t *testing.T) {
 	}
 }
 
+func TestNodeJournal(t *testing.T) {
+	agent := localtest.New()
+	client, _ := serve(t, agent)
+	if _, err := client.NodeJournal(t.Context()); !local.IsNotFound(err) {
+		t.Errorf("without one: %v", err)
+	}
+	agent.SetJournal("", "the node's", "")
+	text, err := client.NodeJournal(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	if got, err := io.ReadAll(text); err != nil || string(got) != "the node's" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 func TestJournalRefusesWhatItDoesNotKnow(t *testing.T) {
 	_, root := serve(t, localtest.New())
 	conn, err := net.Dial("unix", local.SocketPath(root))
