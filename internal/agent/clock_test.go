@@ -14,7 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/report/events"
 )
 
-// steps are steps of a clock, and what comes of following it. A step of nothing is a suspension.
+// steps is a clock that reports a list of steps, and then ends with err. A step of 0 stands for a suspension.
 type steps struct {
 	list []pod.ClockStep
 	err  error
@@ -34,7 +34,7 @@ func (s steps) Run(ctx context.Context, stepped func(pod.ClockStep), suspended f
 	return s.err
 }
 
-// Each step is an event of the node, and all who go by the clock look again, as after a suspension.
+// TestClockStepped: each step is an event of the node. After it, and after a suspension, the functions are called.
 func TestClockStepped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)

@@ -65,7 +65,7 @@ var comparedSentences = map[string]string{
 	"cri/exec.go: err.Error()":          "gRPC has no code for a message that is too large",
 	"room/full.go: err.Error()":         "an error of the agent is a text to a command: what it explains isn't explained again",
 	"yaml/explain.go: e.Message":        "the YAML decoder's errors, for which others' words are found",
-	"executor/failure.go: f.Message":   "joined errors become one line",
+	"executor/failure.go: f.Message":    "joined errors become one line",
 	"pull/failure.go: message":          "the CRI has runtimes begin messages with these reasons (k8s.io/cri-api/pkg/errors)",
 	"manifeststore/accept.go: message":  "what a message names isn't put before it again",
 	"plan/events.go: f.Message":         "what a message begins with isn't put before it again",

@@ -2,7 +2,7 @@ package pod
 
 import "time"
 
-// ClockStep is a step of the machine's wall clock: somebody set it. Gradual corrections (NTP slews) aren't steps.
+// ClockStep is a change of the machine's wall clock by date(1) or NTP. Gradual corrections (NTP slews) aren't steps.
 type ClockStep struct {
 	// From is the time on the clock before the step.
 	From time.Time

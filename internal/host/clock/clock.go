@@ -1,5 +1,5 @@
-// Package clock reports steps of the machine's wall clock: somebody set it, by date(1) or NTP. The kernel reports each
-// at once, so that nobody has to read the clock periodically.
+// Package clock reports steps of the machine's wall clock, which date(1) and NTP can set. The kernel reports each step
+// at once, so that the agent doesn't read the clock periodically.
 package clock
 
 import (

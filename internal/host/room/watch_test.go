@@ -38,7 +38,7 @@ func (w *watched) NodeEvent(eventType string, reason pod.Reason, message string)
 	w.note(eventType + " " + string(reason) + ": " + message)
 }
 
-// since returns what was reported within the time.
+// since waits for the duration, and returns the reports since the last call.
 func (w *watched) since(d time.Duration) string {
 	time.Sleep(d)
 	synctest.Wait()

@@ -36,7 +36,7 @@ func TestSettledReads(t *testing.T) {
 	})
 }
 
-// lines collects what is logged.
+// lines collects log lines.
 type lines struct {
 	mu  sync.Mutex
 	all []string
@@ -70,7 +70,8 @@ func (l *lines) await(t *testing.T, want ...string) {
 	}
 }
 
-// TestNoInstanceIsLeft: what can't be watched is read, that is logged once, and it is watched when it can be.
+// TestNoInstanceIsLeft: without an inotify instance, files are read at intervals. One log line says so, and the files are
+// watched as soon as there is an instance.
 func TestNoInstanceIsLeft(t *testing.T) {
 	filewatchtest.Run(t, filewatchtest.Limits{Watches: filewatchtest.Plenty}, func(t *testing.T) {
 		log := &lines{}
@@ -121,7 +122,8 @@ func TestNoInstanceIsLeft(t *testing.T) {
 	})
 }
 
-// TestNoWatchIsLeft: max_user_watches is no full disk, and holds up only what isn't watched yet.
+// TestNoWatchIsLeft: at max_user_watches, the log names that limit and not a full disk, and only further files are read at
+// intervals.
 func TestNoWatchIsLeft(t *testing.T) {
 	filewatchtest.Run(t, filewatchtest.Limits{Instances: 1, Watches: filewatchtest.Plenty}, func(t *testing.T) {
 		log := &lines{}

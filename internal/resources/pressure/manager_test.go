@@ -115,7 +115,7 @@ func (n *node) run(s Settings) {
 	}
 }
 
-// steps returns the steps of the transcript, each of which leads to the same decision again.
+// steps replays the transcript, fails the test for a decision that differs, and returns the steps.
 func (n *node) steps() (list []Step) {
 	for line := range bytes.Lines(n.m.Transcript()) {
 		s, err := ParseStep(line)

@@ -101,7 +101,7 @@ func TestFullDiskInOthersWords(t *testing.T) {
 	}
 }
 
-// TestNoProcesses: an action that fails because no process can be created waits, whoever reports it.
+// TestNoProcesses: if no process can be created, the action waits, whether the agent, the shim or runc reports that.
 func TestNoProcesses(t *testing.T) {
 	for text, want := range map[string]pod.WaitFor{
 		"rpc error: code = Unknown desc = failed to start shim: fork/exec /bin/shim: resource temporarily unavailable": pod.WaitForProcesses,
