@@ -222,16 +222,23 @@ func (s *sim) forward(id string, rank int) {
 	s.ranks[id] = rank
 }
 
-// equal compares the cache with the runtime.
+// equal compares the cache with the runtime. How older dead instances ended isn't known if no event of it came.
 func (s *sim) equal(when string) {
 	have := map[string]string{}
+	newest := s.newest()
+	details := func(c pod.Container) string {
+		if c.Ended() && !newest[c.ID] {
+			return "ended"
+		}
+		return fmt.Sprintf("%d %v", c.ExitCode, c.StartedAt.UnixNano())
+	}
 	for _, uid := range s.x.UIDs() {
 		o := s.x.Get(uid)
 		for _, sb := range o.Sandboxes {
 			have[sb.ID] = fmt.Sprintf("%s %s %d %v", uid, sb.State, sb.Attempt, sb.IPs)
 		}
 		for _, c := range o.Containers {
-			have[c.ID] = fmt.Sprintf("%s %s %s %d %s %d %v", uid, c.SandboxID, c.Name, c.Attempt, c.State, c.ExitCode, c.StartedAt.UnixNano())
+			have[c.ID] = fmt.Sprintf("%s %s %s %d %s %s", uid, c.SandboxID, c.Name, c.Attempt, c.State, details(c))
 		}
 	}
 	want := map[string]string{}
@@ -244,9 +251,27 @@ func (s *sim) equal(when string) {
 	}
 	for id, k := range s.w.containers {
 		who, c, _ := translate.ContainerStatus(k.status, k.sandbox, "")
-		want[id] = fmt.Sprintf("%s %s %s %d %s %d %v", who.UID, c.SandboxID, c.Name, c.Attempt, c.State, c.ExitCode, c.StartedAt.UnixNano())
+		want[id] = fmt.Sprintf("%s %s %s %d %s %s", who.UID, c.SandboxID, c.Name, c.Attempt, c.State, details(c))
 	}
 	if fmt.Sprint(have) != fmt.Sprint(want) {
 		s.t.Fatalf("%s\nhave %v\nwant %v", when, have, want)
 	}
+}
+
+// newest are the IDs of the instances whose details a list reads.
+func (s *sim) newest() map[string]bool {
+	instances := map[slot][]pod.Container{}
+	for _, k := range s.w.containers {
+		who, c, _ := translate.ContainerStatus(k.status, k.sandbox, "")
+		of := slot{who.UID, c.Name}
+		instances[of] = append(instances[of], c)
+	}
+	out := map[string]bool{}
+	for _, all := range instances {
+		slices.SortFunc(all, func(a, b pod.Container) int { return b.Attempt - a.Attempt })
+		for _, c := range all[:min(detailed, len(all))] {
+			out[c.ID] = true
+		}
+	}
+	return out
 }
