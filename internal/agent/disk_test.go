@@ -23,6 +23,7 @@ func (w *world) watchDisk() (stop func()) {
 			w.t.Fatal(err)
 		}
 	}
+	w.watchAlso(watcher, w.path("root")) // on a disk of its own it is there already
 	var loops sync.WaitGroup
 	loops.Go(func() {
 		for err := range watcher.Errors {

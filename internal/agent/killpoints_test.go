@@ -226,7 +226,7 @@ func TestJournalOfGonePodGoes(t *testing.T) {
 	w.reach("down", life.gone)
 }
 
-// TestKillPointsAtRandom kills the agent again and again, at points and between them.
+// TestKillPointsAtRandom kills the agent again and again, at points and between them, also while its disk is full.
 func TestKillPointsAtRandom(t *testing.T) {
 	seeds := []uint64{1, 2, 3}
 	if *seedFlag != 0 {
@@ -235,14 +235,20 @@ func TestKillPointsAtRandom(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, seed := range seeds {
 		wg.Go(func() {
-			t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { randomKills(t, rand.New(rand.NewPCG(seed, 3))) })
+			t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { randomKills(t, rand.New(rand.NewPCG(seed, 3)), nil) })
+		})
+	}
+	for i, disk := range smallDisks() {
+		wg.Go(func() {
+			t.Run(disk.name, func(t *testing.T) { randomKills(t, rand.New(rand.NewPCG(seeds[0], uint64(i))), disk) })
 		})
 	}
 	wg.Wait()
 }
 
-func randomKills(t *testing.T, rnd *rand.Rand) {
-	w := newWorld(t)
+// randomKills kills the agent at random, and on a full disk if there is a disk.
+func randomKills(t *testing.T, rnd *rand.Rand, disk *smallDisk) {
+	w := newWorldOn(t, disk)
 	life := newLife(w)
 	w.start()
 	plan := longLife
@@ -254,7 +260,12 @@ func randomKills(t *testing.T, rnd *rand.Rand) {
 		w.logf("=== %s", phase.name)
 		end := w.killAtRandom(rnd, each)
 		phase.begin(life)
+		if disk != nil {
+			life.dieOnFullDisk(disk, rnd, each)
+		}
+		begun := time.Now()
 		w.reach(phase.name, func() string { return phase.goal(life) })
+		t.Logf("%s: reached after %s", phase.name, time.Since(begun).Round(time.Millisecond))
 		end()
 	}
 	t.Logf("killed %d times", len(w.deaths))

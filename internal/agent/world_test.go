@@ -61,7 +61,20 @@ type mortal struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldOn(t, nil)
+}
+
+// newWorldOn makes a world whose root directory is on that disk.
+func newWorldOn(t *testing.T, disk *smallDisk) *world {
+	t.Helper()
 	w := &world{rig: prepareRig(t, "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\nserializeImagePulls: false\n")}
+	if disk != nil {
+		disk.dir = w.path("root")
+		if err := os.Mkdir(disk.dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		disk.mount(t, disk.dir)
+	}
 	w.callLog = newCallLog(w.rig)
 	socket, err := net.ListenUnix("unix", &net.UnixAddr{Name: w.path("cri.sock"), Net: "unix"})
 	if err != nil {

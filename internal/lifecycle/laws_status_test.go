@@ -225,7 +225,7 @@ func (l *laws) phase(s *sim, v *view) {
 	}
 	l.keepsFinal(s, v)
 	preempted := l.over == pod.ReasonPreempting && pod.Terminal(v.in.Pod.Status.Phase) == ""
-	if l.cut && st.Phase == v1.PodSucceeded && !preempted {
+	if l.cut && st.Phase == v1.PodSucceeded && !preempted && v.in.Pod.Status.Phase != v1.PodSucceeded {
 		l.broken("a pod that had to end is %s", st.Phase)
 	}
 	if over := st.Phase == v1.PodSucceeded; l.cut && preempted && !l.rejected && l.terminal == "" && pod.Terminal(st.Phase) != "" && over != (!l.fails && v.mains(func(c *v1.Container) bool {
@@ -394,7 +394,7 @@ func (l *laws) conditions(v *view) {
 	if mayAllRestart(v.in.Pod) && condition(st, v1.AllContainersRestarting) == nil {
 		l.broken("condition %s isn't told, and the end of a container may have all started anew", v1.AllContainersRestarting)
 	}
-	fresh := v.mains(func(c *v1.Container) bool { _, ended := l.last[c.Name]; return !ended && v.newest(c.Name) == nil })
+	fresh := v.mains(func(c *v1.Container) bool { _, ran := l.ran[c.Name]; return !ran && v.newest(c.Name) == nil })
 	if waits := l.waitsFor(v, ""); waits != "" && fresh && !v.ends && len(l.restartAll) == 0 && isTrue(st, v1.PodInitialized) {
 		l.broken("condition %s holds before %s", v1.PodInitialized, waits)
 	}

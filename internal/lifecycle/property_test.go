@@ -420,8 +420,8 @@ func stepSource(rt dice, s *sim) string {
 	case 0:
 		if pod.Terminal(s.pod.Status.Phase) == "" {
 			s.pod.Status.Phase, s.pod.Status.Reason = v1.PodFailed, "Somebody"
+			return "somebody fails the pod"
 		}
-		return "somebody fails the pod"
 	case 1, 2:
 		s.loseRecords()
 		return "records are lost"
