@@ -251,6 +251,14 @@ func randomKills(t *testing.T, rnd *rand.Rand, disk *smallDisk) {
 	w := newWorldOn(t, disk)
 	life := newLife(w)
 	w.start()
+	if disk != nil { // an agent that never ran can't begin there
+		w.reach("the agent answers", func() string {
+			if _, problem := life.status(); problem != "0 pods are reported" {
+				return problem
+			}
+			return ""
+		})
+	}
 	plan := longLife
 	if rnd.IntN(3) == 0 {
 		plan = shortLife

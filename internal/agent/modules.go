@@ -50,9 +50,13 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool, reserve *r
 			if !record {
 				reserve.Release()
 			}
-			if err = dirs.Make(); record {
-				err = errors.Join(err, reset.Record(cfg))
-			}
+			// Without an agent, pods can't be stopped: the writes of a start may use the reserve of the last agent.
+			err = reserve.Spend(func() error {
+				if err := dirs.Make(); err != nil || !record {
+					return err
+				}
+				return reset.Record(cfg)
+			})
 			if err != nil {
 				return errors.Join(err, lock.Release())
 			}

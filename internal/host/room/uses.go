@@ -72,7 +72,7 @@ func Uses() []Use {
 		{".deckhand", []string{"host/rootdir.Runtime.Claim"}, start},
 		{"deckhand.lock", []string{"host/lockfile.Acquire"}, start},
 		{"--lock-file", []string{"host/lockfile.openNamed"}, start},
-		{"footprint.json", []string{"agent/reset.Record"}, start},
+		{"footprint.json", []string{"agent/reset.Record"}, footprint},
 		{"containerd/config.toml", []string{"runtime/embedded.Runtime.launch"}, start},
 		{"containerd/containerd.log", []string{"runtime/embedded/child.OpenLog"}, start},
 		{"containerd/containerd.log.1", []string{"runtime/embedded/child.OpenLog"}, start},
@@ -121,7 +121,8 @@ var (
 	command      = Failure{"all", "the command", "the command's error"}
 	start        = Failure{"a running agent; one that only stops pods",
 		"the first start of an agent, or one with another configuration", "the start's error"}
-	boot = Failure{"all: a file of the same length is overwritten in place", "nothing", ""}
+	footprint = Failure{"all: it gets the reserve", "the start of an agent, if that is used up", "the start's error"}
+	boot      = Failure{"all: a file of the same length is overwritten in place", "nothing", ""}
 
 	commandLog    = Failure{"`deckhand up` and `down`, without a log", "nothing", "the command's output"}
 	commandSocket = Failure{"pods", "commands; the socket gets the reserve, and is tried again every 10 seconds",
