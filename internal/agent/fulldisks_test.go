@@ -90,7 +90,7 @@ func (l *life) dieOnFullDisk(d *smallDisk, rnd *rand.Rand, n int) {
 	for range n {
 		d.fill(l.t)
 		l.live()
-		after := time.AfterFunc(time.Duration(rnd.IntN(400))*time.Millisecond, func() { l.kill("on the full disk") })
+		after := time.AfterFunc(time.Duration(rnd.IntN(1000))*time.Millisecond, func() { l.kill("on the full disk") })
 		for deadline := time.Now().Add(time.Minute); !l.isDead(); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				l.t.Fatal("the agent wasn't killed")

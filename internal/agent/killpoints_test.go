@@ -228,7 +228,7 @@ func TestJournalOfGonePodGoes(t *testing.T) {
 
 // TestKillPointsAtRandom kills the agent again and again, at points and between them, also while its disk is full.
 func TestKillPointsAtRandom(t *testing.T) {
-	seeds := []uint64{1, 2, 3}
+	seeds := []uint64{1, 3} // a long life and a short one
 	if *seedFlag != 0 {
 		seeds = []uint64{*seedFlag}
 	}
