@@ -77,7 +77,7 @@ func (l *Log) Load() (map[string]json.RawMessage, error) {
 		return records, fmt.Errorf("%s is damaged, and not all of it is used: %w; it was renamed to %s", l.path, damage,
 			aside)
 	}
-	if len(good) == len(text) || os.Truncate(l.path, int64(len(good))) == nil {
+	if len(good) == len(text) || truncate(l.path, int64(len(good))) == nil {
 		l.size = int64(len(good))
 	}
 	for name, record := range records {
@@ -111,6 +111,15 @@ func (l *Log) Append(changed map[string]json.RawMessage) error {
 		return fmt.Errorf("append to %s: %w", l.path, err)
 	}
 	return nil
+}
+
+// truncate is os.Truncate, but doesn't follow a symbolic link.
+func truncate(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(size), f.Close())
 }
 
 // appendTo appends line to a file of the given size, and returns the new size; negative if that can't be
