@@ -3,6 +3,9 @@
 package agent_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,17 +18,35 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// TestClockIsSet sets the clock of the machine, which has to be test/numa's, while a pod is in back-off, one is probed
-// and one has a deadline: all go on by the time that passes, and each step is an event of the node.
+// TestClockIsSet sets the clock of the machine, which has to be test/numa's, while a pod is in back-off, one is probed,
+// one has a deadline and one is evicted after a grace period: all go on by the time that passes, and each step is an
+// event of the node.
 func TestClockIsSet(t *testing.T) {
 	r := newRig(t)
+	r.configure("evictionSoft: {nodefs.available: 40Mi}\nevictionSoftGracePeriod: {nodefs.available: 9s}\n")
+	root := r.path("root")
+	if err := errors.Join(os.Mkdir(root, 0o755), unix.Mount("deckhand-test", root, "tmpfs", 0, "size=64m,mode=755")); err != nil {
+		t.Fatal(err)
+	}
 	r.SetExec(func(*runtimeapi.ContainerStatus, []string) memcri.ExecResult { return memcri.ExecResult{} })
 	r.up()
 	const always = "  terminationGracePeriodSeconds: 20\n  containers:\n  - {name: web, image: IMAGE"
 	r.want("crash", always+"}\n")
 	r.want("probed", always+", livenessProbe: {exec: {command: [check]}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 1}}\n")
 	r.want("deadline", "  activeDeadlineSeconds: 600\n"+always+"}\n")
-	r.await("all run", r.running("crash/web", "probed/web", "deadline/web"))
+	r.want("hog", "  volumes: [{name: data, emptyDir: {}}]\n"+always+"}\n")
+	all := r.running("crash/web", "probed/web", "deadline/web", "hog/web")
+	r.await("all run", all)
+	volume, err := filepath.Glob(filepath.Join(root, "pods/*/volumes/*/data"))
+	if err != nil || len(volume) != 1 {
+		t.Fatal(volume, err)
+	}
+	if err := os.WriteFile(filepath.Join(volume[0], "file"), make([]byte, 30<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.restart() // it looks at the disk at once
+	filled := time.Now()
+	r.client()
 	crash := func() {
 		t.Helper()
 		if err := r.Exit(r.newest("crash/web").Id, 1, "Error"); err != nil {
@@ -37,7 +58,7 @@ func TestClockIsSet(t *testing.T) {
 		if c := r.newest("crash/web"); c.Metadata.Attempt != 1 {
 			return "it hasn't"
 		}
-		return r.running("crash/web", "probed/web", "deadline/web")()
+		return all()
 	})
 	crash()
 	crashed := time.Now() // has a monotonic reading
@@ -52,6 +73,18 @@ func TestClockIsSet(t *testing.T) {
 		if c := r.newest("crash/web"); c.Metadata.Attempt != 1 && time.Since(crashed) < 9*time.Second {
 			t.Fatalf("step %d ended the back-off after %v", i, time.Since(crashed))
 		}
+		if c := r.newest("hog/web"); c.State != runtimeapi.ContainerState_CONTAINER_RUNNING && time.Since(filled) < 8*time.Second {
+			t.Fatalf("step %d ended the grace period of the eviction after %v", i, time.Since(filled))
+		}
+	}
+	r.await("evicted after the grace period", func() string {
+		if r.newest("hog/web").State == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			return "it runs"
+		}
+		return ""
+	})
+	if took := time.Since(filled); took > 25*time.Second {
+		t.Errorf("the eviction after 9 s took %v", took)
 	}
 	r.await("restarted after the back-off", r.running("crash/web", "probed/web", "deadline/web"))
 	if took := time.Since(crashed); took < 9*time.Second || took > 25*time.Second {
