@@ -104,16 +104,19 @@ docs: ## Write docs/reference, from the program's texts.
 # Packages that start no goroutine: without the race detector their tests are five times as fast. And host/alarm: under
 # the detector its test program isn't stalled by the kernel, so that no alarm comes.
 SEQUENTIAL := $(addprefix ./internal/,pod/manifest pod/spec lifecycle desired/reader host/alarm)
-WITHOUT_RACE := '^(TestKillPoints|TestManyDeadContainers)$$'
+# Tests that run without it, and their packages: they start a process for each step at which it is killed, or measure memory.
+WITHOUT_RACE := '^(TestKillPoints|TestManyDeadContainers|TestKilled(|AtAnyStep|AtEveryStep|Anywhere))$$|Contract$$/.*/^killed$$'
+WITHOUT_RACE_IN := $(addprefix ./internal/,agent runtime/observed resources/cgroup $(addprefix volume/,atomicwriter binder manager objectfiles \
+	plugins subpath teardown))
 
 .PHONY: unit
 # TestKillPoints kills an agent at each of its steps: without the race detector that takes a third of the time, and
-# in TestKillPointsAtRandom the agent runs under it. TestManyDeadContainers measures memory.
+# in TestKillPointsAtRandom the agent runs under it. What the volume packages kill goes one step after the other.
 # Tests are built without vet, because lint runs it, and `go test` would check every dependency again. archtest is left
 # out as well: lint runs it, and it takes ten times as long with the race detector.
 unit: tools images ## Run the unit tests, with the race detector.
 	$(GO) run ./test/report -vet=off -timeout 25m -- $(SEQUENTIAL)
-	$(GO) run ./test/report -vet=off -timeout 25m -run $(WITHOUT_RACE) -- ./internal/agent ./internal/runtime/observed
+	$(GO) run ./test/report -vet=off -timeout 25m -run $(WITHOUT_RACE) -- $(WITHOUT_RACE_IN)
 	CGO_ENABLED=1 $(GO) run ./test/report -vet=off -race -timeout 25m -skip $(WITHOUT_RACE) -- \
 		$$($(GO) list ./internal/... | grep -v -e /archtest $(SEQUENTIAL:./%=-e '/%$$')) ./cmd/... ./bench/... ./images/... ./docs/... ./test/docs ./test/mutate ./test/report ./test/registry ./tools/...
 
