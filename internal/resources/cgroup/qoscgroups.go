@@ -14,6 +14,16 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
+// EnsureQoSCgroups creates the QoS cgroups before the first pod needs them: other programs on the node expect them while
+// it is ready, as with the kubelet.
+func (m *Manager) EnsureQoSCgroups(ctx context.Context) error {
+	l, err := m.usable(ctx)
+	if err != nil {
+		return err
+	}
+	return m.ensureQoSCgroups(ctx, l)
+}
+
 // ensureQoSCgroups creates the QoS cgroups once, and counts the requests of the pods in them.
 func (m *Manager) ensureQoSCgroups(ctx context.Context, l layout) error {
 	m.mu.Lock()
