@@ -156,7 +156,7 @@ func Decide(in Input) Decision {
 	d.mem.Checkpoint, d.mem.OnDisk = d.draft.Now, d.draft.Disk
 	out.Actions, out.Cancel, out.Events, out.Waits, out.Wake = d.plan.Actions, d.plan.Cancel, d.plan.Events,
 		d.plan.Waiting, d.plan.Wake
-	out.Memory = d.mem
+	out.Memory = d.mem.compact()
 	return out
 }
 
