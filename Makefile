@@ -111,7 +111,7 @@ WITHOUT_RACE_IN := $(addprefix ./internal/,agent runtime/observed resources/cgro
 
 .PHONY: unit
 # TestKillPoints kills an agent at each of its steps: without the race detector that takes a third of the time, and
-# in TestKillPointsAtRandom the agent runs under it. What the volume packages kill goes one step after the other.
+# in TestKillPointsAtRandom the agent runs under it. The packages of volumes and groups kill processes of one goroutine.
 # Tests are built without vet, because lint runs it, and `go test` would check every dependency again. archtest is left
 # out as well: lint runs it, and it takes ten times as long with the race detector.
 unit: tools images ## Run the unit tests, with the race detector.

@@ -190,7 +190,8 @@ func (p parts) modules() []modules.Module {
 		[]modules.Module{
 			{Name: "kernel settings", Start: setKernelFlags(cfg, p.o.StopAll, log)},
 			oomModule(kernel.LogDevice, p.node, log.WithName("oom")),
-			cgroupsModule(p.run.host, !traits.ConfiguredDriver, p.run.state, p.run.seen.Synced(), p.workersReady),
+			cgroupsModule(p.run.host, !traits.ConfiguredDriver, p.o.StopAll, p.run.state, p.run.seen.Synced(),
+				p.workersReady),
 			{Name: "user IDs", Start: orLogged(p.run.host.users.Restore, log,
 				"Some pods' ranges of user IDs can't be read; their containers run on")},
 			{Name: "log links", Start: orLogged(without(p.run.logDirs.RemoveDeadLinks), log,

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -14,6 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/host/rootdir"
+	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
 // smallDisk is a file system for a root directory, which the test fills and frees.
@@ -36,7 +40,7 @@ func smallDisks() []*smallDisk {
 	}
 	ext4 := func(t *testing.T, dir string) {
 		image := filepath.Join(t.TempDir(), "image")
-		if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 16<<20)); err != nil {
+		if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 48<<20)); err != nil {
 			t.Fatal(err)
 		}
 		for _, command := range [][]string{{"mkfs.ext4", "-q", "-F", "-m0", image}, {"mount", "-o", "loop", image, dir}} {
@@ -46,13 +50,16 @@ func smallDisks() []*smallDisk {
 		}
 	}
 	return []*smallDisk{
-		{name: "tmpfs", mount: tmpfs("size=8m")},
+		{name: "tmpfs", mount: tmpfs("size=40m")},
 		{name: "no inodes", mount: tmpfs("nr_inodes=400"), inodes: true},
 		{name: "ext4", mount: ext4},
 	}
 }
 
-func (d *smallDisk) filler() string { return filepath.Join(d.dir, "filler") }
+// fillerDir has the files with which a test fills the disk.
+const fillerDir = "filler"
+
+func (d *smallDisk) filler() string { return filepath.Join(d.dir, fillerDir) }
 
 // fill takes what is free on the disk. The agent may free or take something meanwhile.
 func (d *smallDisk) fill(t *testing.T) {
@@ -84,18 +91,31 @@ func (d *smallDisk) free(t *testing.T) {
 	}
 }
 
-// dieOnFullDisk fills the disk, kills the agent n times while it is full, and frees it.
+// dieOnFullDisk fills the disk, kills the agent n times while it is full, and frees it. Every second time the agent has
+// come so far that it answers.
 func (l *life) dieOnFullDisk(d *smallDisk, rnd *rand.Rand, n int) {
 	l.t.Helper()
-	for range n {
-		d.fill(l.t)
-		l.live()
-		after := time.AfterFunc(time.Duration(rnd.IntN(1000))*time.Millisecond, func() { l.kill("on the full disk") })
-		for deadline := time.Now().Add(time.Minute); !l.isDead(); time.Sleep(5 * time.Millisecond) {
+	await := func(what string, done func() bool) {
+		l.t.Helper()
+		for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				l.t.Fatal("the agent wasn't killed")
+				l.t.Fatalf("on the full disk: %s", what)
 			}
 		}
+	}
+	for i := range n {
+		d.fill(l.t)
+		if rnd.IntN(4) == 0 && l.pid() == 0 { // as another version or configuration has
+			if err := os.Remove(filepath.Join(d.dir, rootdir.Record)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				l.t.Fatal(err)
+			}
+		}
+		l.live()
+		if i%2 == 0 {
+			await("the agent doesn't answer", func() bool { return l.isDead() || l.answers() })
+		}
+		after := time.AfterFunc(time.Duration(rnd.IntN(1000))*time.Millisecond, func() { l.kill("on the full disk") })
+		await("the agent isn't killed", l.isDead)
 		after.Stop()
 		l.wholeFiles(d)
 	}
@@ -103,6 +123,14 @@ func (l *life) dieOnFullDisk(d *smallDisk, rnd *rand.Rand, n int) {
 	l.live()
 	l.logf("the disk is freed")
 	d.free(l.t)
+}
+
+// answers reports whether an agent answers.
+func (l *life) answers() bool {
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Second)
+	defer cancel()
+	_, err := local.NewClient(local.SocketPath(l.path("root"))).Snapshot(ctx)
+	return err == nil
 }
 
 // isDead reports whether the agent has been killed.
@@ -113,13 +141,13 @@ func (l *life) wholeFiles(d *smallDisk) {
 	l.t.Helper()
 	l.checkpoints()
 	err := filepath.WalkDir(d.dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || strings.HasPrefix(path, d.filler()) || strings.Contains(e.Name(), ".tmp") {
+		if err != nil || e.IsDir() || strings.HasPrefix(path, d.filler()) || tempSuffix.MatchString(path) {
 			return err // the next agent removes temporary files
 		}
 		if strings.HasSuffix(path, ".corrupt") {
 			l.t.Errorf("%s: an agent found a damaged file", path)
 		}
-		if filepath.Ext(path) != ".json" {
+		if filepath.Ext(path) != ".json" && e.Name() != "pressure_state" {
 			return nil
 		}
 		text, err := os.ReadFile(path)

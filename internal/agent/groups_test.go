@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 )
@@ -9,14 +10,19 @@ import (
 func TestGroupsBeforePods(t *testing.T) {
 	r := newRig(t)
 	r.up()
-	for _, group := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
-		r.await("control group "+group, func() string {
-			for _, top := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/memory/"} {
-				if found, err := filepath.Glob(top + filepath.Base(r.dir) + "/" + group); err == nil && len(found) > 0 {
-					return ""
+	tops := []string{"/sys/fs/cgroup/memory/", "/sys/fs/cgroup/cpu/"}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		tops = []string{"/sys/fs/cgroup/"}
+	}
+	for _, top := range tops {
+		for _, group := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
+			dir := filepath.Join(top, filepath.Base(r.dir), group)
+			r.await("control group "+dir, func() string {
+				if _, err := os.Stat(dir); err != nil {
+					return err.Error()
 				}
-			}
-			return "it isn't there"
-		})
+				return ""
+			})
+		}
 	}
 }

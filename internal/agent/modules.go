@@ -185,8 +185,9 @@ func setKernelFlags(cfg *config.Config, stopAll bool, log logr.Logger) func(cont
 
 // cgroupsModule configures control groups. If ask is false, the agent has configured the driver of the embedded
 // runtime. Otherwise it asks the runtime for its driver, and workers wait for the answer: pods in the wrong tree
-// would have no limits. It closes ready once control groups are configured and synced is closed.
-func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struct{},
+// would have no limits. It creates the groups that all pods have in common, unless the agent only stops pods: then an
+// earlier agent has limited them. It closes ready once control groups are configured and synced is closed.
+func cgroupsModule(n *node, ask, stopAll bool, runtime *health.State, synced <-chan struct{},
 	ready chan<- struct{}) modules.Module {
 	m := modules.Module{Name: "control groups"}
 	if !ask {
@@ -204,6 +205,11 @@ func cgroupsModule(n *node, ask bool, runtime *health.State, synced <-chan struc
 			}
 			if err := n.configureCgroups(ctx); err != nil {
 				return err
+			}
+		}
+		if !stopAll {
+			if err := n.cgroups.EnsureQoSCgroups(ctx); err != nil && ctx.Err() == nil {
+				n.log.Error(err, "Can't create the control groups of all pods yet: trying again with each pod")
 			}
 		}
 		select {

@@ -255,9 +255,6 @@ func (n *node) configureCgroups(ctx context.Context) error {
 	if err := n.cgroups.EnforceReserved(ctx); err != nil {
 		return err
 	}
-	if err := n.cgroups.EnsureQoSCgroups(ctx); err != nil {
-		n.log.Error(err, "Can't create the control groups of all pods yet: trying again with each pod")
-	}
 	support, err := n.cgroups.Support()
 	if err != nil {
 		return err

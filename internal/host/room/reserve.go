@@ -164,8 +164,9 @@ func (r *Reserve) count() int {
 	return r.given
 }
 
-// Spend calls write, which ends or removes something. If the disk is full, or too many files are open, it gives up a
-// part of the reserve and calls write again. If other calls gave up parts meanwhile, it tries those first.
+// Spend calls write, which ends or removes something, or belongs to the start of an agent, without which nothing ends.
+// If the disk is full, or too many files are open, it gives up a part of the reserve and calls write again. If other
+// calls gave up parts meanwhile, it tries those first.
 func (r *Reserve) Spend(write func() error) error {
 	if r == nil {
 		return write()

@@ -14,8 +14,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 )
 
-// EnsureQoSCgroups creates the QoS cgroups before the first pod needs them: other programs on the node expect them while
-// it is ready, as with the kubelet.
+// EnsureQoSCgroups creates the QoS cgroups before the first pod needs them: other programs expect them on a node that
+// is ready, as with the kubelet.
 func (m *Manager) EnsureQoSCgroups(ctx context.Context) error {
 	l, err := m.usable(ctx)
 	if err != nil {

@@ -38,7 +38,7 @@ func (m *Manager) Version() int {
 	return 1
 }
 
-// Support detects this host's features. It may create the QoS cgroups, as the first pod would.
+// Support detects this host's features. It may create the QoS cgroups, as EnsureQoSCgroups does.
 func (m *Manager) Support() (Support, error) {
 	l, err := m.layout()
 	if err != nil {
