@@ -1,0 +1,46 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/token"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// killed are tests that the Makefile leaves out of the step with the race detector, everywhere.
+var killed = regexp.MustCompile(`^TestKilled(|AtAnyStep|AtEveryStep|Anywhere)$`)
+
+// TestNoTestIsLeftOut: a package with such a test, or with the suite of volumes, which has some, is in the Makefile's list
+// for the step without the race detector. In another package they would run in neither.
+func TestNoTestIsLeftOut(t *testing.T) {
+	out, err := exec.Command("make", "--silent", "--directory=../..", "--eval=show-list:;@echo $(WITHOUT_RACE_IN)", "show-list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := strings.Fields(string(out))
+	if len(list) == 0 {
+		t.Fatal("the Makefile has no WITHOUT_RACE_IN")
+	}
+	eachFile(t, func(dir, name string, f *ast.File, _ *token.FileSet) {
+		if !strings.HasSuffix(name, "_test.go") || slices.Contains(list, "./"+dir) || path.Base(dir) == "volumetest" {
+			return
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv == nil && killed.MatchString(n.Name.Name) {
+					t.Errorf("%s: %s runs neither with the race detector nor without it: add the package to WITHOUT_RACE_IN", dir, n.Name.Name)
+				}
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "volumetest" && n.Sel.Name == "Run" {
+					t.Errorf("%s: kills of volumetest.Run don't run: add the package to WITHOUT_RACE_IN", dir)
+				}
+			}
+			return true
+		})
+	})
+}
