@@ -98,8 +98,14 @@ func (l *listener) Close() error {
 func (l *listener) closing() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closeBy.IsZero() {
-		l.closeBy = time.Now().Add(shutdownTimeout / 2)
+	if !l.closeBy.IsZero() {
+		return
+	}
+	l.closeBy = time.Now().Add(shutdownTimeout / 2)
+	for c := range l.open {
+		if c.writeBy.After(l.closeBy) { // it may be writing already
+			_ = c.Conn.SetWriteDeadline(l.closeBy) // fails only if it is closed
+		}
 	}
 }
 
@@ -153,6 +159,8 @@ type conn struct {
 	// streams is the number of streams that use the connection (see Stream); gone is set once it is closed.
 	streams int
 	gone    bool
+	// writeBy is the write deadline; zero if there is none.
+	writeBy time.Time
 }
 
 // held returns how long the connection has waited for its peer: during this request or, between requests, for the
@@ -242,10 +250,11 @@ func (c *conn) block(write func() (int, error)) (n int, err error) {
 // close_notify alert.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock() // until it is set: closing sets another one
 	if by := c.listener.closeBy; !by.IsZero() && t.After(by) {
 		t = by
 	}
-	c.listener.mu.Unlock()
+	c.writeBy = t
 	return c.Conn.SetWriteDeadline(t)
 }
 

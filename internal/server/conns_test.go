@@ -8,12 +8,14 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -290,12 +292,39 @@ func TestStopBesidePeersThatReadNothing(t *testing.T) {
 			}
 			answer.Body.Close()
 		}
+		synctest.Wait() // until net/http knows all connections as idle: in a bubble, time stands still for who waits for its lock
 		began := time.Now()
 		shutdown([]*http.Server{served}, func() {})
 		running.Wait()
 		conns.Wait()
 		if took := time.Since(began); took > shutdownTimeout {
 			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// TestAWriteEndsWithTheListener: a write that waits for its peer when the listener is closed waits no longer than those that
+// begin later.
+func TestAWriteEndsWithTheListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memListener{dialled: make(chan net.Conn, 1), closed: make(chan struct{})}
+		l := newListener(m)
+		defer l.Close()
+		peer := m.dial()
+		defer peer.Close()
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		began := time.Now()
+		if err := c.SetWriteDeadline(began.Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, l.closing)
+		_, err = c.Write([]byte("nobody reads it"))
+		if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took != time.Second+shutdownTimeout/2 {
+			t.Errorf("%v after %s", err, took)
 		}
 	})
 }
