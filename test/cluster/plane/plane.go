@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -196,20 +197,28 @@ func (p *Plane) run(name string, args ...string) {
 	cmd := exec.Command(p.path(name), args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	err = cmd.Start()
-	log.Close()
-	if err != nil {
-		p.t.Fatal(err)
-	}
 	r := &running{args: args, cmd: cmd, gone: make(chan struct{})}
-	p.running[name] = r
+	started := make(chan error, 1)
 	go func() {
 		defer close(r.gone)
+		runtime.LockOSThread() // the program is killed with the thread that started it, not with the process alone
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
 		_ = cmd.Wait() // its log says why
 		if !r.stopped.Load() {
 			p.ended <- name
 		}
 	}()
+	err = <-started
+	log.Close()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.running[name] = r
 	p.t.Cleanup(func() {
 		r.stop()
 		if p.t.Failed() {
