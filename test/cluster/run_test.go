@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,6 +30,8 @@ func TestRunCluster(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	before := kernel.Sysctls("/proc/sys").Differences()
+	runtime.LockOSThread() // run-cluster ends with the thread that started it
+	defer runtime.UnlockOSThread()
 	cmd := exec.Command(run, "--bin", "../../bin", "--dir", dir, "--kubernetes", "../kubernetes")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
