@@ -156,7 +156,10 @@ func Decide(in Input) Decision {
 	d.mem.Checkpoint, d.mem.OnDisk = d.draft.Now, d.draft.Disk
 	out.Actions, out.Cancel, out.Events, out.Waits, out.Wake = d.plan.Actions, d.plan.Cancel, d.plan.Events,
 		d.plan.Waiting, d.plan.Wake
-	out.Memory = d.mem.compact()
+	if len(d.mem.Asked) == 0 {
+		d.mem.Asked = nil // an empty map keeps the room of its entries, in each pod that runs
+	}
+	out.Memory = d.mem
 	return out
 }
 

@@ -94,27 +94,6 @@ func (m Memory) clone() Memory {
 	return m
 }
 
-// compact replaces empty maps by nil: a map keeps the room of entries that were deleted, in each pod for as long as it
-// runs.
-func (m Memory) compact() Memory {
-	m.Images = unlessEmpty(m.Images)
-	m.Asked = unlessEmpty(m.Asked)
-	m.Retries = unlessEmpty(m.Retries)
-	m.Stopped = unlessEmpty(m.Stopped)
-	m.Attempts = unlessEmpty(m.Attempts)
-	m.Ended = unlessEmpty(m.Ended)
-	m.Kills = unlessEmpty(m.Kills)
-	m.BackoffTold = unlessEmpty(m.BackoffTold)
-	return m
-}
-
-func unlessEmpty[M ~map[K]V, K comparable, V any](m M) M {
-	if len(m) == 0 {
-		return nil
-	}
-	return m
-}
-
 func cloneMap[K comparable, V any](m map[K]V) map[K]V {
 	if m == nil {
 		return map[K]V{}
