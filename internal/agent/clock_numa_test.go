@@ -18,9 +18,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
-// TestClockIsSet sets the clock of the machine, which has to be test/numa's, while a pod is in back-off, one is probed,
-// one has a deadline and one is evicted after a grace period: all go on by the time that passes, and each step is an
-// event of the node.
+// TestClockIsSet sets the clock of the machine, which has to be test/numa's. Meanwhile a pod is in back-off, one is
+// probed, one has a deadline, and one is evicted after a grace period: the steps change none of these times, and the
+// node has an event for each step.
 func TestClockIsSet(t *testing.T) {
 	r := newRig(t)
 	r.configure("evictionSoft: {nodefs.available: 40Mi}\nevictionSoftGracePeriod: {nodefs.available: 9s}\n")

@@ -2,10 +2,8 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,22 +20,11 @@ import (
 // TestFailedDisk: a root directory whose file system refuses writes after an error is the reason why the node isn't ready.
 // Its pods run on, no pod starts, and one whose manifest goes is stopped.
 func TestFailedDisk(t *testing.T) {
-	image := filepath.Join(t.TempDir(), "image")
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 64<<20)); err != nil {
-		t.Fatal(err)
-	}
-	command := func(name string, args ...string) {
-		t.Helper()
-		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", name, err, out)
-		}
-	}
-	command("mkfs.ext4", "-q", "-F", "-m0", image)
 	r := newRig(t)
 	if err := os.Mkdir(r.path("root"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	command("mount", "-o", "loop,errors=remount-ro", image, r.path("root")) // cleanUp unmounts it
+	mountExt4(t, r.path("root"), 64<<20)
 	disk, err := mounts.Containing(r.path("root"))
 	if err != nil {
 		t.Fatal(err)

@@ -38,21 +38,28 @@ func smallDisks() []*smallDisk {
 			}
 		}
 	}
-	ext4 := func(t *testing.T, dir string) {
-		image := filepath.Join(t.TempDir(), "image")
-		if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 48<<20)); err != nil {
-			t.Fatal(err)
-		}
-		for _, command := range [][]string{{"mkfs.ext4", "-q", "-F", "-m0", image}, {"mount", "-o", "loop", image, dir}} {
-			if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %v: %s", command, err, out)
-			}
-		}
-	}
+	ext4 := func(t *testing.T, dir string) { mountExt4(t, dir, 48<<20) }
 	return []*smallDisk{
 		{name: "tmpfs", mount: tmpfs("size=40m")},
 		{name: "no inodes", mount: tmpfs("nr_inodes=400"), inodes: true},
 		{name: "ext4", mount: ext4},
+	}
+}
+
+// mountExt4 mounts a new ext4 at a directory; the rig unmounts it. An error of the file system makes it read-only.
+func mountExt4(t *testing.T, dir string, size int64) {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "image")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, size)); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{
+		{"mkfs.ext4", "-q", "-F", "-m0", image},
+		{"mount", "-o", "loop,errors=remount-ro", image, dir},
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", command, err, out)
+		}
 	}
 }
 
@@ -61,7 +68,7 @@ const fillerDir = "filler"
 
 func (d *smallDisk) filler() string { return filepath.Join(d.dir, fillerDir) }
 
-// fill takes what is free on the disk. The agent may free or take something meanwhile.
+// fill uses up the free room of the disk. The agent may write and remove files at the same time.
 func (d *smallDisk) fill(t *testing.T) {
 	t.Helper()
 	if err := os.Mkdir(d.filler(), 0o755); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.ENOSPC) {
@@ -136,7 +143,8 @@ func (l *life) answers() bool {
 // isDead reports whether the agent has been killed.
 func (l *life) isDead() bool { return l.pid() == 0 }
 
-// wholeFiles fails the test if the agent, which is dead, has left a file that is written in part, or renamed one that was.
+// wholeFiles fails the test if the agent, which is dead, has left a file that is written in part, or has renamed a
+// damaged one.
 func (l *life) wholeFiles(d *smallDisk) {
 	l.t.Helper()
 	l.checkpoints()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +18,7 @@ import (
 func TestNoInodeForTheSocket(t *testing.T) {
 	r := newRig(t)
 	root := r.path("root")
+	disk := &smallDisk{dir: root, inodes: true}
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -34,37 +34,17 @@ func TestNoInodeForTheSocket(t *testing.T) {
 	if err := errors.Join(os.Remove(local.SocketPath(root)), os.Remove(filepath.Join(root, rootdir.Record))); err != nil {
 		t.Fatal(err)
 	}
-	fill(t, root)
+	disk.fill(t)
 	r.up()
 	r.client() // by the reserve
 	r.stop()
 	if err := errors.Join(os.RemoveAll(filepath.Join(root, room.Dir)), os.Remove(local.SocketPath(root))); err != nil {
 		t.Fatal(err)
 	}
-	fill(t, root)
+	disk.fill(t)
 	r.up()
 	r.unwant("a")
 	r.await("the pod is stopped by an agent that nobody can ask", r.nothing("a"))
-	for n := range 100 {
-		if err := os.Remove(filepath.Join(root, strconv.Itoa(n))); err != nil {
-			t.Fatal(err)
-		}
-	}
+	disk.free(t)
 	r.client() // answers after a while
-}
-
-// fill takes all inodes of a file system.
-func fill(t *testing.T, dir string) {
-	t.Helper()
-	for n := 0; ; n++ {
-		f, err := os.Create(filepath.Join(dir, strconv.Itoa(n)))
-		if err != nil {
-			break
-		}
-		f.Close()
-	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil || st.Ffree != 0 {
-		t.Fatalf("%d inodes are free, %v", st.Ffree, err)
-	}
 }

@@ -14,10 +14,11 @@ import (
 // killed are tests that the Makefile leaves out of the step with the race detector, everywhere.
 var killed = regexp.MustCompile(`^TestKilled(|AtAnyStep|AtEveryStep|Anywhere)$`)
 
-// TestNoTestIsLeftOut: a package with such a test, or with the suite of volumes, which has some, is in the Makefile's list
-// for the step without the race detector. In another package they would run in neither.
+// TestNoTestIsLeftOut: a package with such a test, or with the suite of volumes, is in the Makefile's list for the step
+// without the race detector. In another package the test would run in neither step.
 func TestNoTestIsLeftOut(t *testing.T) {
-	out, err := exec.Command("make", "--silent", "--directory=../..", "--eval=show-list:;@echo $(WITHOUT_RACE_IN)", "show-list").Output()
+	out, err := exec.Command("make", "--silent", "--directory=../..", "--eval=show-list:;@echo $(WITHOUT_RACE_IN)",
+		"show-list").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,8 @@ func TestNoTestIsLeftOut(t *testing.T) {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if n.Recv == nil && killed.MatchString(n.Name.Name) {
-					t.Errorf("%s: %s runs neither with the race detector nor without it: add the package to WITHOUT_RACE_IN", dir, n.Name.Name)
+					t.Errorf("%s: %s runs neither with the race detector nor without it: add the package to WITHOUT_RACE_IN",
+						dir, n.Name.Name)
 				}
 			case *ast.SelectorExpr:
 				if x, ok := n.X.(*ast.Ident); ok && x.Name == "volumetest" && n.Sel.Name == "Run" {

@@ -292,7 +292,8 @@ func TestStopBesidePeersThatReadNothing(t *testing.T) {
 			}
 			answer.Body.Close()
 		}
-		synctest.Wait() // until net/http knows all connections as idle: in a bubble, time stands still for who waits for its lock
+		// Until net/http knows all connections as idle: time stands still in a bubble in which a goroutine waits for a lock.
+		synctest.Wait()
 		began := time.Now()
 		shutdown([]*http.Server{served}, func() {})
 		running.Wait()
@@ -303,8 +304,8 @@ func TestStopBesidePeersThatReadNothing(t *testing.T) {
 	})
 }
 
-// TestAWriteEndsWithTheListener: a write that waits for its peer when the listener is closed waits no longer than those that
-// begin later.
+// TestAWriteEndsWithTheListener: a write that waits for its peer when the listener is closed waits no longer than one that
+// begins later.
 func TestAWriteEndsWithTheListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memListener{dialled: make(chan net.Conn, 1), closed: make(chan struct{})}

@@ -126,8 +126,8 @@ func (n *Named) inPlace() bool {
 // Contended returns nil when another process has opened, moved or removed the lock file since it was locked: that
 // process wants to take over this node, and waits for the lock (--exit-on-lock-contention; the kubelet also treats
 // opening as contention). If ctx ends first, it returns ctx's error. A process that only reads the file also
-// counts, so no program should read it. While the file can't be watched, Contended polls: then each process that
-// has the file open counts, even one that opened it before it was locked.
+// counts, so no program should read it. While the file can't be watched, Contended polls, and counts each process that
+// has the file open, even one that opened it before it was locked.
 func (n *Named) Contended(ctx context.Context) error {
 	for {
 		polled := n.watch.inotify == nil
