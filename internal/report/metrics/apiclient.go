@@ -18,38 +18,31 @@ type APIClient struct {
 }
 
 func newAPIClient(f factory) *APIClient {
-	const prefix = "rest_client_"
-	count := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return f.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
-	}
 	times := []float64{.005, .025, .1, .25, .5, 1, 2, 4, 8, 15, 30, 60}
 	sizes := []float64{64, 256, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20}
-	distribution := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		return f.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets},
-			[]string{"verb", "host"})
-	}
 	return &APIClient{
-		requests: count("requests_total",
+		requests: f.counterVec("rest_client_requests_total",
 			"Number of HTTP requests, partitioned by status code, method, and host.", "code", "method", "host"),
-		retries: count("request_retries_total",
+		retries: f.counterVec("rest_client_request_retries_total",
 			"Number of request retries, partitioned by status code, verb, and host.", "code", "verb", "host"),
-		duration: distribution("request_duration_seconds",
-			"Request latency in seconds. Broken down by verb, and host.", times),
-		waited: distribution("rate_limiter_duration_seconds",
-			"Client side rate limiter latency in seconds. Broken down by verb, and host.", times),
-		sent: distribution("request_size_bytes",
-			"Request size in bytes. Broken down by verb and host.", sizes),
-		received: distribution("response_size_bytes",
-			"Response size in bytes. Broken down by verb and host.", sizes),
-		plugin: count("exec_plugin_call_total",
-			"Number of calls to an exec plugin, partitioned by the type of event encountered and an optional exit code.", "code", "call_status"),
-		transportsMade: count("transport_create_calls_total",
+		duration: f.histogramVec("rest_client_request_duration_seconds",
+			"Request latency in seconds. Broken down by verb, and host.", times, "verb", "host"),
+		waited: f.histogramVec("rest_client_rate_limiter_duration_seconds",
+			"Client side rate limiter latency in seconds. Broken down by verb, and host.", times, "verb", "host"),
+		sent: f.histogramVec("rest_client_request_size_bytes",
+			"Request size in bytes. Broken down by verb and host.", sizes, "verb", "host"),
+		received: f.histogramVec("rest_client_response_size_bytes",
+			"Response size in bytes. Broken down by verb and host.", sizes, "verb", "host"),
+		plugin: f.counterVec("rest_client_exec_plugin_call_total",
+			"Number of calls to an exec plugin, partitioned by the type of event encountered and an optional exit "+
+				"code.", "code", "call_status"),
+		transportsMade: f.counterVec("rest_client_transport_create_calls_total",
 			"Number of calls to get a new transport, partitioned by the result of the operation.", "result"),
-		eventsSent: f.NewCounter(prometheus.CounterOpts{Name: "deckhand_api_events_told_total",
-			Help: "Number of events, or updates of earlier ones, that were sent to the API server."}),
-		eventsLost: f.NewCounterVec(prometheus.CounterOpts{Name: "deckhand_api_events_lost_total",
-			Help: "Number of events that weren't sent to the API server, by reason: too many at once (overload), " +
-				"refused by the server, or failed repeatedly."}, []string{"reason"}),
+		eventsSent: f.counter("deckhand_api_events_told_total",
+			"Number of events, or updates of earlier ones, that were sent to the API server."),
+		eventsLost: f.counterVec("deckhand_api_events_lost_total",
+			"Number of events that weren't sent to the API server, by reason: too many at once (overload), "+
+				"refused by the server, or failed repeatedly.", "reason"),
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 )
 
-// kubernetesBuild describes the build as Kubernetes' programs do. Dashboards group nodes by git_version, which is
-// the version of the kubelet that this build replaces.
-func kubernetesBuild(b buildinfo.Info) prometheus.Collector {
+// kubernetesBuild makes the metric that describes the build as Kubernetes' programs do. Dashboards group nodes by
+// git_version, which is the version of the kubelet that this build replaces.
+func kubernetesBuild(f factory, b buildinfo.Info) {
 	parts := strings.Split(strings.TrimPrefix(buildinfo.Kubernetes, "v"), ".")
 	date := ""
 	if !b.Time.IsZero() {
@@ -21,7 +21,7 @@ func kubernetesBuild(b buildinfo.Info) prometheus.Collector {
 	if dirty {
 		tree = "dirty"
 	}
-	return constant("kubernetes_build_info",
+	f.constant("kubernetes_build_info",
 		"A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build "+
 			"date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
 		prometheus.Labels{
@@ -31,22 +31,21 @@ func kubernetesBuild(b buildinfo.Info) prometheus.Collector {
 		})
 }
 
-// stability counts the metrics with the kubelet's names by Kubernetes' stability levels. None of them is
-// deprecated, hidden or disabled.
-type stability struct {
-	registry                     *registry
-	registered, hidden, disabled *prometheus.Desc
-}
-
-func newStability(r *registry) *stability {
-	return &stability{
-		registry: r,
-		registered: prometheus.NewDesc("registered_metrics_total",
+// stability makes the metrics that count those with the kubelet's names by Kubernetes' stability levels. None of them
+// is deprecated, hidden or disabled.
+func stability(f factory) {
+	none := func(map[string]int) int { return 0 }
+	collect(f, func() map[string]int { return f.levels },
+		counterVec("registered_metrics_total",
 			"The count of registered metrics broken by stability level and deprecation version.",
-			[]string{"stability_level", "deprecated_version"}, nil),
-		hidden:   desc("hidden_metrics_total", "The count of hidden metrics."),
-		disabled: desc("disabled_metrics_total", "The count of disabled metrics."),
-	}
+			func(levels map[string]int, add series) {
+				for level, n := range levels {
+					add(float64(n), level, "")
+				}
+			}, "stability_level", "deprecated_version"),
+		counter("hidden_metrics_total", "The count of hidden metrics.", none),
+		counter("disabled_metrics_total", "The count of disabled metrics.", none),
+	)
 }
 
 // level returns the stability level of a metric in Kubernetes 1.36.
@@ -59,20 +58,4 @@ func level(name string) string {
 		return "BETA"
 	}
 	return "ALPHA"
-}
-
-// Describe implements prometheus.Collector.
-func (s *stability) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.registered, s.hidden, s.disabled} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (s *stability) Collect(ch chan<- prometheus.Metric) {
-	for level, n := range s.registry.levels {
-		ch <- prometheus.MustNewConstMetric(s.registered, prometheus.CounterValue, float64(n), level, "")
-	}
-	ch <- prometheus.MustNewConstMetric(s.hidden, prometheus.CounterValue, 0)
-	ch <- prometheus.MustNewConstMetric(s.disabled, prometheus.CounterValue, 0)
 }

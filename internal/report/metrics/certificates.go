@@ -24,21 +24,19 @@ type Certificate struct {
 }
 
 func newCertificates(f factory) *Certificates {
-	const prefix = subsystem + "_certificate_manager_"
 	c := &Certificates{Client: &Certificate{}, Serving: &Certificate{}}
 	for name, one := range map[string]*Certificate{"client": c.Client, "server": c.Serving} {
-		f.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name + "_ttl_seconds",
-			Help: "Seconds until the certificate expires that the cluster has issued for the " + name +
-				", negative if it has; +Inf if there is none."}, one.remaining)
+		f.gaugeFunc("kubelet_certificate_manager_"+name+"_ttl_seconds",
+			"Seconds until the certificate expires that the cluster has issued for the "+name+
+				", negative if it has; +Inf if there is none.", one.remaining)
 	}
-	c.Client.failed = f.NewCounter(
-		prometheus.CounterOpts{Name: prefix + "client_expiration_renew_errors",
-			Help: "Counter of certificate renewal errors."})
+	c.Client.failed = f.counter("kubelet_certificate_manager_client_expiration_renew_errors",
+		"Counter of certificate renewal errors.")
 	const day = 24 * 60 * 60
-	c.Serving.lived = f.NewHistogram(prometheus.HistogramOpts{Name: prefix + "server_rotation_seconds",
-		Help: "Histogram of the number of seconds the previous certificate lived before being rotated.",
-		Buckets: []float64{60, 60 * 60, 4 * 60 * 60, 6 * 60 * 60, 12 * 60 * 60, day, 7 * day, 30 * day, 90 * day,
-			180 * day, 365 * day, 4 * 365 * day}})
+	c.Serving.lived = f.histogram("kubelet_certificate_manager_server_rotation_seconds",
+		"Histogram of the number of seconds the previous certificate lived before being rotated.",
+		[]float64{60, 60 * 60, 4 * 60 * 60, 6 * 60 * 60, 12 * 60 * 60, day, 7 * day, 30 * day, 90 * day,
+			180 * day, 365 * day, 4 * 365 * day})
 	return c
 }
 

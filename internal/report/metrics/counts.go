@@ -1,10 +1,6 @@
 package metrics
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/deckhand-node/deckhand/internal/pod"
-)
+import "github.com/deckhand-node/deckhand/internal/pod"
 
 // PodCounts are the numbers of pods and containers at one moment.
 type PodCounts struct {
@@ -36,78 +32,65 @@ type WorkerState struct {
 	Static bool
 }
 
-// podCollector computes the counts at each scrape, so that no gauges have to be kept up to date.
-type podCollector struct {
-	count func() PodCounts
-
-	runningPods, runningContainers, desired, active, working, inProgress, pending, ephemeral, mirrors *prometheus.Desc
-}
-
-func newPodCollector(count func() PodCounts) *podCollector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName("", subsystem, name), help, labels, nil)
-	}
-	return &podCollector{
-		count:             count,
-		runningPods:       desc("running_pods", "Number of pods that have a running pod sandbox"),
-		runningContainers: desc("running_containers", "Number of containers currently running", "container_state"),
-		desired: desc("desired_pods",
+// CollectPods registers the numbers of pods and containers, which count returns at each scrape. It may be called
+// once; count must not block.
+func (m *Metrics) CollectPods(count func() PodCounts) {
+	collect(m.factory, count,
+		gauge("kubelet_running_pods", "Number of pods that have a running pod sandbox",
+			func(n PodCounts) int { return n.RunningPods }),
+		gaugeVec("kubelet_running_containers", "Number of containers currently running",
+			func(n PodCounts, add series) {
+				for state, label := range containerStates() {
+					add(float64(n.Containers[state]), label)
+				}
+			}, "container_state"),
+		byStatic("kubelet_desired_pods",
 			"The number of pods the kubelet is being instructed to run. static is true if the pod is not from the "+
-				"apiserver.", "static"),
-		active: desc("active_pods",
+				"apiserver.", func(n PodCounts) map[bool]int { return n.Desired }),
+		byStatic("kubelet_active_pods",
 			"The number of pods the kubelet considers active and which are being considered when admitting new pods. "+
-				"static is true if the pod is not from the apiserver.", "static"),
-		inProgress: desc("pod_in_progress_resizes", "Number of in-progress resizes for pods."),
-		pending:    desc("pod_pending_resizes", "Number of pending resizes for pods.", "reason"),
-		ephemeral: desc("managed_ephemeral_containers",
-			"Current number of ephemeral containers in pods managed by this kubelet."),
-		mirrors: desc("mirror_pods",
-			"The number of mirror pods the kubelet will try to create (one per admitted static pod)"),
-		working: desc("working_pods",
+				"static is true if the pod is not from the apiserver.",
+			func(n PodCounts) map[bool]int { return n.Active }),
+		gauge("kubelet_pod_in_progress_resizes", "Number of in-progress resizes for pods.",
+			func(n PodCounts) int { return n.InProgressResizes }),
+		gaugeVec("kubelet_pod_pending_resizes", "Number of pending resizes for pods.",
+			func(n PodCounts, add series) {
+				for _, reason := range []string{"deferred", "infeasible"} {
+					add(float64(n.PendingResizes[reason]), reason)
+				}
+			}, "reason"),
+		gauge("kubelet_managed_ephemeral_containers",
+			"Current number of ephemeral containers in pods managed by this kubelet.",
+			func(n PodCounts) int { return n.EphemeralContainers }),
+		gauge("kubelet_mirror_pods",
+			"The number of mirror pods the kubelet will try to create (one per admitted static pod)",
+			func(n PodCounts) int { return n.Mirrors }),
+		gaugeVec("kubelet_working_pods",
 			"Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is "+
-				"desired, orphaned, "+
-				"or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed "+
-				"from local configuration or force deleted "+
-				"in the API and consumes resources that are not otherwise visible.", "lifecycle", "config", "static"),
-	}
+				"desired, orphaned, or runtime only (also orphaned), and whether the pod is static. An orphaned pod "+
+				"has been removed from local configuration or force deleted in the API and consumes resources that "+
+				"are not otherwise visible.", addWorking, "lifecycle", "config", "static"),
+	)
 }
 
-// Describe implements prometheus.Collector.
-func (c *podCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.runningPods, c.runningContainers, c.desired, c.active, c.working,
-		c.inProgress, c.pending, c.ephemeral, c.mirrors} {
-		ch <- d
-	}
+// byStatic declares a gauge of pods by whether they are static.
+func byStatic(name, help string, pods func(PodCounts) map[bool]int) computed[PodCounts] {
+	return gaugeVec(name, help, func(n PodCounts, add series) {
+		for _, static := range []bool{false, true} {
+			add(float64(pods(n)[static]), staticLabel(static))
+		}
+	}, "static")
 }
 
-// Collect implements prometheus.Collector.
-func (c *podCollector) Collect(ch chan<- prometheus.Metric) {
-	n := c.count()
-	gauge := func(d *prometheus.Desc, value int, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
-	}
-	gauge(c.runningPods, n.RunningPods)
-	for state, label := range containerStates() {
-		gauge(c.runningContainers, n.Containers[state], label)
-	}
-	gauge(c.inProgress, n.InProgressResizes)
-	for _, reason := range []string{"deferred", "infeasible"} {
-		gauge(c.pending, n.PendingResizes[reason], reason)
-	}
-	gauge(c.ephemeral, n.EphemeralContainers)
-	gauge(c.mirrors, n.Mirrors)
-	for _, static := range []bool{false, true} {
-		gauge(c.desired, n.Desired[static], staticLabel(static))
-		gauge(c.active, n.Active[static], staticLabel(static))
-	}
+// addWorking adds the numbers of pods that have a worker.
+func addWorking(n PodCounts, add series) {
 	for _, lifecycle := range []string{"sync", "terminating", "terminated"} {
 		for _, static := range []bool{false, true} {
-			gauge(c.working, n.Working[WorkerState{lifecycle, false, static}], lifecycle,
-				"desired", staticLabel(static))
-			gauge(c.working, n.Working[WorkerState{lifecycle, true, static}], lifecycle, "orphan", staticLabel(static))
+			add(float64(n.Working[WorkerState{lifecycle, false, static}]), lifecycle, "desired", staticLabel(static))
+			add(float64(n.Working[WorkerState{lifecycle, true, static}]), lifecycle, "orphan", staticLabel(static))
 		}
 		// Each pod in the runtime gets a worker, so no pod is runtime_only.
-		gauge(c.working, 0, lifecycle, "runtime_only", "unknown")
+		add(0, lifecycle, "runtime_only", "unknown")
 	}
 }
 

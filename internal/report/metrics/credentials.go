@@ -15,9 +15,9 @@ type Credentials struct {
 func newCredentials(f factory) *Credentials {
 	const label = "plugin_name"
 	return &Credentials{
-		duration: f.histogramVec("credential_provider_plugin_duration",
+		duration: f.histogramVec("kubelet_credential_provider_plugin_duration",
 			"Duration of execution in seconds for credential provider plugin", prometheus.DefBuckets, label),
-		failed: f.counterVec("credential_provider_plugin_errors_total",
+		failed: f.counterVec("kubelet_credential_provider_plugin_errors_total",
 			"Number of errors from credential provider plugin", label),
 	}
 }

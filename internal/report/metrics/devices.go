@@ -14,9 +14,9 @@ type Devices struct {
 
 func newDevices(f factory) *Devices {
 	return &Devices{
-		registrations: f.counterVec("device_plugin_registration_total",
+		registrations: f.counterVec("kubelet_device_plugin_registration_total",
 			"Cumulative number of device plugin registrations. Broken down by resource name.", "resource_name"),
-		allocations: f.histogramVec("device_plugin_alloc_duration_seconds",
+		allocations: f.histogramVec("kubelet_device_plugin_alloc_duration_seconds",
 			"Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
 			prometheus.DefBuckets, "resource_name"),
 	}

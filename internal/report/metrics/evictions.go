@@ -14,9 +14,10 @@ type Evictions struct {
 
 func newEvictions(f factory) *Evictions {
 	return &Evictions{
-		f.counterVec("evictions", "Cumulative number of pod evictions by eviction signal", "eviction_signal"),
-		f.histogramVec("eviction_stats_age_seconds", "Time between when stats are collected, and when pod is evicted "+
-			"based on those stats by eviction signal", prometheus.DefBuckets, "eviction_signal"),
+		f.counterVec("kubelet_evictions", "Cumulative number of pod evictions by eviction signal", "eviction_signal"),
+		f.histogramVec("kubelet_eviction_stats_age_seconds",
+			"Time between when stats are collected, and when pod is evicted based on those stats by eviction signal",
+			prometheus.DefBuckets, "eviction_signal"),
 	}
 }
 

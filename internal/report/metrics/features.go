@@ -1,7 +1,5 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
-
 // Feature is a feature gate.
 type Feature struct {
 	Name string
@@ -10,32 +8,20 @@ type Feature struct {
 	On    bool
 }
 
-// featureCollector makes metrics of the gates at each scrape: hundreds of permanent metrics would take more memory
-// than all others.
-type featureCollector struct {
-	features []Feature
-	enabled  *prometheus.Desc
-}
-
-func newFeatureCollector(features []Feature) *featureCollector {
-	return &featureCollector{
-		features: features,
-		enabled: prometheus.NewDesc("kubernetes_feature_enabled",
-			"This metric records the data about the stage and enablement of a k8s feature.", []string{"name", "stage"},
-			nil),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *featureCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.enabled }
-
-// Collect implements prometheus.Collector.
-func (c *featureCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, f := range c.features {
-		value := 0.0
-		if f.On {
-			value = 1
-		}
-		ch <- prometheus.MustNewConstMetric(c.enabled, prometheus.GaugeValue, value, f.Name, f.Stage)
-	}
+// Features reports the state of the feature gates. It may be called once; names must be unique, and features must
+// not change afterwards. The series are made at each scrape: hundreds of permanent metrics would take more memory than
+// all others.
+func (m *Metrics) Features(features []Feature) {
+	collect(m.factory, func() []Feature { return features },
+		gaugeVec("kubernetes_feature_enabled",
+			"This metric records the data about the stage and enablement of a k8s feature.",
+			func(features []Feature, add series) {
+				for _, f := range features {
+					value := 0.0
+					if f.On {
+						value = 1
+					}
+					add(value, f.Name, f.Stage)
+				}
+			}, "name", "stage"))
 }

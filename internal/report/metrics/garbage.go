@@ -10,21 +10,15 @@ type Garbage struct {
 
 func newGarbage(f factory) *Garbage {
 	return &Garbage{
-		images: f.counterVec("image_garbage_collected_total",
+		images: f.counterVec("kubelet_image_garbage_collected_total",
 			"Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
 			"reason"),
-		freed: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "deckhand_image_garbage_collected_bytes_total",
-			Help: "Size of the images garbage collected, as the runtime counts it.",
-		}, []string{"reason"}),
-		containers: f.NewCounter(prometheus.CounterOpts{
-			Name: "deckhand_ended_containers_removed_total",
-			Help: "Number of ended containers removed by themselves, not with their sandbox.",
-		}),
-		logDirs: f.NewCounter(prometheus.CounterOpts{
-			Name: "deckhand_log_directories_removed_total",
-			Help: "Number of log directories removed because their pods are gone.",
-		}),
+		freed: f.counterVec("deckhand_image_garbage_collected_bytes_total",
+			"Size of the images garbage collected, as the runtime counts it.", "reason"),
+		containers: f.counter("deckhand_ended_containers_removed_total",
+			"Number of ended containers removed by themselves, not with their sandbox."),
+		logDirs: f.counter("deckhand_log_directories_removed_total",
+			"Number of log directories removed because their pods are gone."),
 	}
 }
 

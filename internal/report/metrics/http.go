@@ -19,12 +19,10 @@ type HTTP struct {
 func newHTTP(f factory) *HTTP {
 	labels := []string{"method", "path", "server_type", "long_running"}
 	return &HTTP{
-		inflight: f.NewGaugeVec(
-			prometheus.GaugeOpts{Subsystem: subsystem, Name: "http_inflight_requests",
-				Help: "Number of the inflight http requests"}, labels),
-		total: f.counterVec("http_requests_total",
+		inflight: f.gaugeVec("kubelet_http_inflight_requests", "Number of the inflight http requests", labels...),
+		total: f.counterVec("kubelet_http_requests_total",
 			"Number of the http requests received since the server started", labels...),
-		duration: f.histogramVec("http_requests_duration_seconds",
+		duration: f.histogramVec("kubelet_http_requests_duration_seconds",
 			"Duration in seconds to serve http requests", prometheus.DefBuckets, labels...),
 	}
 }

@@ -15,14 +15,14 @@ type Images struct {
 
 func newImages(f factory) *Images {
 	return &Images{
-		requests: f.counterVec("image_manager_ensure_image_requests_total",
+		requests: f.counterVec("kubelet_image_manager_ensure_image_requests_total",
 			"Number of ensure-image requests processed by the kubelet.",
 			"pull_policy", "present_locally", "pull_required"),
 		// A label value takes no memory before its first pull.
-		pulls: f.histogramVec("image_pull_duration_seconds", "Duration in seconds to pull an image.",
+		pulls: f.histogramVec("kubelet_image_pull_duration_seconds", "Duration in seconds to pull an image.",
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 			"image_size_in_bytes"),
-		checks: f.counterVec("imagemanager_image_mustpull_checks_total",
+		checks: f.counterVec("kubelet_imagemanager_image_mustpull_checks_total",
 			"Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
 			"result"),
 	}
@@ -80,14 +80,16 @@ func sizeLabel(size int64) string {
 	return "GT100GB"
 }
 
-// newPullRecords returns a collector of the numbers of pull intents and records.
-func newPullRecords(count func() (intents, records int)) *snapshot {
-	return newSnapshot(prometheus.GaugeValue,
-		func() []float64 {
-			intents, records := count()
-			return []float64{float64(intents), float64(records)}
-		},
-		desc("kubelet_imagemanager_ondisk_pullintents", "Number of ImagePullIntents stored on disk."),
-		desc("kubelet_imagemanager_ondisk_pulledrecords", "Number of ImagePulledRecords stored on disk."),
+// pullCounts are the numbers of pull intents and records on disk.
+type pullCounts struct{ intents, records int }
+
+// CollectPullRecords registers the numbers of pull intents and pulled-image records on disk (KEP-2535), which count
+// returns at each scrape. It may be called once, and only if there are such records; count must not block.
+func (m *Metrics) CollectPullRecords(count func() (intents, records int)) {
+	collect(m.factory, func() (n pullCounts) { n.intents, n.records = count(); return n },
+		gauge("kubelet_imagemanager_ondisk_pullintents", "Number of ImagePullIntents stored on disk.",
+			func(n pullCounts) int { return n.intents }),
+		gauge("kubelet_imagemanager_ondisk_pulledrecords", "Number of ImagePulledRecords stored on disk.",
+			func(n pullCounts) int { return n.records }),
 	)
 }

@@ -197,6 +197,26 @@ func TestExposition(t *testing.T) {
 	}
 }
 
+// TestServedIsDescribed: the reference has each metric of the page, with its type and help.
+func TestServedIsDescribed(t *testing.T) {
+	described := map[string]bool{}
+	for _, d := range metrics.Described() {
+		described["# HELP "+d.Name+" "+d.Help+"\n"] = true
+		described["# TYPE "+d.Name+" "+d.Type+"\n"] = true
+	}
+	n := 0
+	for line := range strings.Lines(only(scrape(t, filled()))) {
+		if strings.HasPrefix(line, "# ") {
+			if n++; !described[line] {
+				t.Errorf("not described: %s", line)
+			}
+		}
+	}
+	if n < 200 {
+		t.Errorf("only %d lines about metrics", n)
+	}
+}
+
 func TestProcessAndGoMetrics(t *testing.T) {
 	text := scrape(t, metrics.New(metrics.Info{}))
 	for _, name := range []string{"process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds ", "go_goroutines ", "go_memstats_heap_alloc_bytes "} {

@@ -17,22 +17,19 @@ type PLEG struct {
 
 func newPLEG(f factory) *PLEG {
 	return &PLEG{
-		relistDuration: f.histogram("pleg_relist_duration_seconds",
+		relistDuration: f.histogram("kubelet_pleg_relist_duration_seconds",
 			"Duration in seconds for relisting pods in PLEG.", prometheus.DefBuckets),
-		relistInterval: f.histogram("pleg_relist_interval_seconds",
+		relistInterval: f.histogram("kubelet_pleg_relist_interval_seconds",
 			"Interval in seconds between relisting in PLEG.", prometheus.DefBuckets),
-		podRelist: f.histogram("pleg_pod_relist_duration_seconds",
+		podRelist: f.histogram("kubelet_pleg_pod_relist_duration_seconds",
 			"Duration in seconds for relisting a single pod in PLEG.", prometheus.DefBuckets),
-		lastSeen: f.NewGauge(prometheus.GaugeOpts{
-			Subsystem: subsystem, Name: "pleg_last_seen_seconds",
-			Help: "Timestamp in seconds when PLEG was last seen active.",
-		}),
-		discarded: f.counter("pleg_discard_events", "The number of discard events in PLEG."),
-		connected: f.counter("evented_pleg_connection_success_count",
+		lastSeen:  f.gauge("kubelet_pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active."),
+		discarded: f.counter("kubelet_pleg_discard_events", "The number of discard events in PLEG."),
+		connected: f.counter("kubelet_evented_pleg_connection_success_count",
 			"The number of times a streaming client was obtained to receive CRI Events."),
-		failed: f.counter("evented_pleg_connection_error_count",
+		failed: f.counter("kubelet_evented_pleg_connection_error_count",
 			"The number of errors encountered during the establishment of streaming connection with the CRI runtime."),
-		latency: f.histogram("evented_pleg_connection_latency_seconds",
+		latency: f.histogram("kubelet_evented_pleg_connection_latency_seconds",
 			"The latency of streaming connection with the CRI runtime, measured in seconds.", prometheus.DefBuckets),
 	}
 }

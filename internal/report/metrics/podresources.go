@@ -9,7 +9,7 @@ type PodResources struct {
 }
 
 func newPodResources(f factory) *PodResources {
-	const name, version = "pod_resources_endpoint_", "server_api_version"
+	const name, version = "kubelet_pod_resources_endpoint_", "server_api_version"
 	p := &PodResources{
 		all: f.counterVec(name+"requests_total",
 			"Cumulative number of requests to the PodResource endpoint. Broken down by server api version.", version),

@@ -26,13 +26,11 @@ var probeResults = [...]string{ProbeSuccessful, ProbeFailed, ProbeUnknown}
 
 func newProbes(f factory) *Probes {
 	return &Probes{
-		total: f.NewCounterVec(prometheus.CounterOpts{Subsystem: "prober", Name: "probe_total",
-			Help: "Cumulative number of a liveness, readiness or startup probe for a container by result."},
-			[]string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
-		duration: f.NewHistogramVec(
-			prometheus.HistogramOpts{Subsystem: "prober", Name: "probe_duration_seconds",
-				Help: "Duration in seconds for a probe response.", Buckets: prometheus.DefBuckets},
-			[]string{"probe_type", "container", "pod", "namespace"}),
+		total: f.counterVec("prober_probe_total",
+			"Cumulative number of a liveness, readiness or startup probe for a container by result.",
+			"probe_type", "result", "container", "pod", "namespace", "pod_uid"),
+		duration: f.histogramVec("prober_probe_duration_seconds", "Duration in seconds for a probe response.",
+			prometheus.DefBuckets, "probe_type", "container", "pod", "namespace"),
 	}
 }
 

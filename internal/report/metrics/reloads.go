@@ -30,21 +30,15 @@ type Reloads struct {
 
 func newReloads(f factory) *Reloads {
 	r := &Reloads{
-		total: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "deckhand_config_reloads_total",
-			Help: "Number of times the configuration was read again, by result: applied, unchanged, refused (it " +
-				"needs a restart) or invalid.",
-		}, []string{"result"}),
-		success: f.NewGauge(prometheus.GaugeOpts{
-			Name: "deckhand_config_last_reload_success",
-			Help: "Whether the configuration, when it was last read, is the one in force: 0 after a reload that was " +
-				"refused or invalid.",
-		}),
-		at: f.NewGauge(prometheus.GaugeOpts{
-			Name: "deckhand_config_last_reload_success_timestamp_seconds",
-			Help: "When the configuration was last read and is the one in force since, in seconds since 1970; the " +
-				"start of the agent counts.",
-		}),
+		total: f.counterVec("deckhand_config_reloads_total",
+			"Number of times the configuration was read again, by result: applied, unchanged, refused (it needs a "+
+				"restart) or invalid.", "result"),
+		success: f.gauge("deckhand_config_last_reload_success",
+			"Whether the configuration, when it was last read, is the one in force: 0 after a reload that was "+
+				"refused or invalid."),
+		at: f.gauge("deckhand_config_last_reload_success_timestamp_seconds",
+			"When the configuration was last read and is the one in force since, in seconds since 1970; the start of "+
+				"the agent counts."),
 	}
 	r.success.Set(1)
 	return r

@@ -20,22 +20,23 @@ type Resources struct {
 
 func newResources(f factory) *Resources {
 	return &Resources{
-		rejections: f.counterVec("admission_rejections_total",
+		rejections: f.counterVec("kubelet_admission_rejections_total",
 			"Cumulative number of pods that the node didn't admit, by reason.", "reason"),
-		preemptions: f.counterVec("preemptions", "Cumulative number of pod preemptions by preemption resource",
+		preemptions: f.counterVec("kubelet_preemptions", "Cumulative number of pod preemptions by preemption resource",
 			"preemption_signal"),
-		requested: f.counterVec("container_requested_resizes_total",
+		requested: f.counterVec("kubelet_container_requested_resizes_total",
 			"Number of requested resizes, counted at the container level. "+
 				"Different resources of the same container are counted separately.", "resource", "requirement",
 			"operation"),
-		infeasible: f.counterVec("pod_infeasible_resizes_total", "Number of infeasible resizes for pods.",
+		infeasible: f.counterVec("kubelet_pod_infeasible_resizes_total", "Number of infeasible resizes for pods.",
 			"reason_detail"),
-		accepted: f.counterVec("pod_deferred_accepted_resizes_total",
+		accepted: f.counterVec("kubelet_pod_deferred_accepted_resizes_total",
 			"Cumulative number of resizes that were accepted after being deferred.", "retry_trigger"),
-		resize: f.histogramVec("pod_resize_duration_milliseconds", "Duration in milliseconds to actuate a pod resize",
+		resize: f.histogramVec("kubelet_pod_resize_duration_milliseconds",
+			"Duration in milliseconds to actuate a pod resize",
 			[]float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000},
 			"success"),
-		cgroups: f.histogramVec("cgroup_manager_duration_seconds",
+		cgroups: f.histogramVec("kubelet_cgroup_manager_duration_seconds",
 			"Duration in seconds for cgroup manager operations. Broken down by method.",
 			prometheus.DefBuckets, "operation_type"),
 	}
@@ -77,8 +78,6 @@ func (r *Resources) Cgroup(operation string, took time.Duration) {
 // CgroupVersion registers the host's cgroup version, 1 or 2, which version returns at each scrape. It may be called
 // once.
 func (m *Metrics) CgroupVersion(version func() int) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Subsystem: subsystem, Name: "cgroup_version", Help: "cgroup version on the hosts."},
-		func() float64 { return float64(version()) },
-	))
+	m.factory.gaugeFunc("kubelet_cgroup_version", "cgroup version on the hosts.",
+		func() float64 { return float64(version()) })
 }

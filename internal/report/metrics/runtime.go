@@ -16,11 +16,11 @@ type Runtime struct {
 func newRuntime(f factory) *Runtime {
 	const label = "operation_type"
 	return &Runtime{
-		total: f.counterVec("runtime_operations_total",
+		total: f.counterVec("kubelet_runtime_operations_total",
 			"Cumulative number of runtime operations by operation type.", label),
-		failed: f.counterVec("runtime_operations_errors_total",
+		failed: f.counterVec("kubelet_runtime_operations_errors_total",
 			"Cumulative number of runtime operation errors by operation type.", label),
-		duration: f.histogramVec("runtime_operations_duration_seconds",
+		duration: f.histogramVec("kubelet_runtime_operations_duration_seconds",
 			"Duration in seconds of runtime operations. Broken down by operation type.",
 			prometheus.ExponentialBuckets(.005, 2.5, 14), label),
 	}

@@ -45,32 +45,28 @@ type Volumes struct {
 
 func newVolumes(f factory) *Volumes {
 	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
-	vec := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return f.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return f.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help})
-	}
 	return &Volumes{
 		failing: map[types.UID]struct{}{},
-		operations: vec("storage_operation_duration_seconds", "Storage operation duration", "volume_plugin",
-			"operation_name", "status", "migrated"),
-		total: vec("volume_operation_total_seconds", "Storage operation end to end duration in seconds",
-			"plugin_name", "operation_name"),
-		orphans: gauge("orphan_pod_cleaned_volumes",
+		operations: f.histogramVec("storage_operation_duration_seconds", "Storage operation duration", buckets,
+			"volume_plugin", "operation_name", "status", "migrated"),
+		total: f.histogramVec("volume_operation_total_seconds", "Storage operation end to end duration in seconds",
+			buckets, "plugin_name", "operation_name"),
+		orphans: f.gauge("kubelet_orphan_pod_cleaned_volumes",
 			"The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep."),
-		orphanFails: gauge("orphan_pod_cleaned_volumes_errors",
+		orphanFails: f.gauge("kubelet_orphan_pod_cleaned_volumes_errors",
 			"The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep."),
-		rebuilt: f.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_total",
-			Help: "The number of volumes that were attempted to be reconstructed from the operating system during " +
-				"kubelet startup. This includes both successful and failed reconstruction."}),
-		rebuildFail: f.NewCounter(prometheus.CounterOpts{Name: "reconstruct_volume_operations_errors_total",
-			Help: "The number of volumes that failed reconstruction from the operating system during kubelet startup."}),
-		measuring: f.histogramVec("volume_metric_collection_duration_seconds",
+		rebuilt: f.counter("reconstruct_volume_operations_total",
+			"The number of volumes that were attempted to be reconstructed from the operating system during "+
+				"kubelet startup. This includes both successful and failed reconstruction."),
+		rebuildFail: f.counter("reconstruct_volume_operations_errors_total",
+			"The number of volumes that failed reconstruction from the operating system during kubelet startup."),
+		measuring: f.histogramVec("kubelet_volume_metric_collection_duration_seconds",
 			"Duration in seconds to calculate volume stats", prometheus.DefBuckets, "metric_source"),
-		imagesRequested: f.counter("image_volume_requested_total", "Number of requested image volumes."),
-		imagesMounted:   f.counter("image_volume_mounted_succeed_total", "Number of successful image volume mounts."),
-		imagesFailed:    f.counter("image_volume_mounted_errors_total", "Number of failed image volume mounts."),
+		imagesRequested: f.counter("kubelet_image_volume_requested_total", "Number of requested image volumes."),
+		imagesMounted: f.counter("kubelet_image_volume_mounted_succeed_total",
+			"Number of successful image volume mounts."),
+		imagesFailed: f.counter("kubelet_image_volume_mounted_errors_total",
+			"Number of failed image volume mounts."),
 	}
 }
 
@@ -138,28 +134,13 @@ type VolumeCounts struct {
 // CollectVolumes registers the numbers of volumes, which count returns at each scrape. It may be called once; count
 // must not block.
 func (m *Metrics) CollectVolumes(count func() VolumeCounts) {
-	m.registry.MustRegister(&volumeCollector{
-		count: count,
-		volumes: prometheus.NewDesc("volume_manager_total_volumes",
-			"Number of volumes in Volume Manager", []string{"plugin_name", "state"}, nil),
-	})
-}
-
-type volumeCollector struct {
-	count   func() VolumeCounts
-	volumes *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c *volumeCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.volumes }
-
-// Collect implements prometheus.Collector.
-func (c *volumeCollector) Collect(ch chan<- prometheus.Metric) {
-	n := c.count()
-	for state, counts := range map[string]map[string]int{"desired_state_of_world": n.Desired,
-		"actual_state_of_world": n.Actual} {
-		for plugin, count := range counts {
-			ch <- prometheus.MustNewConstMetric(c.volumes, prometheus.GaugeValue, float64(count), plugin, state)
-		}
-	}
+	collect(m.factory, count, gaugeVec("volume_manager_total_volumes", "Number of volumes in Volume Manager",
+		func(n VolumeCounts, add series) {
+			for state, counts := range map[string]map[string]int{"desired_state_of_world": n.Desired,
+				"actual_state_of_world": n.Actual} {
+				for plugin, count := range counts {
+					add(float64(count), plugin, state)
+				}
+			}
+		}, "plugin_name", "state"))
 }
