@@ -30,7 +30,11 @@ type Config struct {
 	// Observe reads the resources. The error names the signals that can't be read; the others are in the Observation.
 	Observe func(context.Context, []Threshold) (Observation, error)
 	// Alarm reports that memory may run short.
-	Alarm *alarm.Alarm
+	Alarm interface {
+		Woken() <-chan struct{}
+		Drain() []string
+		Set([]alarm.Trigger) (failed map[string]error)
+	}
 	// Pods lists the pods of the node with the figures that are needed. An error means that they aren't all listed, or
 	// not measured.
 	Pods func(context.Context, Needs) ([]Pod, error)
@@ -64,8 +68,8 @@ const (
 	// announceEvery is the shortest time between two events about a signal that something is reclaimed, or that no pod
 	// may be evicted.
 	announceEvery = time.Minute
-	// alarmGap is the shortest time between an observation and one because of an alarm, quietGap while no condition
-	// holds: a container at its own limit causes alarms all the time.
+	// alarmGap is the shortest time between two observations because of alarms, quietGap while no condition holds: a
+	// container at its own limit causes alarms all the time.
 	alarmGap, quietGap = 250 * time.Millisecond, time.Second
 	// saveEvery is the longest time that the saved sightings may lag behind.
 	saveEvery = whilePressed
@@ -93,8 +97,9 @@ type Manager struct {
 	saved   Memory
 	savedAt time.Duration
 	noPodAt time.Duration
-	// looked is when the last observation began, announced when an event about a signal was last recorded.
-	looked    time.Duration
+	// alarmed is when an observation was last made because of an alarm, announced when an event about a signal was last
+	// recorded.
+	alarmed   time.Duration
 	announced map[Signal]time.Duration
 
 	unread, excess, unmeasured, unsaved, reclaims logging.LastError
@@ -237,12 +242,13 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 		if m.Status().Pressure != (admission.Pressure{}) {
 			gap = alarmGap
 		}
-		soonest := time.NewTimer(m.looked + gap - m.Now())
+		soonest := time.NewTimer(m.alarmed + gap - m.Now())
 		defer soonest.Stop()
 		select {
 		case <-ctx.Done():
 		case <-soonest.C:
 		}
+		m.alarmed = m.Now()
 		m.note(m.Alarm.Drain())
 	}
 	return ctx.Err() == nil
@@ -259,7 +265,6 @@ func (m *Manager) note(alarms []string) {
 // step observes, decides and acts once. It returns when the next step is due.
 func (m *Manager) step(ctx context.Context) time.Duration {
 	s := *m.settings.Load()
-	m.looked = m.Now()
 	o, err := m.observe(ctx, s)
 	if ctx.Err() != nil {
 		return -1

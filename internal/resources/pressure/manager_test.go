@@ -21,15 +21,22 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/alarm"
 	"github.com/deckhand-node/deckhand/internal/host/room"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	. "github.com/deckhand-node/deckhand/internal/resources/pressure"
 )
 
+// bell is an alarm that the test rings.
+type bell struct{ *wake.Keyed[string] }
+
+func (bell) Set([]alarm.Trigger) map[string]error { return nil }
+
 // node is the node of a Manager, with the order of what happens on it.
 type node struct {
 	t     *testing.T
 	m     *Manager
+	bell  bell
 	file  string
 	boot  string
 	began time.Time
@@ -50,11 +57,12 @@ type node struct {
 }
 
 func (n *node) run(s Settings) {
+	n.bell = bell{wake.NewKeyed[string]()}
 	n.m = New(Config{Settings: s, State: n.file, Boot: n.boot, Reserve: n.reserve, Now: func() time.Duration { return time.Since(n.began) },
 		Log: testr.New(n.t), Meter: n, Events: n,
 		Wake:    func(uid types.UID) { n.note("end " + string(uid)) },
 		Publish: func(p admission.Pressure) { n.pressure = p },
-		Alarm:   alarm.New(),
+		Alarm:   n.bell,
 		Observe: func(context.Context, []Threshold) (Observation, error) {
 			n.mu.Lock()
 			n.looks++
@@ -315,6 +323,31 @@ func TestManagerKeepsUp(t *testing.T) {
 		}
 		if late := time.Since(crossed); late > 3*time.Second {
 			t.Errorf("noticed after %s", late)
+		}
+		n.end()
+	})
+}
+
+// An alarm is answered at once, also right after an observation. Many alarms cause an observation in a second.
+func TestManagerAlarm(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeMemory] = 150 * mi // observed each second
+		n.run(settings(hard(NodeMemory, 100*mi)))
+		n.after(10*time.Second + 10*time.Millisecond)
+		before := n.looks
+		for range 1000 {
+			n.bell.Wake("memory")
+			n.after(10 * time.Millisecond)
+		}
+		if more := n.looks - before; more < 10 || more > 21 {
+			t.Errorf("%d observations in 10 s with 1000 alarms", more)
+		}
+		n.after(5 * time.Second)
+		n.free[NodeMemory] = 50 * mi
+		n.bell.Wake("memory")
+		n.after(time.Millisecond)
+		if !n.pressure.Memory {
+			t.Error("an alarm waits for the next observation")
 		}
 		n.end()
 	})
