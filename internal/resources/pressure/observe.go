@@ -102,11 +102,16 @@ func (s *Sensors) triggers(ctx context.Context, list []alarm.Trigger, signal Sig
 		if t.Signal != signal || least >= m.Limit {
 			continue
 		}
-		at := (m.Limit - least + m.InactiveFile) / step * step
 		list = append(list, alarm.Trigger{Name: fmt.Sprintf("%s: %s is below %v", signal, group, t.Least),
-			Kind: alarm.Usage, Path: files.Thresholds, Bytes: at})
+			Kind: alarm.Usage, Path: files.Thresholds, Bytes: alarmAt(m, least)})
 	}
 	return list
+}
+
+// alarmAt returns the usage from which on less than least is available. It is rounded up: after an alarm that comes
+// too early the threshold isn't met yet, and there is no second one.
+func alarmAt(m counters.Memory, least uint64) uint64 {
+	return ((m.Limit-least+m.InactiveFile)/step + 1) * step
 }
 
 // arm sets the alarms. Those that this kernel doesn't have are logged: the figures are then read more often.
