@@ -91,7 +91,7 @@ class Round:
         if not over:
             sys.exit("the pods never used more than %d bytes" % self.most)
         crossing = over[0]
-        verdict = next((t for t in verdicts(log) if t >= crossing), None)
+        verdict = next((t for t in verdicts(log) if t >= crossing - 10 * PERIOD), None)  # samples may come late
         if verdict and verdict > self.first["failed"]:
             verdict = None
         before = [s for s in self.samples if crossing - 1 <= s[0] <= crossing]
@@ -141,7 +141,7 @@ def summary(files):
         return "%.2f, %.2f (%d)" % (median(values), values[-1], len(values)) if values else "-"
     lines = [("rounds", lambda rows: len(rows)),
              ("hog OOM-killed", lambda rows: sum("OOMKilled" in r["outcome"] for r in rows)),
-             ("hog evicted", lambda rows: sum("Evicted" in r["outcome"] for r in rows)),
+             ("hog evicted in time", lambda rows: sum(r["outcome"] == "Evicted" for r in rows)),
              ("another pod ended", lambda rows: sum(r["innocent"] != "runs" for r in rows)),
              ("MiB/s of the hog, median", lambda rows: "%.0f" % median(float(r["rate"]) for r in rows)),
              ("MiB left at the peak, median", lambda rows: "%.0f" % median(float(r["least_left"]) for r in rows))]
