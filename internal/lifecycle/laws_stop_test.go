@@ -99,8 +99,9 @@ func (l *laws) turn(v *view, c *pod.Container) {
 		later = later || name == c.Name
 	}
 	for i := range v.observed() {
-		if o := &v.observed()[i]; o.State == pod.ContainerRunning && !isSidecar(v.in.Pod, o.Name) {
-			l.broken("sidecar %s is stopped while %s runs", c.Name, o.ID)
+		if o := &v.observed()[i]; (o.State == pod.ContainerRunning || o.State == pod.ContainerCreated) &&
+			!isSidecar(v.in.Pod, o.Name) {
+			l.broken("sidecar %s is stopped while %s runs or may be starting", c.Name, o.ID)
 		}
 	}
 }

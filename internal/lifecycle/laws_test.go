@@ -41,8 +41,9 @@ type laws struct {
 	initialized, toldInitialized string
 	// restartAll holds the instances that have to go before any other container is made.
 	restartAll map[string]bool
-	// resumed says that the disk tells a new agent of that.
+	// resumed says that the disk tells a new agent of that, meant which instances it means.
 	resumed bool
+	meant   []string
 	// hopeless says that no main container is to be kept or started again, as the last one failed a probe, perhaps
 	// that this may be so: one that ended may have been ended to be replaced.
 	hopeless, perhaps bool
@@ -230,7 +231,10 @@ func (l *laws) restarted(disk *pod.Checkpoint) {
 	}
 	l.admitted, l.rejected = false, disk.Termination != nil && disk.Termination.Rejected
 	l.initialized, l.toldInitialized, l.hopeless, l.perhaps = "", "", false, false
-	l.finished, l.base, l.resumed = disk.Terminal != "", disk.Base, disk.RestartAll != nil
+	l.finished, l.base, l.resumed, l.meant = disk.Terminal != "", disk.Base, disk.RestartAll != nil, nil
+	if l.resumed {
+		l.meant = disk.RestartAll.IDs
+	}
 	clear(l.restartAll) // it finds out again, unless a new sandbox comes first
 	maps.DeleteFunc(l.last, func(name string, c pod.Container) bool { return disk.Carried[name].Attempt <= c.Attempt })
 	l.fails = false
@@ -536,6 +540,8 @@ func (l *laws) all(v *view) {
 	if v.in.Stop != nil || l.over != "" || len(l.restartAll) > 0 {
 		return
 	}
+	// Instances that came after the restart don't go for a record of it that couldn't be cleared.
+	l.resumed = l.resumed && slices.ContainsFunc(v.observed(), func(c pod.Container) bool { return slices.Contains(l.meant, c.ID) })
 	asks := l.resumed
 	for name := range pod.ContainerNames(v.in.Pod) {
 		if c := v.current(name); c != nil && c.Ended() {

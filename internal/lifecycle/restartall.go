@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle/apistatus"
@@ -18,31 +19,23 @@ func (d *decider) restartAll() bool {
 	d.recordRestartAll()
 	r := d.checkpoint().RestartAll
 	if r == nil {
-		return d.closeRestartAll()
+		return false
 	}
 	why := fmt.Sprintf("container %s exited with code %d, all containers are restarted", r.Container, r.ExitCode)
-	if !d.clearForRestart(r, why) {
+	if !d.restarted(r) && !d.clearForRestart(r, why) {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitRestartAll, Other: r.Container, ExitCode: r.ExitCode})
 		return true
 	}
 	d.draft.Change(func(k *pod.Checkpoint) { k.RestartAll = nil })
-	return d.closeRestartAll()
+	return false
 }
 
-// closeRestartAll reports whether the pod has to wait until the checkpoint on disk no longer records the restart:
-// otherwise the next agent would remove the new containers again. If the checkpoint can't be written, or new
-// containers exist already, the pod continues and the write is retried.
-func (d *decider) closeRestartAll() bool {
-	if disk := d.draft.Disk; disk == nil || disk.RestartAll == nil || d.durable() {
-		return false
-	}
-	for i := range d.instances() {
-		if d.goesAtRestart(&d.instances()[i]) {
-			return false
-		}
-	}
-	d.plan.AddActionWait("", pod.SaveCheckpoint)
-	return true
+// restarted reports whether every instance that a restart of all means has been removed. Then the record of it is left
+// only on the disk, where an earlier agent couldn't clear it, and the instances of today are new.
+func (d *decider) restarted(r *pod.RestartAll) bool {
+	return len(r.IDs) > 0 && !slices.ContainsFunc(d.instances(), func(c pod.Container) bool {
+		return slices.Contains(r.IDs, c.ID)
+	})
 }
 
 // clearForRestart stops and removes the instances that must not exist when all containers are restarted. It reports
@@ -69,10 +62,13 @@ func (d *decider) recordRestartAll() {
 		if m.Current == nil || !m.Current.Ended() || d.onExit(m) != restart.All {
 			continue
 		}
-		d.draft.Change(func(k *pod.Checkpoint) {
-			k.RestartAll = &pod.RestartAll{At: d.in.Now, Container: m.Spec.Name,
-				ExitCode: container.ExitCode(m.Current)}
-		})
+		r := &pod.RestartAll{At: d.in.Now, Container: m.Spec.Name, ExitCode: container.ExitCode(m.Current)}
+		for j := range d.instances() {
+			if c := &d.instances()[j]; d.goesAtRestart(c) {
+				r.IDs = append(r.IDs, c.ID)
+			}
+		}
+		d.draft.Change(func(k *pod.Checkpoint) { k.RestartAll = r })
 		d.mem.Initialized, d.mem.Ending, d.terminator.AllBy = "", time.Time{}, time.Time{}
 		return
 	}

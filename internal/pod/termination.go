@@ -129,7 +129,8 @@ type Checkpoint struct {
 	Resized map[string]v1.ResourceRequirements `json:"resized,omitempty"`
 	// ResizedUnder maps the ID of an instance to the pod-level limits at the time of its last resize.
 	ResizedUnder map[string]v1.ResourceList `json:"resizedUnder,omitempty"`
-	// RestartAll is set while all containers of the pod are being removed in order to start them again (KEP-5532).
+	// RestartAll is set while all containers of the pod are being removed in order to start them again (KEP-5532), and
+	// after that as long as it can't be cleared on the disk.
 	RestartAll *RestartAll `json:"restartAll,omitempty"`
 	// Carried maps the name of a container without instances to the state with which its next instance continues.
 	Carried map[string]Carried `json:"carried,omitempty"`
@@ -149,6 +150,9 @@ type RestartAll struct {
 	At        time.Time `json:"at"`
 	Container string    `json:"container"`
 	ExitCode  int32     `json:"exitCode"`
+	// IDs are the instances that existed then: once all of them are removed, the restart isn't repeated. Checkpoints of
+	// earlier versions have none.
+	IDs []string `json:"ids,omitempty"`
 }
 
 // Carried is the remembered state of a container's last instance after its removal.

@@ -155,6 +155,9 @@ func (e *Terminator) StopAll(t Term) bool {
 		}
 	}
 	late := !e.Plan.Now.Before(t.By)
+	if last != "" && e.removeCreated(t) {
+		others = true
+	}
 	for i := range list {
 		c := &list[i]
 		if c.State != pod.ContainerRunning {
@@ -167,6 +170,25 @@ func (e *Terminator) StopAll(t Term) bool {
 		e.Plan.WakeAt(t.By)
 	}
 	return false
+}
+
+// removeCreated removes the created instances of containers that aren't sidecars, unless they are being started, and
+// reports whether there are any.
+func (e *Terminator) removeCreated(t Term) bool {
+	found := false
+	for i := range e.Instances {
+		c := &e.Instances[i]
+		if c.State != pod.ContainerCreated || e.isSidecar(c.Name) {
+			continue
+		}
+		found = true
+		a := pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: t.Why}
+		if kind, _ := e.Plan.Busy("container/" + c.Name); kind != pod.StartContainer {
+			e.Plan.AddRetryWait(c.Name, a)
+			e.Plan.Do(a)
+		}
+	}
+	return found
 }
 
 func (e *Terminator) isSidecar(name string) bool {

@@ -272,6 +272,13 @@ func (r *Executor) stopContainer(ctx context.Context, a pod.Action) error {
 
 func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.Action) error {
 	c := o.Instance(a.ID)
+	if c != nil && c.State == pod.ContainerCreated {
+		// A request of an earlier agent may have started it meanwhile. Then a removal would kill it without its grace
+		// period.
+		if state, err := r.refresh(ctx, a); err == nil && state == pod.ContainerRunning {
+			return nil // the next decision stops it
+		}
+	}
 	remove := func() error {
 		return r.removeWith(ctx, []string{a.ID}, func() error { return r.cfg.Runtime.RemoveContainer(ctx, a.ID) })
 	}

@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
@@ -54,6 +57,9 @@ func (d *database) SandboxRemoved(string)                                 {}
 func (d *database) SandboxStopped(string)                                 {}
 func (d *database) SandboxCreated(types.UID, string, string, pod.Sandbox) {}
 func (d *database) Remove(layout.Pod, layout.Instance) error              { return nil }
+func (d *database) ContainerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
+	return nil, status.Errorf(codes.NotFound, "no container %s", id)
+}
 
 func (d *database) executor() *Executor {
 	r := d.runner()

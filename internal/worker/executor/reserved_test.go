@@ -27,6 +27,7 @@ type reserving struct {
 	container *runtimeapi.ContainerStatus
 	message   string
 	calls     []string
+	seen      pod.ContainerState // the last one that the observer was given
 }
 
 func (r *reserving) call(what string) {
@@ -82,6 +83,9 @@ func (r *reserving) RemoveContainer(_ context.Context, id string) error {
 }
 func (r *reserving) SandboxRemoved(string)   {}
 func (r *reserving) ContainerRemoved(string) {}
+func (r *reserving) ContainerCreated(_ types.UID, _, _ string, c pod.Container) {
+	r.seen = c.State
+}
 func (r *reserving) SandboxCreated(types.UID, string, string, pod.Sandbox) {
 }
 
@@ -169,6 +173,27 @@ func TestReservedContainerName(t *testing.T) {
 		}
 		if err != nil && !errors.Is(err, refused) {
 			t.Errorf("%s: %v isn't the runtime's error", name, err)
+		}
+	}
+}
+
+// TestStartedMeanwhile: a container that was created when it was last seen, and runs by now, isn't removed, which would
+// kill it.
+func TestStartedMeanwhile(t *testing.T) {
+	for state, removed := range map[runtimeapi.ContainerState]bool{
+		runtimeapi.ContainerState_CONTAINER_CREATED: true,
+		runtimeapi.ContainerState_CONTAINER_RUNNING: false,
+		runtimeapi.ContainerState_CONTAINER_EXITED:  true,
+	} {
+		w := &reserving{sandboxWorld: &sandboxWorld{}, container: &runtimeapi.ContainerStatus{Id: holderID, State: state,
+			Labels: labelsFor("u", "c"), Metadata: &runtimeapi.ContainerMetadata{Name: "c"}}}
+		cfg := w.runner().cfg
+		cfg.Runtime, cfg.Observer, cfg.Logs = w, w, &database{}
+		o := &pod.Observed{UID: "u", Name: "p", Namespace: "n",
+			Containers: []pod.Container{{ID: holderID, Name: "c", State: pod.ContainerCreated}}}
+		got := New(cfg).Do(t.Context(), nil, o, "u", pod.Action{Kind: pod.RemoveContainer, Container: "c", ID: holderID})
+		if got.Failure != nil || slices.Contains(w.calls, "remove "+holderID) != removed || removed == (w.seen == pod.ContainerRunning) {
+			t.Errorf("%s: %v, %q, seen as %q", state, got.Failure, w.calls, w.seen)
 		}
 	}
 }
