@@ -59,9 +59,6 @@ func TestResizeWantsAGroup(t *testing.T) {
 	if err := m.Resize(t.Context(), makePod("a", exact), allocated.Limits{CPUMilli: 1}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := m.Usage(t.Context(), "a"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Usage: %v", err)
-	}
 }
 
 // container makes a group in the pod's, as the runtime does.
@@ -228,8 +225,8 @@ func TestMemoryInUseIsNotTaken(t *testing.T) {
 		}
 	}()
 	defer hog(t, filepath.Join(l.mounts["memory"], m.container(t, p, "c")))()
-	if used, err := m.Usage(t.Context(), p.UID); err != nil || used < 48*mi || used > 128*mi {
-		t.Errorf("%d bytes are used (%v), want a bit more than %d", used, err, 48*mi)
+	if used, err := l.memory(m.group(p)); err != nil || used.WorkingSet < 48*mi || used.WorkingSet > 128*mi {
+		t.Errorf("%d bytes are used (%v), want a bit more than %d", used.WorkingSet, err, 48*mi)
 	}
 	err := m.Resize(t.Context(), p, allocated.Limits{CPUMilli: 500, MemoryLimit: 16 * mi})
 	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "attempting to set pod memory limit (16777216) below current usage (") {

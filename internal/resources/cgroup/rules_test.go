@@ -110,8 +110,8 @@ func TestBadUIDsAreRefused(t *testing.T) {
 		if err := m.Resize(t.Context(), makePod(uid, nothing), allocated.Limits{}); err == nil {
 			t.Errorf("Resize took UID %q", uid)
 		}
-		if _, err := m.Usage(t.Context(), types.UID(uid)); err == nil || errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("Usage took UID %q: %v", uid, err)
+		if _, err := m.PodGroup(t.Context(), types.UID(uid)); err == nil || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("PodGroup took UID %q: %v", uid, err)
 		}
 		if err := m.Remove(t.Context(), types.UID(uid)); err == nil {
 			t.Errorf("Remove took UID %q", uid)
