@@ -90,7 +90,7 @@ func (m *Manager) EnforceReserved(ctx context.Context) error {
 	for _, g := range reserved {
 		list := m.rules(l).reserved(g)
 		for _, s := range list {
-			if dir := filepath.Join(l.mounts[s.Controller], g.Name); !exists(dir) {
+			if dir := filepath.Join(l.Mounts[s.Controller], g.Name); !exists(dir) {
 				return fmt.Errorf("%s: control group %s doesn't exist: create it, or remove its entry from "+
 					"enforceNodeAllocatable", g.Setting, dir)
 			}
@@ -151,21 +151,21 @@ func (m *Manager) Limit(ctx context.Context, c Config) error {
 
 // enforce limits the total of all pods to their share of the node. If they already use more memory than that, the group
 // kubepods keeps its previous limit, and enforce is called again for each new pod. The caller holds the lock.
-func (m *Manager) enforce(ctx context.Context, l layout) error {
+func (m *Manager) enforce(ctx context.Context, l hierarchies) error {
 	if m.enforced {
 		return nil
 	}
-	name, share := m.qosCgroup(v1.PodQOSGuaranteed), m.conf.Pods
+	name, share := m.QoSCgroup(v1.PodQOSGuaranteed), m.conf.Pods
 	if share == nil {
 		// Remove the limits of an earlier agent. The CPU weight is the kernel's default.
 		share = &Share{CPUMilli: 1000}
 	}
-	if _, ok := l.mounts["pids"]; !ok {
+	if _, ok := l.Mounts["pids"]; !ok {
 		without := *share
 		without.PIDs, share = 0, &without
 	}
 	// On cgroup v1, pods' own groups in this hierarchy are created only if each pod is limited.
-	if dir, ok := l.mounts["pids"]; ok && share.PIDs > 0 && !l.v2 && !slices.Contains(l.used, "pids") {
+	if dir, ok := l.Mounts["pids"]; ok && share.PIDs > 0 && !l.V2 && !slices.Contains(l.used, "pids") {
 		if err := l.makeWithParents(dir, name); err != nil {
 			return err
 		}
@@ -188,11 +188,11 @@ func (m *Manager) enforce(ctx context.Context, l layout) error {
 
 // usesMore returns an error (unix.EBUSY) if the group uses more memory than limit, in bytes. Cgroup v2 would accept
 // such a limit and kill processes of the group.
-func (l layout) usesMore(name string, limit int64) error {
+func (l hierarchies) usesMore(name string, limit int64) error {
 	if limit == 0 {
 		return nil
 	}
-	used, err := l.memory(name)
+	used, err := l.Memory(name)
 	if err == nil && used.WorkingSet > uint64(limit) {
 		err = fmt.Errorf("control group %s uses %d bytes of memory, and may have %d: %w", name, used.WorkingSet, limit,
 			unix.EBUSY)

@@ -15,12 +15,12 @@ import (
 // TestAllPodsAreHeldToTheirShare: also one that changes from agent to agent, and once nobody enforces it any more.
 func TestAllPodsAreHeldToTheirShare(t *testing.T) {
 	m := onHostWith(t, Config{Pods: &Share{CPUMilli: 1500, Memory: 1 << 30, PIDs: 1000, HugePages: map[string]int64{"2MB": 0}}})
-	l, _ := m.layout()
-	all := m.qosCgroup(v1.PodQOSGuaranteed)
+	l, _ := m.hierarchies()
+	all := m.QoSCgroup(v1.PodQOSGuaranteed)
 	p := makePod("g", exact)
 	ensure := func(m *Manager) { t.Helper(); m.mustEnsure(t, p, allocated.Limits{CPUMilli: 500}) }
 	another := func(share *Share) *Manager {
-		return newManager(t, Config{Driver: m.conf.Driver, CgroupRoot: m.conf.CgroupRoot, Pods: share})
+		return newManager(t, Config{Driver: m.Driver, CgroupRoot: m.conf.CgroupRoot, Pods: share})
 	}
 	ensure(m)
 	m.reads(t, all, m.rules(l).share(*m.conf.Pods))
@@ -28,7 +28,7 @@ func TestAllPodsAreHeldToTheirShare(t *testing.T) {
 	ensure(smaller)
 	smaller.reads(t, all, smaller.rules(l).share(*smaller.conf.Pods))
 
-	free := hog(t, filepath.Join(l.mounts["memory"], m.container(t, p, "c")))
+	free := hog(t, filepath.Join(l.Mounts["memory"], m.container(t, p, "c")))
 	tight := another(&Share{CPUMilli: 500, Memory: 16 * mi, PIDs: 900})
 	ensure(tight) // what runs goes on
 	if tight.enforced || !strings.Contains(tight.unenforced, "and may have 16777216") {
@@ -83,28 +83,28 @@ func TestShare(t *testing.T) {
 // TestNoPIDsController: where the number of processes can't be limited, pods start all the same.
 func TestNoPIDsController(t *testing.T) {
 	m := onHostWith(t, Config{Pods: &Share{CPUMilli: 1500, Memory: 1 << 30, PIDs: 1000}})
-	l, err := m.layout()
+	l, err := m.hierarchies()
 	if err != nil {
 		t.Fatal(err)
 	}
 	without := l
-	without.mounts = maps.Clone(l.mounts)
-	delete(without.mounts, "pids")
-	m.layout = func() (layout, error) { return without, nil }
+	without.Mounts = maps.Clone(l.Mounts)
+	delete(without.Mounts, "pids")
+	m.hierarchies = func() (hierarchies, error) { return without, nil }
 	m.mustEnsure(t, makePod("g", exact), allocated.Limits{CPUMilli: 500})
-	m.reads(t, m.qosCgroup(v1.PodQOSGuaranteed), m.rules(l).share(*m.conf.Pods)[:2])
+	m.reads(t, m.QoSCgroup(v1.PodQOSGuaranteed), m.rules(l).share(*m.conf.Pods)[:2])
 }
 
 // TestReservedGroups: the host's own groups, which have to be there, are held to what is reserved for them.
 func TestReservedGroups(t *testing.T) {
 	host := onHostWith(t, Config{PIDsLimit: 1000}) // so that it is in the hierarchy of processes, too
-	l, _ := host.layout()
+	l, _ := host.hierarchies()
 	p := makePod("g", exact)
 	host.mustEnsure(t, p, allocated.Limits{}) // so that all around is there
-	group := filepath.Dir(host.group(p))
+	group := filepath.Dir(host.Group(p))
 	reserving := func(r Reserved) error {
 		r.Setting = "systemReservedCgroup"
-		return newManager(t, Config{Driver: host.conf.Driver, CgroupRoot: host.conf.CgroupRoot, Reserved: []Reserved{r}}).EnforceReserved(t.Context())
+		return newManager(t, Config{Driver: host.Driver, CgroupRoot: host.conf.CgroupRoot, Reserved: []Reserved{r}}).EnforceReserved(t.Context())
 	}
 	share := Share{CPUMilli: 250, Memory: 1 << 28}
 	if err := reserving(Reserved{Name: group, Share: share}); err != nil {
@@ -121,12 +121,12 @@ func TestReservedGroups(t *testing.T) {
 	host.reads(t, group, host.rules(l).share(share))
 	// A reload that reserves less, or nothing, has the group held to that, once the driver is known.
 	held := func(s Share) Config {
-		return Config{Driver: host.conf.Driver, CgroupRoot: host.conf.CgroupRoot, Reserved: []Reserved{{Name: group, Share: s, Incompressible: true}}}
+		return Config{Driver: host.Driver, CgroupRoot: host.conf.CgroupRoot, Reserved: []Reserved{{Name: group, Share: s, Incompressible: true}}}
 	}
 	live := newManager(t, held(Share{Memory: 1 << 29}))
 	early := make(chan error)
 	go func() { early <- live.Limit(t.Context(), held(Share{Memory: 1 << 27, PIDs: 500})) }()
-	live.UseDriver(host.conf.Driver) // at the same time, as the runtime may answer then
+	live.UseDriver(host.Driver) // at the same time, as the runtime may answer then
 	if err := <-early; err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestReservedGroups(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "systemReservedCgroup: control group ") || !strings.Contains(err.Error(), " doesn't exist: create it") {
 		t.Errorf("a group that isn't there: %v", err)
 	}
-	defer hog(t, filepath.Join(l.mounts["memory"], host.container(t, p, "c")))()
+	defer hog(t, filepath.Join(l.Mounts["memory"], host.container(t, p, "c")))()
 	if err := reserving(Reserved{Name: group, Share: Share{CPUMilli: 250, Memory: 16 * mi}, Incompressible: true}); err != nil {
 		t.Errorf("a group that uses more: %v", err)
 	}

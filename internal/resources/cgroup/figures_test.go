@@ -22,8 +22,8 @@ func figuresGroup(t testing.TB) (*Manager, string) {
 	if err := m.Ensure(t.Context(), p, allocated.PodLimits(p, nil)); err != nil {
 		t.Fatal(err)
 	}
-	l, _ := m.layout()
-	name := m.group(p)
+	l, _ := m.hierarchies()
+	name := m.Group(p)
 	// It is another program, with memory of its own, once it is in the group.
 	cmd := exec.Command("sh", "-c",
 		"read go; exec sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; kill -STOP $$'")
@@ -38,12 +38,12 @@ func figuresGroup(t testing.TB) (*Manager, string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	for _, mount := range l.all {
+	for _, mount := range l.All {
 		dir := filepath.Join(mount, name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if l.v2 || l.mounts["cpuset"] != mount {
+		if l.V2 || l.Mounts["cpuset"] != mount {
 			if err := cgroups.WriteCgroupProc(dir, cmd.Process.Pid); err != nil {
 				t.Fatal(err)
 			}
@@ -70,13 +70,13 @@ func TestFiguresAreTheLibrarys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	theirs, err := library(t, l, name).GetStats()
 	if err != nil {
 		t.Fatal(err)
 	}
 	idle := "total_inactive_file"
-	if l.v2 {
+	if l.V2 {
 		idle = "inactive_file"
 	}
 	memory := &theirs.MemoryStats
@@ -84,7 +84,7 @@ func TestFiguresAreTheLibrarys(t *testing.T) {
 	want := figures{theirs.CpuStats.CpuUsage.TotalUsage, theirs.CpuStats.CpuUsage.UsageInUsermode, memory.Usage.Usage,
 		memory.Usage.Usage - memory.Stats[idle], theirs.PidsStats.Current}
 	have := figures{f.CPU.Usage, f.CPU.User, f.Memory.Usage, f.Memory.WorkingSet, f.PIDs.Current}
-	if !l.v2 {
+	if !l.V2 {
 		have.User, want.User = 0, 0 // the library scales it to the whole
 	}
 	if diff := cmp.Diff(want, have); diff != "" {
@@ -99,7 +99,7 @@ func TestFiguresAreTheLibrarys(t *testing.T) {
 	if list, err := r.Processes(name); err != nil || len(list) != 1 {
 		t.Errorf("its processes are %v, %v", list, err)
 	}
-	if (f.CPUPressure != nil) != (l.v2 && unix.Access("/proc/pressure/cpu", unix.R_OK) == nil) {
+	if (f.CPUPressure != nil) != (l.V2 && unix.Access("/proc/pressure/cpu", unix.R_OK) == nil) {
 		t.Errorf("pressure is %+v", f.CPUPressure)
 	}
 }
@@ -117,13 +117,13 @@ func TestFiguresOfTheMachine(t *testing.T) {
 	}
 }
 
-func library(t testing.TB, l layout, name string) cgroups.Manager {
+func library(t testing.TB, l hierarchies, name string) cgroups.Manager {
 	t.Helper()
 	paths := map[string]string{}
 	for _, controller := range []string{"cpu", "cpuacct", "memory", "pids"} {
-		paths[controller] = filepath.Join(l.mounts[controller], name)
+		paths[controller] = filepath.Join(l.Mounts[controller], name)
 	}
-	if l.v2 {
+	if l.V2 {
 		paths = map[string]string{"": filepath.Join("/sys/fs/cgroup", name)}
 	}
 	lib, err := manager.NewWithPaths(&cgroups.Cgroup{Resources: &cgroups.Resources{}}, paths)
@@ -150,7 +150,7 @@ func BenchmarkFigures(b *testing.B) {
 	})
 	b.Run("library", func(b *testing.B) {
 		b.ReportAllocs()
-		l, _ := m.layout()
+		l, _ := m.hierarchies()
 		lib := library(b, l, name)
 		for b.Loop() {
 			if _, err := lib.GetStats(); err != nil {
@@ -162,7 +162,7 @@ func BenchmarkFigures(b *testing.B) {
 
 // TestReadersLeaveNothingOpen: what is asked of a group once keeps no descriptor of its directory.
 func TestReadersLeaveNothingOpen(t *testing.T) {
-	l, err := findLayout()
+	l, err := FindLayout()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestReadersLeaveNothingOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
-			if target, _ := os.Readlink("/proc/self/fd/" + e.Name()); target == l.mounts["memory"] {
+			if target, _ := os.Readlink("/proc/self/fd/" + e.Name()); target == l.Mounts["memory"] {
 				n++
 			}
 		}
@@ -180,13 +180,13 @@ func TestReadersLeaveNothingOpen(t *testing.T) {
 	}
 	before := own()
 	for range 3 {
-		if _, err := l.memory("/"); err != nil {
+		if _, err := l.Memory("/"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.reader().Processes("/"); err != nil {
+		if _, err := l.Reader().Processes("/"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.reader().Read("/", counters.Throttling); err != nil {
+		if _, err := l.Reader().Read("/", counters.Throttling); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,22 +20,22 @@ func frozenPod(t *testing.T, m *Manager, p *v1.Pod) (cmd *exec.Cmd, pod, contain
 	if err := m.Ensure(t.Context(), p, allocated.PodLimits(p, nil)); err != nil {
 		t.Fatal(err)
 	}
-	l, _ := m.layout()
-	if !l.v2 && l.mounts["freezer"] == "" {
+	l, _ := m.hierarchies()
+	if !l.V2 && l.Mounts["freezer"] == "" {
 		t.Skip("this kernel has no freezer")
 	}
-	for _, mount := range l.all {
+	for _, mount := range l.All {
 		for _, name := range []string{"web", "cri-containerd-side.scope"} {
-			if err := os.MkdirAll(filepath.Join(mount, m.group(p), name), 0o755); err != nil {
+			if err := os.MkdirAll(filepath.Join(mount, m.Group(p), name), 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	mount := l.mounts["freezer"]
-	if l.v2 {
-		mount = cgroupfs
+	mount := l.Mounts["freezer"]
+	if l.V2 {
+		mount = MountPoint
 	}
-	pod = filepath.Join(mount, m.group(p))
+	pod = filepath.Join(mount, m.Group(p))
 	container = filepath.Join(pod, "web")
 	cmd = exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -55,10 +55,10 @@ func frozenPod(t *testing.T, m *Manager, p *v1.Pod) (cmd *exec.Cmd, pod, contain
 
 func freeze(t *testing.T, dir string) {
 	t.Helper()
-	if os.WriteFile(filepath.Join(dir, freezerState), []byte("FROZEN"), 0) == nil {
+	if os.WriteFile(filepath.Join(dir, FreezerState), []byte("FROZEN"), 0) == nil {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(dir, freezeFile), []byte("1"), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, FreezeFile), []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -68,9 +69,9 @@ func onHostWith(t testing.TB, c Config) *Manager {
 		if err := m.RemoveQoSCgroups(ctx); err != nil {
 			t.Error(err)
 		}
-		l, _ := m.layout()
-		for _, mount := range l.all {
-			if dir := filepath.Join(mount, m.conf.Driver.path(m.root())); exists(dir) {
+		l, _ := m.hierarchies()
+		for _, mount := range l.All {
+			if dir := filepath.Join(mount, path.Dir(m.PodsGroup())); exists(dir) {
 				t.Errorf("%s is left", dir)
 			}
 		}
@@ -80,26 +81,26 @@ func onHostWith(t testing.TB, c Config) *Manager {
 
 // podSettings are the values of the pod's group.
 func (m *Manager) podSettings(p *v1.Pod, lim allocated.Limits) []setting {
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	return m.rules(l).Pod(spec.QOSClass(p), lim, hugePages(p))
 }
 
 // burstableWeighs checks the tier's weight.
 func (m *Manager) burstableWeighs(t *testing.T, shares int64) {
 	t.Helper()
-	l, _ := m.layout()
-	m.reads(t, m.qosCgroup(v1.PodQOSBurstable), []setting{m.rules(l).Shares(shares)})
+	l, _ := m.hierarchies()
+	m.reads(t, m.QoSCgroup(v1.PodQOSBurstable), []setting{m.rules(l).Shares(shares)})
 }
 
 // reads checks values of the group against what its settings say.
 func (m *Manager) reads(t *testing.T, name string, want []setting) {
 	t.Helper()
-	l, err := m.layout()
+	l, err := m.hierarchies()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range want {
-		got, err := os.ReadFile(filepath.Join(l.mounts[s.Controller], name, s.File))
+		got, err := os.ReadFile(filepath.Join(l.Mounts[s.Controller], name, s.File))
 		if s.Optional && errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -115,24 +116,24 @@ func (m *Manager) reads(t *testing.T, name string, want []setting) {
 
 func TestEnsureAndRemoveOnTheHost(t *testing.T) {
 	m := onHost(t)
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	pods := []*v1.Pod{makePod("g", exact), makePod("b", loose), makePod("e", nothing)}
 	for range 2 { // again changes nothing
 		for _, p := range pods {
 			if err := m.Ensure(t.Context(), p, allocated.PodLimits(p, nil)); err != nil {
 				t.Fatal(err)
 			}
-			m.reads(t, m.group(p), m.podSettings(p, allocated.PodLimits(p, nil)))
+			m.reads(t, m.Group(p), m.podSettings(p, allocated.PodLimits(p, nil)))
 		}
 	}
-	m.reads(t, m.qosCgroup(v1.PodQOSBestEffort), []setting{m.rules(l).Shares(2)})
+	m.reads(t, m.QoSCgroup(v1.PodQOSBestEffort), []setting{m.rules(l).Shares(2)})
 	m.burstableWeighs(t, 102)
 	if got, err := m.Orphans(); err != nil || !slices.Equal(got, []types.UID{"b", "e", "g"}) {
 		t.Errorf("Orphans: %v, %v", got, err)
 	}
 	// What the runtime makes in other hierarchies goes with the pod.
-	for _, mount := range l.all {
-		if err := os.MkdirAll(filepath.Join(mount, m.group(pods[0]), "container", "nested"), 0o755); err != nil {
+	for _, mount := range l.All {
+		if err := os.MkdirAll(filepath.Join(mount, m.Group(pods[0]), "container", "nested"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,8 +143,8 @@ func TestEnsureAndRemoveOnTheHost(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for _, mount := range l.all {
-			if dir := filepath.Join(mount, m.group(p)); exists(dir) {
+		for _, mount := range l.All {
+			if dir := filepath.Join(mount, m.Group(p)); exists(dir) {
 				t.Errorf("%s is left", dir)
 			}
 		}
@@ -204,8 +205,8 @@ func start(t *testing.T, m *Manager, p *v1.Pod) *exec.Cmd {
 	if err := m.Ensure(t.Context(), p, allocated.PodLimits(p, nil)); err != nil {
 		t.Fatal(err)
 	}
-	l, _ := m.layout()
-	dir := filepath.Join(l.mounts["cpu"], m.group(p), "container")
+	l, _ := m.hierarchies()
+	dir := filepath.Join(l.Mounts["cpu"], m.Group(p), "container")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -245,8 +246,8 @@ func TestRemoveGivesUpOnWhatItMustNotKill(t *testing.T) {
 	if err := m.Ensure(t.Context(), p, allocated.PodLimits(p, nil)); err != nil {
 		t.Fatal(err)
 	}
-	l, _ := m.layout()
-	group := filepath.Join(l.mounts["cpu"], m.group(p))
+	l, _ := m.hierarchies()
+	group := filepath.Join(l.Mounts["cpu"], m.Group(p))
 	join := func(dir string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
@@ -255,7 +256,7 @@ func TestRemoveGivesUpOnWhatItMustNotKill(t *testing.T) {
 	}
 	join(group)
 	defer func() {
-		join(l.mounts["cpu"])
+		join(l.Mounts["cpu"])
 		if err := m.Remove(context.Background(), p.UID); err != nil {
 			t.Error(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 // killIn kills the processes of one group. If it fails, the removal of the group fails, too.
 func (m *Manager) killIn(dir string) {
-	if frozen(dir) {
+	if IsFrozen(dir) {
 		_ = thaw(dir) // on cgroup v1, frozen processes don't die
 	}
 	killed := 0

@@ -1,78 +1,54 @@
 package cgroup
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
-// cgroupfs is the mount point of the host's cgroups, the same as for OCI runtimes.
-const cgroupfs = "/sys/fs/cgroup"
+// MountPoint is where the host's cgroups are mounted, the same as for OCI runtimes.
+const MountPoint = "/sys/fs/cgroup"
 
-// needed are the controllers for pods' limits.
-var needed = [...]string{"cpu", "memory"}
-
-// layout describes this host's cgroup mounts.
-type layout struct {
-	v2 bool
-	// mounts maps each controller to its mount point.
-	mounts map[string]string
-	// all contains each hierarchy's mount point once: pods have groups in all of them.
-	all []string
-	// unified is the mount point of cgroup v2, also beside v1; empty if there is none.
-	unified string
-	// used are the controllers of the files that this agent writes.
-	used []string
+// Layout describes this host's cgroup mounts.
+type Layout struct {
+	// V2 means cgroup v2 only.
+	V2 bool
+	// Mounts maps each controller to its mount point.
+	Mounts map[string]string
+	// All contains each hierarchy's mount point once: pods have groups in all of them.
+	All []string
+	// Unified is the mount point of cgroup v2, also beside v1; empty if there is none.
+	Unified string
 }
 
-// find reads the mount table. It is called once: the layout can't change while pods run.
-func (m *Manager) find() (layout, error) {
-	l, err := findLayout()
-	if err != nil {
-		return layout{}, err
-	}
-	l.used = needed[:]
-	m.mu.Lock()
-	pods := m.conf.Pods
-	m.mu.Unlock()
-	// On cgroup v2, a limit of all pods uses the controllers that are enabled for each pod.
-	if _, ok := l.mounts["pids"]; ok && (m.conf.PIDsLimit > 0 || l.v2 && pods != nil && pods.PIDs > 0) {
-		l.used = append(l.used[:len(l.used):len(l.used)], "pids")
-	}
-	if _, ok := l.mounts["hugetlb"]; ok {
-		l.used = append(l.used[:len(l.used):len(l.used)], "hugetlb")
-	}
-	return l, nil
-}
-
-func findLayout() (layout, error) {
+// FindLayout reads the mount table.
+func FindLayout() (Layout, error) {
 	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
-		here := i.Mountpoint == cgroupfs || filepath.Dir(i.Mountpoint) == cgroupfs
+		here := i.Mountpoint == MountPoint || filepath.Dir(i.Mountpoint) == MountPoint
 		return !here || i.FSType != "cgroup" && i.FSType != "cgroup2", false
 	})
 	if err != nil {
-		return layout{}, fmt.Errorf("find the cgroups of this host: %w", err)
+		return Layout{}, fmt.Errorf("find the cgroups of this host: %w", err)
 	}
-	l := layout{mounts: map[string]string{}}
+	l := Layout{Mounts: map[string]string{}}
 	for _, i := range infos {
-		if !slices.Contains(l.all, i.Mountpoint) {
-			l.all = append(l.all, i.Mountpoint)
+		if !slices.Contains(l.All, i.Mountpoint) {
+			l.All = append(l.All, i.Mountpoint)
 		}
-		if i.Mountpoint == cgroupfs && i.FSType == "cgroup2" {
+		if i.Mountpoint == MountPoint && i.FSType == "cgroup2" {
 			return unified()
 		}
 		if i.FSType == "cgroup2" {
-			l.unified = i.Mountpoint
+			l.Unified = i.Mountpoint
 		} else {
 			for controller := range strings.SplitSeq(i.VFSOptions, ",") {
-				l.mounts[controller] = i.Mountpoint
+				l.Mounts[controller] = i.Mountpoint
 			}
 		}
 	}
@@ -80,58 +56,26 @@ func findLayout() (layout, error) {
 }
 
 // unified returns the layout of a host with cgroup v2 only.
-func unified() (layout, error) {
-	l := layout{v2: true, mounts: map[string]string{}, all: []string{cgroupfs}, unified: cgroupfs}
-	list, err := os.ReadFile(filepath.Join(cgroupfs, "cgroup.controllers"))
+func unified() (Layout, error) {
+	l := Layout{V2: true, Mounts: map[string]string{}, All: []string{MountPoint}, Unified: MountPoint}
+	list, err := os.ReadFile(filepath.Join(MountPoint, "cgroup.controllers"))
 	if err != nil {
-		return layout{}, fmt.Errorf("find the cgroup controllers of this host: %w", err)
+		return Layout{}, fmt.Errorf("find the cgroup controllers of this host: %w", err)
 	}
 	for _, controller := range strings.Fields(string(list)) {
-		l.mounts[controller] = cgroupfs
+		l.Mounts[controller] = MountPoint
 	}
 	return l, nil
 }
 
-// check returns the first reason why groups for pods can't be created here, in one line; nil if they can.
-func (l layout) check() error {
-	if len(l.all) == 0 {
-		return fmt.Errorf("no cgroups are mounted at %s: boot with an init that mounts them, or run: mount -t "+
-			"cgroup2 none %s", cgroupfs, cgroupfs)
-	}
-	for _, controller := range needed {
-		dir, ok := l.mounts[controller]
-		if !ok {
-			return fmt.Errorf("the kernel offers no cgroup controller %q under %s: enable it on the kernel command "+
-				"line (cgroup_enable=%s)", controller, cgroupfs, controller)
-		}
-		if err := unix.Access(dir, unix.W_OK); err != nil {
-			return fmt.Errorf("can't make cgroups in %s: %w: run as root, with the cgroup file system mounted "+
-				"read-write", dir, err)
-		}
-	}
-	return nil
-}
+// Reader returns a reader of the counters of the host's cgroups.
+func (l Layout) Reader() *counters.Reader { return counters.New(l.V2, l.Mounts) }
 
-// limited returns the mount points of the hierarchies that limits are written to, each once.
-func (l layout) limited() []string {
-	if l.v2 {
-		return l.all
+// Memory returns the group's memory usage, without limits.
+func (l Layout) Memory(name string) (counters.Memory, error) {
+	m, err := l.Reader().Memory(name)
+	if err != nil {
+		return counters.Memory{}, fmt.Errorf("memory used by %s: %w", name, err)
 	}
-	dirs := make([]string, 0, len(l.used))
-	for _, controller := range l.used {
-		if dir := l.mounts[controller]; dir != "" && !slices.Contains(dirs, dir) {
-			dirs = append(dirs, dir)
-		}
-	}
-	return dirs
-}
-
-// makeGroup creates a group; made is false if it already exists.
-func makeGroup(dir string) (made bool, err error) {
-	if err := unix.Mkdir(dir, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
-		return false, &fs.PathError{Op: "make cgroup", Path: dir, Err: err}
-	} else if err != nil {
-		return false, nil
-	}
-	return true, nil
+	return m, nil
 }

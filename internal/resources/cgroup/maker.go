@@ -17,12 +17,12 @@ type maker interface {
 	// check returns nil if the driver works here, or else the reason in one line.
 	check() error
 	// qosCgroup creates a group that contains pods' groups, and its parents.
-	qosCgroup(ctx context.Context, l layout, name string) error
+	qosCgroup(ctx context.Context, l hierarchies, name string) error
 	// pod creates a pod's group in a QoS cgroup. The error is fs.ErrNotExist if the QoS cgroup doesn't exist. made
 	// means that the group is new and the settings are in force.
-	pod(ctx context.Context, l layout, name string, s []setting) (made bool, err error)
+	pod(ctx context.Context, l hierarchies, name string, s []setting) (made bool, err error)
 	// set writes the settings of a group.
-	set(ctx context.Context, l layout, name string, s []setting) error
+	set(ctx context.Context, l hierarchies, name string, s []setting) error
 	// stop stops a group's systemd unit, if it has one, and leaves the directories. The group must have no processes.
 	stop(ctx context.Context, name string) error
 	close()
@@ -40,7 +40,7 @@ type cgroupDirs struct{}
 
 func (cgroupDirs) check() error { return nil }
 
-func (cgroupDirs) qosCgroup(_ context.Context, l layout, name string) error {
+func (cgroupDirs) qosCgroup(_ context.Context, l hierarchies, name string) error {
 	for _, mount := range l.limited() {
 		if err := l.makeWithParents(mount, name); err != nil {
 			return err
@@ -49,7 +49,7 @@ func (cgroupDirs) qosCgroup(_ context.Context, l layout, name string) error {
 	return nil
 }
 
-func (cgroupDirs) pod(_ context.Context, l layout, name string, s []setting) (bool, error) {
+func (cgroupDirs) pod(_ context.Context, l hierarchies, name string, s []setting) (bool, error) {
 	made, err := l.makeAll(name)
 	if err != nil || !made {
 		return false, err
@@ -59,7 +59,7 @@ func (cgroupDirs) pod(_ context.Context, l layout, name string, s []setting) (bo
 
 // makeAll creates the group in the hierarchies that limits are written to. made means that it existed in none of
 // them.
-func (l layout) makeAll(name string) (made bool, err error) {
+func (l hierarchies) makeAll(name string) (made bool, err error) {
 	made = true
 	for _, mount := range l.limited() {
 		isNew, err := makeGroup(filepath.Join(mount, name))
@@ -71,7 +71,7 @@ func (l layout) makeAll(name string) (made bool, err error) {
 	return made, nil
 }
 
-func (cgroupDirs) set(_ context.Context, l layout, name string, s []setting) error {
+func (cgroupDirs) set(_ context.Context, l hierarchies, name string, s []setting) error {
 	return write(l, name, s)
 }
 
@@ -96,14 +96,14 @@ type systemdSlices struct {
 
 func (systemdSlices) check() error { return systemdRunning() }
 
-func (u systemdSlices) qosCgroup(ctx context.Context, l layout, name string) error {
+func (u systemdSlices) qosCgroup(ctx context.Context, l hierarchies, name string) error {
 	if _, err := u.systemd.Start(ctx, name, nil); err != nil {
 		return err
 	}
 	return u.cgroupDirs.qosCgroup(ctx, l, name)
 }
 
-func (u systemdSlices) pod(ctx context.Context, l layout, name string, s []setting) (bool, error) {
+func (u systemdSlices) pod(ctx context.Context, l hierarchies, name string, s []setting) (bool, error) {
 	// Systemd would create a missing QoS cgroup, but without a CPU weight.
 	for _, mount := range l.limited() {
 		if _, err := os.Lstat(filepath.Join(mount, path.Dir(name))); err != nil {
@@ -121,7 +121,7 @@ func (u systemdSlices) pod(ctx context.Context, l layout, name string, s []setti
 }
 
 // set calls systemd last, so that systemd doesn't get values that the kernel refuses.
-func (u systemdSlices) set(ctx context.Context, l layout, name string, s []setting) error {
+func (u systemdSlices) set(ctx context.Context, l hierarchies, name string, s []setting) error {
 	if err := write(l, name, s); err != nil {
 		return err
 	}
@@ -134,10 +134,10 @@ func (u systemdSlices) close() { u.systemd.Close() }
 
 // makeWithParents creates the group and its parents. On cgroup v2 it also enables the used controllers for the
 // children, so that their files appear there.
-func (l layout) makeWithParents(mount, name string) error {
+func (l hierarchies) makeWithParents(mount, name string) error {
 	dir := mount
 	for element := range strings.SplitSeq(strings.Trim(name, "/"), "/") {
-		if l.v2 {
+		if l.V2 {
 			if err := l.enableControllers(dir); err != nil {
 				return err
 			}
@@ -147,16 +147,16 @@ func (l layout) makeWithParents(mount, name string) error {
 			return err
 		}
 	}
-	if l.v2 {
+	if l.V2 {
 		return l.enableControllers(dir)
 	}
 	return nil
 }
 
 // dirs returns the group's existing directories in all hierarchies.
-func (l layout) dirs(name string) ([]string, error) {
+func (l hierarchies) dirs(name string) ([]string, error) {
 	var dirs []string
-	for _, mount := range l.all {
+	for _, mount := range l.All {
 		dir := filepath.Join(mount, name)
 		switch err := unix.Access(dir, unix.F_OK); err {
 		case nil:

@@ -21,9 +21,9 @@ import (
 
 // played plays systemd with the host's control groups, and writes down what it is asked.
 type played struct {
-	layout  func() (layout, error)
-	asked   []string
-	refuses error // from now on
+	hierarchies func() (hierarchies, error)
+	asked       []string
+	refuses     error // from now on
 }
 
 func (s *played) note(what, group string, settings []setting) error {
@@ -48,11 +48,11 @@ func (s *played) Start(_ context.Context, group string, settings []setting) (boo
 	if err := s.note("start", group, settings); err != nil {
 		return false, err
 	}
-	l, err := s.layout()
+	l, err := s.hierarchies()
 	if err != nil {
 		return false, err
 	}
-	dir := filepath.Join(l.mounts["cpu"], group)
+	dir := filepath.Join(l.Mounts["cpu"], group)
 	return !exists(dir), os.MkdirAll(dir, 0o755)
 }
 
@@ -69,7 +69,7 @@ func onPlayed(t *testing.T) (m *Manager, s *played, prefix string) {
 	t.Helper()
 	root := "/deckhand-resources-test/" + strings.ToLower(t.Name())
 	m = New(Config{Driver: DriverSystemd, CgroupRoot: root}, logr.Discard())
-	s = &played{layout: m.layout}
+	s = &played{hierarchies: m.hierarchies}
 	m.maker = systemdSlices{systemd: s}
 	t.Cleanup(func() {
 		s.refuses = nil
@@ -85,14 +85,14 @@ func onPlayed(t *testing.T) (m *Manager, s *played, prefix string) {
 		if err := m.RemoveQoSCgroups(context.Background()); err != nil {
 			t.Error(err)
 		}
-		l, err := m.layout()
-		for _, mount := range l.all {
-			if dir := filepath.Join(mount, m.conf.Driver.path(m.root())); err != nil || exists(dir) {
+		l, err := m.hierarchies()
+		for _, mount := range l.All {
+			if dir := filepath.Join(mount, path.Dir(m.PodsGroup())); err != nil || exists(dir) {
 				t.Errorf("%s is left (%v)", dir, err)
 			}
 		}
 	})
-	return m, s, strings.Join(m.root(), "-") + "-kubepods"
+	return m, s, strings.TrimSuffix(path.Base(m.PodsGroup()), ".slice")
 }
 
 func sameLines(t *testing.T, got []string, want ...string) {
@@ -104,7 +104,7 @@ func sameLines(t *testing.T, got []string, want ...string) {
 
 func TestSystemdIsGivenAllThatItHasToKeep(t *testing.T) {
 	m, s, prefix := onPlayed(t)
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	rules := m.rules(l)
 	cpu := func(settings []setting) string {
 		again := &played{}
@@ -125,7 +125,7 @@ func TestSystemdIsGivenAllThatItHasToKeep(t *testing.T) {
 	weight := "set " + prefix + "-burstable.slice " + cpu([]setting{rules.Shares(102)})
 
 	m.mustEnsure(t, p, lim)
-	m.reads(t, m.group(p), m.podSettings(p, lim))
+	m.reads(t, m.Group(p), m.podSettings(p, lim))
 	got := s.took()
 	sameLines(t, got[:len(tiers)], tiers...)
 	sameLines(t, got[len(got)-2:], "start "+pod+" "+settings, weight) // on cgroup v2 there are memory's before
@@ -133,7 +133,7 @@ func TestSystemdIsGivenAllThatItHasToKeep(t *testing.T) {
 	lim.CPULimitMilli = 300
 	settings = cpu(m.podSettings(p, lim))
 	m.mustEnsure(t, p, lim)
-	m.reads(t, m.group(p), m.podSettings(p, lim))
+	m.reads(t, m.Group(p), m.podSettings(p, lim))
 	sameLines(t, s.took(), "start "+pod+" "+settings, "set "+pod+" "+settings)
 	if err := m.Resize(t.Context(), p, lim); err != nil {
 		t.Error(err)
@@ -155,10 +155,10 @@ func TestSystemdIsNotGivenWhatTheKernelRefused(t *testing.T) {
 	p := makePod("a", exact)
 	m.mustEnsure(t, p, allocated.Limits{})
 	s.took()
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	bad := []setting{m.rules(l).Shares(2)}
 	bad[0].Value = "nonsense"
-	if err := m.maker.set(t.Context(), l, m.group(p), bad); !errors.Is(err, unix.EINVAL) {
+	if err := m.maker.set(t.Context(), l, m.Group(p), bad); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("got %v", err)
 	}
 	sameLines(t, s.took())
@@ -167,8 +167,8 @@ func TestSystemdIsNotGivenWhatTheKernelRefused(t *testing.T) {
 // Systemd would make the tier by itself, and pods in it had the weight of a default.
 func TestSystemdMakesNoPodInAMissingQoSCgroup(t *testing.T) {
 	m, s, prefix := onPlayed(t)
-	l, _ := m.layout()
-	if _, err := m.maker.pod(t.Context(), l, m.group(makePod("a", loose)), nil); !errors.Is(err, fs.ErrNotExist) {
+	l, _ := m.hierarchies()
+	if _, err := m.maker.pod(t.Context(), l, m.Group(makePod("a", loose)), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	sameLines(t, s.took())
@@ -178,7 +178,7 @@ func TestSystemdMakesNoPodInAMissingQoSCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.made = true
-	if err := errors.Join(m.removeIfEmpty(t.Context(), l, m.qosCgroup(v1.PodQOSBurstable))); err != nil {
+	if err := errors.Join(m.removeIfEmpty(t.Context(), l, m.QoSCgroup(v1.PodQOSBurstable))); err != nil {
 		t.Fatal(err)
 	}
 	s.took()

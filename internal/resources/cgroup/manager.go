@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"sync"
 	"time"
 
@@ -64,11 +63,13 @@ type Config struct {
 // Manager manages pods' groups. It is safe for concurrent use, but only one caller at a time may use it for the same
 // pod.
 type Manager struct {
-	conf   Config
-	log    logr.Logger
-	maker  maker
-	layout func() (layout, error)
-	kernel func() kernel
+	// Tree reads the groups. Its driver is the runtime's, not conf's.
+	*Tree
+	conf        Config
+	log         logr.Logger
+	maker       maker
+	hierarchies func() (hierarchies, error)
+	kernel      func() kernel
 
 	mu sync.Mutex
 	// made means that the QoS cgroups have been created, enforced that the limit of all pods is in force. unenforced
@@ -86,16 +87,12 @@ type Manager struct {
 
 // New returns a Manager. It doesn't read the host's cgroups yet.
 func New(c Config, log logr.Logger) *Manager {
-	if c.Driver == "" {
-		c.Driver = DriverCgroupfs
-	}
 	if c.CPUPeriod == 0 {
 		c.CPUPeriod = 100 * time.Millisecond
 	}
-	c.CgroupRoot = path.Clean("/" + c.CgroupRoot)
-	m := &Manager{conf: c, log: log, maker: makerOf(c.Driver), requested: map[types.UID]sums{},
-		limits: map[string]int64{}}
-	m.layout = sync.OnceValues(m.find)
+	m := &Manager{Tree: NewTree(c.Driver, c.CgroupRoot, c.Memory), conf: c, log: log, maker: makerOf(c.Driver),
+		requested: map[types.UID]sums{}, limits: map[string]int64{}}
+	m.hierarchies = sync.OnceValues(m.find)
 	m.kernel = sync.OnceValue(readKernel)
 	return m
 }
@@ -103,20 +100,20 @@ func New(c Config, log logr.Logger) *Manager {
 // UseDriver overrides the configured driver: the runtime's driver takes precedence (KEP-4033). It has to be called
 // before all methods but Limit.
 func (m *Manager) UseDriver(d Driver) {
-	if d == m.conf.Driver {
+	if d == m.Driver {
 		return
 	}
 	m.maker.close()
-	m.conf.Driver, m.maker = d, makerOf(d)
+	m.Driver, m.maker = d, makerOf(d)
 }
 
 // Check returns in one line what is missing on this host, or nil.
 func (m *Manager) Check() error {
 	if err := m.maker.check(); err != nil {
 		return fmt.Errorf("cgroupDriver %q can't be used: %w; set cgroupDriver: %s, and the runtime's to the same",
-			m.conf.Driver, err, DriverCgroupfs)
+			m.Driver, err, DriverCgroupfs)
 	}
-	l, err := m.layout()
+	l, err := m.hierarchies()
 	if err != nil {
 		return err
 	}
@@ -125,15 +122,6 @@ func (m *Manager) Check() error {
 
 // Close closes the connection to systemd, if there is one. Groups can't be created or changed afterwards.
 func (m *Manager) Close() { m.maker.close() }
-
-// CgroupParent returns the pod's group in the driver's form, a path or the name of the last slice, for CRI
-// LinuxPodSandboxConfig.cgroup_parent: the runtime creates the groups of the sandbox and containers in it.
-func (m *Manager) CgroupParent(p *v1.Pod) string {
-	return m.conf.Driver.forRuntime(m.group(p))
-}
-
-// group returns the name of the pod's group.
-func (m *Manager) group(p *v1.Pod) string { return m.name(spec.QOSClass(p), p.UID) }
 
 // Ensure creates the pod's group with limits l. If the group exists, it is the same as Resize.
 //
@@ -190,17 +178,17 @@ func (m *Manager) resize(ctx context.Context, p *v1.Pod, lim allocated.Limits) e
 	return m.allow(ctx, l, p, lim)
 }
 
-// usable returns the layout, unless ctx has ended. Every operation starts with it.
-func (m *Manager) usable(ctx context.Context) (layout, error) {
+// usable returns the hierarchies, unless ctx has ended. Every operation starts with it.
+func (m *Manager) usable(ctx context.Context) (hierarchies, error) {
 	if err := ctx.Err(); err != nil {
-		return layout{}, err
+		return hierarchies{}, err
 	}
-	return m.layout()
+	return m.hierarchies()
 }
 
-func (m *Manager) makePod(ctx context.Context, l layout, p *v1.Pod, lim allocated.Limits) error {
+func (m *Manager) makePod(ctx context.Context, l hierarchies, p *v1.Pod, lim allocated.Limits) error {
 	class := spec.QOSClass(p)
-	made, err := m.maker.pod(ctx, l, m.group(p), m.rulesOfNew(l).Pod(class, lim, hugePages(p)))
+	made, err := m.maker.pod(ctx, l, m.Group(p), m.rulesOfNew(l).Pod(class, lim, hugePages(p)))
 	if err != nil {
 		return err
 	}
@@ -211,8 +199,8 @@ func (m *Manager) makePod(ctx context.Context, l layout, p *v1.Pod, lim allocate
 }
 
 // allow sets the limits of the pod's group, and adds its requests to its QoS cgroup.
-func (m *Manager) allow(ctx context.Context, l layout, p *v1.Pod, lim allocated.Limits) error {
-	name := m.group(p)
+func (m *Manager) allow(ctx context.Context, l hierarchies, p *v1.Pod, lim allocated.Limits) error {
+	name := m.Group(p)
 	if err := l.refuseBelowUsage(name, lim.MemoryLimit); err != nil {
 		return err
 	}

@@ -23,17 +23,17 @@ type NodeMemory struct {
 func (n *NodeMemory) Available() uint64 { return n.Limit - min(n.WorkingSet, n.Limit) }
 
 // NodeMemory returns the machine's memory or, if less is available there, that of a group with a limit: the agent's
-// container, CgroupRoot or a group above it. MemAvailable of /proc/meminfo isn't part of it: it counts page cache
+// container, the parent of kubepods or a group above it. MemAvailable of /proc/meminfo isn't part of it: it counts page cache
 // differently from the kubelet, and ignores groups' limits.
-func (m *Manager) NodeMemory(r *counters.Reader) (NodeMemory, error) {
+func (t *Tree) NodeMemory(r *counters.Reader) (NodeMemory, error) {
 	var least NodeMemory
-	for group := path.Dir(m.PodsGroup()); ; group = path.Dir(group) {
+	for group := path.Dir(t.PodsGroup()); ; group = path.Dir(group) {
 		memory, err := r.MemoryAndLimit(group)
-		if err != nil && (group == "/" || !errors.Is(err, fs.ErrNotExist)) { // the first pod creates CgroupRoot
+		if err != nil && (group == "/" || !errors.Is(err, fs.ErrNotExist)) { // the first pod creates it
 			return NodeMemory{}, fmt.Errorf("read the node's memory usage: %w", err)
 		}
 		if err == nil {
-			memory.Limit = min(memory.Limit, uint64(m.conf.Memory))
+			memory.Limit = min(memory.Limit, uint64(t.memory))
 			if n := (NodeMemory{group, memory}); least.Group == "" || n.Available() <= least.Available() {
 				least = n
 			}
@@ -56,20 +56,20 @@ type MemoryFiles struct {
 }
 
 // MemoryFiles returns these places for a group.
-func (m *Manager) MemoryFiles(ctx context.Context, group string) (MemoryFiles, error) {
-	l, err := m.usable(ctx)
+func (t *Tree) MemoryFiles(ctx context.Context, group string) (MemoryFiles, error) {
+	l, err := t.usable(ctx)
 	if err != nil {
 		return MemoryFiles{}, err
 	}
 	var f MemoryFiles
-	if l.unified != "" {
-		f.Pressure = filepath.Join(l.unified, group, "memory.pressure")
+	if l.Unified != "" {
+		f.Pressure = filepath.Join(l.Unified, group, "memory.pressure")
 	}
 	if group == "/" && !exists(f.Pressure) {
 		f.Pressure = "/proc/pressure/memory"
 	}
-	dir := filepath.Join(l.mounts["memory"], group)
-	if !l.v2 {
+	dir := filepath.Join(l.Mounts["memory"], group)
+	if !l.V2 {
 		f.Thresholds = dir
 	} else if file := filepath.Join(dir, "memory.events"); group != "/" || exists(file) {
 		f.Events = file

@@ -22,13 +22,13 @@ import (
 const halfAGig = 512 * mi
 
 // limitMemory sets a group's limit.
-func limitMemory(t *testing.T, l layout, name string, limit int) {
+func limitMemory(t *testing.T, l Layout, name string, limit int) {
 	t.Helper()
 	file := "memory.limit_in_bytes"
-	if l.v2 {
+	if l.V2 {
 		file = "memory.max"
 	}
-	if err := os.WriteFile(filepath.Join(l.mounts["memory"], name, file), []byte(strconv.Itoa(limit)), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(l.Mounts["memory"], name, file), []byte(strconv.Itoa(limit)), 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -47,9 +47,9 @@ func nodeMemory(t *testing.T, m *Manager, r *counters.Reader) NodeMemory {
 }
 
 // use has a process in a group write a file in memory, which stays until the test ends.
-func use(t *testing.T, l layout, name string, size int) {
+func use(t *testing.T, l Layout, name string, size int) {
 	t.Helper()
-	dir := filepath.Join(l.mounts["memory"], name)
+	dir := filepath.Join(l.Mounts["memory"], name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestNodeMemory(t *testing.T) {
 	if n := nodeMemory(t, m, r); n.Group != "/" {
 		t.Errorf("without a limit: %+v", n)
 	}
-	l, err := m.layout()
+	l, err := m.Layout()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +116,14 @@ func openTasks(t *testing.T, group string) *os.File {
 
 // TestNodeMemoryInAContainer: a control group namespace and mounts of its own, as in a container.
 func TestNodeMemoryInAContainer(t *testing.T) {
-	host, err := findLayout()
+	host, err := FindLayout()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if host.v2 {
+	if host.V2 {
 		t.Skip("a thread can't be in another group on cgroup v2")
 	}
-	group := filepath.Join(host.mounts["memory"], fmt.Sprintf("deckhand-resources-test-%d-container", os.Getpid()))
+	group := filepath.Join(host.Mounts["memory"], fmt.Sprintf("deckhand-resources-test-%d-container", os.Getpid()))
 	if err := os.Mkdir(group, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestNodeMemoryInAContainer(t *testing.T) {
 	}()
 	limitMemory(t, host, filepath.Base(group), halfAGig)
 	// Through open files, the thread can leave its group again from inside the namespaces.
-	in, out := openTasks(t, group), openTasks(t, host.mounts["memory"])
+	in, out := openTasks(t, group), openTasks(t, host.Mounts["memory"])
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and not unlocked: the thread and its namespaces end with this goroutine
@@ -153,10 +153,10 @@ func TestNodeMemoryInAContainer(t *testing.T) {
 			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 				return err
 			}
-			if err := unix.Unmount(host.mounts["memory"], 0); err != nil {
+			if err := unix.Unmount(host.Mounts["memory"], 0); err != nil {
 				return err
 			}
-			if err := unix.Mount("none", host.mounts["memory"], "cgroup", 0, "memory"); err != nil {
+			if err := unix.Mount("none", host.Mounts["memory"], "cgroup", 0, "memory"); err != nil {
 				return err
 			}
 			m := New(Config{Memory: 1 << 40, CgroupRoot: "/pods"}, logr.Discard())
@@ -185,23 +185,23 @@ func TestNodeMemoryInAContainer(t *testing.T) {
 
 func TestMemoryFiles(t *testing.T) {
 	m := onHost(t)
-	l, err := m.layout()
+	l, err := m.Layout()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(l.mounts["memory"], "kubepods")
+	dir := filepath.Join(l.Mounts["memory"], "kubepods")
 	want := MemoryFiles{Thresholds: dir}
-	if l.v2 {
+	if l.V2 {
 		want = MemoryFiles{Events: filepath.Join(dir, "memory.events")}
 	}
-	if l.unified != "" {
-		want.Pressure = filepath.Join(l.unified, "kubepods", "memory.pressure")
+	if l.Unified != "" {
+		want.Pressure = filepath.Join(l.Unified, "kubepods", "memory.pressure")
 	}
 	if f, err := m.MemoryFiles(t.Context(), "/kubepods"); err != nil || f != want {
 		t.Errorf("got %+v, %v, want %+v", f, err, want)
 	}
 	f, err := m.MemoryFiles(t.Context(), "/")
-	if err != nil || f.Events != "" || f.Pressure == "" || !l.v2 && f.Thresholds != l.mounts["memory"] {
+	if err != nil || f.Events != "" || f.Pressure == "" || !l.V2 && f.Thresholds != l.Mounts["memory"] {
 		t.Errorf("of the machine: %+v, %v", f, err)
 	}
 	if psi := exists("/proc/pressure/memory"); exists(f.Pressure) != psi {

@@ -24,7 +24,7 @@ type OwnLimits struct {
 // without limits.
 func ReadOwnLimits() (OwnLimits, error) {
 	own := OwnLimits{Memory: counters.Unlimited, Processes: counters.Unlimited}
-	l, err := findLayout()
+	l, err := FindLayout()
 	if err != nil {
 		return own, err
 	}
@@ -32,10 +32,10 @@ func ReadOwnLimits() (OwnLimits, error) {
 	if err != nil {
 		return own, fmt.Errorf("find this process's control groups: %w", err)
 	}
-	r := l.reader()
+	r := l.Reader()
 	var errs []error
 	each := func(controller string, read func(group string) error) {
-		if l.mounts[controller] == "" {
+		if l.Mounts[controller] == "" {
 			return
 		}
 		for group := path.Join("/", cmp.Or(groups[controller], groups[""])); ; group = path.Dir(group) {
@@ -62,4 +62,21 @@ func ReadOwnLimits() (OwnLimits, error) {
 		return err
 	})
 	return own, errors.Join(errs...)
+}
+
+// Own returns the name of the group that this process is in. It is empty if that is the root, or differs between
+// hierarchies.
+func Own() string {
+	groups, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return ""
+	}
+	own, v1 := groups["memory"]
+	if !v1 {
+		own = groups[""]
+	}
+	if cpu, ok := groups["cpu"]; own == "/" || ok && cpu != own {
+		return ""
+	}
+	return own
 }

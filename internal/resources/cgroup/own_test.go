@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,9 +21,9 @@ func TestOwnLimits(t *testing.T) {
 		fmt.Printf("own %d %d %v\n", own.Memory, own.Processes, err)
 		return
 	}
-	l, err := findLayout()
-	if err := errors.Join(err, l.check()); err != nil {
-		t.Fatalf("control groups can't be made: %v", err)
+	l, err := FindLayout()
+	if err != nil {
+		t.Fatalf("control groups can't be found: %v", err)
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOwnLimits$")
 	cmd.Env = append(os.Environ(), asChild+"=1")
@@ -38,8 +37,8 @@ func TestOwnLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := fmt.Sprintf("deckhand-test-own-%d", os.Getpid())
-	memory, pids := "memory.limit_in_bytes", l.mounts["pids"] != ""
-	if l.v2 {
+	memory, pids := "memory.limit_in_bytes", l.Mounts["pids"] != ""
+	if l.V2 {
 		memory = "memory.max"
 	}
 	write := func(path, text string) {
@@ -48,7 +47,7 @@ func TestOwnLimits(t *testing.T) {
 		}
 	}
 	for _, controller := range []string{"memory", "pids"} {
-		dir := l.mounts[controller]
+		dir := l.Mounts[controller]
 		if dir == "" {
 			continue
 		}
@@ -56,7 +55,7 @@ func TestOwnLimits(t *testing.T) {
 		if err := os.MkdirAll(own, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if l.v2 {
+		if l.V2 {
 			write(filepath.Join(above, "cgroup.subtree_control"), "+memory +pids")
 		}
 		t.Cleanup(func() { _, _ = os.Remove(own), os.Remove(above) })

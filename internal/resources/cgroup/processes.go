@@ -38,11 +38,11 @@ func (m *Manager) MoveProcesses() error {
 // Move moves a process into a group of the host, which is created if it is missing.
 func Move(name string, pid int) error {
 	name = path.Clean("/" + name)
-	l, err := findLayout()
+	layout, err := FindLayout()
 	if err != nil {
 		return err
 	}
-	l.used = needed[:]
+	l := hierarchies{Layout: layout, used: needed[:]}
 	for _, mount := range l.ofProcesses() {
 		if err := l.makeForProcesses(mount, name); err != nil {
 			return err
@@ -58,7 +58,7 @@ func (m *Manager) moveSystem(name string) error {
 	if name == "/" {
 		return errors.New(`processes in the uppermost control group can't be moved into itself: name another one than "/"`)
 	}
-	l, err := m.layout()
+	l, err := m.hierarchies()
 	if err != nil {
 		return err
 	}
@@ -90,13 +90,13 @@ func (m *Manager) moveSystem(name string) error {
 }
 
 // ofProcesses returns the mount points of the hierarchies that account for processes and limit them, each once.
-func (l layout) ofProcesses() []string {
-	if l.v2 {
-		return l.all
+func (l hierarchies) ofProcesses() []string {
+	if l.V2 {
+		return l.All
 	}
 	var dirs []string
 	for _, controller := range [...]string{"cpu", "cpuacct", "memory", "pids"} {
-		if dir := l.mounts[controller]; dir != "" && !slices.Contains(dirs, dir) {
+		if dir := l.Mounts[controller]; dir != "" && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -105,7 +105,7 @@ func (l layout) ofProcesses() []string {
 
 // makeForProcesses creates a group that can contain processes: on cgroup v2, it has controllers, but doesn't enable
 // any for children.
-func (l layout) makeForProcesses(mount, name string) error {
+func (l hierarchies) makeForProcesses(mount, name string) error {
 	if exists(filepath.Join(mount, name)) {
 		return nil
 	}

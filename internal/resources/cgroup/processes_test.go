@@ -36,11 +36,11 @@ func TestMoveProcesses(t *testing.T) {
 	group := fmt.Sprintf("/deckhand-resources-test-%d-processes", os.Getpid())
 	t.Cleanup(func() {
 		m := New(Config{}, logr.Discard())
-		dirs, err := findLayout()
+		dirs, err := FindLayout()
 		if err != nil {
 			t.Error(err)
 		}
-		for _, mount := range dirs.all {
+		for _, mount := range dirs.All {
 			for _, name := range []string{group, group + "-thread"} {
 				if err := m.removeGroup(filepath.Join(mount, name)); err != nil {
 					t.Error(err)
@@ -66,11 +66,11 @@ func moveProcesses(t *testing.T, group string) {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	l, err := findLayout()
+	layout, err := FindLayout()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.used = needed[:]
+	l := hierarchies{Layout: layout, used: needed[:]}
 	inGroup := func(group string) int {
 		cmd := exec.Command("sleep", "1h")
 		if err := cmd.Start(); err != nil {
@@ -100,7 +100,7 @@ func moveProcesses(t *testing.T, group string) {
 		for line := range strings.Lines(string(text)) {
 			hierarchy, is, _ := strings.Cut(strings.TrimSpace(line), ":/")
 			_, controllers, _ := strings.Cut(hierarchy, ":")
-			if strings.Contains(controllers, "cpu") && controllers != "cpuset" || controllers == "memory" || l.v2 && controllers == "" {
+			if strings.Contains(controllers, "cpu") && controllers != "cpuset" || controllers == "memory" || l.V2 && controllers == "" {
 				if "/"+is != want {
 					t.Errorf("%s is in %s, want %s", process, line, want)
 				}
@@ -126,7 +126,7 @@ func moveProcesses(t *testing.T, group string) {
 	if err := ended.Run(); err != nil {
 		t.Fatal(err)
 	}
-	if err := move(filepath.Join(l.mounts["memory"], group+"/system"), ended.Process.Pid); err != nil {
+	if err := move(filepath.Join(l.Mounts["memory"], group+"/system"), ended.Process.Pid); err != nil {
 		t.Errorf("a process that has ended: %v", err)
 	}
 	cantMove(t, l, group, inGroup("/"), expect)
@@ -141,7 +141,7 @@ func moveProcesses(t *testing.T, group string) {
 }
 
 // threadElsewhere puts the thread of this test into a group of its own, and the process into the uppermost one.
-func threadElsewhere(t *testing.T, l layout, group string) (thread string) {
+func threadElsewhere(t *testing.T, l hierarchies, group string) (thread string) {
 	t.Helper()
 	runtime.LockOSThread() // for good: the thread ends with the test
 	id := strconv.Itoa(unix.Gettid())
@@ -151,7 +151,7 @@ func threadElsewhere(t *testing.T, l layout, group string) (thread string) {
 			t.Fatal(err)
 		}
 		err := move(mount, os.Getpid())
-		if l.v2 {
+		if l.V2 {
 			file = "cgroup.threads"
 			err = errors.Join(err, writeFile(filepath.Join(dir, "cgroup.type"), "threaded"))
 		}
@@ -163,7 +163,7 @@ func threadElsewhere(t *testing.T, l layout, group string) (thread string) {
 }
 
 // cantMove has processes moved into a group of which others have controllers, which cgroup v1 allows.
-func cantMove(t *testing.T, l layout, group string, pid int, expect func(pid int, want string)) {
+func cantMove(t *testing.T, l hierarchies, group string, pid int, expect func(pid int, want string)) {
 	t.Helper()
 	const remedy = "name a group of its own, such as /system.slice/deckhand"
 	var logged string
@@ -172,7 +172,7 @@ func cantMove(t *testing.T, l layout, group string, pid int, expect func(pid int
 	if system != nil {
 		t.Errorf("the host's processes: %v", system)
 	}
-	if !l.v2 {
+	if !l.V2 {
 		if own != nil {
 			t.Errorf("the agent: %v", own)
 		}
@@ -192,7 +192,7 @@ func cantMove(t *testing.T, l layout, group string, pid int, expect func(pid int
 // TestProcessesInTheCgroupRoot: on cgroup v2 a group with processes of its own gives controllers to none. Once they are in another one, it does.
 func TestProcessesInTheCgroupRoot(t *testing.T) {
 	m := onHost(t)
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	root := m.conf.CgroupRoot
 	cmd := exec.Command("sleep", "1h")
 	if err := cmd.Start(); err != nil {
@@ -212,10 +212,10 @@ func TestProcessesInTheCgroupRoot(t *testing.T) {
 	}
 	p := makePod("a", exact)
 	err := m.Ensure(t.Context(), p, allocated.Limits{})
-	if l.v2 != (err != nil) || l.v2 && !strings.Contains(err.Error(), root+": processes are in that group itself, which cgroup v2 forbids: move them into a child group") {
+	if l.V2 != (err != nil) || l.V2 && !strings.Contains(err.Error(), root+": processes are in that group itself, which cgroup v2 forbids: move them into a child group") {
 		t.Errorf("got %v", err)
 	}
-	if err := Move(root+"/own", cmd.Process.Pid); l.v2 && err == nil {
+	if err := Move(root+"/own", cmd.Process.Pid); l.V2 && err == nil {
 		t.Error("moved, and the group has processes")
 	}
 	for _, mount := range l.ofProcesses() { // as an administrator does

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -25,7 +26,7 @@ func (m *Manager) EnsureQoSCgroups(ctx context.Context) error {
 }
 
 // ensureQoSCgroups creates the QoS cgroups once, and counts the requests of the pods in them.
-func (m *Manager) ensureQoSCgroups(ctx context.Context, l layout) error {
+func (m *Manager) ensureQoSCgroups(ctx context.Context, l hierarchies) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.made {
@@ -34,14 +35,14 @@ func (m *Manager) ensureQoSCgroups(ctx context.Context, l layout) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	for _, class := range classes {
-		if err := m.maker.qosCgroup(ctx, l, m.qosCgroup(class)); err != nil {
+	for _, class := range Classes {
+		if err := m.maker.qosCgroup(ctx, l, m.QoSCgroup(class)); err != nil {
 			return err
 		}
 	}
 	// Best-effort pods get the CPU time that no other pod uses.
 	least := m.rules(l).Shares(allocated.MinShares)
-	if err := m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBestEffort), []setting{least}); err != nil {
+	if err := m.maker.set(ctx, l, m.QoSCgroup(v1.PodQOSBestEffort), []setting{least}); err != nil {
 		return err
 	}
 	if !m.conf.ReserveMemory {
@@ -66,7 +67,7 @@ func (m *Manager) forgetQoSCgroups() {
 	clear(m.limits)
 }
 
-func (l layout) enableControllers(dir string) error {
+func (l hierarchies) enableControllers(dir string) error {
 	const file = "cgroup.subtree_control"
 	have, err := cgroups.ReadFile(dir, file)
 	if err != nil {
@@ -100,10 +101,10 @@ func (m *Manager) RemoveQoSCgroups(ctx context.Context) error {
 		return fmt.Errorf("remove QoS cgroups: %w", err)
 	}
 	m.forgetQoSCgroups()
-	names := []string{m.qosCgroup(v1.PodQOSBurstable), m.qosCgroup(v1.PodQOSBestEffort),
-		m.qosCgroup(v1.PodQOSGuaranteed)}
-	for root := m.root(); len(root) > 0; root = root[:len(root)-1] {
-		names = append(names, m.conf.Driver.path(root))
+	names := []string{m.QoSCgroup(v1.PodQOSBurstable), m.QoSCgroup(v1.PodQOSBestEffort),
+		m.QoSCgroup(v1.PodQOSGuaranteed)}
+	for name := path.Dir(m.PodsGroup()); name != "/"; name = path.Dir(name) {
+		names = append(names, name)
 	}
 	var errs []error
 	for _, name := range names {
@@ -113,7 +114,7 @@ func (m *Manager) RemoveQoSCgroups(ctx context.Context) error {
 }
 
 // removeIfEmpty removes a group that has neither processes nor children.
-func (m *Manager) removeIfEmpty(ctx context.Context, l layout, name string) error {
+func (m *Manager) removeIfEmpty(ctx context.Context, l hierarchies, name string) error {
 	dirs, err := l.dirs(name)
 	if err != nil || len(dirs) == 0 {
 		return err

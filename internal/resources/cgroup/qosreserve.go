@@ -31,13 +31,13 @@ const leastMemory = 4096
 
 // limitQoS sets the memory limits of the QoS cgroups. A group that uses more keeps its previous limit until the next
 // change of requests. After a restart of the agent, requests are counted again as the pods are synced.
-func (m *Manager) limitQoS(ctx context.Context, l layout, all sums) error {
+func (m *Manager) limitQoS(ctx context.Context, l hierarchies, all sums) error {
 	if m.conf.QOSReserve == nil {
 		return nil
 	}
 	burstable, bestEffort := m.conf.QOSReserve.limits(all)
 	for class, limit := range map[v1.PodQOSClass]int64{v1.PodQOSBurstable: burstable, v1.PodQOSBestEffort: bestEffort} {
-		name := m.qosCgroup(class)
+		name := m.QoSCgroup(class)
 		if m.limits[name] == limit {
 			continue
 		}
@@ -59,16 +59,16 @@ func (m *Manager) limitQoS(ctx context.Context, l layout, all sums) error {
 }
 
 // liftQoSLimits removes the QoS cgroups' memory limits that an earlier agent set, unless limits are still configured.
-func (m *Manager) liftQoSLimits(ctx context.Context, l layout) error {
+func (m *Manager) liftQoSLimits(ctx context.Context, l hierarchies) error {
 	if m.conf.QOSReserve != nil {
 		return nil
 	}
 	none := m.rules(l).memory(0)
 	for _, class := range [...]v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		if n := readNumber(l, m.qosCgroup(class), none); n == 0 || n > counters.LeastUnlimited {
+		if n := readNumber(l, m.QoSCgroup(class), none); n == 0 || n > counters.LeastUnlimited {
 			continue
 		}
-		if err := m.maker.set(ctx, l, m.qosCgroup(class), []setting{none}); err != nil {
+		if err := m.maker.set(ctx, l, m.QoSCgroup(class), []setting{none}); err != nil {
 			return fmt.Errorf("lift the memory limit of the QoS cgroup of %s pods: %w", class, err)
 		}
 	}

@@ -13,11 +13,11 @@ import (
 func TestMemoryIsKeptFromLowerClasses(t *testing.T) {
 	const total = 1 << 30
 	m := onHostWith(t, Config{QOSReserve: &QOSReserve{Percent: 50, Memory: total}})
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	limits := func(m *Manager, burstable, bestEffort int64) {
 		t.Helper()
-		m.reads(t, m.qosCgroup(v1.PodQOSBurstable), []setting{m.rules(l).memory(burstable)})
-		m.reads(t, m.qosCgroup(v1.PodQOSBestEffort), []setting{m.rules(l).memory(bestEffort)})
+		m.reads(t, m.QoSCgroup(v1.PodQOSBurstable), []setting{m.rules(l).memory(burstable)})
+		m.reads(t, m.QoSCgroup(v1.PodQOSBestEffort), []setting{m.rules(l).memory(bestEffort)})
 	}
 	g, b, e := makePod("g", exact), makePod("b", loose), makePod("e", nothing)
 	m.mustEnsure(t, g, allocated.Limits{CPUMilli: 500, MemoryRequest: 200 * mi, MemoryLimit: 200 * mi})
@@ -33,7 +33,7 @@ func TestMemoryIsKeptFromLowerClasses(t *testing.T) {
 
 	// What best-effort pods use already they keep, and so does the limit of before; everybody's pods start all the same.
 	m.mustEnsure(t, e, allocated.Limits{})
-	free := hog(t, filepath.Join(l.mounts["memory"], m.container(t, e, "c")))
+	free := hog(t, filepath.Join(l.Mounts["memory"], m.container(t, e, "c")))
 	m.mustEnsure(t, g, allocated.Limits{CPUMilli: 500, MemoryRequest: 2*total - 64*mi})
 	limits(m, 32*mi, total-30*mi)
 	free()
@@ -43,7 +43,7 @@ func TestMemoryIsKeptFromLowerClasses(t *testing.T) {
 		t.Errorf("with nothing left, there are limits of %d and %d, of which 0 is none", burstable, bestEffort)
 	}
 
-	another := newManager(t, Config{Driver: m.conf.Driver, CgroupRoot: m.conf.CgroupRoot})
+	another := newManager(t, Config{Driver: m.Driver, CgroupRoot: m.conf.CgroupRoot})
 	another.mustEnsure(t, b, allocated.Limits{})
 	limits(another, 0, 0)
 }

@@ -24,7 +24,7 @@ type sums struct {
 }
 
 // count adds the pod's requests to the QoS cgroups.
-func (m *Manager) count(ctx context.Context, l layout, uid types.UID, class v1.PodQOSClass,
+func (m *Manager) count(ctx context.Context, l hierarchies, uid types.UID, class v1.PodQOSClass,
 	lim allocated.Limits) error {
 	var request sums
 	if class == v1.PodQOSBurstable {
@@ -50,7 +50,7 @@ func (m *Manager) count(ctx context.Context, l layout, uid types.UID, class v1.P
 }
 
 // discount subtracts a removed pod's requests from the QoS cgroups.
-func (m *Manager) discount(ctx context.Context, l layout, uid types.UID) error {
+func (m *Manager) discount(ctx context.Context, l hierarchies, uid types.UID) error {
 	m.mu.Lock()
 	_, counted := m.requested[uid]
 	m.mu.Unlock()
@@ -65,7 +65,7 @@ func (m *Manager) discount(ctx context.Context, l layout, uid types.UID) error {
 }
 
 // updateQoS changes the pods' requests, and updates the QoS cgroups to match.
-func (m *Manager) updateQoS(ctx context.Context, l layout, change func()) error {
+func (m *Manager) updateQoS(ctx context.Context, l hierarchies, change func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change()
@@ -84,7 +84,7 @@ func (m *Manager) updateQoS(ctx context.Context, l layout, change func()) error 
 	all.guaranteedMemory, all.burstableMemory = 0, 0
 	all.burstableCPU = allocated.Shares(all.burstableCPU)
 	if shares := all.burstableCPU; shares != m.written.burstableCPU {
-		if err := m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBurstable),
+		if err := m.maker.set(ctx, l, m.QoSCgroup(v1.PodQOSBurstable),
 			[]setting{m.rules(l).Shares(shares)}); err != nil {
 			return fmt.Errorf("weight of the Burstable QoS cgroup: %w", err)
 		}
@@ -101,10 +101,10 @@ func (m *Manager) updateQoS(ctx context.Context, l layout, change func()) error 
 }
 
 // protect sets how many bytes of memory the QoS cgroups protect for pods of each class.
-func (m *Manager) protect(ctx context.Context, l layout, guaranteed, burstable int64) error {
+func (m *Manager) protect(ctx context.Context, l hierarchies, guaranteed, burstable int64) error {
 	root, qos := m.rules(l).Protected(guaranteed, burstable)
-	if err := errors.Join(m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSGuaranteed), root),
-		m.maker.set(ctx, l, m.qosCgroup(v1.PodQOSBurstable), qos)); err != nil {
+	if err := errors.Join(m.maker.set(ctx, l, m.QoSCgroup(v1.PodQOSGuaranteed), root),
+		m.maker.set(ctx, l, m.QoSCgroup(v1.PodQOSBurstable), qos)); err != nil {
 		return fmt.Errorf("memory protected for pods: %w", err)
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -58,22 +57,22 @@ func (m *Manager) remove(ctx context.Context, uid types.UID) error {
 	}
 }
 
-func (m *Manager) removeOnce(ctx context.Context, l layout, uid types.UID) error {
+func (m *Manager) removeOnce(ctx context.Context, l hierarchies, uid types.UID) error {
 	var errs []error
-	for _, class := range classes {
-		errs = append(errs, m.removeFrom(ctx, l, m.name(class, uid)))
+	for _, class := range Classes {
+		errs = append(errs, m.removeFrom(ctx, l, m.GroupOf(class, uid)))
 	}
 	return errors.Join(errs...)
 }
 
 // removeFrom removes the pod's group with this name. It removes the directories last: while one exists, the group is
 // found again after a failure.
-func (m *Manager) removeFrom(ctx context.Context, l layout, name string) error {
+func (m *Manager) removeFrom(ctx context.Context, l hierarchies, name string) error {
 	dirs, err := l.dirs(name)
 	if err != nil || len(dirs) == 0 {
 		return err
 	}
-	if m.conf.Driver == DriverSystemd {
+	if m.Driver == DriverSystemd {
 		// If systemd killed the processes, it would send SIGTERM first, and wait.
 		for _, dir := range dirs {
 			if err := m.killBelow(dir); err != nil {
@@ -135,28 +134,4 @@ func groupsBelow(dir string) ([]string, error) {
 		return err
 	})
 	return groups, err
-}
-
-// Orphans lists the pods that have a group, wanted or not.
-func (m *Manager) Orphans() ([]types.UID, error) {
-	l, err := m.layout()
-	if err != nil {
-		return nil, err
-	}
-	var uids []types.UID
-	for _, class := range classes {
-		for _, mount := range l.all {
-			entries, err := os.ReadDir(filepath.Join(mount, m.qosCgroup(class)))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, fmt.Errorf("list pods' cgroups: %w", err)
-			}
-			for _, e := range entries {
-				if uid, ok := m.uid(class, e.Name()); ok && e.IsDir() {
-					uids = append(uids, uid)
-				}
-			}
-		}
-	}
-	slices.Sort(uids)
-	return slices.Compact(uids), nil
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -49,7 +50,7 @@ func TestResizeSetsAndLiftsLimits(t *testing.T) {
 		if err := set(t.Context(), p, lim); err != nil {
 			t.Fatal(err)
 		}
-		m.reads(t, m.group(p), m.podSettings(p, lim))
+		m.reads(t, m.Group(p), m.podSettings(p, lim))
 		m.burstableWeighs(t, max(lim.CPUMilli*1024/1000, 2))
 	}
 }
@@ -64,15 +65,17 @@ func TestResizeWantsAGroup(t *testing.T) {
 // container makes a group in the pod's, as the runtime does.
 func (m *Manager) container(t *testing.T, p *v1.Pod, name string) string {
 	t.Helper()
-	l, _ := m.layout()
-	class, pod := spec.QOSClass(p), podPrefix+string(p.UID)
-	group := m.conf.Driver.path(append(m.elements(class), pod, name))
-	if l.v2 && m.conf.Driver == DriverCgroupfs {
-		if err := l.enableControllers(filepath.Join(cgroupfs, m.group(p))); err != nil {
+	l, _ := m.hierarchies()
+	group := path.Join(m.Group(p), name)
+	if slice, ok := strings.CutSuffix(path.Base(m.Group(p)), ".slice"); ok {
+		group = path.Join(m.Group(p), slice+"-"+name+".slice")
+	}
+	if l.V2 && m.Driver == DriverCgroupfs {
+		if err := l.enableControllers(filepath.Join(MountPoint, m.Group(p))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := m.maker.pod(t.Context(), l, group, m.rules(l).Pod(class, allocated.Limits{}, nil)); err != nil {
+	if _, err := m.maker.pod(t.Context(), l, group, m.rules(l).Pod(spec.QOSClass(p), allocated.Limits{}, nil)); err != nil {
 		t.Fatal(err)
 	}
 	return group
@@ -82,7 +85,7 @@ func (m *Manager) container(t *testing.T, p *v1.Pod, name string) string {
 // what allows both, its containers, and then the pod to the new limits.
 func TestLimitsNeverCross(t *testing.T) {
 	m := onHost(t)
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	p := makePod("a", exact, exact)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -129,8 +132,8 @@ func TestLimitsNeverCross(t *testing.T) {
 
 func TestLoweringThePodFirstIsReportedClearly(t *testing.T) {
 	m := onHost(t)
-	l, _ := m.layout()
-	if l.v2 {
+	l, _ := m.hierarchies()
+	if l.V2 {
 		return // allowed there
 	}
 	p := makePod("a", exact)
@@ -148,7 +151,7 @@ func TestLoweringThePodFirstIsReportedClearly(t *testing.T) {
 // TestPeriodsMayChange: the period is a setting, and pods may run on under another one.
 func TestPeriodsMayChange(t *testing.T) {
 	m := onHost(t)
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	p := makePod("a", exact)
 	lim := allocated.Limits{CPUMilli: 500, CPULimitMilli: 500}
 	m.mustEnsure(t, p, lim)
@@ -160,7 +163,7 @@ func TestPeriodsMayChange(t *testing.T) {
 		later := newManager(t, m.conf)
 		later.conf.CPUPeriod = period
 		later.mustEnsure(t, p, lim)
-		later.reads(t, later.group(p), later.podSettings(p, lim))
+		later.reads(t, later.Group(p), later.podSettings(p, lim))
 	}
 }
 
@@ -216,7 +219,7 @@ func hog(t *testing.T, dir string) (end func()) {
 
 func TestMemoryInUseIsNotTaken(t *testing.T) {
 	m := onHost(t)
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	p := makePod("a", exact)
 	m.mustEnsure(t, p, allocated.Limits{CPUMilli: 500, MemoryLimit: 256 * mi})
 	defer func() {
@@ -224,8 +227,8 @@ func TestMemoryInUseIsNotTaken(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	defer hog(t, filepath.Join(l.mounts["memory"], m.container(t, p, "c")))()
-	if used, err := l.memory(m.group(p)); err != nil || used.WorkingSet < 48*mi || used.WorkingSet > 128*mi {
+	defer hog(t, filepath.Join(l.Mounts["memory"], m.container(t, p, "c")))()
+	if used, err := l.Memory(m.Group(p)); err != nil || used.WorkingSet < 48*mi || used.WorkingSet > 128*mi {
 		t.Errorf("%d bytes are used (%v), want a bit more than %d", used.WorkingSet, err, 48*mi)
 	}
 	err := m.Resize(t.Context(), p, allocated.Limits{CPUMilli: 500, MemoryLimit: 16 * mi})
@@ -234,7 +237,7 @@ func TestMemoryInUseIsNotTaken(t *testing.T) {
 	}
 	for _, lim := range []allocated.Limits{{CPUMilli: 500, MemoryLimit: 128 * mi}, {CPUMilli: 500, MemoryLimit: 512 * mi}, {CPUMilli: 500}} {
 		m.mustEnsure(t, p, lim)
-		m.reads(t, m.group(p), m.podSettings(p, lim))
+		m.reads(t, m.Group(p), m.podSettings(p, lim))
 	}
 }
 
@@ -243,7 +246,7 @@ func TestSpareOnV2(t *testing.T) {
 	cgroups.TestMode = true
 	defer func() { cgroups.TestMode = false }()
 	dir := t.TempDir()
-	l := layout{v2: true, mounts: map[string]string{"memory": dir}}
+	l := hierarchies{Layout: Layout{V2: true, Mounts: map[string]string{"memory": dir}}}
 	for file, text := range map[string]string{"memory.current": "1000\n", "memory.stat": "anon 300\nfile 700\ninactive_file 400\nactive_file 300\n"} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,15 +14,14 @@ import (
 // values of the QoS cgroups wouldn't include these pods until this agent syncs them.
 //
 // A value that can't be read counts as 0 until the agent syncs the pod.
-func (m *Manager) restore(l layout) {
+func (m *Manager) restore(l hierarchies) {
 	for _, class := range [...]v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable} {
-		entries, err := os.ReadDir(filepath.Join(l.mounts["cpu"], m.qosCgroup(class)))
+		uids, err := m.PodsIn(l.Mounts["cpu"], class)
 		if err != nil {
 			continue
 		}
-		for _, e := range entries {
-			uid, ok := m.uid(class, e.Name())
-			if _, known := m.requested[uid]; !ok || known {
+		for _, uid := range uids {
+			if _, counted := m.requested[uid]; counted {
 				continue
 			}
 			if request := m.inForce(l, class, uid); request != (sums{}) {
@@ -34,8 +32,8 @@ func (m *Manager) restore(l layout) {
 }
 
 // inForce returns a pod's requests, as far as the values of its group show them.
-func (m *Manager) inForce(l layout, class v1.PodQOSClass, uid types.UID) sums {
-	rules, name := m.rules(l), m.name(class, uid)
+func (m *Manager) inForce(l hierarchies, class v1.PodQOSClass, uid types.UID) sums {
+	rules, name := m.rules(l), m.GroupOf(class, uid)
 	var request sums
 	if class == v1.PodQOSBurstable {
 		request.burstableCPU = rules.CPUMilli(readNumber(l, name, rules.Shares(0)))
@@ -51,8 +49,8 @@ func (m *Manager) inForce(l layout, class v1.PodQOSClass, uid types.UID) sums {
 }
 
 // readNumber returns the current value of the setting's file, or 0 if it isn't a number.
-func readNumber(l layout, name string, s setting) int64 {
-	text, err := cgroups.ReadFile(filepath.Join(l.mounts[s.Controller], name), s.File)
+func readNumber(l hierarchies, name string, s setting) int64 {
+	text, err := cgroups.ReadFile(filepath.Join(l.Mounts[s.Controller], name), s.File)
 	if err != nil {
 		return 0
 	}

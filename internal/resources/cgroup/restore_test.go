@@ -46,7 +46,7 @@ func TestRestoreOnV2(t *testing.T) {
 	cgroups.TestMode = true
 	defer func() { cgroups.TestMode = false }()
 	dir := t.TempDir()
-	l := layout{v2: true, mounts: map[string]string{"cpu": dir, "memory": dir}}
+	l := hierarchies{Layout: Layout{V2: true, Mounts: map[string]string{"cpu": dir, "memory": dir}}}
 	for group, files := range map[string]map[string]string{
 		"podg":            {"cpu.weight": "39\n", "memory.min": "100\n", "memory.low": "7\n"},
 		"burstable/podb":  {"cpu.weight": "59\n", "memory.min": "7\n", "memory.low": "20\n"},

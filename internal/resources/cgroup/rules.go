@@ -26,20 +26,20 @@ func readKernel() kernel {
 }
 
 // rules returns the rules that follow from the configuration and this host.
-func (m *Manager) rules(l layout) rules {
+func (m *Manager) rules(l hierarchies) rules {
 	k := m.kernel()
-	r := rules{V2: l.v2, WholePercents: m.conf.Driver == DriverSystemd, NoCPUQuota: m.conf.NoCPUQuota,
+	r := rules{V2: l.V2, WholePercents: m.Driver == DriverSystemd, NoCPUQuota: m.conf.NoCPUQuota,
 		CPUPeriod: m.conf.CPUPeriod, Memory: m.conf.Memory}
-	if l.v2 {
+	if l.V2 {
 		r.Swap, r.ReserveMemory = m.conf.Swap, m.conf.ReserveMemory
 	}
-	if _, ok := l.mounts["pids"]; ok {
+	if _, ok := l.Mounts["pids"]; ok {
 		r.PIDs = max(m.conf.PIDsLimit, 0)
 		if k.maxPIDs > 0 {
 			r.PIDs = min(r.PIDs, k.maxPIDs)
 		}
 	}
-	if _, ok := l.mounts["hugetlb"]; ok {
+	if _, ok := l.Mounts["hugetlb"]; ok {
 		r.HugePages = k.pages
 	}
 	return r
@@ -47,7 +47,7 @@ func (m *Manager) rules(l layout) rules {
 
 // rulesOfNew returns the rules for a new group. If all pods together may use no huge pages of a size, the new group
 // needs no limit of its own for it.
-func (m *Manager) rulesOfNew(l layout) rules {
+func (m *Manager) rulesOfNew(l hierarchies) rules {
 	r := m.rules(l)
 	m.mu.Lock()
 	defer m.mu.Unlock()

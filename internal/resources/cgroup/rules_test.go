@@ -80,12 +80,12 @@ func TestCgroupParent(t *testing.T) {
 func TestCheckSaysWhatIsMissing(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
-		l    layout
+		l    hierarchies
 		want string
 	}{
-		{layout{}, "no cgroups are mounted"},
-		{layout{all: []string{dir}, mounts: map[string]string{"cpu": dir}}, `no cgroup controller "memory"`},
-		{layout{all: []string{dir}, mounts: map[string]string{"cpu": dir, "memory": dir + "/gone"}}, "can't make cgroups in"},
+		{hierarchies{}, "no cgroups are mounted"},
+		{hierarchies{Layout: Layout{All: []string{dir}, Mounts: map[string]string{"cpu": dir}}}, `no cgroup controller "memory"`},
+		{hierarchies{Layout: Layout{All: []string{dir}, Mounts: map[string]string{"cpu": dir, "memory": dir + "/gone"}}}, "can't make cgroups in"},
 	} {
 		err := c.l.check()
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
@@ -121,8 +121,8 @@ func TestBadUIDsAreRefused(t *testing.T) {
 
 func TestLimitedHierarchiesAreListedOnce(t *testing.T) {
 	used := []string{"cpu", "memory", "pids"}
-	together := layout{mounts: map[string]string{"cpu": "/c", "memory": "/c"}, used: used}
-	apart := layout{mounts: map[string]string{"cpu": "/c", "memory": "/m", "pids": "/c", "freezer": "/f"}, used: used}
+	together := hierarchies{Layout: Layout{Mounts: map[string]string{"cpu": "/c", "memory": "/c"}}, used: used}
+	apart := hierarchies{Layout: Layout{Mounts: map[string]string{"cpu": "/c", "memory": "/m", "pids": "/c", "freezer": "/f"}}, used: used}
 	if got := together.limited(); !slices.Equal(got, []string{"/c"}) {
 		t.Errorf("got %v", got)
 	}

@@ -7,6 +7,7 @@ package cgroup
 import (
 	"context"
 	"fmt"
+	"path"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -46,7 +47,7 @@ func TestKilledAtAnyStep(t *testing.T) {
 		next := newManager(t, m.conf)
 		next.mustEnsure(t, first, allocated.PodLimits(first, nil))
 		next.mustEnsure(t, p, lim)
-		next.reads(t, next.group(p), next.podSettings(p, lim))
+		next.reads(t, next.Group(p), next.podSettings(p, lim))
 		next.burstableWeighs(t, allocated.Shares(200))
 	}
 	gone := func(t *testing.T, _ string, _ int) {
@@ -96,13 +97,13 @@ func TestPodsComeAndGo(t *testing.T) {
 // tree lists the groups in the manager's.
 func tree(t *testing.T, m *Manager) []string {
 	t.Helper()
-	l, err := m.layout()
+	l, err := m.hierarchies()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []string
-	for _, mount := range l.all {
-		groups, err := groupsBelow(filepath.Join(mount, m.conf.Driver.path(m.root())))
+	for _, mount := range l.All {
+		groups, err := groupsBelow(filepath.Join(mount, path.Dir(m.PodsGroup())))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,26 +27,15 @@ type Support struct {
 	HugePages []string
 }
 
-// Version returns the version of the host's cgroups, 1 or 2; 0 if there are none.
-func (m *Manager) Version() int {
-	switch l, err := m.layout(); {
-	case err != nil:
-		return 0
-	case l.v2:
-		return 2
-	}
-	return 1
-}
-
 // Support detects this host's features. It may create the QoS cgroups, as EnsureQoSCgroups does.
 func (m *Manager) Support() (Support, error) {
-	l, err := m.layout()
+	l, err := m.hierarchies()
 	if err != nil {
 		return Support{}, err
 	}
-	s := Support{V2: l.v2, Swap: m.swapIsBound(l)}
-	_, s.PIDs = l.mounts["pids"]
-	if _, ok := l.mounts["hugetlb"]; ok {
+	s := Support{V2: l.V2, Swap: m.swapIsBound(l)}
+	_, s.PIDs = l.Mounts["pids"]
+	if _, ok := l.Mounts["hugetlb"]; ok {
 		s.HugePages = m.kernel().pages
 	}
 	return s, nil
@@ -54,19 +43,19 @@ func (m *Manager) Support() (Support, error) {
 
 // swapIsBound reports whether the file that limits swap exists. On cgroup v2, the root group never has it, but its
 // children do if the kernel supports it.
-func (m *Manager) swapIsBound(l layout) bool {
-	if !l.v2 {
-		return exists(filepath.Join(l.mounts["memory"], "memory.memsw.limit_in_bytes"))
+func (m *Manager) swapIsBound(l hierarchies) bool {
+	if !l.V2 {
+		return exists(filepath.Join(l.Mounts["memory"], "memory.memsw.limit_in_bytes"))
 	}
 	const file = "memory.swap.max"
-	if found, err := filepath.Glob(filepath.Join(cgroupfs, "*", file)); err == nil && len(found) > 0 {
+	if found, err := filepath.Glob(filepath.Join(MountPoint, "*", file)); err == nil && len(found) > 0 {
 		return true
 	}
 	// Calls to systemd have a timeout, and the kernel doesn't block.
 	if err := m.ensureQoSCgroups(context.Background(), l); err != nil {
 		return false // the first pod's cgroup will report it
 	}
-	return exists(filepath.Join(cgroupfs, m.qosCgroup(v1.PodQOSGuaranteed), file))
+	return exists(filepath.Join(MountPoint, m.QoSCgroup(v1.PodQOSGuaranteed), file))
 }
 
 func exists(path string) bool {
@@ -85,7 +74,7 @@ func (m *Manager) Warnings(s Support, node capacity.Node, throttle bool) []strin
 	}
 	limit, most := m.conf.PIDsLimit, m.kernel().maxPIDs
 	add(limit > 0 && !s.PIDs,
-		"podPidsLimit %d has no effect: this kernel offers no cgroup controller %q under %s", limit, "pids", cgroupfs)
+		"podPidsLimit %d has no effect: this kernel offers no cgroup controller %q under %s", limit, "pids", MountPoint)
 	add(limit > most && s.PIDs && most > 0,
 		"podPidsLimit %d is more than this node's %d processes in all: pods may have that many", limit, most)
 	limited := m.conf.Swap > 0
@@ -109,7 +98,7 @@ func (m *Manager) Warnings(s Support, node capacity.Node, throttle bool) []strin
 	for name, bytes := range node.HugePages {
 		if bytes > 0 && len(s.HugePages) == 0 {
 			add(true, "limits of %s aren't enforced: this kernel offers no cgroup controller %q under %s", name,
-				"hugetlb", cgroupfs)
+				"hugetlb", MountPoint)
 		}
 	}
 	return w

@@ -32,12 +32,12 @@ func atoi(t *testing.T, text string) int64 {
 
 func TestPodsAreLimitedInProcesses(t *testing.T) {
 	m := onHostWith(t, Config{PIDsLimit: 50})
-	if l, _ := m.layout(); l.mounts["pids"] == "" {
+	if l, _ := m.hierarchies(); l.Mounts["pids"] == "" {
 		t.Fatal("this host has no cgroup controller pids")
 	}
 	p := makePod("a", loose)
 	m.mustEnsure(t, p, allocated.PodLimits(p, nil))
-	m.reads(t, m.group(p), pidsMax("50"))
+	m.reads(t, m.Group(p), pidsMax("50"))
 
 	changed := m.conf
 	changed.PIDsLimit = 1 << 40
@@ -47,30 +47,30 @@ func TestPodsAreLimitedInProcesses(t *testing.T) {
 	if text, err := os.ReadFile("/proc/sys/kernel/pid_max"); err != nil || most <= 0 || most > atoi(t, string(text)) {
 		t.Errorf("this node may have %d processes, and the kernel says %s (%v)", most, text, err)
 	}
-	later.reads(t, m.group(p), pidsMax(strconv.FormatInt(most, 10)))
+	later.reads(t, m.Group(p), pidsMax(strconv.FormatInt(most, 10)))
 
 	changed.PIDsLimit = -1
 	newManager(t, changed).mustEnsure(t, p, allocated.PodLimits(p, nil))
-	m.reads(t, m.group(p), pidsMax("max"))
+	m.reads(t, m.Group(p), pidsMax("max"))
 }
 
 func TestSupport(t *testing.T) {
 	m := onHost(t)
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	s, err := m.Support()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.V2 != cgroups.IsCgroup2UnifiedMode() || s.PIDs != (l.mounts["pids"] != "") || len(s.HugePages) > 0 && l.mounts["hugetlb"] == "" {
+	if s.V2 != cgroups.IsCgroup2UnifiedMode() || s.PIDs != (l.Mounts["pids"] != "") || len(s.HugePages) > 0 && l.Mounts["hugetlb"] == "" {
 		t.Errorf("got %+v", s)
 	}
 	p := makePod("a", exact)
 	m.mustEnsure(t, p, allocated.PodLimits(p, nil))
 	file := "memory.memsw.limit_in_bytes"
-	if l.v2 {
+	if l.V2 {
 		file = "memory.swap.max"
 	}
-	if there := exists(filepath.Join(l.mounts["memory"], m.group(p), file)); there != s.Swap {
+	if there := exists(filepath.Join(l.Mounts["memory"], m.Group(p), file)); there != s.Swap {
 		t.Errorf("swap can be bounded: %v, and a pod's group has %s: %v", s.Swap, file, there)
 	}
 }
@@ -136,9 +136,9 @@ func TestQoSCgroupsProtectWhatTheirPodsAskFor(t *testing.T) {
 	cgroups.TestMode = true
 	defer func() { cgroups.TestMode = false }()
 	dir := t.TempDir()
-	l := layout{v2: true, mounts: map[string]string{"cpu": dir, "memory": dir}}
+	l := hierarchies{Layout: Layout{V2: true, Mounts: map[string]string{"cpu": dir, "memory": dir}}}
 	m := New(Config{ReserveMemory: true}, logr.Discard())
-	m.layout, m.made = func() (layout, error) { return l, nil }, true
+	m.hierarchies, m.made = func() (hierarchies, error) { return l, nil }, true
 	for _, group := range []string{"kubepods/burstable", "kubepods/besteffort", "kubepods/podg", "kubepods/burstable/podb", "kubepods/besteffort/pode"} {
 		if err := os.MkdirAll(filepath.Join(dir, group), 0o755); err != nil {
 			t.Fatal(err)
@@ -183,21 +183,21 @@ func TestQoSCgroupsProtectWhatTheirPodsAskFor(t *testing.T) {
 // TestMemoryIsReservedAndSwapSharedOnTheHost: on cgroup v1, which can't, the pods run all the same.
 func TestMemoryIsReservedAndSwapSharedOnTheHost(t *testing.T) {
 	m := onHostWith(t, Config{ReserveMemory: true, Swap: 4 << 30, Memory: 8 << 30})
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	pods := []*v1.Pod{makePod("g", exact), makePod("b", loose), makePod("e", nothing)}
 	for _, p := range pods {
 		lim := allocated.PodLimits(p, nil)
 		m.mustEnsure(t, p, lim)
-		m.reads(t, m.group(p), m.podSettings(p, lim))
+		m.reads(t, m.Group(p), m.podSettings(p, lim))
 	}
 	tiers := func(m *Manager, guaranteed, burstable int64) {
 		t.Helper()
 		top, tier := m.rules(l).Protected(guaranteed, burstable)
-		if l.v2 != (len(top) > 0) {
-			t.Errorf("protected on cgroup v2 (%v): %v", l.v2, top)
+		if l.V2 != (len(top) > 0) {
+			t.Errorf("protected on cgroup v2 (%v): %v", l.V2, top)
 		}
-		m.reads(t, m.qosCgroup(v1.PodQOSGuaranteed), top)
-		m.reads(t, m.qosCgroup(v1.PodQOSBurstable), tier)
+		m.reads(t, m.QoSCgroup(v1.PodQOSGuaranteed), top)
+		m.reads(t, m.QoSCgroup(v1.PodQOSBurstable), tier)
 	}
 	tiers(m, 64*mi, 32*mi)
 	if err := m.Resize(t.Context(), pods[1], allocated.Limits{CPUMilli: 1, MemoryRequest: 48 * mi}); err != nil {

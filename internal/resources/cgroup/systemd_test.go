@@ -15,7 +15,7 @@ import (
 // What systemd does to itself undoes nothing, and cuts nobody off from it for good.
 func TestLimitsOutliveAReload(t *testing.T) {
 	m := onHostWith(t, Config{PIDsLimit: 50})
-	l, _ := m.layout()
+	l, _ := m.hierarchies()
 	pods := []*v1.Pod{makePod("guaranteed", exact), makePod("b-u-r_s@t", loose), makePod("best", nothing)}
 	lim := allocated.Limits{CPUMilli: 100, CPULimitMilli: 155, MemoryLimit: 64 * mi}
 	for _, p := range pods {
@@ -33,9 +33,9 @@ func TestLimitsOutliveAReload(t *testing.T) {
 			if p != pods[0] {
 				want.CPULimitMilli = 155
 			}
-			m.reads(t, m.group(p), m.podSettings(p, want))
+			m.reads(t, m.Group(p), m.podSettings(p, want))
 		}
-		m.reads(t, m.qosCgroup(v1.PodQOSBestEffort), []setting{m.rules(l).Shares(allocated.MinShares)})
+		m.reads(t, m.QoSCgroup(v1.PodQOSBestEffort), []setting{m.rules(l).Shares(allocated.MinShares)})
 		if err := m.Remove(t.Context(), "another-"+"daemon-reload"); err != nil {
 			t.Error(err)
 		}

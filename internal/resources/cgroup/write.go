@@ -10,7 +10,7 @@ import (
 )
 
 // write writes the settings to the files of the named group.
-func write(l layout, name string, settings []setting) error {
+func write(l hierarchies, name string, settings []setting) error {
 	var again []setting
 	for _, s := range settings {
 		err := writeOne(l, name, s)
@@ -32,8 +32,8 @@ func write(l layout, name string, settings []setting) error {
 	return nil
 }
 
-func writeOne(l layout, name string, s setting) error {
-	mount, ok := l.mounts[s.Controller]
+func writeOne(l hierarchies, name string, s setting) error {
+	mount, ok := l.Mounts[s.Controller]
 	if !ok {
 		return fmt.Errorf("set %s to %s in %s: the kernel offers no cgroup controller %q: %w", s.File, s.Value, name,
 			s.Controller, unix.ENOENT)
@@ -44,7 +44,7 @@ func writeOne(l layout, name string, s setting) error {
 	case err == nil:
 		return nil
 	case s.File == memoryLimitFile && errors.Is(err, unix.EBUSY):
-		if used, usedErr := l.memory(name); usedErr == nil {
+		if used, usedErr := l.Memory(name); usedErr == nil {
 			err = tooMuch(s.Value, int64(used.WorkingSet), err)
 		}
 		return err
