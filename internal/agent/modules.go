@@ -25,7 +25,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/events"
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/health"
 	"github.com/deckhand-node/deckhand/internal/server/local"
@@ -201,7 +201,7 @@ func cgroupsModule(n *node, ask, stopAll bool, runtime *health.State, synced <-c
 				return nil
 			}
 			if known {
-				n.useDriver(cgroup.Driver(driver))
+				n.useDriver(tree.Driver(driver))
 			}
 			if err := n.configureCgroups(ctx); err != nil {
 				return err

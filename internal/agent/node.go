@@ -27,6 +27,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 	"github.com/deckhand-node/deckhand/internal/resources/devices"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
@@ -238,7 +239,7 @@ func newUsers(cfg *config.Config, pods, stateDir string) *userns.Manager {
 
 // useDriver sets the cgroup driver to the one that the runtime reports. The configuration's driver is ignored
 // (KEP-4033).
-func (n *node) useDriver(driver cgroup.Driver) {
+func (n *node) useDriver(driver tree.Driver) {
 	if configured := n.cfg.Kubelet.CgroupDriver; configured != string(driver) {
 		n.log.Info("The runtime has another cgroup driver than the configuration: its own counts",
 			"cgroupDriver", configured, "runtime", driver)

@@ -36,7 +36,7 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 		return nil, err
 	}
 	bell, log := alarm.New(), b.log.WithName("pressure")
-	sensors := pressure.NewSensors(pressure.SensorsConfig{Groups: r.host.cgroups,
+	sensors := pressure.NewSensors(pressure.SensorsConfig{Groups: r.host.cgroups.Tree,
 		FileSystems: v.sampler.MeasureFileSystems, Alarm: bell, Now: clock.SinceBoot, Log: log})
 	pods := pressure.NewNodePods(pressure.NodePodsConfig{Desired: d.Merger, Observed: r.seen,
 		Allocations: s.allocations, Volumes: v.volumes, Layers: v.layers, Meter: v.disks, Logs: b.kubelet().PodLogsDir,

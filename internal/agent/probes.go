@@ -9,7 +9,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/worker/handler"
 )
@@ -44,7 +44,7 @@ func (e execer) Answers(ctx context.Context, id string) error {
 
 // frozen returns a function that reports whether a container's processes are frozen, unless the runtime has frozen
 // them for a checkpoint. A checkpoint ends by itself; killing the container during it would spoil both.
-func frozen(groups *cgroup.Manager, runtime *cri.Conn) func(context.Context, handler.Target) bool {
+func frozen(groups *tree.Tree, runtime *cri.Conn) func(context.Context, handler.Target) bool {
 	return func(ctx context.Context, t handler.Target) bool {
 		return t.Pod != nil && !runtime.Checkpointing(t.ID) && groups.Frozen(ctx, t.Pod.UID, t.ID)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 	"github.com/deckhand-node/deckhand/internal/resources/stats"
 	"github.com/deckhand-node/deckhand/internal/resources/storagelimits"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -68,8 +69,8 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		storagelimits.ContainerLayersConfig{Observed: r.seen, Runtime: r.conn, Meter: disks})
 	v.limits = storagelimits.New(storagelimits.Config{Pods: onDisk.Pods, Layers: v.layers, Meter: disks,
 		Logs: k.PodLogsDir, Wake: b.wakes.Wake, Evictions: b.meter.Evictions, Log: b.log.WithName("storagelimits")})
-	v.sampler = stats.New(stats.Config{Node: b.cfg.NodeName, Started: b.began, Groups: r.host.cgroups, Observed: r.seen,
-		Volumes: v.volumes, FileSystems: v.stats, Layers: v.layers, Meter: disks, Runtime: r.conn,
+	v.sampler = stats.New(stats.Config{Node: b.cfg.NodeName, Started: b.began, Groups: r.host.cgroups.Tree,
+		Observed: r.seen, Volumes: v.volumes, FileSystems: v.stats, Layers: v.layers, Meter: disks, Runtime: r.conn,
 		VolumesEvery: k.VolumeStatsAggPeriod.Duration, RootDir: b.cfg.RootDir, Logs: k.PodLogsDir,
 		Memory: r.host.capacity.Memory, Swap: r.host.capacity.Swap, SystemGroups: systemGroups(b.cfg),
 		Log: b.log.WithName("stats")})
@@ -96,7 +97,7 @@ func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v
 // systemGroups returns the control groups of the system containers by their names in statistics.
 func systemGroups(cfg *config.Config) map[string]string {
 	k, system := &cfg.Kubelet, map[string]string{}
-	for name, group := range map[string]string{statsapi.SystemContainerKubelet: cmp.Or(k.KubeletCgroups, cgroup.Own()),
+	for name, group := range map[string]string{statsapi.SystemContainerKubelet: cmp.Or(k.KubeletCgroups, tree.Own()),
 		statsapi.SystemContainerMisc: k.SystemCgroups, statsapi.SystemContainerRuntime: cfg.RuntimeCgroups} {
 		if group != "" {
 			system[name] = path.Join("/", group)

@@ -49,7 +49,7 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		return nil, err
 	}
 	handlers := handler.New(handler.Config{Exec: execer{r.conn}, Answers: execer{r.conn}.Answers,
-		Frozen: frozen(r.host.cgroups, r.conn), SleepCut: b.meter.Pods.SleepCut, Log: log.WithName("handler")})
+		Frozen: frozen(r.host.cgroups.Tree, r.conn), SleepCut: b.meter.Pods.SleepCut, Log: log.WithName("handler")})
 	w.probes = probe.New(probe.Options{Handler: handlers, Recorder: b.recorder, Meter: probeMeter{b.meter.Probes},
 		Wake: b.wakes.Wake, Log: log.WithName("probe"), ClockSteps: b.clock.Steps})
 	w.diaries = journal.New(journal.Config{Dir: filepath.Join(b.cfg.RootDir, "journal"), Limit: b.cfg.JournalBytes,

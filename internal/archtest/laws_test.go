@@ -86,8 +86,8 @@ var wings = []wing{
 	}},
 	{"resources", "what pods may use, of CPU to disk; it measures what pods that should run have mounted", []string{
 		". allocation cgroup/counters devices storagelimits",
-		"cgroup", // reads the counters of the groups that it limits
-		"stats",  // measures layers as storagelimits does
+		"cgroup/tree",  // reads the counters of the groups that it finds
+		"cgroup stats", // stats measures layers as storagelimits does
 		"pressure",
 	}},
 	{"worker", "one goroutine per pod: reads, decides, has done what was decided", []string{

@@ -2,9 +2,10 @@
 // of its own.
 //
 // The packages: allocation is the ledger of admitted pods and their resources; cgroup makes control groups and sets
-// their limits; cgroup/counters reads the kernel's counters of groups; devices is the manager of device plugins;
-// storagelimits finds pods that use too much local storage; stats samples the use of pods and of the node; pressure
-// finds pods to end when the node runs short of a resource.
+// their limits; cgroup/tree names and finds them, for packages that only read; cgroup/counters reads the kernel's
+// counters of a group; devices is the manager of device plugins; storagelimits finds pods that use too much local
+// storage; stats samples the use of pods and of the node; pressure finds pods to end when the node runs short of a
+// resource.
 //
 // Package cgroup is the one writer of the QoS groups, the pods' groups and the placement of the agent's and the
 // host's processes; runc makes the containers' groups. storagelimits and pressure don't end pods: the pod's worker asks

@@ -105,7 +105,7 @@ func TestPodsOnCgroupV2(t *testing.T) {
 	}
 	k := vm.Find(t)
 	dir := k.Stage(t, "./guest")
-	for _, pkg := range []string{"resources/cgroup", "resources/stats", "host/alarm"} {
+	for _, pkg := range []string{"resources/cgroup", "resources/cgroup/tree", "resources/stats", "host/alarm"} {
 		vm.Build(t, filepath.Join(dir, filepath.Base(pkg)+".test"), "test", "../../internal/"+pkg, "cgroupv2")
 	}
 	for _, name := range []string{"guaranteed.yaml", "burstable.yaml", "config.yaml"} {

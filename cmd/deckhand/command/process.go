@@ -24,8 +24,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
 
@@ -158,7 +158,7 @@ func adjust(log logr.Logger, cfg *config.Config) {
 // adjustToGroups sets what depends on the limits of the control groups that the agent is in: the soft limit of memory,
 // and the number of threads that are ready.
 func adjustToGroups(log logr.Logger) {
-	own, err := cgroup.ReadOwnLimits()
+	own, err := tree.ReadOwnLimits()
 	if err != nil {
 		log.Info("The limits of the agent's control groups can't be read", "err", err)
 	}
@@ -176,7 +176,7 @@ const blockedThreads = 16
 // memoryLimit returns the Go runtime's soft limit of memory, in bytes: nine tenths of the limit of the agent's control
 // groups, so that garbage is collected before the kernel kills the agent. ok is false if they have no limit, or the
 // environment has one (GOMEMLIMIT).
-func memoryLimit(own cgroup.OwnLimits, getenv func(string) string) (bytes int64, ok bool) {
+func memoryLimit(own tree.OwnLimits, getenv func(string) string) (bytes int64, ok bool) {
 	if own.Memory == counters.Unlimited || getenv("GOMEMLIMIT") != "" {
 		return 0, false
 	}

@@ -25,8 +25,8 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/flags"
 	"github.com/deckhand-node/deckhand/internal/host/lockfile"
 	"github.com/deckhand-node/deckhand/internal/image"
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 	"github.com/deckhand-node/deckhand/internal/server/local/localtest"
 )
 
@@ -245,7 +245,7 @@ func TestMemoryLimit(t *testing.T) {
 		"no limit":           {limit: counters.Unlimited},
 		"of the environment": {limit: 1000 << 20, env: "100MiB"},
 	} {
-		got, ok := memoryLimit(cgroup.OwnLimits{Memory: tc.limit}, func(string) string { return tc.env })
+		got, ok := memoryLimit(tree.OwnLimits{Memory: tc.limit}, func(string) string { return tc.env })
 		if got != tc.want || ok != (tc.want > 0) {
 			t.Errorf("%s: %d, %v", name, got, ok)
 		}

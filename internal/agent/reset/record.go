@@ -23,6 +23,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/buildinfo"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
@@ -166,7 +167,7 @@ func RecordedConfig(root string) (Config, error) {
 	c.PodLogs, c.ContainerLogs = r.PodLogs, r.LogLinks
 	c.Runtime.BinDirs = r.BinDirs
 	if r.Driver == validation.CgroupDriverSystemd {
-		c.Slices = cgroup.New(cgroup.Config{Driver: cgroup.DriverSystemd, CgroupRoot: r.CgroupRoot}, logr.Discard())
+		c.Slices = cgroup.New(cgroup.Config{Driver: tree.DriverSystemd, CgroupRoot: r.CgroupRoot}, logr.Discard())
 	}
 	return c, nil
 }

@@ -16,13 +16,14 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config/validation"
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // ConfigOf returns the Config for the agent's configuration, on a node with these resources.
 func ConfigOf(cfg *config.Config, facts capacity.Node) (Config, error) {
 	k := &cfg.Kubelet
 	c := Config{
-		Driver: Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
+		Driver: tree.Driver(k.CgroupDriver), CgroupRoot: k.CgroupRoot,
 		NoCPUQuota: !ptr.Deref(k.CPUCFSQuota, true), CPUPeriod: k.CPUCFSQuotaPeriod.Duration,
 		PIDsLimit: ptr.Deref(k.PodPidsLimit, -1), Swap: SwapForPods(k, facts), Memory: facts.Memory,
 		ReserveMemory: ReservesMemory(cfg),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // figuresGroup is a pod's group with a process that has used some CPU time and memory.
@@ -162,7 +163,7 @@ func BenchmarkFigures(b *testing.B) {
 
 // TestReadersLeaveNothingOpen: what is asked of a group once keeps no descriptor of its directory.
 func TestReadersLeaveNothingOpen(t *testing.T) {
-	l, err := FindLayout()
+	l, err := tree.Find()
 	if err != nil {
 		t.Fatal(err)
 	}

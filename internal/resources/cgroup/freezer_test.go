@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // frozenPod makes a pod with a group of each container, of which the first has a process. It returns the process and the
@@ -33,7 +34,7 @@ func frozenPod(t *testing.T, m *Manager, p *v1.Pod) (cmd *exec.Cmd, pod, contain
 	}
 	mount := l.Mounts["freezer"]
 	if l.V2 {
-		mount = MountPoint
+		mount = tree.MountPoint
 	}
 	pod = filepath.Join(mount, m.Group(p))
 	container = filepath.Join(pod, "web")
@@ -55,10 +56,10 @@ func frozenPod(t *testing.T, m *Manager, p *v1.Pod) (cmd *exec.Cmd, pod, contain
 
 func freeze(t *testing.T, dir string) {
 	t.Helper()
-	if os.WriteFile(filepath.Join(dir, FreezerState), []byte("FROZEN"), 0) == nil {
+	if os.WriteFile(filepath.Join(dir, tree.FreezerState), []byte("FROZEN"), 0) == nil {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(dir, FreezeFile), []byte("1"), 0); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, tree.FreezeFile), []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
 }

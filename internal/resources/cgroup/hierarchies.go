@@ -1,12 +1,15 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // needed are the controllers for pods' limits.
@@ -14,14 +17,14 @@ var needed = [...]string{"cpu", "memory"}
 
 // hierarchies are this host's cgroup mounts, as far as the agent creates groups in them.
 type hierarchies struct {
-	Layout
+	tree.Layout
 	// used are the controllers of the files that this agent writes.
 	used []string
 }
 
 // find returns the hierarchies. It is called once: the layout can't change while pods run.
 func (m *Manager) find() (hierarchies, error) {
-	layout, err := m.Layout()
+	layout, err := m.Layout(context.Background())
 	if err != nil {
 		return hierarchies{}, err
 	}
@@ -43,13 +46,13 @@ func (m *Manager) find() (hierarchies, error) {
 func (l hierarchies) check() error {
 	if len(l.All) == 0 {
 		return fmt.Errorf("no cgroups are mounted at %s: boot with an init that mounts them, or run: mount -t "+
-			"cgroup2 none %s", MountPoint, MountPoint)
+			"cgroup2 none %s", tree.MountPoint, tree.MountPoint)
 	}
 	for _, controller := range needed {
 		dir, ok := l.Mounts[controller]
 		if !ok {
 			return fmt.Errorf("the kernel offers no cgroup controller %q under %s: enable it on the kernel command "+
-				"line (cgroup_enable=%s)", controller, MountPoint, controller)
+				"line (cgroup_enable=%s)", controller, tree.MountPoint, controller)
 		}
 		if err := unix.Access(dir, unix.W_OK); err != nil {
 			return fmt.Errorf("can't make cgroups in %s: %w: run as root, with the cgroup file system mounted "+

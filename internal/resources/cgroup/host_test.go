@@ -23,6 +23,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 	"github.com/deckhand-node/deckhand/internal/volume/killtest"
 )
 
@@ -34,7 +35,7 @@ func onHost(t testing.TB) *Manager { return onHostWith(t, Config{}) }
 
 // driver is what DECKHAND_TEST_CGROUP_DRIVER says: what is promised holds for each. The
 // test in test/systemd runs this one with systemd's, where that is the first process.
-func driver() Driver { return Driver(os.Getenv("DECKHAND_TEST_CGROUP_DRIVER")) }
+func driver() tree.Driver { return tree.Driver(os.Getenv("DECKHAND_TEST_CGROUP_DRIVER")) }
 
 // newManager makes a manager that is closed when the test ends.
 func newManager(t testing.TB, c Config) *Manager {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // maker creates groups in a driver's way. A group's name is its path relative to the hierarchy's mount point.
@@ -28,8 +30,8 @@ type maker interface {
 	close()
 }
 
-func makerOf(d Driver) maker {
-	if d == DriverSystemd {
+func makerOf(d tree.Driver) maker {
+	if d == tree.DriverSystemd {
 		return systemdSlices{systemd: &systemdBus{}}
 	}
 	return cgroupDirs{}

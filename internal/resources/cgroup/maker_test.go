@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // played plays systemd with the host's control groups, and writes down what it is asked.
@@ -68,7 +69,7 @@ func (s *played) Close() { s.asked = append(s.asked, "close") }
 func onPlayed(t *testing.T) (m *Manager, s *played, prefix string) {
 	t.Helper()
 	root := "/deckhand-resources-test/" + strings.ToLower(t.Name())
-	m = New(Config{Driver: DriverSystemd, CgroupRoot: root}, logr.Discard())
+	m = New(Config{Driver: tree.DriverSystemd, CgroupRoot: root}, logr.Discard())
 	s = &played{hierarchies: m.hierarchies}
 	m.maker = systemdSlices{systemd: s}
 	t.Cleanup(func() {

@@ -24,12 +24,13 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // Config specifies where and how pods' groups are created.
 type Config struct {
 	// Driver determines how groups are named and created; empty means cgroupfs.
-	Driver Driver
+	Driver tree.Driver
 	// CgroupRoot is the parent of kubepods; empty means "/". It is created if missing.
 	CgroupRoot string
 	// NoCPUQuota disables CPU limits of pods (KubeletConfiguration cpuCFSQuota: false).
@@ -64,7 +65,7 @@ type Config struct {
 // pod.
 type Manager struct {
 	// Tree reads the groups. Its driver is the runtime's, not conf's.
-	*Tree
+	*tree.Tree
 	conf        Config
 	log         logr.Logger
 	maker       maker
@@ -90,7 +91,7 @@ func New(c Config, log logr.Logger) *Manager {
 	if c.CPUPeriod == 0 {
 		c.CPUPeriod = 100 * time.Millisecond
 	}
-	m := &Manager{Tree: NewTree(c.Driver, c.CgroupRoot, c.Memory), conf: c, log: log, maker: makerOf(c.Driver),
+	m := &Manager{Tree: tree.New(c.Driver, c.CgroupRoot, c.Memory), conf: c, log: log, maker: makerOf(c.Driver),
 		requested: map[types.UID]sums{}, limits: map[string]int64{}}
 	m.hierarchies = sync.OnceValues(m.find)
 	m.kernel = sync.OnceValue(readKernel)
@@ -99,7 +100,7 @@ func New(c Config, log logr.Logger) *Manager {
 
 // UseDriver overrides the configured driver: the runtime's driver takes precedence (KEP-4033). It has to be called
 // before all methods but Limit.
-func (m *Manager) UseDriver(d Driver) {
+func (m *Manager) UseDriver(d tree.Driver) {
 	if d == m.Driver {
 		return
 	}
@@ -111,7 +112,7 @@ func (m *Manager) UseDriver(d Driver) {
 func (m *Manager) Check() error {
 	if err := m.maker.check(); err != nil {
 		return fmt.Errorf("cgroupDriver %q can't be used: %w; set cgroupDriver: %s, and the runtime's to the same",
-			m.Driver, err, DriverCgroupfs)
+			m.Driver, err, tree.DriverCgroupfs)
 	}
 	l, err := m.hierarchies()
 	if err != nil {

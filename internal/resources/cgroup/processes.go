@@ -12,6 +12,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // mostRounds limits how often moveSystem lists the processes of the root group, to find new ones.
@@ -38,7 +40,7 @@ func (m *Manager) MoveProcesses() error {
 // Move moves a process into a group of the host, which is created if it is missing.
 func Move(name string, pid int) error {
 	name = path.Clean("/" + name)
-	layout, err := FindLayout()
+	layout, err := tree.Find()
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // ownPIDs names the group for tests that run again as the first process of a PID namespace.
@@ -36,7 +37,7 @@ func TestMoveProcesses(t *testing.T) {
 	group := fmt.Sprintf("/deckhand-resources-test-%d-processes", os.Getpid())
 	t.Cleanup(func() {
 		m := New(Config{}, logr.Discard())
-		dirs, err := FindLayout()
+		dirs, err := tree.Find()
 		if err != nil {
 			t.Error(err)
 		}
@@ -66,7 +67,7 @@ func moveProcesses(t *testing.T, group string) {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	layout, err := FindLayout()
+	layout, err := tree.Find()
 	if err != nil {
 		t.Fatal(err)
 	}

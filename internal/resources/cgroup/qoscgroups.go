@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // EnsureQoSCgroups creates the QoS cgroups before the first pod needs them: other programs expect them on a node that
@@ -35,7 +36,7 @@ func (m *Manager) ensureQoSCgroups(ctx context.Context, l hierarchies) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	for _, class := range Classes {
+	for _, class := range tree.Classes {
 		if err := m.maker.qosCgroup(ctx, l, m.QoSCgroup(class)); err != nil {
 			return err
 		}
@@ -101,9 +102,8 @@ func (m *Manager) RemoveQoSCgroups(ctx context.Context) error {
 		return fmt.Errorf("remove QoS cgroups: %w", err)
 	}
 	m.forgetQoSCgroups()
-	names := []string{m.QoSCgroup(v1.PodQOSBurstable), m.QoSCgroup(v1.PodQOSBestEffort),
-		m.QoSCgroup(v1.PodQOSGuaranteed)}
-	for name := path.Dir(m.PodsGroup()); name != "/"; name = path.Dir(name) {
+	names := []string{m.QoSCgroup(v1.PodQOSBurstable), m.QoSCgroup(v1.PodQOSBestEffort)}
+	for name := m.PodsGroup(); name != "/"; name = path.Dir(name) {
 		names = append(names, name)
 	}
 	var errs []error

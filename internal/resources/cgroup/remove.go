@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // A group stays busy for a moment after its last process was killed. Cgroup v1 has no notification for the end of
@@ -59,7 +60,7 @@ func (m *Manager) remove(ctx context.Context, uid types.UID) error {
 
 func (m *Manager) removeOnce(ctx context.Context, l hierarchies, uid types.UID) error {
 	var errs []error
-	for _, class := range Classes {
+	for _, class := range tree.Classes {
 		errs = append(errs, m.removeFrom(ctx, l, m.GroupOf(class, uid)))
 	}
 	return errors.Join(errs...)
@@ -72,7 +73,7 @@ func (m *Manager) removeFrom(ctx context.Context, l hierarchies, name string) er
 	if err != nil || len(dirs) == 0 {
 		return err
 	}
-	if m.Driver == DriverSystemd {
+	if m.Driver == tree.DriverSystemd {
 		// If systemd killed the processes, it would send SIGTERM first, and wait.
 		for _, dir := range dirs {
 			if err := m.killBelow(dir); err != nil {

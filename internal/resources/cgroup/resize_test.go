@@ -21,6 +21,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/pod/spec"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 const mi = 1 << 20
@@ -70,8 +71,8 @@ func (m *Manager) container(t *testing.T, p *v1.Pod, name string) string {
 	if slice, ok := strings.CutSuffix(path.Base(m.Group(p)), ".slice"); ok {
 		group = path.Join(m.Group(p), slice+"-"+name+".slice")
 	}
-	if l.V2 && m.Driver == DriverCgroupfs {
-		if err := l.enableControllers(filepath.Join(MountPoint, m.Group(p))); err != nil {
+	if l.V2 && m.Driver == tree.DriverCgroupfs {
+		if err := l.enableControllers(filepath.Join(tree.MountPoint, m.Group(p))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -246,7 +247,7 @@ func TestSpareOnV2(t *testing.T) {
 	cgroups.TestMode = true
 	defer func() { cgroups.TestMode = false }()
 	dir := t.TempDir()
-	l := hierarchies{Layout: Layout{V2: true, Mounts: map[string]string{"memory": dir}}}
+	l := hierarchies{Layout: tree.Layout{V2: true, Mounts: map[string]string{"memory": dir}}}
 	for file, text := range map[string]string{"memory.current": "1000\n", "memory.stat": "anon 300\nfile 700\ninactive_file 400\nactive_file 300\n"} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -16,10 +16,7 @@ import (
 // A value that can't be read counts as 0 until the agent syncs the pod.
 func (m *Manager) restore(l hierarchies) {
 	for _, class := range [...]v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable} {
-		uids, err := m.PodsIn(l.Mounts["cpu"], class)
-		if err != nil {
-			continue
-		}
+		uids, _ := m.PodsIn(l.Mounts["cpu"], class)
 		for _, uid := range uids {
 			if _, counted := m.requested[uid]; counted {
 				continue

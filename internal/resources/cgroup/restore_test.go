@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // The next agent's first pod takes nothing from those that it hasn't come to yet.
@@ -46,7 +47,7 @@ func TestRestoreOnV2(t *testing.T) {
 	cgroups.TestMode = true
 	defer func() { cgroups.TestMode = false }()
 	dir := t.TempDir()
-	l := hierarchies{Layout: Layout{V2: true, Mounts: map[string]string{"cpu": dir, "memory": dir}}}
+	l := hierarchies{Layout: tree.Layout{V2: true, Mounts: map[string]string{"cpu": dir, "memory": dir}}}
 	for group, files := range map[string]map[string]string{
 		"podg":            {"cpu.weight": "39\n", "memory.min": "100\n", "memory.low": "7\n"},
 		"burstable/podb":  {"cpu.weight": "59\n", "memory.min": "7\n", "memory.low": "20\n"},

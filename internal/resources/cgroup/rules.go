@@ -10,6 +10,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // kernel contains limits and features of this host's kernel.
@@ -28,7 +29,7 @@ func readKernel() kernel {
 // rules returns the rules that follow from the configuration and this host.
 func (m *Manager) rules(l hierarchies) rules {
 	k := m.kernel()
-	r := rules{V2: l.V2, WholePercents: m.Driver == DriverSystemd, NoCPUQuota: m.conf.NoCPUQuota,
+	r := rules{V2: l.V2, WholePercents: m.Driver == tree.DriverSystemd, NoCPUQuota: m.conf.NoCPUQuota,
 		CPUPeriod: m.conf.CPUPeriod, Memory: m.conf.Memory}
 	if l.V2 {
 		r.Swap, r.ReserveMemory = m.conf.Swap, m.conf.ReserveMemory

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // need is "cpu request, cpu limit, memory request, memory limit"; "" leaves one out.
@@ -48,31 +49,11 @@ var (
 	loose   = need{"100m", "1", "32Mi", "64Mi"}
 )
 
-func TestCgroupParent(t *testing.T) {
+func TestRuntimesDriverCounts(t *testing.T) {
 	const uid = "7c5b5a2e-1f00-4d5e-9d0b-0c1b2a3f4e5d"
-	guaranteed, burstable, bestEffort := makePod(uid, exact), makePod(uid, loose), makePod(uid, nothing)
-	for _, c := range []struct {
-		conf Config
-		pod  *v1.Pod
-		want string
-	}{
-		{Config{}, guaranteed, "/kubepods/pod" + uid},
-		{Config{}, burstable, "/kubepods/burstable/pod" + uid},
-		{Config{CgroupRoot: "/"}, bestEffort, "/kubepods/besteffort/pod" + uid},
-		{Config{CgroupRoot: "/a/b/"}, bestEffort, "/a/b/kubepods/besteffort/pod" + uid},
-		{Config{CgroupRoot: "../x"}, guaranteed, "/x/kubepods/pod" + uid},
-		{Config{Driver: DriverSystemd}, guaranteed, "kubepods-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"},
-		{Config{Driver: DriverSystemd}, burstable, "kubepods-burstable-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"},
-		{Config{Driver: DriverSystemd, CgroupRoot: "/my-node/x"}, bestEffort, "my_node-x-kubepods-besteffort-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"},
-		{Config{Driver: DriverSystemd, CgroupRoot: "/a.slice/a-b.slice"}, guaranteed, "a-b-kubepods-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"},
-	} {
-		if got := New(c.conf, logr.Discard()).CgroupParent(c.pod); got != c.want {
-			t.Errorf("%+v: %s, want %s", c.conf, got, c.want)
-		}
-	}
 	m := New(Config{}, logr.Discard())
-	m.UseDriver(DriverSystemd) // which the runtime goes by
-	if got, want := m.CgroupParent(guaranteed), "kubepods-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"; got != want {
+	m.UseDriver(tree.DriverSystemd) // which the runtime goes by
+	if got, want := m.CgroupParent(makePod(uid, exact)), "kubepods-pod7c5b5a2e_1f00_4d5e_9d0b_0c1b2a3f4e5d.slice"; got != want {
 		t.Errorf("with the runtime's driver: %s, want %s", got, want)
 	}
 }
@@ -84,15 +65,15 @@ func TestCheckSaysWhatIsMissing(t *testing.T) {
 		want string
 	}{
 		{hierarchies{}, "no cgroups are mounted"},
-		{hierarchies{Layout: Layout{All: []string{dir}, Mounts: map[string]string{"cpu": dir}}}, `no cgroup controller "memory"`},
-		{hierarchies{Layout: Layout{All: []string{dir}, Mounts: map[string]string{"cpu": dir, "memory": dir + "/gone"}}}, "can't make cgroups in"},
+		{hierarchies{Layout: tree.Layout{All: []string{dir}, Mounts: map[string]string{"cpu": dir}}}, `no cgroup controller "memory"`},
+		{hierarchies{Layout: tree.Layout{All: []string{dir}, Mounts: map[string]string{"cpu": dir, "memory": dir + "/gone"}}}, "can't make cgroups in"},
 	} {
 		err := c.l.check()
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("got %v, want one line with %q", err, c.want)
 		}
 	}
-	err := New(Config{Driver: DriverSystemd}, logr.Discard()).Check()
+	err := New(Config{Driver: tree.DriverSystemd}, logr.Discard()).Check()
 	if _, statErr := os.Stat("/run/systemd/system"); statErr == nil {
 		return // and everything may be fine
 	}
@@ -121,8 +102,8 @@ func TestBadUIDsAreRefused(t *testing.T) {
 
 func TestLimitedHierarchiesAreListedOnce(t *testing.T) {
 	used := []string{"cpu", "memory", "pids"}
-	together := hierarchies{Layout: Layout{Mounts: map[string]string{"cpu": "/c", "memory": "/c"}}, used: used}
-	apart := hierarchies{Layout: Layout{Mounts: map[string]string{"cpu": "/c", "memory": "/m", "pids": "/c", "freezer": "/f"}}, used: used}
+	together := hierarchies{Layout: tree.Layout{Mounts: map[string]string{"cpu": "/c", "memory": "/c"}}, used: used}
+	apart := hierarchies{Layout: tree.Layout{Mounts: map[string]string{"cpu": "/c", "memory": "/m", "pids": "/c", "freezer": "/f"}}, used: used}
 	if got := together.limited(); !slices.Equal(got, []string{"/c"}) {
 		t.Errorf("got %v", got)
 	}

@@ -42,7 +42,7 @@ func TestKilledAtAnyStep(t *testing.T) {
 	first, p := makePod("first", loose), makePod("p", need{"100m", "200m", "32Mi", "64Mi"})
 	m.mustEnsure(t, first, allocated.PodLimits(first, nil))
 	lim := allocated.PodLimits(p, nil)
-	before := tree(t, m)
+	before := groupsOf(t, m)
 	complete := func(t *testing.T, _ string, _ int) {
 		next := newManager(t, m.conf)
 		next.mustEnsure(t, first, allocated.PodLimits(first, nil))
@@ -57,7 +57,7 @@ func TestKilledAtAnyStep(t *testing.T) {
 		}
 		next.mustEnsure(t, first, allocated.PodLimits(first, nil))
 		next.burstableWeighs(t, allocated.Shares(100))
-		if after := tree(t, m); !slices.Equal(after, before) {
+		if after := groupsOf(t, m); !slices.Equal(after, before) {
 			t.Errorf("the groups are %q, and were %q", after, before)
 		}
 	}
@@ -76,7 +76,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	m := onHost(t)
 	first := makePod("first", loose)
 	m.mustEnsure(t, first, allocated.PodLimits(first, nil))
-	before := tree(t, m)
+	before := groupsOf(t, m)
 	var pods []*v1.Pod
 	for i := range 200 {
 		p := makePod(fmt.Sprint(i), []need{exact, loose, nothing}[i%3])
@@ -88,14 +88,14 @@ func TestPodsComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if after := tree(t, m); !slices.Equal(after, before) {
+	if after := groupsOf(t, m); !slices.Equal(after, before) {
 		t.Errorf("the groups are %q, and were %q", after, before)
 	}
 	m.burstableWeighs(t, allocated.Shares(100))
 }
 
-// tree lists the groups in the manager's.
-func tree(t *testing.T, m *Manager) []string {
+// groupsOf lists the groups in the manager's.
+func groupsOf(t *testing.T, m *Manager) []string {
 	t.Helper()
 	l, err := m.hierarchies()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 // Support lists optional features of this host's cgroups.
@@ -48,14 +49,14 @@ func (m *Manager) swapIsBound(l hierarchies) bool {
 		return exists(filepath.Join(l.Mounts["memory"], "memory.memsw.limit_in_bytes"))
 	}
 	const file = "memory.swap.max"
-	if found, err := filepath.Glob(filepath.Join(MountPoint, "*", file)); err == nil && len(found) > 0 {
+	if found, err := filepath.Glob(filepath.Join(tree.MountPoint, "*", file)); err == nil && len(found) > 0 {
 		return true
 	}
 	// Calls to systemd have a timeout, and the kernel doesn't block.
 	if err := m.ensureQoSCgroups(context.Background(), l); err != nil {
 		return false // the first pod's cgroup will report it
 	}
-	return exists(filepath.Join(MountPoint, m.QoSCgroup(v1.PodQOSGuaranteed), file))
+	return exists(filepath.Join(tree.MountPoint, m.QoSCgroup(v1.PodQOSGuaranteed), file))
 }
 
 func exists(path string) bool {
@@ -74,7 +75,8 @@ func (m *Manager) Warnings(s Support, node capacity.Node, throttle bool) []strin
 	}
 	limit, most := m.conf.PIDsLimit, m.kernel().maxPIDs
 	add(limit > 0 && !s.PIDs,
-		"podPidsLimit %d has no effect: this kernel offers no cgroup controller %q under %s", limit, "pids", MountPoint)
+		"podPidsLimit %d has no effect: this kernel offers no cgroup controller %q under %s",
+		limit, "pids", tree.MountPoint)
 	add(limit > most && s.PIDs && most > 0,
 		"podPidsLimit %d is more than this node's %d processes in all: pods may have that many", limit, most)
 	limited := m.conf.Swap > 0
@@ -98,7 +100,7 @@ func (m *Manager) Warnings(s Support, node capacity.Node, throttle bool) []strin
 	for name, bytes := range node.HugePages {
 		if bytes > 0 && len(s.HugePages) == 0 {
 			add(true, "limits of %s aren't enforced: this kernel offers no cgroup controller %q under %s", name,
-				"hugetlb", MountPoint)
+				"hugetlb", tree.MountPoint)
 		}
 	}
 	return w

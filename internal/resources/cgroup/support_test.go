@@ -15,6 +15,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 )
 
 func pidsMax(value string) []setting {
@@ -136,7 +137,7 @@ func TestQoSCgroupsProtectWhatTheirPodsAskFor(t *testing.T) {
 	cgroups.TestMode = true
 	defer func() { cgroups.TestMode = false }()
 	dir := t.TempDir()
-	l := hierarchies{Layout: Layout{V2: true, Mounts: map[string]string{"cpu": dir, "memory": dir}}}
+	l := hierarchies{Layout: tree.Layout{V2: true, Mounts: map[string]string{"cpu": dir, "memory": dir}}}
 	m := New(Config{ReserveMemory: true}, logr.Discard())
 	m.hierarchies, m.made = func() (hierarchies, error) { return l, nil }, true
 	for _, group := range []string{"kubepods/burstable", "kubepods/besteffort", "kubepods/podg", "kubepods/burstable/podb", "kubepods/besteffort/pode"} {

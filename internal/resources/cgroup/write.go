@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,6 +55,19 @@ func writeOne(l hierarchies, name string, s setting) error {
 	default:
 		return fmt.Errorf("set %s to %s in %s: %w", s.File, s.Value, dir, err)
 	}
+}
+
+// refuseBelowUsage fails for a memory limit below the group's usage. On cgroup v1 the kernel refuses it itself; on v2
+// it would kill processes (KEP-1287, "Memory Limit Decreases"). The usage may still grow before the limit is set.
+func (l hierarchies) refuseBelowUsage(name string, limit int64) error {
+	if !l.V2 || limit == 0 {
+		return nil
+	}
+	used, err := l.Memory(name)
+	if err != nil || used.Usage <= uint64(limit) || used.WorkingSet <= uint64(limit) {
+		return err
+	}
+	return tooMuch(strconv.FormatInt(limit, 10), int64(used.WorkingSet), unix.EBUSY)
 }
 
 func tooMuch(limit string, used int64, err error) error {

@@ -11,14 +11,14 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/host/alarm"
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 	"github.com/deckhand-node/deckhand/internal/resources/stats"
 )
 
 // SensorsConfig configures Sensors. Every field is required.
 type SensorsConfig struct {
-	Groups      *cgroup.Manager
+	Groups      *tree.Tree
 	FileSystems func(context.Context) stats.FileSystems
 	// Alarm gets the triggers for memory.
 	Alarm *alarm.Alarm

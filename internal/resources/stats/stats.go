@@ -22,8 +22,8 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/pod"
-	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
+	"github.com/deckhand-node/deckhand/internal/resources/cgroup/tree"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
@@ -33,7 +33,7 @@ type Config struct {
 	Node string
 	// Started is when the agent was started.
 	Started  time.Time
-	Groups   *cgroup.Manager
+	Groups   *tree.Tree
 	Observed interface{ All() []*pod.Observed }
 	Volumes  interface{ Instances() []volume.Instance }
 	// FileSystems reads the statistics of file systems.

@@ -182,7 +182,7 @@ func idle() *exec.Cmd { return exec.Command("sleep", "1000") }
 func stopping() *exec.Cmd { return exec.Command("sh", "-c", "kill -STOP $$") }
 
 func (n *node) config(files *usage.StatsReader) stats.Config {
-	return stats.Config{Node: "node", Started: time.Now(), Groups: n.groups, Observed: n, Volumes: n, FileSystems: files, Layers: n, Meter: n, Runtime: n,
+	return stats.Config{Node: "node", Started: time.Now(), Groups: n.groups.Tree, Observed: n, Volumes: n, FileSystems: files, Layers: n, Meter: n, Runtime: n,
 		VolumesEvery: time.Minute, RootDir: n.base, Logs: filepath.Join(n.base, "logs"), Memory: 1 << 40, Swap: 1 << 30, SystemGroups: n.systemGroups, Log: logr.Discard()}
 }
 

@@ -110,13 +110,14 @@ func steps(ctx context.Context, a *agent) error {
 	return clearAway(ctx, a, names)
 }
 
-// contract runs the tests of package resources/cgroup, but for those of containers and of systemd, which have machines of their own (a child
+// contract runs the tests of packages resources/cgroup/tree and resources/cgroup, but for those of containers and of systemd, which have machines of their own (a child
 // takes long to start here, so that one is killed at every fifth step), those of resources/stats of what groups come to, and those of host/alarm.
 func contract(ctx context.Context) error {
 	for name, args := range map[string][]string{
 		"cgroup": {"-test.short", "-test.skip", "TestRealContainers|TestSystemd", "-kill.every", "5"},
 		"stats":  {"-test.run", "^(TestFirstAnswer|TestGroupsComeAndGo|TestAges|TestAtRest|TestOneBrokenGroup)$"},
 		"alarm":  nil,
+		"tree":   nil,
 	} {
 		cmd := exec.CommandContext(ctx, machine.Dir+"/"+name+".test", args...)
 		cmd.Dir = "/tmp"

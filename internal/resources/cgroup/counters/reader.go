@@ -1,5 +1,6 @@
 // Package counters reads the kernel's counters of control groups: CPU time, memory, threads, disk I/O and pressure, and
-// which processes and groups a group contains. It changes nothing; package cgroup creates the groups.
+// which processes and groups a group contains. It changes nothing: package tree finds the groups, and cgroup creates
+// them.
 package counters
 
 import (

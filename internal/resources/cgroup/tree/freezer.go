@@ -1,4 +1,4 @@
-package cgroup
+package tree
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func (t *Tree) Frozen(ctx context.Context, uid types.UID, container string) bool
 // all containers' groups if container is empty. They are empty if the kernel has no freezer or the pod no group.
 func (t *Tree) Freezers(ctx context.Context, uid types.UID,
 	container string) (pod string, containers []string, err error) {
-	l, err := t.usable(ctx)
+	l, err := t.Layout(ctx)
 	if err != nil {
 		return "", nil, err
 	}

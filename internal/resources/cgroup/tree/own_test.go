@@ -1,4 +1,4 @@
-package cgroup
+package tree
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ func TestOwnLimits(t *testing.T) {
 		fmt.Printf("own %d %d %v\n", own.Memory, own.Processes, err)
 		return
 	}
-	l, err := FindLayout()
+	l, err := Find()
 	if err != nil {
 		t.Fatalf("control groups can't be found: %v", err)
 	}

@@ -1,4 +1,4 @@
-package cgroup
+package tree
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
@@ -23,8 +25,8 @@ type NodeMemory struct {
 func (n *NodeMemory) Available() uint64 { return n.Limit - min(n.WorkingSet, n.Limit) }
 
 // NodeMemory returns the machine's memory or, if less is available there, that of a group with a limit: the agent's
-// container, the parent of kubepods or a group above it. MemAvailable of /proc/meminfo isn't part of it: it counts page cache
-// differently from the kubelet, and ignores groups' limits.
+// container, the parent of kubepods or a group above it. MemAvailable of /proc/meminfo isn't part of it: it counts page
+// cache differently from the kubelet, and ignores groups' limits.
 func (t *Tree) NodeMemory(r *counters.Reader) (NodeMemory, error) {
 	var least NodeMemory
 	for group := path.Dir(t.PodsGroup()); ; group = path.Dir(group) {
@@ -57,7 +59,7 @@ type MemoryFiles struct {
 
 // MemoryFiles returns these places for a group.
 func (t *Tree) MemoryFiles(ctx context.Context, group string) (MemoryFiles, error) {
-	l, err := t.usable(ctx)
+	l, err := t.Layout(ctx)
 	if err != nil {
 		return MemoryFiles{}, err
 	}
@@ -65,13 +67,13 @@ func (t *Tree) MemoryFiles(ctx context.Context, group string) (MemoryFiles, erro
 	if l.Unified != "" {
 		f.Pressure = filepath.Join(l.Unified, group, "memory.pressure")
 	}
-	if group == "/" && !exists(f.Pressure) {
+	if group == "/" && unix.Access(f.Pressure, unix.F_OK) != nil {
 		f.Pressure = "/proc/pressure/memory"
 	}
 	dir := filepath.Join(l.Mounts["memory"], group)
 	if !l.V2 {
 		f.Thresholds = dir
-	} else if file := filepath.Join(dir, "memory.events"); group != "/" || exists(file) {
+	} else if file := filepath.Join(dir, "memory.events"); group != "/" || unix.Access(file, unix.F_OK) == nil {
 		f.Events = file
 	}
 	return f, nil

@@ -1,4 +1,4 @@
-package cgroup
+package tree
 
 import (
 	"cmp"
@@ -24,7 +24,7 @@ type OwnLimits struct {
 // without limits.
 func ReadOwnLimits() (OwnLimits, error) {
 	own := OwnLimits{Memory: counters.Unlimited, Processes: counters.Unlimited}
-	l, err := FindLayout()
+	l, err := Find()
 	if err != nil {
 		return own, err
 	}

@@ -1,4 +1,4 @@
-package cgroup
+package tree
 
 import (
 	"errors"
@@ -11,15 +11,38 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/host/capacity"
-	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup/counters"
 )
 
-const halfAGig = 512 * mi
+const (
+	mi       = 1 << 20
+	halfAGig = 512 * mi
+)
+
+// makeGroup makes a group below the root, which counts memory, also of each of its children.
+func makeGroup(t *testing.T, l Layout, name string) {
+	t.Helper()
+	dir := filepath.Join(l.Mounts["memory"], name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, above := range []string{filepath.Dir(dir), dir} {
+		if !l.V2 {
+			break
+		}
+		if err := os.WriteFile(filepath.Join(above, "cgroup.subtree_control"), []byte("+memory"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 // limitMemory sets a group's limit.
 func limitMemory(t *testing.T, l Layout, name string, limit int) {
@@ -34,13 +57,13 @@ func limitMemory(t *testing.T, l Layout, name string, limit int) {
 }
 
 // nodeMemory reads it, and checks that nothing is odd.
-func nodeMemory(t *testing.T, m *Manager, r *counters.Reader) NodeMemory {
+func nodeMemory(t *testing.T, tree *Tree, r *counters.Reader) NodeMemory {
 	t.Helper()
-	n, err := m.NodeMemory(r)
+	n, err := tree.NodeMemory(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.Usage == 0 || n.WorkingSet > n.Usage || n.Limit > uint64(m.conf.Memory) || n.Available() > n.Limit-n.WorkingSet {
+	if n.Usage == 0 || n.WorkingSet > n.Usage || n.Limit > uint64(tree.memory) || n.Available() > n.Limit-n.WorkingSet {
 		t.Errorf("%s: %+v", n.Group, n.Memory)
 	}
 	return n
@@ -71,34 +94,32 @@ func TestNodeMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := onHostWith(t, Config{Memory: machine.Memory})
-	r, err := m.Reader(t.Context())
+	root := fmt.Sprintf("/deckhand-tree-test-%d", os.Getpid())
+	tree := New(DriverCgroupfs, root, machine.Memory)
+	r, err := tree.Reader(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := filepath.Dir(m.PodsGroup())
-	if n := nodeMemory(t, m, r); n.Group != "/" || n.Limit != uint64(machine.Memory) {
+	if n := nodeMemory(t, tree, r); n.Group != "/" || n.Limit != uint64(machine.Memory) {
 		t.Errorf("before the first pod: %+v", n)
 	}
-	if err := m.Ensure(t.Context(), makePod("a", loose), allocated.PodLimits(makePod("a", loose), nil)); err != nil {
-		t.Fatal(err)
-	}
-	if n := nodeMemory(t, m, r); n.Group != "/" {
-		t.Errorf("without a limit: %+v", n)
-	}
-	l, err := m.Layout()
+	l, err := tree.Layout(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	makeGroup(t, l, root)
+	if n := nodeMemory(t, tree, r); n.Group != "/" {
+		t.Errorf("without a limit: %+v", n)
 	}
 	limitMemory(t, l, root, halfAGig)
 	use(t, l, root+"/before", mi)
-	before := nodeMemory(t, m, r)
+	before := nodeMemory(t, tree, r)
 	if before.Group != root || before.Limit != halfAGig {
 		t.Errorf("with a limit: %+v", before)
 	}
 	const more = 64 * mi
 	use(t, l, root+"/after", more)
-	after := nodeMemory(t, m, r)
+	after := nodeMemory(t, tree, r)
 	if took := before.Available() - after.Available(); took < more-8*mi || took > more+8*mi {
 		t.Errorf("%d bytes took %d of %d", more, took, before.Available())
 	}
@@ -116,7 +137,7 @@ func openTasks(t *testing.T, group string) *os.File {
 
 // TestNodeMemoryInAContainer: a control group namespace and mounts of its own, as in a container.
 func TestNodeMemoryInAContainer(t *testing.T) {
-	host, err := FindLayout()
+	host, err := Find()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,9 +180,8 @@ func TestNodeMemoryInAContainer(t *testing.T) {
 			if err := unix.Mount("none", host.Mounts["memory"], "cgroup", 0, "memory"); err != nil {
 				return err
 			}
-			m := New(Config{Memory: 1 << 40, CgroupRoot: "/pods"}, logr.Discard())
-			defer m.Close()
-			r, err := m.Reader(t.Context())
+			tree := New(DriverCgroupfs, "/pods", 1<<40)
+			r, err := tree.Reader(t.Context())
 			if err != nil {
 				return err
 			}
@@ -171,7 +191,7 @@ func TestNodeMemoryInAContainer(t *testing.T) {
 			if err := exec.Command("sh", "-c", fmt.Sprintf("head -c %d /dev/zero > %s", 16*mi, file)).Run(); err != nil {
 				return err
 			}
-			n := nodeMemory(t, m, r)
+			n := nodeMemory(t, tree, r)
 			if n.Group != "/" || n.Limit != halfAGig || n.WorkingSet < 15*mi || n.WorkingSet > 32*mi {
 				t.Errorf("in a container: %+v", n)
 			}
@@ -184,8 +204,8 @@ func TestNodeMemoryInAContainer(t *testing.T) {
 }
 
 func TestMemoryFiles(t *testing.T) {
-	m := onHost(t)
-	l, err := m.Layout()
+	tree := New(DriverCgroupfs, "/", 0)
+	l, err := tree.Layout(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,26 +217,27 @@ func TestMemoryFiles(t *testing.T) {
 	if l.Unified != "" {
 		want.Pressure = filepath.Join(l.Unified, "kubepods", "memory.pressure")
 	}
-	if f, err := m.MemoryFiles(t.Context(), "/kubepods"); err != nil || f != want {
+	if f, err := tree.MemoryFiles(t.Context(), "/kubepods"); err != nil || f != want {
 		t.Errorf("got %+v, %v, want %+v", f, err, want)
 	}
-	f, err := m.MemoryFiles(t.Context(), "/")
+	f, err := tree.MemoryFiles(t.Context(), "/")
 	if err != nil || f.Events != "" || f.Pressure == "" || !l.V2 && f.Thresholds != l.Mounts["memory"] {
 		t.Errorf("of the machine: %+v, %v", f, err)
 	}
+	exists := func(file string) bool { return unix.Access(file, unix.F_OK) == nil }
 	if psi := exists("/proc/pressure/memory"); exists(f.Pressure) != psi {
 		t.Errorf("%s exists: %v, and the kernel has PSI: %v", f.Pressure, !psi, psi)
 	}
 }
 
 func BenchmarkNodeMemory(b *testing.B) {
-	m := newManager(b, Config{Memory: 1 << 40})
-	r, err := m.Reader(b.Context())
+	tree := New(DriverCgroupfs, "/", 1<<40)
+	r, err := tree.Reader(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, err := m.NodeMemory(r); err != nil {
+		if _, err := tree.NodeMemory(r); err != nil {
 			b.Fatal(err)
 		}
 	}
