@@ -66,6 +66,13 @@ func TestEvents(t *testing.T) {
 			var got []string
 			for _, e := range events {
 				got = append(got, string(e.Reason))
+				message := "Node n1 status is now: " + string(e.Reason)
+				if e.Reason == "Rebooted" {
+					message = "Node n1 has been rebooted, boot id: b"
+				}
+				if e.Message != message {
+					t.Errorf("%+v, want %q", e, message)
+				}
 			}
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("%q, want %q", got, tc.want)

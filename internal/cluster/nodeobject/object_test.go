@@ -28,9 +28,13 @@ func ready(status v1.ConditionStatus, second int) v1.NodeCondition {
 
 func TestRegistration(t *testing.T) {
 	i := &Identity{Name: "node1", Arch: "amd64", Labels: map[string]string{"disk": "ssd"}, ProviderID: "cloud://1",
-		Taints: []v1.Taint{{Key: "gpu", Effect: v1.TaintEffectNoExecute}}, ExternalCloud: true, ControllerAttaches: true}
+		Taints: []v1.Taint{{Key: "gpu", Effect: v1.TaintEffectNoExecute}}, ExternalCloud: true, ControllerAttaches: true,
+		ProvidedIPs: "192.0.2.1"}
 	want := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "node1", Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}, Labels: map[string]string{
+		ObjectMeta: metav1.ObjectMeta{Name: "node1", Annotations: map[string]string{
+			"volumes.kubernetes.io/controller-managed-attach-detach": "true",
+			"alpha.kubernetes.io/provided-node-ip":                   "192.0.2.1",
+		}, Labels: map[string]string{
 			"disk": "ssd", "kubernetes.io/hostname": "node1", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "amd64"}},
 		Spec: v1.NodeSpec{ProviderID: "cloud://1", Taints: []v1.Taint{
 			{Key: "gpu", Effect: v1.TaintEffectNoExecute},

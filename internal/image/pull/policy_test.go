@@ -41,7 +41,8 @@ func TestPolicies(t *testing.T) {
 		{"nowhere", "example.com/none:1", v1.PullIfNotPresent, "", false, "ErrImagePull", `failed to pull image "example.com/none:1": no such image in the registry`, "ifnotpresent false true"},
 		{"default tag", "example.com/untagged", v1.PullIfNotPresent, "sha256:untagged", true, "", "", "ifnotpresent false true"},
 		{"by digest", "example.com/far@sha256:" + strings.Repeat("ab", 32), "", "sha256:digest", true, "", "", "ifnotpresent false true"},
-		{"bad name", "UPPER/Case:1", v1.PullIfNotPresent, "", false, "InvalidImageName", `"UPPER/Case:1"`, "ifnotpresent unknown unknown"},
+		{"bad name", "UPPER/Case:1", v1.PullIfNotPresent, "", false, "InvalidImageName",
+			`Failed to apply default image tag "UPPER/Case:1": couldn't parse image name "UPPER/Case:1": `, "ifnotpresent unknown unknown"},
 		{"an ID is no name", strings.Repeat("ab", 32), v1.PullNever, "", false, "InvalidImageName", "", "never unknown unknown"},
 		{"empty", "", v1.PullIfNotPresent, "", false, "InvalidImageName", "", "ifnotpresent unknown unknown"},
 	} {
@@ -84,7 +85,7 @@ func TestReasonsTheRuntimeGives(t *testing.T) {
 	}
 	rt := &runtime{lookErr: status.Error(codes.Unavailable, "runtime is down")}
 	_, err := New(config(rt)).Ensure(t.Context(), Request{Image: "a:1"})
-	wantFailure(t, err, "ImageInspectError", "runtime is down")
+	wantFailure(t, err, "ImageInspectError", `Failed to inspect image "a:1": `, "runtime is down")
 }
 
 func TestNoEventForAPullThatIsNotNeeded(t *testing.T) {

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -45,6 +46,41 @@ func TestCauses(t *testing.T) {
 	}
 }
 
+// TestActions: each action that a pod waits for has its own words.
+func TestActions(t *testing.T) {
+	words := map[pod.ActionKind]string{
+		"AdmitPod":        "is about to be admitted",
+		"PreparePod":      "directories, cgroup and volumes are being prepared",
+		"CreateSandbox":   "the sandbox is being created",
+		"StopSandbox":     "the old sandbox is being taken down",
+		"RemoveSandbox":   "the sandbox is being removed",
+		"EnsureImage":     "waiting for image a:1: being pulled",
+		"CreateContainer": "is being created",
+		"StartContainer":  "is being started",
+		"StopContainer":   "waiting for StopContainer to end",
+		"RemoveContainer": "its containers are being removed",
+		"ReleaseVolumes":  "its volumes are being unmounted",
+		"CleanPod":        "its directories, cgroup and logs are being removed",
+		"SaveCheckpoint":  "its checkpoint is being written",
+		"PostStart":       "its postStart hook is running",
+		"PreStop":         "waiting for PreStop to end",
+		"Allocate":        "waiting for Allocate to end",
+		"ResizePod":       "waiting for ResizePod to end",
+		"ResizeContainer": "waiting for ResizeContainer to end",
+	}
+	for kind, want := range words {
+		w := pod.Wait{Code: "Action", Action: kind, Image: "a:1", Pull: pod.Pull{Begun: true}}
+		if got := Wait(&w); got != want {
+			t.Errorf("%s: %q, want %q", kind, got, want)
+		}
+	}
+	for _, kind := range constants(t, "../action.go", "ActionKind") {
+		if words[pod.ActionKind(kind)] == "" {
+			t.Errorf("no words for %s", kind)
+		}
+	}
+}
+
 func TestPull(t *testing.T) {
 	for want, p := range map[string]pod.Pull{
 		"number 2 in the queue":           {Queued: 2},
@@ -85,6 +121,68 @@ func TestAdvice(t *testing.T) {
 	}
 	if got := Advice(&pod.Wait{Code: pod.WaitAction, Action: pod.EnsureImage}, nil); got != "" {
 		t.Errorf("advice for what needs none: %q", got)
+	}
+}
+
+// TestAdviceBySource: what a person does is done to a manifest, or at the API server.
+func TestAdviceBySource(t *testing.T) {
+	const spec = "the pod's spec, or %s the template of its controller (Deployment, Job, ...)"
+	api := &v1.Pod{}
+	metav1.SetMetaDataAnnotation(&api.ObjectMeta, pod.AnnotationConfigSource, "api")
+	for _, c := range []struct {
+		wait          pod.Wait
+		manifest, api string
+	}{
+		{
+			pod.Wait{Code: pod.WaitBackOff, ExitCode: 137, Reason: pod.ReasonOOMKilled},
+			"raise its memory limit in the manifest, or have it use less",
+			"raise its memory limit in " + fmt.Sprintf(spec, "in") + ", or have it use less",
+		},
+		{
+			pod.Wait{Code: pod.WaitRejected, Reason: "AppArmor"},
+			"remove these fields from the manifest, or run the pod on another node",
+			"remove these fields from " + fmt.Sprintf(spec, "from") + ", or run the pod on another node",
+		},
+		{
+			pod.Wait{Code: pod.WaitRetry, Object: pod.Object{Kind: "ConfigMap", Namespace: "a", Name: "b"}},
+			"define ConfigMap a/b in a manifest, or change it: this is tried again as soon as that is done",
+			"create ConfigMap a/b in the cluster (kubectl), or change it: this is tried again as soon as that is done",
+		},
+		{
+			pod.Wait{Code: pod.WaitRejected, Reason: "Preempting"},
+			"a pod of higher priority took its resources: stop other pods, remove the manifest and add it again",
+			"a pod of higher priority took its resources: stop other pods, delete this one (kubectl delete pod): " +
+				"its controller (Deployment, Job, ...) creates another",
+		},
+		{
+			pod.Wait{Code: pod.WaitRejected, Reason: "Evicted"},
+			"free some of the resource that the message names (`deckhand node -o wide`), or request as much of it in the " +
+				"manifest as the pod uses; if the message names a limit, raise it; `deckhand restart` runs it again at once",
+			"free some of the resource that the message names (`deckhand node -o wide`), or request as much of it in " +
+				fmt.Sprintf(spec, "in") + " as the pod uses; if the message names a limit, raise it; " +
+				"its controller (Deployment, Job, ...) creates another one",
+		},
+		{
+			pod.Wait{Code: pod.WaitRejected, Reason: "OutOfcpu"},
+			"request less in the manifest; or stop other pods, remove the manifest and add it again",
+			"request less in " + fmt.Sprintf(spec, "in") + "; or stop other pods, delete this one (kubectl delete pod): " +
+				"its controller (Deployment, Job, ...) creates another",
+		},
+		{pod.Wait{Code: pod.WaitStopped}, "`deckhand start` runs it again", "`deckhand start` runs it again"},
+	} {
+		if got := Advice(&c.wait, nil); got != c.manifest {
+			t.Errorf("%+v: %q, want %q", c.wait, got, c.manifest)
+		}
+		if got := Advice(&c.wait, api); got != c.api {
+			t.Errorf("%+v: %q, want %q", c.wait, got, c.api)
+		}
+	}
+	const full = "free space or inodes there: `deckhand images prune` removes unused images, %s ends a pod and removes " +
+		"its files; or remove other files"
+	for cluster, end := range map[bool]string{false: "`deckhand stop POD`", true: "`kubectl delete pod`"} {
+		if got, want := FreeDisk(cluster), fmt.Sprintf(full, end); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

@@ -242,14 +242,18 @@ func TestLongProfiles(t *testing.T) {
 // TestSwitches: what is switched off says so, and nothing else is.
 func TestSwitches(t *testing.T) {
 	for name, c := range map[string]struct {
-		off  func(*nodeapi.Config)
-		want string
+		off        func(*nodeapi.Config)
+		says, want string
 	}{
-		"nothing":    {func(*nodeapi.Config) {}, ""},
-		"logs":       {func(c *nodeapi.Config) { c.SystemLogs = false }, "/logs/{path...}"},
-		"profiling":  {func(c *nodeapi.Config) { c.Profiling = false }, "/debug/pprof/{$} /debug/pprof/{profile} /debug/pprof/cmdline /debug/pprof/symbol /debug/pprof/profile /debug/pprof/trace"},
-		"flags":      {func(c *nodeapi.Config) { c.DebugFlags = false }, "/debug/flags/v"},
-		"everything": {func(c *nodeapi.Config) { c.Debugging = false }, "/runningpods /runningpods/{$} /containerLogs/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container} /exec/{namespace}/{pod}/{container} /exec/{namespace}/{pod}/{uid}/{container} /attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container} /portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid} /logs/{path...} /debug/pprof/{$} /debug/pprof/{profile} /debug/pprof/cmdline /debug/pprof/symbol /debug/pprof/profile /debug/pprof/trace /debug/flags/v"},
+		"nothing": {func(*nodeapi.Config) {}, "", ""},
+		"logs": {func(c *nodeapi.Config) { c.SystemLogs = false },
+			"The host's logs are disabled: set enableSystemLogHandler", "/logs/{path...}"},
+		"profiling": {func(c *nodeapi.Config) { c.Profiling = false },
+			"Profiling is disabled: set enableProfilingHandler", "/debug/pprof/{$} /debug/pprof/{profile} /debug/pprof/cmdline /debug/pprof/symbol /debug/pprof/profile /debug/pprof/trace"},
+		"flags": {func(c *nodeapi.Config) { c.DebugFlags = false },
+			"Changing flags is disabled: set enableDebugFlagsHandler", "/debug/flags/v"},
+		"everything": {func(c *nodeapi.Config) { c.Debugging = false },
+			"Debug endpoints are disabled: set enableDebuggingHandlers", "/runningpods /runningpods/{$} /containerLogs/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{container} /run/{namespace}/{pod}/{uid}/{container} /exec/{namespace}/{pod}/{container} /exec/{namespace}/{pod}/{uid}/{container} /attach/{namespace}/{pod}/{container} /attach/{namespace}/{pod}/{uid}/{container} /portForward/{namespace}/{pod} /portForward/{namespace}/{pod}/{uid} /logs/{path...} /debug/pprof/{$} /debug/pprof/{profile} /debug/pprof/cmdline /debug/pprof/symbol /debug/pprof/profile /debug/pprof/trace /debug/flags/v"},
 	} {
 		conf := newNode(t).config()
 		c.off(&conf)
@@ -257,6 +261,9 @@ func TestSwitches(t *testing.T) {
 		for _, r := range nodeapi.Routes(conf) {
 			if r.Off != "" {
 				off = append(off, r.Path)
+			}
+			if r.Off != "" && r.Off != c.says {
+				t.Errorf("%s: %s says %q, want %q", name, r.Path, r.Off, c.says)
 			}
 		}
 		if got := strings.Join(off, " "); got != c.want {
@@ -289,8 +296,8 @@ func TestPages(t *testing.T) {
 		{"GET", "/debug/pprof/heap?seconds=1", "", 200, ""},
 		{"GET", "/debug/pprof/trace?seconds=0.01", "", 200, "go 1."},
 		{"PUT", "/debug/flags/v", "5", 200, "successfully set klog.logging.verbosity to 5"},
-		{"PUT", "/debug/flags/v", "five", 400, "invalid syntax"},
-		{"PUT", "/debug/flags/v", strings.Repeat("5", 100), 400, "too large"},
+		{"PUT", "/debug/flags/v", "five", 400, `set the verbosity: strconv.ParseUint: parsing "five": invalid syntax`},
+		{"PUT", "/debug/flags/v", strings.Repeat("5", 100), 400, "read the verbosity: http: request body too large"},
 		{"GET", "/debug/flags/v", "", 405, ""},
 		{"POST", "/run/default/web/c?cmd=echo+hello", "", 200, "outerr"},
 		{"POST", "/run/default/web/uid-web/c?cmd=ls", "", 200, "outerr"},
