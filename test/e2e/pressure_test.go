@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestDiskPressure(t *testing.T) {
 			n.Await("the pod that fills the disk is evicted", evictedFor("filler", c.resource, c.signal), node.Ready("neighbour"), noRestarts)
 			n.AwaitEvent("filler", "Evicted", "The node was low on resource")
 			n.AwaitNodeEvent("NodeHasNoDiskPressure")
-			if out, code := n.Deckhand("node"); code != 0 || strings.Contains(out, "DiskPressure  True") {
+			if out, code := n.Deckhand("node"); code != 0 || !regexp.MustCompile(`DiskPressure +False`).MatchString(out) {
 				t.Errorf("deckhand node ended with %d: %s", code, out)
 			}
 			n.Write("next.yaml", pod("next"))
