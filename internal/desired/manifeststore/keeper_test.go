@@ -117,6 +117,34 @@ func TestUnchangedPodsKeepTheirPointer(t *testing.T) {
 	}
 }
 
+// TestDefaultsAreSetOnce: each version of a pod gets its defaults once. The comparison of an edit with what was before
+// it sets those of three other pods.
+func TestDefaultsAreSetOnce(t *testing.T) {
+	rules, n := sourcetest.Rules(), 0
+	set := rules.SetDefaults
+	rules.SetDefaults = func(p *v1.Pod) {
+		n++
+		set(p)
+	}
+	k := manifeststore.New(reader.New(sourcetest.Node, pod.SourceFile, rules))
+	for i, step := range []struct {
+		text []byte
+		want int
+	}{
+		{docs(web, db, cron), 3},
+		{docs(web, db, cron), 0},
+		{docs(web, sourcetest.Manifest("db", "app:2"), cron), 1 + 3},
+		{docs(cron, web), 0},
+	} {
+		n = 0
+		k.Accept("a", step.text, start)
+		k.Report()
+		if n != step.want {
+			t.Errorf("step %d: defaults were set %d times, want %d", i, n, step.want)
+		}
+	}
+}
+
 func TestSameProblemKeepsItsTime(t *testing.T) {
 	k := newKeeper()
 	for i := range 3 {

@@ -21,6 +21,10 @@ type EditRules struct {
 //
 // Both are pods as in their manifests, without defaults, so that a default that follows from an image doesn't count
 // as a change. Neither is changed.
+//
+// Each of the three pods that are compared gets its defaults here. The desired pods of the two texts can't replace two
+// of them: Identity.Apply overwrites nodeName and tolerations, and a change of these is a change of the pod. Storing
+// the texts with defaults would cost memory while the pods run.
 func InPlace(old, new *v1.Pod, rules EditRules) (ok bool, why string) {
 	was, now, moved := old.DeepCopy(), new.DeepCopy(), old.DeepCopy()
 	move(moved, new.DeepCopy())

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,8 +76,9 @@ type Doc struct {
 	// Written is the pod of the manifest, read-only; nil for other kinds.
 	Written *v1.Pod
 
-	// defaulted is Written with defaults, read-only.
-	defaulted *v1.Pod
+	// defaulted returns Written with defaults, read-only. They are set once, when they are first needed: never for a
+	// document that is in force already.
+	defaulted func() *v1.Pod
 	// meta and status are those of the manifest, before Clean; UIDs are computed from them.
 	meta   metav1.ObjectMeta
 	status v1.PodStatus
@@ -187,7 +189,7 @@ func (r *Reader) Desire(d Doc, v Version, origin string) (*pod.Desired, *object.
 // Complete returns the static pod that d defines, or all its errors, one line each. d is a document of a pod without
 // errors.
 func (r *Reader) Complete(d Doc, v Version) (*v1.Pod, []string) {
-	p := d.defaulted.DeepCopy()
+	p := d.defaulted().DeepCopy()
 	invalid := ValidateUID(p)
 	id := Identity{Node: r.node, Source: r.source, Hash: d.Hash, Version: v}
 	id.Apply(p)
@@ -239,8 +241,11 @@ func (r *Reader) setContent(d *Doc, p *v1.Pod) error {
 		d.Name = p.Namespace + "/" + p.Name
 	}
 	d.Written, d.Canonical, d.Hash = p, canonical, Hash(canonical, r.node)
-	d.defaulted = p.DeepCopy()
-	r.rules.SetDefaults(d.defaulted)
+	d.defaulted = sync.OnceValue(func() *v1.Pod {
+		complete := p.DeepCopy()
+		r.rules.SetDefaults(complete)
+		return complete
+	})
 	return nil
 }
 

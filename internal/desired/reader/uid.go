@@ -31,7 +31,7 @@ func (r *Reader) UID(d Doc, origin string) string {
 	default:
 		return d.Hash
 	}
-	p := &v1.Pod{ObjectMeta: d.meta, Spec: d.defaulted.Spec, Status: d.status}
+	p := &v1.Pod{ObjectMeta: d.meta, Spec: d.defaulted().Spec, Status: d.status}
 	p.Spec.Priority = d.Written.Spec.Priority // the kubelet doesn't set the default of a PriorityClass
 	_ = time.Local.String()                   // loads the time zone, which is part of the dump of a creationTimestamp
 	sum := fnv.New128a()
