@@ -292,6 +292,9 @@ func (l *laws) object(s *sim, v *view) {
 	}
 	l.keepsFinal(s, v)
 	for _, a := range v.d.Actions {
+		if c := v.byID(a.ID); a.Kind == pod.RemoveContainer && c != nil && c.State == pod.ContainerCreated {
+			continue // it never ran: it has neither an exit code nor a log
+		}
 		switch {
 		case a.Kind == pod.RemoveContainer, a.Kind == pod.RemoveSandbox, a.Kind == pod.CleanPod, v.d.Gone && a.Kind != pod.SaveCheckpoint:
 			l.broken("%s, and the object is still there", a.Kind)

@@ -99,8 +99,9 @@ func (l *laws) turn(v *view, c *pod.Container) {
 		later = later || name == c.Name
 	}
 	for i := range v.observed() {
-		if o := &v.observed()[i]; (o.State == pod.ContainerRunning || o.State == pod.ContainerCreated) &&
-			!isSidecar(v.in.Pod, o.Name) {
+		o := &v.observed()[i]
+		stuck := l.failed[effort{pod.RemoveContainer, "instance/" + o.ID}].count >= 3
+		if (o.State == pod.ContainerRunning || o.State == pod.ContainerCreated && !stuck) && !isSidecar(v.in.Pod, o.Name) {
 			l.broken("sidecar %s is stopped while %s runs or may be starting", c.Name, o.ID)
 		}
 	}

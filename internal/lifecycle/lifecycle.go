@@ -131,6 +131,7 @@ func Decide(in Input) Decision {
 	d := newDecider(in)
 	d.applyResults(in.Results)
 	d.forget()
+	d.forgetRestartAll()
 	if in.Pod != nil {
 		d.adoptStatus()
 		d.dateStart()

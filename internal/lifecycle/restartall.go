@@ -21,8 +21,12 @@ func (d *decider) restartAll() bool {
 	if r == nil {
 		return false
 	}
+	if len(r.IDs) == 0 {
+		d.recordRestart(*r) // an earlier version's record
+		r = d.checkpoint().RestartAll
+	}
 	why := fmt.Sprintf("container %s exited with code %d, all containers are restarted", r.Container, r.ExitCode)
-	if !d.restarted(r) && !d.clearForRestart(r, why) {
+	if !d.clearForRestart(r, why) {
 		d.plan.AddWait(pod.Wait{Code: pod.WaitRestartAll, Other: r.Container, ExitCode: r.ExitCode})
 		return true
 	}
@@ -30,12 +34,15 @@ func (d *decider) restartAll() bool {
 	return false
 }
 
-// restarted reports whether every instance that a restart of all means has been removed. Then the record of it is left
-// only on the disk, where an earlier agent couldn't clear it, and the instances of today are new.
-func (d *decider) restarted(r *pod.RestartAll) bool {
-	return len(r.IDs) > 0 && !slices.ContainsFunc(d.instances(), func(c pod.Container) bool {
+// forgetRestartAll clears the record of a restart of all containers once every instance that it means is removed. On
+// the disk it may be left over, where an earlier agent couldn't clear it: the instances of today are new then.
+func (d *decider) forgetRestartAll() {
+	r := d.checkpoint().RestartAll
+	if r != nil && len(r.IDs) > 0 && !slices.ContainsFunc(d.instances(), func(c pod.Container) bool {
 		return slices.Contains(r.IDs, c.ID)
-	})
+	}) {
+		d.draft.Change(func(k *pod.Checkpoint) { k.RestartAll = nil })
+	}
 }
 
 // clearForRestart stops and removes the instances that must not exist when all containers are restarted. It reports
@@ -62,16 +69,20 @@ func (d *decider) recordRestartAll() {
 		if m.Current == nil || !m.Current.Ended() || d.onExit(m) != restart.All {
 			continue
 		}
-		r := &pod.RestartAll{At: d.in.Now, Container: m.Spec.Name, ExitCode: container.ExitCode(m.Current)}
-		for j := range d.instances() {
-			if c := &d.instances()[j]; d.goesAtRestart(c) {
-				r.IDs = append(r.IDs, c.ID)
-			}
-		}
-		d.draft.Change(func(k *pod.Checkpoint) { k.RestartAll = r })
+		d.recordRestart(pod.RestartAll{At: d.in.Now, Container: m.Spec.Name, ExitCode: container.ExitCode(m.Current)})
 		d.mem.Initialized, d.mem.Ending, d.terminator.AllBy = "", time.Time{}, time.Time{}
 		return
 	}
+}
+
+// recordRestart records a restart of all containers, with the instances that go for it.
+func (d *decider) recordRestart(r pod.RestartAll) {
+	for i := range d.instances() {
+		if c := &d.instances()[i]; d.goesAtRestart(c) {
+			r.IDs = append(r.IDs, c.ID)
+		}
+	}
+	d.draft.Change(func(k *pod.Checkpoint) { k.RestartAll = &r })
 }
 
 // killAll stops the running instances, and reports whether there were any.

@@ -209,7 +209,8 @@ func (d *decider) recordTermination() {
 // exit codes.
 func (d *decider) terminate() {
 	e := d.checkpoint().Termination
-	t := d.terminator.Term(e.At, nil, string(e.Reason))
+	// A time in the future was recorded before the clock was set back.
+	t := d.terminator.Term(pod.AnchoredPast(e.At, d.in.Now), nil, string(e.Reason))
 	d.bringForward(&t, !e.Rejected)
 	if d.tearDown(t) {
 		phase := v1.PodFailed

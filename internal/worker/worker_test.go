@@ -198,7 +198,7 @@ func TestCheckpointAfterAStepOfTheClock(t *testing.T) {
 		close(w.known)
 		end := time.Now().Add(time.Minute).Round(0)
 		w.clockSteps = []pod.ClockStep{{From: end.Add(-24 * time.Hour), By: time.Hour}, {From: end.Add(-12 * time.Hour), By: time.Hour}}
-		w.checkpoints["a1"] = &pod.Checkpoint{EndBy: end, Termination: &pod.PodTermination{At: end, Reason: "Evicted"}}
+		w.checkpoints["a1"] = &pod.Checkpoint{EndBy: end, Termination: &pod.PodTermination{At: time.Now().Round(0), Reason: "Evicted"}}
 		w.runtime["a1"] = &pod.Observed{UID: "a1", Containers: []pod.Container{{ID: "c1", Name: "c", State: pod.ContainerRunning, CreatedAt: time.Now()}}}
 		decided := make(chan lifecycle.Memory, 1)
 		w.core = func(in lifecycle.Input) lifecycle.Decision {
@@ -209,7 +209,9 @@ func TestCheckpointAfterAStepOfTheClock(t *testing.T) {
 			}
 			return d
 		}
-		w.pods = []*pod.Desired{newPod("a", "a1")}
+		a := newPod("a", "a1")
+		a.Pod.Spec.TerminationGracePeriodSeconds = new(int64(120)) // EndBy is before its end
+		w.pods = []*pod.Desired{a}
 		w.start(t)
 		if m := <-decided; !m.Checkpoint.EndBy.Equal(end) {
 			t.Errorf("the pod ends by %s, want %s", m.Checkpoint.EndBy, end)

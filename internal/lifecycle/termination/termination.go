@@ -172,8 +172,11 @@ func (e *Terminator) StopAll(t Term) bool {
 	return false
 }
 
-// removeCreated removes the created instances of containers that aren't sidecars, unless they are being started, and
-// reports whether there are any.
+// holdingRemovals is the number of failed removals for which a created instance holds back the sidecars.
+const holdingRemovals = 3
+
+// removeCreated removes the created instances of containers that aren't sidecars, unless they are being created or
+// started. It reports whether there are any, other than those that can't be removed.
 func (e *Terminator) removeCreated(t Term) bool {
 	found := false
 	for i := range e.Instances {
@@ -181,9 +184,11 @@ func (e *Terminator) removeCreated(t Term) bool {
 		if c.State != pod.ContainerCreated || e.isSidecar(c.Name) {
 			continue
 		}
-		found = true
 		a := pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: t.Why}
-		if kind, _ := e.Plan.Busy("container/" + c.Name); kind != pod.StartContainer {
+		if r, failing := e.Plan.Retrying(a); !failing || r.Count < holdingRemovals {
+			found = true
+		}
+		if _, busy := e.Plan.Busy("container/" + c.Name); !busy {
 			e.Plan.AddRetryWait(c.Name, a)
 			e.Plan.Do(a)
 		}

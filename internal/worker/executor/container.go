@@ -274,9 +274,9 @@ func (r *Executor) removeContainer(ctx context.Context, o *pod.Observed, a pod.A
 	c := o.Instance(a.ID)
 	if c != nil && c.State == pod.ContainerCreated {
 		// A request of an earlier agent may have started it meanwhile. Then a removal would kill it without its grace
-		// period.
-		if state, err := r.refresh(ctx, a); err == nil && state == pod.ContainerRunning {
-			return nil // the next decision stops it
+		// period, or lose its exit code and its log.
+		if state, err := r.refresh(ctx, a); err == nil && state != pod.ContainerCreated {
+			return nil // it is for the next decision to say what has to be done
 		}
 	}
 	remove := func() error {

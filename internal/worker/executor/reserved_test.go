@@ -177,13 +177,13 @@ func TestReservedContainerName(t *testing.T) {
 	}
 }
 
-// TestStartedMeanwhile: a container that was created when it was last seen, and runs by now, isn't removed, which would
-// kill it.
+// TestStartedMeanwhile: a container that was created when it was last seen, and has been started since, isn't removed,
+// which would kill it or lose its exit code.
 func TestStartedMeanwhile(t *testing.T) {
-	for state, removed := range map[runtimeapi.ContainerState]bool{
-		runtimeapi.ContainerState_CONTAINER_CREATED: true,
-		runtimeapi.ContainerState_CONTAINER_RUNNING: false,
-		runtimeapi.ContainerState_CONTAINER_EXITED:  true,
+	for state, want := range map[runtimeapi.ContainerState]pod.ContainerState{
+		runtimeapi.ContainerState_CONTAINER_CREATED: pod.ContainerCreated,
+		runtimeapi.ContainerState_CONTAINER_RUNNING: pod.ContainerRunning,
+		runtimeapi.ContainerState_CONTAINER_EXITED:  pod.ContainerExited,
 	} {
 		w := &reserving{sandboxWorld: &sandboxWorld{}, container: &runtimeapi.ContainerStatus{Id: holderID, State: state,
 			Labels: labelsFor("u", "c"), Metadata: &runtimeapi.ContainerMetadata{Name: "c"}}}
@@ -192,7 +192,8 @@ func TestStartedMeanwhile(t *testing.T) {
 		o := &pod.Observed{UID: "u", Name: "p", Namespace: "n",
 			Containers: []pod.Container{{ID: holderID, Name: "c", State: pod.ContainerCreated}}}
 		got := New(cfg).Do(t.Context(), nil, o, "u", pod.Action{Kind: pod.RemoveContainer, Container: "c", ID: holderID})
-		if got.Failure != nil || slices.Contains(w.calls, "remove "+holderID) != removed || removed == (w.seen == pod.ContainerRunning) {
+		removed := slices.Contains(w.calls, "remove "+holderID)
+		if got.Failure != nil || removed != (want == pod.ContainerCreated) || w.seen != want {
 			t.Errorf("%s: %v, %q, seen as %q", state, got.Failure, w.calls, w.seen)
 		}
 	}
