@@ -246,7 +246,13 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 		defer soonest.Stop()
 		select {
 		case <-ctx.Done():
+		case <-m.wake:
+		case <-due:
 		case <-soonest.C:
+		}
+		select {
+		case <-m.Alarm.Woken(): // of an alarm that came meanwhile
+		default:
 		}
 		m.alarmed = m.Now()
 		m.note(m.Alarm.Drain())
