@@ -64,7 +64,7 @@ func begin(t *testing.T, dir string, change ...func(*Journal)) (j *Journal, stop
 }
 
 // crashed starts an agent's journal after one that didn't shut down cleanly.
-func crashed(t *testing.T, dir string) (j *Journal, stop func()) {
+func crashed(t *testing.T, dir string, change ...func(*Journal)) (j *Journal, stop func()) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func crashed(t *testing.T, dir string) (j *Journal, stop func()) {
 	if err := os.WriteFile(filepath.Join(dir, marker), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j, stop = begin(t, dir)
+	j, stop = begin(t, dir, change...)
 	if !j.CrashedBefore() {
 		t.Error("the marker wasn't noticed")
 	}

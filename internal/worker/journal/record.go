@@ -163,17 +163,23 @@ func (r *Record) text() ([]byte, bool) {
 	return text, true
 }
 
+// pending reports whether the record has to be saved.
+func (r *Record) pending() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unsaved && !r.ended
+}
+
 // save writes the record to its file if it has changed.
 func (r *Record) save() error {
 	r.saving.Lock()
 	defer r.saving.Unlock()
-	r.mu.Lock()
-	write := r.unsaved && !r.ended
-	r.unsaved = false
-	r.mu.Unlock()
-	if !write {
+	if !r.pending() {
 		return nil
 	}
+	r.mu.Lock()
+	r.unsaved = false
+	r.mu.Unlock()
 	text, ok := r.text()
 	if !ok {
 		return nil

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
 const (
@@ -81,6 +83,7 @@ func (j *Journal) Run(ctx context.Context) error {
 func (j *Journal) follow(ctx context.Context) {
 	var written time.Time
 	var due <-chan time.Time
+	failing := false
 	changed := j.changed // nil while due is pending
 	for {
 		select {
@@ -97,9 +100,14 @@ func (j *Journal) follow(ctx context.Context) {
 			case <-j.changed: // that change is saved now, too
 			default:
 			}
-			if err := j.Save(); err != nil {
-				j.cfg.Log.Error(err, "Can't write the journal")
+			err := j.Save()
+			if err != nil {
+				if !failing {
+					j.cfg.Log.Error(err, "Can't write the journal")
+				}
+				j.changed.Wake() // it is tried again without another change
 			}
+			failing = err != nil
 		}
 	}
 }
@@ -113,17 +121,28 @@ func (j *Journal) Save() error {
 	list := j.all()
 	until := time.Now().Add(saveTime)
 	var next, missed atomic.Int64
+	var full atomic.Bool // after the first write that the disk refuses, the others aren't tried
 	var mu sync.Mutex
 	var first error
 	var wg sync.WaitGroup
 	for range min(writers, len(list)) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
+				if !list[i].pending() {
+					continue
+				}
 				err := errors.New("there was no time left")
-				if time.Now().Before(until) {
+				switch {
+				case full.Load():
+					missed.Add(1)
+					continue
+				case time.Now().Before(until):
 					err = list[i].save()
 				}
 				if err != nil {
+					if atomicfile.DiskFails(err) {
+						full.Store(true)
+					}
 					missed.Add(1)
 					mu.Lock()
 					if first == nil {

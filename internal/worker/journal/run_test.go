@@ -1,17 +1,22 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
+	"github.com/deckhand-node/deckhand/internal/lifecycle/transcript"
 )
 
 // modified is when a pod's file was written last, by the bubble's clock.
@@ -106,6 +111,64 @@ func TestStopDuringAWait(t *testing.T) {
 		if !exists(t, dir, "u1.txtar") || exists(t, dir, marker) {
 			t.Error("the stop wasn't orderly")
 		}
+	})
+}
+
+// counted counts how often the text of a record is made, which is how often its file is written.
+type counted struct {
+	recorder
+	texts *atomic.Int64
+}
+
+func (c counted) Bytes() []byte {
+	c.texts.Add(1)
+	return c.recorder.Bytes()
+}
+
+// TestFullDiskIsntTriedForEachPod: as long as the disk refuses writes, only a few are tried in each turn, and the failure is
+// logged once. Once there is room, everything is written without a further decision.
+func TestFullDiskIsntTriedForEachPod(t *testing.T) {
+	disk := t.TempDir()
+	if err := unix.Mount("deckhand-test", disk, "tmpfs", 0, "size=8m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	filler := filepath.Join(disk, "filler")
+	synctest.Test(t, func(t *testing.T) {
+		var texts, errs atomic.Int64
+		j, stop := crashed(t, filepath.Join(disk, "journal"), func(j *Journal) {
+			j.newRecorder = func(limit int) recorder { return counted{transcript.NewRecorder(limit), &texts} }
+			j.cfg.Log = funcr.New(func(_, args string) { errs.Add(1) }, funcr.Options{})
+		})
+		errs.Store(0)
+		if err := os.WriteFile(filler, make([]byte, 16<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+			t.Fatal(err)
+		}
+		const pods = 100
+		for i := range pods {
+			decide(j, types.UID(fmt.Sprint("u", i)))
+		}
+		texts.Store(0)
+		time.Sleep(soon + 10*every)
+		synctest.Wait()
+		if n := texts.Load(); n == 0 || n > 11*writers || errs.Load() != 1 {
+			t.Errorf("%d writes were tried in 11 turns, and %d errors logged", n, errs.Load())
+		}
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(every)
+		synctest.Wait()
+		for i := range pods {
+			if !exists(t, disk, "journal", fmt.Sprintf("u%d.txtar", i)) {
+				t.Errorf("the record of pod %d isn't written", i)
+			}
+		}
+		stop()
 	})
 }
 
