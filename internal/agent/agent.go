@@ -123,7 +123,10 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 		return nil, err
 	}
 	s := newResources(b, r, d)
-	v := newVolumes(b, r, d, i, s)
+	v, err := newVolumes(b, r, d, i, s)
+	if err != nil {
+		return nil, err
+	}
 	inCluster, err := newCluster(b, r, d)
 	if err != nil {
 		return nil, err
@@ -223,7 +226,7 @@ func (p parts) modules() []modules.Module {
 		only(ptr.Deref(k.LocalStorageCapacityIsolation, true),
 			modules.Module{Name: "storage limits", Run: p.vol.limits.Run}),
 		[]modules.Module{
-			{Name: "full disks", Run: p.work.disks.Run},
+			{Name: "full disks", Run: p.vol.room.Run},
 			{Name: "workers", Run: p.work.pool.Run},
 			{Name: "ended containers", Run: p.work.ended.Run},
 			{Name: "logs of gone pods", Run: p.work.sweep.Run},

@@ -62,14 +62,21 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 // thrashing describes a host that mostly swaps.
 func thrashing() string { return pressure.Thrashing("/") }
 
-// newDiskWatch returns the part that follows disks that can't be written.
-func newDiskWatch(b *foundation, r *runtimeParts, v *volumeParts) (*room.Watch, error) {
+// newDiskWatch returns the part that follows disks that can't be written. It uses the other parts of v only once it
+// runs.
+func newDiskWatch(b *foundation, r *runtimeParts, i *imageParts, v *volumeParts) (*room.Watch, error) {
 	facts, err := r.host.facts.Writer("disks", nodefacts.StorageFailed)
 	if err != nil {
 		return nil, err
 	}
-	return room.NewWatch(room.WatchConfig{Root: b.cfg.RootDir, Full: v.sampler.FullFileSystems,
-		Events: b.node, Freed: b.wakes.diskFreed,
+	return room.NewWatch(room.WatchConfig{Root: b.cfg.RootDir,
+		Full:   func(ctx context.Context) []room.FileSystem { return v.sampler.FullFileSystems(ctx) },
+		Events: b.node,
+		Freed: func() {
+			i.puller.DiskFreed()
+			v.volumes.DiskFreed()
+			b.wakes.diskFreed() // last: workers ask the others at once
+		},
 		Broken: func(err error) {
 			facts.Set(func(f *nodefacts.Facts) {
 				if f.StorageFailed = ""; err != nil {

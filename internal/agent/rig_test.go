@@ -43,7 +43,9 @@ func TestMain(m *testing.M) {
 // inNamespace runs tests in a mount namespace of their own.
 type inNamespace struct{ *testing.M }
 
-func (m inNamespace) Run() int { return mounttest.Run(m.M) }
+func (m inNamespace) Run() int {
+	return mounttest.Main(func() int { return mounttest.Run(m.M) })
+}
 
 const image = "example.com/app:1"
 

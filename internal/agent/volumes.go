@@ -11,6 +11,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/deckhand-node/deckhand/internal/config"
+	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/report/metrics"
 	"github.com/deckhand-node/deckhand/internal/resources/cgroup"
@@ -37,10 +38,17 @@ type volumeParts struct {
 	// layers and disks measure writable layers and directories.
 	layers *storagelimits.ContainerLayers
 	disks  *usage.Meter
+	// room follows disks that can't be written.
+	room *room.Watch
 }
 
-func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, s *resourceParts) *volumeParts {
+func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts,
+	s *resourceParts) (*volumeParts, error) {
 	k, log, v := b.kubelet(), b.log.WithName("volume"), &volumeParts{}
+	var err error
+	if v.room, err = newDiskWatch(b, r, i, v); err != nil {
+		return nil, err
+	}
 	v.claims = binder.New(binder.Config{Dir: b.checkpoint("volumes"), NodeLabels: r.host.labels, Objects: d.objects,
 		Recorder: b.recorder}, b.log.WithName("claims"))
 	disks := usage.New(usage.Config{Took: func(quota bool, took time.Duration) {
@@ -50,7 +58,7 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		RootDir: b.cfg.RootDir, Plugins: volumePlugins(volumeImages{i.images, b.meter.Volumes}, disks,
 			r.host.allocatable, log),
 		Claims: v.claims, SubPaths: subpath.New(b.dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: b.wakes.volumes,
-		Freed: b.wakes.claimsFreed, Running: r.lives,
+		Freed: b.wakes.claimsFreed, DiskFailed: v.room.Failed, Running: r.lives,
 		Pod: func(uid types.UID) *v1.Pod {
 			if wanted := d.Merger.Current().Get(uid); wanted != nil {
 				return allocated.Apply(wanted.Pod, s.allocations.Get(uid))
@@ -74,7 +82,7 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		VolumesEvery: k.VolumeStatsAggPeriod.Duration, RootDir: b.cfg.RootDir, Logs: k.PodLogsDir,
 		Memory: r.host.capacity.Memory, Swap: r.host.capacity.Swap, SystemGroups: systemGroups(b.cfg),
 		Log: b.log.WithName("stats")})
-	return v
+	return v, nil
 }
 
 // volumePlugins returns the plugins in order of precedence; the last one accepts every remaining volume and refuses

@@ -9,7 +9,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/config/gates"
 	"github.com/deckhand-node/deckhand/internal/host/process"
-	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
 	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
@@ -30,7 +29,6 @@ type workerParts struct {
 	ended     *containergc.Keeper
 	sweep     *containergc.LogSweep
 	pressure  *pressureParts
-	disks     *room.Watch
 	rotator   *rotate.Rotator
 	service   *process.Service
 	reporting reloads
@@ -54,9 +52,6 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Wake: b.wakes.Wake, Log: log.WithName("probe"), ClockSteps: b.clock.Steps})
 	w.diaries = journal.New(journal.Config{Dir: filepath.Join(b.cfg.RootDir, "journal"), Limit: b.cfg.JournalBytes,
 		Version: version(), Log: log.WithName("journal")})
-	if w.disks, err = newDiskWatch(b, r, v); err != nil {
-		return nil, err
-	}
 	actions := executor.New(executor.Config{
 		Runtime: r.conn, Observer: r.seen, Features: r.state.Features, Tasks: r.engine, Hooks: handlers,
 		Images:  i.images,
@@ -64,7 +59,7 @@ func newWorkers(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, 
 		Cgroups: meteredCgroups{r.host.cgroups, b.meter.Resources}, Users: r.host.users,
 		Allocations: watchedAllocations{s.allocations, b.wakes.specChanged}, Records: s.records,
 		Settings: r.host.settings,
-		Reserve:  b.reserve, DiskFailed: w.disks.Failed,
+		Reserve:  b.reserve, DiskFailed: v.room.Failed,
 		HostIPs: r.host.hostIPs, Allocatable: r.host.allocatable, Recorder: b.recorder, Ports: hostPorts{},
 		Meter:    startMeter{b.meter.Pods, b.meter.Garbage, b.meter.Volumes},
 		Parallel: parallelStarts, Log: log.WithName("executor"),

@@ -125,7 +125,7 @@ var (
 	boot      = Failure{"all: a file of the same length is overwritten in place", "nothing", ""}
 
 	commandLog    = Failure{"`deckhand up` and `down`, without a log", "nothing", "the command's output"}
-	commandSocket = Failure{"pods", "commands; the socket gets the reserve, and is tried again every 10 seconds",
+	commandSocket = Failure{"pods", "commands; the socket gets the reserve, and is tried again every 2 seconds",
 		"the agent's log"}
 	sockets = Failure{"pods", "the service; it is tried again", "the agent's log"}
 )

@@ -25,10 +25,11 @@ import (
 const Probe = ".disk-probe"
 
 const (
-	// watchEvery is the time between two measurements while a disk can't be written, probeEvery between two writes of
-	// the probe to a disk that fails.
+	// watchEvery is the time between two measurements while a disk can't be written.
 	watchEvery = time.Second
-	probeEvery = time.Minute
+	// probeFirst is the time after which the probe is written again to a disk that fails. It doubles up to probeMost:
+	// the end of a failure is found in no more time than it took.
+	probeFirst, probeMost = time.Second, time.Minute
 	// quiet is the time without a failed write for which a disk with room is still followed: retries may fail, and
 	// quotas can't be measured.
 	quiet = 10 * time.Minute
@@ -69,10 +70,12 @@ type Watch struct {
 	text error
 	// suspect says that a write failed with an error of the disk.
 	suspect bool
-	// broken is the error of the disk of the root directory, probed when it was tried last, and readOnly whether it was
-	// mounted read-only then: a file system may also refuse writes by itself, after an error.
+	// broken is the error of the disk of the root directory, probed when it was tried last, pause the time until it is
+	// tried again, and readOnly whether it was mounted read-only then: a file system may also refuse writes by itself,
+	// after an error.
 	broken   error
 	probed   time.Time
+	pause    time.Duration
 	readOnly bool
 }
 
@@ -267,7 +270,7 @@ func (w *Watch) followRoot() (recovered bool) {
 	w.mu.Unlock()
 	remounted := mounted && !readOnly(w.conf.Root) // without the lock: the file system may hang
 	w.mu.Lock()
-	due := (w.suspect || was != nil) && (remounted || time.Since(w.probed) >= probeEvery)
+	due := (w.suspect || was != nil) && (remounted || time.Since(w.probed) >= w.pause)
 	if due {
 		w.probed, w.suspect = time.Now(), false
 	}
@@ -286,6 +289,14 @@ func (w *Watch) followRoot() (recovered bool) {
 	mounted = errors.Is(err, unix.EROFS) && readOnly(w.conf.Root)
 	w.mu.Lock()
 	w.broken, w.readOnly = err, mounted
+	switch {
+	case err == nil && was == nil: // a pod may have chosen the text of the error
+		w.pause = probeMost
+	case err == nil || was == nil:
+		w.pause = probeFirst
+	default:
+		w.pause = min(2*w.pause, probeMost)
+	}
 	w.mu.Unlock()
 	if (err == nil) == (was == nil) && errors.Is(err, unix.EROFS) == errors.Is(was, unix.EROFS) {
 		return false

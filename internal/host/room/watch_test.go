@@ -19,7 +19,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 )
+
+func TestMain(m *testing.M) { os.Exit(mounttest.Main(m.Run)) }
 
 // watched is a Watch that runs, and what it reported since the last call of since.
 type watched struct {
@@ -240,6 +243,29 @@ func TestWatchReadOnly(t *testing.T) {
 		}
 		if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
 			t.Errorf("the disk has %v, %v", list, err)
+		}
+	})
+}
+
+// TestWatchBrokenDisk: the end of a short failure is found within seconds, that of a long one within a minute.
+func TestWatchBrokenDisk(t *testing.T) {
+	source, dir := tmpfs(t, "size=64m"), t.TempDir()
+	mirror := mounttest.MountMirror(t, source, dir)
+	watch(t, dir, func(w *watched) {
+		patience := map[time.Duration]time.Duration{5 * time.Second: 5 * time.Second, time.Hour: time.Minute}
+		for failure, patience := range patience {
+			mirror.Fail(unix.EIO)
+			w.Failed(atomicfile.Write(filepath.Join(dir, "file"), nil, 0o600))
+			got := w.since(failure)
+			if !strings.HasPrefix(got, "broken: true | Warning StorageFailed: ") || strings.Count(got, "|") != 1 ||
+				!strings.Contains(got, "input/output error") {
+				t.Errorf("a broken disk: %s", got)
+			}
+			mirror.Fail(0)
+			if got := w.since(patience); got != "broken: false | freed" {
+				t.Errorf("after %v: %q", failure, got)
+			}
+			time.Sleep(time.Hour)
 		}
 	})
 }

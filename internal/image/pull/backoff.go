@@ -80,6 +80,18 @@ func (l *backoff) Failed(k backoffKey, why pod.Failure) time.Time {
 	return e.Until
 }
 
+// End ends the delays after those failures, without clearing them: after a further failure, the delay is longer.
+func (l *backoff) End(those func(pod.Failure) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, e := range l.entries {
+		if those(e.Last) {
+			e.Until = e.failed
+			l.entries[k] = e
+		}
+	}
+}
+
 // Succeeded clears the failures of an image with these credentials.
 func (l *backoff) Succeeded(k backoffKey) {
 	l.mu.Lock()

@@ -72,6 +72,26 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// TestEndedDelays: an ended delay counts for the next one. Delays after other failures go on.
+func TestEndedDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, other := newBackoff(), backoffKey{Image: "other"}
+		l.Failed(key, pod.Failure{Message: "no space left on device"})
+		l.Failed(other, pod.Failure{Message: "not found"})
+		time.Sleep(time.Second)
+		l.End(func(f pod.Failure) bool { return f.Message != "not found" })
+		if s, ok := l.Get(key); !ok || time.Now().Before(s.Until) {
+			t.Errorf("it still waits: %+v", s)
+		}
+		if s, ok := l.Get(other); !ok || time.Until(s.Until) != firstDelay-time.Second {
+			t.Errorf("another failure's delay changed: %+v", s)
+		}
+		if next := l.Failed(key, pod.Failure{}); time.Until(next) != 2*firstDelay {
+			t.Errorf("the next delay is %s", time.Until(next))
+		}
+	})
+}
+
 // TestAnyHistory: the next try is always due within the longest term, what fails before
 // it is due changes nothing, and only a long quiet makes a term shorter than the one before.
 func TestAnyHistory(t *testing.T) {

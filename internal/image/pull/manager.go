@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Manager makes images present. It is safe for concurrent use. It runs goroutines only while requests wait.
@@ -59,6 +61,11 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 
 // RetryAll clears the backoff of all images, for example after an import: the next requests pull at once.
 func (m *Manager) RetryAll() { m.failures.Clear() }
+
+// DiskFreed ends the delays after pulls that failed because a disk couldn't be written.
+func (m *Manager) DiskFreed() {
+	m.failures.End(func(f pod.Failure) bool { return atomicfile.SaysDiskFull(f.Message) })
+}
 
 // asked contains the labels of the request metric.
 type asked struct {

@@ -40,6 +40,9 @@ type Config struct {
 	// Freed is called when a ReadWriteOncePod claim is free again: pods that wait for an object
 	// (pod.Failure.Awaits) have to be retried. It must not block.
 	Freed func()
+	// DiskFailed reports that the content of a volume couldn't be updated because its disk can't be written: DiskFreed
+	// is expected later. nil means that nobody follows disks. It must not block for long.
+	DiskFailed func(error)
 
 	Recorder Recorder
 	Meter    Meter
@@ -94,6 +97,9 @@ func (c Config) orDefault() Config {
 		if *d == 0 {
 			*d = value
 		}
+	}
+	if c.DiskFailed == nil {
+		c.DiskFailed = func(error) {}
 	}
 	if c.HostsFile == "" {
 		c.HostsFile = "/etc/hosts"

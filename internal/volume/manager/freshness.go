@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -37,6 +38,9 @@ type refresherConfig struct {
 	RecordEvent func(*v1.Pod, pod.Event)
 	// Wake is filled when a refresh has ended, so that Pass has to be called again.
 	Wake wake.Slot
+	// Freed counts how often a disk that couldn't be written got room. DiskFailed reports such a disk.
+	Freed      func() uint64
+	DiskFailed func(error)
 }
 
 // refresher updates the content of mounted volumes when their inputs have changed. Its methods are called by one
@@ -55,6 +59,8 @@ type refresher struct {
 type state struct {
 	*volumestate.Mounted
 	op *operations.Operation
+	// freed is Freed's count when the last refresh began.
+	freed uint64
 	// stale says that inputs have changed since the last check. node says that the node's allocatable resources have
 	// changed; a Sight doesn't contain these.
 	stale, node bool
@@ -71,6 +77,8 @@ type state struct {
 	reported string
 	count    int
 	due      time.Time
+	// noRoom says that the last refresh failed because the disk can't be written.
+	noRoom bool
 	// tidy is when to refresh the volume even without a change, to remove old content; zero for never.
 	tidy time.Time
 	// renew is when an input, such as a token, has to be renewed; zero for never.
@@ -191,7 +199,7 @@ func earliest(a, b time.Time) time.Time {
 // the volume has to be refreshed.
 func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now volumestate.Sight, begin bool) {
 	has := func(t time.Time) bool { return !t.IsZero() && !at.Before(t) }
-	tidy, again, renew := has(s.tidy), has(s.due), has(s.renew)
+	tidy, again, renew := has(s.tidy), has(s.due) || s.noRoom && s.freed != k.conf.Freed(), has(s.renew)
 	if !s.stale && !tidy && !again && !renew {
 		return now, false
 	}
@@ -223,6 +231,7 @@ func (k *refresher) outdated(ctx context.Context, s *state, at time.Time) (now v
 // refresh starts a refresh of the volume. Changes after this moment are detected by Pass once the refresh has ended.
 func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sight) {
 	e := s.Mounted
+	s.freed = k.conf.Freed()
 	s.op = k.conf.Ops.Start(ctx, operations.Task{
 		Key: e.Key(), Kind: volumestate.Refresh + e.Name(), Owner: string(e.Place.UID),
 		Do: func(ctx context.Context, _ *operations.Operation) error {
@@ -255,10 +264,13 @@ func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sig
 func (k *refresher) recordResult(s *state, sight volumestate.Sight, err error) {
 	if err == nil {
 		s.see(sight)
-		s.tried, s.reported, s.count, s.due = volumestate.Sight{}, "", 0, time.Time{}
+		s.tried, s.reported, s.count, s.due, s.noRoom = volumestate.Sight{}, "", 0, time.Time{}, false
 		return
 	}
-	s.tried, s.due = sight, time.Time{}
+	s.tried, s.due, s.noRoom = sight, time.Time{}, atomicfile.DiskFails(err)
+	if s.noRoom {
+		k.conf.DiskFailed(err)
+	}
 	var awaits *volume.AwaitsError
 	if !errors.As(err, &awaits) {
 		s.count++

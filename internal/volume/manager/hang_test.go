@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
@@ -131,6 +132,28 @@ func TestBackOffOfAVolume(t *testing.T) {
 		must(t, m.Clean(t.Context(), p.UID))
 		if f := failure(t, m.Prepare(t.Context(), p, w)); time.Until(f.NotBefore) != 500*time.Millisecond {
 			t.Errorf("the pod before counts: to wait %v", time.Until(f.NotBefore))
+		}
+	})
+}
+
+// TestRoomEndsTheBackOffOfAVolume: once a disk has room again, a mount that failed for it is tried at once. Others aren't.
+func TestRoomEndsTheBackOffOfAVolume(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, s *stand, m *manager.Manager) {
+		for _, tc := range []struct {
+			err   error
+			tries int
+		}{{unix.ENOSPC, 2}, {unix.EIO, 2}, {errors.New("broken"), 1}} {
+			s.setFail("mount bad", tc.err)
+			p, before := w.want(newPod(hostPath("bad", "stand:"))), s.count("mount bad")
+			failure(t, m.Prepare(t.Context(), p, w))
+			failure(t, m.Prepare(t.Context(), p, w)) // waits
+			m.DiskFreed()
+			failure(t, m.Prepare(t.Context(), p, w))
+			failure(t, m.Prepare(t.Context(), p, w)) // waits
+			if n := s.count("mount bad") - before; n != tc.tries {
+				t.Errorf("%v: tried %d times, want %d", tc.err, n, tc.tries)
+			}
+			must(t, m.Clean(t.Context(), p.UID))
 		}
 	})
 }

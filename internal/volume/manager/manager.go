@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
@@ -50,8 +51,18 @@ type Manager struct {
 	leaving volumestate.Actual
 	// taking maps the volumes whose files are being changed to a pod's fsGroup to that pod.
 	taking map[*volumestate.Wanted]*v1.Pod
-	// failed has the versions of the inputs at each volume's last failed mount, by pod and volume name.
-	failed map[types.UID]map[string]volumestate.Sight
+	// failed maps pods and names of volumes to the last failed mount.
+	failed map[types.UID]map[string]attempt
+	// freed counts the calls of DiskFreed.
+	freed atomic.Uint64
+}
+
+// attempt is the state in which a mount began.
+type attempt struct {
+	// inputs has the versions of the volume's inputs.
+	inputs volumestate.Sight
+	// freed counts the calls of DiskFreed.
+	freed uint64
 }
 
 // New returns a manager. Run has to be called to keep the content of volumes up to date.
@@ -65,7 +76,7 @@ func New(c Config, log logr.Logger) *Manager {
 		holders: volumestate.NewHolders(layout, c.Freed),
 		wake:    wake.NewSlot(), remounted: wake.NewSlot(), desired: volumestate.Desired{},
 		actual: volumestate.Actual{}, leaving: volumestate.Actual{}, taking: map[*volumestate.Wanted]*v1.Pod{},
-		failed: map[types.UID]map[string]volumestate.Sight{},
+		failed: map[types.UID]map[string]attempt{},
 	}
 	m.mounts = mountMaker{SubPaths: c.SubPaths, Touch: m.touch}
 	return m
@@ -80,7 +91,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	fresh := newRefresher(refresherConfig{
 		Ops: m.ops, Holds: m.holds, Observe: m.observe, Pod: m.conf.Pod, Refresh: m.refresh,
-		RecordEvent: m.conf.Recorder.Event, Wake: m.wake,
+		RecordEvent: m.conf.Recorder.Event, Wake: m.wake, Freed: m.freed.Load, DiskFailed: m.conf.DiskFailed,
 	})
 	defer fresh.Stop()
 	for {
@@ -97,6 +108,13 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		fresh.Pass(ctx)
 	}
+}
+
+// DiskFreed ends the back-off of mounts and updates that failed because a disk couldn't be written: one has room again,
+// or works again. It doesn't block.
+func (m *Manager) DiskFreed() {
+	m.freed.Add(1)
+	m.wake.Wake()
 }
 
 // stop cancels all operations, and logs those that haven't ended within Config.Stop.

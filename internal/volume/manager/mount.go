@@ -44,7 +44,7 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	r := volume.Request{Pod: m.newest(w), Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place),
 		InUse: m.conf.Running(w.Place.UID)}
 	// The refresher detects changes of the inputs from here on.
-	seen := m.observe(ctx, w, r.Pod)
+	freed, seen := m.freed.Load(), m.observe(ctx, w, r.Pod)
 	m.mu.Lock()
 	_, again := m.failed[w.Place.UID][w.Name()]
 	m.mu.Unlock()
@@ -60,9 +60,9 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	}
 	if err != nil {
 		if m.failed[w.Place.UID] == nil {
-			m.failed[w.Place.UID] = map[string]volumestate.Sight{}
+			m.failed[w.Place.UID] = map[string]attempt{}
 		}
-		m.failed[w.Place.UID][w.Name()] = seen
+		m.failed[w.Place.UID][w.Name()] = attempt{seen, freed}
 		return err
 	}
 	delete(m.failed[w.Place.UID], w.Name())

@@ -240,7 +240,7 @@ func (m *Manager) Images(ctx context.Context, p *v1.Pod, c *v1.Container) error 
 }
 
 // waits reports whether the volume is in back-off after a failed mount, and returns the problem of that mount. A
-// change of the volume's inputs ends the back-off.
+// change of the volume's inputs ends the back-off, as does DiskFreed if the mount failed because of a disk.
 func (m *Manager) waits(ctx context.Context, w *volumestate.Wanted) (volumestate.Problem, bool) {
 	until, err := m.ops.Failed(w.Key(), volumestate.Mount+w.Name())
 	if err == nil || !time.Now().Before(until) {
@@ -249,7 +249,8 @@ func (m *Manager) waits(ctx context.Context, w *volumestate.Wanted) (volumestate
 	m.mu.Lock()
 	before := m.failed[w.Place.UID][w.Name()]
 	m.mu.Unlock()
-	if !before.Same(m.observe(ctx, w, m.newest(w))) {
+	if atomicfile.DiskFails(err) && before.freed != m.freed.Load() ||
+		!before.inputs.Same(m.observe(ctx, w, m.newest(w))) {
 		return volumestate.Problem{}, false
 	}
 	return volumestate.Problem{Spec: w.Spec, Err: err, Until: until}, true

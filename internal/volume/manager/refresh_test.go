@@ -180,6 +180,39 @@ func TestARefreshThatFailsIsReportedOnceAndTriedAgain(t *testing.T) {
 	})
 }
 
+// TestRoomEndsTheBackOffOfARefresh: an update that a disk refused is reported to the part that follows disks, and tried
+// once for each time that a disk has room again.
+func TestRoomEndsTheBackOffOfARefresh(t *testing.T) {
+	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
+		w.setConfigMap("web", map[string]string{"a": "1"})
+		p := w.want(newPod(configMap("conf", "web")))
+		must(t, m.Prepare(t.Context(), p, w))
+		synctest.Wait()
+		f.setFail("refresh conf", unix.ENOSPC)
+		w.setConfigMap("web", map[string]string{"a": "2"})
+		time.Sleep(time.Hour) // the back-off is long by now
+		synctest.Wait()
+		before := f.count("refresh conf")
+		m.DiskFreed()
+		synctest.Wait()
+		if n := f.count("refresh conf"); n != before+1 {
+			t.Errorf("room again: %d updates tried, want 1", n-before)
+		}
+		f.setFail("refresh conf", nil)
+		m.DiskFreed()
+		synctest.Wait()
+		m.DiskFreed()
+		synctest.Wait()
+		if n := f.count("refresh conf"); n != before+2 {
+			t.Errorf("room again, twice: %d updates tried, want 2", n-before)
+		}
+		if n := len(w.refused); n != before+1 {
+			t.Errorf("%d failures of the disk were reported, want %d", n, before+1)
+		}
+		must(t, m.Clean(t.Context(), p.UID))
+	})
+}
+
 func TestARefreshThatWaitsForAnObjectIsNotTriedMeanwhile(t *testing.T) {
 	following(t, func(t *testing.T, w *world, f *follower, m *manager.Manager) {
 		w.setConfigMap("web", map[string]string{"a": "1"})

@@ -56,6 +56,7 @@ type world struct {
 	unread     bool // it isn't known which ConfigMaps there are
 	forgotten  []types.UID
 	freed      int
+	refused    []error // by a disk
 	events     []string
 	metered    []string
 	version    int
@@ -104,6 +105,11 @@ func (w *world) config() manager.Config {
 		},
 		Claims: w, SubPaths: subpath.New(filepath.Join(w.root, "pods")), ApplyFSGroup: filetree.Apply,
 		Changed: w.changed, Pod: w.pod, Running: w.isRunning, Freed: w.free, Recorder: w, Meter: w, ClusterDomain: "cluster.local",
+		DiskFailed: func(err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.refused = append(w.refused, err)
+		},
 	}
 }
 

@@ -45,6 +45,18 @@ type Server struct {
 // the test's process is killed, the server ends, and the kernel aborts the connection.
 func Mount(t testing.TB, dir string) *Server {
 	t.Helper()
+	s := mount(t, dir, oneFile)
+	// This also tells the kernel once and for all that files here can't be polled and needn't be
+	// flushed: from now on opening and closing them waits for neither.
+	if _, err := os.ReadFile(filepath.Join(dir, File)); err != nil {
+		t.Fatalf("the FUSE server doesn't answer: %v", err)
+	}
+	return s
+}
+
+// mount mounts what a server shows.
+func mount(t testing.TB, dir, shows string) *Server {
+	t.Helper()
 	connections := t.TempDir()
 	if err := unix.Mount("fusectl", connections, "fusectl", 0, ""); err != nil {
 		t.Fatalf("mount fusectl: %v", err)
@@ -67,13 +79,8 @@ func Mount(t testing.TB, dir string) *Server {
 		t.Fatalf("find the connection of %s: %v", dir, err)
 	}
 	s.control = filepath.Join(connections, number)
-	if err := s.start(dev); err != nil {
+	if err := s.start(dev, shows); err != nil {
 		t.Fatalf("start the FUSE server: %v", err)
-	}
-	// This also tells the kernel once and for all that files here can't be polled and needn't be
-	// flushed: from now on opening and closing them waits for neither.
-	if _, err := os.ReadFile(filepath.Join(dir, File)); err != nil {
-		t.Fatalf("the FUSE server doesn't answer: %v", err)
 	}
 	return s
 }
@@ -96,13 +103,13 @@ func connection(dir string) (string, error) {
 }
 
 // start starts the server's process.
-func (s *Server) start(dev *os.File) error {
+func (s *Server) start(dev *os.File, shows string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(self, "-test.run=^$") // which runs nothing, should TestMain not know what to do
-	cmd.Env = append(os.Environ(), serverMark+"=1")
+	cmd.Env = append(os.Environ(), serverMark+"="+shows)
 	cmd.ExtraFiles = []*os.File{dev}
 	cmd.Stderr = os.Stderr
 	orders, err := cmd.StdinPipe()

@@ -14,8 +14,11 @@ import (
 // goroutines goes on: a server among them would never answer. And a process that is killed
 // while it waits for an answer of its own can't go.
 
-// serverMark is set in the environment of the server's process.
-const serverMark = "DECKHAND_TEST_FUSE_SERVER"
+// serverMark is set in the environment of the server's process: to the directory that it shows, or to oneFile.
+const (
+	serverMark = "DECKHAND_TEST_FUSE_SERVER"
+	oneFile    = "."
+)
 
 // What the server's process has from the beginning.
 const (
@@ -24,19 +27,20 @@ const (
 	device = 3 // the connection
 )
 
-// The orders.
+// The orders. Any other is the errno with which writes to a mirror fail.
 const (
 	toAnswer byte = 'a'
 	toHang   byte = 'h'
 )
 
 // Main runs a package's tests (run) and returns the code to exit with. It is for TestMain of
-// packages that use Mount: in the process of a server it serves instead.
+// packages that use Mount or MountMirror: in the process of a server it serves instead.
 func Main(run func() int) int {
-	if os.Getenv(serverMark) == "" {
+	shows := os.Getenv(serverMark)
+	if shows == "" {
 		return run()
 	}
-	if err := serve(); err != nil {
+	if err := serve(shows); err != nil {
 		fmt.Fprintln(os.Stderr, "mounttest:", err)
 		return 1
 	}
@@ -44,7 +48,15 @@ func Main(run func() int) int {
 }
 
 // serve answers until the connection is gone, or the test.
-func serve() error {
+func serve(shows string) error {
+	answers, ordered := result, func(byte) {}
+	if shows != oneFile {
+		m, err := newMirror(shows)
+		if err != nil {
+			return err
+		}
+		answers, ordered = m.result, m.order
+	}
 	if err := unix.SetNonblock(device, true); err != nil {
 		return err
 	}
@@ -62,7 +74,7 @@ func serve() error {
 			return err
 		}
 		if !hung && fds[1].Revents != 0 {
-			if err := reply(buf); errors.Is(err, unix.ENODEV) { // aborted or unmounted
+			if err := reply(buf, answers); errors.Is(err, unix.ENODEV) { // aborted or unmounted
 				return nil
 			} else if err != nil {
 				return err
@@ -74,6 +86,7 @@ func serve() error {
 			return err
 		}
 		hung = order[0] == toHang
+		ordered(order[0])
 		if _, err := unix.Write(done, order[:]); err != nil {
 			return err
 		}
@@ -81,7 +94,7 @@ func serve() error {
 }
 
 // reply reads one request and answers it.
-func reply(buf []byte) error {
+func reply(buf []byte, answers func(inHeader, []byte) ([]byte, unix.Errno)) error {
 	n, err := unix.Read(device, buf)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
@@ -89,7 +102,7 @@ func reply(buf []byte) error {
 	case err != nil:
 		return err
 	}
-	if out := answer(buf[:n]); out != nil {
+	if out := answer(buf[:n], answers); out != nil {
 		_, _ = unix.Write(device, out) // whoever doesn't wait any more gets none
 	}
 	return nil

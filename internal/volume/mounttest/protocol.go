@@ -7,27 +7,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The parts of the protocol between the kernel and a FUSE server that one directory with
-// one file takes. The layouts are those of include/uapi/linux/fuse.h, protocol 7.31
+// The parts of the protocol between the kernel and a FUSE server that these take. The layouts are those of include/uapi/linux/fuse.h, protocol 7.31
 // (https://docs.kernel.org/filesystems/fuse/fuse.html), in the machine's byte order.
 
 const (
 	opLookup      = 1
 	opForget      = 2
 	opGetattr     = 3
+	opSetattr     = 4
+	opReadlink    = 5
+	opSymlink     = 6
+	opMknod       = 8
+	opMkdir       = 9
+	opUnlink      = 10
+	opRmdir       = 11
+	opRename      = 12
+	opLink        = 13
 	opOpen        = 14
 	opRead        = 15
+	opWrite       = 16
 	opStatfs      = 17
 	opRelease     = 18
+	opFsync       = 20
 	opInit        = 26
 	opOpendir     = 27
 	opReaddir     = 28
 	opReleasedir  = 29
+	opFsyncdir    = 30
 	opAccess      = 34
+	opCreate      = 35
 	opInterrupt   = 36
 	opDestroy     = 38
 	opBatchForget = 42
+	opFallocate   = 43
+	opRename2     = 45
 )
+
+// bigWrites is the flag of a server that takes writes of more than 4096 bytes.
+const bigWrites = 1 << 5
 
 const (
 	rootNode = 1 // FUSE_ROOT_ID
@@ -89,6 +106,28 @@ type readIn struct {
 	Flags, Pad      uint32
 }
 
+type writeIn struct {
+	Handle, Offset   uint64
+	Size, WriteFlags uint32
+	LockOwner        uint64
+	Flags, Pad       uint32
+}
+
+type writeOut struct{ Size, Pad uint32 }
+
+type fallocateIn struct {
+	Handle, Offset, Length uint64
+	Mode, Pad              uint32
+}
+
+type setattrIn struct {
+	Valid, Pad                        uint32
+	Handle, Size, LockOwner           uint64
+	Accessed, Modified, Changed       uint64
+	AccessedNS, ModifiedNS, ChangedNS uint32
+	Mode, Unused, UID, GID, Unused2   uint32
+}
+
 type direntHeader struct {
 	Inode, Offset uint64
 	NameLen, Type uint32
@@ -100,17 +139,17 @@ type statfsOut struct {
 	Unused                                    [6]uint32
 }
 
-// answer is what to send for a request: nothing to one that takes no answer.
-func answer(request []byte) []byte {
+// answer is what to send for a request, whose result is that of the function: nothing to one that takes no answer.
+func answer(request []byte, result func(inHeader, []byte) ([]byte, unix.Errno)) []byte {
 	var in inHeader
 	n, err := binary.Decode(request, binary.NativeEndian, &in)
 	if err != nil {
 		return nil
 	}
+	body, errno := result(in, request[n:])
 	if in.Opcode == opForget || in.Opcode == opBatchForget || in.Opcode == opInterrupt {
 		return nil
 	}
-	body, errno := result(in, request[n:])
 	size := uint32(binary.Size(outHeader{}) + len(body))
 	return append(encode(outHeader{Len: size, Error: -int32(errno), Unique: in.Unique}), body...)
 }
