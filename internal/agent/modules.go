@@ -70,7 +70,7 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool, reserve *r
 }
 
 // listenAgain is the delay between attempts to listen on the local API's socket.
-const listenAgain = 10 * time.Second
+const listenAgain = 2 * time.Second
 
 // localModule serves the local API to commands on this machine, and calls started once its socket listens. If the
 // disk is full or has no free inode, it gives up the reserve: only commands can stop pods then. Without a reserve the

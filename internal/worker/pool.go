@@ -216,11 +216,17 @@ func (p *Pool) left(fullName string) bool {
 }
 
 // anyLeft reports whether there is any worker, or any pod in the runtime except the unknown ones that are left
-// running.
+// running. Workers that only fail to remove files from a disk that can't be written don't count: a later agent
+// removes these.
 func (p *Pool) anyLeft() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.workers) > 0 || p.observes(func(o *pod.Observed) bool { return !p.unknown[o.UID] })
+	for _, w := range p.workers {
+		if !w.onlyFiles.Load() {
+			return true
+		}
+	}
+	return p.observes(func(o *pod.Observed) bool { return !p.unknown[o.UID] })
 }
 
 // observes reports whether there is a pod in the runtime for which such returns true.

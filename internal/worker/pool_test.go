@@ -60,6 +60,8 @@ type world struct {
 	gone         []types.UID
 	// rejects has the pods that aren't admitted.
 	rejects map[types.UID]bool
+	// cleaning, if set, is why pods' files can't be removed.
+	cleaning *pod.Failure
 	// graces are those that containers were given to stop.
 	graces []time.Duration
 	// core, if set, takes the place of the core.
@@ -243,6 +245,9 @@ func (w *world) Do(ctx context.Context, d *pod.Desired, _ *pod.Observed, uid typ
 	w.log = append(w.log, entry(uid, a.Kind))
 	if a.Kind == pod.AdmitPod && w.rejects[uid] {
 		return pod.Result{Failure: &pod.Failure{Reason: "OutOfcpu", Rejected: true}}
+	}
+	if a.Kind == pod.CleanPod && w.cleaning != nil {
+		return pod.Result{Failure: w.cleaning}
 	}
 	return pod.Result{ID: w.effect(d, uid, a)}
 }
@@ -777,6 +782,35 @@ func TestAllStopped(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			if w.Get("a1") != nil || (w.Get("u1") != nil) != spares || (w.position("l1", pod.CleanPod) < 0) != spares || w.pool.anyLeft() || !w.pool.Heartbeat().After(asked) {
 				t.Errorf("unknown pods are spared: %v; left: %v, %d workers, %v", spares, w.UIDs(), w.pool.Count(), w.log)
+			}
+		})
+	}
+}
+
+// TestFilesOnAFailedDisk: files that can't be removed from a disk that fails don't keep a stop of all from ending. Files
+// that can't be removed for another reason do.
+func TestFilesOnAFailedDisk(t *testing.T) {
+	for _, disk := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := bareWorld()
+			close(w.known)
+			w.start(t)
+			w.set(newPod("a", "a1"))
+			time.Sleep(10 * time.Second)
+			w.mu.Lock()
+			w.allStopped, w.cleaning = true, &pod.Failure{Reason: "FailedKillPod", Message: "read-only file system", Disk: disk}
+			w.mu.Unlock()
+			w.set()
+			time.Sleep(10 * time.Second)
+			if w.pool.anyLeft() == disk || w.pool.Count() != 1 || w.Get("a1") != nil {
+				t.Errorf("a disk fails: %v; left: %v, %d workers, %v", disk, w.pool.anyLeft(), w.pool.Count(), w.log)
+			}
+			w.mu.Lock()
+			w.cleaning = nil
+			w.mu.Unlock()
+			time.Sleep(time.Minute)
+			if w.pool.anyLeft() || w.pool.Count() != 0 {
+				t.Errorf("a disk failed: %v; left: %d workers, %v", disk, w.pool.Count(), w.log)
 			}
 		})
 	}

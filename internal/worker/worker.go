@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,6 +55,8 @@ type worker struct {
 	awaits []pod.Object
 	// panicked is the time of the core's last panic, which is a bug; see decidePanicked.
 	panicked time.Time
+	// onlyFiles says that nothing is left of the pod but files on a disk that can't be written.
+	onlyFiles atomic.Bool
 }
 
 // probed holds the probes of a pod and the state that they depend on.
@@ -302,6 +305,12 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.over = d.Memory.Status != nil && pod.Terminal(d.Memory.Status.Phase) != ""
 	w.mu.Unlock()
 	w.report(desired, stop, d)
+	onlyFiles := slices.ContainsFunc(d.Waits, func(x pod.Wait) bool {
+		return x.Code == pod.WaitRetry && x.Action == pod.CleanPod && x.Disk
+	})
+	if w.onlyFiles.Swap(onlyFiles) != onlyFiles {
+		w.pool.turned.Wake()
+	}
 	w.requestProbes(in, d)
 	for _, target := range d.Cancel {
 		for i := range w.flights {
