@@ -105,7 +105,7 @@ docs: ## Write docs/reference, from the program's texts.
 # the detector its test program isn't stalled by the kernel, so that no alarm comes.
 SEQUENTIAL := $(addprefix ./internal/,pod/manifest pod/spec lifecycle desired/reader host/alarm)
 # Tests that run without it, and their packages: they start a process for each step at which it is killed, or measure memory.
-WITHOUT_RACE := '^(TestKillPoints|TestManyDeadContainers|TestKilled(|AtAnyStep|AtEveryStep|Anywhere))$$|Contract$$/.*/^killed$$'
+WITHOUT_RACE := '^(TestKillPoints|TestDiskMoments|TestManyDeadContainers|TestKilled(|AtAnyStep|AtEveryStep|Anywhere))$$|Contract$$/.*/^killed$$'
 WITHOUT_RACE_IN := $(addprefix ./internal/,agent runtime/observed resources/cgroup $(addprefix volume/,atomicwriter binder manager objectfiles \
 	plugins subpath teardown))
 

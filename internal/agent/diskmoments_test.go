@@ -1,0 +1,421 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/deckhand-node/deckhand/internal/agent"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/server/local"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
+)
+
+// diskKind is a way in which the disk of a root directory can't be written.
+type diskKind struct {
+	name string
+	// options are those of the tmpfs.
+	options string
+	errno   unix.Errno
+	// mirrored says that writes to a mirror of the disk fail, not those to the disk.
+	mirrored bool
+}
+
+var diskKinds = []diskKind{
+	{"full", "size=40m", unix.ENOSPC, false},
+	{"no inodes", "size=40m,nr_inodes=600", unix.ENOSPC, false},
+	{"quota", "size=40m", unix.EDQUOT, true},
+	{"read-only", "size=40m", unix.EROFS, true},
+	{"broken", "size=40m", unix.EIO, true},
+}
+
+// diskMoment is an agent on a small disk of its own, with the pods a and hog.
+type diskMoment struct {
+	*reloads
+	kind   diskKind
+	disk   *smallDisk
+	mirror *mounttest.Mirror // nil if the disk itself fails
+	// before are the IDs of the containers when the disk failed.
+	before map[string]string
+	// ended receives the error of the agent that runs.
+	ended chan error
+}
+
+const momentSpec = "  terminationGracePeriodSeconds: 1\n  volumes: [{name: data, emptyDir: {}}]\n" +
+	"  containers: [{name: main, image: \"IMAGE\", volumeMounts: [{name: data, mountPath: /data}]}]\n"
+
+// quietDisk switches evictions for disks off, evictingDisk evicts pods that use some of the disk.
+const (
+	quietDisk    = "evictionHard: {memory.available: 1Mi}\n"
+	evictingDisk = "evictionHard: {nodefs.available: 99%}\n"
+)
+
+// TestDiskMoments: whenever the disk of the root directory can't be written, containers that run are left alone, no pod
+// fails for it, what waits names a path and the error, and all goes on by itself once the disk works again.
+func TestDiskMoments(t *testing.T) {
+	moments := []struct {
+		name string
+		run  func(*diskMoment)
+	}{
+		{"first start", (*diskMoment).firstStart},
+		{"at rest", (*diskMoment).atRest},
+		{"admission", (*diskMoment).admission},
+		{"eviction", (*diskMoment).eviction},
+		{"shutdown", (*diskMoment).shutdown},
+		{"restart", (*diskMoment).restarted},
+	}
+	var cells sync.WaitGroup
+	for _, kind := range diskKinds {
+		for _, moment := range moments {
+			d := &diskMoment{kind: kind}
+			cells.Go(func() {
+				t.Run(kind.name+"/"+moment.name, func(t *testing.T) {
+					d.make(t)
+					moment.run(d)
+				})
+			})
+		}
+	}
+	cells.Wait()
+}
+
+// make makes the disk.
+func (d *diskMoment) make(t *testing.T) {
+	d.reloads = newReloads(t, quietDisk)
+	d.disk = &smallDisk{dir: d.path("root"), inodes: d.kind.name == "no inodes"}
+	dirs := []string{d.disk.dir}
+	if d.kind.mirrored {
+		dirs = append(dirs, d.path("disk"))
+	}
+	for _, dir := range dirs {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount("deckhand-test", dirs[len(dirs)-1], "tmpfs", 0, d.kind.options+",mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	if d.kind.mirrored {
+		d.mirror = mounttest.MountMirror(t, dirs[1], dirs[0])
+	}
+}
+
+// begin starts the agent, and its pods.
+func (d *diskMoment) begin() {
+	d.t.Helper()
+	d.want("a", momentSpec)
+	d.want("hog", momentSpec)
+	d.launch()
+	d.await("the pods run", d.running("a/main", "hog/main"))
+	for _, name := range []string{"a", "hog"} {
+		d.awaitPod(name, ready)
+	}
+}
+
+// ready reports what keeps a pod from being ready.
+func ready(v local.PodView) string {
+	if !v.Done() {
+		return fmt.Sprintf("%s: %v", v.Pod.Status.Phase, v.Waits)
+	}
+	return ""
+}
+
+// fail has writes fail from now on.
+func (d *diskMoment) fail() {
+	d.t.Helper()
+	d.before = map[string]string{}
+	for _, c := range d.Containers() {
+		d.before[nameOf(c)] = c.Id
+	}
+	if d.mirror != nil {
+		d.mirror.Fail(d.kind.errno)
+	} else {
+		d.disk.fill(d.t)
+	}
+}
+
+// recovers makes the disk work again. It returns a function that reports how long ago that was.
+func (d *diskMoment) recovers() (report func(what string)) {
+	d.t.Helper()
+	if d.mirror != nil {
+		d.mirror.Fail(0)
+	} else {
+		d.disk.free(d.t)
+	}
+	begun := time.Now()
+	return func(what string) {
+		took := time.Since(begun).Round(time.Millisecond)
+		d.t.Logf("%s: %s after the disk works", what, took)
+		if took > 25*time.Second { // 5 s, on a machine that is five times slower
+			d.t.Errorf("%s: only %s after the disk works", what, took)
+		}
+	}
+}
+
+// says reports whether a text names a path in the root directory, and the error.
+func (d *diskMoment) says(text string) bool {
+	return strings.Contains(text, d.disk.dir) && strings.Contains(text, d.kind.errno.Error())
+}
+
+// waits waits until a pod says that it waits for the disk.
+func (d *diskMoment) waits(name string) {
+	d.t.Helper()
+	d.awaitPod(name, d.waiting)
+}
+
+// waiting reports what a pod says instead of that it waits for the disk.
+func (d *diskMoment) waiting(v local.PodView) string {
+	for _, w := range v.Waits {
+		if w.Disk && d.says(w.Message) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s: %+v", v.Pod.Status.Phase, v.Waits)
+}
+
+// same fails the test unless these containers run that ran before the disk failed, and the agent knows no failed pod but
+// those that were evicted.
+func (d *diskMoment) same(names ...string) {
+	d.t.Helper()
+	d.unchanged(names...)
+	s, err := d.client.Snapshot(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, v := range s.Pods {
+		if v.Pod.Status.Phase == v1.PodFailed && v.Pod.Status.Reason != string(pod.ReasonEvicted) {
+			d.t.Errorf("pod %s failed: %s", v.Pod.Name, v.Pod.Status.Message)
+		}
+	}
+}
+
+// unchanged fails the test unless these containers run that ran before the disk failed.
+func (d *diskMoment) unchanged(names ...string) {
+	d.t.Helper()
+	for _, name := range names {
+		c := d.newest(name)
+		if c == nil || c.Id != d.before[name] || c.State.String() != "CONTAINER_RUNNING" {
+			d.t.Errorf("%s was %s: %s", name, d.before[name], d.describe())
+		}
+	}
+}
+
+// launch starts an agent, which d.stop stops.
+func (d *diskMoment) launch() {
+	d.t.Helper()
+	a, err := agent.NewBetween(d.cfg, d.options, d.between)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	d.ended = ended
+	d.stop = func() {
+		d.stop = func() {}
+		cancel()
+		if err := <-ended; err != nil {
+			d.t.Errorf("the agent ended: %v", err)
+		}
+	}
+}
+
+// starts starts an agent on the failed disk, and reports whether it could start. One that can't names a path and the
+// error.
+func (d *diskMoment) starts() bool {
+	d.t.Helper()
+	calls := d.Calls("ListContainers")
+	d.launch()
+	for {
+		select {
+		case err := <-d.ended:
+			d.stop = func() {}
+			if err == nil || !d.says(err.Error()) {
+				d.t.Errorf("the agent didn't start: %v", err)
+			}
+			return false
+		case <-time.After(5 * time.Millisecond):
+			if _, err := d.client.Snapshot(d.t.Context()); err == nil {
+				return true
+			}
+			// A quota leaves nothing for the socket of the local API: the reserve is of no use here.
+			if d.kind.errno == unix.EDQUOT && d.Calls("ListContainers") > calls {
+				return true
+			}
+		}
+	}
+}
+
+func (d *diskMoment) firstStart() {
+	d.fail()
+	d.want("a", momentSpec)
+	d.want("hog", momentSpec)
+	started := d.starts()
+	report := d.recovers()
+	if !started {
+		d.launch() // by the service manager
+	}
+	d.await("the pods run", d.running("a/main", "hog/main"))
+	report("the pods run")
+	d.awaitPod("a", ready)
+	d.same()
+}
+
+func (d *diskMoment) atRest() {
+	d.begin()
+	d.fail()
+	if err := d.Exit(d.newest("hog/main").Id, 1, "Error"); err != nil {
+		d.t.Fatal(err)
+	}
+	d.awaitPod("hog", func(v local.PodView) string {
+		if c := d.newest("hog/main"); c.Metadata.Attempt == 1 && c.State.String() == "CONTAINER_RUNNING" {
+			return ""
+		}
+		if d.kind.name == "full" {
+			return "it isn't started again, though that takes no space"
+		}
+		return d.waiting(v) // a new instance needs an inode
+	})
+	d.same("a/main")
+	report := d.recovers()
+	d.awaitPod("hog", ready)
+	report("all are ready")
+	d.same("a/main")
+}
+
+func (d *diskMoment) admission() {
+	d.begin()
+	d.fail()
+	d.want("b", momentSpec)
+	d.waits("b")
+	fails := d.kind.errno == unix.EROFS || d.kind.errno == unix.EIO
+	d.await("the node reports a disk that fails", func() string { return d.storageFailed(fails) })
+	d.same("a/main", "hog/main")
+	report := d.recovers()
+	d.awaitPod("b", ready)
+	report("the new pod is ready")
+	d.await("the node doesn't report the disk", func() string { return d.storageFailed(false) })
+	report("the node is as before")
+	d.same("a/main", "hog/main")
+}
+
+// storageFailed reports whether the node says something else about a disk that can't be written.
+func (d *diskMoment) storageFailed(want bool) string {
+	n, err := d.client.Node(d.t.Context())
+	if err != nil {
+		return err.Error()
+	}
+	for _, c := range n.Conditions {
+		if got := c.Type == v1.NodeReady && c.Reason == "StorageFailed" && d.says(c.Message); got || c.Type == v1.NodeReady {
+			if got != want {
+				return fmt.Sprintf("%+v", c)
+			}
+			return ""
+		}
+	}
+	return "no condition"
+}
+
+func (d *diskMoment) eviction() {
+	d.begin()
+	volumes, err := filepath.Glob(d.path("root/pods/" + string(d.uid("hog")) + "/volumes/*/data"))
+	if err != nil || len(volumes) != 1 {
+		d.t.Fatal(volumes, err)
+	}
+	if err := os.WriteFile(filepath.Join(volumes[0], "file"), make([]byte, 4<<20), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	d.fail()
+	d.reload(evictingDisk, v1.EventTypeNormal, "ConfigurationReloaded", "evictionHard")
+	evicted := func(v local.PodView) string {
+		if v.Pod.Status.Phase != v1.PodFailed || v.Pod.Status.Reason != string(pod.ReasonEvicted) {
+			return fmt.Sprintf("%s %s: %+v", v.Pod.Status.Phase, v.Pod.Status.Reason, v.Waits)
+		}
+		return ""
+	}
+	d.awaitPod("hog", evicted)
+	d.await("one is evicted", d.running("a/main"))
+	d.same("a/main")
+	report := d.recovers()
+	record := d.path("root/checkpoints/pods/" + string(d.uid("hog")) + "/kept.json")
+	d.await("the eviction is recorded", func() string {
+		if text, err := os.ReadFile(record); err != nil || !strings.Contains(string(text), string(pod.ReasonEvicted)) {
+			return fmt.Sprintf("%s, %v", text, err)
+		}
+		return ""
+	})
+	report("the eviction is recorded")
+	// Without it the next agent knows of no pressure, and starts the pod again.
+	d.await("the pressure is recorded", func() string {
+		if text, err := os.ReadFile(d.path("root/checkpoints/pressure_state")); !strings.Contains(string(text), "nodefs") {
+			return fmt.Sprintf("%s, %v", text, err)
+		}
+		return ""
+	})
+	d.stop()
+	d.launch()
+	d.awaitPod("hog", evicted)
+	d.await("it stays evicted", d.running("a/main"))
+	d.same("a/main")
+}
+
+// uid returns the UID of a pod.
+func (d *diskMoment) uid(name string) (uid string) {
+	d.t.Helper()
+	d.awaitPod(name, func(v local.PodView) string { uid = string(v.Pod.UID); return "" })
+	return uid
+}
+
+func (d *diskMoment) shutdown() {
+	d.begin()
+	d.fail()
+	if err := d.client.StopAll(d.t.Context()); err != nil {
+		d.t.Fatal(err)
+	}
+	d.await("all are gone", d.nothing(""))
+	select {
+	case err := <-d.ended:
+		if !errors.Is(err, agent.ErrAllStopped) {
+			d.t.Errorf("the agent ended: %v", err)
+		}
+	case <-time.After(time.Minute):
+		d.t.Fatal("the agent doesn't end, though nothing runs")
+	}
+	report := d.recovers()
+	d.launch()
+	d.await("the pods run", d.running("a/main", "hog/main"))
+	report("the pods run")
+	d.awaitPod("a", ready)
+	d.same()
+}
+
+func (d *diskMoment) restarted() {
+	d.begin()
+	d.fail()
+	d.stop()
+	d.want("b", momentSpec)
+	started := d.starts()
+	if started && d.kind.errno != unix.EDQUOT {
+		d.waits("b")
+		d.same("a/main", "hog/main")
+	} else {
+		d.unchanged("a/main", "hog/main")
+	}
+	report := d.recovers()
+	if !started {
+		d.launch() // by the service manager
+	}
+	d.await("the pods run", d.running("a/main", "b/main", "hog/main"))
+	d.awaitPod("b", ready)
+	report("all are ready")
+	d.same("a/main", "hog/main")
+}
