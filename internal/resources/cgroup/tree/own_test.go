@@ -56,6 +56,8 @@ func TestOwnLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if l.V2 {
+			// Fails where the uppermost group isn't the machine's: there somebody has passed them on.
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory +pids"), 0)
 			write(filepath.Join(above, "cgroup.subtree_control"), "+memory +pids")
 		}
 		t.Cleanup(func() { _, _ = os.Remove(own), os.Remove(above) })
