@@ -21,42 +21,40 @@ func (d *decider) restartAll() bool {
 	if r == nil {
 		return false
 	}
-	if len(r.IDs) == 0 {
-		d.recordRestart(*r) // an earlier version's record
-		r = d.checkpoint().RestartAll
-	}
 	why := fmt.Sprintf("container %s exited with code %d, all containers are restarted", r.Container, r.ExitCode)
-	if !d.clearForRestart(r, why) {
-		d.plan.AddWait(pod.Wait{Code: pod.WaitRestartAll, Other: r.Container, ExitCode: r.ExitCode})
-		return true
-	}
-	d.draft.Change(func(k *pod.Checkpoint) { k.RestartAll = nil })
-	return false
+	d.clearForRestart(r, why)
+	d.plan.AddWait(pod.Wait{Code: pod.WaitRestartAll, Other: r.Container, ExitCode: r.ExitCode})
+	return true
 }
 
 // forgetRestartAll clears the record of a restart of all containers once every instance that it means is removed. On
 // the disk it may be left over, where an earlier agent couldn't clear it: the instances of today are new then.
 func (d *decider) forgetRestartAll() {
 	r := d.checkpoint().RestartAll
-	if r != nil && len(r.IDs) > 0 && !slices.ContainsFunc(d.instances(), func(c pod.Container) bool {
-		return slices.Contains(r.IDs, c.ID)
-	}) {
+	if r == nil {
+		return
+	}
+	if len(r.IDs) == 0 {
+		d.recordRestart(*r) // an earlier version's record
+		r = d.checkpoint().RestartAll
+	}
+	if !slices.ContainsFunc(d.instances(), func(c pod.Container) bool { return slices.Contains(r.IDs, c.ID) }) {
 		d.draft.Change(func(k *pod.Checkpoint) { k.RestartAll = nil })
 	}
 }
 
-// clearForRestart stops and removes the instances that must not exist when all containers are restarted. It reports
-// whether all of them are removed.
-func (d *decider) clearForRestart(r *pod.RestartAll, why string) bool {
+// clearForRestart stops and removes the instances that must not exist when all containers are restarted.
+func (d *decider) clearForRestart(r *pod.RestartAll, why string) {
 	d.giveUpMaking()
 	if !d.durable() || d.killAll(why) {
-		return false
+		return
 	}
 	if _, making := d.making(); making {
-		return false
+		return
 	}
-	// Removing the containers would lose state that isn't on disk.
-	return d.carry() && !d.removeAll(r, why)
+	if d.carry() { // else their removal would lose state that isn't on disk
+		d.removeAll(r, why)
+	}
 }
 
 // recordRestartAll records in the checkpoint the first container that requires a restart of all.
@@ -97,10 +95,9 @@ func (d *decider) killAll(why string) bool {
 	return any
 }
 
-// removeAll removes the instances that must not exist when all containers are restarted, and reports whether there
-// were any. The container that required the restart is removed last: as long as it exists, an agent that lost the
-// checkpoint finds the cause again.
-func (d *decider) removeAll(r *pod.RestartAll, why string) bool {
+// removeAll removes the instances that must not exist when all containers are restarted. The container that required
+// the restart is removed last: as long as it exists, an agent that lost the checkpoint finds the cause again.
+func (d *decider) removeAll(r *pod.RestartAll, why string) {
 	var last []*pod.Container
 	others := false
 	for i := range d.instances() {
@@ -119,7 +116,6 @@ func (d *decider) removeAll(r *pod.RestartAll, why string) bool {
 			d.removeKeepingLog(c, why)
 		}
 	}
-	return others || len(last) > 0
 }
 
 func (d *decider) removeKeepingLog(c *pod.Container, why string) {

@@ -119,7 +119,7 @@ var mutations = []mutation{
 	{name: "a failed pod has succeeded", in: "decider.outcome", old: "phase = v1.PodFailed", new: "phase = v1.PodSucceeded"},
 	{name: "a pod ends though a container follows", in: "decider.outcome", old: "!never && (!ended || d.again(m))", new: "!never && !ended"},
 	{name: "a rule to restart all is ignored", in: "decider.restartAll", old: "r == nil", new: "r == nil || !d.done"},
-	{name: "restart counts and back-off are lost when all are restarted", in: "decider.clearForRestart", old: "return d.carry() && !d.removeAll(r, why)", new: "return !d.removeAll(r, why)"},
+	{name: "restart counts and back-off are lost when all are restarted", in: "decider.clearForRestart", old: "if d.carry() {", new: "if true {"},
 	{name: "ephemeral containers go when all are restarted", in: "decider.goesAtRestart", old: "m == nil || m.Role != container.Ephemeral", new: "m == nil || m.Spec.Name != \"\""},
 	{name: "the newest instance that ended is removed", in: "decider.eachInstance", old: "case seen[c.Name] == 1:", new: "case seen[c.Name] == 1 && !c.Ended():"},
 	{name: "a sandbox is removed with a log that is kept", in: "decider.sandboxesInUse", old: "r.why == \"\" || c.State", new: "c.State"},
