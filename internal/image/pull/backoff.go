@@ -80,12 +80,13 @@ func (l *backoff) Failed(k backoffKey, why pod.Failure) time.Time {
 	return e.Until
 }
 
-// End ends the delays after those failures, without clearing them: after a further failure, the delay is longer.
-func (l *backoff) End(those func(pod.Failure) bool) {
+// DiskFreed ends the delays after failures of a disk, without clearing them: after a further failure, the delay is
+// longer.
+func (l *backoff) DiskFreed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, e := range l.entries {
-		if those(e.Last) {
+		if e.Last.Disk {
 			e.Until = e.failed
 			l.entries[k] = e
 		}

@@ -72,14 +72,14 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestEndedDelays: an ended delay counts for the next one. Delays after other failures go on.
-func TestEndedDelays(t *testing.T) {
+// TestDelaysEndWithRoom: an ended delay counts for the next one. Delays after other failures go on.
+func TestDelaysEndWithRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, other := newBackoff(), backoffKey{Image: "other"}
-		l.Failed(key, pod.Failure{Message: "no space left on device"})
-		l.Failed(other, pod.Failure{Message: "not found"})
+		l.Failed(key, pod.Failure{Disk: true})
+		l.Failed(other, pod.Failure{})
 		time.Sleep(time.Second)
-		l.End(func(f pod.Failure) bool { return f.Message != "not found" })
+		l.DiskFreed()
 		if s, ok := l.Get(key); !ok || time.Now().Before(s.Until) {
 			t.Errorf("it still waits: %+v", s)
 		}

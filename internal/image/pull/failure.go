@@ -14,6 +14,7 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
@@ -58,6 +59,7 @@ func pullFailure(name string, attempts []attempt) pod.Failure {
 			text = withoutSecrets(text, other.login)
 		}
 		messages = append(messages, text)
+		f.Disk = f.Disk || atomicfile.DiskFails(a.err)
 		if pullReason(a.err) != f.Reason {
 			f.Reason = pod.ReasonErrImagePull
 		}
@@ -126,6 +128,7 @@ func backoffFailure(name string, s backoffState) *pod.Failure {
 		Reason:    pod.ReasonImagePullBackOff,
 		Message:   fmt.Sprintf("Back-off pulling image %q: %s: %s", name, s.Last.Reason, s.Last.Message),
 		NotBefore: s.Until,
+		Disk:      s.Last.Disk,
 	}
 }
 

@@ -11,8 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
-	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
-	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Manager makes images present. It is safe for concurrent use. It runs goroutines only while requests wait.
@@ -63,9 +61,7 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 func (m *Manager) RetryAll() { m.failures.Clear() }
 
 // DiskFreed ends the delays after pulls that failed because a disk couldn't be written.
-func (m *Manager) DiskFreed() {
-	m.failures.End(func(f pod.Failure) bool { return atomicfile.SaysDiskFull(f.Message) })
-}
+func (m *Manager) DiskFreed() { m.failures.DiskFreed() }
 
 // asked contains the labels of the request metric.
 type asked struct {
