@@ -41,7 +41,7 @@ type Config struct {
 	// (pod.Failure.Awaits) have to be retried. It must not block.
 	Freed func()
 	// DiskFailed reports that the content of a volume couldn't be updated because its disk can't be written: DiskFreed
-	// is expected later. nil means that nobody follows disks. It must not block for long.
+	// is expected later. It must not block for long.
 	DiskFailed func(error)
 
 	Recorder Recorder
@@ -97,9 +97,6 @@ func (c Config) orDefault() Config {
 		if *d == 0 {
 			*d = value
 		}
-	}
-	if c.DiskFailed == nil {
-		c.DiskFailed = func(error) {}
 	}
 	if c.HostsFile == "" {
 		c.HostsFile = "/etc/hosts"

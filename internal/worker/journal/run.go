@@ -82,8 +82,8 @@ func (j *Journal) Run(ctx context.Context) error {
 // follow saves changes with a delay and removes closed records, until ctx is done.
 func (j *Journal) follow(ctx context.Context) {
 	var written time.Time
+	failing := false // not logging.LastError: the error names another pod in each turn
 	var due <-chan time.Time
-	failing := false
 	changed := j.changed // nil while due is pending
 	for {
 		select {

@@ -125,8 +125,8 @@ func (c counted) Bytes() []byte {
 	return c.recorder.Bytes()
 }
 
-// TestFullDiskIsntTriedForEachPod: as long as the disk refuses writes, only a few are tried in each turn, and the failure is
-// logged once. Once there is room, everything is written without a further decision.
+// TestFullDiskIsntTriedForEachPod: as long as the disk refuses writes, only a few are tried in each turn, and the
+// failure is logged once. Once there is room, everything is written without a further decision.
 func TestFullDiskIsntTriedForEachPod(t *testing.T) {
 	disk := t.TempDir()
 	if err := unix.Mount("deckhand-test", disk, "tmpfs", 0, "size=8m"); err != nil {
