@@ -182,8 +182,8 @@ func (d *diskMoment) waiting(v local.PodView) string {
 	return fmt.Sprintf("%s: %+v", v.Pod.Status.Phase, v.Waits)
 }
 
-// same fails the test unless these containers run that ran before the disk failed, and the agent knows no failed pod but
-// those that were evicted.
+// same fails the test unless these containers run that ran before the disk failed, and no pod has failed but those that
+// were evicted.
 func (d *diskMoment) same(names ...string) {
 	d.t.Helper()
 	d.unchanged(names...)
@@ -255,15 +255,21 @@ func (d *diskMoment) starts() bool {
 	}
 }
 
+// recoversAfter is recovers. An agent that couldn't start is started again then, as by a service manager.
+func (d *diskMoment) recoversAfter(started bool) (report func(what string)) {
+	d.t.Helper()
+	report = d.recovers()
+	if !started {
+		d.launch()
+	}
+	return report
+}
+
 func (d *diskMoment) firstStart() {
 	d.fail()
 	d.want("a", momentSpec)
 	d.want("hog", momentSpec)
-	started := d.starts()
-	report := d.recovers()
-	if !started {
-		d.launch() // by the service manager
-	}
+	report := d.recoversAfter(d.starts())
 	d.await("the pods run", d.running("a/main", "hog/main"))
 	report("the pods run")
 	d.awaitPod("a", ready)
@@ -315,10 +321,11 @@ func (d *diskMoment) storageFailed(want bool) string {
 		return err.Error()
 	}
 	for _, c := range n.Conditions {
-		if got := c.Type == v1.NodeReady && c.Reason == "StorageFailed" && d.says(c.Message); got || c.Type == v1.NodeReady {
-			if got != want {
-				return fmt.Sprintf("%+v", c)
-			}
+		switch {
+		case c.Type != v1.NodeReady:
+		case want != (c.Reason == "StorageFailed" && d.says(c.Message)):
+			return fmt.Sprintf("%+v", c)
+		default:
 			return ""
 		}
 	}
@@ -356,7 +363,8 @@ func (d *diskMoment) eviction() {
 	report("the eviction is recorded")
 	// Without it the next agent knows of no pressure, and starts the pod again.
 	d.await("the pressure is recorded", func() string {
-		if text, err := os.ReadFile(d.path("root/checkpoints/pressure_state")); !strings.Contains(string(text), "nodefs") {
+		text, err := os.ReadFile(d.path("root/checkpoints/pressure_state"))
+		if !strings.Contains(string(text), "nodefs") {
 			return fmt.Sprintf("%s, %v", text, err)
 		}
 		return ""
@@ -410,10 +418,7 @@ func (d *diskMoment) restarted() {
 	} else {
 		d.unchanged("a/main", "hog/main")
 	}
-	report := d.recovers()
-	if !started {
-		d.launch() // by the service manager
-	}
+	report := d.recoversAfter(started)
 	d.await("the pods run", d.running("a/main", "b/main", "hog/main"))
 	d.awaitPod("b", ready)
 	report("all are ready")

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestCheckMessages: the message of a pod that no node can run, which is in its status, names the field and what is wrong.
+// TestCheckMessages: the status of a pod that no node can run has a message with the field and its fault.
 func TestCheckMessages(t *testing.T) {
 	for want, change := range map[string]func(*v1.Pod){
 		"metadata.uid has 129 characters, and may have 128 at most": func(p *v1.Pod) {

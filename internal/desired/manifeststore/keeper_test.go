@@ -117,8 +117,8 @@ func TestUnchangedPodsKeepTheirPointer(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreSetOnce: each version of a pod gets its defaults once. The comparison of an edit with what was before
-// it sets those of three other pods.
+// TestDefaultsAreSetOnce: each version of a pod gets its defaults once. An edited pod is also compared with its earlier
+// version: that sets the defaults of three copies.
 func TestDefaultsAreSetOnce(t *testing.T) {
 	rules, n := sourcetest.Rules(), 0
 	set := rules.SetDefaults

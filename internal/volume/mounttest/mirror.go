@@ -21,7 +21,8 @@ func MountMirror(t testing.TB, source, dir string) *Mirror {
 	return &Mirror{mount(t, dir, source)}
 }
 
-// Fail makes every request that would change a file fail with an error, with EDQUOT those that take room. Zero ends that.
+// Fail makes every request that would change a file fail with an error; with EDQUOT, those that take room. Zero ends
+// that.
 func (m *Mirror) Fail(errno unix.Errno) {
 	m.server.mu.Lock()
 	defer m.server.mu.Unlock()
@@ -66,7 +67,8 @@ var (
 )
 
 func (m *mirror) result(in inHeader, body []byte) ([]byte, unix.Errno) {
-	if m.fails != 0 && (slices.Contains(taking, in.Opcode) || m.fails != unix.EDQUOT && slices.Contains(changing, in.Opcode)) {
+	if m.fails != 0 && (slices.Contains(taking, in.Opcode) ||
+		m.fails != unix.EDQUOT && slices.Contains(changing, in.Opcode)) {
 		return nil, m.fails
 	}
 	node := m.nodes[in.Node]
@@ -105,7 +107,8 @@ func (m *mirror) do(in inHeader, node *mirrored, body []byte) ([]byte, error) {
 	case opStatfs:
 		return statfs(node.fd)
 	case opOpen, opOpendir:
-		flags := int(binary.NativeEndian.Uint32(body)) &^ (unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_NOCTTY)
+		flags := int(binary.NativeEndian.Uint32(body)) &^
+			(unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_NOCTTY)
 		fd, err := unix.Open(self(node.fd), flags|unix.O_CLOEXEC, 0)
 		return encode(openOut{Handle: uint64(max(fd, 0))}), err
 	case opRead, opReaddir, opWrite, opFallocate, opFsync, opFsyncdir, opRelease, opReleasedir:
@@ -117,7 +120,7 @@ func (m *mirror) do(in inHeader, node *mirrored, body []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// handled does what is done by the handle of an open file.
+// handled answers a request about an open file. The handle of the file is its descriptor, fd.
 func handled(opcode uint32, fd int, body []byte) ([]byte, error) {
 	switch opcode {
 	case opRead:
@@ -294,8 +297,9 @@ func stat(fd int) (attributes, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return attributes{}, err
 	}
-	return attributes{Inode: st.Ino, Size: uint64(st.Size), Blocks: uint64(st.Blocks), Mode: st.Mode, Links: uint32(st.Nlink),
-		Accessed: uint64(st.Atim.Sec), Modified: uint64(st.Mtim.Sec), Changed: uint64(st.Ctim.Sec),
+	return attributes{Inode: st.Ino, Size: uint64(st.Size), Blocks: uint64(st.Blocks), Mode: st.Mode,
+		Links: uint32(st.Nlink), Accessed: uint64(st.Atim.Sec), Modified: uint64(st.Mtim.Sec),
+		Changed:    uint64(st.Ctim.Sec),
 		AccessedNS: uint32(st.Atim.Nsec), ModifiedNS: uint32(st.Mtim.Nsec), ChangedNS: uint32(st.Ctim.Nsec),
 		UID: st.Uid, GID: st.Gid, Device: uint32(st.Rdev), BlockSize: uint32(st.Blksize)}, nil
 }
@@ -303,7 +307,8 @@ func stat(fd int) (attributes, error) {
 func statfs(fd int) ([]byte, error) {
 	var st unix.Statfs_t
 	err := unix.Fstatfs(fd, &st)
-	return encode(statfsOut{Blocks: st.Blocks, Free: st.Bfree, Available: st.Bavail, Files: st.Files, FilesFree: st.Ffree,
+	return encode(statfsOut{Blocks: st.Blocks, Free: st.Bfree, Available: st.Bavail,
+		Files: st.Files, FilesFree: st.Ffree,
 		BlockSize: uint32(st.Bsize), FragmentSize: uint32(st.Frsize), NameLen: uint32(st.Namelen)}), err
 }
 
