@@ -89,6 +89,9 @@ const (
 	soonest, latest = time.Second, time.Minute
 	// whilePressed is the time between two observations while a condition holds. It is the kubelet's period.
 	whilePressed = 10 * time.Second
+	// unreadAgain is the time until a resource that couldn't be read is read again: when the agent starts, the runtime
+	// may still be starting.
+	unreadAgain = 10 * time.Second
 	// endPatience is how long the end of a pod may take beyond its grace period before another one is chosen.
 	endPatience = 30 * time.Second
 	// whileEnding is the time between two observations while a pod ends, if nothing reports its end.
@@ -215,7 +218,7 @@ func (d *decision) nextObservation() time.Duration {
 		}
 		r, readable := d.o.Readings[t.Signal]
 		if !readable {
-			by(d.now + latest) // it may be readable again
+			by(d.now + unreadAgain)
 			continue
 		}
 		rate := max(kindOf(t.Signal).fill, d.m.Fill[t.Signal])
