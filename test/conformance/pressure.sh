@@ -20,6 +20,7 @@ up() {
   [ -e /sys/fs/cgroup/memory ] || die "pressure.sh needs cgroup v1"
   local kib; kib=$(awk '$1 == "MemTotal:" {print $2}' /proc/meminfo)
   AGENT_FLAGS="--system-reserved=memory=$((kib - limit / 1024))Ki --eviction-pressure-transition-period=1s ${AGENT_FLAGS:-}" cluster up
+  wait_for 60 kc get serviceaccount default || die "the controller manager makes no service account"
 }
 
 stress() { # NAME MEBIBYTES RESOURCES: a pod that allocates 5 MiB, and 70 ms later the next
