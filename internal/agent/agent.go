@@ -166,6 +166,15 @@ type parts struct {
 func (p parts) modules() []modules.Module {
 	cfg, k, log := p.cfg, p.kubelet(), p.log
 	traits := p.run.engine.Traits()
+	stops := []modules.Module{
+		{Name: "stopped pods", Run: p.work.stopper.Run,
+			Start: orLogged(without(p.restoreStops), log, "All pods run")},
+		{Name: "added containers", Start: orLogged(without(p.want.additions.Restore), log,
+			"Containers that were added to pods are forgotten")},
+	}
+	// An agent that only stops pods has read them before its workers start: they would stop a pod that they don't know
+	// yet without its spec, and so its sidecars beside its main containers.
+	sources := p.want.Modules()
 	return slices.Concat(
 		[]modules.Module{
 			rootModule(cfg, p.dirs, !p.o.StopAll, p.reserve),
@@ -227,6 +236,10 @@ func (p parts) modules() []modules.Module {
 			modules.Module{Name: "storage limits", Run: p.vol.limits.Run}),
 		[]modules.Module{
 			{Name: "full disks", Run: p.vol.room.Run},
+		},
+		stops,
+		only(p.o.StopAll, sources...),
+		[]modules.Module{
 			{Name: "workers", Run: p.work.pool.Run},
 			{Name: "ended containers", Run: p.work.ended.Run},
 			{Name: "logs of gone pods", Run: p.work.sweep.Run},
@@ -235,14 +248,10 @@ func (p parts) modules() []modules.Module {
 				Run: p.wakes.wakeOnPods(p.work.ended.Wake, p.work.sweep.Wake, p.vol.limits.Changed,
 					p.work.pressure.PodsChanged, p.work.rotator.Wake, p.inCluster.PodsChanged)},
 			{Name: "log rotation", Run: p.work.rotator.Run},
-			{Name: "stopped pods", Run: p.work.stopper.Run,
-				Start: orLogged(without(p.restoreStops), log, "All pods run")},
-			{Name: "added containers", Start: orLogged(without(p.want.additions.Restore), log,
-				"Containers that were added to pods are forgotten")},
 		},
 		only(!p.o.StopAll, p.work.pressure.evictions()),
 		only(!p.o.StopAll && cfg.Standalone, modules.Module{Name: "evicted pods", Run: p.work.resumer.Run}),
-		p.want.Modules(),
+		only(!p.o.StopAll, sources...),
 		[]modules.Module{
 			{Name: "changes of manifests", Run: follower{merger: p.want.Merger, additions: p.want.additions,
 				claims: p.vol.claims, wakes: p.wakes, journal: p.work.diaries, collector: p.img.collector,
@@ -257,12 +266,12 @@ func (p parts) modules() []modules.Module {
 	)
 }
 
-// only returns a list with the module if run is true, and an empty list otherwise.
-func only(run bool, m modules.Module) []modules.Module {
+// only returns the modules if run is true, and an empty list otherwise.
+func only(run bool, list ...modules.Module) []modules.Module {
 	if !run {
 		return nil
 	}
-	return []modules.Module{m}
+	return list
 }
 
 // restoreStops stops the pods that a person has stopped (`deckhand stop`), or all pods with StopAll.

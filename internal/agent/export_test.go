@@ -36,3 +36,11 @@ func NewBetween(cfg *config.Config, o Options, b Between) (*Agent, error) {
 		sources: func(list []desired.SourceKind) []desired.SourceKind { return append(list, b.Sources...) },
 	})
 }
+
+// Modules returns the names of the agent's modules, in the order in which they start.
+func (a *Agent) Modules() (names []string) {
+	for _, m := range a.modules {
+		names = append(names, m.Name)
+	}
+	return names
+}

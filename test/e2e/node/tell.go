@@ -18,8 +18,13 @@ func (n *Node) tell() {
 	defer cancel()
 	var b strings.Builder
 	fmt.Fprintf(&b, "--- the agent's log, its end:\n%s\n", tail(n.Logged(), 120))
-	if text, err := os.ReadFile(filepath.Join(n.RootDir, "containerd", "containerd.log")); err == nil {
-		fmt.Fprintf(&b, "--- containerd's log, its end:\n%s\n", tail(string(text), 40))
+	for name, of := range map[string]string{
+		"deckhand.log":              "the log of `deckhand up` and `deckhand down`",
+		"containerd/containerd.log": "containerd's log",
+	} {
+		if text, err := os.ReadFile(filepath.Join(n.RootDir, name)); err == nil {
+			fmt.Fprintf(&b, "--- %s, its end:\n%s\n", of, tail(string(text), 40))
+		}
 	}
 	fmt.Fprintln(&b, "--- events:")
 	events, err := n.client.Events(ctx)
