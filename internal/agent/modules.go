@@ -73,8 +73,8 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool, reserve *r
 const listenAgain = 2 * time.Second
 
 // localModule serves the local API to commands on this machine, and calls started once its socket listens. If the
-// disk is full or has no free inode, it gives up the reserve: only commands can stop pods then. Without a reserve the
-// agent starts without the API, and the module tries again every listenAgain.
+// disk is full or has no free inode, it gives up the reserve: only commands can stop pods then. Without a reserve, or
+// if the disk fails, the agent starts without the API, and the module tries again every listenAgain.
 func localModule(api *local.Server, root string, started func(), reserve *room.Reserve,
 	log logr.Logger) modules.Module {
 	var listener net.Listener // set by Start for Run
@@ -92,8 +92,8 @@ func localModule(api *local.Server, root string, started func(), reserve *room.R
 		Name: "local API",
 		Start: func(context.Context) error {
 			err := listen()
-			if atomicfile.DiskFull(err) {
-				log.Error(err, "Commands on this machine aren't heard until there is space")
+			if atomicfile.DiskFails(err) {
+				log.Error(err, "Commands on this machine aren't heard until the disk can be written")
 				return nil
 			}
 			return err
@@ -105,7 +105,7 @@ func localModule(api *local.Server, root string, started func(), reserve *room.R
 					return nil
 				case <-time.After(listenAgain):
 				}
-				if err := listen(); err != nil && !atomicfile.DiskFull(err) {
+				if err := listen(); err != nil && !atomicfile.DiskFails(err) {
 					return err
 				}
 			}

@@ -191,17 +191,12 @@ func stopAll(ctx context.Context, root string, started func()) error {
 	if any, err := reset.Running(root); err != nil || !any {
 		return err
 	}
-	var written io.Writer = io.Discard
-	switch file, err := openLog(filepath.Join(cfg.RootDir, logFile)); {
-	case err == nil:
-		defer file.Close()
-		written = file
-	case atomicfile.DiskFull(err):
-		fmt.Fprintln(os.Stderr, "There is no log of this:", room.Explain(err))
-	default:
+	file, err := openLog(filepath.Join(cfg.RootDir, logFile))
+	if err != nil {
 		return err
 	}
-	log, err := openLogging(ctx, cfg, written, written)
+	defer file.Close()
+	log, err := openLogging(ctx, cfg, file, file)
 	if err != nil {
 		return err
 	}
@@ -284,10 +279,21 @@ const logFile = "deckhand.log"
 // maxLog is the size in bytes above which `deckhand up` truncates its log at the start instead of appending to it.
 const maxLog = 10 << 20
 
+// openLog opens the log of `deckhand up`. If the disk can't be written, the log goes to the standard error.
 func openLog(path string) (io.WriteCloser, error) {
 	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if st, err := os.Stat(path); err == nil && st.Size() > maxLog {
 		flags |= os.O_TRUNC
 	}
-	return os.OpenFile(path, flags, 0o600)
+	file, err := os.OpenFile(path, flags, 0o600)
+	if atomicfile.DiskFails(err) {
+		fmt.Fprintln(os.Stderr, "The log follows here:", room.Explain(err))
+		return noClose{os.Stderr}, nil
+	}
+	return file, err
 }
+
+// noClose is a writer that others use as well.
+type noClose struct{ io.Writer }
+
+func (noClose) Close() error { return nil }

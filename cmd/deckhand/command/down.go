@@ -179,26 +179,21 @@ func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
 	started, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- a.deps.StopAll(ctx, flagValue(cmd, "root-dir"), func() { close(started) }) }()
 	select {
-	case err := <-ended:
-		return any || errors.Is(err, ErrAllStopped), allStopped(err)
+	case err = <-ended:
 	case <-started:
+		any = true
+		if err := printStops(ctx, client, cmd.OutOrStdout()); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), "error: show progress:", err)
+		}
+		err = <-ended
 	}
-	if err := printStops(ctx, client, cmd.OutOrStdout()); err != nil && ctx.Err() == nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), "error: show progress:", err)
+	switch {
+	case errors.Is(err, ErrAllStopped):
+		return true, nil
+	case err == nil && cmd.Context().Err() != nil:
+		return any, interrupted(cmd.Context(), cmd.Context().Err())
 	}
-	err = allStopped(<-ended)
-	if err == nil && cmd.Context().Err() != nil {
-		err = interrupted(cmd.Context(), cmd.Context().Err())
-	}
-	return true, err
-}
-
-// allStopped returns err, the error of an agent, or nil if it means that the agent has stopped all pods.
-func allStopped(err error) error {
-	if errors.Is(err, ErrAllStopped) {
-		return nil
-	}
-	return err
+	return any, err
 }
 
 // interrupted returns err or, if ctx has ended, an error that the agent may not have stopped all pods.

@@ -187,6 +187,17 @@ func TestResetOnAFullDisk(t *testing.T) {
 	}
 }
 
+// TestDownIsInterrupted: a command that was interrupted before it could show what it does doesn't say that nothing runs.
+func TestDownIsInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	deps := Deps{RootDir: t.TempDir(), Getenv: func(string) string { return "" },
+		StopAll: func(ctx context.Context, _ string, _ func()) error { interrupt(); <-ctx.Done(); return nil }}
+	var out bytes.Buffer
+	if code := Main(ctx, []string{"down"}, "deckhand", nil, &out, &out, deps); code != 1 || !strings.Contains(out.String(), "interrupted: not all pods are stopped yet") {
+		t.Errorf("exit code %d: %s", code, &out)
+	}
+}
+
 // TestNarrowTerminals: whatever the width, names and causes are whole where a line that doesn't fit can only lose them; to a
 // pipe nothing is cut.
 func TestNarrowTerminals(t *testing.T) {

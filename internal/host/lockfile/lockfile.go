@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 )
 
 // Name is the lock's file name within the root directory.
@@ -41,11 +43,17 @@ type Lock struct {
 }
 
 // Acquire locks the directory rootDir, which must exist, and writes the process ID into the lock file if the disk
-// has space. If another process holds the lock, Acquire retries for a fifth of a second and then fails with a
-// *HeldError. Child processes don't inherit the lock.
+// has space. On a disk that can't be written, an existing lock file is enough: the pods can still be stopped. If
+// another process holds the lock, Acquire retries for a fifth of a second and then fails with a *HeldError. Child
+// processes don't inherit the lock.
 func Acquire(rootDir string) (*Lock, error) {
 	path := filepath.Join(rootDir, Name)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if atomicfile.DiskFails(err) {
+		if existing, failed := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0); failed == nil {
+			f, err = existing, nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("locking the root directory: %w", err)
 	}
