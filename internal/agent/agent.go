@@ -183,7 +183,7 @@ func (p parts) modules() []modules.Module {
 			// Before modules that start slowly: a machine without a clock of its own gets the time meanwhile.
 			clockModule(p.clock, p.node, log.WithName("clock"), p.wakes.WakeAll, p.work.ended.Wake, p.serve.web.Reload,
 				p.inCluster.ClockChanged),
-			localModule(p.serve.api, cfg.RootDir, p.o.Started, p.reserve, log),
+			localModule(p.serve.api, cfg.RootDir, p.o.StopAll, p.o.Started, p.reserve, log),
 			{Name: "web server", Run: p.serve.web.Run},
 			{Name: "pod resources", Run: p.serve.resources.Run},
 			{Name: "configuration", Start: without(func() error { logNotes(log, cfg, nil); return nil }),

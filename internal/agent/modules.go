@@ -44,7 +44,11 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool, reserve *r
 			if err := (embedded.Config{RootDir: cfg.RootDir}).Claim(); err != nil {
 				return err
 			}
-			if lock, err = lockfile.Acquire(cfg.RootDir); err != nil {
+			acquire := lockfile.Acquire
+			if !record {
+				acquire = lockfile.AcquireToEnd
+			}
+			if lock, err = acquire(cfg.RootDir); err != nil {
 				return err
 			}
 			if !record {
@@ -73,10 +77,15 @@ func rootModule(cfg *config.Config, dirs rootdir.Layout, record bool, reserve *r
 const listenAgain = 2 * time.Second
 
 // localModule serves the local API to commands on this machine, and calls started once its socket listens. If the
-// disk is full or has no free inode, it gives up the reserve: only commands can stop pods then. Without a reserve, or
-// if the disk fails, the agent starts without the API, and the module tries again every listenAgain.
-func localModule(api *local.Server, root string, started func(), reserve *room.Reserve,
+// disk is full or has no free inode, it gives up the reserve: only commands can stop pods then. Without a reserve the
+// agent starts without the API, and the module tries again every listenAgain. With stopAll a disk that fails is
+// tolerated as well.
+func localModule(api *local.Server, root string, stopAll bool, started func(), reserve *room.Reserve,
 	log logr.Logger) modules.Module {
+	tolerated := atomicfile.DiskFull
+	if stopAll {
+		tolerated = atomicfile.DiskFails
+	}
 	var listener net.Listener // set by Start for Run
 	listen := func() error {
 		err := reserve.Spend(func() (err error) {
@@ -92,7 +101,7 @@ func localModule(api *local.Server, root string, started func(), reserve *room.R
 		Name: "local API",
 		Start: func(context.Context) error {
 			err := listen()
-			if atomicfile.DiskFails(err) {
+			if tolerated(err) {
 				log.Error(err, "Commands on this machine aren't heard until the disk can be written")
 				return nil
 			}
@@ -105,7 +114,7 @@ func localModule(api *local.Server, root string, started func(), reserve *room.R
 					return nil
 				case <-time.After(listenAgain):
 				}
-				if err := listen(); err != nil && !atomicfile.DiskFails(err) {
+				if err := listen(); err != nil && !tolerated(err) {
 					return err
 				}
 			}

@@ -175,7 +175,7 @@ func confirmReplacing(cfg *config.Config, confirm func(question string) error) e
 }
 
 // stopAll runs an agent that stops the pods of the last agent with this root directory. It logs to the log file of
-// `deckhand up`.
+// `deckhand up`. nil means that there is nothing to stop.
 func stopAll(ctx context.Context, root string, started func()) error {
 	if os.Geteuid() != 0 {
 		return errors.New("not root: only root can stop containers")
@@ -191,18 +191,31 @@ func stopAll(ctx context.Context, root string, started func()) error {
 	if any, err := reset.Running(root); err != nil || !any {
 		return err
 	}
-	file, err := openLog(filepath.Join(cfg.RootDir, logFile))
-	if err != nil {
+	if cfg.UsesEmbeddedRuntime() && room.ReadOnly(root) {
+		return fmt.Errorf("the disk of %s is read-only, and the containerd that is on it can't stop containers: mount "+
+			"it writable (dmesg says why it isn't), or kill the pods with `deckhand reset --force`", root)
+	}
+	var written io.Writer
+	switch file, err := openLog(filepath.Join(cfg.RootDir, logFile)); {
+	case err == nil:
+		defer file.Close()
+		written = file
+	case atomicfile.DiskFails(err):
+		fmt.Fprintln(os.Stderr, "The log follows here:", room.Explain(err))
+		written = os.Stderr
+	default:
 		return err
 	}
-	defer file.Close()
-	log, err := openLogging(ctx, cfg, file, file)
+	log, err := openLogging(ctx, cfg, written, written)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	host := &process{started: started, stopAll: true}
-	return host.serve(ctx, cfg, nil, log)
+	if err := host.serve(ctx, cfg, nil, log); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // leftovers describes what a reset would remove.
@@ -230,7 +243,7 @@ func resetAll(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	lock, err := lockfile.Acquire(root)
+	lock, err := lockfile.AcquireToEnd(root)
 	if err != nil {
 		return fmt.Errorf("stop the agent first: %w", err)
 	}
@@ -279,21 +292,10 @@ const logFile = "deckhand.log"
 // maxLog is the size in bytes above which `deckhand up` truncates its log at the start instead of appending to it.
 const maxLog = 10 << 20
 
-// openLog opens the log of `deckhand up`. If the disk can't be written, the log goes to the standard error.
 func openLog(path string) (io.WriteCloser, error) {
 	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if st, err := os.Stat(path); err == nil && st.Size() > maxLog {
 		flags |= os.O_TRUNC
 	}
-	file, err := os.OpenFile(path, flags, 0o600)
-	if atomicfile.DiskFails(err) {
-		fmt.Fprintln(os.Stderr, "The log follows here:", room.Explain(err))
-		return noClose{os.Stderr}, nil
-	}
-	return file, err
+	return os.OpenFile(path, flags, 0o600)
 }
-
-// noClose is a writer that others use as well.
-type noClose struct{ io.Writer }
-
-func (noClose) Close() error { return nil }

@@ -190,10 +190,10 @@ func (a *app) stopAll(cmd *cobra.Command) (any bool, err error) {
 	switch {
 	case errors.Is(err, ErrAllStopped):
 		return true, nil
-	case err == nil && cmd.Context().Err() != nil:
-		return any, interrupted(cmd.Context(), cmd.Context().Err())
+	case err != nil:
+		return any, interrupted(cmd.Context(), err)
 	}
-	return any, err
+	return any, nil
 }
 
 // interrupted returns err or, if ctx has ended, an error that the agent may not have stopped all pods.

@@ -191,7 +191,7 @@ func TestResetOnAFullDisk(t *testing.T) {
 func TestDownIsInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	deps := Deps{RootDir: t.TempDir(), Getenv: func(string) string { return "" },
-		StopAll: func(ctx context.Context, _ string, _ func()) error { interrupt(); <-ctx.Done(); return nil }}
+		StopAll: func(ctx context.Context, _ string, _ func()) error { interrupt(); <-ctx.Done(); return ctx.Err() }}
 	var out bytes.Buffer
 	if code := Main(ctx, []string{"down"}, "deckhand", nil, &out, &out, deps); code != 1 || !strings.Contains(out.String(), "interrupted: not all pods are stopped yet") {
 		t.Errorf("exit code %d: %s", code, &out)

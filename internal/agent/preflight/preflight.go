@@ -34,9 +34,8 @@ type Config struct {
 	// MinFree is the required free space of the root directory's disk in bytes; 0 is DefaultMinFree with the embedded
 	// runtime, and no requirement with another one.
 	MinFree uint64
-	// Again says that an agent has run with this root directory before. Then a disk that is full or can't be written
-	// is only a warning: the pods of that agent run, and only an agent removes the images that fill the disk, or stops
-	// pods.
+	// Again says that an agent has run with this root directory before. Then too little free space is only a
+	// warning: the pods of that agent run, and only an agent removes the images that fill the disk.
 	Again bool
 	// Swap is the reaction to active swap (failSwapOn). CgroupV1 is the reaction to a host that has only cgroup v1
 	// (failCgroupV1).

@@ -14,27 +14,29 @@ import (
 // there before.
 func checkRootDir(root string, minFree uint64, again bool) []Problem {
 	dir, st, err := diskOf(root)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fatal(fmt.Errorf("root directory %s: %w", root, err))
-	}
-	var wrong string
-	switch free := st.Bavail * uint64(st.Bsize); {
 	case st.Flags&unix.ST_RDONLY != 0:
-		wrong = "its file system is read-only; see the kernel's log (dmesg), and mount it writable"
+		return fatal(fmt.Errorf("root directory %s: its file system is read-only; choose another with --root-dir",
+			root))
 	case unix.Access(dir, unix.W_OK) != nil:
-		wrong = fmt.Sprintf("%s can't be written to", dir)
+		return fatal(fmt.Errorf("root directory %s: %s can't be written to; choose another with --root-dir", root, dir))
+	}
+	var short string
+	switch free := st.Bavail * uint64(st.Bsize); {
 	case free < minFree:
-		wrong = fmt.Sprintf("its disk has %d MiB free and %d MiB are needed; free some space", free>>20, minFree>>20)
+		short = fmt.Sprintf("its disk has %d MiB free and %d MiB are needed; free some space", free>>20, minFree>>20)
 	case st.Files > 0 && st.Ffree == 0: // some file systems, such as btrfs, report 0 inodes
-		wrong = fmt.Sprintf("its disk has no inode free, so no file can be made there; remove files (df -i %s)", dir)
+		short = fmt.Sprintf("its disk has no inode free, so no file can be made there; remove files (df -i %s)", dir)
 	default:
 		return nil
 	}
-	message := fmt.Sprintf("root directory %s: %s", root, wrong)
+	message := fmt.Sprintf("root directory %s: %s", root, short)
 	if again {
 		return []Problem{{Message: message}}
 	}
-	return []Problem{{Message: message + ", or choose another with --root-dir", Fatal: true}}
+	return []Problem{{Message: message + " or choose another with --root-dir", Fatal: true}}
 }
 
 // diskOf returns the file system that contains, or will contain, root. dir is the closest existing directory on the

@@ -43,13 +43,18 @@ type Lock struct {
 }
 
 // Acquire locks the directory rootDir, which must exist, and writes the process ID into the lock file if the disk
-// has space. On a disk that can't be written, an existing lock file is enough: the pods can still be stopped. If
-// another process holds the lock, Acquire retries for a fifth of a second and then fails with a *HeldError. Child
-// processes don't inherit the lock.
-func Acquire(rootDir string) (*Lock, error) {
+// has space. If another process holds the lock, Acquire retries for a fifth of a second and then fails with a
+// *HeldError. Child processes don't inherit the lock.
+func Acquire(rootDir string) (*Lock, error) { return acquire(rootDir, false) }
+
+// AcquireToEnd is Acquire for a process that starts nothing: it stops or removes pods. On a disk that can't be written,
+// an existing lock file is enough.
+func AcquireToEnd(rootDir string) (*Lock, error) { return acquire(rootDir, true) }
+
+func acquire(rootDir string, toEnd bool) (*Lock, error) {
 	path := filepath.Join(rootDir, Name)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if atomicfile.DiskFails(err) {
+	if toEnd && atomicfile.DiskFails(err) {
 		if existing, failed := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0); failed == nil {
 			f, err = existing, nil
 		}

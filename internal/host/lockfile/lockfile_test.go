@@ -183,3 +183,43 @@ func TestAFullDiskCanBeLocked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReadOnlyDisk: on a disk that can't be written, only a process that ends what runs gets the lock, and only one at a
+// time.
+func TestReadOnlyDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	release := func(l *lockfile.Lock, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release(lockfile.Acquire(dir))
+	if err := unix.Mount("none", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockfile.Acquire(dir); !errors.Is(err, unix.EROFS) {
+		t.Errorf("an agent gets the lock: %v", err)
+	}
+	first, err := lockfile.AcquireToEnd(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held *lockfile.HeldError
+	if _, err := lockfile.AcquireToEnd(dir); !errors.As(err, &held) || held.PID != 0 {
+		t.Errorf("a second process gets the lock: %v", err)
+	}
+	release(first, nil)
+	release(lockfile.AcquireToEnd(dir))
+}

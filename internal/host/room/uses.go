@@ -70,7 +70,7 @@ func Uses() []Use {
 		{"pki/kubelet.key", []string{"server/secure.Certificate.makeOwn"}, start},
 
 		{".deckhand", []string{"host/rootdir.Runtime.Claim"}, start},
-		{"deckhand.lock", []string{"host/lockfile.Acquire"}, start},
+		{"deckhand.lock", []string{"host/lockfile.acquire"}, start},
 		{"--lock-file", []string{"host/lockfile.openNamed"}, start},
 		{"footprint.json", []string{"agent/reset.Record"}, footprint},
 		{"containerd/config.toml", []string{"runtime/embedded.Runtime.launch"}, start},
@@ -124,7 +124,7 @@ var (
 	footprint = Failure{"all: it gets the reserve", "the start of an agent, if that is used up", "the start's error"}
 	boot      = Failure{"all: a file of the same length is overwritten in place", "nothing", ""}
 
-	commandLog    = Failure{"`deckhand up` and `down`, without a log", "nothing", "the command's output"}
+	commandLog    = Failure{"`deckhand down`, which prints its log", "nothing", "the command's output"}
 	commandSocket = Failure{"pods", "commands; the socket gets the reserve, and is tried again every 2 seconds",
 		"the agent's log"}
 	sockets = Failure{"pods", "the service; it is tried again", "the agent's log"}

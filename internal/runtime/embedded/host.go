@@ -26,7 +26,7 @@ func lookAtHost(dir string, before []byte) (host, error) {
 	h.MayLowerOOMScore = may
 	switch err := TryOverlay(dir); {
 	case err == nil:
-	case atomicfile.DiskFull(err): // this isn't about overlayfs; keep the snapshotter of the existing images
+	case atomicfile.DiskFails(err): // this isn't about overlayfs; keep the snapshotter of the existing images
 		if bytes.Contains(before, []byte(`snapshotter = "native"`)) {
 			h.Snapshotter = "native"
 		}

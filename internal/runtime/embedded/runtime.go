@@ -368,7 +368,7 @@ func (r *Runtime) launch(ctx context.Context) error {
 		// clear, the start would fail.
 		if !bytes.Equal(before, conf) {
 			err := atomicfile.Write(r.layout.Config(), conf, 0o600)
-			if err != nil && !(r.config.StopsOnly && len(before) > 0 && atomicfile.DiskFails(err)) {
+			if err != nil && !(r.config.StopsOnly && len(before) > 0 && atomicfile.DiskFull(err)) {
 				return err
 			}
 		}
