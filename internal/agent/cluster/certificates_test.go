@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -22,9 +23,12 @@ import (
 func TestBootstrapKubeconfigComesLate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bootstrap.conf")
 	var missing atomic.Int32
+	told := make(chan struct{})
 	b := bootstrap(apiclient.Config{Files: filewatch.New(filewatch.Every, logr.Discard()), ContentType: runtime.ContentTypeJSON, Meter: metrics.New(metrics.Info{}).APIClient, Awaited: true, Log: funcr.New(func(_, line string) {
 		if strings.Contains(line, "can't be used") {
-			missing.Add(1)
+			if missing.Add(1) == 1 {
+				close(told)
+			}
 		}
 	}, funcr.Options{})}, path)
 	tries := 0
@@ -35,6 +39,11 @@ func TestBootstrapKubeconfigComesLate(t *testing.T) {
 		_, err := requests.Get(ctx, "a")
 		if !apiclient.Unusable(err) || !strings.Contains(err.Error(), "no such file") {
 			t.Errorf("without a kubeconfig: %v", err)
+		}
+		select {
+		case <-told:
+		case <-time.After(time.Minute):
+			t.Error("it isn't logged")
 		}
 		if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\nclusters: [{name: k, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n"), 0o600); err != nil {
 			t.Error(err)
