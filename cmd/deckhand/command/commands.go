@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/deckhand-node/deckhand/internal/agent/reset"
 	"github.com/deckhand-node/deckhand/internal/agent/runonce"
@@ -191,15 +192,14 @@ func stopAll(ctx context.Context, root string, started func()) error {
 	if any, err := reset.Running(root); err != nil || !any {
 		return err
 	}
-	if cfg.UsesEmbeddedRuntime() && room.ReadOnly(root) {
-		return fmt.Errorf("the disk of %s is read-only, and the containerd that is on it can't stop containers: mount "+
-			"it writable (dmesg says why it isn't), or kill the pods with `deckhand reset --force`", root)
-	}
 	var written io.Writer
 	switch file, err := openLog(filepath.Join(cfg.RootDir, logFile)); {
 	case err == nil:
 		defer file.Close()
 		written = file
+	case errors.Is(err, unix.EROFS) && cfg.UsesEmbeddedRuntime():
+		return fmt.Errorf("%w: the containerd on this disk can't stop containers: make the disk writable (dmesg says "+
+			"why it isn't), or kill the pods with `deckhand reset --force`", err)
 	case atomicfile.DiskFails(err):
 		fmt.Fprintln(os.Stderr, "The log follows here:", room.Explain(err))
 		written = os.Stderr

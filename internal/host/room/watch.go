@@ -268,7 +268,7 @@ func (w *Watch) followRoot() (recovered bool) {
 	w.mu.Lock()
 	was, mounted := w.broken, w.readOnly
 	w.mu.Unlock()
-	remounted := mounted && !ReadOnly(w.conf.Root) // without the lock: the file system may hang
+	remounted := mounted && !readOnly(w.conf.Root) // without the lock: the file system may hang
 	w.mu.Lock()
 	due := (w.suspect || was != nil) && (remounted || time.Since(w.probed) >= w.pause)
 	if due {
@@ -286,7 +286,7 @@ func (w *Watch) followRoot() (recovered bool) {
 	if atomicfile.DiskFull(err) || !atomicfile.DiskFails(err) {
 		err = nil
 	}
-	mounted = errors.Is(err, unix.EROFS) && ReadOnly(w.conf.Root)
+	mounted = errors.Is(err, unix.EROFS) && readOnly(w.conf.Root)
 	w.mu.Lock()
 	w.broken, w.readOnly = err, mounted
 	switch {
@@ -315,8 +315,8 @@ func (w *Watch) followRoot() (recovered bool) {
 	return false
 }
 
-// ReadOnly reports whether a path is on a file system that is mounted read-only.
-func ReadOnly(path string) bool {
+// readOnly reports whether a path is on a file system that is mounted read-only.
+func readOnly(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Flags&unix.ST_RDONLY != 0
 }
