@@ -15,11 +15,6 @@ import (
 var signals = map[v1.ResourceName]string{v1.ResourceMemory: "memory.available",
 	v1.ResourceEphemeralStorage: "nodefs.available"}
 
-// Allocatable calls Node.Allocatable for a node with the given number of CPUs and bytes of memory.
-func Allocatable(k *v1beta1.KubeletConfiguration, cpus int, memory int64) (v1.ResourceList, error) {
-	return Node{CPUs: cpus, Memory: memory}.Allocatable(k)
-}
-
 // Allocatable is the amount of resources for pods: the node's capacity without kubeReserved, systemReserved and the
 // hard eviction thresholds
 // (https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/#node-allocatable). Memory in huge

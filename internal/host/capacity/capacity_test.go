@@ -40,7 +40,7 @@ func TestAllocatable(t *testing.T) {
 		{name: "more than all", conf: v1beta1.KubeletConfiguration{EvictionHard: values{"memory.available": "101%"}}, err: `"101%"`},
 		{name: "no CPUs", conf: v1beta1.KubeletConfiguration{ReservedSystemCPUs: "two"}, err: `reservedSystemCPUs "two"`},
 	} {
-		got, err := capacity.Allocatable(&c.conf, 4, 10*gi)
+		got, err := capacity.Node{CPUs: 4, Memory: 10 * gi}.Allocatable(&c.conf)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v, %v, want an error with %q", c.name, got, err, c.err)

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,10 +18,7 @@ type AppArmor struct {
 }
 
 func (h AppArmor) sys(path string) string {
-	if h.Sys == "" {
-		return filepath.Join("/sys", path)
-	}
-	return filepath.Join(h.Sys, path)
+	return filepath.Join(cmp.Or(h.Sys, "/sys"), path)
 }
 
 // Enabled reports whether the kernel enforces AppArmor profiles

@@ -137,8 +137,8 @@ func TestEnvironmentIsTakenAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.WatchdogPeriod() != 30*time.Second {
-		t.Errorf("the watchdog's period is %s", n.WatchdogPeriod())
+	if n.watchdog != 30*time.Second {
+		t.Errorf("the watchdog's period is %s", n.watchdog)
 	}
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
 		if v, there := os.LookupEnv(name); there {

@@ -13,9 +13,6 @@ import (
 // would be too late.
 const retries = 5
 
-// WatchdogPeriod is the timeout of the service manager's watchdog; 0 if the watchdog is disabled.
-func (n *Notifier) WatchdogPeriod() time.Duration { return n.watchdog }
-
 // Watchdog sends watchdog notifications until ctx ends, as long as healthy returns nil. The time between two of
 // them is half the watchdog's timeout. Without notifications the service manager kills and restarts the agent, so
 // healthy should fail only if a restart could help. While healthy fails, Watchdog calls it every tenth of the

@@ -138,8 +138,7 @@ func (w *Watch) own(err error) (FileSystem, bool) {
 		return FileSystem{}, false
 	}
 	path := w.conf.Root
-	var known *fs.PathError
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*fs.PathError](err); ok {
 		path = known.Path
 	}
 	if path != w.conf.Root && !strings.HasPrefix(path, w.conf.Root+"/") {

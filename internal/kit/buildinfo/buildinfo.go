@@ -36,7 +36,7 @@ func Get() Info {
 	info := Info{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	build, ok := debug.ReadBuildInfo()
 	if ok {
-		info.Commit, info.Time = commit(build.Settings), committed(build.Settings)
+		info.Commit, info.Time = commit(build.Settings)
 		if info.Version == "" && build.Main.Version != "(devel)" {
 			info.Version = build.Main.Version
 		}
@@ -56,28 +56,21 @@ func (i Info) String() string {
 	return s + " " + i.Go + " " + i.Platform
 }
 
-func commit(settings []debug.BuildSetting) string {
-	var revision, dirty string
+// commit returns the revision and when it was committed.
+func commit(settings []debug.BuildSetting) (revision string, at time.Time) {
+	dirty := ""
 	for _, s := range settings {
 		switch {
 		case s.Key == "vcs.revision":
 			revision = s.Value[:min(len(s.Value), 12)]
 		case s.Key == "vcs.modified" && s.Value == "true":
 			dirty = "+dirty"
+		case s.Key == "vcs.time":
+			at, _ = time.Parse(time.RFC3339, s.Value) // zero if the value isn't a time
 		}
 	}
 	if revision == "" {
-		return ""
+		return "", at
 	}
-	return revision + dirty
-}
-
-func committed(settings []debug.BuildSetting) time.Time {
-	for _, s := range settings {
-		if s.Key == "vcs.time" {
-			t, _ := time.Parse(time.RFC3339, s.Value) // zero if the value isn't a time
-			return t
-		}
-	}
-	return time.Time{}
+	return revision + dirty, at
 }

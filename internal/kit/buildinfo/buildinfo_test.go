@@ -25,7 +25,7 @@ func TestCommit(t *testing.T) {
 		"short":        {[]debug.BuildSetting{{Key: "vcs.revision", Value: "01"}}, "01"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := commit(tc.settings); got != tc.want {
+			if got, _ := commit(tc.settings); got != tc.want {
 				t.Errorf("commit: got %q, want %q", got, tc.want)
 			}
 		})

@@ -3,6 +3,7 @@
 package modules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,7 +168,7 @@ func (r *Runner) launch(ctx context.Context, index int, m Module, failed context
 		r.set(index, state)
 		close(w.done) // before failed is called, so that stop sees that the module has ended
 		if early {
-			failed(fmt.Errorf("%s: %w", m.Name, orEnded(w.err)))
+			failed(fmt.Errorf("%s: %w", m.Name, cmp.Or(w.err, errors.New("ended by itself"))))
 		}
 	}()
 	return w
@@ -189,12 +190,4 @@ func (r *Runner) stop(w *work) {
 		r.log.Info("A module takes long to stop", "module", w.name)
 		<-w.done
 	}
-}
-
-// orEnded returns err, or an error for a module that returned without one.
-func orEnded(err error) error {
-	if err == nil {
-		return errors.New("ended by itself")
-	}
-	return err
 }
