@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 	"sync"
@@ -146,12 +147,7 @@ func (r *Recorder) Since(seq uint64) []Entry {
 			list = append(list, h.Entry)
 		}
 	}
-	slices.SortFunc(list, func(a, b Entry) int {
-		if a.Seq < b.Seq {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 	return list
 }
 

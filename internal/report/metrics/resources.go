@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,11 +64,7 @@ func (r *Resources) ResizeAccepted(trigger string) { r.accepted.WithLabelValues(
 
 // Resized records the time from the allocation of a resize until it was actuated or failed.
 func (r *Resources) Resized(took time.Duration, failed bool) {
-	label := "true"
-	if failed {
-		label = "false"
-	}
-	r.resize.WithLabelValues(label).Observe(float64(took) / float64(time.Millisecond))
+	r.resize.WithLabelValues(strconv.FormatBool(!failed)).Observe(float64(took) / float64(time.Millisecond))
 }
 
 // Cgroup records an operation on a pod's cgroup: "create", "update" or "destroy".

@@ -115,12 +115,9 @@ func terminatedWord(t *v1.ContainerStateTerminated) string {
 
 // Ready reports whether the pod's Ready condition is true.
 func Ready(p *v1.Pod) bool {
-	for i := range p.Status.Conditions {
-		if p.Status.Conditions[i].Type == v1.PodReady {
-			return p.Status.Conditions[i].Status == v1.ConditionTrue
-		}
-	}
-	return false
+	list := p.Status.Conditions
+	i := slices.IndexFunc(list, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
+	return i >= 0 && list[i].Status == v1.ConditionTrue
 }
 
 // Done reports whether the pod has reached its goal: it is ready, or it succeeded.

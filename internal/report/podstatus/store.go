@@ -1,6 +1,9 @@
 package podstatus
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sort"
 	"sync"
 
@@ -87,19 +90,10 @@ func (s *Store) List() []*Entry {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list = make([]*Entry, 0, len(s.entries))
-	for _, e := range s.entries {
-		list = append(list, e)
-	}
-	sort.Slice(list, func(i, j int) bool {
-		a, b := list[i].Pod, list[j].Pod
-		if a.Namespace != b.Namespace {
-			return a.Namespace < b.Namespace
-		}
-		if a.Name != b.Name {
-			return a.Name < b.Name
-		}
-		return a.UID < b.UID
+	list = slices.AppendSeq(make([]*Entry, 0, len(s.entries)), maps.Values(s.entries)) // not nil, also if empty
+	slices.SortFunc(list, func(x, y *Entry) int {
+		a, b := x.Pod, y.Pod
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	s.sorted = list
 	return list

@@ -3,6 +3,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,10 +59,7 @@ func (t *Tracing) Provider() trace.TracerProvider { return t.provider }
 // Run exports spans in batches until ctx ends, and the remaining ones then. While the collector is unreachable,
 // spans are dropped; that is logged once.
 func (t *Tracing) Run(ctx context.Context) error {
-	endpoint := t.conf.Endpoint
-	if endpoint == "" {
-		endpoint = DefaultEndpoint
-	}
+	endpoint := cmp.Or(t.conf.Endpoint, DefaultEndpoint)
 	exporter, err := otlptracegrpc.New(context.WithoutCancel(ctx), otlptracegrpc.WithEndpoint(endpoint),
 		otlptracegrpc.WithInsecure(),
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), // failed spans are dropped, not retried
