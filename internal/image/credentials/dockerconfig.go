@@ -142,8 +142,7 @@ func parseAuth(raw json.RawMessage) (*Credential, error) {
 		Auth, Username, Password, IdentityToken, RegistryToken string
 	}
 	if err := json.Unmarshal(raw, &in); err != nil || bytes.Equal(raw, []byte("null")) {
-		var wrong *json.UnmarshalTypeError
-		if errors.As(err, &wrong) && wrong.Field != "" {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
 			return nil, fmt.Errorf("%s has to be a string", strings.ToLower(wrong.Field))
 		}
 		return nil, errors.New("it has to be an object with auth, or with username and password")

@@ -1,6 +1,7 @@
 package credentials
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -144,10 +145,7 @@ func (k *Keyring) MissingSecrets(ctx context.Context, p *v1.Pod, objects Objects
 func (k *Keyring) secretNames(ctx context.Context, p *v1.Pod, objects Objects) []string {
 	refs := p.Spec.ImagePullSecrets
 	if len(refs) == 0 && !objects.Admitted() {
-		account := p.Spec.ServiceAccountName
-		if account == "" {
-			account = "default"
-		}
+		account := cmp.Or(p.Spec.ServiceAccountName, "default")
 		sa, err := objects.ServiceAccount(ctx, p.Namespace, account)
 		switch {
 		case err == nil:

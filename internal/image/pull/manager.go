@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -51,7 +52,7 @@ func (m *Manager) SetLimits(maxParallelPulls, pullsPerSecond, burst int) {
 //
 // The error is a *pod.Failure with one of the kubelet's waiting reasons, or the context's error if that ended first.
 func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
-	a := asked{policy: policyOf(r.Policy), present: unknown, pull: unknown}
+	a := asked{policy: cmp.Or(r.Policy, v1.PullIfNotPresent), present: unknown, pull: unknown}
 	img, err := m.ensure(ctx, r, &a)
 	m.cfg.Meter.Asked(strings.ToLower(string(a.policy)), a.present, a.pull)
 	return img, err
@@ -75,13 +76,6 @@ const (
 	yes     = "true"
 	no      = "false"
 )
-
-func policyOf(p v1.PullPolicy) v1.PullPolicy {
-	if p == "" {
-		return v1.PullIfNotPresent
-	}
-	return p
-}
 
 // pullKey identifies requests that share a pull. Requests with policy Always need a pull; others may find that the
 // image is present when their turn comes.

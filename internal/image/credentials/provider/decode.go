@@ -58,8 +58,7 @@ func decode(data []byte) (*document, []string) {
 	}
 	var problems []string
 	for _, e := range strict {
-		var f kjson.FieldError
-		if errors.As(e, &f) {
+		if f, ok := errors.AsType[kjson.FieldError](e); ok {
 			problems = append(problems,
 				doc.problem(f.FieldPath(), strings.TrimSuffix(e.Error(), fmt.Sprintf(" %q", f.FieldPath()))))
 			continue
@@ -89,8 +88,7 @@ func (d *document) header() []string {
 
 // wrongType formats the decoder's error about a value of the wrong type.
 func wrongType(d *document, err error) string {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return d.problem(wrong.Field, "it has to be a "+wrong.Type.String())
 	}
 	return err.Error()
