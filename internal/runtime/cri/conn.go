@@ -3,6 +3,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -69,10 +70,7 @@ func New(o Options) (*Conn, error) {
 			return nil, err
 		}
 	}
-	timeout := o.Timeout
-	if timeout == 0 {
-		timeout = defaultTimeout
-	}
+	timeout := cmp.Or(o.Timeout, defaultTimeout)
 	return &Conn{
 		observer: o.Observer,
 		runtime:  newLink(dialRuntime(runtimeAt, timeout, o.Tracer)),

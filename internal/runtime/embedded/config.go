@@ -119,16 +119,7 @@ var logLevels = []string{"trace", "debug", "info", "warn", "error", "fatal", "pa
 
 // WithDefaults sets empty fields that aren't host-wide.
 func (c Config) WithDefaults() Config {
-	for _, f := range []struct {
-		field *string
-		value string
-	}{
-		{&c.PauseImage, DefaultPauseImage}, {&c.LogLevel, DefaultLogLevel},
-	} {
-		if *f.field == "" {
-			*f.field = f.value
-		}
-	}
+	c.PauseImage, c.LogLevel = cmp.Or(c.PauseImage, DefaultPauseImage), cmp.Or(c.LogLevel, DefaultLogLevel)
 	if c.OnRestore == nil {
 		c.OnRestore = func(string) {}
 	}

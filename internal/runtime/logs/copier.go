@@ -36,9 +36,7 @@ func newCopier(r *Reader, req Request, w io.Writer) *copier {
 	if req.Follow {
 		c.letGo = followLetGoTime
 	}
-	c.lines = newEntries(w, lineOptions{
-		Since: req.Since, Timestamps: req.Timestamps, LimitBytes: req.LimitBytes, Stream: req.Stream,
-	}, make([]byte, bufferSize))
+	c.lines = newEntries(w, req.Options, make([]byte, bufferSize))
 	return c
 }
 

@@ -20,7 +20,7 @@ type entries struct {
 
 // newEntries passes lines on to w. It reads into buf, which never grows; its contents are ignored. Every Write to w
 // is a batch of lines that is worth sending at once.
-func newEntries(w io.Writer, opts lineOptions, buf []byte) *entries {
+func newEntries(w io.Writer, opts Options, buf []byte) *entries {
 	return &entries{out: newOutput(w, opts), buf: buf[:0]}
 }
 

@@ -28,7 +28,7 @@ func (r *Reader) Last(l Log, attempt, count, size int) ([]byte, error) {
 		offset = 0
 	}
 	var text bytes.Buffer
-	in := newEntries(&text, lineOptions{}, window[offset:])
+	in := newEntries(&text, Options{}, window[offset:])
 	if err := errors.Join(in.Add(len(window)-int(offset)), in.Finish(), in.Close()); err != nil {
 		return nil, err
 	}

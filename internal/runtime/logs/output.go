@@ -22,26 +22,14 @@ const (
 	Stderr Stream = "Stderr"
 )
 
-// lineOptions select lines and their format. They have the meaning of the same fields in v1.PodLogOptions.
-type lineOptions struct {
-	// Since omits older entries, unless zero.
-	Since time.Time
-	// Timestamps puts an RFC 3339 time of fixed width before each line.
-	Timestamps bool
-	// LimitBytes is the maximum size of the output; 0 means no limit.
-	LimitBytes int64
-	// Stream is Both if empty.
-	Stream Stream
-}
-
 // maxHeld is how many bytes of an unfinished line are held until the line ends. Lines that are longer may be
 // interleaved with lines of the other stream.
 const maxHeld = 64 << 10
 
-// output turns log entries into the requested lines.
+// output turns log entries into the requested lines. Follow and Tail of its options are the copier's.
 type output struct {
 	w    io.Writer
-	opts lineOptions
+	opts Options
 	left int64
 	buf  []byte
 	// While a full buffer is written in the background, the other one is filled. The result of the write arrives on
@@ -72,7 +60,7 @@ type halfLine struct {
 	split bool
 }
 
-func newOutput(w io.Writer, opts lineOptions) *output {
+func newOutput(w io.Writer, opts Options) *output {
 	return &output{w: w, opts: opts, left: opts.LimitBytes, buf: make([]byte, 0, outputSize)}
 }
 

@@ -8,6 +8,7 @@
 package observed
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -91,7 +92,7 @@ func New(rt Runtime, o Options) *Store {
 	s := &Store{
 		rt:       rt,
 		log:      o.Log,
-		period:   o.RelistPeriod,
+		period:   cmp.Or(o.RelistPeriod, defaultRelistPeriod),
 		boot:     o.Boot,
 		observer: o.Observer,
 		cache:    newCache(o.Wake),
@@ -100,9 +101,6 @@ func New(rt Runtime, o Options) *Store {
 		listing:  make(chan struct{}, 1),
 		kick:     wake.NewSlot(),
 		synced:   make(chan struct{}),
-	}
-	if s.period == 0 {
-		s.period = defaultRelistPeriod
 	}
 	if s.observer == nil {
 		s.observer = unobserved{}

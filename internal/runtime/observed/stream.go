@@ -2,6 +2,7 @@ package observed
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -126,15 +127,9 @@ func (s *Store) reading(e *runtimeapi.ContainerEventResponse,
 
 // mentions reports whether the event includes the status of the instance that it is about.
 func mentions(e *runtimeapi.ContainerEventResponse) bool {
-	if e.GetPodSandboxStatus().GetId() == e.GetContainerId() {
-		return true
-	}
-	for _, st := range e.GetContainersStatuses() {
-		if st.GetId() == e.GetContainerId() {
-			return true
-		}
-	}
-	return false
+	return e.GetPodSandboxStatus().GetId() == e.GetContainerId() ||
+		slices.ContainsFunc(e.GetContainersStatuses(),
+			func(st *runtimeapi.ContainerStatus) bool { return st.GetId() == e.GetContainerId() })
 }
 
 // lookAt queues a refresh of the pod of a sandbox or container. It is for events that have its ID without a status.

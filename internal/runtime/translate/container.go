@@ -132,6 +132,6 @@ func containerAnnotations(s *Settings, in ContainerInput) (map[string]string, er
 	if err := recordCreatedWith(a, p, c); err != nil {
 		return nil, err
 	}
-	addAnnotations(a, in.Annotations)
+	addOthers(a, in.Annotations)
 	return a, nil
 }

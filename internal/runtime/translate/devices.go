@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"maps"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -53,13 +54,11 @@ func (in *ContainerInput) AddDevices(d Devices) {
 	if len(d.Annotations) > 0 && in.Annotations == nil {
 		in.Annotations = make(map[string]string, len(d.Annotations))
 	}
-	for k, v := range d.Annotations {
-		in.Annotations[k] = v
-	}
+	maps.Copy(in.Annotations, d.Annotations)
 }
 
-// addAnnotations adds others to the agent's own annotations, except keys that own already has.
-func addAnnotations(own, others map[string]string) {
+// addOthers adds others to the agent's own annotations or labels, except keys that own already has.
+func addOthers(own, others map[string]string) {
 	for k, v := range others {
 		if _, taken := own[k]; !taken {
 			own[k] = v

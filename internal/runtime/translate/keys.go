@@ -50,11 +50,7 @@ const (
 )
 
 // Identity identifies a pod, and distinguishes it from later pods of the same name.
-type Identity struct {
-	UID       types.UID
-	Name      string
-	Namespace string
-}
+type Identity = layout.Pod
 
 // LogDirectory returns the directory of a pod's container logs under podLogsDir, which the CRI calls the sandbox's
 // log directory.

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 
@@ -50,15 +51,9 @@ func (q *MemoryQoS) values(p *v1.Pod, c *v1.Container, set map[string]string) {
 	if p.Status.QOSClass == v1.PodQOSGuaranteed {
 		return // its limit equals its request, so it is never throttled
 	}
-	factor := q.ThrottlingFactor
-	if factor == 0 {
-		factor = defaultThrottling
-	}
+	factor := cmp.Or(q.ThrottlingFactor, defaultThrottling)
 	limits := allocated.ContainerLimits(p, c.Resources.Limits)
-	limit := limits.Memory().Value()
-	if limit == 0 {
-		limit = q.Allocatable
-	}
+	limit := cmp.Or(limits.Memory().Value(), q.Allocatable)
 	if high := allocated.MemoryHigh(request, limit, factor, int64(os.Getpagesize())); high > 0 {
 		set[memoryHigh] = strconv.FormatInt(high, 10)
 	}

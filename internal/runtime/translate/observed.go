@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -162,12 +163,7 @@ func labelled(cid string, labels, annotations map[string]string, meta *runtimeap
 	if g, err := strconv.ParseInt(annotations[AnnotationTerminationGrace], 10, 64); err == nil && g >= 0 {
 		out.Grace = &g
 	}
-	if out.Image == "" {
-		out.Image = image.GetUserSpecifiedImage()
-	}
-	if out.Image == "" {
-		out.Image = image.GetImage()
-	}
+	out.Image = cmp.Or(out.Image, image.GetUserSpecifiedImage(), image.GetImage())
 	return id, out, true
 }
 

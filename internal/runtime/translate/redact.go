@@ -2,6 +2,7 @@ package translate
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,17 +26,9 @@ func Redacted(c *v1.Container) bool {
 }
 
 func knowsSecrets(c *v1.Container) bool {
-	for i := range c.Env {
-		if from := c.Env[i].ValueFrom; from != nil && from.SecretKeyRef != nil {
-			return true
-		}
-	}
-	for i := range c.EnvFrom {
-		if c.EnvFrom[i].SecretRef != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool {
+		return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil
+	}) || slices.ContainsFunc(c.EnvFrom, func(e v1.EnvFromSource) bool { return e.SecretRef != nil })
 }
 
 // runtimeMessage returns the runtime's message about a container, replaced by ErrRedacted if it may contain a

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -95,11 +96,7 @@ func quantities(s *Settings, own v1.ResourceRequirements, limits v1.ResourceList
 		MemoryLimitInBytes: limits.Memory().Value(),
 	}
 	if !s.NoCPUQuota {
-		period := s.CPUQuotaPeriod
-		if period == 0 {
-			period = defaultCPUPeriod
-		}
-		r.CpuPeriod = period.Microseconds()
+		r.CpuPeriod = cmp.Or(s.CPUQuotaPeriod, defaultCPUPeriod).Microseconds()
 		r.CpuQuota = allocated.Quota(limits.Cpu().MilliValue(), r.CpuPeriod)
 	}
 	return r

@@ -35,11 +35,7 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 		return nil, err
 	}
 	labels := podLabels(p)
-	for k, v := range p.Labels {
-		if _, reserved := labels[k]; !reserved {
-			labels[k] = v
-		}
-	}
+	addOthers(labels, p.Labels)
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: p.Name, Uid: string(p.UID), Namespace: p.Namespace,
 			Attempt: in.Attempt},

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -78,19 +79,10 @@ func sandboxSecurity(p *v1.Pod, users *userns.Range) (*runtimeapi.LinuxSandboxSe
 }
 
 func anyPrivileged(p *v1.Pod) bool {
-	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if privileged(list[i].SecurityContext) {
-				return true
-			}
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if privileged(p.Spec.EphemeralContainers[i].SecurityContext) {
-			return true
-		}
-	}
-	return false
+	is := func(c v1.Container) bool { return privileged(c.SecurityContext) }
+	return slices.ContainsFunc(p.Spec.InitContainers, is) || slices.ContainsFunc(p.Spec.Containers, is) ||
+		slices.ContainsFunc(p.Spec.EphemeralContainers,
+			func(c v1.EphemeralContainer) bool { return privileged(c.SecurityContext) })
 }
 
 func privileged(sc *v1.SecurityContext) bool {

@@ -1,6 +1,7 @@
 package userns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +29,7 @@ type Finder struct {
 // Everything else is an error: pods mustn't get IDs that other users have
 // (https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/#set-up-a-node-to-support-user-namespaces).
 func (f Finder) Find(ctx context.Context) (Range, error) {
-	if f.PerPod == 0 {
-		f.PerPod = Block
-	}
+	f.PerPod = cmp.Or(f.PerPod, Block)
 	if f.PerPod%Block != 0 {
 		return Range{}, fmt.Errorf("userNamespaces.idsPerPod is %d: it must be a multiple of %d", f.PerPod, Block)
 	}

@@ -56,9 +56,7 @@ type holding struct {
 
 // New returns a manager without allocations: see Restore.
 func New(c Config) *Manager {
-	if c.PerPod == 0 {
-		c.PerPod = Block
-	}
+	c.PerPod = cmp.Or(c.PerPod, Block)
 	if c.Mapped == nil {
 		c.Mapped = mappedByProcesses
 	}

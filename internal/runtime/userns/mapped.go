@@ -2,8 +2,10 @@ package userns
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -37,11 +39,7 @@ func mappedIn(proc string) ([]Range, error) {
 			}
 		}
 	}
-	out := make([]Range, 0, len(seen))
-	for r := range seen {
-		out = append(out, r)
-	}
-	return out, nil
+	return slices.Collect(maps.Keys(seen)), nil
 }
 
 // addMapped parses lines of "ID inside, ID outside, length" (user_namespaces(7)).

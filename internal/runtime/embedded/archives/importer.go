@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
@@ -39,11 +40,11 @@ type Importer struct {
 
 	// importing is held while archives are checked and imported.
 	importing sync.Mutex
-	// mu guards problems: errors by file name. full says that the last Sync failed because the disk was full, and
-	// before is the room that there was when it began.
+	// full says that the last Sync failed because the disk was full.
+	full atomic.Bool
+	// mu guards problems: errors by file name, and before: the room that there was when the last Sync began.
 	mu       sync.Mutex
 	problems map[string]string
-	full     bool
 	before   room.FileSystem
 }
 
@@ -169,7 +170,7 @@ func (im *Importer) Sync(ctx context.Context) error {
 		// Without the record these archives are imported again by the next agent. This one has to go on: it may be
 		// the only one that can free the disk.
 		im.log.Error(err, "The record of imported images can't be written")
-		im.setFull()
+		im.full.Store(true)
 		return nil
 	}
 	return err
@@ -178,22 +179,10 @@ func (im *Importer) Sync(ctx context.Context) error {
 // measure measures the disk before archives are imported.
 func (im *Importer) measure() {
 	before, _ := room.Measure(im.record) // without it, the next try is a minute later
+	im.full.Store(false)
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	im.full, im.before = false, before
-}
-
-func (im *Importer) setFull() {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	im.full = true
-}
-
-// diskFull reports whether the last Sync failed because the disk was full.
-func (im *Importer) diskFull() bool {
-	im.mu.Lock()
-	defer im.mu.Unlock()
-	return im.full
+	im.before = before
 }
 
 // roomier reports whether there is more room on the disk than there was for the last Sync: a large archive would only
@@ -218,7 +207,7 @@ func (im *Importer) importNew(ctx context.Context, conn *grpc.ClientConn, name s
 	if err != nil {
 		im.setProblem(name, err)
 		if atomicfile.DiskFull(err) {
-			im.setFull()
+			im.full.Store(true)
 		}
 		return entry{}, false, nil
 	}

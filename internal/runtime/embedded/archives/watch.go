@@ -26,7 +26,7 @@ func (im *Importer) Run(ctx context.Context) error {
 			return err
 		case <-files.Changed():
 		case <-again:
-			if im.diskFull() && !im.roomier() {
+			if im.full.Load() && !im.roomier() {
 				again = time.After(retryFull)
 				continue
 			}
@@ -35,7 +35,7 @@ func (im *Importer) Run(ctx context.Context) error {
 		if err := im.Sync(ctx); err != nil && ctx.Err() == nil {
 			im.log.V(2).Info("Image archives wait for containerd", "err", err.Error())
 			again = time.After(retry)
-		} else if im.diskFull() {
+		} else if im.full.Load() {
 			again = time.After(retryFull)
 		}
 	}

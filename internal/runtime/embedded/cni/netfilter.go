@@ -187,8 +187,7 @@ func (r iptablesRule) command(op string) []string {
 // twice.
 func (r iptablesRule) there(ctx context.Context) (bool, error) {
 	err := try(ctx, r.program, r.command("-C")...)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 1 {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
 		return false, nil
 	}
 	return err == nil, err

@@ -20,13 +20,13 @@ func field(p *v1.Pod, path string, facts *Facts) (string, error) {
 	case "spec.serviceAccountName":
 		return p.Spec.ServiceAccountName, nil
 	case "status.podIP":
-		return firstAddress(facts.PodIPs)
+		return addresses(facts.PodIPs, 1)
 	case "status.podIPs":
-		return addresses(facts.PodIPs)
+		return addresses(facts.PodIPs, len(facts.PodIPs))
 	case "status.hostIP":
-		return firstAddress(facts.HostIPs)
+		return addresses(facts.HostIPs, 1)
 	case "status.hostIPs":
-		return addresses(facts.HostIPs)
+		return addresses(facts.HostIPs, len(facts.HostIPs))
 	case "metadata.labels", "metadata.annotations": // only volumes may have all labels or annotations at once
 	default:
 		if text, err := pod.DownwardField(p, path); !errors.Is(err, pod.ErrUnknownField) {
@@ -38,16 +38,10 @@ func field(p *v1.Pod, path string, facts *Facts) (string, error) {
 		"status.podIPs, status.hostIP or status.hostIPs", path)
 }
 
-func firstAddress(ips []string) (string, error) {
+// addresses returns the first n addresses.
+func addresses(ips []string, n int) (string, error) {
 	if len(ips) == 0 {
 		return "", errNoAddress
 	}
-	return ips[0], nil
-}
-
-func addresses(ips []string) (string, error) {
-	if len(ips) == 0 {
-		return "", errNoAddress
-	}
-	return strings.Join(ips, ","), nil
+	return strings.Join(ips[:n], ","), nil
 }

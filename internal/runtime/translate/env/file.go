@@ -81,8 +81,7 @@ func refusal(err error) error {
 // reason returns the error without paths: paths on this node don't belong in a pod's status, and the path in the
 // volume is part of the message already.
 func reason(err error) error {
-	var errno unix.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno
 	}
 	return err
