@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,3 +168,6 @@ type Instance struct {
 	Place
 	Mounted Mounted
 }
+
+// Path is the path on the host that containers mount, or the volume's directory if there is none.
+func (i *Instance) Path() string { return cmp.Or(i.Mounted.Path, i.Dir) }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -143,12 +144,8 @@ func (b *systemdBus) do(ctx context.Context, what, unit string,
 // lost reports whether err means that the connection ended without a response. Systemd closes connections to its own
 // socket when it re-executes itself (daemon-reexec).
 func lost(err error) bool {
-	for _, end := range [...]error{dbus.ErrClosed, io.EOF, unix.ECONNRESET, unix.EPIPE} {
-		if errors.Is(err, end) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{dbus.ErrClosed, io.EOF, unix.ECONNRESET, unix.EPIPE},
+		func(end error) bool { return errors.Is(err, end) })
 }
 
 // connect returns the current connection, or opens one: over the system bus or, if there is none, over systemd's own

@@ -10,6 +10,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,9 +89,7 @@ type Manager struct {
 
 // New returns a Manager. It doesn't read the host's cgroups yet.
 func New(c Config, log logr.Logger) *Manager {
-	if c.CPUPeriod == 0 {
-		c.CPUPeriod = 100 * time.Millisecond
-	}
+	c.CPUPeriod = cmp.Or(c.CPUPeriod, 100*time.Millisecond)
 	m := &Manager{Tree: tree.New(c.Driver, c.CgroupRoot, c.Memory), conf: c, log: log, maker: makerOf(c.Driver),
 		requested: map[types.UID]sums{}, limits: map[string]int64{}}
 	m.hierarchies = sync.OnceValues(m.find)

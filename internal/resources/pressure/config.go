@@ -43,12 +43,9 @@ const longestTransition = 365 * 24 * time.Hour
 
 // SettingsOf returns the settings of a configuration. An error names the invalid value.
 func SettingsOf(k *v1beta1.KubeletConfiguration) (Settings, error) {
-	s := Settings{Transition: k.EvictionPressureTransitionPeriod.Duration,
+	transition := cmp.Or(k.EvictionPressureTransitionPeriod.Duration, 5*time.Minute)
+	s := Settings{Transition: min(transition, longestTransition),
 		MaxPodGrace: pod.Seconds(int64(k.EvictionMaxPodGracePeriod))}
-	if s.Transition == 0 {
-		s.Transition = 5 * time.Minute
-	}
-	s.Transition = min(s.Transition, longestTransition)
 	for _, kind := range kinds() {
 		name := string(kind.signal)
 		beyond, err := amount("evictionMinimumReclaim", name, k.EvictionMinimumReclaim)

@@ -253,18 +253,12 @@ func (n *NodePods) measure(ctx context.Context, p *v1.Pod, volumes []volume.Inst
 		w.layers[name] = space(u, nil)
 	}
 	logs := filepath.Join(n.Logs, layout.PodDirectory(p.Namespace, p.Name, p.UID))
-	for _, list := range [...][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			w.logs[list[i].Name] = space(n.Meter.Measure(ctx, filepath.Join(logs, list[i].Name)))
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		name := p.Spec.EphemeralContainers[i].Name
+	for name := range pod.ContainerNames(p) {
 		w.logs[name] = space(n.Meter.Measure(ctx, filepath.Join(logs, name)))
 	}
 	for i := range volumes {
 		if v := &volumes[i]; local(v) {
-			w.volumes = w.volumes.plus(space(n.Meter.Measure(ctx, cmp.Or(v.Mounted.Path, v.Dir))))
+			w.volumes = w.volumes.plus(space(n.Meter.Measure(ctx, v.Path())))
 		}
 	}
 	return w, complete

@@ -46,7 +46,7 @@ func (s *Sampler) measureDisk(ctx context.Context, out *Sample, faults *faults) 
 			continue // other places on the host don't count as the pod's, as with the kubelet
 		}
 		d.volumes[v.UID] = append(d.volumes[v.UID], v)
-		asked = append(asked, pathOf(&v))
+		asked = append(asked, v.Path())
 	}
 	slices.Sort(asked)
 	asked = slices.Compact(asked)
@@ -101,7 +101,7 @@ func (s *Sampler) walk(ctx context.Context, pods []Pod, d *disk, faults *faults)
 		}
 		for j := range d.volumes[p.UID] {
 			if v := &d.volumes[p.UID][j]; s.VolumesEvery >= 0 && d.onNode(v) {
-				dirs = append(dirs, pathOf(v))
+				dirs = append(dirs, v.Path())
 			}
 		}
 	}
@@ -124,16 +124,9 @@ func (s *Sampler) logDir(p *Pod, c *Container) string {
 	return filepath.Join(s.Logs, layout.PodDirectory(p.Namespace, p.Name, p.UID), c.Name)
 }
 
-func pathOf(v *volume.Instance) string {
-	if v.Mounted.Path != "" {
-		return v.Mounted.Path
-	}
-	return v.Dir
-}
-
 // onNode reports whether a volume is a directory on the node's file system, rather than a file system of its own.
 func (d *disk) onNode(v *volume.Instance) bool {
-	own := d.filesystems[pathOf(v)]
+	own := d.filesystems[v.Path()]
 	return v.Spec.Claim == nil && own.Err == nil && d.node.Err == nil && own.Value.Fsid == d.node.Value.Fsid &&
 		own.Value.Type == d.node.Value.Type && own.Value.Blocks == d.node.Value.Blocks
 }
@@ -167,14 +160,14 @@ func (s *Sampler) addDisk(p *Pod, d *disk) {
 		v := &d.volumes[p.UID][i]
 		var fs *statsapi.FsStats
 		if d.onNode(v) {
-			walked := d.dirs[pathOf(v)]
+			walked := d.dirs[v.Path()]
 			failed = failed || unknown(walked)
 			if walked.At.IsZero() {
 				continue
 			}
 			fs = part(d.node, walked.Value, walked.At)
 			count(walked.Value, walked.At)
-		} else if fs = fileSystem(d.filesystems[pathOf(v)]); fs == nil {
+		} else if fs = fileSystem(d.filesystems[v.Path()]); fs == nil {
 			continue
 		}
 		entry := statsapi.VolumeStats{Name: v.Spec.Volume.Name, FsStats: *fs}

@@ -423,15 +423,8 @@ func (s *Sampler) nameSandboxes(ctx context.Context, pods []Pod, faults *faults)
 
 // has reports whether the paths of all the pod's containers have been found.
 func (k *paths) has(p *Pod) bool {
-	if k.containers == nil {
-		return false
-	}
-	for i := range p.Containers {
-		if k.containers[p.Containers[i].ID] == "" {
-			return false
-		}
-	}
-	return p.SandboxID == "" || k.containers[p.SandboxID] != ""
+	return k.containers != nil && (p.SandboxID == "" || k.containers[p.SandboxID] != "") &&
+		!slices.ContainsFunc(p.Containers, func(c Container) bool { return k.containers[c.ID] == "" })
 }
 
 // faults collects the errors of concurrent measurements.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	helpers "k8s.io/component-helpers/resource"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
@@ -137,7 +139,7 @@ func (mgr *Manager) measure(ctx context.Context, p Pod, q *measurement) (measure
 	}
 	m.against(m.used.Bytes, l.pod, signalPod,
 		"Pod ephemeral local storage usage exceeds the total limit of containers %s. ", l.pod.String())
-	for _, name := range names(p.Pod) {
+	for name := range pod.ContainerNames(p.Pod) {
 		limit := l.containers[name]
 		m.against(containers[name].Bytes, limit, signalContainer,
 			"Container %s exceeded its local ephemeral storage limit %q. ", name, limit.String())
@@ -147,10 +149,7 @@ func (mgr *Manager) measure(ctx context.Context, p Pod, q *measurement) (measure
 
 // volume measures an emptyDir volume on disk.
 func (mgr *Manager) volume(ctx context.Context, p *v1.Pod, v *volume.Instance, q *measurement) (usage.Usage, error) {
-	dir := v.Mounted.Path
-	if dir == "" {
-		dir = v.Dir
-	}
+	dir := v.Path()
 	if p.Spec.HostUsers != nil && !*p.Spec.HostUsers && mgr.markAssigned(q, dir) {
 		if _, err := mgr.Meter.Assign(dir); err != nil && !errors.Is(err, usage.ErrNotEmpty) {
 			mgr.Log.V(1).Info("Measuring a volume file by file, without a project quota", "path", dir,
@@ -177,29 +176,12 @@ func (mgr *Manager) containers(ctx context.Context, p *v1.Pod) (map[string]usage
 	used := map[string]usage.Usage{}
 	layers, err := mgr.Layers.WritableLayer(ctx, p.UID)
 	errs := []error{err}
-	for name, layer := range layers {
-		used[name] = layer
-	}
+	maps.Copy(used, layers)
 	logs := filepath.Join(mgr.Logs, layout.PodDirectory(p.Namespace, p.Name, p.UID))
-	for _, name := range names(p) {
+	for name := range pod.ContainerNames(p) {
 		u, err := mgr.Meter.Measure(ctx, filepath.Join(logs, name))
 		errs = append(errs, err)
 		used[name] = used[name].Add(u)
 	}
 	return used, errors.Join(errs...)
-}
-
-// names lists the containers of a pod.
-func names(p *v1.Pod) []string {
-	var list []string
-	for i := range p.Spec.InitContainers {
-		list = append(list, p.Spec.InitContainers[i].Name)
-	}
-	for i := range p.Spec.Containers {
-		list = append(list, p.Spec.Containers[i].Name)
-	}
-	for i := range p.Spec.EphemeralContainers {
-		list = append(list, p.Spec.EphemeralContainers[i].Name)
-	}
-	return list
 }

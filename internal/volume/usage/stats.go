@@ -124,11 +124,7 @@ func mounted(volumes []volume.Instance) []claim {
 		if v.Spec.Claim == nil || v.Spec.Block() {
 			continue
 		}
-		path := v.Mounted.Path
-		if path == "" {
-			path = v.Dir
-		}
-		list = append(list, claim{v.Spec.Claim.Namespace, v.Spec.Claim.Name, path})
+		list = append(list, claim{v.Spec.Claim.Namespace, v.Spec.Claim.Name, v.Path()})
 	}
 	slices.SortFunc(list, func(a, b claim) int {
 		return strings.Compare(a.namespace+"/"+a.name+"/"+a.path, b.namespace+"/"+b.name+"/"+b.path)
