@@ -22,7 +22,7 @@ func (d *decider) adoptStatus() {
 	d.mem.Status = st
 	for i := range d.containers {
 		m := &d.containers[i]
-		s := apistatus.Of(st, m.Spec.Name)
+		s := pod.StatusNamed(st, m.Spec.Name)
 		if s == nil {
 			continue
 		}

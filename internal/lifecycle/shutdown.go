@@ -15,11 +15,7 @@ import (
 func NodeShutdown(p *v1.Pod, at time.Time, periods []v1beta1.ShutdownGracePeriodByPodPriority) *pod.PodTermination {
 	t := &pod.PodTermination{At: at, Reason: pod.ReasonTerminated,
 		Message: "Pod was terminated in response to imminent node shutdown.", Disruption: true}
-	var priority int32
-	if p.Spec.Priority != nil {
-		priority = *p.Spec.Priority
-	}
-	chosen := -1
+	priority, chosen := pod.Priority(p), -1
 	for i := range periods {
 		c := periods[i].Priority
 		switch {

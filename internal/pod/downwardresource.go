@@ -58,10 +58,11 @@ func selectable(name v1.ResourceName) bool {
 	case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage:
 		return true
 	}
-	return isHugePages(name)
+	return IsHugePages(name)
 }
 
-func isHugePages(name v1.ResourceName) bool {
+// IsHugePages reports whether a resource is huge pages of some size.
+func IsHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
@@ -77,7 +78,7 @@ func limit(p *v1.Pod, c *v1.Container, name v1.ResourceName, allocatable v1.Reso
 			return q
 		}
 	}
-	if isHugePages(name) {
+	if IsHugePages(name) {
 		return resource.Quantity{}
 	}
 	return allocatable[name]

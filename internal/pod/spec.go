@@ -71,6 +71,28 @@ func ContainerNames(p *v1.Pod) iter.Seq[string] {
 	}
 }
 
+// LongRunning lists the containers that run at the same time: first the sidecars, then the main containers.
+func LongRunning(p *v1.Pod) []*v1.Container {
+	var list []*v1.Container
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; IsSidecar(c) {
+			list = append(list, c)
+		}
+	}
+	for i := range p.Spec.Containers {
+		list = append(list, &p.Spec.Containers[i])
+	}
+	return list
+}
+
+// Priority is v1.PodSpec.Priority. It is 0 if that is unset, as for a pod without a PriorityClass.
+func Priority(p *v1.Pod) int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
+
 // BlockVolume is a volume that a container uses as a block device.
 type BlockVolume struct {
 	// HostPath is the device's file on the host, or a link to it.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/deckhand-node/deckhand/internal/kit/logging"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
@@ -108,7 +109,7 @@ func (r *Resumer) resume(now time.Time) time.Duration {
 		last := r.resumed[nameOf(e)]
 		left := last.at.Add(last.hold).Sub(now)
 		switch {
-		case left <= 0 && (first == nil || priority(e) > priority(first)):
+		case left <= 0 && (first == nil || pod.Priority(e.Pod) > pod.Priority(first.Pod)):
 			first = e
 		case left > 0 && (next == 0 || left < next):
 			next = left
@@ -135,11 +136,4 @@ func (r *Resumer) resume(now time.Time) time.Duration {
 
 func nameOf(e *podstatus.Entry) types.NamespacedName {
 	return types.NamespacedName{Namespace: e.Pod.Namespace, Name: e.Pod.Name}
-}
-
-func priority(e *podstatus.Entry) int32 {
-	if p := e.Pod.Spec.Priority; p != nil {
-		return *p
-	}
-	return 0
 }

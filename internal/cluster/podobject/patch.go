@@ -38,23 +38,12 @@ func statusEquality() conversion.Equalities {
 	return e
 }
 
-// reportedStatus is the part of the API's status that the agent owns, with the other conditions that mayWrite allows.
-func reportedStatus(api, ours *v1.PodStatus) *v1.PodStatus {
-	s := withoutOthers(api)
-	for i := range api.Conditions {
-		if c := &api.Conditions[i]; apistatus.Ours(c.Type) || mayWrite(api, ours, c.Type) {
-			s.Conditions = append(s.Conditions, *c)
-		}
-	}
-	return sorted(s)
-}
-
-// statusToReport is the part of our status that the agent sends to an API server with status api, with conditions that
-// mayWrite allows.
-func statusToReport(api, ours *v1.PodStatus) *v1.PodStatus {
-	s := withoutOthers(ours)
-	for i := range ours.Conditions {
-		if c := &ours.Conditions[i]; apistatus.Ours(c.Type) || mayWrite(api, ours, c.Type) {
+// owned is the part of a status, that of the API or ours, that the agent owns, with the other conditions that mayWrite
+// allows.
+func owned(status, api, ours *v1.PodStatus) *v1.PodStatus {
+	s := withoutOthers(status)
+	for i := range status.Conditions {
+		if c := &status.Conditions[i]; apistatus.Ours(c.Type) || mayWrite(api, ours, c.Type) {
 			s.Conditions = append(s.Conditions, *c)
 		}
 	}
@@ -64,7 +53,7 @@ func statusToReport(api, ours *v1.PodStatus) *v1.PodStatus {
 // mayWrite reports whether the agent writes a condition that others may write, too: PodScheduled if nobody has
 // written it, and DisruptionTarget if this agent ended the pod and nobody had set it.
 func mayWrite(api, ours *v1.PodStatus, t v1.PodConditionType) bool {
-	there, c := condition(api, t), condition(ours, t)
+	there, c := pod.Condition(api, t), pod.Condition(ours, t)
 	switch {
 	case c == nil:
 		return false
@@ -90,15 +79,6 @@ func sorted(s *v1.PodStatus) *v1.PodStatus {
 	return s
 }
 
-func condition(s *v1.PodStatus, t v1.PodConditionType) *v1.PodCondition {
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == t {
-			return &s.Conditions[i]
-		}
-	}
-	return nil
-}
-
 // patch is the strategic merge patch of a pod's status from was to now. It holds no fields of other writers, and
 // applies only to the object of this UID.
 func patch(api *v1.Pod, was, now *v1.PodStatus) ([]byte, error) {
@@ -109,12 +89,12 @@ func patch(api *v1.Pod, was, now *v1.PodStatus) ([]byte, error) {
 	if _, ok := status["conditions"]; ok { // merged by type
 		var list []any
 		for i := range now.Conditions {
-			if c := &now.Conditions[i]; !equality.Semantic.DeepEqual(condition(was, c.Type), c) {
+			if c := &now.Conditions[i]; !equality.Semantic.DeepEqual(pod.Condition(was, c.Type), c) {
 				list = append(list, c)
 			}
 		}
 		for _, c := range was.Conditions {
-			if condition(now, c.Type) == nil {
+			if pod.Condition(now, c.Type) == nil {
 				list = append(list, map[string]any{"$patch": "delete", "type": c.Type})
 			}
 		}
@@ -162,7 +142,7 @@ func onlyStarts(was, now *v1.PodStatus, equal conversion.Equalities) bool {
 	o.Conditions = slices.Clone(now.Conditions)
 	for i := range o.Conditions {
 		if c := &o.Conditions[i]; c.Type == v1.PodReadyToStartContainers {
-			if before := condition(was, c.Type); before != nil {
+			if before := pod.Condition(was, c.Type); before != nil {
 				*c = *before
 			}
 		}
@@ -197,7 +177,7 @@ func sameState(a, b v1.ContainerStatus) bool {
 }
 
 func ready(s *v1.PodStatus) bool {
-	c := condition(s, v1.PodReady)
+	c := pod.Condition(s, v1.PodReady)
 	return c != nil && c.Status == v1.ConditionTrue
 }
 

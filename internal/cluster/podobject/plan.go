@@ -78,7 +78,7 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 		// pod is about to be created again.
 		return step{}
 	}
-	was, is := reportedStatus(&api.Status, w.status), statusToReport(&api.Status, w.status)
+	was, is := owned(&api.Status, &api.Status, w.status), owned(w.status, &api.Status, w.status)
 	same := equal.DeepEqual(was, is) ||
 		h.sent != nil && equal.DeepEqual(h.sent, is) && equal.DeepEqual(h.acknowledged, was)
 	if same {
@@ -102,7 +102,7 @@ func plan(api *v1.Pod, w word, h *history, equal conversion.Equalities, now time
 	case api.DeletionTimestamp != nil:
 		s.due = s.due.Add(holdEnding)
 	case onlyStarts(was, is, equal):
-		if c := condition(is, v1.PodReadyToStartContainers); c != nil && c.Status == v1.ConditionTrue {
+		if c := pod.Condition(is, v1.PodReadyToStartContainers); c != nil && c.Status == v1.ConditionTrue {
 			s.due = later(s.due.Add(hold), c.LastTransitionTime.Add(holdStarting))
 		} else {
 			s.due = s.due.Add(holdWaiting)

@@ -272,7 +272,7 @@ func (p *Publisher) handleResult(r result) {
 			s.deleted = true
 			return
 		}
-		s.sent, s.acknowledged = r.step.is, reportedStatus(&r.answer.Status, r.step.is)
+		s.sent, s.acknowledged = r.step.is, owned(&r.answer.Status, &r.answer.Status, r.step.is)
 		s.differs = time.Time{}
 		p.conf.Cache.Answered(r.answer)
 	case Replaced(r.err): // the watch is about to report it

@@ -360,7 +360,7 @@ func check(p *v1.Pod, taken bool) error {
 		return fmt.Errorf("spec.containers is empty")
 	}
 	names := map[string]bool{}
-	one := func(name string) error {
+	for name := range pod.ContainerNames(p) {
 		if err := element("container name", name); err != nil {
 			return err
 		}
@@ -368,22 +368,6 @@ func check(p *v1.Pod, taken bool) error {
 			return fmt.Errorf("two containers have the name %q", name)
 		}
 		names[name] = true
-		return nil
-	}
-	for i := range p.Spec.InitContainers {
-		if err := one(p.Spec.InitContainers[i].Name); err != nil {
-			return err
-		}
-	}
-	for i := range p.Spec.Containers {
-		if err := one(p.Spec.Containers[i].Name); err != nil {
-			return err
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if err := one(p.Spec.EphemeralContainers[i].Name); err != nil {
-			return err
-		}
 	}
 	volumes := map[string]bool{}
 	for i := range p.Spec.Volumes {

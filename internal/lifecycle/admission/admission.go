@@ -204,7 +204,7 @@ func (p hostPort) conflicts(q hostPort) bool {
 
 func hostPorts(p *v1.Pod, holder int) []hostPort {
 	var ports []hostPort
-	add := func(c *v1.Container) {
+	for _, c := range pod.LongRunning(p) {
 		for _, port := range c.Ports {
 			if port.HostPort == 0 {
 				continue
@@ -218,14 +218,6 @@ func hostPorts(p *v1.Pod, holder int) []hostPort {
 			}
 			ports = append(ports, w)
 		}
-	}
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
-			add(c)
-		}
-	}
-	for i := range p.Spec.Containers {
-		add(&p.Spec.Containers[i])
 	}
 	return ports
 }

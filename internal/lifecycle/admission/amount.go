@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // Amount counts resources by name: CPU in millicores, memory and storage in bytes, the others in units. A missing
@@ -141,8 +143,7 @@ func (a Amount) List() v1.ResourceList {
 }
 
 func inBytes(name v1.ResourceName) bool {
-	return name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage ||
-		strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+	return name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage || pod.IsHugePages(name)
 }
 
 // quantity is the amount of a resource as in a manifest: 1500m, 100Gi.

@@ -11,14 +11,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// priority is v1.PodSpec.Priority. It is 0 if that is unset, as for a pod without a PriorityClass.
-func priority(p *v1.Pod) int32 {
-	if p.Spec.Priority == nil {
-		return 0
-	}
-	return *p.Spec.Priority
-}
-
 // qos ranks the QoS classes; pods of the lowest rank are preempted first.
 func qos(p *v1.Pod) int {
 	return slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed},
@@ -62,7 +54,7 @@ func (j *Judge) preempt(p *v1.Pod, need Amount) []types.UID {
 	var candidates []victim
 	for i := range j.held {
 		h := &j.held[i]
-		if h.Ending || h.Pod == nil || priority(h.Pod) >= priority(p) {
+		if h.Ending || h.Pod == nil || pod.Priority(h.Pod) >= pod.Priority(p) {
 			continue
 		}
 		c := victim{Held: h, gives: make([]int64, len(names))}
@@ -116,7 +108,7 @@ func enough(candidates []victim, missing []int64) []victim {
 
 // byRank orders victims, the more important first.
 func byRank(a, b victim) int {
-	return cmp.Or(cmp.Compare(qos(b.Pod), qos(a.Pod)), cmp.Compare(priority(b.Pod), priority(a.Pod)))
+	return cmp.Or(cmp.Compare(qos(b.Pod), qos(a.Pod)), cmp.Compare(pod.Priority(b.Pod), pod.Priority(a.Pod)))
 }
 
 // mostSteps bounds the search for the best choice. It suffices to compare all sets of up to 12 pods. With more pods,

@@ -165,20 +165,7 @@ func (f *Facts) last(c *Container) *v1.ContainerStatus {
 	if f.Last == nil {
 		return nil
 	}
-	return Of(f.Last, c.Spec.Name)
-}
-
-// Of returns the status of a container; nil if there is none.
-func Of(st *v1.PodStatus, name string) *v1.ContainerStatus {
-	for _, list := range [...][]v1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses,
-		st.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
+	return pod.StatusNamed(f.Last, c.Spec.Name)
 }
 
 // Attempts is the attempt number of a container's next instance, from its status.

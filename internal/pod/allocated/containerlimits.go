@@ -1,8 +1,6 @@
 package allocated
 
 import (
-	"strings"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -35,8 +33,7 @@ func LimitsUnder(whole, own v1.ResourceList) v1.ResourceList {
 
 // bounded reports whether a pod-level limit of this resource applies to the pod's containers.
 func bounded(name v1.ResourceName) bool {
-	return name == v1.ResourceCPU || name == v1.ResourceMemory ||
-		strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+	return name == v1.ResourceCPU || name == v1.ResourceMemory || pod.IsHugePages(name)
 }
 
 // PodWide returns the allocated pod-level limits of a pod; nil if it has none.

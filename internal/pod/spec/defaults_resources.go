@@ -1,11 +1,11 @@
 package spec
 
 import (
-	"strings"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // requestsFromLimits sets each missing request to the limit of the same resource. If the limits are set but empty,
@@ -55,7 +55,7 @@ func podResources(p *v1.Pod) {
 	for name, q := range resourcehelper.AggregateContainerLimits(p, resourcehelper.PodResourcesOptions{}) {
 		_, requested := r.Requests[name]
 		_, limited := r.Limits[name]
-		if !hugePages(name) || !resourcehelper.IsSupportedPodLevelResource(name) || requested || limited {
+		if !pod.IsHugePages(name) || !resourcehelper.IsSupportedPodLevelResource(name) || requested || limited {
 			continue
 		}
 		if r.Limits == nil {
@@ -68,7 +68,7 @@ func podResources(p *v1.Pod) {
 	}
 	sum := resourcehelper.AggregateContainerRequests(p, resourcehelper.PodResourcesOptions{})
 	for name, q := range sum {
-		if resourcehelper.IsSupportedPodLevelResource(name) && !hugePages(name) {
+		if resourcehelper.IsSupportedPodLevelResource(name) && !pod.IsHugePages(name) {
 			setRequest(r, name, q)
 		}
 	}
@@ -77,8 +77,4 @@ func podResources(p *v1.Pod) {
 			setRequest(r, name, limit)
 		}
 	}
-}
-
-func hugePages(name v1.ResourceName) bool {
-	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }

@@ -115,9 +115,8 @@ func terminatedWord(t *v1.ContainerStateTerminated) string {
 
 // Ready reports whether the pod's Ready condition is true.
 func Ready(p *v1.Pod) bool {
-	list := p.Status.Conditions
-	i := slices.IndexFunc(list, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
-	return i >= 0 && list[i].Status == v1.ConditionTrue
+	c := pod.Condition(&p.Status, v1.PodReady)
+	return c != nil && c.Status == v1.ConditionTrue
 }
 
 // Done reports whether the pod has reached its goal: it is ready, or it succeeded.

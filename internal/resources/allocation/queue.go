@@ -58,10 +58,7 @@ type queue struct {
 
 // requestOf returns the pod's request with its present turn, or with a new turn after all others.
 func (q *queue) requestOf(p *v1.Pod, need admission.Amount) *request {
-	w := &request{uid: p.UID, need: need}
-	if p.Spec.Priority != nil {
-		w.priority = *p.Spec.Priority
-	}
+	w := &request{uid: p.UID, need: need, priority: pod.Priority(p)}
 	switch p.Status.QOSClass {
 	case v1.PodQOSGuaranteed:
 		w.qos = 2

@@ -145,7 +145,7 @@ func versionOf(d *pod.Desired) string {
 func (n *NodePods) pod(spec *v1.Pod) Pod {
 	grace := ptr.Deref(spec.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	p := Pod{UID: string(spec.UID), Namespace: spec.Namespace, Name: spec.Name,
-		Priority: ptr.Deref(spec.Spec.Priority, 0), Grace: pod.Seconds(grace),
+		Priority: pod.Priority(spec), Grace: pod.Seconds(grace),
 		Critical: allocated.ExemptFromPressure(spec, !n.Standalone), Ending: spec.DeletionTimestamp != nil}
 	requests := helpers.PodRequests(spec, helpers.PodResourcesOptions{})
 	p.MemoryRequest, p.StorageRequest = requests.Memory().Value(), requests.StorageEphemeral().Value()

@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
-	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
 )
 
@@ -116,19 +116,6 @@ func (s *Server) serve(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
-// containers returns the names of a pod's long-running containers: the app containers and the sidecars.
-func containers(p *v1.Pod) (names []string) {
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; ptr.Deref(c.RestartPolicy, "") == v1.ContainerRestartPolicyAlways {
-			names = append(names, c.Name)
-		}
-	}
-	for i := range p.Spec.Containers {
-		names = append(names, p.Spec.Containers[i].Name)
-	}
-	return names
-}
-
 // active returns the pods that haven't ended.
 func (s *Server) active() (pods []*v1.Pod) {
 	for _, e := range s.conf.Statuses.List() {
@@ -147,8 +134,8 @@ type lister struct {
 
 func (s *Server) resources(p *v1.Pod) *api.PodResources {
 	r, has := &api.PodResources{Name: p.Name, Namespace: p.Namespace}, s.conf.Devices.Has(p.UID)
-	for _, name := range containers(p) {
-		r.Containers = append(r.Containers, &api.ContainerResources{Name: name, Devices: has[name]})
+	for _, c := range pod.LongRunning(p) {
+		r.Containers = append(r.Containers, &api.ContainerResources{Name: c.Name, Devices: has[c.Name]})
 	}
 	return r
 }

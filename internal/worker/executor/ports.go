@@ -93,17 +93,3 @@ func inPod(process kernel.Process, uid types.UID) bool {
 	return uid != "" && (strings.Contains(process.Cgroups, "pod"+string(uid)) ||
 		strings.Contains(process.Cgroups, "pod"+strings.ReplaceAll(string(uid), "-", "_")))
 }
-
-// containersOf are the containers of the pod that run at the same time and may have host ports.
-func containersOf(p *v1.Pod) []*v1.Container {
-	var all []*v1.Container
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
-			all = append(all, c)
-		}
-	}
-	for i := range p.Spec.Containers {
-		all = append(all, &p.Spec.Containers[i])
-	}
-	return all
-}

@@ -55,7 +55,7 @@ func TestHostPortsThatAreTaken(t *testing.T) {
 		e := w.runner()
 		e.cfg.Ports = c.there
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1-2"}, Spec: v1.PodSpec{HostNetwork: c.hostNetwork, Containers: []v1.Container{{Name: "main", Ports: []v1.ContainerPort{c.port}}}}}
-		events := e.takenPorts(p, containersOf(p)...)
+		events := e.takenPorts(p, pod.LongRunning(p)...)
 		if c.want == "" && len(events) == 0 {
 			continue
 		}

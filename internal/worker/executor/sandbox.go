@@ -112,7 +112,7 @@ func (r *Executor) createSandbox(ctx context.Context, d *pod.Desired, a pod.Acti
 		return "", err
 	}
 	if !p.Spec.HostNetwork { // in the host network, each start of a container checks its ports
-		events = append(events, r.takenPorts(p, containersOf(p)...)...) // before the runtime uses them
+		events = append(events, r.takenPorts(p, pod.LongRunning(p)...)...) // before the runtime uses them
 	}
 	release, err := r.gate.Acquire(ctx, prioritySandbox)
 	if err != nil {

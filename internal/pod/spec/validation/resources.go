@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // containerResources validates a container's resources. claims are the names of the pod's resource claims.
@@ -59,7 +61,7 @@ func amount(name v1.ResourceName, q resource.Quantity, at *field.Path) field.Err
 	if q.MilliValue()%1000 != 0 {
 		return field.ErrorList{field.Invalid(at, q.String(), "must be an integer")}
 	}
-	if !hugePages(name) {
+	if !pod.IsHugePages(name) {
 		return nil
 	}
 	page, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
@@ -97,7 +99,7 @@ func hugePagesAlone(r *v1.ResourceRequirements, at *field.Path) field.ErrorList 
 	huge, other := false, false
 	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
 		for name := range list {
-			huge = huge || hugePages(name)
+			huge = huge || pod.IsHugePages(name)
 			other = other || name == v1.ResourceCPU || name == v1.ResourceMemory
 		}
 	}
@@ -115,7 +117,7 @@ func containerName(at *field.Path, name v1.ResourceName) field.ErrorList {
 		return errs
 	}
 	if !strings.Contains(s, "/") {
-		if shareable(name) || hugePages(name) {
+		if shareable(name) || pod.IsHugePages(name) {
 			return nil
 		}
 		return field.ErrorList{field.Invalid(at, s,
@@ -133,10 +135,6 @@ func containerName(at *field.Path, name v1.ResourceName) field.ErrorList {
 // shareable reports whether a resource can be overcommitted and divided.
 func shareable(name v1.ResourceName) bool {
 	return name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage
-}
-
-func hugePages(name v1.ResourceName) bool {
-	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
 // sorted returns the names in a list, sorted, so that errors are always in the same order.
