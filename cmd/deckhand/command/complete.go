@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
 // completePod completes the name of a command's only pod.
@@ -53,7 +54,7 @@ func (a *app) completeContainer(cmd *cobra.Command, args []string, _ string) ([]
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return show.Containers(p), cobra.ShellCompDirectiveNoFileComp
+	return slices.Collect(pod.ContainerNames(p)), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeNamespaces completes -n with the namespaces of the node's pods.

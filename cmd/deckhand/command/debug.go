@@ -95,7 +95,7 @@ kubectl debug.
 				if err != nil {
 					return err
 				}
-				if o.tty && inputTerminal(cmd.InOrStdin()) == nil {
+				if o.tty && terminalOf(cmd.InOrStdin()) == nil {
 					o.tty = false
 					o.remark(cmd, "standard input isn't a terminal: the container gets none")
 				}
@@ -225,7 +225,7 @@ func (o *debugOptions) await(ctx context.Context, cmd *cobra.Command, client *lo
 			return nil, fmt.Errorf("pod %s is gone, and container %s with it", p.Name, o.container)
 		}
 		view := &snapshot.Pods[i]
-		status := logs.StatusOf(view.Pod, o.container)
+		status := pod.StatusNamed(&view.Pod.Status, o.container)
 		if status != nil && (wanted(status.State) || status.State.Terminated != nil) {
 			return status, nil
 		}

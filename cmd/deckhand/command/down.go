@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -131,8 +130,8 @@ func (a *app) confirm(cmd *cobra.Command, question string) error {
 	if flagValue(cmd, "yes") == "true" {
 		return nil
 	}
-	in, isFile := cmd.InOrStdin().(*os.File)
-	if !isFile || terminalOf(in) == nil || terminalOf(cmd.ErrOrStderr()) == nil {
+	in := terminalOf(cmd.InOrStdin())
+	if in == nil || terminalOf(cmd.ErrOrStderr()) == nil {
 		return usagef(cmd, "there is no terminal on which to ask %q: nothing was changed; confirm with --yes", question)
 	}
 	if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question); err != nil {

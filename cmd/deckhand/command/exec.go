@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/streams"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -161,7 +161,7 @@ func (o *sessionOptions) find(ctx context.Context, cmd *cobra.Command, client *l
 
 // fit adapts the options to the streams that the container's process has.
 func (o *sessionOptions) fit(cmd *cobra.Command, p *v1.Pod, container string) {
-	c := show.ContainerOf(p, container)
+	c := pod.ContainerNamed(p, container)
 	if o.stdin && !c.Stdin {
 		o.stdin = false
 		o.remark(cmd, "container %s has no standard input (stdin: true in its spec): nothing is passed on", container)
@@ -186,7 +186,7 @@ func (o *sessionOptions) join(ctx context.Context, cmd *cobra.Command,
 	if o.stdin {
 		ends.In = cmd.InOrStdin()
 	}
-	screen := inputTerminal(ends.In)
+	screen := terminalOf(ends.In)
 	if o.tty && screen == nil && !running {
 		ends.TTY = false
 		o.remark(cmd, "standard input isn't a terminal (or -i is missing): the command gets none")
@@ -238,13 +238,4 @@ func joinRaw(ctx context.Context, cmd *cobra.Command, ends *streams.Ends, conn h
 	}()
 	begun()
 	return ends.Join(ctx, conn)
-}
-
-// inputTerminal returns the terminal of in; nil if in isn't one.
-func inputTerminal(in io.Reader) *os.File {
-	f, ok := in.(*os.File)
-	if !ok {
-		return nil
-	}
-	return terminalOf(f)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -139,7 +140,7 @@ func (o *logOptions) sources(cmd *cobra.Command, s local.Snapshot, args []string
 	var list []source
 	for _, p := range pods {
 		if o.allContainers {
-			for _, name := range show.Containers(p) {
+			for name := range pod.ContainerNames(p) {
 				list = append(list, source{p, name})
 			}
 			continue

@@ -150,9 +150,9 @@ func textTo(cmd *cobra.Command) io.Writer {
 	return out
 }
 
-// terminalOf returns the file of w if it is a terminal, otherwise nil.
-func terminalOf(w io.Writer) *os.File {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+// terminalOf returns the file of a standard stream if it is a terminal, otherwise nil.
+func terminalOf(stream any) *os.File {
+	if f, ok := stream.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return f
 	}
 	return nil

@@ -5,21 +5,9 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-)
 
-// StatusOf returns the status of the pod's container, init container or ephemeral container of this name; nil if
-// the pod has no such status.
-func StatusOf(p *v1.Pod, container string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses,
-		p.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == container {
-				return &list[i]
-			}
-		}
-	}
-	return nil
-}
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
 
 // Choose returns the instance whose log kubectl shows for a container with this status, or, if previous is true,
 // for its previous instance. attempts are the instances that have a log. The error means that there is none; it has
@@ -60,7 +48,7 @@ func (f *Followed) Current() Instance {
 	if p == nil || p.UID != f.UID {
 		return Instance{Ended: true, Final: true}
 	}
-	status := StatusOf(p, f.Container)
+	status := pod.StatusNamed(&p.Status, f.Container)
 	if status == nil {
 		return Instance{}
 	}

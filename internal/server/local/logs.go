@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 )
 
@@ -32,7 +33,7 @@ func (s *Server) podLogs(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return notFound(request.Namespace, request.Pod)
 	}
-	status := logs.StatusOf(view.Pod, request.Container)
+	status := pod.StatusNamed(&view.Pod.Status, request.Container)
 	if status == nil {
 		return &StatusError{http.StatusNotFound,
 			fmt.Errorf("pod %s has no container %q", request.Pod, request.Container)}

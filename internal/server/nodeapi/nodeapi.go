@@ -168,7 +168,7 @@ func (a *api) find(w http.ResponseWriter, r *http.Request) (*v1.Pod, *v1.Contain
 	if container == "" {
 		return p, nil
 	}
-	status := logs.StatusOf(p, container)
+	status := pod.StatusNamed(&p.Status, container)
 	if status == nil {
 		http.Error(w, fmt.Sprintf("container %q not found in pod %q", container, name), http.StatusNotFound)
 		return nil, nil

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/deckhand-node/deckhand/cmd/deckhand/command/show"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
@@ -31,7 +33,7 @@ func (l *logPrinter) wait() { l.group.Wait() }
 func (l *logPrinter) follow(ctx context.Context, views []local.PodView) {
 	several := len(views) > 1
 	for _, view := range views {
-		names := show.Containers(view.Pod)
+		names := slices.Collect(pod.ContainerNames(view.Pod))
 		for _, name := range names {
 			key := string(view.Pod.UID) + "/" + name
 			if l.begun[key] {

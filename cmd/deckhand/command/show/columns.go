@@ -15,15 +15,15 @@ type column struct {
 
 // columnsFor returns the columns for these options.
 func columnsFor(opts EventOptions) []column {
-	namespace := column{"NAMESPACE", func(e *local.Event) string { return noneIfEmpty(e.Namespace) }}
+	namespace := column{"NAMESPACE", func(e *local.Event) string { return orNone(e.Namespace) }}
 	last := column{"LAST SEEN", func(e *local.Event) string { return podstatus.Since(e.Time, opts.Now()) }}
 	first := column{"FIRST SEEN", func(e *local.Event) string { return podstatus.Since(e.First, opts.Now()) }}
 	count := column{"COUNT", func(e *local.Event) string { return strconv.Itoa(e.Count) }}
 	kind := column{"TYPE", func(e *local.Event) string { return e.Type }}
 	reason := column{"REASON", func(e *local.Event) string { return e.Reason }}
 	object := column{"OBJECT", func(e *local.Event) string { return e.Object }}
-	part := column{"PART", func(e *local.Event) string { return noneIfEmpty(e.Part) }}
-	source := column{"SOURCE", func(e *local.Event) string { return noneIfEmpty(e.Component) }}
+	part := column{"PART", func(e *local.Event) string { return orNone(e.Part) }}
+	source := column{"SOURCE", func(e *local.Event) string { return orNone(e.Component) }}
 	message := column{"MESSAGE", func(e *local.Event) string { return e.Message }}
 
 	columns := []column{last, count, kind, reason, object, message}
@@ -53,11 +53,4 @@ func (l *EventList) rows(events []local.Event) [][]string {
 		}
 	}
 	return rows
-}
-
-func noneIfEmpty(text string) string {
-	if text == "" {
-		return "<none>"
-	}
-	return text
 }

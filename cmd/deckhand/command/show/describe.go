@@ -18,7 +18,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/terminal"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/report/podstatus"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -199,7 +198,7 @@ func (d *outline) containers(name string, p *v1.Pod, list []v1.Container) {
 }
 
 func (d *outline) container(p *v1.Pod, c *v1.Container) {
-	s := cmp.Or(logs.StatusOf(p, c.Name), &v1.ContainerStatus{})
+	s := cmp.Or(pod.StatusNamed(&p.Status, c.Name), &v1.ContainerStatus{})
 	d.row("Container ID", s.ContainerID)
 	d.row("Image", c.Image)
 	d.row("Image ID", s.ImageID)

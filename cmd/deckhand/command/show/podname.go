@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/suggest"
-	"github.com/deckhand-node/deckhand/internal/runtime/logs"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/server/local"
 )
 
@@ -110,12 +110,6 @@ func Like(s local.Snapshot, name string) []string {
 	return slices.Compact(near)
 }
 
-// Containers returns the names of a pod's containers in the order in which they start; ephemeral ones come last.
-func Containers(p *v1.Pod) []string {
-	inits, main, debug := containers(p)
-	return slices.Concat(inits, main, debug)
-}
-
 func containers(p *v1.Pod) (inits, main, debug []string) {
 	for i := range p.Spec.InitContainers {
 		inits = append(inits, p.Spec.InitContainers[i].Name)
@@ -162,27 +156,10 @@ func FindContainer(p *v1.Pod, name string) (container, remark string, err error)
 	return "", "", fmt.Errorf("container %s is not valid for pod %s, %s", name, p.Name, choice)
 }
 
-// ContainerOf returns a container of a pod's spec, of any kind.
-func ContainerOf(p *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if p.Spec.EphemeralContainers[i].Name == name {
-			return (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		}
-	}
-	return nil
-}
-
 // CheckRuns returns an error with the reason if a container doesn't run.
 func CheckRuns(s local.Snapshot, p *v1.Pod, container string) error {
 	i := slices.IndexFunc(s.Pods, func(v local.PodView) bool { return v.Pod == p })
-	status := logs.StatusOf(p, container)
+	status := pod.StatusNamed(&p.Status, container)
 	if i < 0 || status != nil && status.State.Running != nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package show
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -187,10 +188,7 @@ func compare(a, b any) int {
 	case b == nil:
 		return 1
 	case xIsNumber && yIsNumber && x != y:
-		if x < y {
-			return -1
-		}
-		return 1
+		return cmp.Compare(x, y)
 	}
 	return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
 }

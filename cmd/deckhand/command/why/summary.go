@@ -189,10 +189,8 @@ func notReadySince(p *v1.Pod) time.Time {
 
 // changed returns the time of the last change of a pod's condition; zero if the pod doesn't have the condition.
 func changed(p *v1.Pod, kind v1.PodConditionType) time.Time {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == kind {
-			return c.LastTransitionTime.Time
-		}
+	if c := pod.Condition(&p.Status, kind); c != nil {
+		return c.LastTransitionTime.Time
 	}
 	return time.Time{}
 }
