@@ -51,8 +51,8 @@ func (a *Announcer) Run(ctx context.Context) error {
 		for _, d := range changes.Add {
 			a.reportUnsupported(d)
 		}
-		for _, u := range changes.Update {
-			a.reportUnsupported(u.New)
+		for _, d := range changes.Update {
+			a.reportUnsupported(d)
 		}
 		problems = a.reportProblems(set, problems)
 		last = set
@@ -69,8 +69,8 @@ func (a *Announcer) logChanges(c Changes) {
 	for _, d := range c.Add {
 		log.Info("Pod added", "pod", klog.KObj(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
 	}
-	for _, u := range c.Update {
-		log.Info("Pod updated", "pod", klog.KObj(u.New.Pod), "podUID", u.New.Pod.UID, "origin", u.New.Origin)
+	for _, d := range c.Update {
+		log.Info("Pod updated", "pod", klog.KObj(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)
 	}
 	for _, d := range c.Remove {
 		log.Info("Pod removed", "pod", klog.KObj(d.Pod), "podUID", d.Pod.UID, "origin", d.Origin)

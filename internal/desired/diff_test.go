@@ -35,15 +35,15 @@ func TestDiffOfOnePod(t *testing.T) {
 		"new":            {nil, base, "add"},
 		"gone":           {base, nil, "remove"},
 		"the same":       {base, base, ""},
-		"an equal copy":  {base, changed(func(*pod.Desired) {}), "reconcile"},
-		"stale":          {base, changed(func(d *pod.Desired) { d.Stale = "bad" }), "reconcile"},
-		"moved":          {base, changed(func(d *pod.Desired) { d.Origin = "b" }), "reconcile"},
-		"status":         {base, changed(func(d *pod.Desired) { d.Pod.Status.Phase = v1.PodRunning }), "reconcile"},
+		"an equal copy":  {base, changed(func(*pod.Desired) {}), ""},
+		"stale":          {base, changed(func(d *pod.Desired) { d.Stale = "bad" }), ""},
+		"moved":          {base, changed(func(d *pod.Desired) { d.Origin = "b" }), ""},
+		"status":         {base, changed(func(d *pod.Desired) { d.Pod.Status.Phase = v1.PodRunning }), ""},
 		"spec":           {base, changed(func(d *pod.Desired) { d.Pod.Spec.Hostname = "x" }), "update"},
 		"label":          {base, changed(func(d *pod.Desired) { d.Pod.Labels = map[string]string{"a": "b"} }), "update"},
 		"another base":   {base, changed(func(d *pod.Desired) { d.Base = "b" }), "update"},
 		"annotation":     {base, changed(func(d *pod.Desired) { d.Pod.Annotations = map[string]string{"a": "b"} }), "update"},
-		"deletion":       {base, changed(func(d *pod.Desired) { d.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(9, 0)} }), "delete"},
+		"deletion":       {base, changed(func(d *pod.Desired) { d.Pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(9, 0)} }), ""},
 		"another by UID": {base, changed(func(d *pod.Desired) { d.Pod.UID = "2" }), "add remove"},
 	}
 	for name, test := range tests {
@@ -60,7 +60,7 @@ func TestDiffOfOnePod(t *testing.T) {
 			for _, part := range []struct {
 				name string
 				n    int
-			}{{"add", len(c.Add)}, {"update", len(c.Update)}, {"reconcile", len(c.Reconcile)}, {"delete", len(c.Delete)}, {"remove", len(c.Remove)}} {
+			}{{"add", len(c.Add)}, {"update", len(c.Update)}, {"remove", len(c.Remove)}} {
 				if part.n > 0 && got != "" {
 					got += " "
 				}
@@ -68,27 +68,14 @@ func TestDiffOfOnePod(t *testing.T) {
 					got += part.name
 				}
 			}
-			if got != test.want || c.Empty() != (test.want == "") {
-				t.Errorf("got %q, empty %v; want %q", got, c.Empty(), test.want)
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestDiffReportsBecomingSynced(t *testing.T) {
-	unsynced := &Set{}
-	if c := Diff(unsynced, setOf()); !c.BecameSynced || c.Empty() {
-		t.Error("becoming synced isn't reported")
-	}
-	if c := Diff(setOf(), setOf()); c.BecameSynced || !c.Empty() {
-		t.Error("staying synced is reported")
-	}
-	if c := Diff(nil, nil); !c.Empty() {
-		t.Error("nothing differs from nothing")
-	}
-}
-
-// Whoever follows the changes from the beginning knows the newest set.
+// Whoever follows the changes from the beginning knows how to run the newest set.
 func TestChangesLeadToTheNewSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		known := map[types.UID]*pod.Desired{}
@@ -113,19 +100,17 @@ func TestChangesLeadToTheNewSet(t *testing.T) {
 			for _, p := range c.Add {
 				known[p.Pod.UID] = p
 			}
-			for _, list := range [][]Change{c.Update, c.Reconcile, c.Delete} {
-				for _, change := range list {
-					if known[change.New.Pod.UID] != change.Old {
-						t.Fatalf("pod %s changed from what wasn't there", change.New.Pod.Name)
-					}
-					known[change.New.Pod.UID] = change.New
+			for _, p := range c.Update {
+				if known[p.Pod.UID] == nil {
+					t.Fatalf("pod %s changed from what wasn't there", p.Pod.Name)
 				}
+				known[p.Pod.UID] = p
 			}
 			if len(known) != len(pods) {
 				t.Fatalf("%d pods known, want %d", len(known), len(pods))
 			}
 			for _, p := range pods {
-				if known[p.Pod.UID] != p {
+				if k := known[p.Pod.UID]; k == nil || !sameWork(k, p) {
 					t.Fatalf("pod %s isn't known", p.Pod.Name)
 				}
 			}

@@ -136,7 +136,7 @@ func TestAdmittedPodKeepsItsPointer(t *testing.T) {
 	if second.Pod.Spec.Overhead.Cpu().Value() != 2 || second.Pod.UID != first.Pod.UID {
 		t.Errorf("overhead %v after the class was edited", second.Pod.Spec.Overhead)
 	}
-	if changes := Diff(old, m.Current()); len(changes.Update) != 1 || changes.Update[0].New != second {
+	if changes := Diff(old, m.Current()); len(changes.Update) != 1 || changes.Update[0] != second {
 		t.Errorf("changes %+v, want an update", changes)
 	}
 	if gone := report([]Claim{c, other}); gone != c.Desired {
