@@ -12,7 +12,6 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
-	"github.com/deckhand-node/deckhand/internal/volume/subpath"
 )
 
 // Config configures a Manager. Fields without a default are required.
@@ -49,8 +48,6 @@ type Config struct {
 
 	// ClusterDomain is the suffix of FQDNs in pods' /etc/hosts; if it is empty, there are no FQDNs.
 	ClusterDomain string
-	// HostsFile is the path of the node's hosts file; empty for /etc/hosts.
-	HostsFile string
 	// Parallel is how many operations run at once; 0 means 16. After a short time, an operation that hangs doesn't
 	// count any more.
 	Parallel int
@@ -67,9 +64,6 @@ type Config struct {
 	// Stop is how long Run waits for running operations when it ends; 0 means 2 s.
 	Stop time.Duration
 }
-
-// SubPath is a request to Config.SubPaths for a part of a volume.
-type SubPath = subpath.Request
 
 // Recorder records events about pods.
 type Recorder interface {
@@ -88,7 +82,7 @@ type Meter interface {
 	Reconstructed(failed bool)
 }
 
-// orDefault returns the configuration with defaults for durations and HostsFile.
+// orDefault returns the configuration with defaults for durations.
 func (c Config) orDefault() Config {
 	for d, value := range map[*time.Duration]time.Duration{
 		&c.Early: 10 * time.Second, &c.Patience: 2 * time.Minute, &c.FirstProgress: 10 * time.Second,
@@ -97,9 +91,6 @@ func (c Config) orDefault() Config {
 		if *d == 0 {
 			*d = value
 		}
-	}
-	if c.HostsFile == "" {
-		c.HostsFile = "/etc/hosts"
 	}
 	return c
 }

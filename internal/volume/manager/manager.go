@@ -71,7 +71,7 @@ func New(c Config, log logr.Logger) *Manager {
 	layout := volumestate.NewLayout(filepath.Join(c.RootDir, "pods"))
 	ops := operations.Config{Parallel: c.Parallel, First: c.FirstBackoff}
 	m := &Manager{
-		conf: c, log: log, layout: layout, files: atomicwriter.New(layout.Pods(), c.ClusterDomain, c.HostsFile),
+		conf: c, log: log, layout: layout, files: atomicwriter.New(layout.Pods(), c.ClusterDomain, "/etc/hosts"),
 		ops: operations.New(ops), stages: volumestate.NewStages(filepath.Join(c.RootDir, "plugins"), ops),
 		holders: volumestate.NewHolders(layout, c.Freed),
 		wake:    wake.NewSlot(), remounted: wake.NewSlot(), desired: volumestate.Desired{},

@@ -28,7 +28,7 @@ func started(t *testing.T, dir string) *Journal {
 func saved(t *testing.T, j *Journal, uid types.UID) {
 	t.Helper()
 	decide(j, uid)
-	if err := j.SaveOne(uid); err != nil || !exists(t, j.cfg.Dir, string(uid)+extension) {
+	if err := j.record(uid).save(); err != nil || !exists(t, j.cfg.Dir, string(uid)+extension) {
 		t.Fatalf("%s isn't on disk: %v", uid, err)
 	}
 }

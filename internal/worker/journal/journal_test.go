@@ -123,7 +123,7 @@ func opensAndCloses(t *testing.T, dir string) {
 	if again := j.Open("u1", "default/web"); again != first {
 		t.Error("a pod has two records")
 	}
-	if err := j.SaveOne("u1"); err != nil {
+	if err := j.record("u1").save(); err != nil {
 		t.Fatal(err)
 	}
 	if !exists(t, j.cfg.Dir, "u1.txtar") {
@@ -295,7 +295,7 @@ func TestNameThatIsNoPath(t *testing.T) {
 	j, _ := begin(t, dir)
 	for _, uid := range []types.UID{"../out", "..", "a/b"} {
 		decide(j, uid)
-		if err := j.SaveOne(uid); err == nil {
+		if err := j.record(uid).save(); err == nil {
 			t.Errorf("%q became part of a path", uid)
 		}
 		if _, ok := j.Previous(uid); ok {

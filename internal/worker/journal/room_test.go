@@ -82,7 +82,7 @@ func TestTheOldestGoFirst(t *testing.T) {
 	for i := range 9 {
 		uid := types.UID(fmt.Sprint("u", i))
 		decide(j, uid)
-		if err := j.SaveOne(uid); err != nil {
+		if err := j.record(uid).save(); err != nil {
 			t.Fatal(err)
 		}
 		if i == 6 && (onDisk(t, dir) != 7 || onDisk(t, filepath.Join(dir, "previous")) > 0) {
@@ -113,7 +113,7 @@ func TestOneFileMayTakeAllTheRoom(t *testing.T) {
 	j, _ := begin(t, dir, full(1000), func(j *Journal) { j.store.least, j.store.limit = 100, 0 })
 	for range 2 {
 		decide(j, "u1")
-		if err := j.SaveOne("u1"); err != nil || !exists(t, dir, "u1.txtar") {
+		if err := j.record("u1").save(); err != nil || !exists(t, dir, "u1.txtar") {
 			t.Errorf("it is gone: %v", err)
 		}
 	}

@@ -163,15 +163,6 @@ func (j *Journal) Save() error {
 	return nil
 }
 
-// SaveOne writes the record of one pod if it is unsaved.
-func (j *Journal) SaveOne(uid types.UID) error {
-	r := j.record(uid)
-	if r == nil || !j.usable() {
-		return nil
-	}
-	return r.save()
-}
-
 // Sweep removes earlier agents' files of pods that have no record now and for which keep returns false, and old input
 // on which the core failed.
 func (j *Journal) Sweep(keep func(types.UID) bool) {

@@ -181,9 +181,6 @@ func TestSaveReportsHowMuchIsMissing(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if err := j.SaveOne("none"); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestConcurrently is for the race detector.
@@ -195,7 +192,7 @@ func TestConcurrently(t *testing.T) {
 			uid := types.UID(fmt.Sprint("u", i))
 			for range 20 {
 				decide(j, uid)
-				if err := j.SaveOne(uid); err != nil {
+				if err := j.record(uid).save(); err != nil {
 					t.Error(err)
 				}
 				if _, ok := j.Text(uid); !ok {

@@ -99,16 +99,6 @@ func Show(ctx context.Context, w io.Writer, snapshots <-chan local.Snapshot, unt
 	}
 }
 
-// Finished reports whether all sources were read, and all their pods are ready or have ended.
-func Finished(s local.Snapshot) bool {
-	for i := range s.Pods {
-		if v := &s.Pods[i]; !v.Done() && !v.Over() {
-			return false
-		}
-	}
-	return s.Agent.Synced
-}
-
 // Well reports whether all sources were read without problems, and all their pods are ready, have succeeded or were
 // stopped by a user.
 func Well(s local.Snapshot) bool {

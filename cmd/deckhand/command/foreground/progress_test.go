@@ -61,7 +61,7 @@ func TestPlainLinesOfManyProblems(t *testing.T) {
 		s.Problems = append(s.Problems, pod.Problem{Origin: fmt.Sprintf("/m/%d.yaml", n), Message: "is bad"})
 	}
 	var out strings.Builder
-	if _, err := Show(t.Context(), &out, stream(s, s), Finished, Options{Now: time.Now}); err != nil {
+	if _, err := Show(t.Context(), &out, stream(s, s), func(s local.Snapshot) bool { return s.Agent.Synced }, Options{Now: time.Now}); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(out.String(), "\n"); n != 12 || strings.Count(out.String(), "and 4990 more") != 1 {
@@ -74,7 +74,7 @@ func TestPlainLinesReportChangesOnce(t *testing.T) {
 	bad.Problems = []pod.Problem{{Origin: "/m/bad.yaml", Message: "first\nsecond"}}
 	var out strings.Builder
 	c := stream(local.Snapshot{}, bad, bad, snapshot(podView("web", true), podView("db", false)), snapshot(podView("web", true), podView("db", true)))
-	last, err := Show(t.Context(), &out, c, Finished, Options{Now: time.Now})
+	last, err := Show(t.Context(), &out, c, Well, Options{Now: time.Now})
 	if err != nil || len(last.Pods) != 2 {
 		t.Fatalf("%v, %+v", err, last)
 	}
@@ -207,7 +207,7 @@ func TestLiveTableRunsWithTime(t *testing.T) {
 		snapshots := make(chan local.Snapshot)
 		done := make(chan error, 1)
 		go func() {
-			_, err := Show(t.Context(), scr, snapshots, Finished, Options{Now: time.Now, Terminal: terminal})
+			_, err := Show(t.Context(), scr, snapshots, Well, Options{Now: time.Now, Terminal: terminal})
 			done <- err
 		}()
 		snapshots <- snapshot(podView("web", false))
@@ -261,31 +261,13 @@ func TestColours(t *testing.T) {
 func TestShowEndsWithItsStreamOrContext(t *testing.T) {
 	closed := make(chan local.Snapshot)
 	close(closed)
-	if _, err := Show(t.Context(), io.Discard, closed, Finished, Options{}); !errors.Is(err, io.EOF) {
+	if _, err := Show(t.Context(), io.Discard, closed, Well, Options{}); !errors.Is(err, io.EOF) {
 		t.Errorf("stream closed: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Show(ctx, io.Discard, nil, Finished, Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := Show(ctx, io.Discard, nil, Well, Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("context ended: %v", err)
-	}
-}
-
-func TestFinished(t *testing.T) {
-	failed := podView("job", false)
-	failed.Pod.Status.Phase = v1.PodFailed
-	for name, tc := range map[string]struct {
-		s    local.Snapshot
-		want bool
-	}{
-		"not read yet":     {local.Snapshot{}, false},
-		"nothing to run":   {snapshot(), true},
-		"ready and failed": {snapshot(podView("a", true), failed), true},
-		"one to come":      {snapshot(podView("a", true), podView("b", false)), false},
-	} {
-		if got := Finished(tc.s); got != tc.want {
-			t.Errorf("%s: got %v", name, got)
-		}
 	}
 }
 
