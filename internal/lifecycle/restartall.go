@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -158,9 +159,7 @@ func (d *decider) carry() bool {
 			if k.Carried == nil {
 				k.Carried = map[string]pod.Carried{}
 			}
-			for name, c := range next {
-				k.Carried[name] = c
-			}
+			maps.Copy(k.Carried, next)
 		})
 	}
 	return d.durable()

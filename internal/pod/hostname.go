@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -21,10 +22,7 @@ func HostNames(p *v1.Pod, clusterDomain string) (host, fqdn string) {
 	if o := p.Spec.HostnameOverride; o != nil && *o != "" {
 		return *o, ""
 	}
-	host = p.Spec.Hostname
-	if host == "" {
-		host = p.Name
-	}
+	host = cmp.Or(p.Spec.Hostname, p.Name)
 	if len(host) > maxHostLabel {
 		host = strings.TrimRight(host[:maxHostLabel], "-.")
 	}

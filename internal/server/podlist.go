@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -100,11 +101,7 @@ type podText struct {
 func (t *podTexts) write(w io.Writer, pods []*v1.Pod) error {
 	t.round++
 	err := writeItems(w, pods, t.text)
-	for p, text := range t.texts {
-		if text.round != t.round {
-			delete(t.texts, p)
-		}
-	}
+	maps.DeleteFunc(t.texts, func(_ *v1.Pod, text podText) bool { return text.round != t.round })
 	return err
 }
 

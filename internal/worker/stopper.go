@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,12 +92,9 @@ func (s *Stopper) settled(name types.NamespacedName, restart bool) bool {
 	if !restart {
 		return s.gone(name)
 	}
-	for _, h := range s.stops.List() {
-		if h.Namespace == name.Namespace && h.Name == name.Name && h.Restart {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.stops.List(), func(h desired.Hold) bool {
+		return h.Namespace == name.Namespace && h.Name == name.Name && h.Restart
+	})
 }
 
 // Start starts stopped pods again.

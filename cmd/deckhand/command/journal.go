@@ -56,8 +56,7 @@ of JSON for each one that differs from the one before it.`,
 func (a *app) printPodJournal(cmd *cobra.Command, name string, previous bool) error {
 	ctx, client := cmd.Context(), a.client(cmd)
 	snapshot, err := client.Snapshot(ctx)
-	var none *local.NoAgentError
-	if errors.As(err, &none) {
+	if _, ok := errors.AsType[*local.NoAgentError](err); ok {
 		return fmt.Errorf("%w; the last agent's journals are in %s", err,
 			filepath.Join(flagValue(cmd, "root-dir"), "journal"))
 	}

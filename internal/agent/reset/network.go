@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
@@ -44,11 +46,7 @@ func (t *resetter) attached(f *found) []string {
 	for _, id := range t.network.Remembered() {
 		ids[id] = true
 	}
-	out := make([]string, 0, len(ids))
-	for id := range ids {
-		out = append(out, id)
-	}
-	return out
+	return slices.Collect(maps.Keys(ids))
 }
 
 func (t *resetter) unmapPorts(ctx context.Context, sandboxes []string) error {

@@ -169,8 +169,7 @@ func (r *reading) read(now time.Time) {
 	}
 	var doc document
 	if err := yaml.Unmarshal(text, &doc); err != nil {
-		var kind *json.UnmarshalTypeError
-		if errors.As(err, &kind) && kind.Field != "" {
+		if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && kind.Field != "" {
 			r.fail(kind.Field, "a value of type %s is needed, not %s", kind.Type, kind.Value)
 		} else {
 			r.fail("", "it can't be read as YAML: %v", err)

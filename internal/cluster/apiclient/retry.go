@@ -135,8 +135,7 @@ func codeOf(err error) int {
 }
 
 func requestedDelay(err error) time.Duration {
-	var e *Error
-	if errors.As(err, &e) && e.retryAfter > 0 {
+	if e, ok := errors.AsType[*Error](err); ok && e.retryAfter > 0 {
 		return e.retryAfter
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {

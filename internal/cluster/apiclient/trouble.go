@@ -184,8 +184,7 @@ func isTimeout(err error) bool {
 
 // cause strips the request from an error of net or crypto/tls.
 func cause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op
 	}
 	return err

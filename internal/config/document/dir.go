@@ -98,8 +98,7 @@ func Read(r io.Reader) ([]byte, error) {
 
 // reason returns err without the path of the file, which the error message contains already.
 func reason(err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
 	}
 	return err

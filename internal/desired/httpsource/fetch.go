@@ -117,8 +117,7 @@ func (s *Source) request(ctx context.Context) (*http.Request, error) {
 // plain removes the parts of a client's error that differ each time (local ports), and the URL, which may contain a
 // password.
 func plain(err error) error {
-	var outer *url.Error
-	if errors.As(err, &outer) {
+	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
 	}
 	var lookup *net.DNSError

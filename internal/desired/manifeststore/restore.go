@@ -2,6 +2,7 @@ package manifeststore
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
@@ -50,9 +51,7 @@ func (k *Keeper) Restore(records []Record, ran map[string]bool) []error {
 			k.place = r.Place // otherwise nothing of the pod is left, such as after `deckhand down`
 		}
 	}
-	for name, o := range restored {
-		k.origins[name] = o
-	}
+	maps.Copy(k.origins, restored)
 	k.reported = k.wanted() // by the previous agent
 	return failed
 }

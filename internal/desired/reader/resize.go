@@ -2,9 +2,11 @@ package reader
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // resizableNames are the resources that can be resized: those of main containers and sidecars by KEP-1287 (init
@@ -15,13 +17,7 @@ var resizableNames = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}
 // resized returns the old resources, was, with the CPU and memory of the new ones, now. It returns nil only if now is
 // nil and no other resources are left.
 func resized(was, now *v1.ResourceRequirements) *v1.ResourceRequirements {
-	var a, b v1.ResourceRequirements
-	if was != nil {
-		a = *was
-	}
-	if now != nil {
-		b = *now
-	}
+	a, b := ptr.Deref(was, v1.ResourceRequirements{}), ptr.Deref(now, v1.ResourceRequirements{})
 	a.Limits, a.Requests = resizedList(a.Limits, b.Limits), resizedList(a.Requests, b.Requests)
 	if now == nil && len(a.Limits)+len(a.Requests)+len(a.Claims) == 0 {
 		return nil
@@ -31,9 +27,7 @@ func resized(was, now *v1.ResourceRequirements) *v1.ResourceRequirements {
 
 func resizedList(was, now v1.ResourceList) v1.ResourceList {
 	out := make(v1.ResourceList, len(was))
-	for name, q := range was {
-		out[name] = q
-	}
+	maps.Copy(out, was)
 	for _, name := range resizableNames {
 		delete(out, name)
 		if q, ok := now[name]; ok {
@@ -85,14 +79,8 @@ func resources(was, now *v1.Pod) []pair {
 				list.now[i].Resources})
 		}
 	}
-	whole := pair{path: "spec.resources"}
-	if r := was.Spec.Resources; r != nil {
-		whole.was = *r
-	}
-	if r := now.Spec.Resources; r != nil {
-		whole.now = *r
-	}
-	return append(pairs, whole)
+	return append(pairs, pair{"spec.resources", ptr.Deref(was.Spec.Resources, v1.ResourceRequirements{}),
+		ptr.Deref(now.Spec.Resources, v1.ResourceRequirements{})})
 }
 
 func removed(r pair) string {

@@ -80,12 +80,7 @@ func (s *State) Meanwhile() *pod.Allocation { return allocated.Most(s.allowed, s
 
 // Restarts reports whether a container has to be restarted to be resized, and may be restarted now.
 func (s *State) Restarts(m *container.Container) bool {
-	for _, r := range s.Restart {
-		if r == m {
-			return s.Raised()
-		}
-	}
-	return false
+	return slices.Contains(s.Restart, m) && s.Raised()
 }
 
 // AtFirst is the allocation that the pod's cgroup has to allow when the pod is prepared: it covers the allocated

@@ -4,7 +4,11 @@
 package allocated
 
 import (
+	"cmp"
+	"maps"
+
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	helpers "k8s.io/component-helpers/resource"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -35,16 +39,8 @@ func Equal(a, b *pod.Allocation) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	if len(a.Containers) != len(b.Containers) || !samePod(a.Pod, b.Pod) {
-		return false
-	}
-	for name, r := range a.Containers {
-		other, ok := b.Containers[name]
-		if !ok || !same(&r, &other) {
-			return false
-		}
-	}
-	return true
+	return samePod(a.Pod, b.Pod) &&
+		maps.EqualFunc(a.Containers, b.Containers, func(x, y v1.ResourceRequirements) bool { return same(&x, &y) })
 }
 
 // Apply returns the pod with its allocated resources. It returns p itself if these equal the resources in its spec,
@@ -104,13 +100,7 @@ func withAllocated(list []v1.Container, a *pod.Allocation) []v1.Container {
 
 func samePod(a, b *v1.ResourceRequirements) bool {
 	none := &v1.ResourceRequirements{}
-	if a == nil {
-		a = none
-	}
-	if b == nil {
-		b = none
-	}
-	return same(a, b)
+	return same(cmp.Or(a, none), cmp.Or(b, none))
 }
 
 func same(a, b *v1.ResourceRequirements) bool {
@@ -119,14 +109,5 @@ func same(a, b *v1.ResourceRequirements) bool {
 
 // SameList reports whether two lists have the same amounts, even if these are written differently ("1" and "1000m").
 func SameList(a, b v1.ResourceList) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name, q := range a {
-		other, ok := b[name]
-		if !ok || q.Cmp(other) != 0 {
-			return false
-		}
-	}
-	return true
+	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
 }

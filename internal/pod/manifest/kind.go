@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -114,22 +115,16 @@ func wrongKind(n *yaml.Node, kind string) (problem, path string) {
 		return fmt.Sprintf("is %s, but must be an object, such as a Pod", yaml.TypeOf(n)), ""
 	}
 	version, want := yaml.Text(n, "apiVersion"), versionOf(kind)
+	named := cmp.Or(version, "missing")
 	switch {
 	case kind == "":
 		return `kind is missing: the manifest of a pod begins with "apiVersion: v1" and "kind: Pod"`, "kind"
 	case want == "":
-		return fmt.Sprintf("kind %s (apiVersion %s) can't be used: %s", kind, orMissing(version), supported), "kind"
+		return fmt.Sprintf("kind %s (apiVersion %s) can't be used: %s", kind, named, supported), "kind"
 	case version != want && (version != "" || yaml.Text(n, "kind") != ""):
-		return fmt.Sprintf("apiVersion is %s, but must be %s for a %s", orMissing(version), want, kind), "apiVersion"
+		return fmt.Sprintf("apiVersion is %s, but must be %s for a %s", named, want, kind), "apiVersion"
 	}
 	return "", ""
-}
-
-func orMissing(s string) string {
-	if s == "" {
-		return "missing"
-	}
-	return s
 }
 
 // listFields are the fields of a list. Only the items are used.

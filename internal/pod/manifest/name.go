@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"regexp"
 
 	"github.com/deckhand-node/deckhand/internal/kit/yaml"
@@ -19,10 +20,7 @@ func fullName(kind object.Kind, namespace, name string) string {
 	if name == "" || !kind.Namespaced() {
 		return name
 	}
-	if namespace == "" {
-		namespace = defaultNamespace
-	}
-	return namespace + "/" + name
+	return cmp.Or(namespace, defaultNamespace) + "/" + name
 }
 
 var (

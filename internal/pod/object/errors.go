@@ -39,8 +39,7 @@ func IsUnknown(err error) bool {
 // NotBefore returns Unknown.NotBefore, the time when to request the object again, if the error is or wraps an
 // *Unknown; else zero.
 func NotBefore(err error) time.Time {
-	var unknown *Unknown
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*Unknown](err); ok {
 		return unknown.NotBefore
 	}
 	return time.Time{}

@@ -17,9 +17,7 @@ const redacted = "<secret contents redacted>"
 // secretDefaults sets the default type of a Secret. It moves the plain text values from stringData, which is
 // write-only, to data, where they replace values with the same keys.
 func secretDefaults(s *v1.Secret) {
-	if s.Type == "" {
-		s.Type = v1.SecretTypeOpaque
-	}
+	orDefault(&s.Type, v1.SecretTypeOpaque)
 	if len(s.StringData) > 0 && s.Data == nil {
 		s.Data = make(map[string][]byte, len(s.StringData))
 	}

@@ -18,12 +18,8 @@ import (
 // serviceDefaults sets the defaults that an API server sets, but allocates nothing: missing addresses, node ports
 // and IP families stay missing.
 func serviceDefaults(s *v1.ServiceSpec) {
-	if s.Type == "" {
-		s.Type = v1.ServiceTypeClusterIP
-	}
-	if s.SessionAffinity == "" {
-		s.SessionAffinity = v1.ServiceAffinityNone
-	}
+	orDefault(&s.Type, v1.ServiceTypeClusterIP)
+	orDefault(&s.SessionAffinity, v1.ServiceAffinityNone)
 	switch s.SessionAffinity {
 	case v1.ServiceAffinityNone:
 		s.SessionAffinityConfig = nil
@@ -43,9 +39,7 @@ func serviceDefaults(s *v1.ServiceSpec) {
 	if s.Type == v1.ServiceTypeExternalName {
 		return
 	}
-	if s.InternalTrafficPolicy == nil {
-		s.InternalTrafficPolicy = ptr.To(v1.ServiceInternalTrafficPolicyCluster)
-	}
+	orPointer(&s.InternalTrafficPolicy, v1.ServiceInternalTrafficPolicyCluster)
 	if external(s) && s.ExternalTrafficPolicy == "" {
 		s.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyCluster
 	}
@@ -55,9 +49,7 @@ func serviceDefaults(s *v1.ServiceSpec) {
 }
 
 func portDefaults(p *v1.ServicePort) {
-	if p.Protocol == "" {
-		p.Protocol = v1.ProtocolTCP
-	}
+	orDefault(&p.Protocol, v1.ProtocolTCP)
 	if p.TargetPort.IntVal == 0 && p.TargetPort.StrVal == "" {
 		p.TargetPort = intstr.FromInt32(p.Port)
 	}

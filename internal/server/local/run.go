@@ -15,8 +15,7 @@ const maxManifest = 10 << 20
 func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 	manifest, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxManifest))
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return &StatusError{http.StatusRequestEntityTooLarge,
 				fmt.Errorf("the manifest is larger than %d MiB", maxManifest>>20)}
 		}

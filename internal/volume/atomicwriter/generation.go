@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/ptr"
 )
 
 // Modes of files and directories until they are complete: only the agent can read them.
@@ -121,11 +122,7 @@ func chown(f *os.File, o owner, mode uint32) error {
 }
 
 func (w *writer) dirOwner() owner {
-	o := owner{os.Geteuid(), os.Getegid()}
-	if w.options.Group != nil {
-		o.gid = *w.options.Group
-	}
-	return o
+	return owner{os.Geteuid(), ptr.Deref(w.options.Group, os.Getegid())}
 }
 
 func (w *writer) fileOwner(f *File) owner {

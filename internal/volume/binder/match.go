@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/utils/ptr"
 )
 
 // maxMisfits is the maximum number of unsuitable volumes that a message names.
@@ -130,10 +131,7 @@ func (b *Binder) unfit(ctx context.Context, r request, pv *v1.PersistentVolume) 
 // otherClass compares the names of the StorageClasses. The classes needn't exist. A claim without a class only fits
 // volumes without a class. The names of the VolumeAttributesClasses have to be equal, too.
 func otherClass(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
-	want, is := "", pv.Spec.StorageClassName
-	if c.Spec.StorageClassName != nil {
-		want = *c.Spec.StorageClassName
-	}
+	want, is := ptr.Deref(c.Spec.StorageClassName, ""), pv.Spec.StorageClassName
 	// API: the deprecated annotation overrides the field.
 	if old, given := c.Annotations[v1.BetaStorageClassAnnotation]; given {
 		want = old
@@ -144,18 +142,12 @@ func otherClass(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
 	if want != is {
 		return fmt.Sprintf("has %s, and the claim %s", orNone("storageClassName", is), orNone("storageClassName", want))
 	}
-	if want, is := deref(c.Spec.VolumeAttributesClassName), deref(pv.Spec.VolumeAttributesClassName); want != is {
+	want, is = ptr.Deref(c.Spec.VolumeAttributesClassName, ""), ptr.Deref(pv.Spec.VolumeAttributesClassName, "")
+	if want != is {
 		return fmt.Sprintf("has %s, and the claim %s", orNone("volumeAttributesClassName", is),
 			orNone("volumeAttributesClassName", want))
 	}
 	return ""
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 func orNone(field, name string) string {
@@ -167,13 +159,8 @@ func orNone(field, name string) string {
 
 // otherMode compares the volume modes.
 func otherMode(c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) string {
-	mode := func(m *v1.PersistentVolumeMode) v1.PersistentVolumeMode {
-		if m == nil {
-			return v1.PersistentVolumeFilesystem
-		}
-		return *m
-	}
-	if want, is := mode(c.Spec.VolumeMode), mode(pv.Spec.VolumeMode); want != is {
+	want := ptr.Deref(c.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
+	if is := ptr.Deref(pv.Spec.VolumeMode, v1.PersistentVolumeFilesystem); want != is {
 		return fmt.Sprintf("has volumeMode %s, and the claim %s", is, want)
 	}
 	return ""

@@ -229,8 +229,7 @@ func (m *Manager) Images(ctx context.Context, p *v1.Pod, c *v1.Container) error 
 			continue
 		}
 		failed := volumestate.Failure([]volumestate.Problem{{Spec: w.Spec, Err: err}})
-		var f *pod.Failure
-		if errors.As(err, &f) {
+		if f, ok := errors.AsType[*pod.Failure](err); ok {
 			*failed = *f // without the volume's name: the message names the image
 		}
 		failed.Image = w.Spec.Volume.Image.Reference

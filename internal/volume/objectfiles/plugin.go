@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/volume"
@@ -116,10 +117,7 @@ func (p *Plugin) directory(r volume.Request) error {
 
 // chown sets the directory's owner and mode if they differ.
 func chown(dir *os.File, group *int, mode uint32) error {
-	uid, gid := os.Geteuid(), os.Getegid()
-	if group != nil {
-		gid = *group
-	}
+	uid, gid := os.Geteuid(), ptr.Deref(group, os.Getegid())
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
 		return fmt.Errorf("stat %s: %w", dir.Name(), err)

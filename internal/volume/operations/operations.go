@@ -163,11 +163,7 @@ func (g *Group) Of(owner string) []*Operation {
 func (g *Group) Forget(owner string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for w, f := range g.failed {
-		if f.owner == owner {
-			delete(g.failed, w)
-		}
-	}
+	maps.DeleteFunc(g.failed, func(_ what, f failure) bool { return f.owner == owner })
 }
 
 // Stop cancels all operations and waits until they have ended, or ctx ends. It returns the operations that are still

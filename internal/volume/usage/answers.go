@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -146,11 +147,9 @@ func (a *Answers[V]) sweep(now time.Time) {
 		return
 	}
 	a.swept = now
-	for key, q := range a.known {
-		if q.answered == nil && now.Sub(q.asked) >= forgetAfter {
-			delete(a.known, key)
-		}
-	}
+	maps.DeleteFunc(a.known, func(_ string, q *answer[V]) bool {
+		return q.answered == nil && now.Sub(q.asked) >= forgetAfter
+	})
 }
 
 const (

@@ -13,8 +13,7 @@ import (
 // failure converts the error of an action to a pod.Failure. A *pod.Failure is returned as it is, with Disk
 // and Wait also set according to its text; any other error gets the API's reason for failures of the action.
 func failure(a pod.Action, err error) *pod.Failure {
-	var f *pod.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*pod.Failure](err); ok {
 		disk, wait := f.Disk || atomicfile.SaysDiskFull(f.Message), cmp.Or(f.Wait, waitFor(f.Message))
 		if disk != f.Disk || wait != f.Wait {
 			full := *f

@@ -35,14 +35,12 @@ func (f envFiles) EnvFile(volume, path string) (map[string]string, error) {
 // configFailure is the failure of a container without a valid configuration. It names the object that the container
 // waits for, if there is one.
 func configFailure(err error) *pod.Failure {
-	var known *pod.Failure
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*pod.Failure](err); ok {
 		return known
 	}
 	f := &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Message: withRemedy(err),
 		Disk: atomicfile.DiskFails(err), NotBefore: podobject.NotBefore(err), Unknown: podobject.IsUnknown(err)}
-	var environment *env.Error
-	if errors.As(err, &environment) {
+	if environment, ok := errors.AsType[*env.Error](err); ok {
 		// the event names the container
 		f.Message = strings.TrimPrefix(f.Message, "container "+environment.Container+": ")
 		if object, missing := environment.WaitsFor(); missing {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"k8s.io/utils/ptr"
 )
 
 // Limits of a health check's connection, in bytes. A response has only a few bytes.
@@ -47,12 +48,8 @@ func probeGRPC(ctx context.Context, t Target, action *v1.GRPCAction, timeout tim
 	if err != nil {
 		return unknown(errors.Join(err, conn.Close()))
 	}
-	var service string
-	if action.Service != nil {
-		service = *action.Service
-	}
 	answer, err := grpc_health_v1.NewHealthClient(client).Check(ctx,
-		&grpc_health_v1.HealthCheckRequest{Service: service})
+		&grpc_health_v1.HealthCheckRequest{Service: ptr.Deref(action.Service, "")})
 	connected := client.GetState() == connectivity.Ready
 	// Errors of closing say nothing about the server.
 	_ = client.Close()

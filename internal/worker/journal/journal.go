@@ -6,6 +6,8 @@
 package journal
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -177,9 +179,5 @@ func (j *Journal) record(uid types.UID) *Record {
 func (j *Journal) all() []*Record {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	list := make([]*Record, 0, len(j.records))
-	for _, r := range j.records {
-		list = append(list, r)
-	}
-	return list
+	return slices.Collect(maps.Values(j.records))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -188,10 +189,7 @@ func (s *store) drop(f file) error {
 // sweep removes the files for which stale returns true. It holds the lock only per file.
 func (s *store) sweep(stale func(file, entry) bool) error {
 	s.mu.Lock()
-	files := make(map[file]entry, len(s.files))
-	for f, e := range s.files {
-		files[f] = e
-	}
+	files := maps.Clone(s.files)
 	s.mu.Unlock()
 	var errs []error
 	for f, e := range files {

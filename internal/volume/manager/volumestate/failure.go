@@ -40,8 +40,7 @@ func (p Problem) String() string {
 
 // why returns the text of the error, without the volume's name.
 func (p Problem) why() string {
-	var known *pod.Failure
-	if errors.As(p.Err, &known) {
+	if known, ok := errors.AsType[*pod.Failure](p.Err); ok {
 		return known.Message
 	}
 	return strings.ReplaceAll(p.Err.Error(), "\n", "; ") // errors.Join has a line for each error
@@ -70,12 +69,10 @@ func (p Problem) Permanent() bool {
 
 // awaits returns the object that the volume waits for, if any.
 func (p Problem) awaits() pod.Object {
-	var known *pod.Failure
-	if errors.As(p.Err, &known) {
+	if known, ok := errors.AsType[*pod.Failure](p.Err); ok {
 		return known.Awaits
 	}
-	var awaits *volume.AwaitsError
-	if errors.As(p.Err, &awaits) {
+	if awaits, ok := errors.AsType[*volume.AwaitsError](p.Err); ok {
 		return awaits.Object
 	}
 	return pod.Object{}

@@ -117,11 +117,7 @@ func (a Actual) Holds(e *Mounted) bool { return a[e.Place.UID][e.Name()] == e }
 
 // Remove removes all volumes at a place.
 func (a Actual) Remove(p Place) {
-	for name, e := range a[p.UID] {
-		if e.Place == p {
-			delete(a[p.UID], name)
-		}
-	}
+	maps.DeleteFunc(a[p.UID], func(_ string, e *Mounted) bool { return e.Place == p })
 	if len(a[p.UID]) == 0 {
 		delete(a, p.UID)
 	}
