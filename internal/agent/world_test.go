@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 // newWorldOn makes a world whose root directory is on that disk.
 func newWorldOn(t *testing.T, disk *smallDisk) *world {
 	t.Helper()
-	w := &world{rig: prepareRig(t, "crashLoopBackOff: {maxContainerRestartPeriod: 1s}\nserializeImagePulls: false\n")}
+	w := &world{rig: prepareRig(t, quietDisk+"crashLoopBackOff: {maxContainerRestartPeriod: 1s}\nserializeImagePulls: false\n")}
 	if disk != nil {
 		disk.dir = w.path("root")
 		if err := os.Mkdir(disk.dir, 0o755); err != nil {
