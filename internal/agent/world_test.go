@@ -64,7 +64,8 @@ func newWorld(t *testing.T) *world {
 	return newWorldOn(t, nil)
 }
 
-// newWorldOn makes a world whose root directory is on that disk.
+// newWorldOn makes a world whose root directory is on that disk. On a busy machine its full disks last long enough for
+// an eviction, after which a pod waits for five minutes: they are switched off.
 func newWorldOn(t *testing.T, disk *smallDisk) *world {
 	t.Helper()
 	w := &world{rig: prepareRig(t, quietDisk+"crashLoopBackOff: {maxContainerRestartPeriod: 1s}\nserializeImagePulls: false\n")}

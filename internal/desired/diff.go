@@ -6,9 +6,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
-// Changes are the differences between two sets. Pods are distinguished by UID: a static pod with a changed text is an
-// Update if the edit is applied in place, and otherwise one Remove and one Add of the same name. If the manifest sets
-// the UID, it is an Update in both cases, and pod.Desired.Base distinguishes them.
+// Changes are the differences between two sets that are reported. Pods are distinguished by UID: a static pod with a
+// changed text is an Update if the edit is applied in place, and otherwise one Remove and one Add of the same name. If
+// the manifest sets the UID, it is an Update in both cases, and pod.Desired.Base distinguishes them.
 type Changes struct {
 	// Add are the pods that only the new set has.
 	Add []*pod.Desired
@@ -20,8 +20,8 @@ type Changes struct {
 	Remove []*pod.Desired
 }
 
-// Diff returns the changes from old to new. Either may be nil, which stands for an empty set that isn't synced. It is
-// pure; pods with an unchanged pointer cost one comparison.
+// Diff returns the changes from old to new. Either may be nil, which stands for an empty set. It is pure; pods with an
+// unchanged pointer cost one comparison.
 func Diff(old, new *Set) Changes {
 	if old == nil {
 		old = &Set{}
@@ -35,8 +35,8 @@ func Diff(old, new *Set) Changes {
 		switch {
 		case before == nil:
 			c.Add = append(c.Add, now)
-		case before == now:
-		case before.Pod.DeletionTimestamp == nil && now.Pod.DeletionTimestamp != nil:
+		case before == now, before.Pod.DeletionTimestamp == nil && now.Pod.DeletionTimestamp != nil:
+			// unchanged, or it is deleted, which its worker logs
 		case !sameWork(before, now):
 			c.Update = append(c.Update, now)
 		}

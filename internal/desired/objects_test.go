@@ -145,8 +145,8 @@ func TestSubscribersAreWokenForObjects(t *testing.T) {
 	if !woken() || third.Objects == second.Objects {
 		t.Error("an edit of an object wakes nobody")
 	}
-	if changes := Diff(second, third); len(changes.Add)+len(changes.Update)+len(changes.Remove) > 0 {
-		t.Errorf("it changes pods: %+v", changes)
+	if !slices.Equal(second.Pods, third.Pods) {
+		t.Error("it changes pods")
 	}
 }
 

@@ -18,8 +18,8 @@ type entries struct {
 	partial bool
 }
 
-// newEntries passes lines on to w. It reads into buf, which never grows; its contents are ignored. Every Write to w
-// is a batch of lines that is worth sending at once.
+// newEntries passes lines on to w, whatever Follow and Tail of the options are. It reads into buf, which never grows;
+// its contents are ignored. Every Write to w is a batch of lines that is worth sending at once.
 func newEntries(w io.Writer, opts Options, buf []byte) *entries {
 	return &entries{out: newOutput(w, opts), buf: buf[:0]}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/observed"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 	"github.com/deckhand-node/deckhand/test/embeddedtest"
@@ -82,7 +83,7 @@ func (h *host) run(name string, args ...string) (uid types.UID, sandbox, contain
 		},
 		Status: v1.PodStatus{QOSClass: v1.PodQOSBestEffort},
 	}
-	logs := filepath.Join(translate.LogDirectory(h.settings.PodLogsDir, translate.Identity{UID: p.UID, Name: name, Namespace: "default"}), "web")
+	logs := filepath.Join(layout.PodDir(h.settings.PodLogsDir, layout.Pod{UID: p.UID, Name: name, Namespace: "default"}), "web")
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		h.t.Fatal(err)
 	}

@@ -7,8 +7,6 @@
 package translate
 
 import (
-	"path/filepath"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubelettypes "k8s.io/kubelet/pkg/types"
@@ -51,12 +49,6 @@ const (
 
 // Identity identifies a pod, and distinguishes it from later pods of the same name.
 type Identity = layout.Pod
-
-// LogDirectory returns the directory of a pod's container logs under podLogsDir, which the CRI calls the sandbox's
-// log directory.
-func LogDirectory(podLogsDir string, id Identity) string {
-	return filepath.Join(podLogsDir, layout.PodDirectory(id.Namespace, id.Name, id.UID))
-}
 
 func identityOf(p *v1.Pod) Identity {
 	return Identity{UID: p.UID, Name: p.Name, Namespace: p.Namespace}

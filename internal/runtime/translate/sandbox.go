@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
 	"github.com/deckhand-node/deckhand/internal/runtime/userns"
 )
 
@@ -39,7 +40,7 @@ func SandboxConfig(s *Settings, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: p.Name, Uid: string(p.UID), Namespace: p.Namespace,
 			Attempt: in.Attempt},
-		LogDirectory: LogDirectory(s.PodLogsDir, identityOf(p)),
+		LogDirectory: layout.PodDir(s.PodLogsDir, identityOf(p)),
 		DnsConfig:    in.DNS,
 		Labels:       labels,
 		Annotations:  maps.Clone(p.Annotations),
@@ -81,7 +82,7 @@ func Hostname(p *v1.Pod, clusterDomain string) (string, error) {
 // portMappings lists the containers' ports that the runtime forwards from addresses of the node (hostPort).
 func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
-	add := func(c *v1.Container) {
+	for _, c := range pod.LongRunning(p) {
 		for i := range c.Ports {
 			port := &c.Ports[i]
 			if port.HostPort <= 0 {
@@ -94,14 +95,6 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 				HostIp:        port.HostIP,
 			})
 		}
-	}
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; pod.IsSidecar(c) {
-			add(c)
-		}
-	}
-	for i := range p.Spec.Containers {
-		add(&p.Spec.Containers[i])
 	}
 	return out
 }

@@ -42,7 +42,7 @@ type Importer struct {
 	importing sync.Mutex
 	// full says that the last Sync failed because the disk was full.
 	full atomic.Bool
-	// mu guards problems: errors by file name, and before: the room that there was when the last Sync began.
+	// mu guards the fields below: errors by file name, and the room that there was when the last Sync began.
 	mu       sync.Mutex
 	problems map[string]string
 	before   room.FileSystem

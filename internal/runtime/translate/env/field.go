@@ -20,13 +20,13 @@ func field(p *v1.Pod, path string, facts *Facts) (string, error) {
 	case "spec.serviceAccountName":
 		return p.Spec.ServiceAccountName, nil
 	case "status.podIP":
-		return addresses(facts.PodIPs, 1)
+		return addresses(facts.PodIPs[:min(1, len(facts.PodIPs))])
 	case "status.podIPs":
-		return addresses(facts.PodIPs, len(facts.PodIPs))
+		return addresses(facts.PodIPs)
 	case "status.hostIP":
-		return addresses(facts.HostIPs, 1)
+		return addresses(facts.HostIPs[:min(1, len(facts.HostIPs))])
 	case "status.hostIPs":
-		return addresses(facts.HostIPs, len(facts.HostIPs))
+		return addresses(facts.HostIPs)
 	case "metadata.labels", "metadata.annotations": // only volumes may have all labels or annotations at once
 	default:
 		if text, err := pod.DownwardField(p, path); !errors.Is(err, pod.ErrUnknownField) {
@@ -38,10 +38,9 @@ func field(p *v1.Pod, path string, facts *Facts) (string, error) {
 		"status.podIPs, status.hostIP or status.hostIPs", path)
 }
 
-// addresses returns the first n addresses.
-func addresses(ips []string, n int) (string, error) {
+func addresses(ips []string) (string, error) {
 	if len(ips) == 0 {
 		return "", errNoAddress
 	}
-	return strings.Join(ips[:n], ","), nil
+	return strings.Join(ips, ","), nil
 }
