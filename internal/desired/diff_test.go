@@ -75,7 +75,7 @@ func TestDiffOfOnePod(t *testing.T) {
 	}
 }
 
-// Whoever follows the changes from the beginning knows how to run the newest set.
+// A reader that applies all changes from the beginning has the pods of the newest set.
 func TestChangesLeadToTheNewSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		known := map[types.UID]*pod.Desired{}

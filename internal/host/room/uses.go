@@ -124,7 +124,7 @@ var (
 	footprint = Failure{"all: it gets the reserve", "the start of an agent, if that is used up", "the start's error"}
 	boot      = Failure{"all: a file of the same length is overwritten in place", "nothing", ""}
 
-	commandLog    = Failure{"`deckhand down`, which prints its log", "nothing", "the command's output"}
+	commandLog    = Failure{"`deckhand down`, which prints its log", "`deckhand up`", "the command's output"}
 	commandSocket = Failure{"pods", "commands; the socket gets the reserve, and is tried again every 2 seconds",
 		"the agent's log"}
 	sockets = Failure{"pods", "the service; it is tried again", "the agent's log"}

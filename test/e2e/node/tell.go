@@ -18,12 +18,9 @@ func (n *Node) tell() {
 	defer cancel()
 	var b strings.Builder
 	fmt.Fprintf(&b, "--- the agent's log, its end:\n%s\n", tail(n.Logged(), 120))
-	for name, of := range map[string]string{
-		"deckhand.log":              "the log of `deckhand up` and `deckhand down`",
-		"containerd/containerd.log": "containerd's log",
-	} {
-		if text, err := os.ReadFile(filepath.Join(n.RootDir, name)); err == nil {
-			fmt.Fprintf(&b, "--- %s, its end:\n%s\n", of, tail(string(text), 40))
+	for _, log := range []string{"deckhand.log", "containerd/containerd.log"} { // the first one is that of `deckhand down`
+		if text, err := os.ReadFile(filepath.Join(n.RootDir, log)); err == nil {
+			fmt.Fprintf(&b, "--- %s, its end:\n%s\n", log, tail(string(text), 40))
 		}
 	}
 	fmt.Fprintln(&b, "--- events:")
