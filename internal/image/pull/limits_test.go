@@ -1,17 +1,14 @@
 package pull
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"pgregory.net/rapid"
 )
 
 // crowd has n images pulled, which take a second each, in the order of their names. The
@@ -128,48 +125,5 @@ func TestPullsWaitNoLongerThanTheNewRateAsks(t *testing.T) {
 		if took := time.Since(began); took != 3*time.Second {
 			t.Errorf("three pulls of a second each, at 2 in a second, took %s", took)
 		}
-	})
-}
-
-// TestSlotsWithAnyLimits: whatever the limits, and whoever gives up, nobody gets a slot
-// beyond the limit of the time, and none is lost.
-func TestSlotsWithAnyLimits(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		type caller struct{ at, hold, patience int }
-		callers := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) caller {
-			return caller{rapid.IntRange(0, 20).Draw(rt, "at"), rapid.IntRange(0, 10).Draw(rt, "hold"), rapid.IntRange(1, 30).Draw(rt, "patience")}
-		}), 1, 20).Draw(rt, "callers")
-		limits := rapid.SliceOfN(rapid.IntRange(0, 4), 1, 10).Draw(rt, "limits")
-		synctest.Test(t, func(t *testing.T) {
-			s := &slots{limit: limits[0]}
-			var holding, most atomic.Int32
-			most.Store(int32(s.limit))
-			var wg sync.WaitGroup
-			for _, c := range callers {
-				wg.Go(func() {
-					time.Sleep(time.Duration(c.at) * time.Second)
-					ctx, done := context.WithTimeout(t.Context(), time.Duration(c.patience)*time.Second)
-					defer done()
-					if s.acquire(ctx) != nil {
-						return
-					}
-					if n := holding.Add(1); most.Load() > 0 && n > most.Load() {
-						t.Errorf("%d hold one of %d slots", n, most.Load())
-					}
-					time.Sleep(time.Duration(c.hold) * time.Second)
-					holding.Add(-1)
-					s.release()
-				})
-			}
-			for _, limit := range limits {
-				time.Sleep(2501 * time.Millisecond) // never when somebody comes or goes
-				most.Store(int32(limit))
-				s.setLimit(limit)
-			}
-			wg.Wait()
-			if s.held != 0 || len(s.waiting) != 0 {
-				t.Errorf("%d slots are held in the end, %d wait", s.held, len(s.waiting))
-			}
-		})
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -12,12 +13,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/deckhand-node/deckhand/internal/image/credentials"
+	"github.com/deckhand-node/deckhand/internal/kit/gate"
 )
 
 // Manager makes images present. It is safe for concurrent use. It runs goroutines only while requests wait.
 type Manager struct {
 	cfg      Config
-	slots    slots
+	slots    *gate.Gate
 	throttle *throttle
 	// key is the HMAC key for fingerprints of credentials. Neither the key nor a fingerprint is written to disk.
 	key      []byte
@@ -32,14 +34,22 @@ type Manager struct {
 
 // New returns a Manager.
 func New(c Config) *Manager {
-	return &Manager{cfg: c, slots: slots{limit: c.MaxParallelPulls}, throttle: newThrottle(c.PullsPerSecond, c.Burst),
-		key: []byte(rand.Text()), failures: newBackoff()}
+	return &Manager{cfg: c, slots: gate.New(slots(c.MaxParallelPulls)),
+		throttle: newThrottle(c.PullsPerSecond, c.Burst), key: []byte(rand.Text()), failures: newBackoff()}
+}
+
+// slots is the number of concurrent pulls for a limit of Config: none means any number.
+func slots(maxParallelPulls int) int {
+	if maxParallelPulls <= 0 {
+		return math.MaxInt32
+	}
+	return maxParallelPulls
 }
 
 // SetLimits changes the limits of Config. Queued pulls that the new limits permit start at once. Lower limits don't
 // stop running pulls.
 func (m *Manager) SetLimits(maxParallelPulls, pullsPerSecond, burst int) {
-	m.slots.setLimit(maxParallelPulls)
+	m.slots.Resize(slots(maxParallelPulls))
 	m.throttle.set(pullsPerSecond, burst)
 }
 

@@ -30,10 +30,11 @@ func (m *Manager) pull(ctx context.Context, key backoffKey, logins []credentials
 	p *v1.Pod) (pulled, error) {
 	active := m.join(key)
 	defer m.leave(active)
-	if err := m.slots.acquire(ctx); err != nil {
+	release, err := m.slots.Acquire(ctx, 0)
+	if err != nil {
 		return pulled{}, err
 	}
-	defer m.slots.release()
+	defer release()
 	m.start(active)
 	before := m.glance(ctx, key.Image)
 	if !always && m.has(before, key.Image, logins) {
