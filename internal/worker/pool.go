@@ -112,6 +112,9 @@ type Meter interface {
 	// ContainerEnded is called when the end of a container instance has been observed. containerType is a
 	// pod.ContainerType.
 	ContainerEnded(containerType string, exitCode int32, reason string)
+	// Restarted is called when a pod gets a new worker that was wanted again while it was being stopped. static says
+	// that it comes from a manifest.
+	Restarted(static bool)
 	// Orphaned is called for each pod that exists only in the runtime.
 	Orphaned()
 }
@@ -509,6 +512,9 @@ func sinceSeen(p *v1.Pod) time.Duration {
 func (p *Pool) startWorker(ctx context.Context, uid types.UID, name string, d *pod.Desired, stop *lifecycle.Stop) {
 	w := newWorker(p, uid, name, d, stop)
 	if attempts, ok := p.returning[uid]; ok {
+		if d != nil {
+			p.cfg.Meter.Restarted(d.Source.Local())
+		}
 		w.countOn(attempts)
 		delete(p.returning, uid)
 	}

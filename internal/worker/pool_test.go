@@ -48,6 +48,8 @@ type world struct {
 	late *pod.Observed
 	// looks counts how often the wanted set was read.
 	looks int
+	// restarted counts the calls of Restarted.
+	restarted map[bool]int
 	// checkpoints are what pods' workers had written, results those of their probes.
 	checkpoints map[types.UID]*pod.Checkpoint
 	results     map[types.UID][]pod.ProbeResult
@@ -141,7 +143,7 @@ func newWorld(t *testing.T) *world {
 
 // bareWorld has no pool yet, and a runtime that isn't known yet.
 func bareWorld() *world {
-	return &world{synced: true, changed: make(chan struct{}, 1), known: make(chan struct{}), runtime: map[types.UID]*pod.Observed{},
+	return &world{synced: true, restarted: map[bool]int{}, changed: make(chan struct{}, 1), known: make(chan struct{}), runtime: map[types.UID]*pod.Observed{},
 		hold: map[string]chan struct{}{}, reports: map[types.UID]pod.Report{}, checkpoints: map[types.UID]*pod.Checkpoint{}, terminations: map[types.UID]*pod.PodTermination{}, results: map[types.UID][]pod.ProbeResult{}}
 }
 
@@ -176,6 +178,7 @@ func (w *world) Running(time.Duration, time.Duration)  {}
 func (w *world) Added(int, time.Duration)              {}
 func (w *world) ContainerEnded(string, int32, string)  {}
 func (w *world) Orphaned()                             {}
+func (w *world) Restarted(static bool)                 { w.mu.Lock(); w.restarted[static]++; w.mu.Unlock() }
 func (w *world) Publish(uid types.UID, r pod.Report)   { w.mu.Lock(); w.reports[uid] = r; w.mu.Unlock() }
 
 func (w *world) Event(p *v1.Pod, e pod.Event) {
@@ -424,6 +427,10 @@ func TestSameNameAddedAgainAtOnce(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		if n := w.Get("a1").Containers[0].Attempt; n != 0 {
 			t.Errorf("the container of a pod that was gone is instance %d, want 0", n)
+		}
+		static := w.pods[0].Source.Local()
+		if w.restarted[static] != 1 || w.restarted[!static] != 0 {
+			t.Errorf("counted as restarted (by static): %v, want one pod, static %v", w.restarted, static)
 		}
 	})
 }
