@@ -189,6 +189,9 @@ func (s *sim) create(a pod.Action) string {
 		if spec.Lifecycle != nil {
 			c.CreatedWith.PreStop = spec.Lifecycle.PreStop
 		}
+		if isSidecar(s.pod, a.Container) {
+			c.CreatedWith.Sidecar = 1 + slices.IndexFunc(s.pod.Spec.InitContainers, func(i v1.Container) bool { return i.Name == a.Container })
+		}
 	}
 	if c.CreatedWith.Resources != nil {
 		s.resources[c.ID] = *c.CreatedWith.Resources

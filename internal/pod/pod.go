@@ -195,6 +195,9 @@ type CreatedWith struct {
 	// PreStop and Ports are the container's preStop hook and ports, for pods without a spec any more.
 	PreStop *v1.LifecycleHandler
 	Ports   []v1.ContainerPort
+	// Sidecar is the position of a sidecar among the pod's init containers, from 1, for pods without a spec any more;
+	// 0 for other containers.
+	Sidecar int
 }
 
 // RuntimeReported holds values that the runtime reports of a container after its creation, in the API's terms.

@@ -5,8 +5,8 @@ package main
 // internal/lifecycle, so that code may move between files and packages; one that isn't found is an error.
 var mutations = []mutation{
 	// stopping
-	{name: "sidecars are stopped with the others", in: "Terminator.StopAll", old: "turn := !e.isSidecar(c.Name) || !others && c.Name == last || late", new: "turn := others || last != \"\" || true"},
-	{name: "sidecars are stopped from the first one", in: "Terminator.StopAll", old: "m.Role == container.Sidecar && e.anyRuns(m.Spec.Name)", new: "last == \"\" && m.Role == container.Sidecar && e.anyRuns(m.Spec.Name)"},
+	{name: "sidecars are stopped with the others", in: "Terminator.StopAll", old: "turn := !e.isSidecar(c) || !others && c.Name == last || late", new: "turn := others || last != \"\" || true"},
+	{name: "sidecars are stopped from the first one", in: "Terminator.StopAll", old: "e.sidecar(c) > place", new: "last == \"\" || 0 < e.sidecar(c) && e.sidecar(c) < place"},
 	{name: "the last sidecar doesn't wait for main containers", in: "Terminator.StopAll", old: "!others && c.Name == last", new: "(!others || !none) && c.Name == last"},
 	{name: "preStop hooks are skipped", in: "Terminator.kill", old: "!k.PreStopDone && e.hasPreStop(c)", new: "k.PreStopDone && !k.PreStopDone && e.hasPreStop(c)"},
 	{name: "a preStop hook holds up the stop past the grace", in: "Terminator.kill", old: "e.hasPreStop(c) && e.Plan.Now.Before(k.By)", new: "e.hasPreStop(c) && !k.By.IsZero()"},

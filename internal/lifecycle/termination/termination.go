@@ -3,6 +3,7 @@
 package termination
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -137,7 +138,7 @@ func (e *Terminator) StopAll(t Term) bool {
 			continue
 		}
 		none = false
-		if !e.isSidecar(list[i].Name) {
+		if !e.isSidecar(&list[i]) {
 			others = true
 		}
 	}
@@ -149,9 +150,10 @@ func (e *Terminator) StopAll(t Term) bool {
 		t.By = e.AllBy
 	}
 	e.AllBy = t.By
-	for i := range e.Containers {
-		if m := &e.Containers[i]; m.Role == container.Sidecar && e.anyRuns(m.Spec.Name) {
-			last = m.Spec.Name
+	place := 0
+	for i := range list {
+		if c := &list[i]; c.State == pod.ContainerRunning && e.sidecar(c) > place {
+			place, last = e.sidecar(c), c.Name
 		}
 	}
 	late := !e.Plan.Now.Before(t.By)
@@ -163,7 +165,7 @@ func (e *Terminator) StopAll(t Term) bool {
 		if c.State != pod.ContainerRunning {
 			continue
 		}
-		turn := !e.isSidecar(c.Name) || !others && c.Name == last || late
+		turn := !e.isSidecar(c) || !others && c.Name == last || late
 		e.kill(c, t, !turn)
 	}
 	if !late {
@@ -181,7 +183,7 @@ func (e *Terminator) removeCreated(t Term) bool {
 	found := false
 	for i := range e.Instances {
 		c := &e.Instances[i]
-		if c.State != pod.ContainerCreated || e.isSidecar(c.Name) {
+		if c.State != pod.ContainerCreated || e.isSidecar(c) {
 			continue
 		}
 		a := pod.Action{Kind: pod.RemoveContainer, Container: c.Name, ID: c.ID, Attempt: c.Attempt, Why: t.Why}
@@ -196,18 +198,22 @@ func (e *Terminator) removeCreated(t Term) bool {
 	return found
 }
 
-func (e *Terminator) isSidecar(name string) bool {
-	m := e.Containers.Named(name)
-	return m != nil && m.Role == container.Sidecar
-}
+func (e *Terminator) isSidecar(c *pod.Container) bool { return e.sidecar(c) > 0 }
 
-func (e *Terminator) anyRuns(name string) bool {
-	for i := range e.Instances {
-		if c := &e.Instances[i]; c.Name == name && c.State == pod.ContainerRunning {
-			return true
+// sidecar is the position of an instance's container among the pod's init containers, from 1, if it is a sidecar;
+// otherwise 0. It comes from the spec, or from the record on the instance if the spec is gone.
+func (e *Terminator) sidecar(c *pod.Container) int {
+	if e.Pod == nil {
+		if c.CreatedWith == nil {
+			return 0
 		}
+		return c.CreatedWith.Sidecar
 	}
-	return false
+	i := slices.IndexFunc(e.Containers, func(m container.Container) bool { return m.Spec.Name == c.Name })
+	if i < 0 || e.Containers[i].Role != container.Sidecar {
+		return 0
+	}
+	return i + 1
 }
 
 // Asked reports whether an instance has been notified of its stop, by its preStop hook or its stop signal.

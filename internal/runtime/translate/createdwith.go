@@ -3,6 +3,8 @@ package translate
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -35,6 +37,10 @@ func recordCreatedWith(annotations map[string]string, p *v1.Pod, c *v1.Container
 			return err
 		}
 	}
+	if i := slices.IndexFunc(p.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name }); i >= 0 &&
+		pod.IsSidecar(c) {
+		annotations[AnnotationSidecar] = strconv.Itoa(i + 1)
+	}
 	if len(c.Ports) > 0 {
 		return record(AnnotationPorts, "ports", c.Ports)
 	}
@@ -56,6 +62,7 @@ func createdWith(annotations map[string]string) *pod.CreatedWith {
 	readBack(annotations[AnnotationPodLimits], &m.PodLimits)
 	readBack(annotations[AnnotationPreStopHandler], &m.PreStop)
 	readBack(annotations[AnnotationPorts], &m.Ports)
+	readBack(annotations[AnnotationSidecar], &m.Sidecar)
 	return m
 }
 

@@ -46,6 +46,12 @@ func TestCreatedWith(t *testing.T) {
 		t.Errorf("have %+v\nwant %+v", c.CreatedWith, want)
 	}
 
+	p.Spec.InitContainers = []v1.Container{{Name: "first"}, {Name: "proxy", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}
+	for i, want := range []int{0, 2} {
+		st := statusOf(container(t, p, func(in *translate.ContainerInput) { in.Container = &p.Spec.InitContainers[i] }))
+		equal(t, "position of a sidecar", read(t, st, nil).CreatedWith.Sidecar, want)
+	}
+
 	// It is read once: what is known is taken over, if it is of the same container.
 	st.Annotations[translate.AnnotationResources] = `{"limits":{"memory":"1Gi"}}`
 	if again := read(t, st, &c); again.CreatedWith != c.CreatedWith {

@@ -40,6 +40,9 @@ const (
 	AnnotationResources = "deckhand.io/resources"
 	// AnnotationPodLimits has the pod-level limits at the container's creation, as JSON; missing if there are none.
 	AnnotationPodLimits = "deckhand.io/pod-limits"
+	// AnnotationSidecar is the position of a sidecar among the pod's init containers, from 1; missing for other
+	// containers.
+	AnnotationSidecar = "deckhand.io/sidecar"
 	// AnnotationRedacted marks containers for which Redacted is true. Its value is empty.
 	AnnotationRedacted = "deckhand.io/redacted"
 	// annotationRedacted is the key that earlier versions used for AnnotationRedacted: running containers may still
