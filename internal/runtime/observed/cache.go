@@ -131,10 +131,7 @@ func (c *cache) Know(id string) Knowledge {
 
 // Merge merges a reading into the cached pods.
 func (c *cache) Merge(rd reading) {
-	// Runtimes list in any order; new container names have to appear in the order of creation.
-	slices.SortStableFunc(rd.Containers, func(a, b *containerReading) int {
-		return a.Container.CreatedAt.Compare(b.Container.CreatedAt)
-	})
+	sortForMerge(rd.Containers)
 	now := time.Now()
 	var changed uidSet
 	c.mu.Lock()
@@ -160,6 +157,30 @@ func (c *cache) Merge(rd reading) {
 	}
 	c.mu.Unlock()
 	changed.each(c.wake)
+}
+
+// sortForMerge sorts a list of a runtime, which may be in any order, so that new container names appear in the order of
+// creation. The instances of each container are in the order of a record, newest first: each is then added at its end,
+// which matters if there are hundreds.
+func sortForMerge(list []*containerReading) {
+	slices.SortStableFunc(list, func(a, b *containerReading) int {
+		return a.Container.CreatedAt.Compare(b.Container.CreatedAt)
+	})
+	index, groups := map[slot]int{}, [][]*containerReading{}
+	for _, k := range list {
+		s := slot{k.Pod.UID, k.Container.Name}
+		i, ok := index[s]
+		if !ok {
+			i = len(groups)
+			index[s], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], k)
+	}
+	list = list[:0]
+	for _, group := range groups {
+		slices.Reverse(group)
+		list = append(list, group...)
+	}
 }
 
 // Advance changes the state of a cached instance, if that moves it forward. It does nothing for others.

@@ -153,19 +153,15 @@ func (r *record) insertSandbox(s pod.Sandbox) {
 // containers are in the order in which they appeared.
 func (r *record) insertContainer(k pod.Container) {
 	o := r.edit()
-	at, found := len(o.Containers), false
-	for i := range o.Containers {
-		other := &o.Containers[i]
-		if other.Name != k.Name {
-			if found {
-				at = i
-				break
-			}
-			continue
-		}
-		found = true
-		if newer(k.Attempt, k.CreatedAt, k.ID, other.Attempt, other.CreatedAt, other.ID) {
-			at = i
+	at := len(o.Containers)
+	for at > 0 && o.Containers[at-1].Name != k.Name {
+		at--
+	}
+	if at == 0 {
+		at = len(o.Containers)
+	}
+	for ; at > 0 && o.Containers[at-1].Name == k.Name; at-- {
+		if c := &o.Containers[at-1]; !newer(k.Attempt, k.CreatedAt, k.ID, c.Attempt, c.CreatedAt, c.ID) {
 			break
 		}
 	}
