@@ -515,3 +515,44 @@ func TestClaimThatIsBeingDeleted(t *testing.T) {
 	}
 	w.clean()
 }
+
+// Volumes that no container mounts aren't made, and nothing is asked for. A container that is added may mount them.
+func TestVolumesThatNobodyMounts(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	csi := v1.Volume{Name: "csi", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "none.example.com"}}}
+	p := w.want(newPod(emptyDir("data", ""), configMap("conf", "missing"), claim("db", "missing"), csi,
+		typedHostPath("node", "/no/such/directory", v1.HostPathDirectory), emptyDir("spare", "")))
+	user := &p.Spec.Containers[1]
+	user.VolumeMounts = user.VolumeMounts[:1]
+	must(t, m.Prepare(t.Context(), p, w))
+	if list, err := os.ReadDir(filepath.Join(w.root, "pods/uid-1/volumes")); err != nil || len(list) != 1 || list[0].Name() != "kubernetes.io~empty-dir" {
+		t.Errorf("directories of volumes: %v, %v", list, err)
+	}
+	if !m.Ready(p, user) {
+		t.Error("the mounted volume isn't ready")
+	}
+	add := func(volume string) *v1.Container {
+		p = w.want(p.DeepCopy())
+		p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug",
+			VolumeMounts: []v1.VolumeMount{{Name: volume, MountPath: "/volume"}}}}}
+		return (*v1.Container)(&p.Spec.EphemeralContainers[0].EphemeralContainerCommon)
+	}
+	debug := add("spare")
+	if m.Ready(p, debug) {
+		t.Error("a volume that wasn't made is ready")
+	}
+	must(t, m.Prepare(t.Context(), p, w))
+	mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "debug"})
+	must(t, err)
+	if !m.Ready(p, debug) || len(mounts) != 1 || !strings.HasSuffix(mounts[0].HostPath, "/spare") {
+		t.Errorf("mounts of the added container: %v", mounts)
+	}
+	debug = add("conf")
+	if f := failure(t, m.Prepare(t.Context(), p, w)); f.Awaits.Name != "missing" || f.Awaits.Kind != "ConfigMap" {
+		t.Errorf("got %+v, want the wait for the ConfigMap", f)
+	}
+	if m.Ready(p, debug) || !m.Ready(p, user) {
+		t.Error("ready: the volume that couldn't be made, or not the other")
+	}
+}
