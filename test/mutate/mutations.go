@@ -61,8 +61,7 @@ var mutations = []mutation{
 	{name: "liveness probes aren't run", in: "WantedProbes", old: "ask(pod.ProbeLiveness, m.Spec.LivenessProbe)", new: "ask(pod.ProbeLiveness, nil)"},
 	{name: "liveness probes go on in a pod that stops", in: "decider.probes", old: "d.in.Stop != nil || d.finished", new: "d.finished"},
 	{name: "the probe of one container counts for another", in: "ProbeResults.of", old: "r.ID == m.Current.ID && r.Kind == kind", new: "r.Kind == kind"},
-	{name: "a postStart hook runs again after it failed", in: "decider.hook", old: "failed := d.hookFailed(m.Current); failed", new: "failed := d.hookFailed(m.Current); failed && d.done",
-		spared: "its container is being ended then, and that keeps it from running as well"},
+	{name: "a postStart hook runs again after it failed", in: "decider.hook", old: "failed := d.hookFailed(m.Current); failed", new: "failed := d.hookFailed(m.Current); failed && d.done"},
 	{name: "a failed postStart hook is ignored", in: "decider.killReasonOf", old: "failed := d.hookFailed(m.Current); failed", new: "failed := d.hookFailed(m.Current); failed && d.done"},
 	{name: "a pod is up before its postStart hooks are done", in: "decider.allUp", old: "!m.Runs() || !m.PostStartDone", new: "!m.Runs()"},
 

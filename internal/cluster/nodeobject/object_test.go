@@ -76,9 +76,11 @@ func TestPatchHasOnlyWhatIsOurs(t *testing.T) {
 		Conditions: []v1.NodeCondition{theirs, ready(v1.ConditionTrue, 1)},
 		Addresses:  []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}}, Capacity: amounts("cpu", "2", "hugepages-2Mi", "4Mi"),
 		VolumesAttached: []v1.AttachedVolume{{Name: "theirs"}},
+		// of an agent before: the attach-detach controller detaches a volume that isn't in this list any more
+		VolumesInUse: []v1.UniqueVolumeName{"one", "two", "three"},
 	}}
 	same := was.Status.DeepCopy()
-	same.Conditions = []v1.NodeCondition{ready(v1.ConditionTrue, 1)}
+	same.Conditions, same.VolumesInUse = []v1.NodeCondition{ready(v1.ConditionTrue, 1)}, nil
 	for name, tc := range map[string]struct {
 		change func(*v1.NodeStatus)
 		want   string

@@ -23,7 +23,6 @@ func withStatus(object *v1.Node, now *v1.NodeStatus, fresh bool) *v1.Node {
 		s.Addresses = now.Addresses
 	}
 	s.RuntimeHandlers, s.Features, s.DeclaredFeatures = now.RuntimeHandlers, now.Features, now.DeclaredFeatures
-	s.VolumesInUse = now.VolumesInUse
 	s.Capacity, s.Allocatable = resources(s.Capacity, now.Capacity, fresh),
 		resources(s.Allocatable, now.Allocatable, fresh)
 	for _, ours := range now.Conditions {
