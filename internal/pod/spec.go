@@ -33,19 +33,6 @@ func Mounts(c *v1.Container, volume string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
 }
 
-// UsesVolume reports whether a container of the pod mounts the pod's volume of this name, or has it as a device. Other
-// volumes aren't made for the pod.
-func UsesVolume(p *v1.Pod, volume string) bool {
-	for name := range ContainerNames(p) {
-		c := ContainerNamed(p, name)
-		if Mounts(c, volume) ||
-			slices.ContainsFunc(c.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume }) {
-			return true
-		}
-	}
-	return false
-}
-
 // IsSidecar reports whether an init container is a sidecar, which continues to run beside the main containers
 // (KEP-753: restartPolicy Always).
 func IsSidecar(c *v1.Container) bool {

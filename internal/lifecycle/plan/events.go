@@ -149,7 +149,7 @@ func (p *Plan) recordImageFailure(r pod.Result) {
 		message = "Failed to pull image " + rest
 	}
 	switch f.Reason {
-	case pod.ReasonErrImageNeverPull, pod.ReasonFailedMount: // a volume of a container that was added to the pod
+	case pod.ReasonErrImageNeverPull:
 		reason, message = f.Reason, f.Message
 	case pod.ReasonInvalidImageName, pod.ReasonImageInspectError:
 		reason, message = pod.ReasonInspectFailed, f.Message

@@ -208,21 +208,6 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
 	return problems, nil
 }
 
-// Ready reports whether Prepare has mounted the volumes that a container mounts, except images. Prepare has to be
-// called again for a container that was added to the pod and mounts volumes that no other container mounts.
-func (m *Manager) Ready(p *v1.Pod, c *v1.Container) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var volumes []*volumestate.Wanted
-	if wish := m.desired[p.UID]; wish != nil {
-		volumes = wish.Volumes
-	}
-	return !slices.ContainsFunc(c.VolumeMounts, func(vm v1.VolumeMount) bool {
-		i := slices.IndexFunc(volumes, func(w *volumestate.Wanted) bool { return w.Name() == vm.Name })
-		return i < 0 || volumes[i].Spec.Volume.Image == nil && !m.actual.Has(volumes[i])
-	})
-}
-
 // Images waits until the images that a container mounts (KEP-4639) are present. Prepare has started to pull them.
 // The error is a *pod.Failure with the result of a pull, or the context's error.
 func (m *Manager) Images(ctx context.Context, p *v1.Pod, c *v1.Container) error {

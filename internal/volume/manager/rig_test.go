@@ -347,23 +347,10 @@ func claim(name, object string) v1.Volume {
 
 func newPod(volumes ...v1.Volume) *v1.Pod { return namedPod("web", "uid-1", volumes...) }
 
-// namedPod returns a pod with a container "main" for tests to change, and another one that mounts all volumes.
 func namedPod(name string, uid types.UID, volumes ...v1.Volume) *v1.Pod {
-	p := &v1.Pod{
+	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: uid},
-		Spec: v1.PodSpec{Volumes: volumes,
-			Containers: []v1.Container{{Name: "main", TerminationMessagePath: "/dev/termination-log"}, {Name: "user"}}},
-	}
-	mountAll(p)
-	return p
-}
-
-// mountAll has the pod's second container mount all its volumes.
-func mountAll(p *v1.Pod) {
-	user := &p.Spec.Containers[1]
-	user.VolumeMounts = nil
-	for i := range p.Spec.Volumes {
-		user.VolumeMounts = append(user.VolumeMounts, v1.VolumeMount{Name: p.Spec.Volumes[i].Name, MountPath: fmt.Sprintf("/volumes/%d", i)})
+		Spec:       v1.PodSpec{Volumes: volumes, Containers: []v1.Container{{Name: "main", TerminationMessagePath: "/dev/termination-log"}}},
 	}
 }
 

@@ -31,11 +31,6 @@ func (r *Executor) ensureImage(ctx context.Context, d *pod.Desired, c *v1.Contai
 	if err != nil {
 		return "", "", err
 	}
-	if !r.cfg.Volumes.Ready(p, c) {
-		if _, err := r.prepareVolumes(ctx, d); err != nil {
-			return "", "", err
-		}
-	}
 	if err := r.cfg.Volumes.Images(ctx, p, c); err != nil {
 		return "", "", err
 	}

@@ -70,9 +70,6 @@ type Volumes interface {
 	// Prepare creates the pod's directory and volumes. p is the pod with its allocated resources, objects its view of
 	// API objects.
 	Prepare(ctx context.Context, p *v1.Pod, objects object.View) error
-	// Ready reports whether Prepare has created the volumes that the container mounts. It has to be called again for a
-	// container that was added to the pod.
-	Ready(p *v1.Pod, c *v1.Container) bool
 	// Images waits for the images that the container mounts.
 	Images(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// Mounts returns the container's mounts and the host path of its termination message file.
@@ -430,8 +427,12 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 	if err := unclaimed(p); err != nil {
 		return err
 	}
-	allowed, err := r.prepareVolumes(ctx, d)
+	// The allocation comes first, because volumes show it to the pod.
+	allowed, err := r.cfg.Allocations.Allocated(p)
 	if err != nil {
+		return err
+	}
+	if err := r.cfg.Volumes.Prepare(ctx, allocated.Apply(p, allowed), r.cfg.Objects.For(d)); err != nil {
 		return err
 	}
 	if a.PodResources != nil {
@@ -446,15 +447,6 @@ func (r *Executor) prepare(ctx context.Context, d *pod.Desired, a pod.Action) er
 		}
 	}
 	return nil
-}
-
-// prepareVolumes creates the pod's volumes, and returns its allocation, which volumes may show to the pod.
-func (r *Executor) prepareVolumes(ctx context.Context, d *pod.Desired) (*pod.Allocation, error) {
-	allowed, err := r.cfg.Allocations.Allocated(d.Pod)
-	if err != nil {
-		return nil, err
-	}
-	return allowed, r.cfg.Volumes.Prepare(ctx, allocated.Apply(d.Pod, allowed), r.cfg.Objects.For(d))
 }
 
 // unclaimed is the failure of a pod that uses ResourceClaims (DRA, KEP-4381), which aren't supported on this node.

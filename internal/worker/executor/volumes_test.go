@@ -41,8 +41,6 @@ type volumeWorld struct {
 	able     *translate.Features
 	// refusal is what Prepare fails with; nil for errVolumes.
 	refusal error
-	// missing is the volume that isn't there yet.
-	missing string
 }
 
 // objectsOf has no services.
@@ -54,8 +52,6 @@ func (w *volumeWorld) Prepare(_ context.Context, p *v1.Pod, _ object.View) error
 	w.prepared = p
 	return cmp.Or(w.refusal, errVolumes)
 }
-
-func (w *volumeWorld) Ready(_ *v1.Pod, c *v1.Container) bool { return !pod.Mounts(c, w.missing) }
 
 func (w *volumeWorld) Images(context.Context, *v1.Pod, *v1.Container) error { return w.refusal }
 
@@ -76,23 +72,6 @@ func TestMountedImagesAreEnsuredWithTheContainers(t *testing.T) {
 		got := r.Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.EnsureImage, Container: p.Spec.Containers[0].Name, Image: "web:1"})
 		if refused := w.refusal != nil; refused != (got.Failure != nil) || refused && *got.Failure != *refusal || !refused && got.ID != "sha256:web:1" {
 			t.Errorf("got %+v, %+v", got, got.Failure)
-		}
-	}
-}
-
-// The volumes of a container that was added to the pod are made before it is created.
-func TestVolumesOfAnAddedContainer(t *testing.T) {
-	refusal := &pod.Failure{Reason: pod.ReasonFailedMount, Message: "no such ConfigMap"}
-	p := volumePod()
-	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug",
-		VolumeMounts: []v1.VolumeMount{{Name: "conf", MountPath: "/conf"}}}}}
-	for container, prepares := range map[string]bool{"main": false, "debug": true} {
-		w := &volumeWorld{refusal: refusal, missing: "conf"}
-		r := w.runner()
-		r.cfg.Images = ownImages{}
-		got := r.Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.EnsureImage, Container: container, Image: "web:1"})
-		if (w.prepared != nil) != prepares || got.Failure == nil || *got.Failure != *refusal {
-			t.Errorf("%s: prepared: %v, want %v; %+v", container, w.prepared != nil, prepares, got.Failure)
 		}
 	}
 }

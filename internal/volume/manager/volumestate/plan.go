@@ -27,8 +27,8 @@ type Claims interface {
 	Pods() []types.UID
 }
 
-// Plan returns the volumes of the pod that can be mounted, and the problems of the others. It ignores the volumes that
-// no container uses. If a volume that isn't a claim has a permanent problem, no claim is bound.
+// Plan returns the volumes of the pod that can be mounted, and the problems of the others. If a volume that isn't a
+// claim has a permanent problem, no claim is bound.
 func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod,
 	objects object.View) (wants []*Wanted, problems []Problem) {
 	add := func(spec volume.Spec, groups []int64) {
@@ -40,20 +40,19 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 		w.Objects, w.Groups = objects, groups
 		wants = append(wants, w)
 	}
-	var claimed []*v1.Volume
 	for i := range p.Spec.Volumes {
-		switch v := &p.Spec.Volumes[i]; {
-		case !pod.UsesVolume(p, v.Name):
-		case isClaim(v):
-			claimed = append(claimed, v)
-		default:
+		if v := &p.Spec.Volumes[i]; !isClaim(v) {
 			add(volume.Spec{Volume: v}, nil)
 		}
 	}
 	if slices.ContainsFunc(problems, Problem.Permanent) {
 		return wants, problems
 	}
-	for _, v := range claimed {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if !isClaim(v) {
+			continue
+		}
 		claim, pv, err := claims.Bind(ctx, p, objects, v)
 		var groups []int64
 		if err == nil {
