@@ -297,6 +297,11 @@ func (s *sim) restartAgent() {
 			s.stop = &again
 		}
 	}
+	if s.ending != nil { // the next agent decides it anew
+		again := *s.ending
+		again.At = s.now
+		s.ending = &again
+	}
 	s.mem, s.inFlight, s.results = lifecycle.Memory{Checkpoint: s.disk, OnDisk: s.disk}, nil, nil
 	s.last.Probes, s.node.ClockSteps = nil, nil
 	clear(s.cancelled)

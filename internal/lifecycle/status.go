@@ -183,13 +183,16 @@ func (d *decider) passed(i int) bool {
 // waitingOf returns why a container doesn't run. It is nil for a running container, and for one that has ended, until
 // its back-off or restart is reported. A container that is restarted after an edit or a failed probe is reported as
 // waiting if its exit code alone means that it has ended for good: API servers reject every later status in which
-// such a container runs again ("may not be transitioned to non-terminated state").
+// such a container runs again ("may not be transitioned to non-terminated state"). So is one whose next start is under
+// way in a pod that has to go.
 func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.ContainerStateWaiting {
 	inst := m.Newest
 	switch {
 	case inst == nil && m.Role == container.Ephemeral && !d.mayStart(m):
 		return nil
 	case m.Starting():
+		return d.waiting(m)
+	case inst != nil && inst.Ended() && !runsAgain && d.isStarting(m.Spec.Name) && d.unexpected(m):
 		return d.waiting(m)
 	case inst != nil && !runsAgain:
 		return nil
@@ -207,6 +210,12 @@ func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.Containe
 		return d.waiting(m)
 	}
 	return failure
+}
+
+// isStarting reports whether the start of an instance of the container is under way.
+func (d *decider) isStarting(name string) bool {
+	kind, busy := d.plan.Busy("container/" + name)
+	return busy && kind == pod.StartContainer
 }
 
 // runsAgain reports whether a container has ended and will get another instance.
