@@ -308,13 +308,11 @@ func serviceModule(s *process.Service, notifier *process.Notifier, node string, 
 	return modules.Module{
 		Name: "service manager",
 		Start: func(ctx context.Context) error {
-			limit := time.NewTimer(readyAnyway)
-			defer limit.Stop()
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-workersReady:
-			case <-limit.C:
+			case <-time.After(readyAnyway):
 			}
 			if err := s.Ready("running the pods of node " + node); err != nil {
 				log.Error(err, "Can't notify the service manager that the agent is ready")

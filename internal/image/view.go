@@ -87,14 +87,12 @@ type TaggedImage struct {
 
 // ready waits until Start has loaded the records: the agent accepts commands earlier.
 func (in *Images) ready(ctx context.Context) error {
-	patience := time.NewTimer(startPatience)
-	defer patience.Stop()
 	select {
 	case <-in.started:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-patience.C:
+	case <-time.After(startPatience):
 		return ErrStarting
 	}
 }

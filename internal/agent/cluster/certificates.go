@@ -51,13 +51,11 @@ func again(ctx context.Context, client *apiclient.Client, do func() error) error
 			return err
 		}
 		_, after := apiclient.Retry(err, failures)
-		timer := time.NewTimer(after)
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-timer.C:
+		case <-time.After(after):
 		}
-		timer.Stop()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -131,10 +131,8 @@ func clearTasks(ctx context.Context, conn *grpc.ClientConn, client cri.RuntimeSe
 
 // rest waits for the duration d. It returns false if ctx ends before.
 func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

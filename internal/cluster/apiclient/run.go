@@ -52,9 +52,7 @@ func (c *Client) Run(ctx context.Context) error {
 func (c *Client) await(ctx context.Context, f *files, wait time.Duration, began time.Time) (changed, ok bool) {
 	var due <-chan time.Time
 	if wait >= 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(wait)
 	}
 	stale := (<-chan struct{})(c.stale)
 	for {

@@ -149,11 +149,9 @@ func (s *session) drain(limit time.Duration) {
 		s.calls.Wait()
 		close(ended)
 	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
 	select {
 	case <-ended:
-	case <-timer.C:
+	case <-time.After(limit):
 	}
 	s.close()
 	<-ended // without connections, the remaining calls fail

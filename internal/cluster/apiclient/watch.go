@@ -327,11 +327,9 @@ func (w *watcher) hurry(cancel context.CancelCauseFunc) (answered func()) {
 		if w.patient {
 			return
 		}
-		limit := time.NewTimer(recoveredLimit)
-		defer limit.Stop()
 		select {
 		case <-over:
-		case <-limit.C:
+		case <-time.After(recoveredLimit):
 			w.patient = true
 			cancel(errUnresponsive)
 		}

@@ -162,9 +162,7 @@ func pause(err error, failures int) time.Duration {
 func (r *Renewer) await(ctx context.Context, at time.Time) bool {
 	var due <-chan time.Time
 	if !at.IsZero() {
-		timer := time.NewTimer(time.Until(at))
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(time.Until(at))
 	}
 	select {
 	case <-ctx.Done():

@@ -193,15 +193,12 @@ func (f *Finder) Await(ctx context.Context, uid types.UID, after time.Time) (cha
 		if limit <= 0 {
 			return changed
 		}
-		timer := time.NewTimer(limit)
 		select {
 		case <-answered:
-		case <-timer.C:
+		case <-time.After(limit):
 		case <-ctx.Done():
-			timer.Stop()
 			return false
 		}
-		timer.Stop()
 	}
 }
 

@@ -147,9 +147,7 @@ func (s *Sink) put(i item) {
 func (s *Sink) wait(ctx context.Context, woken <-chan struct{}, until time.Time) bool {
 	var due <-chan time.Time
 	if !until.IsZero() {
-		timer := time.NewTimer(time.Until(until))
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(time.Until(until))
 	}
 	select {
 	case <-ctx.Done():

@@ -88,16 +88,13 @@ func (l *Lease) Run(ctx context.Context) error {
 			}
 			failures, reported = 0, false
 		}
-		timer := time.NewTimer(wait.Jitter(next, leaseJitter))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		case <-registered:
 		case <-l.clock:
-		case <-timer.C:
+		case <-time.After(wait.Jitter(next, leaseJitter)):
 		}
-		timer.Stop()
 	}
 }
 

@@ -176,9 +176,7 @@ func (n *Node) retry(ctx context.Context, failing *apiclient.Backoff) bool {
 func (n *Node) await(ctx context.Context, next time.Time) bool {
 	var due <-chan time.Time
 	if !next.IsZero() {
-		timer := time.NewTimer(time.Until(next))
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(time.Until(next))
 	}
 	select {
 	case <-ctx.Done():

@@ -117,12 +117,10 @@ func (s *Source) Run(ctx context.Context) error {
 			}
 			listed = listed && !counts
 		}
-		soonest := time.NewTimer(batch)
 		select {
 		case <-ctx.Done():
-			soonest.Stop()
 			return nil
-		case <-soonest.C:
+		case <-time.After(batch):
 		}
 		select {
 		case <-ctx.Done():

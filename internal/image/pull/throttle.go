@@ -61,14 +61,11 @@ func (t *throttle) wait(ctx context.Context) error {
 		if delay == 0 {
 			return nil
 		}
-		timer := time.NewTimer(delay)
 		select {
-		case <-timer.C:
+		case <-time.After(delay):
 			return nil
 		case <-changed:
-			timer.Stop()
 		case <-ctx.Done():
-			timer.Stop()
 			r.Cancel()
 			return ctx.Err()
 		}

@@ -182,11 +182,9 @@ func (r *Runner) stop(w *work) {
 	}
 	r.mu.Unlock()
 	w.cancel()
-	late := time.NewTimer(patience)
-	defer late.Stop()
 	select {
 	case <-w.done:
-	case <-late.C:
+	case <-time.After(patience):
 		r.log.Info("A module takes long to stop", "module", w.name)
 		<-w.done
 	}

@@ -20,9 +20,7 @@ func NewDebounce(gap time.Duration) Debounce { return Debounce{Slot: NewSlot(), 
 func (d Debounce) Await(ctx context.Context, began, next time.Time) bool {
 	var due <-chan time.Time
 	if !next.IsZero() {
-		timer := time.NewTimer(time.Until(next))
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(time.Until(next))
 	}
 	select {
 	case <-ctx.Done():
@@ -30,12 +28,10 @@ func (d Debounce) Await(ctx context.Context, began, next time.Time) bool {
 	case <-d.Slot:
 	case <-due:
 	}
-	soonest := time.NewTimer(time.Until(began.Add(d.gap)))
-	defer soonest.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-soonest.C:
+	case <-time.After(time.Until(began.Add(d.gap))):
 		return true
 	}
 }

@@ -228,9 +228,7 @@ func (m *Manager) Run(ctx context.Context) error {
 func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	var due <-chan time.Time
 	if next >= 0 {
-		timer := time.NewTimer(next - m.Now())
-		defer timer.Stop()
-		due = timer.C
+		due = time.After(next - m.Now())
 	}
 	select {
 	case <-ctx.Done():
@@ -242,13 +240,11 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 		if m.Status().Pressure != (admission.Pressure{}) {
 			gap = alarmGap
 		}
-		soonest := time.NewTimer(m.alarmed + gap - m.Now())
-		defer soonest.Stop()
 		select {
 		case <-ctx.Done():
 		case <-m.wake:
 		case <-due:
-		case <-soonest.C:
+		case <-time.After(m.alarmed + gap - m.Now()):
 		}
 		select {
 		case <-m.Alarm.Woken(): // of an alarm that came meanwhile

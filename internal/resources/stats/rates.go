@@ -78,10 +78,8 @@ func (r *rates) second(ctx context.Context, reader *counters.Reader) error {
 	if len(r.missing) == 0 {
 		return nil
 	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(pause):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

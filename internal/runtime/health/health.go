@@ -271,11 +271,9 @@ func (s *State) CgroupDriver(ctx context.Context) (string, bool) {
 		case !cri.IsUnavailable(err):
 			last.Log(s.log, err, "The runtime can't be asked for its cgroup driver; it is asked again")
 		}
-		wait := time.NewTimer(askAgain)
 		select {
 		case <-ctx.Done():
-		case <-wait.C:
+		case <-time.After(askAgain):
 		}
-		wait.Stop()
 	}
 }

@@ -93,9 +93,7 @@ func (f *pursuit) run(ctx context.Context) error {
 			return err
 		}
 		if over && complete == nil {
-			timer := time.NewTimer(lastWrites)
-			defer timer.Stop()
-			complete = timer.C
+			complete = time.After(lastWrites)
 		}
 		var poll <-chan time.Time
 		if unwatched != nil {

@@ -30,14 +30,11 @@ func (s *Store) relistLoop(ctx context.Context) {
 	// The stream requests the first list as soon as it is up.
 	wait := minRetry
 	for {
-		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			t.Stop()
 			return
 		case <-s.kick:
-			t.Stop()
-		case <-t.C:
+		case <-time.After(wait):
 		}
 		err := s.Relist(ctx)
 		switch {

@@ -148,10 +148,8 @@ func (s *Store) lookAt(id string) {
 
 // sleep waits for d and reports whether it elapsed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -64,12 +64,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, wake <-chan stru
 			s.log.V(4).Info("Local API stream ended", "path", r.URL.Path, "err", err)
 			return nil
 		}
-		pause := time.NewTimer(max(minPause, dutyCycle*time.Since(begun)))
 		select {
 		case <-ctx.Done():
-			pause.Stop()
 			return nil
-		case <-pause.C:
+		case <-time.After(max(minPause, dutyCycle*time.Since(begun))):
 		}
 		select {
 		case <-ctx.Done():

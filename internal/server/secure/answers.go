@@ -60,12 +60,10 @@ func (a *answers[T]) get(ctx context.Context, question []byte,
 		got, err, _ := a.once.Do(key, func() (any, error) {
 			ctx, cancel := context.WithTimeout(ctx, reviewLimit)
 			defer cancel()
-			turn := time.NewTimer(a.wait)
-			defer turn.Stop()
 			select {
 			case a.slots <- struct{}{}:
 				defer func() { <-a.slots }()
-			case <-turn.C:
+			case <-time.After(a.wait):
 				return nil, errors.New("too much is asked for the first time at once")
 			case <-ctx.Done():
 				return nil, ctx.Err()

@@ -156,10 +156,8 @@ func (w *writer) pause(ctx context.Context) {
 	if age < 0 || age >= shortGrace {
 		return
 	}
-	timer := time.NewTimer(shortGrace - age)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(shortGrace - age):
 	case <-ctx.Done():
 	}
 }

@@ -52,15 +52,12 @@ func (m *Manager) await(ctx context.Context, jobs []job, start time.Time, hopele
 		if limit.IsZero() || wait <= 0 {
 			return nil
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-ended:
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
 		}
-		timer.Stop()
 	}
 }
 

@@ -163,10 +163,8 @@ func sleep(ctx context.Context, seconds int64) error {
 	if seconds <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(pod.Seconds(seconds))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(pod.Seconds(seconds)):
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("sleep of %d s was cut short: %w", seconds, ctx.Err())

@@ -77,12 +77,10 @@ func (r *Record) Failed(in lifecycle.Input, failure error) string {
 	if !r.journal.usable() {
 		return "only in memory (`deckhand journal`): the journal's directory can't be used"
 	}
-	wait := time.NewTimer(failedWait)
-	defer wait.Stop()
 	select {
 	case r.journal.failures <- struct{}{}:
 		defer func() { <-r.journal.failures }()
-	case <-wait.C:
+	case <-time.After(failedWait):
 		return "only in memory (`deckhand journal`): the core fails on too many pods at once"
 	}
 	text, _ := r.text()

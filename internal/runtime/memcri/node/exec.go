@@ -53,14 +53,12 @@ func (n *Node) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*ru
 		defer cancel()
 	}
 	if res.Takes > 0 {
-		t := time.NewTimer(res.Takes)
-		defer t.Stop()
 		select {
 		case <-ctx.Done():
 			return nil, execTimeout(ctx)
 		case <-stopped: // commands end with their container
 			return &runtimeapi.ExecSyncResponse{ExitCode: exitKilled}, nil
-		case <-t.C:
+		case <-time.After(res.Takes):
 		}
 	}
 	if res.Err != nil {

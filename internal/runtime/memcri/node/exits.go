@@ -27,14 +27,12 @@ func (n *Node) StopContainer(ctx context.Context,
 	n.mu.Unlock()
 
 	if r.GetTimeout() > 0 {
-		grace := time.NewTimer(pod.Seconds(r.GetTimeout()))
-		defer grace.Stop()
 		select {
 		case <-c.stopped:
 			return &runtimeapi.StopContainerResponse{}, nil
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()
-		case <-grace.C:
+		case <-time.After(pod.Seconds(r.GetTimeout())):
 		}
 	}
 	n.mu.Lock()

@@ -164,12 +164,10 @@ func (i *Injector) before(ctx context.Context, method string) (lost bool, err er
 		}
 	}
 	if delay > 0 {
-		t := time.NewTimer(delay)
-		defer t.Stop()
 		select {
 		case <-ctx.Done():
 			return false, status.FromContextError(ctx.Err()).Err()
-		case <-t.C:
+		case <-time.After(delay):
 		}
 	}
 	return lost, err

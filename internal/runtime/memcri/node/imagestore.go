@@ -128,12 +128,10 @@ func (s *Store) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (
 	b := s.script[ref]
 	s.mu.Unlock()
 	if b.Takes > 0 {
-		t := time.NewTimer(b.Takes)
-		defer t.Stop()
 		select {
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()
-		case <-t.C:
+		case <-time.After(b.Takes):
 		}
 	}
 	if b.Err != nil {
