@@ -387,7 +387,7 @@ func (l *laws) conditions(v *view) {
 			want = was.LastTransitionTime.Time
 		}
 		changed := was == nil || was.Status != c.Status
-		if drafted := changed && v.in.Stop != nil && v.in.RequiresTerminalPhase && pod.Terminal(st.Phase) != ""; drafted && !c.LastTransitionTime.After(v.in.Now) {
+		if drafted := changed && v.in.Stop != nil && pod.Terminal(st.Phase) != ""; drafted && !c.LastTransitionTime.After(v.in.Now) {
 			continue // since the final status was made, which is told when it is on disk, or can't be written
 		}
 		if !c.LastTransitionTime.Time.Equal(want) {
