@@ -54,6 +54,12 @@ func (n nodePods) Wanted() ([]*pod.Desired, bool) {
 	return slices.Concat(set.Pods, set.Stopped), set.Synced
 }
 
+// Ended reports whether the pod has ended for good.
+func (n nodePods) Ended(uid types.UID) bool {
+	e := n.statuses.Get(uid)
+	return e != nil && pod.Terminal(e.Pod.Status.Phase) != ""
+}
+
 // Observed lists the pods that the runtime has, and whether the runtime's list is complete.
 func (n nodePods) Observed() ([]*pod.Observed, bool) {
 	all := n.observed.Listed() // read before All: a list that completes between the two calls doesn't count

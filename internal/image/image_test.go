@@ -82,7 +82,9 @@ func TestInUse(t *testing.T) {
 	p := podOf("web", "a:1")
 	p.Spec.InitContainers = []v1.Container{{Name: "i", Image: "b:1"}}
 	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "c:1"}}}}
-	r := &rig{wanted: []*pod.Desired{{Pod: p}}, observed: []*pod.Observed{{Namespace: "default", Name: "old", Containers: []pod.Container{
+	over := podOf("job", "d:1")
+	over.UID = "ended"
+	r := &rig{wanted: []*pod.Desired{{Pod: p}, {Pod: over}}, observed: []*pod.Observed{{Namespace: "default", Name: "old", Containers: []pod.Container{
 		{Name: "runs", ImageRef: "sha256:1", State: pod.ContainerRunning}, {Name: "ended", ImageRef: "sha256:2", State: pod.ContainerExited}}}}}
 	want := map[gc.Use]bool{
 		{Image: "sha256:1", User: gc.User{Pod: "default/old", Container: "runs"}}:                true,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/go-logr/logr/testr"
 	"go.uber.org/goleak"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/deckhand-node/deckhand/internal/image/access"
@@ -90,6 +92,8 @@ func (r *rig) Wanted() ([]*pod.Desired, bool) {
 	defer r.mu.Unlock()
 	return r.wanted, !r.silent
 }
+
+func (r *rig) Ended(uid types.UID) bool { return strings.HasPrefix(string(uid), "ended") }
 
 func (r *rig) Observed() ([]*pod.Observed, bool) {
 	r.mu.Lock()

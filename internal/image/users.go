@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -14,6 +15,8 @@ import (
 type Pods interface {
 	// Wanted lists the pods that should run here. all reports whether every pod source has reported.
 	Wanted() (list []*pod.Desired, all bool)
+	// Ended reports whether the pod has ended for good: none of its containers starts again.
+	Ended(types.UID) bool
 	// Observed lists the pods in the runtime. all reports whether the list is complete.
 	Observed() (list []*pod.Observed, all bool)
 }
@@ -21,7 +24,8 @@ type Pods interface {
 // Users implements gc.Users: it lists the images that pods use.
 type Users struct{ Pods Pods }
 
-// InUse lists the uses of images by the runtime's containers and by the specs of pods that should run.
+// InUse lists the uses of images by the runtime's containers and by the specs of pods that should run and haven't ended
+// for good.
 func (u Users) InUse(context.Context) (uses []gc.Use, err error) {
 	wanted, all := u.Pods.Wanted()
 	if !all {
@@ -42,6 +46,9 @@ func (u Users) InUse(context.Context) (uses []gc.Use, err error) {
 		}
 	}
 	for _, d := range wanted {
+		if u.Pods.Ended(d.Pod.UID) {
+			continue
+		}
 		uses = append(uses, wantedImages(d.Pod)...)
 	}
 	return uses, err
