@@ -13,6 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/gc"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
 	"github.com/deckhand-node/deckhand/internal/lifecycle/admission"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/resources/stats"
 	"github.com/deckhand-node/deckhand/internal/runtime/containergc"
@@ -26,6 +27,7 @@ type pressureParts struct {
 }
 
 func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourceParts, v *volumeParts,
+	checkpoint func(types.UID) *pod.Checkpoint,
 	reclaim func(context.Context, pressure.Reclaim) error) (*pressureParts, error) {
 	settings, err := pressure.SettingsOf(b.kubelet())
 	if err != nil {
@@ -52,7 +54,8 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 		}})
 	m := pressure.New(pressure.Config{Settings: settings, Observe: sensors.Observe, Alarm: bell, Pods: pods.Pods,
 		Holding: pods.Holding, Version: pods.Version,
-		Reclaim: reclaim, Events: b.node, Meter: b.meter.Evictions, Wake: b.wakes.Wake,
+		Recorded: func(uid types.UID) bool { k := checkpoint(uid); return k != nil && k.Termination != nil },
+		Reclaim:  reclaim, Full: b.wakes.full, Events: b.node, Meter: b.meter.Evictions, Wake: b.wakes.Wake,
 		Publish: func(p admission.Pressure) { facts.Set(func(f *nodefacts.Facts) { f.Pressure = p }) },
 		State:   b.checkpoint("pressure_state"), Boot: bootID(), Reserve: b.reserve, Now: clock.SinceBoot,
 		Log: log})
@@ -72,6 +75,7 @@ func newDiskWatch(b *foundation, r *runtimeParts, i *imageParts, v *volumeParts)
 	return room.NewWatch(room.WatchConfig{Root: b.cfg.RootDir,
 		Full:   func(ctx context.Context) []room.FileSystem { return v.sampler.FullFileSystems(ctx) },
 		Events: b.node,
+		Filled: b.wakes.full.Wake,
 		Freed: func() {
 			i.puller.DiskFreed()
 			v.volumes.DiskFreed()

@@ -37,6 +37,8 @@ type wakes struct {
 	images, objects moment
 	// disks is the last time at which a disk that couldn't be written got room.
 	disks moment
+	// full wakes the part that evicts pods after a write has failed because a disk is full.
+	full wake.Slot
 	// pods wakes the functions of wakeOnPods after the runtime's state of a pod has changed. volumes wakes the
 	// volumes that are made from an object, by object.
 	pods    wake.Slot
@@ -44,7 +46,8 @@ type wakes struct {
 }
 
 func newWakes() *wakes {
-	return &wakes{Waker: worker.NewWaker(), pods: wake.NewSlot(), volumes: wake.NewKeyed[pod.Object]()}
+	return &wakes{Waker: worker.NewWaker(), full: wake.NewSlot(), pods: wake.NewSlot(),
+		volumes: wake.NewKeyed[pod.Object]()}
 }
 
 // podChanged wakes the pod's worker and the functions of wakeOnPods.

@@ -50,6 +50,8 @@ type WatchConfig struct {
 	Events interface {
 		NodeEvent(eventType string, reason pod.Reason, message string)
 	}
+	// Filled is called when a write has failed because a disk is full. It must not block.
+	Filled func()
 	// Freed is called when failed writes may succeed again.
 	Freed func()
 	// Broken is called with the error for which the disk of the root directory can't be written, other than missing
@@ -173,6 +175,7 @@ func (w *Watch) filled(on FileSystem, err error) {
 				"room", on))
 	}
 	s.least, s.failed, s.over = on, time.Now(), false
+	w.conf.Filled()
 }
 
 // Run follows the disks until ctx ends. The error is always nil.

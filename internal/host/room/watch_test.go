@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,7 @@ type watched struct {
 	*room.Watch
 	mu       sync.Mutex
 	happened []string
+	filled   atomic.Int32
 }
 
 func (w *watched) note(what string) {
@@ -63,6 +65,7 @@ func watch(t *testing.T, root string, test func(*watched)) {
 				}
 				return nil
 			},
+			Filled: func() { w.filled.Add(1) },
 			Freed:  func() { w.note("freed") },
 			Broken: func(err error) { w.note(fmt.Sprintf("broken: %v", err != nil)) }})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -95,6 +98,9 @@ func TestWatchFullDisk(t *testing.T) {
 					w.Failed(write())
 				}
 				got := w.since(time.Hour)
+				if n := w.filled.Load(); n != 3 {
+					t.Errorf("3 failed writes are told %d times", n)
+				}
 				if strings.Count(got, "|") > 0 || !strings.HasPrefix(got, "Warning StorageFull: ") || !strings.Contains(got, dir) || !strings.Contains(got, tc.words) {
 					t.Errorf("a full disk: %s", got)
 				}

@@ -2,6 +2,7 @@ package pressure
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,7 +20,10 @@ type Observation struct {
 	At time.Duration
 	// Readings are the signals that could be read.
 	Readings map[Signal]Reading
-	Layout   Layout
+	// Absent are the signals that this node doesn't have now: a file system doesn't count inodes, or all pods together
+	// have no memory limit.
+	Absent []Signal
+	Layout Layout
 	// Holding says that the pod Memory.Ending still has containers or volumes.
 	Holding bool
 }
@@ -77,8 +81,10 @@ type Act struct {
 	Next []*Pod
 	// Needs are the figures of pods without which no pod can be chosen.
 	Needs Needs
-	// NoneFit says that ending a pod wouldn't help: those that use enough of the resource are critical.
+	// NoneFit says that ending a pod wouldn't help: those that use enough of the resource are critical. Most is the pod
+	// that uses most, with the amount; empty if it is unknown.
 	NoneFit bool
+	Most    string
 	// Observe is when the next observation is needed, without an alarm: at once if it isn't later than now. Negative
 	// for never.
 	Observe time.Duration
@@ -218,7 +224,11 @@ func (d *decision) nextObservation() time.Duration {
 		}
 		r, readable := d.o.Readings[t.Signal]
 		if !readable {
-			by(d.now + unreadAgain)
+			again := unreadAgain
+			if slices.Contains(d.o.Absent, t.Signal) {
+				again = latest
+			}
+			by(d.now + again)
 			continue
 		}
 		rate := max(kindOf(t.Signal).fill, d.m.Fill[t.Signal])
@@ -245,9 +255,13 @@ func (d *decision) awaitEnd() {
 			d.act.Observe = d.now + whileEnding
 		}
 	default:
-		d.m.Ending, d.m.Until, d.m.Soft = "", 0, false
-		d.m.FreshAfter = d.now
+		d.m.forgetEnding(d.now)
 	}
+}
+
+// forgetEnding stops waiting for the pod that was ended last. The next decision needs figures from after now.
+func (m *Memory) forgetEnding(now time.Duration) {
+	m.Ending, m.Until, m.Soft, m.FreshAfter = "", 0, false, now
 }
 
 // choose takes the next step for the first threshold whose grace period is over: a reclaim, or a pod. While a pod ends,
@@ -274,13 +288,13 @@ func (d *decision) choose(pods []Pod) {
 		missing := t.Least.Of(r.Capacity) + t.Beyond.Of(r.Capacity) - r.Available
 		order := k.rank(pods, d.o.Layout, missing/leastPart)
 		if len(order) == 0 {
-			d.act.NoneFit = true
+			d.act.NoneFit, d.act.Most = true, k.most(pods, d.o.Layout)
 			if d.now-d.m.ReclaimedAt[t.Signal] >= reclaimEvery {
 				delete(d.m.Reclaimed, t.Signal) // pods that end by themselves leave containers and images
 			}
 			continue
 		}
-		d.act.NoneFit = false
+		d.act.NoneFit, d.act.Most = false, ""
 		d.act.Victim, d.act.Next = d.victim(k, t, r, order[0]), order[1:]
 		delete(d.m.Reclaimed, t.Signal)
 		d.m.Ending, d.m.Until = order[0].UID, d.now+min(d.act.Victim.Grace, longest)+endPatience

@@ -48,7 +48,7 @@ func (w *world) decide() Act {
 	for s, n := range w.free {
 		readings[s] = Reading{Available: n, Capacity: 10 * gi}
 	}
-	holding := slices.ContainsFunc(w.pods, func(p Pod) bool { return p.UID == w.m.Ending && p.Running })
+	holding := slices.ContainsFunc(w.pods, func(p Pod) bool { return p.UID == w.m.Ending && p.Active })
 	o := Observation{At: w.now - 1, Readings: readings, Layout: w.layout, Holding: holding}
 	var act Act
 	w.m, act = Decide(w.s, w.m, o, w.pods, w.now)
@@ -56,7 +56,7 @@ func (w *world) decide() Act {
 }
 
 func hog(name string, memory, request int64, priority int32) Pod {
-	return Pod{UID: name, Name: name, Namespace: "default", Priority: priority, Running: true, Grace: 30 * time.Second,
+	return Pod{UID: name, Name: name, Namespace: "default", Priority: priority, Active: true, Grace: 30 * time.Second,
 		Memory: memory, MemoryRequest: request, Containers: []Container{{Name: "main", Memory: memory, MemoryRequest: request}}}
 }
 
@@ -90,7 +90,7 @@ func TestHardThresholdEndsTheLargestUser(t *testing.T) {
 			t.Fatalf("two at once: %+v", act.Victim)
 		}
 	}
-	w.pods[1].Running = false
+	w.pods[1].Active = false
 	if act := w.decide(); act.Victim != nil || act.Observe > w.now {
 		t.Fatalf("on figures from before its end: %+v", act)
 	}
@@ -143,7 +143,7 @@ func TestSoftThreshold(t *testing.T) {
 // More has to be free than the threshold before it counts as over, but only once it was met.
 func TestMinimumReclaim(t *testing.T) {
 	w := &world{T: t, s: settings(Threshold{Signal: NodeBytes, Least: capacity.Amount{Value: 100 * mi}, Beyond: capacity.Amount{Value: 50 * mi}}),
-		free: map[Signal]int64{NodeBytes: 120 * mi}, pods: []Pod{{UID: "a", Running: true, Volumes: Space{Bytes: 5 * mi}}}}
+		free: map[Signal]int64{NodeBytes: 120 * mi}, pods: []Pod{{UID: "a", Active: true, Volumes: Space{Bytes: 5 * mi}}}}
 	if act := w.decide(); act.For != nil {
 		t.Fatalf("above the threshold: %+v", act)
 	}
@@ -244,9 +244,9 @@ func TestCriticalPodsStay(t *testing.T) {
 
 // What is removed, in which order, and whose use counts, by signal and layout.
 func TestDisks(t *testing.T) {
-	layered := Pod{UID: "layered", Running: true, Containers: []Container{{Name: "c", Layer: Space{80, 8}}}}
-	logging := Pod{UID: "logging", Running: true, Containers: []Container{{Name: "c", Logs: Space{50, 9}}}}
-	mounting := Pod{UID: "mounting", Running: true, Volumes: Space{70, 7}, Containers: []Container{{Name: "c"}}}
+	layered := Pod{UID: "layered", Active: true, Containers: []Container{{Name: "c", Layer: Space{80, 8}}}}
+	logging := Pod{UID: "logging", Active: true, Containers: []Container{{Name: "c", Logs: Space{50, 9}}}}
+	mounting := Pod{UID: "mounting", Active: true, Volumes: Space{70, 7}, Containers: []Container{{Name: "c"}}}
 	const both = "dead containers, unused images, "
 	for _, c := range []struct {
 		layout Layout
@@ -323,13 +323,13 @@ func TestRankLaw(t *testing.T) {
 			p := hog(fmt.Sprint("p", i), rapid.Int64Range(0, 5).Draw(rt, "use")*mi, rapid.Int64Range(0, 5).Draw(rt, "request")*mi,
 				rapid.Int32Range(-1, 1).Draw(rt, "priority"))
 			p.Critical = rapid.IntRange(0, 4).Draw(rt, "critical") == 0
-			p.Running = rapid.IntRange(0, 4).Draw(rt, "running") > 0
+			p.Active = rapid.IntRange(0, 4).Draw(rt, "running") > 0
 			p.Ending = rapid.IntRange(0, 4).Draw(rt, "ending") == 0
 			pods = append(pods, p)
 		}
 		o := Observation{Readings: map[Signal]Reading{NodeMemory: {1, 10 * gi}}} // so 1 % of what is missing is 1 MiB
 		_, act := Decide(settings(hard(NodeMemory, 100*mi)), Memory{}, o, pods, 0)
-		may := func(p Pod) bool { return p.Running && !p.Critical && !p.Ending && p.Memory >= mi }
+		may := func(p Pod) bool { return p.Active && !p.Critical && !p.Ending && p.Memory >= mi }
 		if act.Victim == nil {
 			if slices.ContainsFunc(pods, may) || !act.NoneFit {
 				rt.Fatal("no pod is ended though one may be")
@@ -384,7 +384,7 @@ func TestWalks(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(rt, "old figures") == 0 {
 				at = max(0, now-rapid.SampledFrom([]time.Duration{time.Second, 15 * time.Second}).Draw(rt, "age"))
 			}
-			o := Observation{At: at, Readings: map[Signal]Reading{}, Holding: slices.ContainsFunc(pods, func(p Pod) bool { return p.UID == m.Ending && p.Running })}
+			o := Observation{At: at, Readings: map[Signal]Reading{}, Holding: slices.ContainsFunc(pods, func(p Pod) bool { return p.UID == m.Ending && p.Active })}
 			for _, name := range signals {
 				if rapid.IntRange(0, 5).Draw(rt, "readable") > 0 {
 					o.Readings[name] = Reading{rapid.Int64Range(0, 300).Draw(rt, "available"), 1000}
@@ -394,7 +394,7 @@ func TestWalks(t *testing.T) {
 			var act Act
 			m, act = Decide(s, m, o, pods, now)
 			if before.Ending != "" && ending != "" && act.Victim != nil && now < before.Until && !before.Soft &&
-				slices.ContainsFunc(pods, func(p Pod) bool { return p.UID == ending && p.Running }) {
+				slices.ContainsFunc(pods, func(p Pod) bool { return p.UID == ending && p.Active }) {
 				rt.Fatal("a second pod is ended while the first one runs")
 			}
 			if (act.Victim != nil || act.Reclaim != "") && acted && at < lastAct {
@@ -423,12 +423,22 @@ func TestWalks(t *testing.T) {
 			if rapid.Bool().Draw(rt, "ended") {
 				for i := range pods {
 					if pods[i].UID == ending {
-						pods[i].Running = false
+						pods[i].Active = false
 					}
 				}
 			}
 		}
 	})
+}
+
+// TestAbsentSignals: what can't be read is read again soon, and what this node doesn't have once a minute.
+func TestAbsentSignals(t *testing.T) {
+	s := settings(hard(NodeInodes, 5))
+	for want, absent := range map[time.Duration][]Signal{10 * time.Second: nil, time.Minute: {NodeInodes}} {
+		if _, act := Decide(s, Memory{}, Observation{Absent: absent}, nil, 0); act.Observe != want {
+			t.Errorf("absent %v: observed again after %s, want %s", absent, act.Observe, want)
+		}
+	}
 }
 
 func TestCapacityOfZero(t *testing.T) {
@@ -462,7 +472,7 @@ func TestGap(t *testing.T) {
 func TestHardWhileSoftEnds(t *testing.T) {
 	w := &world{T: t, now: time.Second, s: settings(hard(NodeMemory, 100*mi), soft(NodeBytes, gi, time.Second)),
 		free: map[Signal]int64{NodeMemory: gi, NodeBytes: mi}, layout: RuntimeApart,
-		pods: []Pod{{UID: "slow", Running: true, Grace: time.Hour, Volumes: Space{Bytes: gi}}, hog("hog", 50*mi, 0, 0)}}
+		pods: []Pod{{UID: "slow", Active: true, Grace: time.Hour, Volumes: Space{Bytes: gi}}, hog("hog", 50*mi, 0, 0)}}
 	w.s.MaxPodGrace = -1
 	w.decide()
 	w.now += 2 * time.Second
@@ -496,7 +506,7 @@ func TestNoneFitForOneSignal(t *testing.T) {
 // A node that is full of other things keeps the pods that hardly use any of it.
 func TestBystandersStay(t *testing.T) {
 	w := &world{T: t, now: time.Second, s: settings(hard(NodeBytes, 2*gi)), free: map[Signal]int64{NodeBytes: gi}, layout: RuntimeApart,
-		pods: []Pod{{UID: "a", Running: true, Volumes: Space{Bytes: mi}}, {UID: "b", Running: true, Containers: []Container{{Logs: Space{Bytes: 10 * mi}}}}}}
+		pods: []Pod{{UID: "a", Active: true, Volumes: Space{Bytes: mi}}, {UID: "b", Active: true, Containers: []Container{{Logs: Space{Bytes: 10 * mi}}}}}}
 	if act := w.decide(); act.Victim != nil || !act.NoneFit || !act.Pressure.Disk {
 		t.Errorf("%+v", act)
 	}

@@ -38,6 +38,8 @@ type Config struct {
 	// Pods lists the pods of the node with the figures that are needed. An error means that they aren't all listed, or
 	// not measured.
 	Pods func(context.Context, Needs) ([]Pod, error)
+	// Recorded reports whether the pod's own record says that it has to end. Restore calls it.
+	Recorded func(types.UID) bool
 	// Holding reports whether the pod still has containers or volumes. Version returns Pod.Version of the present pod.
 	Holding func(types.UID) bool
 	Version func(types.UID) string
@@ -53,6 +55,8 @@ type Config struct {
 		// Decided records the age of the figures by which a signal was judged.
 		Decided(signal string, age time.Duration)
 	}
+	// Full is filled after a write failed because a disk is full: the node is then observed at once.
+	Full <-chan struct{}
 	// Wake is called when a pod has to end. It must not block.
 	Wake func(types.UID)
 	// State is the path of the state file, Boot the ID of this boot.
@@ -148,10 +152,6 @@ func (m *Manager) SetSettings(s Settings) {
 	m.wake.Wake()
 }
 
-// ObserveNow makes the Manager observe the node at once: the kernel reported that a resource runs short, or a write
-// failed because the disk is full.
-func (m *Manager) ObserveNow() { m.wake.Wake() }
-
 // PodsChanged is called after the runtime's state of pods has changed.
 func (m *Manager) PodsChanged() {
 	if m.ending.Load() {
@@ -202,6 +202,9 @@ func (m *Manager) Restore(context.Context) error {
 	if err != nil {
 		return err
 	}
+	if memory.Ending != "" && !m.Recorded(types.UID(memory.Ending)) {
+		memory.forgetEnding(m.Now()) // the last agent ended before the pod's worker knew: nobody ends it
+	}
 	m.memory = memory
 	var p admission.Pressure
 	for _, k := range kinds() {
@@ -234,6 +237,7 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	case <-m.wake:
+	case <-m.Full:
 	case <-due:
 	case <-m.Alarm.Woken():
 		gap := quietGap
@@ -393,9 +397,13 @@ func (m *Manager) act(ctx context.Context, act Act, now time.Duration) time.Dura
 		m.end(act)
 	case act.NoneFit && (m.noPodAt == 0 || now-m.noPodAt >= announceEvery):
 		m.noPodAt = now
+		most := ""
+		if act.Most != "" {
+			most = ", most is used by pod " + act.Most
+		}
 		m.Events.NodeEvent(v1.EventTypeWarning, pod.ReasonEvictionFindsNoPod, fmt.Sprintf(
-			"The node is low on %s (%s), and no pod that may be evicted uses enough of it: free some of it yourself",
-			resource, act.For.Signal))
+			"The node is low on %s (%s), and no pod that may be evicted uses enough of it%s: free some of it yourself",
+			resource, act.For.Signal, most))
 	}
 	return act.Observe
 }

@@ -37,6 +37,7 @@ type node struct {
 	t     *testing.T
 	m     *Manager
 	bell  bell
+	full  wake.Slot
 	file  string
 	boot  string
 	began time.Time
@@ -52,17 +53,19 @@ type node struct {
 	replace  func()
 	reserve  *room.Reserve
 	unlisted error
+	recorded bool // whether pods have records of their ends
 	looks    int
 	lists    int
 }
 
 func (n *node) run(s Settings) {
-	n.bell = bell{wake.NewKeyed[string]()}
+	n.bell, n.full = bell{wake.NewKeyed[string]()}, wake.NewSlot()
 	n.m = New(Config{Settings: s, State: n.file, Boot: n.boot, Reserve: n.reserve, Now: func() time.Duration { return time.Since(n.began) },
 		Log: testr.New(n.t), Meter: n, Events: n,
 		Wake:    func(uid types.UID) { n.note("end " + string(uid)) },
 		Publish: func(p admission.Pressure) { n.pressure = p },
 		Alarm:   n.bell,
+		Full:    n.full,
 		Observe: func(context.Context, []Threshold) (Observation, error) {
 			n.mu.Lock()
 			n.looks++
@@ -94,7 +97,7 @@ func (n *node) run(s Settings) {
 		Holding: func(uid types.UID) bool {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			return slices.ContainsFunc(n.pods, func(p Pod) bool { return p.UID == string(uid) && p.Running })
+			return slices.ContainsFunc(n.pods, func(p Pod) bool { return p.UID == string(uid) && p.Active })
 		},
 		Version: func(uid types.UID) string {
 			n.mu.Lock()
@@ -104,6 +107,7 @@ func (n *node) run(s Settings) {
 			}
 			return ""
 		},
+		Recorded: func(types.UID) bool { return n.recorded },
 		Reclaim: func(_ context.Context, r Reclaim) error {
 			n.note("remove " + string(r))
 			return nil
@@ -213,7 +217,7 @@ func TestManagerActsInOrder(t *testing.T) {
 			t.Errorf("without pressure pods were measured %d times: %q", n.lists, n.happened)
 		}
 		n.free[NodeBytes] = 1 * mi
-		n.m.ObserveNow()
+		n.full.Wake()
 		n.after(0)
 		want := []string{
 			"EvictionThresholdMet: Attempting to reclaim ephemeral-storage", "remove dead containers", "remove unused images",
@@ -231,7 +235,7 @@ func TestManagerActsInOrder(t *testing.T) {
 			t.Errorf("terminations %+v, %+v", v, n.m.Termination("b"))
 		}
 		// The end of its containers leads to fresh figures at once.
-		n.pods[0].Running = false
+		n.pods[0].Active = false
 		n.free[NodeBytes] = 2 * gi
 		n.m.PodsChanged()
 		n.after(0)
@@ -260,7 +264,7 @@ func TestTranscript(t *testing.T) {
 			t.Errorf("at rest: %+v", list)
 		}
 		n.free[NodeBytes] = mi
-		n.m.ObserveNow()
+		n.full.Wake()
 		n.after(0)
 		var happened []string
 		for _, s := range n.steps() {
@@ -434,7 +438,7 @@ func TestManagerIsSlow(t *testing.T) {
 		if n.m.Termination("a") == nil {
 			t.Error("no pod is ended")
 		}
-		n.pods[0].Running = false // while the next observation is under way, which began before
+		n.pods[0].Active = false // while the next observation is under way, which began before
 		n.after(10 * time.Second)
 		n.free[NodeMemory] = gi
 		n.after(time.Minute)
@@ -445,18 +449,46 @@ func TestManagerIsSlow(t *testing.T) {
 	})
 }
 
+// TestManagerKilledBeforeTheRecord: an agent that is killed after it chose a pod, and before the pod's worker recorded that,
+// leaves nothing to wait for: the next one chooses again. With the record it waits for that pod.
+func TestManagerKilledBeforeTheRecord(t *testing.T) {
+	for _, recorded := range []bool{false, true} {
+		within(t, func(n *node) {
+			n.free[NodeMemory] = 50 * mi
+			n.pods = []Pod{hog("a", 50*mi, 0, 0), hog("b", 40*mi, 0, 0)}
+			s := settings(hard(NodeMemory, 100*mi))
+			n.run(s)
+			n.after(0)
+			n.end()
+			if n.m.Termination("a") == nil {
+				t.Fatal("the hog goes on")
+			}
+			n.recorded = recorded
+			n.run(s)
+			n.after(5 * time.Second)
+			if again := n.m.Termination("a") != nil; again == recorded || n.m.Termination("b") != nil {
+				t.Errorf("recorded %v: the hog is chosen again: %v; the other pod: %v", recorded, again, n.m.Termination("b"))
+			}
+			n.end()
+		})
+	}
+}
+
 func TestManagerTellsOnce(t *testing.T) {
 	within(t, func(n *node) {
 		n.free[NodeBytes] = 1
 		p := hog("etcd", 1, 0, 0)
-		p.Critical = true
-		n.pods = []Pod{p}
+		p.Critical, p.Volumes.Bytes = true, gi
+		n.pods = []Pod{{UID: "web", Active: true, Volumes: Space{Bytes: 1}}, p}
 		n.run(settings(hard(NodeBytes, gi)))
 		n.after(150 * time.Second)
 		count := 0
 		for _, what := range n.happened {
 			if strings.HasPrefix(what, "EvictionFindsNoPod") {
 				count++
+				if !strings.Contains(what, "most is used by pod default/etcd (1Gi): free") {
+					t.Errorf("the largest user isn't named: %s", what)
+				}
 			}
 		}
 		if count < 2 || count > 3 {
@@ -535,7 +567,7 @@ func TestManagerShows(t *testing.T) {
 			b.Resource != "memory" || b.Used != 40*mi || *b.Request != 30*mi {
 			t.Errorf("ranks %+v, %+v", b, c)
 		}
-		n.free[NodeMemory], n.pods[0].Running = gi, false
+		n.free[NodeMemory], n.pods[0].Active = gi, false
 		n.m.PodsChanged()
 		n.after(0)
 		if n.m.Rank("b") != nil {

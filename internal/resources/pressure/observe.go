@@ -66,7 +66,9 @@ func (s *Sensors) memory(ctx context.Context, o *Observation, thresholds []Thres
 	case errors.Is(err, fs.ErrNotExist): // the first pod creates it
 	case err != nil:
 		return fmt.Errorf("%s: %w", PodsMemory, err)
-	case pods.Limit != counters.Unlimited:
+	case pods.Limit == counters.Unlimited:
+		o.Absent = append(o.Absent, PodsMemory)
+	default:
 		o.Readings[PodsMemory] = Reading{int64(pods.Limit - min(pods.WorkingSet, pods.Limit)), int64(pods.Limit)}
 		triggers = s.triggers(ctx, triggers, PodsMemory, group, pods, thresholds)
 	}
@@ -147,6 +149,8 @@ func (s *Sensors) disks(ctx context.Context, o *Observation) error {
 		}
 		if f.of.Inodes != nil {
 			o.Readings[f.inodes] = Reading{int64(*f.of.InodesFree), int64(*f.of.Inodes)}
+		} else {
+			o.Absent = append(o.Absent, f.inodes)
 		}
 	}
 	return errors.Join(errs...)

@@ -23,6 +23,9 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
 
+// criticalAgain is how long the measured disk usage of a critical pod is kept: it is only shown.
+const criticalAgain = time.Minute
+
 // walkPatience is how long the disk usage of all pods may take to measure, walkers how many are measured at once.
 const (
 	walkPatience = 10 * time.Second
@@ -69,6 +72,7 @@ type NodePods struct {
 
 // walked is a pod's usage of the disk: its volumes, and its containers' layers and logs by name.
 type walked struct {
+	at           time.Time
 	volumes      Space
 	layers, logs map[string]Space
 }
@@ -93,13 +97,17 @@ func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 	if !set.Synced {
 		return nil, errUnsynced
 	}
+	mounted := map[types.UID]bool{}
+	for _, v := range n.Volumes.Instances() {
+		mounted[v.UID] = true
+	}
 	var list []Pod
 	var specs []*v1.Pod
 	for _, d := range set.Pods {
 		spec := allocated.Apply(d.Pod, n.Allocations.Get(d.Pod.UID))
-		o := n.Observed.Get(d.Pod.UID)
 		p := n.pod(spec)
-		p.Version, p.Running, p.Ending = versionOf(d), o.Live(), p.Ending || n.Ends(spec.UID)
+		p.Version, p.Ending = versionOf(d), p.Ending || n.Ends(spec.UID)
+		p.Active = mounted[spec.UID] || inRuntime(n.Observed.Get(spec.UID))
 		list, specs = append(list, p), append(specs, spec)
 	}
 	if needs.Memory || needs.Processes {
@@ -108,7 +116,7 @@ func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 		}
 	}
 	if needs.Disk {
-		n.walk(ctx, specs)
+		n.walk(ctx, specs, func(i int) bool { return list[i].Critical })
 		for i := range list {
 			list[i].addWalked(n.walked[specs[i].UID])
 		}
@@ -121,11 +129,14 @@ var errUnsynced = errors.New("not all sources of pods were read yet")
 // Holding reports whether something of the pod's that takes resources is left: a container, the sandbox or a volume. It
 // may be called concurrently with Pods.
 func (n *NodePods) Holding(uid types.UID) bool {
-	o := n.Observed.Get(uid)
-	ready := func(b pod.Sandbox) bool { return b.State == pod.SandboxReady }
 	mounted := func(v volume.Instance) bool { return v.UID == uid }
-	return o.Live() || o != nil && slices.ContainsFunc(o.Sandboxes, ready) ||
-		slices.ContainsFunc(n.Volumes.Instances(), mounted)
+	return inRuntime(n.Observed.Get(uid)) || slices.ContainsFunc(n.Volumes.Instances(), mounted)
+}
+
+// inRuntime reports whether a container that hasn't ended or a sandbox is left.
+func inRuntime(o *pod.Observed) bool {
+	ready := func(b pod.Sandbox) bool { return b.State == pod.SandboxReady }
+	return o.Live() || o != nil && slices.ContainsFunc(o.Sandboxes, ready)
 }
 
 // Version returns Pod.Version of the pod with this UID; empty if there is none.
@@ -200,23 +211,30 @@ func (n *NodePods) addSample(ctx context.Context, list []Pod, processes bool) er
 }
 
 // walk measures the disk usage of pods, as far as walkPatience allows: first those that were never measured, then those
-// that used most.
-func (n *NodePods) walk(ctx context.Context, specs []*v1.Pod) {
+// that used most. It measures critical pods less often.
+func (n *NodePods) walk(ctx context.Context, specs []*v1.Pod, critical func(int) bool) {
 	ctx, cancel := context.WithTimeout(ctx, walkPatience)
 	defer cancel()
 	volumes := map[types.UID][]volume.Instance{}
 	for _, v := range n.Volumes.Instances() {
 		volumes[v.UID] = append(volumes[v.UID], v)
 	}
-	before := n.walked
-	order := slices.SortedFunc(slices.Values(specs), func(a, b *v1.Pod) int {
+	before, now := n.walked, make(map[types.UID]walked, len(specs))
+	var due []*v1.Pod
+	for i, p := range specs {
+		if last, known := before[p.UID]; known && critical(i) && time.Since(last.at) < criticalAgain {
+			now[p.UID] = last
+		} else {
+			due = append(due, p)
+		}
+	}
+	order := slices.SortedFunc(slices.Values(due), func(a, b *v1.Pod) int {
 		x, knownX := before[a.UID]
 		y, knownY := before[b.UID]
 		return cmp.Or(cmp.Compare(boolean(knownX), boolean(knownY)), -cmp.Compare(x.bytes(), y.bytes()))
 	})
 	work := make(chan *v1.Pod)
 	var mu sync.Mutex
-	now := make(map[types.UID]walked, len(specs))
 	var walking sync.WaitGroup
 	for range walkers {
 		walking.Go(func() {
@@ -248,6 +266,7 @@ func (n *NodePods) measure(ctx context.Context, p *v1.Pod, volumes []volume.Inst
 	}
 	layers, err := n.Layers.WritableLayer(ctx, p.UID)
 	complete = err == nil
+	w.at = time.Now()
 	w.layers, w.logs = map[string]Space{}, map[string]Space{}
 	for name, u := range layers {
 		w.layers[name] = space(u, nil)

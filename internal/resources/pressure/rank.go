@@ -2,9 +2,11 @@ package pressure
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -39,7 +41,7 @@ func ranks(act Act, l Layout) map[types.UID]*Rank {
 func (k kind) rank(pods []Pod, l Layout, least int64) []*Pod {
 	var list []*Pod
 	for i := range pods {
-		if p := &pods[i]; p.Running && !p.Critical && !p.Ending && k.used(p, l) > least {
+		if p := &pods[i]; p.Active && !p.Critical && !p.Ending && k.used(p, l) > least {
 			list = append(list, p)
 		}
 	}
@@ -53,6 +55,20 @@ func (k kind) rank(pods []Pod, l Layout, least int64) []*Pod {
 		)
 	})
 	return list
+}
+
+// most names the pod that uses most of the resource, also if it may not be ended; empty if none uses any.
+func (k kind) most(pods []Pod, l Layout) string {
+	var most *Pod
+	for i := range pods {
+		if p := &pods[i]; k.used(p, l) > 0 && (most == nil || k.used(p, l) > k.used(most, l)) {
+			most = p
+		}
+	}
+	if most == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s/%s (%s)", most.Namespace, most.Name, resource.NewQuantity(k.used(most, l), k.format))
 }
 
 // over returns how much more a pod uses than it requests.

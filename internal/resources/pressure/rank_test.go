@@ -22,7 +22,7 @@ func TestExcessiveThreshold(t *testing.T) {
 func BenchmarkRank(b *testing.B) {
 	var pods []Pod
 	for i := range 500 {
-		pods = append(pods, Pod{UID: strconv.Itoa(i), Running: true, Priority: int32(i % 3), Memory: int64(i * 7919 % 500), MemoryRequest: int64(i % 100)})
+		pods = append(pods, Pod{UID: strconv.Itoa(i), Active: true, Priority: int32(i % 3), Memory: int64(i * 7919 % 500), MemoryRequest: int64(i % 100)})
 	}
 	k := kindOf(NodeMemory)
 	for b.Loop() {

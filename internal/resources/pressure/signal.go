@@ -151,8 +151,8 @@ type Pod struct {
 	Ending bool
 	// Version tells the pod from a later one with the same UID.
 	Version string
-	// Running: a container of it runs.
-	Running bool
+	// Active: something of it takes resources, as of a pod whose containers wait to be restarted on a full disk.
+	Active bool
 	// Grace is the pod's own termination grace period.
 	Grace time.Duration
 	// MemoryRequest and StorageRequest are the pod's requests in bytes, as the scheduler counts them. OfPod are the

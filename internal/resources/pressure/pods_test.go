@@ -1,0 +1,170 @@
+package pressure_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	. "github.com/deckhand-node/deckhand/internal/resources/pressure"
+	"github.com/deckhand-node/deckhand/internal/resources/stats"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/usage"
+)
+
+// host has the pods that NodePods lists: each with an emptyDir and a directory of logs.
+type host struct {
+	*desired.Merger
+	observed map[types.UID]*pod.Observed
+	mounted  []volume.Instance
+
+	mu sync.Mutex
+	// disk is the use of each directory, by its pod. A hanging one is measured until its context ends.
+	disk     map[string]usage.Usage
+	hangs    map[string]bool
+	measured []string
+}
+
+func newHost(names ...string) *host {
+	h := &host{Merger: desired.New(logr.Discard(), pod.SourceFile), observed: map[types.UID]*pod.Observed{}, disk: map[string]usage.Usage{}, hangs: map[string]bool{}}
+	var list []desired.Claim
+	for _, name := range names {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+		p.Spec.Containers = []v1.Container{{Name: "c"}}
+		if strings.HasPrefix(name, "critical") {
+			p.Spec.Priority = ptr.To(int32(2000001000))
+		}
+		list = append(list, desired.Claim{Desired: &pod.Desired{Pod: p, Source: pod.SourceFile}})
+		v := volume.Instance{Pod: p, Place: volume.Place{UID: p.UID, Dir: filepath.Join("/volumes", name)}}
+		v.Spec.Volume = &v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}
+		h.mounted = append(h.mounted, v)
+	}
+	h.Report(desired.Report{Source: pod.SourceFile, Claims: list})
+	return h
+}
+
+func (h *host) pods() *NodePods {
+	return NewNodePods(NodePodsConfig{Desired: h.Merger, Observed: h.seen(), Allocations: noAllocations{}, Volumes: h, Layers: h, Meter: h, Logs: "/logs",
+		Sample: func(context.Context, bool) (*stats.Sample, error) { return &stats.Sample{}, nil },
+		Ends:   func(types.UID) bool { return false }})
+}
+
+type runtimeOf map[types.UID]*pod.Observed
+
+func (r runtimeOf) Get(uid types.UID) *pod.Observed { return r[uid] }
+
+func (h *host) seen() runtimeOf { return h.observed }
+
+type noAllocations struct{}
+
+func (noAllocations) Get(types.UID) *pod.Allocation { return nil }
+
+func (h *host) Instances() []volume.Instance { return h.mounted }
+
+func (h *host) WritableLayer(context.Context, types.UID) (map[string]usage.Usage, error) {
+	return nil, nil
+}
+
+func (h *host) Measure(ctx context.Context, dir string) (usage.Usage, error) {
+	name, isVolume := strings.CutPrefix(dir, "/volumes/")
+	if !isVolume {
+		return usage.Usage{}, nil
+	}
+	h.mu.Lock()
+	h.measured = append(h.measured, name)
+	hangs, u := h.hangs[name], h.disk[name]
+	h.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return usage.Usage{}, ctx.Err()
+	}
+	return u, nil
+}
+
+// walks returns the pods that were measured since the last call, in their order.
+func (h *host) walks() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := strings.Join(h.measured, " ")
+	h.measured = nil
+	return list
+}
+
+func list(t *testing.T, n *NodePods, needs Needs) map[string]Pod {
+	t.Helper()
+	pods, err := n.Pods(t.Context(), needs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]Pod{}
+	for _, p := range pods {
+		byName[p.Name] = p
+	}
+	return byName
+}
+
+// TestActivePods: a pod whose containers have all ended counts while it holds a sandbox or a volume: one that fills the disk
+// fails again and again, and holds the space meanwhile.
+func TestActivePods(t *testing.T) {
+	h := newHost("waits", "sandbox", "runs", "gone")
+	ended := []pod.Container{{Name: "c", State: pod.ContainerExited}}
+	h.observed["waits"] = &pod.Observed{Containers: ended}
+	h.observed["sandbox"] = &pod.Observed{Containers: ended, Sandboxes: []pod.Sandbox{{State: pod.SandboxReady}}}
+	h.observed["runs"] = &pod.Observed{Containers: []pod.Container{{Name: "c", State: pod.ContainerRunning}}}
+	h.observed["gone"] = &pod.Observed{Containers: ended, Sandboxes: []pod.Sandbox{{State: pod.SandboxNotReady}}}
+	h.mounted = slices.DeleteFunc(h.mounted, func(v volume.Instance) bool { return v.UID != "waits" })
+	n := h.pods()
+	got := list(t, n, Needs{})
+	for name, want := range map[string]bool{"waits": true, "sandbox": true, "runs": true, "gone": false} {
+		if got[name].Active != want || n.Holding(types.UID(name)) != want {
+			t.Errorf("%s: active %v, holding %v, want %v", name, got[name].Active, n.Holding(types.UID(name)), want)
+		}
+	}
+}
+
+// TestWalks: the pods that used most are measured first. One that doesn't answer delays nobody for more than 10 s, and keeps
+// its last figure. A critical pod is measured once a minute.
+func TestDiskWalks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost("a", "b", "critical", "hung")
+		for name, bytes := range map[string]int64{"a": 1, "b": 30, "critical": 20, "hung": 10} {
+			h.disk[name] = usage.Usage{Bytes: bytes}
+		}
+		n := h.pods()
+		first := list(t, n, Needs{Disk: true})
+		if first["b"].Volumes.Bytes != 30 || first["critical"].Volumes.Bytes != 20 || strings.Count(h.walks(), " ") != 3 {
+			t.Errorf("the first figures: %+v", first)
+		}
+		h.hangs["hung"] = true
+		h.disk["a"] = usage.Usage{Bytes: 5}
+		began := time.Now()
+		second := list(t, n, Needs{Disk: true})
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("with one that hangs it takes %s", took)
+		}
+		if second["hung"].Volumes.Bytes != 10 || second["a"].Volumes.Bytes != 5 || second["critical"].Volumes.Bytes != 20 {
+			t.Errorf("the second figures: %+v", second)
+		}
+		if walked := h.walks(); strings.Contains(walked, "critical") || strings.Count(walked, " ") != 2 {
+			t.Errorf("measured again within a minute: %s", walked)
+		}
+		h.hangs["hung"] = false
+		time.Sleep(time.Minute)
+		list(t, n, Needs{Disk: true})
+		if walked := h.walks(); !strings.Contains(walked, "critical") {
+			t.Errorf("measured after a minute: %s", walked)
+		}
+	})
+}
