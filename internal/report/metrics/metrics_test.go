@@ -176,6 +176,7 @@ func fillVolumes(m *metrics.Metrics) {
 	m.Evictions.Evicted("emptydirfs.limit")
 	m.Evictions.Evicted("emptydirfs.limit")
 	m.Evictions.Evicted("ephemeralpodfs.limit")
+	m.Evictions.Decided("memory.available", 20*time.Millisecond)
 }
 
 // The golden file is the contract with dashboards: names, help, types, labels

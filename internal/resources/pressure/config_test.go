@@ -33,3 +33,13 @@ func TestInvalidSettings(t *testing.T) {
 		t.Errorf("soft without a grace period: %v", err)
 	}
 }
+
+// TestSoftWithoutGrace: a soft threshold with a grace period of 0 is a hard one.
+func TestSoftWithoutGrace(t *testing.T) {
+	k := configuration(nil)
+	k.EvictionSoft, k.EvictionSoftGracePeriod = map[string]string{"pid.available": "10"}, map[string]string{"pid.available": "0s"}
+	s, err := SettingsOf(k)
+	if err != nil || len(s.Thresholds) != 1 || s.Thresholds[0].Grace != 0 {
+		t.Errorf("%+v, %v", s.Thresholds, err)
+	}
+}

@@ -100,6 +100,25 @@ func TestHardThresholdEndsTheLargestUser(t *testing.T) {
 	}
 }
 
+// A pod with requests of its own is named in the message and the annotations (KEP-2837), if it uses more.
+func TestPodLevelTexts(t *testing.T) {
+	for request, named := range map[int64]bool{100 * mi: true, gi: false} {
+		p := hog("large", 500*mi, 0, 0)
+		p.MemoryRequest, p.OfPod = request, []v1.ResourceName{v1.ResourceMemory}
+		w := &world{T: t, now: time.Second, s: settings(hard(NodeMemory, 100*mi)), free: map[Signal]int64{NodeMemory: 90 * mi}, pods: []Pod{p}}
+		act := w.decide()
+		if act.Victim == nil {
+			t.Fatalf("%+v", act)
+		}
+		const text = "Pod large was using 500Mi, request is 100Mi, has larger consumption of memory. Container main was using 500Mi, request is 0, "
+		got := act.Victim.Annotations
+		if strings.Contains(act.Victim.Message, text) != named || strings.Contains(act.Victim.Message, "Pod large") != named ||
+			got["offending_containers"] != "main" || (got["offending_pod"] == "large" && got["offending_pod_usage"] == "500Mi") != named {
+			t.Errorf("with a request of %d: %q, %v", request, act.Victim.Message, got)
+		}
+	}
+}
+
 // A pod that doesn't end holds up the others for its grace period and half a minute.
 func TestEndThatHangs(t *testing.T) {
 	w := &world{T: t, now: time.Second, s: settings(hard(NodeMemory, 100*mi)), free: map[Signal]int64{NodeMemory: 1 * mi},

@@ -72,8 +72,8 @@ const (
 	// announceEvery is the shortest time between two events about a signal that something is reclaimed, or that no pod
 	// may be evicted.
 	announceEvery = time.Minute
-	// alarmGap is the shortest time between two observations because of alarms, quietGap while no condition holds: a
-	// container at its own limit causes alarms all the time.
+	// alarmGap is the shortest time between two observations because of alarms or failed writes, quietGap while no
+	// condition holds: a container at its own limit causes alarms all the time.
 	alarmGap, quietGap = 250 * time.Millisecond, time.Second
 	// saveEvery is the longest time that the saved sightings may lag behind.
 	saveEvery = whilePressed
@@ -101,8 +101,8 @@ type Manager struct {
 	saved   Memory
 	savedAt time.Duration
 	noPodAt time.Duration
-	// alarmed is when an observation was last made because of an alarm, announced when an event about a signal was last
-	// recorded.
+	// alarmed is when an observation was last made because of an alarm or a failed write, announced when an event about
+	// a signal was last recorded.
 	alarmed   time.Duration
 	announced map[Signal]time.Duration
 
@@ -237,27 +237,33 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	case <-m.wake:
-	case <-m.Full:
 	case <-due:
+	case <-m.Full:
+		m.pause(ctx, due)
 	case <-m.Alarm.Woken():
-		gap := quietGap
-		if m.Status().Pressure != (admission.Pressure{}) {
-			gap = alarmGap
-		}
-		select {
-		case <-ctx.Done():
-		case <-m.wake:
-		case <-due:
-		case <-time.After(m.alarmed + gap - m.Now()):
-		}
+		m.pause(ctx, due)
 		select {
 		case <-m.Alarm.Woken(): // of an alarm that came meanwhile
 		default:
 		}
-		m.alarmed = m.Now()
 		m.note(m.Alarm.Drain())
 	}
 	return ctx.Err() == nil
+}
+
+// pause waits until an alarm, or a failed write, may lead to an observation: not too soon after the last one did.
+func (m *Manager) pause(ctx context.Context, due <-chan time.Time) {
+	gap := quietGap
+	if m.Status().Pressure != (admission.Pressure{}) {
+		gap = alarmGap
+	}
+	select {
+	case <-ctx.Done():
+	case <-m.wake:
+	case <-due:
+	case <-time.After(m.alarmed + gap - m.Now()):
+	}
+	m.alarmed = m.Now()
 }
 
 // note keeps the alarms for Status.

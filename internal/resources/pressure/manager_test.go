@@ -449,6 +449,28 @@ func TestManagerIsSlow(t *testing.T) {
 	})
 }
 
+// TestManagerOnFailedWrites: a write that fails on a full disk makes the node look at once, many of them once a second.
+func TestManagerOnFailedWrites(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeBytes] = 5 * gi
+		n.run(settings(hard(NodeBytes, gi)))
+		n.after(3 * time.Second)
+		before := n.looksSoFar()
+		for range 100 {
+			n.full.Wake()
+			n.after(100 * time.Millisecond)
+			if before > 0 && n.looksSoFar() == before {
+				t.Error("it doesn't look at once")
+			}
+			before = min(before, 0)
+		}
+		if looks := n.looksSoFar(); looks < 10 || looks > 13 {
+			t.Errorf("it looked %d times in 13 s", looks)
+		}
+		n.end()
+	})
+}
+
 // TestManagerKilledBeforeTheRecord: an agent that is killed after it chose a pod, and before the pod's worker recorded that,
 // leaves nothing to wait for: the next one chooses again. With the record it waits for that pod.
 func TestManagerKilledBeforeTheRecord(t *testing.T) {
