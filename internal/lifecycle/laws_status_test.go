@@ -228,7 +228,8 @@ func (l *laws) phase(s *sim, v *view) {
 	if l.cut && st.Phase == v1.PodSucceeded && !preempted && v.in.Pod.Status.Phase != v1.PodSucceeded {
 		l.broken("a pod that had to end is %s", st.Phase)
 	}
-	if over := st.Phase == v1.PodSucceeded; l.cut && preempted && !l.rejected && l.terminal == "" && pod.Terminal(st.Phase) != "" && over != (!l.fails && v.mains(func(c *v1.Container) bool {
+	toldBefore := l.status != nil && l.status.Phase == st.Phase // the runtime may have lost the records since
+	if over := st.Phase == v1.PodSucceeded; l.cut && preempted && !l.rejected && !toldBefore && l.terminal == "" && pod.Terminal(st.Phase) != "" && over != (!l.fails && v.mains(func(c *v1.Container) bool {
 		inst := v.newest(c.Name)
 		return inst != nil && inst.Ended() && exitCode(inst) == 0
 	})) {

@@ -118,7 +118,7 @@ func (f *Facts) setNeverRan(c *Container, s *v1.ContainerStatus) {
 // removedStatus is the last status of a container whose record is gone and which isn't restarted, because it is
 // ephemeral or its pod ends; nil if unknown.
 func (f *Facts) removedStatus(c *Container) *v1.ContainerStatus {
-	if !f.Stopping && f.Terminal == "" && c.Waiting != nil {
+	if !f.Stopping && f.Terminal == "" && f.Termination == nil && c.Waiting != nil {
 		return nil
 	}
 	s := f.last(c)
