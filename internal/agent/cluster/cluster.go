@@ -161,19 +161,22 @@ func New(c Config) (*Cluster, error) {
 		return woken
 	}
 	woken, _ := client.Subscribe()
+	expires := func(message string) {
+		c.Events.NodeEvent(v1.EventTypeWarning, pod.ReasonCertificateExpires, message)
+	}
 	cl.renewers = append(cl.renewers, certificates.NewClient(certificates.ClientConfig{
 		Node: cfg.NodeName, Dir: cfg.CertDir, Kubeconfig: cfg.Kubeconfig, Bootstrap: cfg.BootstrapKubeconfig,
 		Rotate:   k.RotateCertificates,
 		Requests: certificates.RequestsOf(client), AsBootstrap: bootstrap(talk, cfg.BootstrapKubeconfig).ask,
 		Refused: cl.refused, Changed: woken, Meter: c.ClientCertificate, Troubled: cl.troubled.Wake,
-		Log: c.Log.WithName("certificates"),
+		Expires: expires, Log: c.Log.WithName("certificates"),
 	}))
 	if k.ServerTLSBootstrap {
 		addresses, _ := c.Facts.Watch(nodefacts.Addresses) // not unsubscribed: used as long as the Cluster
 		cl.serving = certificates.NewServing(certificates.ServingConfig{
 			Node: cfg.NodeName, Dir: cfg.CertDir, Addresses: func() []v1.NodeAddress { return c.Facts.Now().Addresses },
 			Requests: certificates.RequestsOf(client), Changed: addresses, Meter: c.ServingCertificate,
-			Troubled: cl.troubled.Wake, Log: c.Log.WithName("certificates"),
+			Troubled: cl.troubled.Wake, Expires: expires, Log: c.Log.WithName("certificates"),
 		})
 		cl.renewers = append(cl.renewers, cl.serving.Renewer)
 	}

@@ -48,7 +48,9 @@ type ClientConfig struct {
 	Meter   Meter
 	// Troubled is called when the result of Renewer.Problem has changed.
 	Troubled func()
-	Log      logr.Logger
+	// Expires is called with a message once for each certificate that ends soon and couldn't be renewed.
+	Expires func(message string)
+	Log     logr.Logger
 }
 
 // NewClient returns a Renewer of the client certificate.
@@ -65,7 +67,7 @@ func NewClient(c ClientConfig) *Renewer {
 		Ask: func(ctx context.Context, do func(context.Context, Requests) error) error {
 			return c.ask(ctx, no, do)
 		},
-		Changed: c.Changed, Meter: c.Meter, Troubled: c.Troubled, Log: c.Log,
+		Changed: c.Changed, Meter: c.Meter, Troubled: c.Troubled, Expires: c.Expires, Log: c.Log,
 	})
 }
 

@@ -47,7 +47,9 @@ type Config struct {
 	Meter   Meter
 	// Troubled is called when the result of Renewer.Problem has changed.
 	Troubled func()
-	Log      logr.Logger
+	// Expires is called with a message once for each certificate that ends soon and couldn't be renewed.
+	Expires func(message string)
+	Log     logr.Logger
 }
 
 // Meter counts renewals. Its methods may be called concurrently.
@@ -70,6 +72,8 @@ type Renewer struct {
 	known []byte
 	at    time.Time
 	asked *x509.CertificateRequest
+	// warned is the certificate (DER) for which Expires was called last.
+	warned []byte
 	// clock receives after the clock was set.
 	clock wake.Slot
 
@@ -136,6 +140,7 @@ func (r *Renewer) Run(ctx context.Context) error {
 			continue
 		}
 		r.trouble(err.Error())
+		r.warn(err)
 		r.conf.Meter.Failed()
 		again = time.Now().Add(pause(err, failures))
 		failures++
@@ -144,6 +149,22 @@ func (r *Renewer) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// warn calls Expires if the certificate in use ends within a day, or in the last twentieth of a shorter life. err is why
+// it can't be renewed.
+func (r *Renewer) warn(err error) {
+	now, failed := r.conf.Current()
+	if failed != nil || now == nil || bytes.Equal(r.warned, now.Leaf.Raw) {
+		return
+	}
+	end, life := now.Leaf.NotAfter, now.Leaf.NotAfter.Sub(now.Leaf.NotBefore)
+	if time.Until(end) > min(24*time.Hour, life/20) {
+		return
+	}
+	r.warned = now.Leaf.Raw
+	r.conf.Expires(fmt.Sprintf("The certificate %s ends at %s and can't be renewed: %v", r.files.current(),
+		end.UTC().Format(time.RFC3339), err))
 }
 
 // pause is how long to wait after the error of a request. failures is the number of failures in a row before it.

@@ -182,7 +182,7 @@ type host struct {
 	t                                *testing.T
 	dir, certs, kubeconfig, rejoined string
 	mu                               sync.Mutex
-	log                              []string
+	log, expires                     []string
 	changed                          wake.Slot
 	counts                           counts
 	troubled                         wake.Slot
@@ -228,8 +228,14 @@ func (h *host) logged(text string) int {
 }
 
 // client is the Renewer of the client certificate; own are the requests as the node, first those with the other kubeconfig.
+func (h *host) expire(message string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expires = append(h.expires, time.Now().UTC().Format(time.RFC3339)+" "+message)
+}
+
 func (h *host) client(own, first Requests, change func(*ClientConfig)) *Renewer {
-	c := ClientConfig{Node: "n1", Dir: h.certs, Kubeconfig: h.kubeconfig, Bootstrap: h.rejoined, Rotate: true, Requests: own, Changed: h.changed, Meter: &h.counts, Troubled: h.troubled.Wake, Log: h.logger(),
+	c := ClientConfig{Node: "n1", Dir: h.certs, Kubeconfig: h.kubeconfig, Bootstrap: h.rejoined, Rotate: true, Requests: own, Changed: h.changed, Meter: &h.counts, Troubled: h.troubled.Wake, Expires: h.expire, Log: h.logger(),
 		Refused:     func() bool { return false },
 		AsBootstrap: func(ctx context.Context, do func(context.Context, Requests) error) error { return do(ctx, first) }}
 	if change != nil {

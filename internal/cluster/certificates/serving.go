@@ -28,7 +28,9 @@ type ServingConfig struct {
 	Meter   Meter
 	// Troubled is called when the result of Renewer.Problem has changed.
 	Troubled func()
-	Log      logr.Logger
+	// Expires is called with a message once for each certificate that ends soon and couldn't be renewed.
+	Expires func(message string)
+	Log     logr.Logger
 }
 
 // Serving keeps the certificate of the HTTPS server valid, for all addresses of the node.
@@ -44,7 +46,8 @@ func NewServing(c ServingConfig) *Serving {
 	s.Renewer = New(Config{
 		Signer: certificates.KubeletServingSignerName, Usage: certificates.UsageServerAuth, Dir: c.Dir,
 		Name:   "kubelet-server",
-		Wanted: s.wanted, Current: s.current, Changed: c.Changed, Meter: c.Meter, Troubled: c.Troubled, Log: c.Log,
+		Wanted: s.wanted, Current: s.current, Changed: c.Changed, Meter: c.Meter, Troubled: c.Troubled,
+		Expires: c.Expires, Log: c.Log,
 		Ask: func(ctx context.Context, do func(context.Context, Requests) error) error { return do(ctx, c.Requests) },
 	})
 	return s

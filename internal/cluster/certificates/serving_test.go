@@ -31,7 +31,7 @@ func (b *board) set(ips ...string) {
 func newServing(h *host, s *signers) (*Serving, *board) {
 	b := &board{h: h}
 	b.now.Store(&[]v1.NodeAddress{})
-	return NewServing(ServingConfig{Node: "n1", Dir: h.certs, Addresses: func() []v1.NodeAddress { return *b.now.Load() }, Requests: s, Changed: h.changed, Meter: &h.counts, Troubled: h.troubled.Wake, Log: h.logger()}), b
+	return NewServing(ServingConfig{Node: "n1", Dir: h.certs, Addresses: func() []v1.NodeAddress { return *b.now.Load() }, Requests: s, Changed: h.changed, Meter: &h.counts, Troubled: h.troubled.Wake, Expires: h.expire, Log: h.logger()}), b
 }
 
 func shows(t *testing.T, s *Serving, ips ...string) {
