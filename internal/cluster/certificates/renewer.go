@@ -151,8 +151,8 @@ func (r *Renewer) Run(ctx context.Context) error {
 	return nil
 }
 
-// warn calls Expires if the certificate in use ends within a day, or in the last twentieth of a shorter life. err is why
-// it can't be renewed.
+// warn calls Expires if the certificate in use ends within a day, or in the last twentieth of a shorter life. err is
+// why it can't be renewed.
 func (r *Renewer) warn(err error) {
 	now, failed := r.conf.Current()
 	if failed != nil || now == nil || bytes.Equal(r.warned, now.Leaf.Raw) {
