@@ -46,7 +46,11 @@ type NodePodsConfig struct {
 	Allocations interface {
 		Get(types.UID) *pod.Allocation
 	}
-	Volumes interface{ Instances() []volume.Instance }
+	// Volumes lists the mounted volumes. Holds includes those that are being removed: they still take space.
+	Volumes interface {
+		Instances() []volume.Instance
+		Holds(types.UID) bool
+	}
 	// Sample returns the usage of memory, and of processes if they are needed, measured now.
 	Sample func(ctx context.Context, processes bool) (*stats.Sample, error)
 	Layers interface {
@@ -129,8 +133,7 @@ var errUnsynced = errors.New("not all sources of pods were read yet")
 // Holding reports whether something of the pod's that takes resources is left: a container, the sandbox or a volume. It
 // may be called concurrently with Pods.
 func (n *NodePods) Holding(uid types.UID) bool {
-	mounted := func(v volume.Instance) bool { return v.UID == uid }
-	return inRuntime(n.Observed.Get(uid)) || slices.ContainsFunc(n.Volumes.Instances(), mounted)
+	return inRuntime(n.Observed.Get(uid)) || n.Volumes.Holds(uid)
 }
 
 // inRuntime reports whether a container that hasn't ended or a sandbox is left.

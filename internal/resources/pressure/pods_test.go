@@ -29,6 +29,7 @@ type host struct {
 	*desired.Merger
 	observed map[types.UID]*pod.Observed
 	mounted  []volume.Instance
+	leaving  map[types.UID]bool
 
 	mu sync.Mutex
 	// disk is the use of each directory, by its pod. A hanging one is measured until its context ends.
@@ -72,6 +73,10 @@ type noAllocations struct{}
 func (noAllocations) Get(types.UID) *pod.Allocation { return nil }
 
 func (h *host) Instances() []volume.Instance { return h.mounted }
+
+func (h *host) Holds(uid types.UID) bool {
+	return h.leaving[uid] || slices.ContainsFunc(h.mounted, func(v volume.Instance) bool { return v.UID == uid })
+}
 
 func (h *host) WritableLayer(context.Context, types.UID) (map[string]usage.Usage, error) {
 	return nil, nil
@@ -131,6 +136,11 @@ func TestActivePods(t *testing.T) {
 		if got[name].Active != want || n.Holding(types.UID(name)) != want {
 			t.Errorf("%s: active %v, holding %v, want %v", name, got[name].Active, n.Holding(types.UID(name)), want)
 		}
+	}
+	// What is being removed is still there, and ending the pod again would free nothing.
+	h.leaving = map[types.UID]bool{"gone": true}
+	if list(t, n, Needs{})["gone"].Active || !n.Holding("gone") {
+		t.Error("a pod whose volume is being removed holds nothing, or may be ended")
 	}
 }
 

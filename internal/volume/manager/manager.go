@@ -179,6 +179,13 @@ func (m *Manager) Instances() []volume.Instance {
 	return m.actual.Instances(m.layout)
 }
 
+// Holds reports whether volumes of the pod are mounted, or their teardown hasn't succeeded yet.
+func (m *Manager) Holds(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.actual[uid])+len(m.leaving[uid]) > 0
+}
+
 // Totals counts the desired volumes and the mounted ones by plugin. The mounted ones include volumes whose teardown
 // hasn't succeeded yet.
 func (m *Manager) Totals() (desired, actual map[string]int) {

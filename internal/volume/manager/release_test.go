@@ -130,12 +130,18 @@ func TestWhatIsInUseStays(t *testing.T) {
 	if desired, actual := m.Totals(); len(desired) != 0 || len(actual) != 1 || actual["kubernetes.io/empty-dir"] != 1 {
 		t.Errorf("Totals: %v, %v", desired, actual)
 	}
+	if len(m.Instances()) != 0 || !m.Holds(p.UID) {
+		t.Errorf("instances %v, holds %v: what is in use is still there, and isn't mounted for containers", m.Instances(), m.Holds(p.UID))
+	}
 	if _, err := os.Stat(filepath.Join(w.root, "pods/uid-1/volumes/kubernetes.io~empty-dir/data")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the volume that nobody uses: %v", err)
 	}
 	must(t, file.Close())
 	// The kernel may take a moment to let go of the mount.
 	eventually(t, "it is unmounted", func() bool { return m.Clean(t.Context(), p.UID) == nil })
+	if m.Holds(p.UID) {
+		t.Error("it holds volumes that are gone")
+	}
 	w.clean()
 }
 
