@@ -54,10 +54,12 @@ func (n nodePods) Wanted() ([]*pod.Desired, bool) {
 	return slices.Concat(set.Pods, set.Stopped), set.Synced
 }
 
-// Ended reports whether the pod has ended for good.
+// Ended reports whether the pod has ended for good. A pod that is being stopped may be started again, and an evicted
+// one is.
 func (n nodePods) Ended(uid types.UID) bool {
 	e := n.statuses.Get(uid)
-	return e != nil && pod.Terminal(e.Pod.Status.Phase) != ""
+	return e != nil && !e.Report.Stopping && pod.Terminal(e.Pod.Status.Phase) != "" &&
+		!podstatus.Resumes(e.Pod, e.Report.Desired.Source)
 }
 
 // Observed lists the pods that the runtime has, and whether the runtime's list is complete.

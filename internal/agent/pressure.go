@@ -44,7 +44,9 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 		Allocations: s.allocations, Volumes: v.volumes, Layers: v.layers, Meter: v.disks, Logs: b.kubelet().PodLogsDir,
 		Standalone: b.cfg.Standalone,
 		Ends: func(uid types.UID) bool {
-			return v.limits.Termination(uid) != nil || s.allocations.Termination(uid) != nil
+			e := b.statuses.Get(uid)
+			return v.limits.Termination(uid) != nil || s.allocations.Termination(uid) != nil ||
+				e != nil && pod.Terminal(e.Pod.Status.Phase) != ""
 		},
 		Sample: func(ctx context.Context, processes bool) (*stats.Sample, error) {
 			if processes {

@@ -212,10 +212,10 @@ func (d *decider) waitingOf(m *container.Container, runsAgain bool) *v1.Containe
 	return failure
 }
 
-// isStarting reports whether the start of an instance of the container is under way.
+// isStarting reports whether the start of an instance of the container is under way, or its postStart hook.
 func (d *decider) isStarting(name string) bool {
 	kind, busy := d.plan.Busy("container/" + name)
-	return busy && kind == pod.StartContainer
+	return busy && (kind == pod.StartContainer || kind == pod.PostStart)
 }
 
 // runsAgain reports whether a container has ended and will get another instance.

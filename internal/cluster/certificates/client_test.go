@@ -474,32 +474,36 @@ func TestForeignRequest(t *testing.T) {
 	}
 }
 
-// TestExpires: a certificate that can't be renewed is warned of once, a day before its end.
+// TestExpires: a certificate that can't be renewed, because that is denied or nobody answers, is warned of once, a day before its
+// end.
 func TestExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, s := newHost(t), newSigners(t)
-		s.life = 100 * 24 * time.Hour
-		defer run(t, h.client(s, s, nil))()
-		synctest.Wait()
-		s.mu.Lock()
-		s.deny = true
-		s.mu.Unlock()
-		began := time.Now()
-		time.Sleep(s.life - 25*time.Hour)
-		h.mu.Lock()
-		early := len(h.expires)
-		h.mu.Unlock()
-		time.Sleep(24 * time.Hour)
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if early != 0 || len(h.expires) != 1 {
-			t.Fatalf("%d warnings before the last day, and in all: %q", early, h.expires)
-		}
-		at, message, _ := strings.Cut(h.expires[0], " ")
-		end := began.Add(s.life).UTC().Format(time.RFC3339)
-		if when, err := time.Parse(time.RFC3339, at); err != nil || began.Add(s.life).Sub(when) < 22*time.Hour ||
-			!strings.HasPrefix(message, "The certificate "+ClientFile(h.certs)+" ends at "+end+" and can't be renewed: ") {
-			t.Errorf("the warning is %q, the certificate ends at %s", h.expires[0], end)
-		}
-	})
+	for why, fail := range map[string]func(*signers){"signing request node-csr": func(s *signers) { s.deny = true }, "kubectl certificate approve": func(s *signers) { s.silent = true }} {
+		synctest.Test(t, func(t *testing.T) {
+			h, s := newHost(t), newSigners(t)
+			s.life = 100 * 24 * time.Hour
+			defer run(t, h.client(s, s, nil))()
+			synctest.Wait()
+			s.mu.Lock()
+			fail(s)
+			s.mu.Unlock()
+			end := time.Now().Add(s.life)
+			warnings := func() []string {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				return slices.Clone(h.expires)
+			}
+			time.Sleep(s.life - 25*time.Hour)
+			early := warnings()
+			time.Sleep(24 * time.Hour)
+			got := warnings()
+			if len(early) != 0 || len(got) != 1 {
+				t.Fatalf("%q before the last day, and in all: %q", early, got)
+			}
+			at, message, _ := strings.Cut(got[0], " ")
+			if when, err := time.Parse(time.RFC3339, at); err != nil || end.Sub(when) < 22*time.Hour || !strings.Contains(message, why) ||
+				!strings.HasPrefix(message, "The certificate "+ClientFile(h.certs)+" ends at "+end.UTC().Format(time.RFC3339)+" and can't be renewed: ") {
+				t.Errorf("the warning is %q, the certificate ends at %s", got[0], end)
+			}
+		})
+	}
 }

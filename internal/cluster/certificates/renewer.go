@@ -5,6 +5,7 @@ package certificates
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -140,7 +141,7 @@ func (r *Renewer) Run(ctx context.Context) error {
 			continue
 		}
 		r.trouble(err.Error())
-		r.warn(err)
+		r.warn(err.Error())
 		r.conf.Meter.Failed()
 		again = time.Now().Add(pause(err, failures))
 		failures++
@@ -151,20 +152,24 @@ func (r *Renewer) Run(ctx context.Context) error {
 	return nil
 }
 
-// warn calls Expires if the certificate in use ends within a day, or in the last twentieth of a shorter life. err is
-// why it can't be renewed.
-func (r *Renewer) warn(err error) {
-	now, failed := r.conf.Current()
-	if failed != nil || now == nil || bytes.Equal(r.warned, now.Leaf.Raw) {
+// warnsFrom is when Expires is called for a certificate that isn't renewed: a day before its end, or in the last
+// twentieth of a shorter life.
+func warnsFrom(c *x509.Certificate) time.Time {
+	return c.NotAfter.Add(-min(24*time.Hour, c.NotAfter.Sub(c.NotBefore)/20))
+}
+
+// warn calls Expires if the certificate in use ends soon. why is the reason why it can't be renewed.
+func (r *Renewer) warn(why string) {
+	now, err := r.conf.Current()
+	if err != nil || now == nil || bytes.Equal(r.warned, now.Leaf.Raw) {
 		return
 	}
-	end, life := now.Leaf.NotAfter, now.Leaf.NotAfter.Sub(now.Leaf.NotBefore)
-	if time.Until(end) > min(24*time.Hour, life/20) {
+	if at := time.Now(); at.Before(warnsFrom(now.Leaf)) || !at.Before(now.Leaf.NotAfter) {
 		return
 	}
 	r.warned = now.Leaf.Raw
-	r.conf.Expires(fmt.Sprintf("The certificate %s ends at %s and can't be renewed: %v", r.files.current(),
-		end.UTC().Format(time.RFC3339), err))
+	r.conf.Expires(fmt.Sprintf("The certificate %s ends at %s and can't be renewed: %s", r.files.current(),
+		now.Leaf.NotAfter.UTC().Format(time.RFC3339), why))
 }
 
 // pause is how long to wait after the error of a request. failures is the number of failures in a row before it.
@@ -243,6 +248,10 @@ func (r *Renewer) renew(ctx context.Context) error {
 		return nil
 	}
 	before, _ := r.conf.Current() // nil if there is none
+	var expires <-chan time.Time
+	if before != nil {
+		expires = time.After(time.Until(warnsFrom(before.Leaf)))
+	}
 	var got *tls.Certificate
 	go func() {
 		ended <- r.conf.Ask(asking, func(ctx context.Context, via Requests) (err error) {
@@ -268,6 +277,11 @@ func (r *Renewer) renew(ctx context.Context) error {
 				r.conf.Meter.Renewed(time.Since(before.Leaf.NotBefore))
 			}
 			return nil
+		case <-expires: // nobody answers the request
+			r.mu.Lock()
+			why := r.problem.Message
+			r.mu.Unlock()
+			r.warn(cmp.Or(why, "the cluster hasn't answered yet"))
 		case <-r.conf.Changed:
 			if due := r.due(); due.IsZero() || due.After(time.Now()) || !same(wanted, r.conf.Wanted()) {
 				stop()

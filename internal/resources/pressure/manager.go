@@ -55,7 +55,8 @@ type Config struct {
 		// Decided records the age of the figures by which a signal was judged.
 		Decided(signal string, age time.Duration)
 	}
-	// Full is filled after a write failed because a disk is full: the node is then observed at once.
+	// Full is filled after a write failed because a disk is full: the node is then observed at once, unless it is under
+	// DiskPressure already.
 	Full <-chan struct{}
 	// Wake is called when a pod has to end. It must not block.
 	Wake func(types.UID)
@@ -72,8 +73,8 @@ const (
 	// announceEvery is the shortest time between two events about a signal that something is reclaimed, or that no pod
 	// may be evicted.
 	announceEvery = time.Minute
-	// alarmGap is the shortest time between two observations because of alarms or failed writes, quietGap while no
-	// condition holds: a container at its own limit causes alarms all the time.
+	// alarmGap is the shortest time between two observations because of alarms, quietGap while no condition holds, and
+	// because of failed writes: a container at its own limit causes alarms all the time.
 	alarmGap, quietGap = 250 * time.Millisecond, time.Second
 	// saveEvery is the longest time that the saved sightings may lag behind.
 	saveEvery = whilePressed
@@ -101,10 +102,10 @@ type Manager struct {
 	saved   Memory
 	savedAt time.Duration
 	noPodAt time.Duration
-	// alarmed is when an observation was last made because of an alarm or a failed write, announced when an event about
-	// a signal was last recorded.
-	alarmed   time.Duration
-	announced map[Signal]time.Duration
+	// alarmed and failed are when an observation was last made because of an alarm and of a failed write, announced
+	// when an event about a signal was last recorded.
+	alarmed, failed time.Duration
+	announced       map[Signal]time.Duration
 
 	unread, excess, unmeasured, unsaved, reclaims logging.LastError
 }
@@ -233,15 +234,23 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	if next >= 0 {
 		due = time.After(next - m.Now())
 	}
+	pressure, full := m.Status().Pressure, m.Full
+	if pressure.Disk {
+		full = nil // it is observed again and again, and each observation may measure the pods' disk usage
+	}
 	select {
 	case <-ctx.Done():
 		return false
 	case <-m.wake:
 	case <-due:
-	case <-m.Full:
-		m.pause(ctx, due)
+	case <-full:
+		m.failed = m.pause(ctx, due, m.failed+quietGap)
 	case <-m.Alarm.Woken():
-		m.pause(ctx, due)
+		gap := quietGap
+		if pressure != (admission.Pressure{}) {
+			gap = alarmGap
+		}
+		m.alarmed = m.pause(ctx, due, m.alarmed+gap)
 		select {
 		case <-m.Alarm.Woken(): // of an alarm that came meanwhile
 		default:
@@ -251,19 +260,15 @@ func (m *Manager) await(ctx context.Context, next time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// pause waits until an alarm, or a failed write, may lead to an observation: not too soon after the last one did.
-func (m *Manager) pause(ctx context.Context, due <-chan time.Time) {
-	gap := quietGap
-	if m.Status().Pressure != (admission.Pressure{}) {
-		gap = alarmGap
-	}
+// pause waits until the time since boot, or until an observation is due. It returns the time then.
+func (m *Manager) pause(ctx context.Context, due <-chan time.Time, until time.Duration) time.Duration {
 	select {
 	case <-ctx.Done():
 	case <-m.wake:
 	case <-due:
-	case <-time.After(m.alarmed + gap - m.Now()):
+	case <-time.After(until - m.Now()):
 	}
-	m.alarmed = m.Now()
+	return m.Now()
 }
 
 // note keeps the alarms for Status.

@@ -467,6 +467,18 @@ func TestManagerOnFailedWrites(t *testing.T) {
 		if looks := n.looksSoFar(); looks < 10 || looks > 13 {
 			t.Errorf("it looked %d times in 13 s", looks)
 		}
+		// Under pressure failed writes are nothing new.
+		n.free[NodeBytes] = 0
+		n.full.Wake()
+		n.after(2 * time.Second)
+		before, lists := n.looksSoFar(), n.lists
+		for range 100 {
+			n.full.Wake()
+			n.after(100 * time.Millisecond)
+		}
+		if n.looksSoFar()-before > 3 || n.lists-lists > 2 {
+			t.Errorf("under pressure it looked %d times in 10 s, and measured pods %d times", n.looksSoFar()-before, n.lists-lists)
+		}
 		n.end()
 	})
 }

@@ -61,7 +61,7 @@ type NodePodsConfig struct {
 	}
 	// Logs is the directory of all pods' logs.
 	Logs string
-	// Ends reports whether something else ends the pod.
+	// Ends reports whether something else ends the pod, or it has ended.
 	Ends func(types.UID) bool
 	// Standalone says that there is no API server: see allocated.ExemptFromPressure.
 	Standalone bool

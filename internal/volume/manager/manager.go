@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -181,6 +182,11 @@ func (m *Manager) Instances() []volume.Instance {
 
 // Holds reports whether volumes of the pod are mounted, or their teardown hasn't succeeded yet.
 func (m *Manager) Holds(uid types.UID) bool {
+	if slices.ContainsFunc(m.ops.Of(string(uid)), func(op *operations.Operation) bool {
+		return strings.HasPrefix(op.Kind(), volumestate.Remove) // perhaps of volumes of an earlier agent
+	}) {
+		return true
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.actual[uid])+len(m.leaving[uid]) > 0
