@@ -111,7 +111,7 @@ func evicting(outcome string) []byte {
 	return []byte(`{"kind":"EvictionDecision","time":"2026-01-02T03:04:05Z","outcome":` + outcome + `,"now":1000000000,` +
 		`"observation":{"At":1000000000,"Readings":{"memory.available":{"Available":5,"Capacity":100}}},` +
 		`"settings":{"Thresholds":[{"Signal":"memory.available","Least":{"Value":10}}],"Transition":300000000000,"MaxPodGrace":0},` +
-		`"memory":{},"pods":[{"Namespace":"default","Name":"hog","UID":"u","Running":true,"Memory":50}]}` + "\n")
+		`"memory":{},"pods":[{"Namespace":"default","Name":"hog","UID":"u","Active":true,"Memory":50}]}` + "\n")
 }
 
 // TestNodeReplay: decisions about evictions are repeated, and a damaged file has a line.

@@ -29,13 +29,15 @@ type Retry struct {
 type Retries map[string]Retry
 
 // Back-off of failing actions. A pull follows the kubelet's documented image back-off (10 s doubling to 300 s). Other
-// actions are local and retried sooner. An action that waits for resources is retried when some are freed, and one
-// that waits for an object when that appears; for these the timer is only a safety net.
+// actions are local and retried sooner; one that failed on a full disk is also retried when the disk has room. An
+// action that waits for resources is retried when some are freed, and one that waits for an object when that appears;
+// for these the timer is only a safety net.
 const (
 	pullBackoff       = 10 * time.Second
 	maxPullBackoff    = 300 * time.Second
 	actionBackoff     = time.Second
 	maxActionBackoff  = 30 * time.Second
+	maxDiskBackoff    = time.Minute
 	triggerBackoff    = time.Minute
 	maxTriggerBackoff = 5 * time.Minute
 )
@@ -60,6 +62,8 @@ func (p *Plan) Failed(a pod.Action, at time.Time, f pod.Failure) Retry {
 	case a.Kind == pod.EnsureImage && f.Reason != pod.ReasonImageInspectError:
 		// ImageInspectError means that the runtime didn't answer: no registry is involved, so the wait can be short.
 		base, top = pullBackoff, maxPullBackoff
+	case f.Disk:
+		top = maxDiskBackoff
 	}
 	key := retryKey(a)
 	n := p.Retries[key].Count + 1

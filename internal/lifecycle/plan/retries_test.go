@@ -31,3 +31,22 @@ func TestRetryWithRoomOnTheDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestBackoffOnAFullDisk: an action that fails for a full disk is retried once a minute at last, others each half minute.
+func TestBackoffOnAFullDisk(t *testing.T) {
+	failed := time.Unix(100, 0)
+	for disk, want := range map[bool]time.Duration{true: time.Minute, false: 30 * time.Second} {
+		p := plan.New(failed, nil, plan.Retries{}, map[string]plan.RetryTriggers{}, plan.RetryTriggers{})
+		a, last := pod.Action{Kind: pod.CreateContainer, Container: "c"}, time.Duration(0)
+		for n := range 20 {
+			wait := p.Failed(a, failed, pod.Failure{Disk: disk}).At.Sub(failed)
+			if n == 0 && wait != time.Second || wait < last {
+				t.Errorf("disk %v: after failure %d it waits %s, after the one before %s", disk, n, wait, last)
+			}
+			last = wait
+		}
+		if last != want {
+			t.Errorf("disk %v: at last it waits %s, want %s", disk, last, want)
+		}
+	}
+}
