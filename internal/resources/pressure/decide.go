@@ -24,6 +24,8 @@ type Observation struct {
 	// have no memory limit.
 	Absent []Signal
 	Layout Layout
+	// Unmeasured are the figures that weren't measured: the pods were listed for another signal.
+	Unmeasured Needs
 	// Holding says that the pod Memory.Ending still has containers or volumes.
 	Holding bool
 }
@@ -281,8 +283,12 @@ func (d *decision) choose(pods []Pod) {
 			d.m.FreshAfter, d.act.Observe = d.now, d.now
 			return
 		}
-		if pods == nil {
-			d.act.Needs, d.act.Observe = k.needs, d.now
+		var has Needs
+		if pods != nil {
+			has = allFigures().without(d.o.Unmeasured)
+		}
+		if k.needs.without(has) != (Needs{}) {
+			d.act.Needs, d.act.Observe, d.act.NoneFit, d.act.Most = has.with(k.needs), d.now, false, ""
 			return
 		}
 		missing := t.Least.Of(r.Capacity) + t.Beyond.Of(r.Capacity) - r.Available

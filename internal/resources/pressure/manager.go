@@ -299,21 +299,23 @@ func (m *Manager) step(ctx context.Context) time.Duration {
 	now := m.Now()
 	var pods []Pod
 	next, act := Decide(s, m.memory, o, nil, now)
-	if act.Needs != (Needs{}) {
+	for listed := true; listed && act.Needs != (Needs{}); { // each time more of them
 		// Measuring takes a while: the pod is chosen by an observation that is newer than the figures of pods.
 		var err error
-		pods, err = m.list(ctx, act.Needs)
+		needs := act.Needs
+		pods, err = m.list(ctx, needs)
 		if ctx.Err() != nil {
 			return -1
 		}
 		if err != nil {
 			m.unmeasured.Log(m.Log, err, "The pods' usage can't be measured: no pod is evicted")
-			pods = nil
+			pods, listed = nil, false
 		} else {
 			m.unmeasured.Clear()
 			if o, _ = m.observe(ctx, s); ctx.Err() != nil {
 				return -1
 			}
+			o.Unmeasured = allFigures().without(needs)
 		}
 		now = m.Now()
 		next, act = Decide(s, m.memory, o, pods, now)

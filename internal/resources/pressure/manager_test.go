@@ -54,6 +54,7 @@ type node struct {
 	reserve  *room.Reserve
 	unlisted error
 	recorded bool // whether pods have records of their ends
+	byNeeds  bool // whether pods have only the figures that are needed
 	looks    int
 	lists    int
 }
@@ -88,6 +89,14 @@ func (n *node) run(s Settings) {
 			defer n.mu.Unlock()
 			n.lists++
 			list := slices.Clone(n.pods)
+			for i := range list {
+				if n.byNeeds && !needs.Memory {
+					list[i].Memory = 0
+				}
+				if n.byNeeds && !needs.Disk {
+					list[i].Volumes = Space{}
+				}
+			}
 			if n.replace != nil {
 				n.replace()
 				n.replace = nil
@@ -506,6 +515,22 @@ func TestManagerKilledBeforeTheRecord(t *testing.T) {
 			n.end()
 		})
 	}
+}
+
+// TestManagerOfTwoResources: memory that only critical pods use keeps nobody from ending a pod that fills the disk.
+func TestManagerOfTwoResources(t *testing.T) {
+	within(t, func(n *node) {
+		n.free[NodeMemory], n.free[NodeBytes] = mi, mi
+		critical, filler := hog("critical", gi, 0, 0), Pod{UID: "filler", Name: "filler", Namespace: "default", Active: true, Volumes: Space{Bytes: gi}}
+		critical.Critical = true
+		n.pods, n.byNeeds = []Pod{critical, filler}, true
+		n.run(settings(hard(NodeMemory, 100*mi), hard(NodeBytes, gi)))
+		n.after(time.Second)
+		if n.m.Termination("filler") == nil || n.m.Termination("critical") != nil || n.lists > 4 {
+			t.Errorf("after %d lists: %q", n.lists, n.happened)
+		}
+		n.end()
+	})
 }
 
 func TestManagerTellsOnce(t *testing.T) {

@@ -37,6 +37,19 @@ type Needs struct {
 	Memory, Disk, Processes bool
 }
 
+// allFigures are the figures for all signals.
+func allFigures() Needs { return Needs{true, true, true} }
+
+// with returns the figures of both.
+func (n Needs) with(o Needs) Needs {
+	return Needs{n.Memory || o.Memory, n.Disk || o.Disk, n.Processes || o.Processes}
+}
+
+// without returns the figures that aren't in o.
+func (n Needs) without(o Needs) Needs {
+	return Needs{n.Memory && !o.Memory, n.Disk && !o.Disk, n.Processes && !o.Processes}
+}
+
 // NodePodsConfig configures NodePods. Every field is required.
 type NodePodsConfig struct {
 	Desired  *desired.Merger
