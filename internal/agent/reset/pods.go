@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	connection "github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 )
@@ -100,7 +101,7 @@ func (t *resetter) stopPod(ctx context.Context, conn *grpc.ClientConn, s *cri.Po
 		if embedded.TaskLeft(gone) {
 			err = errors.Join(err, clearTasks(ctx, conn, client, s.GetId()))
 		}
-		if try == tries || !rest(ctx, time.Duration(try)*pause) {
+		if try == tries || !wake.Sleep(ctx, time.Duration(try)*pause) {
 			return fmt.Errorf("pod %s/%s: %w", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(),
 				errors.Join(err, gone))
 		}
@@ -127,16 +128,6 @@ func clearTasks(ctx context.Context, conn *grpc.ClientConn, client cri.RuntimeSe
 		errs = append(errs, embedded.ClearTask(ctx, conn, c.GetId()))
 	}
 	return errors.Join(errs...)
-}
-
-// rest waits for the duration d. It returns false if ctx ends before.
-func rest(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (t *resetter) stopContainerd(ctx context.Context) error {

@@ -28,10 +28,15 @@ func (d Debounce) Await(ctx context.Context, began, next time.Time) bool {
 	case <-d.Slot:
 	case <-due:
 	}
+	return Sleep(ctx, time.Until(began.Add(d.gap)))
+}
+
+// Sleep waits for d, and reports whether it passed before ctx ended.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(time.Until(began.Add(d.gap))):
+	case <-time.After(d):
 		return true
 	}
 }

@@ -103,7 +103,7 @@ func (r *Runtime) Start(ctx context.Context) error {
 			return err
 		}
 		r.log.Error(err, "Containerd can't be started yet")
-		if !sleep(ctx, back.advance(0)) {
+		if !wake.Sleep(ctx, back.advance(0)) {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
@@ -53,7 +54,7 @@ func (r *Runtime) supervise(ctx context.Context) error {
 			r.log.Error(nil, "Containerd ended; pods go on running", "pid", p.PID(), "status", how,
 				"lastLogLine", child.LastLine(r.layout.Log()))
 		}
-		if !sleep(ctx, back.advance(healthy)) {
+		if !wake.Sleep(ctx, back.advance(healthy)) {
 			return nil
 		}
 		if err := r.launch(ctx); err != nil && ctx.Err() == nil {
@@ -68,14 +69,4 @@ func ignoreEnd(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
-}
-
-// sleep reports whether d passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/child"
 )
 
@@ -82,7 +83,7 @@ func (r *Runtime) attend(ctx context.Context, p *child.Process, first patience) 
 
 // killHung checks containerd's health periodically until ctx ends, and kills it if it hangs.
 func (r *Runtime) killHung(ctx context.Context, p *child.Process, limits patience) {
-	for sleep(ctx, askEvery) {
+	for wake.Sleep(ctx, askEvery) {
 		hangErr := r.awaitAnswer(ctx, p, limits)
 		if hangErr == nil {
 			limits = whileRunning
@@ -149,7 +150,7 @@ func askHealth(ctx context.Context, socket string) {
 				return
 			}
 		}
-		if !sleep(ctx, askAgain) {
+		if !wake.Sleep(ctx, askAgain) {
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 )
 
 const (
@@ -165,8 +166,8 @@ func (c *copier) released(ctx context.Context, p *part) error {
 		writing, err := filewatch.HasWriter(p.file)
 		switch {
 		case errors.Is(err, filewatch.ErrUnknown):
-			if err := wait(ctx, guessTime); err != nil {
-				return err
+			if !wake.Sleep(ctx, guessTime) {
+				return ctx.Err()
 			}
 			return c.drain(ctx, p)
 		case err != nil:
@@ -177,18 +178,9 @@ func (c *copier) released(ctx context.Context, p *part) error {
 		if err := c.drain(ctx, p); err != nil {
 			return err
 		}
-		if err := wait(ctx, pause); err != nil {
-			return err
+		if !wake.Sleep(ctx, pause) {
+			return ctx.Err()
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
 }
 

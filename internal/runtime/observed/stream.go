@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/runtime/translate"
 )
@@ -51,7 +52,7 @@ func (s *Store) streamLoop(ctx context.Context) {
 			s.log.Info("The container runtime's event stream ended: connecting again", "err", errorText(err))
 			logged = codes.Unavailable
 		}
-		if !sleep(ctx, wait) {
+		if !wake.Sleep(ctx, wait) {
 			return
 		}
 	}
@@ -143,16 +144,6 @@ func (s *Store) lookAt(id string) {
 		}
 	default:
 		s.kick.Wake()
-	}
-}
-
-// sleep waits for d and reports whether it elapsed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
 )
 
@@ -163,12 +164,10 @@ func sleep(ctx context.Context, seconds int64) error {
 	if seconds <= 0 {
 		return nil
 	}
-	select {
-	case <-time.After(pod.Seconds(seconds)):
-		return nil
-	case <-ctx.Done():
+	if !wake.Sleep(ctx, pod.Seconds(seconds)) {
 		return fmt.Errorf("sleep of %d s was cut short: %w", seconds, ctx.Err())
 	}
+	return nil
 }
 
 func failure(message string) Outcome { return Outcome{State: Failure, Message: text(message)} }
