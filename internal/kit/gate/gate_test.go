@@ -222,3 +222,47 @@ func TestResize(t *testing.T) {
 		want("a larger gate", 3)
 	})
 }
+
+// TestResizeAtAnyTime: whatever the sizes, and whoever gives up, a gate never admits beyond its size of that time, and
+// loses no place.
+func TestResizeAtAnyTime(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		type caller struct{ at, hold, patience int }
+		callers := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) caller {
+			return caller{rapid.IntRange(0, 20).Draw(rt, "at"), rapid.IntRange(0, 10).Draw(rt, "hold"), rapid.IntRange(1, 30).Draw(rt, "patience")}
+		}), 1, 20).Draw(rt, "callers")
+		sizes := rapid.SliceOfN(rapid.IntRange(1, 4), 1, 10).Draw(rt, "sizes")
+		synctest.Test(t, func(t *testing.T) {
+			g := New(sizes[0])
+			var holding, size atomic.Int32
+			size.Store(int32(sizes[0]))
+			var wg sync.WaitGroup
+			for _, c := range callers {
+				wg.Go(func() {
+					time.Sleep(time.Duration(c.at) * time.Second)
+					ctx, done := context.WithTimeout(t.Context(), time.Duration(c.patience)*time.Second)
+					defer done()
+					release, err := g.Acquire(ctx, 0)
+					if err != nil {
+						return
+					}
+					if n := holding.Add(1); n > size.Load() {
+						t.Errorf("%d hold a place of %d", n, size.Load())
+					}
+					time.Sleep(time.Duration(c.hold) * time.Second)
+					holding.Add(-1)
+					release()
+				})
+			}
+			for _, n := range sizes {
+				time.Sleep(2501 * time.Millisecond) // never when a caller comes or goes
+				size.Store(int32(n))
+				g.Resize(n)
+			}
+			wg.Wait()
+			if g.free != g.size || len(g.waiting) != 0 {
+				t.Errorf("%d of %d places are free in the end, %d wait", g.free, g.size, len(g.waiting))
+			}
+		})
+	})
+}
