@@ -267,7 +267,8 @@ const (
 	ReasonPodsHeld Reason = "PodsHeld"
 	// ReasonReadableSecret: others than its owner may read a manifest with a Secret.
 	ReasonReadableSecret Reason = "ReadableSecret"
-	// ReasonCertificateExpires: a certificate of the node ends within a day, and can't be renewed.
+	// ReasonCertificateExpires: a certificate of the node ends within a day, or in the last twentieth of a shorter
+	// life, and can't be renewed.
 	ReasonCertificateExpires Reason = "CertificateExpires"
 	// ReasonRebooted: the machine has another boot ID than when its node's status was sent last.
 	ReasonRebooted Reason = "Rebooted"

@@ -450,7 +450,7 @@ func TestWalks(t *testing.T) {
 	})
 }
 
-// TestAbsentSignals: what can't be read is read again soon, and what this node doesn't have once a minute.
+// TestAbsentSignals: a signal that can't be read is read again soon, one that this node doesn't have once a minute.
 func TestAbsentSignals(t *testing.T) {
 	s := settings(hard(NodeInodes, 5))
 	for want, absent := range map[time.Duration][]Signal{10 * time.Second: nil, time.Minute: {NodeInodes}} {

@@ -114,9 +114,9 @@ func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 	if !set.Synced {
 		return nil, errUnsynced
 	}
-	mounted := map[types.UID]bool{}
+	volumes := map[types.UID][]volume.Instance{}
 	for _, v := range n.Volumes.Instances() {
-		mounted[v.UID] = true
+		volumes[v.UID] = append(volumes[v.UID], v)
 	}
 	var list []Pod
 	var specs []*v1.Pod
@@ -124,7 +124,7 @@ func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 		spec := allocated.Apply(d.Pod, n.Allocations.Get(d.Pod.UID))
 		p := n.pod(spec)
 		p.Version, p.Ending = versionOf(d), p.Ending || n.Ends(spec.UID)
-		p.Active = mounted[spec.UID] || inRuntime(n.Observed.Get(spec.UID))
+		p.Active = len(volumes[spec.UID]) > 0 || inRuntime(n.Observed.Get(spec.UID))
 		list, specs = append(list, p), append(specs, spec)
 	}
 	if needs.Memory || needs.Processes {
@@ -133,7 +133,7 @@ func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 		}
 	}
 	if needs.Disk {
-		n.walk(ctx, specs, func(i int) bool { return list[i].Critical })
+		n.walk(ctx, specs, volumes, func(i int) bool { return list[i].Critical })
 		for i := range list {
 			list[i].addWalked(n.walked[specs[i].UID])
 		}
@@ -228,13 +228,10 @@ func (n *NodePods) addSample(ctx context.Context, list []Pod, processes bool) er
 
 // walk measures the disk usage of pods, as far as walkPatience allows: first those that were never measured, then those
 // that used most. It measures critical pods less often.
-func (n *NodePods) walk(ctx context.Context, specs []*v1.Pod, critical func(int) bool) {
+func (n *NodePods) walk(ctx context.Context, specs []*v1.Pod, volumes map[types.UID][]volume.Instance,
+	critical func(int) bool) {
 	ctx, cancel := context.WithTimeout(ctx, walkPatience)
 	defer cancel()
-	volumes := map[types.UID][]volume.Instance{}
-	for _, v := range n.Volumes.Instances() {
-		volumes[v.UID] = append(volumes[v.UID], v)
-	}
 	before, now := n.walked, make(map[types.UID]walked, len(specs))
 	var due []*v1.Pod
 	for i, p := range specs {

@@ -137,15 +137,15 @@ func TestActivePods(t *testing.T) {
 			t.Errorf("%s: active %v, holding %v, want %v", name, got[name].Active, n.Holding(types.UID(name)), want)
 		}
 	}
-	// What is being removed is still there, and ending the pod again would free nothing.
+	// A volume that is being removed still takes space, and ending the pod again would free nothing.
 	h.leaving = map[types.UID]bool{"gone": true}
 	if list(t, n, Needs{})["gone"].Active || !n.Holding("gone") {
 		t.Error("a pod whose volume is being removed holds nothing, or may be ended")
 	}
 }
 
-// TestWalks: the pods that used most are measured first. One that doesn't answer delays nobody for more than 10 s, and keeps
-// its last figure. A critical pod is measured once a minute.
+// TestDiskWalks: a pod whose volume doesn't answer delays the list for 10 s, and keeps its last figure. A critical pod is
+// measured once a minute.
 func TestDiskWalks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost("a", "b", "critical", "hung")
