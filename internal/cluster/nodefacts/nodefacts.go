@@ -45,6 +45,29 @@ type Facts struct {
 	// StorageFailed is the error for which the disk of the root directory can't be written; empty if it can, or is
 	// full.
 	StorageFailed string
+	// CSIDrivers are the registered CSI drivers, sorted by name. CSINode says which of them the node's CSINode object
+	// has; without an API server it is nil.
+	CSIDrivers []CSIDriver
+	CSINode    map[string]CSIEntry
+}
+
+// CSIDriver is a CSI driver that has registered, as the API server's objects describe it.
+type CSIDriver struct {
+	Name, NodeID string
+	// Topology is where volumes are accessible, as labels of the node.
+	Topology map[string]string
+	// Limit is how many volumes of the driver the node may have; 0 for any number.
+	Limit int32
+	// Generation distinguishes registrations of one name: a later one has a greater number.
+	Generation uint64
+}
+
+// CSIEntry is the result of the last attempt to write a driver's entry of the CSINode object.
+type CSIEntry struct {
+	// Generation is that of the registration.
+	Generation uint64
+	// Refused is the error for which the entry can't be written; empty if it was written.
+	Refused string
 }
 
 // Field is a set of facts.
@@ -66,6 +89,8 @@ const (
 	Images
 	Pressure
 	StorageFailed
+	CSIDrivers
+	CSINode
 	// All is every fact.
 	All = 1<<iota - 1
 )
@@ -102,6 +127,8 @@ func fields() []field {
 		fieldOf(Images, "images", func(f *Facts) *[]v1.ContainerImage { return &f.Images }),
 		fieldOf(Pressure, "pressure", func(f *Facts) *admission.Pressure { return &f.Pressure }),
 		fieldOf(StorageFailed, "state of storage", func(f *Facts) *string { return &f.StorageFailed }),
+		fieldOf(CSIDrivers, "CSI drivers", func(f *Facts) *[]CSIDriver { return &f.CSIDrivers }),
+		fieldOf(CSINode, "CSINode entries", func(f *Facts) *map[string]CSIEntry { return &f.CSINode }),
 	}
 }
 
