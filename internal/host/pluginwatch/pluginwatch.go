@@ -47,6 +47,8 @@ type Registration struct {
 type Handler interface {
 	// Register starts to use the plugin before ctx ends. After an error it is called again later.
 	Register(ctx context.Context, r Registration) error
+	// Patience is the maximum duration of one call of Register.
+	Patience() time.Duration
 	// Gone is called when the socket of a registered plugin was removed or replaced.
 	Gone(r Registration)
 }
@@ -64,8 +66,8 @@ type Config struct {
 
 // limits are the timeouts and delays for one plugin.
 type limits struct {
-	// call is the maximum timeout for one attempt to register. The first attempt has the timeout firstCall, which
-	// doubles with each failure up to call: so many plugins that don't answer delay others only briefly.
+	// call is the maximum timeout for a call of the plugin. GetInfo of the first attempt has the timeout firstCall,
+	// which doubles with each failure up to call: so many plugins that don't answer delay others only briefly.
 	call, firstCall time.Duration
 	// first is the delay before a failed registration is repeated; it doubles with each failure up to most.
 	first, most time.Duration
@@ -75,11 +77,12 @@ type limits struct {
 type Watcher struct {
 	conf   Config
 	limits limits
-	// asking limits the number of concurrent registrations. Plugins with fewer failures have priority.
+	// asking limits the number of concurrent calls of GetInfo. Plugins with fewer failures have priority. Handlers
+	// don't count: a driver may ask a cloud for minutes before it is registered.
 	asking *gate.Gate
 }
 
-// asked is the number of concurrent registrations. Each needs file descriptors, and the directory may have
+// asked is the number of concurrent calls of GetInfo. Each needs file descriptors, and the directory may have
 // thousands of sockets on which no process listens.
 const asked = 128
 
@@ -227,18 +230,19 @@ func (w *Watcher) register(ctx, agent context.Context, path string, failed int) 
 		return Registration{}, err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(ctx, min(w.limits.firstCall<<min(failed, 10), w.limits.call))
-	defer cancel()
 	conn, err := Connect(path)
 	if err != nil {
 		return Registration{}, err
 	}
 	defer conn.Close()
 	client := api.NewRegistrationClient(conn)
-	info, err := client.GetInfo(ctx, &api.InfoRequest{})
+	asking, cancel := context.WithTimeout(ctx, min(w.limits.firstCall<<min(failed, 10), w.limits.call))
+	defer cancel()
+	info, err := client.GetInfo(asking, &api.InfoRequest{})
 	if err != nil {
 		return Registration{}, fmt.Errorf("ask the plugin at %s what it is: %s", path, status.Convert(err).Message())
 	}
+	release()
 	r := Registration{Type: info.GetType(), Name: info.GetName(), Endpoint: cmp.Or(info.GetEndpoint(), path),
 		Socket: path, Versions: info.GetSupportedVersions()}
 	handler := w.conf.Handlers[r.Type]
@@ -250,10 +254,12 @@ func (w *Watcher) register(ctx, agent context.Context, path string, failed int) 
 	if err != nil {
 		answer.Error = err.Error()
 	}
-	if _, telling := client.NotifyRegistrationStatus(ctx, answer); telling != nil && err == nil && agent.Err() == nil {
+	telling, cancel := context.WithTimeout(ctx, w.limits.call)
+	defer cancel()
+	if _, deaf := client.NotifyRegistrationStatus(telling, answer); deaf != nil && err == nil && agent.Err() == nil {
 		handler.Gone(r)
 		return r, fmt.Errorf("tell the plugin %s at %s that it is registered: %s", r.Name, path,
-			status.Convert(telling).Message())
+			status.Convert(deaf).Message())
 	}
 	return r, err
 }
@@ -262,6 +268,8 @@ func register(ctx context.Context, h Handler, r Registration) error {
 	if r.Name == "" {
 		return fmt.Errorf("the plugin at %s says no name", r.Socket)
 	}
+	ctx, cancel := context.WithTimeout(ctx, h.Patience())
+	defer cancel()
 	return h.Register(ctx, r)
 }
 

@@ -20,6 +20,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/deckhand-node/deckhand/internal/kit/filewatch"
+	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/kit/socket"
 )
 
@@ -92,9 +93,10 @@ func serve(t *testing.T, path string, p *plugin) *plugin {
 	return p
 }
 
-// user is a handler that notes what it is called with. Gone waits for held, if that is set.
+// user is a handler that notes what it is called with. Gone waits for held, and Register of the plugin "slow" for passed, if they are set.
 type user struct {
 	held    chan struct{}
+	passed  chan struct{}
 	mu      sync.Mutex
 	refuses error
 	calls   []string
@@ -106,8 +108,17 @@ func (u *user) note(call string) {
 	u.calls = append(u.calls, call)
 }
 
-func (u *user) Register(_ context.Context, r Registration) error {
+func (u *user) Patience() time.Duration { return time.Minute }
+
+func (u *user) Register(ctx context.Context, r Registration) error {
 	u.note(fmt.Sprint("register ", r.Name, " ", filepath.Base(r.Endpoint), " ", strings.Join(r.Versions, ",")))
+	if r.Name == "slow" && u.passed != nil {
+		select {
+		case <-u.passed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.refuses
@@ -257,6 +268,43 @@ func TestAHungPlugin(t *testing.T) {
 		t.Error(said)
 	}
 }
+
+// TestASlowHandler has the handler's own time, which is longer than that of the plugin's answers, and holds up no other plugin.
+func TestASlowHandler(t *testing.T) {
+	const call = 200 * time.Millisecond
+	u := &user{passed: make(chan struct{})}
+	dir := t.TempDir()
+	w := New(Config{Dir: dir, Handlers: map[string]Handler{api.DevicePlugin: u, "HastyPlugin": hasty{u}}, Files: filewatch.New(filewatch.Every, logr.Discard()), Log: logr.Discard()})
+	w.limits = limits{call: call, firstCall: call, first: 5 * time.Millisecond, most: 20 * time.Millisecond}
+	w.asking = gate.New(1)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+
+	slow := serve(t, filepath.Join(dir, "slow.sock"), &plugin{info: info("slow")})
+	await(t, "the slow one", func() bool { return u.said() == "register slow slow.sock v1beta1" })
+	began := time.Now()
+	other := serve(t, filepath.Join(dir, "other.sock"), &plugin{info: info("other")})
+	hurried := serve(t, filepath.Join(dir, "hurried.sock"), &plugin{info: &api.PluginInfo{Type: "HastyPlugin", Name: "slow"}})
+	await(t, "the others", func() bool {
+		return slices.Equal(other.said(), []string{"ok"}) && slices.Contains(hurried.said(), context.DeadlineExceeded.Error()) && time.Since(began) > 2*call
+	})
+	if said := slow.said(); len(said) > 0 || slow.asked.Load() != 1 {
+		t.Errorf("the slow one was asked %d times and told %v before its handler ended", slow.asked.Load(), said)
+	}
+	close(u.passed)
+	await(t, "the slow one to be told", func() bool { return slices.Equal(slow.said(), []string{"ok"}) })
+	if said := u.said(); strings.Contains(said, "gone") || strings.Count(said, "slow.sock") != 1 {
+		t.Error(said)
+	}
+}
+
+// hasty is a user with little patience.
+type hasty struct{ *user }
+
+func (hasty) Patience() time.Duration { return 10 * time.Millisecond }
 
 // TestBadPlugins: one that isn't served, is no plugin or is refused is tried again, told why, and as one that hangs holds up no other; one of
 // a type that nobody uses is left alone.

@@ -160,6 +160,9 @@ func (m *Manager) Register(ctx context.Context, r pluginwatch.Registration) erro
 	return m.connect(ctx, &plugin{resource: r.Name, endpoint: r.Endpoint, announced: r.Socket}, r.Versions)
 }
 
+// Patience implements pluginwatch.Handler.
+func (m *Manager) Patience() time.Duration { return m.limits.ask }
+
 // Gone implements pluginwatch.Handler.
 func (m *Manager) Gone(r pluginwatch.Registration) {
 	m.mu.RLock()
