@@ -7,6 +7,7 @@ import (
 	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storage "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,6 +33,8 @@ const (
 	PersistentVolumeClaims
 	RuntimeClasses
 	CertificateSigningRequests
+	CSINodes
+	CSIDrivers
 	resources
 )
 
@@ -67,6 +70,14 @@ func (r Resource) described() described {
 		return described{nodev1.SchemeGroupVersion, "/apis/node.k8s.io/v1", "runtimeclasses", func() runtime.Object {
 			return &nodev1.RuntimeClass{}
 		}}
+	case CSINodes:
+		return described{storage.SchemeGroupVersion, "/apis/storage.k8s.io/v1", "csinodes", func() runtime.Object {
+			return &storage.CSINode{}
+		}}
+	case CSIDrivers:
+		return described{storage.SchemeGroupVersion, "/apis/storage.k8s.io/v1", "csidrivers", func() runtime.Object {
+			return &storage.CSIDriver{}
+		}}
 	case CertificateSigningRequests:
 		return described{certificates.SchemeGroupVersion, "/apis/certificates.k8s.io/v1",
 			"certificatesigningrequests", func() runtime.Object { return &certificates.CertificateSigningRequest{} }}
@@ -94,7 +105,8 @@ func (r Resource) String() string { return r.described().plural }
 func newCodecs() (serializer.CodecFactory, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, nodev1.AddToScheme, coordination.AddToScheme,
-		authentication.AddToScheme, authorization.AddToScheme, certificates.AddToScheme} {
+		authentication.AddToScheme, authorization.AddToScheme, certificates.AddToScheme,
+		storage.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return serializer.CodecFactory{}, err
 		}
