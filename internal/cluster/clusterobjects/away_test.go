@@ -13,8 +13,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/cluster/clusterobjects"
 	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
@@ -46,6 +48,7 @@ func TestAway(t *testing.T) {
 		a.put(&v1.ConfigMap{ObjectMeta: named("conf"), Data: map[string]string{"k": "1"}})
 		a.put(&v1.Secret{ObjectMeta: named("secret"), Data: map[string][]byte{"k": []byte("canary")}})
 		a.put(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "strong"}, Handler: "h"})
+		a.put(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "csi.example.com"}, Spec: storagev1.CSIDriverSpec{AttachRequired: ptr.To(false)}})
 		a.put(&v1.Service{ObjectMeta: named("db"), Spec: v1.ServiceSpec{ClusterIP: "10.0.0.9"}})
 		store := kept(&answers{ok: true})
 		r := realm(t, a, func(c *clusterobjects.Config) { c.Known = store })
@@ -55,6 +58,8 @@ func TestAway(t *testing.T) {
 			_, _ = v.ConfigMap(t.Context(), "default", "optional")
 			_, _ = v.Secret(t.Context(), "default", "secret")
 			_, _ = v.RuntimeClass(t.Context(), "strong")
+			_, _ = v.CSIDriver(t.Context(), "csi.example.com")
+			_, _ = v.CSIDriver(t.Context(), "without")
 			_, _ = v.Services(t.Context(), "default")
 			_, _ = r.For(apiPod(2)).ConfigMap(t.Context(), "default", "conf")
 		}
@@ -70,7 +75,7 @@ func TestAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()
 		for _, k := range []object.Key{conf, {Kind: object.ConfigMap, Namespace: "default", Name: "optional"}, {Kind: object.ConfigMap, Namespace: "default", Name: "new"}, {Kind: object.Secret, Namespace: "default", Name: "secret"},
-			{Kind: object.RuntimeClass, Name: "strong"}, {Kind: object.Service}} {
+			{Kind: object.RuntimeClass, Name: "strong"}, {Kind: object.CSIDriver, Name: "csi.example.com"}, {Kind: object.CSIDriver, Name: "without"}, {Kind: object.CSIDriver, Name: "new"}, {Kind: object.Service}} {
 			a.fail(k, slices.Repeat([]int{http.StatusServiceUnavailable}, 5)...)
 		}
 		a.put(&v1.ConfigMap{ObjectMeta: named("conf"), Data: map[string]string{"k": "2"}})
@@ -86,6 +91,15 @@ func TestAway(t *testing.T) {
 		}
 		if got, err := v.RuntimeClass(t.Context(), "strong"); err != nil || got.Handler != "h" {
 			t.Errorf("a RuntimeClass: %v, %v", got, err)
+		}
+		if got, err := v.CSIDriver(t.Context(), "csi.example.com"); err != nil || got.Spec.AttachRequired == nil || *got.Spec.AttachRequired {
+			t.Errorf("a CSIDriver: %v, %v", got, err)
+		}
+		if _, err := v.CSIDriver(t.Context(), "without"); !apierrors.IsNotFound(err) {
+			t.Errorf("a driver without a CSIDriver: %v", err)
+		}
+		if _, err := v.CSIDriver(t.Context(), "new"); !object.IsUnknown(err) {
+			t.Errorf("a driver that nobody asked about before: %v", err)
 		}
 		if got, err := v.Services(t.Context(), "default"); err != nil || len(got) != 1 || got[0].Spec.ClusterIP != "10.0.0.8" {
 			t.Errorf("Services: %v, %v", got, err)

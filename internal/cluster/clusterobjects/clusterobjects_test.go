@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"weak"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -247,6 +249,119 @@ func TestClaims(t *testing.T) {
 		}
 		if !r.Await(t.Context(), "u2", began) || ask(2) != v1.ClaimBound || a.count(what) == n {
 			t.Errorf("what was known doesn't count while the API server fails")
+		}
+	})
+}
+
+// TestDriverWithoutObject: that a driver has no CSIDriver is an answer as good as any. It is asked for once, it stays valid while the API server fails, and a
+// CSIDriver that is made later is seen at once.
+func TestDriverWithoutObject(t *testing.T) {
+	during(t, nil, func(t *testing.T, a *api, r *objecttest.Realm) {
+		k := object.Key{Kind: object.CSIDriver, Name: "csi.example.com"}
+		ask := func(n int) (*storagev1.CSIDriver, error) { return r.For(apiPod(n)).CSIDriver(t.Context(), k.Name) }
+		if _, err := ask(1); !object.IsUnknown(err) {
+			t.Errorf("before there is an answer: %v", err)
+		}
+		time.Sleep(2 * latency)
+		if told := r.Changed.Drain(); !slices.Equal(told, []pod.Object{k.Object()}) {
+			t.Errorf("told %v", told)
+		}
+		if _, err := ask(1); !apierrors.IsNotFound(err) {
+			t.Errorf("after the first answer: %v", err)
+		}
+		if _, err := ask(2); !apierrors.IsNotFound(err) { // at once
+			t.Errorf("another pod: %v", err)
+		}
+		a.fail(k, slices.Repeat([]int{503}, 1000)...)
+		time.Sleep(24 * time.Hour)
+		for n := range 3 {
+			if _, err := ask(n); !apierrors.IsNotFound(err) {
+				t.Errorf("pod %d, a day later: %v", n, err)
+			}
+		}
+		if told := r.Changed.Drain(); len(told) > 0 || a.watching() != 1 || a.count("watch "+k.String()) != 1 || a.count("get "+k.String()) != 0 {
+			t.Errorf("told %v; %d watches of %d calls", told, a.watching(), a.count("watch "+k.String()))
+		}
+		for _, attach := range []bool{true, false} {
+			a.put(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: k.Name}, Spec: storagev1.CSIDriverSpec{AttachRequired: &attach}})
+			synctest.Wait()
+			if told := r.Changed.Drain(); !slices.Equal(told, []pod.Object{k.Object()}) {
+				t.Errorf("attach %v: told %v", attach, told)
+			}
+			if got, err := ask(2); err != nil || *got.Spec.AttachRequired != attach {
+				t.Errorf("attach %v: %v, %v", attach, got, err)
+			}
+		}
+		a.remove(k)
+		synctest.Wait()
+		if _, err := ask(1); !apierrors.IsNotFound(err) || len(r.Changed.Drain()) != 1 {
+			t.Errorf("when it is removed: %v", err)
+		}
+		for n := range 3 {
+			r.Forget(types.UID(fmt.Sprint("u", n)))
+		}
+		synctest.Wait()
+		if a.watching() != 0 {
+			t.Error("it is watched for nobody")
+		}
+	})
+}
+
+// TestUnreachableDriver: an API server that doesn't answer isn't one that says that there is no CSIDriver.
+func TestUnreachableDriver(t *testing.T) {
+	during(t, nil, func(t *testing.T, a *api, r *objecttest.Realm) {
+		k := object.Key{Kind: object.CSIDriver, Name: "csi.example.com"}
+		a.fail(k, 403, 500, 503)
+		ask := func() error { _, err := r.For(apiPod(1)).CSIDriver(t.Context(), k.Name); return err }
+		for a.left(k) > 0 {
+			if err := ask(); !object.IsUnknown(err) {
+				t.Fatalf("with %d failures left: %v", a.left(k), err)
+			}
+			time.Sleep(latency)
+		}
+		time.Sleep(10 * time.Second)
+		if err := ask(); !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestTokensOfDrivers: a pod has a token for each audience that the driver of its volume wants, as long as the driver wants it. Its users are woken.
+func TestTokensOfDrivers(t *testing.T) {
+	during(t, nil, func(t *testing.T, a *api, r *objecttest.Realm) {
+		d := apiPod(1)
+		ask := func(q storagev1.TokenRequest) (object.Token, error) {
+			request := tokenOf(d)
+			request.Audience, request.Life = q.Audience, pod.Seconds(ptr.Deref(q.ExpirationSeconds, 0))
+			return r.For(d).Token(t.Context(), request)
+		}
+		wanted := []storagev1.TokenRequest{{Audience: "vault", ExpirationSeconds: ptr.To[int64](600)}, {}}
+		for _, q := range wanted {
+			if _, err := ask(q); !object.IsUnknown(err) {
+				t.Errorf("audience %q, before there is an answer: %v", q.Audience, err)
+			}
+		}
+		time.Sleep(2 * latency)
+		if told := r.Changed.Drain(); !slices.Equal(told, []pod.Object{object.TokenKey(d.Pod)}) {
+			t.Errorf("told %v", told)
+		}
+		for _, q := range wanted { // the one that is due first comes first
+			first, err := ask(q)
+			life := pod.Seconds(ptr.Deref(q.ExpirationSeconds, 3600)) // the server's default
+			if err != nil || !strings.Contains(first.Value(), "-"+q.Audience+"-") || first.Until.Sub(first.Issued) != life {
+				t.Fatalf("audience %q: %v, %v", q.Audience, first, err)
+			}
+			time.Sleep(time.Until(first.Renew()))
+			if _, err := ask(q); !object.IsUnknown(err) {
+				t.Errorf("audience %q, when it is due: %v", q.Audience, err)
+			}
+			time.Sleep(2 * latency)
+			if told := r.Changed.Drain(); !slices.Contains(told, object.TokenKey(d.Pod)) {
+				t.Errorf("audience %q: told %v", q.Audience, told)
+			}
+			if next, err := ask(q); err != nil || next.Value() == first.Value() {
+				t.Errorf("audience %q: %v, %v", q.Audience, next, err)
+			}
 		}
 	})
 }

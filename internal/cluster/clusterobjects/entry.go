@@ -60,6 +60,8 @@ func resource(k object.Kind) apiclient.Resource {
 		return apiclient.PersistentVolumeClaims
 	case object.PersistentVolume:
 		return apiclient.PersistentVolumes
+	case object.CSIDriver:
+		return apiclient.CSIDrivers
 	default:
 		return apiclient.RuntimeClasses
 	}

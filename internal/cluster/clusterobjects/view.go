@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 )
@@ -55,6 +56,11 @@ func (v view) PersistentVolumeClaim(_ context.Context, namespace, name string) (
 // PersistentVolume returns a PersistentVolume.
 func (v view) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	return find[*v1.PersistentVolume](v, object.Key{Kind: object.PersistentVolume, Name: name})
+}
+
+// CSIDriver returns a CSIDriver.
+func (v view) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
+	return find[*storagev1.CSIDriver](v, object.Key{Kind: object.CSIDriver, Name: name})
 }
 
 // PersistentVolumes fails: a node doesn't bind claims.

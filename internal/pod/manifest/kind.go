@@ -21,7 +21,7 @@ const (
 
 // supported lists, for messages, the kinds of objects that a manifest may hold.
 const supported = "a manifest may hold Pod, ConfigMap, Secret, Service, ServiceAccount, " +
-	"PersistentVolume and PersistentVolumeClaim (v1), and RuntimeClass (node.k8s.io/v1)"
+	"PersistentVolume and PersistentVolumeClaim (v1), RuntimeClass (node.k8s.io/v1), and CSIDriver (storage.k8s.io/v1)"
 
 // objectKind returns the kind with this name, if objects other than pods of this kind may be in manifests; else "".
 func objectKind(kind string) podobject.Kind {

@@ -22,7 +22,8 @@ var objectCases = []decodeCase{
 		objectText("ServiceAccount", "metadata: {name: sa}\nimagePullSecrets: [{name: s}]\n") + "---\n" +
 		objectText("RuntimeClass", "metadata: {name: kata}\nhandler: kata\noverhead: {podFixed: {cpu: 10m}}\nscheduling: {tolerations: [{operator: Exists}]}\n") + "---\n" +
 		objectText("PersistentVolume", "metadata: {name: disk}\nspec: {capacity: {storage: 1Gi}, local: {path: /mnt/disk}}\n") + "---\n" +
-		objectText("PersistentVolumeClaim", "metadata: {name: data}\nspec: {resources: {requests: {storage: 1}}}\n"),
+		objectText("PersistentVolumeClaim", "metadata: {name: data}\nspec: {resources: {requests: {storage: 1}}}\n") + "---\n" +
+		objectText("CSIDriver", "metadata: {name: csi.example.com}\nspec: {attachRequired: false, volumeLifecycleModes: [Ephemeral]}\n"),
 		`1 line 1 name="default/web" pod=true
 2 line 17 ConfigMap="ns/c" object=true
 3 line 23 Secret="default/s" object=true
@@ -30,7 +31,16 @@ var objectCases = []decodeCase{
 5 line 37 ServiceAccount="default/sa" object=true
 6 line 42 RuntimeClass="kata" object=true
 7 line 49 PersistentVolume="disk" object=true
-8 line 54 PersistentVolumeClaim="default/data" object=true`},
+8 line 54 PersistentVolumeClaim="default/data" object=true
+9 line 59 CSIDriver="csi.example.com" object=true`},
+	{"a driver that is misspelt", objectText("CSIDriver", "metadata: {name: a}\nspec:\n  attachRequird: false\n  podInfoOnMount: 'yes'\n  tokenRequests: {audience: a}\n") +
+		"---\napiVersion: storage.k8s.io/v1beta1\nkind: CSIDriver\nmetadata: {name: b}\n",
+		`1 line 1 CSIDriver="a" object=false
+  line 5: spec.attachRequird: unknown field; did you mean "attachRequired"?
+  line 6: spec.podInfoOnMount: is a string ("yes"), but must be true or false
+  line 7: spec.tokenRequests: is an object, but must be a list
+2 line 9 CSIDriver="b" object=false
+  line 9: apiVersion: apiVersion is storage.k8s.io/v1beta1, but must be storage.k8s.io/v1 for a CSIDriver`},
 	{"volumes that are misspelt", objectText("PersistentVolume", "metadata: {name: disk}\nspec:\n  capasity: {}\n  capacity: {storage: much}\n  mountOptions: [ro, 5]\n  local: /mnt\n") + "---\n" +
 		objectText("PersistentVolumeClaim", "metadata: {name: data}\nspec:\n  accessMode: [ReadWriteOnce]\n  volumeName: [a]\n"),
 		`1 line 1 PersistentVolume="disk" object=false

@@ -1,5 +1,5 @@
 // Package object holds the objects that pods refer to by name: ConfigMaps, Secrets, Services, ServiceAccounts,
-// RuntimeClasses, PersistentVolumeClaims and PersistentVolumes.
+// RuntimeClasses, PersistentVolumeClaims, PersistentVolumes and CSIDrivers.
 //
 // A Finder returns the View of each pod. Code that acts for a pod gets the pod's View, and has no other access to
 // objects. Local is the Finder for objects from manifests; a Set has all of these objects at one time and is
@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,19 +34,25 @@ const (
 	PersistentVolume      Kind = "PersistentVolume"
 	PersistentVolumeClaim Kind = "PersistentVolumeClaim"
 	RuntimeClass          Kind = "RuntimeClass"
+	CSIDriver             Kind = "CSIDriver"
 )
 
 // Kinds returns all kinds, in the order in which messages list them.
 func Kinds() []Kind {
-	return []Kind{ConfigMap, Secret, Service, ServiceAccount, PersistentVolume, PersistentVolumeClaim, RuntimeClass}
+	return []Kind{ConfigMap, Secret, Service, ServiceAccount, PersistentVolume, PersistentVolumeClaim, RuntimeClass,
+		CSIDriver}
 }
 
 // APIVersion returns the kind's apiVersion in manifests, such as "v1".
 func (k Kind) APIVersion() string {
-	if k == RuntimeClass {
+	switch k {
+	case RuntimeClass:
 		return nodev1.SchemeGroupVersion.String()
+	case CSIDriver:
+		return storagev1.SchemeGroupVersion.String()
+	default:
+		return v1.SchemeGroupVersion.String()
 	}
-	return v1.SchemeGroupVersion.String()
 }
 
 // GroupVersionKind returns the kind with its group and version, in the type of k8s.io/apimachinery.
@@ -54,7 +61,7 @@ func (k Kind) GroupVersionKind() schema.GroupVersionKind {
 }
 
 // Namespaced reports whether objects of this kind are in a namespace.
-func (k Kind) Namespaced() bool { return k != RuntimeClass && k != PersistentVolume }
+func (k Kind) Namespaced() bool { return k != RuntimeClass && k != PersistentVolume && k != CSIDriver }
 
 // New returns an empty object of this kind; nil if the kind isn't one of Kinds.
 func (k Kind) New() Object {
@@ -73,6 +80,8 @@ func (k Kind) New() Object {
 		return &v1.PersistentVolumeClaim{}
 	case RuntimeClass:
 		return &nodev1.RuntimeClass{}
+	case CSIDriver:
+		return &storagev1.CSIDriver{}
 	default:
 		return nil
 	}
@@ -101,6 +110,8 @@ func KindOf(o Object) Kind {
 		return PersistentVolumeClaim
 	case *nodev1.RuntimeClass:
 		return RuntimeClass
+	case *storagev1.CSIDriver:
+		return CSIDriver
 	default:
 		return ""
 	}

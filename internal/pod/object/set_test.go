@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,6 +39,7 @@ func TestLookUps(t *testing.T) {
 		&v1.ConfigMap{ObjectMeta: meta("a", "x"), Data: map[string]string{"of": "a"}}, &v1.ConfigMap{ObjectMeta: meta("b", "x")},
 		&v1.Secret{ObjectMeta: meta("a", "x")}, &v1.ServiceAccount{ObjectMeta: meta("a", "x")}, &nodev1.RuntimeClass{ObjectMeta: meta("", "x")},
 		&v1.PersistentVolumeClaim{ObjectMeta: meta("a", "x")}, &v1.PersistentVolume{ObjectMeta: meta("", "y")}, &v1.PersistentVolume{ObjectMeta: meta("", "x")},
+		&storagev1.CSIDriver{ObjectMeta: meta("", "x")},
 	)
 	s := objecttest.View(object.NewSet(everything, true))
 	if c, err := s.ConfigMap(ctx, "a", "x"); err != nil || c.Data["of"] != "a" {
@@ -62,6 +64,9 @@ func TestLookUps(t *testing.T) {
 	if o, err := s.PersistentVolume(ctx, "y"); err != nil || o != everything[9].Object() {
 		t.Errorf("PersistentVolume %v, error %v", o, err)
 	}
+	if o, err := s.CSIDriver(ctx, "x"); err != nil || o != everything[11].Object() {
+		t.Errorf("CSIDriver %v, error %v", o, err)
+	}
 	volumes, err := s.PersistentVolumes(ctx)
 	if err != nil || len(volumes) != 2 || volumes[0] != everything[10].Object() || volumes[1] != everything[9].Object() {
 		t.Errorf("PersistentVolumes %v, error %v", volumes, err)
@@ -81,6 +86,7 @@ func TestMissing(t *testing.T) {
 		_, class := s.RuntimeClass(ctx, "kata")
 		_, claim := s.PersistentVolumeClaim(ctx, "a", "data")
 		_, volume := s.PersistentVolume(ctx, "disk")
+		_, driver := s.CSIDriver(ctx, "csi.example.com")
 		for want, err := range map[string]error{
 			`configmap "x" not found in namespace "b" (no manifest defines it)`:                configMap,
 			`secret "x" not found in namespace "a" (no manifest defines it)`:                   secret,
@@ -88,6 +94,7 @@ func TestMissing(t *testing.T) {
 			`runtimeclass "kata" not found (no manifest defines it)`:                           class,
 			`persistentvolumeclaim "data" not found in namespace "a" (no manifest defines it)`: claim,
 			`persistentvolume "disk" not found (no manifest defines it)`:                       volume,
+			`csidriver "csi.example.com" not found (no manifest defines it)`:                   driver,
 		} {
 			if synced {
 				if !apierrors.IsNotFound(fmt.Errorf("wrapped: %w", err)) || object.IsUnknown(err) || err.Error() != want {
@@ -187,6 +194,9 @@ func TestKinds(t *testing.T) {
 	if got := (object.Key{Kind: object.RuntimeClass, Name: "kata"}).String(); got != "RuntimeClass kata" {
 		t.Error(got)
 	}
+	if object.CSIDriver.Namespaced() || object.CSIDriver.APIVersion() != "storage.k8s.io/v1" {
+		t.Error("a CSIDriver is the cluster's, in group storage.k8s.io")
+	}
 	if object.PersistentVolume.Namespaced() || !object.PersistentVolumeClaim.Namespaced() {
 		t.Error("a PersistentVolume is the node's, its claim in a namespace")
 	}
@@ -199,6 +209,7 @@ func TestRealms(t *testing.T) {
 	local := objecttest.View(object.NewSet(of(
 		&v1.ConfigMap{ObjectMeta: meta("a", "x")}, &v1.Secret{ObjectMeta: meta("a", "x")}, &v1.ServiceAccount{ObjectMeta: meta("a", "x")}, &nodev1.RuntimeClass{ObjectMeta: meta("", "x")},
 		&v1.Service{ObjectMeta: meta("a", "x")}, &v1.PersistentVolumeClaim{ObjectMeta: meta("a", "x")}, &v1.PersistentVolume{ObjectMeta: meta("", "x")},
+		&storagev1.CSIDriver{ObjectMeta: meta("", "x")},
 	), true))
 	for source, sees := range map[pod.Source]bool{pod.SourceFile: true, pod.SourceHTTP: true, pod.SourceRun: true, pod.SourceAPI: false, "": false} {
 		hostile := pod.SourceFile
@@ -213,7 +224,8 @@ func TestRealms(t *testing.T) {
 		_, class := s.RuntimeClass(ctx, "x")
 		_, claim := s.PersistentVolumeClaim(ctx, "a", "x")
 		_, volume := s.PersistentVolume(ctx, "x")
-		for _, err := range []error{configMap, secret, account, class, claim, volume} {
+		_, driver := s.CSIDriver(ctx, "x")
+		for _, err := range []error{configMap, secret, account, class, claim, volume, driver} {
 			if (err == nil) != sees || err != nil && !apierrors.IsNotFound(err) {
 				t.Errorf("a pod of source %q: error %v", source, err)
 			}
@@ -234,6 +246,7 @@ func TestChanged(t *testing.T) {
 	conf, account, pv := &v1.ConfigMap{ObjectMeta: meta("a", "x")}, &v1.ServiceAccount{ObjectMeta: meta("a", "x")}, &v1.PersistentVolume{ObjectMeta: meta("", "x")}
 	first := of(conf, secret("hunter1"))
 	before := object.NewSet(first, true)
+	driver := &storagev1.CSIDriver{ObjectMeta: meta("", "csi.example.com")}
 	key := object.Key{Kind: object.RuntimeClass, Name: "kata"}
 	for name, c := range map[string]struct {
 		now  *object.Set
@@ -246,6 +259,7 @@ func TestChanged(t *testing.T) {
 		"one gone":          {object.NewSet(first[:1], true), "Secret a/s"},
 		"all gone":          {object.NewSet(nil, true), "ConfigMap a/x, Secret a/s"},
 		"a volume":          {object.NewSet(append(of(pv), first...), true), "PersistentVolume x, PersistentVolumeClaim "},
+		"a driver":          {object.NewSet(append(of(driver), first...), true), "CSIDriver csi.example.com"},
 		"an account":        {object.NewSet(append(of(account), first...), true), "ServiceAccount a/x, any Secret in namespace a"},
 		"one refused":       {object.NewSet(first, true).WithRefused(map[object.Key]string{key: "f"}), "RuntimeClass kata"},
 		"not all read":      {object.NewSet(first, false), "anything"},

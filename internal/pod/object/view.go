@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
@@ -30,6 +31,9 @@ type View interface {
 	// PersistentVolumes returns all PersistentVolumes, sorted by name. If some of them may be missing, it returns an
 	// error: to choose the best one, or to decide that none fits, a caller needs all of them.
 	PersistentVolumes(ctx context.Context) ([]*v1.PersistentVolume, error)
+	// CSIDriver returns the CSIDriver of the CSI driver with this name. A driver may have none: a caller uses the
+	// defaults of one that is missing, but waits for one that is Unknown.
+	CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	// Admitted reports whether an API server has admitted the pod: the server has added missing fields, such as a
 	// service account's pull secrets, and the cluster's controllers bind the pod's claims.
 	Admitted() bool
@@ -115,6 +119,11 @@ func (l *Local) PersistentVolumes(context.Context) ([]*v1.PersistentVolume, erro
 		return nil, reading(Key{Kind: PersistentVolume})
 	}
 	return s.volumes, nil
+}
+
+// CSIDriver returns a CSIDriver.
+func (l *Local) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
+	return lookUp[*storagev1.CSIDriver](l.current(), Key{Kind: CSIDriver, Name: name})
 }
 
 // Admitted returns false: the pods come from manifests.

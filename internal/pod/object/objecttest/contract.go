@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -103,6 +104,7 @@ func objects(version string) map[object.Kind]object.Object {
 		object.RuntimeClass:          &nodev1.RuntimeClass{ObjectMeta: meta(false, version)},
 		object.PersistentVolumeClaim: &v1.PersistentVolumeClaim{ObjectMeta: meta(true, version)},
 		object.PersistentVolume:      &v1.PersistentVolume{ObjectMeta: meta(false, version)},
+		object.CSIDriver:             &storagev1.CSIDriver{ObjectMeta: meta(false, version)},
 	}
 }
 
@@ -143,6 +145,8 @@ func ask(v object.View, kind object.Kind, name string) (o metav1.Object, err err
 		o, err = v.PersistentVolumeClaim(ctx, namespace, name)
 	case object.PersistentVolume:
 		o, err = v.PersistentVolume(ctx, name)
+	case object.CSIDriver:
+		o, err = v.CSIDriver(ctx, name)
 	}
 	return o, err
 }

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -162,6 +163,10 @@ func (r *remote) PersistentVolumeClaim(_ context.Context, namespace, name string
 
 func (r *remote) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	return find[*v1.PersistentVolume](r, object.Key{Kind: object.PersistentVolume, Name: name})
+}
+
+func (r *remote) CSIDriver(_ context.Context, name string) (*storagev1.CSIDriver, error) {
+	return find[*storagev1.CSIDriver](r, object.Key{Kind: object.CSIDriver, Name: name})
 }
 
 func (r *remote) Admitted() bool { return true }
