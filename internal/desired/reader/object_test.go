@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/deckhand-node/deckhand/internal/desired/reader"
 	"github.com/deckhand-node/deckhand/internal/desired/sourcetest"
@@ -93,6 +94,29 @@ func TestEveryErrorOfVolumesIsReported(t *testing.T) {
 		_, wrong := r.CompleteObject(d, time.Now())
 		if len(wrong) != len(want) || !slices.EqualFunc(wrong, want, strings.HasPrefix) {
 			t.Errorf("%s\nerrors\n%s\nwant\n%s", text, strings.Join(wrong, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+// TestADriverThatWantsAttachIsRefused: what an API server adds to a CSIDriver in which the field isn't given would be refused, too.
+func TestADriverThatWantsAttachIsRefused(t *testing.T) {
+	const text = "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata:\n  name: csi.example.com\nspec:\n  podInfoOnMount: true\n"
+	r, d := readOne(t, text+"  attachRequired: true\n  tokenRequests:\n  - {audience: a}\n  - {audience: a, expirationSeconds: 5}\n")
+	_, wrong := r.CompleteObject(d, time.Now())
+	want := []string{
+		"line 7: spec.attachRequired: Invalid value: true: there is no controller here that attaches volumes, so pods would wait for ever: set attachRequired: false",
+		"line 10: spec.tokenRequests[1].audience: Duplicate value: \"a\": must differ from spec.tokenRequests[0].audience",
+		"line 10: spec.tokenRequests[1].expirationSeconds: Invalid value: 5: must be between 600 and 4294967296, inclusive",
+	}
+	if !slices.Equal(wrong, want) || d.String() != "CSIDriver csi.example.com" {
+		t.Errorf("errors of %s\n%s\nwant\n%s", d, strings.Join(wrong, "\n"), strings.Join(want, "\n"))
+	}
+	for _, given := range []string{"", "  attachRequired: false\n"} {
+		r, d := readOne(t, text+given)
+		o, wrong := r.CompleteObject(d, time.Now())
+		driver, ok := o.(*storagev1.CSIDriver)
+		if len(wrong) > 0 || !ok || *driver.Spec.AttachRequired || !*driver.Spec.PodInfoOnMount || driver.Namespace != "" {
+			t.Errorf("with %q: %+v, errors %q", given, o, wrong)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package spec
 import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -26,6 +27,8 @@ func SetObjectDefaults(o object.Object) {
 		persistentVolumeDefaults(&o.Spec)
 	case *v1.PersistentVolumeClaim:
 		claimDefaults(&o.Spec)
+	case *storagev1.CSIDriver:
+		csiDriverDefaults(&o.Spec)
 	}
 }
 
@@ -51,15 +54,18 @@ func ValidateObject(o object.Object) field.ErrorList {
 		errs = append(errs, validation.ClaimSpec(&o.Spec, field.NewPath("spec"))...)
 	case *nodev1.RuntimeClass:
 		errs = append(errs, runtimeClass(o)...)
+	case *storagev1.CSIDriver:
+		errs = append(errs, csiDriver(o)...)
 	}
 	return errs
 }
 
 // Frozen returns the reasons why an edit of its manifest may not change an object from old to new: an immutable
 // ConfigMap or Secret keeps its data, and stays immutable. old has all defaults. Other edits that an API server
-// refuses (of a Secret's type, of a RuntimeClass' handler, of a PersistentVolumeClaim's request or the location of a
-// PersistentVolume's data) are allowed, because the author of the manifest makes them. A bound claim stays bound to
-// its volume after any edit of the manifests of the two: see internal/volume/binder.
+// refuses (of a Secret's type, of a RuntimeClass' handler, of a CSIDriver's volumeLifecycleModes, of a
+// PersistentVolumeClaim's request or the location of a PersistentVolume's data) are allowed, because the author of the
+// manifest makes them. A bound claim stays bound to its volume after any edit of the manifests of the two: see
+// internal/volume/binder.
 func Frozen(old, new object.Object) field.ErrorList {
 	switch old := old.(type) {
 	case *v1.ConfigMap:

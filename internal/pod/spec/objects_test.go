@@ -59,6 +59,13 @@ func TestObjectMetadata(t *testing.T) {
 		{"metadata: {name: a.b}, handler: runc", ""},
 		{"metadata: {name: a, namespace: default}, handler: runc", "Forbidden metadata.namespace"},
 	})
+	objectRules(t, object.CSIDriver, []objectCase{
+		{"metadata: {name: csi.example.com}", ""},
+		{"metadata: {}", "Required metadata.name"},
+		{"metadata: {name: csi.Example.com, namespace: default}", "Invalid metadata.name\nForbidden metadata.namespace"},
+		{"metadata: {name: " + strings.Repeat("a", 63) + "}", ""},
+		{"metadata: {name: " + strings.Repeat("a", 64) + "}", "TooLong metadata.name"},
+	})
 	objectRules(t, object.Service, []objectCase{
 		{"metadata: {name: 1a}, spec: {ports: [{port: 1}]}", ""}, // KEP-5311
 		{"metadata: {name: a.b}, spec: {ports: [{port: 1}]}", "Invalid metadata.name"},
@@ -124,6 +131,26 @@ func TestRuntimeClassRules(t *testing.T) {
 	})
 }
 
+func TestCSIDriverRules(t *testing.T) {
+	spec := func(s string) string { return "spec: {" + s + "}" }
+	objectRules(t, object.CSIDriver, []objectCase{
+		{"", ""},
+		{spec("attachRequired: false, podInfoOnMount: true, storageCapacity: true, fsGroupPolicy: None, requiresRepublish: true, seLinuxMount: true, preventPodSchedulingIfMissing: true"), ""},
+		{spec("attachRequired: true"), "Invalid spec.attachRequired"},
+		{spec("volumeLifecycleModes: [Ephemeral, Persistent]"), ""},
+		{spec("volumeLifecycleModes: [Ephemeral, Inline, '']"), "NotSupported spec.volumeLifecycleModes[1]\nRequired spec.volumeLifecycleModes[2]"},
+		{spec("fsGroupPolicy: ReadWriteOnceWithFSType"), ""},
+		{spec("fsGroupPolicy: Always"), "NotSupported spec.fsGroupPolicy"},
+		{spec("tokenRequests: [{}, {audience: a, expirationSeconds: 600}, {audience: b, expirationSeconds: 4294967296}], serviceAccountTokenInSecrets: true"), ""},
+		{spec("tokenRequests: [{}, {audience: a}, {audience: ''}, {audience: a}]"), "Duplicate spec.tokenRequests[2].audience\nDuplicate spec.tokenRequests[3].audience"},
+		{spec("tokenRequests: [{expirationSeconds: 599}, {audience: a, expirationSeconds: 4294967297}]"),
+			"Invalid spec.tokenRequests[0].expirationSeconds\nInvalid spec.tokenRequests[1].expirationSeconds"},
+		{spec("serviceAccountTokenInSecrets: false"), "Invalid spec.serviceAccountTokenInSecrets"},
+		{spec("nodeAllocatableUpdatePeriodSeconds: 10"), ""},
+		{spec("nodeAllocatableUpdatePeriodSeconds: 9"), "Invalid spec.nodeAllocatableUpdatePeriodSeconds"},
+	})
+}
+
 func TestServiceRules(t *testing.T) {
 	spec := func(s string) string { return "spec: {" + s + "}" }
 	port := func(s string) string { return spec("ports: [{" + s + "}]") }
@@ -176,6 +203,12 @@ func TestObjectDefaults(t *testing.T) {
 				"azureDisk: {diskName: a, cachingMode: ReadWrite, kind: Shared, fsType: ext4, readOnly: false}, scaleIO: {gateway: a, storageMode: ThinProvisioned, fsType: xfs}, " +
 				"persistentVolumeReclaimPolicy: Retain, volumeMode: Filesystem}"},
 		{object.RuntimeClass, "metadata: {name: a}, handler: b", "metadata: {name: a}\nhandler: b"},
+		{object.CSIDriver, "metadata: {name: a}", "metadata: {name: a}\nspec: {attachRequired: false, podInfoOnMount: false, volumeLifecycleModes: [Persistent], " +
+			"storageCapacity: false, fsGroupPolicy: ReadWriteOnceWithFSType, requiresRepublish: false, seLinuxMount: false}"},
+		{object.CSIDriver, "metadata: {name: a}, spec: {attachRequired: true, podInfoOnMount: true, volumeLifecycleModes: [Ephemeral], storageCapacity: true, " +
+			"fsGroupPolicy: File, requiresRepublish: true, seLinuxMount: true, tokenRequests: [{audience: a}]}",
+			"metadata: {name: a}\nspec: {attachRequired: true, podInfoOnMount: true, volumeLifecycleModes: [Ephemeral], storageCapacity: true, " +
+				"fsGroupPolicy: File, requiresRepublish: true, seLinuxMount: true, tokenRequests: [{audience: a}]}"},
 		{object.Service, "metadata: {name: a}, spec: {clusterIP: 10.0.0.1, ports: [{port: 80}, {port: 81, protocol: UDP, targetPort: x}]}",
 			"metadata: {name: a, namespace: default}\nspec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], internalTrafficPolicy: Cluster, " +
 				"ports: [{port: 80, protocol: TCP, targetPort: 80}, {port: 81, protocol: UDP, targetPort: x}], sessionAffinity: None, type: ClusterIP}\nstatus: {loadBalancer: {}}"},
@@ -238,6 +271,7 @@ func TestImmutableObjects(t *testing.T) {
 	}
 	for kind, text := range map[object.Kind]string{
 		object.PersistentVolume:      "metadata: {name: a}, spec: {hostPath: {path: /a}}\nmetadata: {name: a}, spec: {local: {path: /b}}",
+		object.CSIDriver:             "metadata: {name: a}\nmetadata: {name: a}, spec: {volumeLifecycleModes: [Ephemeral]}",
 		object.PersistentVolumeClaim: "metadata: {name: a}, spec: {volumeName: a}\nmetadata: {name: a}, spec: {volumeName: b, storageClassName: c}",
 	} {
 		before, after, _ := strings.Cut(text, "\n")
@@ -259,6 +293,7 @@ func FuzzObject(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Secret\ntype: kubernetes.io/tls\ndata: {a: null}\nstringData: {b: c}\n"))
 	f.Add([]byte("apiVersion: v1\nkind: PersistentVolume\nspec: {capacity: {storage: -1, x: 1}, accessModes: [''], claimRef: {}, local: {}, csi: {nodeStageSecretRef: {}}, nodeAffinity: {required: {nodeSelectorTerms: [{}]}}}\n"))
 	f.Add([]byte("apiVersion: v1\nkind: PersistentVolumeClaim\nspec: {resources: {requests: {storage: 1}}, selector: {matchExpressions: [{}]}, dataSource: {}, dataSourceRef: {}}\n"))
+	f.Add([]byte("apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nspec: {volumeLifecycleModes: [''], tokenRequests: [{}, {}], fsGroupPolicy: ''}\n"))
 	f.Add([]byte("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\noverhead: {}\nscheduling: {tolerations: [{}]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, d := range manifest.Decode(data) {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxCSIDriverName is the maximum length of a CSI driver's name (CSI specification).
-const maxCSIDriverName = 63
+// MaxCSIDriverName is the maximum length of a CSI driver's name (CSI specification).
+const MaxCSIDriverName = 63
 
 // claimSources checks the sources of volumes that a storage driver of the cluster provides, such as claims.
 func claimSources(v *v1.Volume, podName string, at *field.Path) field.ErrorList {
@@ -47,8 +47,8 @@ func driver(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "must name a CSI driver, such as \"csi.example.com\"")}
 	}
-	if len(name) > maxCSIDriverName {
-		return field.ErrorList{field.TooLong(at, name, maxCSIDriverName)}
+	if len(name) > MaxCSIDriverName {
+		return field.ErrorList{field.TooLong(at, name, MaxCSIDriverName)}
 	}
 	return Invalid(at, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))
 }

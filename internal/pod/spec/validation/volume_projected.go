@@ -68,10 +68,14 @@ func token(t *v1.ServiceAccountTokenProjection, at *field.Path) field.ErrorList 
 		errs = append(errs, field.Required(at.Child("expirationSeconds"),
 			"must be the lifetime of the token in seconds"))
 	} else {
-		errs = append(errs, Range(at.Child("expirationSeconds"), *t.ExpirationSeconds, minTokenSeconds,
-			maxTokenSeconds)...)
+		errs = append(errs, TokenSeconds(at.Child("expirationSeconds"), *t.ExpirationSeconds)...)
 	}
 	return append(errs, localFile(at.Child("path"), t.Path)...)
+}
+
+// TokenSeconds checks the lifetime of a service account's token, in seconds.
+func TokenSeconds(at *field.Path, seconds int64) field.ErrorList {
+	return Range(at, seconds, minTokenSeconds, maxTokenSeconds)
 }
 
 func trustBundle(b *v1.ClusterTrustBundleProjection, at *field.Path) field.ErrorList {
