@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/deckhand-node/deckhand/test/csidriver/driver"
+)
+
+// rig is a driver that runs, with a client.
+type rig struct {
+	*driver.Process
+	t      *testing.T
+	ctx    context.Context
+	node   csi.NodeClient
+	volume string
+	target string
+}
+
+func newRig(t *testing.T, capabilities ...string) *rig {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test mounts and needs root")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	r := &rig{Process: driver.Start(t, driver.Options{Capabilities: capabilities}), t: t, ctx: ctx,
+		volume: "csi-" + strings.Repeat("0a", 32)}
+	r.target = filepath.Join(r.Dir, "mount")
+	r.node = csi.NewNodeClient(dial(t, r.Endpoint))
+	return r
+}
+
+func dial(t *testing.T, path string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+var writer = &csi.VolumeCapability{
+	AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+	AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+}
+
+func (r *rig) publish(ctx context.Context, attributes map[string]string) error {
+	_, err := r.node.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: r.volume, TargetPath: r.target,
+		VolumeCapability: writer, VolumeContext: attributes, Secrets: map[string]string{"key": "secret"}})
+	return err
+}
+
+func (r *rig) unpublish() error {
+	_, err := r.node.NodeUnpublishVolume(r.ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: r.volume, TargetPath: r.target})
+	return err
+}
+
+func (r *rig) add(rule driver.Rule) int {
+	r.t.Helper()
+	id, err := r.Add(r.ctx, rule)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return id
+}
+
+func (r *rig) await(what string, wanted func(driver.State) bool) driver.State {
+	r.t.Helper()
+	s, err := r.Await(r.ctx, wanted)
+	if err != nil {
+		r.t.Fatalf("%s: %v: %+v", what, err, s)
+	}
+	return s
+}
+
+func held(n int) func(driver.State) bool {
+	return func(s driver.State) bool {
+		held := 0
+		for _, c := range s.Calls {
+			if c.Held {
+				held++
+			}
+		}
+		return held == n
+	}
+}
+
+// TestInline publishes, republishes and unpublishes an inline volume.
+func TestInline(t *testing.T) {
+	r := newRig(t)
+	read := func() map[string]string {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(r.target, "volume_context"))
+		attributes := map[string]string{}
+		if err := errors.Join(err, json.Unmarshal(data, &attributes)); err != nil {
+			t.Fatal(err)
+		}
+		return attributes
+	}
+	for _, token := range []string{"one", "two"} {
+		if err := r.publish(r.ctx, map[string]string{"csi.storage.k8s.io/pod.name": "web", tokens: token}); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(); got["csi.storage.k8s.io/pod.name"] != "web" || got[tokens] != token {
+			t.Errorf("volume_context has %v", got)
+		}
+	}
+	if got := driver.Mounts(t, r.Dir); !slices.Equal(got, []string{r.target}) {
+		t.Errorf("mounted: %v", got)
+	}
+	if err := errors.Join(r.unpublish()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(r.target); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the target after Unpublish: %v", err)
+	}
+	r.CheckLaw(t)
+	s := r.await("three calls", func(s driver.State) bool { return len(s.Calls) == 3 && s.Calls[2].Code == "OK" })
+	secrets := map[string]string{}
+	if err := s.Calls[0].Decode("secrets", &secrets); err != nil || secrets["key"] != "secret" {
+		t.Errorf("the log has the secrets %v, %v", secrets, err)
+	}
+}
+
+// TestFaults lets rules act on calls.
+func TestFaults(t *testing.T) {
+	r := newRig(t)
+	expect := func(what string, err error, code codes.Code, mounts int) {
+		t.Helper()
+		if status.Code(err) != code || len(driver.Mounts(t, r.Dir)) != mounts {
+			t.Errorf("%s: %v with mounts %v, expected %s and %d", what, err, driver.Mounts(t, r.Dir), code, mounts)
+		}
+	}
+	r.add(driver.Rule{Method: "NodePublishVolume", Do: driver.Fail, Code: codes.Unavailable, Nth: 2})
+	r.add(driver.Rule{Method: "NodePublishVolume", Do: driver.Fail, Code: codes.ResourceExhausted, After: true})
+	expect("failed after its work", r.publish(r.ctx, nil), codes.ResourceExhausted, 1)
+	expect("failed before its work", r.publish(r.ctx, nil), codes.Unavailable, 1)
+	expect("unpublished", r.unpublish(), codes.OK, 0)
+	r.add(driver.Rule{Method: "NodePublishVolume", Do: driver.Skip})
+	expect("skipped", r.publish(r.ctx, nil), codes.OK, 0)
+	r.add(driver.Rule{Method: "NodePublishVolume", Do: driver.NoMount})
+	expect("without a mount", r.publish(r.ctx, nil), codes.OK, 0)
+	if _, err := os.Stat(r.target); err != nil {
+		t.Error(err)
+	}
+	r.add(driver.Rule{Method: "NodeUnpublishVolume", Do: driver.Cut})
+	expect("cut", r.unpublish(), codes.Unavailable, 0)
+	expect("unpublished", r.unpublish(), codes.OK, 0)
+	r.CheckLaw(t)
+}
+
+// TestHold: a held call whose caller leaves goes on, as in a driver that hangs, and other calls for the target fail with
+// Aborted until it has ended.
+func TestHold(t *testing.T) {
+	r := newRig(t)
+	rule := r.add(driver.Rule{Method: "NodePublishVolume", Hold: true})
+	leaving, leave := context.WithCancel(r.ctx)
+	result := make(chan error, 1)
+	go func() { result <- r.publish(leaving, nil) }()
+	r.await("a held call", held(1))
+	leave()
+	if err := <-result; status.Code(err) != codes.Canceled {
+		t.Errorf("the canceled call: %v", err)
+	}
+	r.await("the caller left", func(s driver.State) bool { return s.Calls[0].Left })
+	if err := r.unpublish(); status.Code(err) != codes.Aborted {
+		t.Errorf("Unpublish while Publish hangs: %v", err)
+	}
+	if err := r.Release(r.ctx, rule); err != nil {
+		t.Fatal(err)
+	}
+	r.await("the held call ends", func(s driver.State) bool { return s.Calls[0].Code == "OK" })
+	if err := r.unpublish(); err != nil || len(driver.Mounts(t, r.Dir)) != 0 {
+		t.Errorf("Unpublish: %v, mounted: %v", err, driver.Mounts(t, r.Dir))
+	}
+	r.CheckLaw(t)
+}
+
+// TestRestart: calls and the law survive a driver that is killed in a call.
+func TestRestart(t *testing.T) {
+	r := newRig(t)
+	r.add(driver.Rule{Method: "NodePublishVolume", Do: driver.Kill, After: true})
+	if err := r.publish(r.ctx, nil); status.Code(err) != codes.Unavailable {
+		t.Errorf("the call that kills: %v", err)
+	}
+	<-r.Exited()
+	r.Launch(t)
+	wait := grpc.WaitForReady(true)
+	request := &csi.NodePublishVolumeRequest{VolumeId: r.volume, TargetPath: r.target, VolumeCapability: writer}
+	if _, err := r.node.NodePublishVolume(r.ctx, request, wait); err != nil {
+		t.Fatal(err)
+	}
+	r.Kill()
+	r.Launch(t)
+	request.Readonly = true
+	if _, err := r.node.NodePublishVolume(r.ctx, request, wait); err != nil {
+		t.Fatal(err)
+	}
+	s := r.await("all calls", func(s driver.State) bool { return len(s.Calls) == 3 && s.Calls[2].Code == "OK" })
+	if s.Calls[0].Code != killed || len(s.Violations) != 1 || s.Violations[0].Rule != "publish-other-arguments" ||
+		s.Violations[0].Seq != 3 {
+		t.Errorf("after two restarts: %+v", s)
+	}
+	if err := r.unpublish(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRegistration registers the driver as the node does.
+func TestRegistration(t *testing.T) {
+	r := newRig(t)
+	r.Stop()
+	r.Registration = filepath.Join(r.Dir, "reg.sock")
+	r.Launch(t)
+	node := registration.NewRegistrationClient(dial(t, r.Registration))
+	info, err := node.GetInfo(r.ctx, &registration.InfoRequest{})
+	if err != nil || info.GetType() != registration.CSIPlugin || info.GetName() != r.Name || info.GetEndpoint() != r.Endpoint ||
+		!slices.Equal(info.GetSupportedVersions(), []string{"1.0.0"}) {
+		t.Errorf("GetInfo: %v, %v", info, err)
+	}
+	if _, err := node.NotifyRegistrationStatus(r.ctx, &registration.RegistrationStatus{Error: "a reason"}); err != nil {
+		t.Error(err)
+	}
+	s := r.await("a status", func(s driver.State) bool { return len(s.Registrations) == 1 })
+	if s.Registrations[0].Registered || s.Registrations[0].Error != "a reason" || s.Infos != 1 {
+		t.Errorf("the driver noted %+v", s)
+	}
+}
