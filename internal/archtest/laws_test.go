@@ -60,7 +60,7 @@ var wings = []wing{
 	}},
 	{"cluster", "what this node is to others: the facts about it, and its side of an API server", []string{
 		". apiclient lastknown nodefacts",
-		"certificates clusterobjects eventsink mirror nodeobject podobject", // they go by the facts, and nodeobject writes some
+		"certificates clusterobjects csinode eventsink mirror nodeobject podobject", // they go by the facts, and nodeobject writes some
 	}},
 	{"runtime", "the container runtime, and what it has", []string{
 		". cri dns embedded/archives embedded/child embedded/cni embedded/orphans logs/layout memcri/node translate/env userns",

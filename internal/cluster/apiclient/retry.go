@@ -50,6 +50,12 @@ func worthwhile(err error) bool {
 	}
 }
 
+// Rejected reports whether the server rejects this request: until permissions, policies or the request change, it will
+// reject it again.
+func Rejected(err error) bool {
+	return codeOf(err) != 0 && !Unusable(err) && (!worthwhile(err) || codeOf(err) == http.StatusForbidden)
+}
+
 // backoff is the delay after that many earlier failures: from half of first*2^failures to all of it.
 func backoff(first time.Duration, failures int) time.Duration {
 	d := min(first<<min(failures, 16), lastDelay)

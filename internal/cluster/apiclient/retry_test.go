@@ -56,3 +56,18 @@ func TestRetry(t *testing.T) {
 		}
 	}
 }
+
+func TestRejected(t *testing.T) {
+	for code, want := range map[int]bool{http.StatusForbidden: true, http.StatusUnprocessableEntity: true, http.StatusBadRequest: true, http.StatusNotFound: true,
+		http.StatusUnauthorized: false, http.StatusTooManyRequests: false, http.StatusInternalServerError: false, http.StatusServiceUnavailable: false} {
+		err := fmt.Errorf("update: %w", &Error{Server: "https://h", Err: apierrors.NewGenericServerResponse(code, "put", schema.GroupResource{Resource: "nodes"}, "n1", "no", 0, true)})
+		if Rejected(err) != want {
+			t.Errorf("status %d: %t", code, !want)
+		}
+	}
+	for _, err := range []error{nil, context.DeadlineExceeded, &Error{Err: apierrors.NewForbidden(schema.GroupResource{}, "n1", nil), trouble: notAPI}} {
+		if Rejected(err) {
+			t.Errorf("%v", err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ package nodefacts
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -45,10 +46,15 @@ type Facts struct {
 	// StorageFailed is the error for which the disk of the root directory can't be written; empty if it can, or is
 	// full.
 	StorageFailed string
-	// CSIDrivers are the registered CSI drivers, sorted by name. CSINode says which of them the node's CSINode object
-	// has; without an API server it is nil.
+	// CSIDrivers are the registered CSI drivers, sorted by name.
 	CSIDrivers []CSIDriver
-	CSINode    map[string]CSIEntry
+	// CSILabels says which of them the node's object has the ID and topology of. CSINode says which of them the
+	// node's CSINode object has: first an entry of CSILabels, then that. It is nil without an API server, and until a
+	// call about the object was answered.
+	CSILabels, CSINode map[string]CSIEntry
+	// CSINodeMissing is why the node's CSINode object can't be relied on yet; empty once the agent has written it or
+	// found it up to date, and without an API server.
+	CSINodeMissing string
 }
 
 // CSIDriver is a CSI driver that has registered, as the API server's objects describe it.
@@ -62,7 +68,7 @@ type CSIDriver struct {
 	Generation uint64
 }
 
-// CSIEntry is the result of the last attempt to write a driver's entry of the CSINode object.
+// CSIEntry is the result of the last attempt to write a driver's entry of an object.
 type CSIEntry struct {
 	// Generation is that of the registration.
 	Generation uint64
@@ -90,7 +96,9 @@ const (
 	Pressure
 	StorageFailed
 	CSIDrivers
+	CSILabels
 	CSINode
+	CSINodeMissing
 	// All is every fact.
 	All = 1<<iota - 1
 )
@@ -128,7 +136,11 @@ func fields() []field {
 		fieldOf(Pressure, "pressure", func(f *Facts) *admission.Pressure { return &f.Pressure }),
 		fieldOf(StorageFailed, "state of storage", func(f *Facts) *string { return &f.StorageFailed }),
 		fieldOf(CSIDrivers, "CSI drivers", func(f *Facts) *[]CSIDriver { return &f.CSIDrivers }),
-		fieldOf(CSINode, "CSINode entries", func(f *Facts) *map[string]CSIEntry { return &f.CSINode }),
+		fieldOf(CSILabels, "CSI drivers' labels", func(f *Facts) *map[string]CSIEntry { return &f.CSILabels }),
+		{CSINode, "CSINode entries", func(a, b *Facts) bool {
+			return (a.CSINode == nil) == (b.CSINode == nil) && maps.Equal(a.CSINode, b.CSINode)
+		}, func(to, from *Facts) { to.CSINode = from.CSINode }},
+		fieldOf(CSINodeMissing, "CSINode object", func(f *Facts) *string { return &f.CSINodeMissing }),
 	}
 }
 

@@ -94,3 +94,21 @@ func TestWritersAtOnce(t *testing.T) {
 		t.Errorf("of 100 changes each, %d and %d are there", len(now.HostIPs), len(now.Taints))
 	}
 }
+
+// A CSINode object without drivers isn't the same as no object.
+func TestAnEmptyCSINode(t *testing.T) {
+	b := nodefacts.NewBoard(nodefacts.Facts{})
+	w := writer(t, b, nodefacts.CSINode)
+	changed, stop := b.Watch(nodefacts.CSINode)
+	defer stop()
+	for _, entries := range []map[string]nodefacts.CSIEntry{{}, {"a": {Generation: 1}}, {"a": {Generation: 2}}, nil} {
+		w.Set(func(f *nodefacts.Facts) { f.CSINode = entries })
+		if got := b.Now().CSINode; (got == nil) != (entries == nil) || got["a"] != entries["a"] || !woken(changed) {
+			t.Errorf("set to %v, it is %v", entries, got)
+		}
+		w.Set(func(f *nodefacts.Facts) { f.CSINode = entries })
+		if woken(changed) {
+			t.Errorf("%v again wakes", entries)
+		}
+	}
+}
