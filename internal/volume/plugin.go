@@ -94,20 +94,24 @@ type Live interface {
 // failures, also for devices that were never staged.
 type Stager interface {
 	Plugin
-	// Device identifies the device that volumes with this spec share.
-	Device(Spec) string
+	// Device returns the key of the device that volumes with this spec share, and the device's directory: a path
+	// below plugins/ under the root directory, at which the kubelet's plugin of this type has it. The directory
+	// belongs to the plugin, which creates it. It has nothing else in it, and is removed after Unstage.
+	Device(Spec) (key, dir string)
 	Stage(context.Context, Staging) error
 	Unstage(context.Context, Staging) error
+	// Known reads the note that Stage left in the device's directory, and returns the staging that it describes. ok is
+	// false if there is no note, or if it can't be read.
+	Known(dir string) (s Staging, ok bool)
 }
 
 // Staging is a device to stage or unstage.
 type Staging struct {
-	Device string
-	// Spec is the spec of the first volume on the device. Unstage gets the zero Spec: only Device and Dir are
-	// recorded on disk.
+	// Device is the device's key, Dir its directory.
+	Device, Dir string
+	// Spec is the spec of the first volume on the device. Unstage gets the spec that Known returned, or the zero Spec
+	// without a note.
 	Spec Spec
-	// Dir is the device's staging directory: plugins/PLUGIN/DEVICE's hash/globalmount under the root directory.
-	Dir string
 }
 
 // Request is a volume of a pod, to mount or to refresh.
@@ -122,7 +126,7 @@ type Request struct {
 	Held func(device, inode uint64) bool
 	// InUse says that containers of the pod may already use the volume.
 	InUse bool
-	// Staged is Staging.Dir for plugins that are Stagers, else empty.
+	// Staged is Staging.Dir, the device's directory, for plugins that are Stagers, else empty.
 	Staged string
 }
 

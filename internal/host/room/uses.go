@@ -49,7 +49,8 @@ func Uses() []Use {
 		{"pods/*/volume-subpaths/**", []string{"volume/subpath.makePlace"}, podFiles},
 		{"pods/*/containers/**", []string{"volume/atomicwriter.Files.Message"}, podFiles},
 		{"pods/*/etc-hosts", []string{"volume/atomicwriter.Files.Hosts"}, podFiles},
-		{"plugins/**", []string{"volume/manager/volumestate.Stages.enter"}, podFiles},
+		{"staged/*/device", []string{"volume/manager/volumestate.Stages.write"}, podFiles},
+		{"staged/*/users/*/*", []string{"volume/manager/volumestate.Stages.enter"}, podFiles},
 		{"/ the path of a hostPath volume", []string{"volume/plugins.makeFile"}, podFiles},
 		{"/var/log/pods/*/*/*.gz", []string{"runtime/logs/layout.ContainerDir.Create"}, logs},
 

@@ -32,7 +32,7 @@ func (claimed) Supports(s volume.Spec) bool { return s.Persistent != nil }
 
 // withShares runs a manager for network shares, in virtual time.
 func withShares(t *testing.T, test func(t *testing.T, w *world, shares *share, m *manager.Manager)) {
-	shares := newShare()
+	shares := &share{now: map[string]int{}}
 	plugins := func(s *stand) []volume.Plugin {
 		shares.stand = s
 		return []volume.Plugin{shares}
@@ -281,7 +281,7 @@ func TestTheEndGivesDevicesNoLessTimeBesideAMountThatHangs(t *testing.T) {
 	w, s := newWorld(t), newStand()
 	synctest.Test(t, func(t *testing.T) {
 		s.entered, w.changed = make(chan string, 100), wake.NewKeyed[pod.Object]()
-		device := slow{newShare(), make(chan struct{})}
+		device := slow{newShare(w), make(chan struct{})}
 		c := w.config()
 		c.Plugins = []volume.Plugin{s, device}
 		m := manager.New(c, logr.Discard())
@@ -308,7 +308,7 @@ func TestTheEndGivesDevicesNoLessTimeBesideAMountThatHangs(t *testing.T) {
 
 // A device that is on its way to the node is given up with the pod that it is for.
 func TestCleaningUpGivesUpADeviceThatIsOnItsWay(t *testing.T) {
-	device := slow{newShare(), make(chan struct{})}
+	device := slow{&share{now: map[string]int{}}, make(chan struct{})}
 	plugins := func(s *stand) []volume.Plugin {
 		device.stand, device.ended = s, make(chan struct{})
 		return []volume.Plugin{device}

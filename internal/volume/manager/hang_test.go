@@ -31,6 +31,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world, s *stand, m *manag
 // withPlugins runs a manager that asks these plugins first, in virtual time.
 func withPlugins(t *testing.T, plugins func(s *stand) []volume.Plugin, test func(t *testing.T, w *world, s *stand, m *manager.Manager)) {
 	w, s := newWorld(t), newStand()
+	s.root = w.root
 	synctest.Test(t, func(t *testing.T) {
 		s.entered, w.changed = make(chan string, 100), wake.NewKeyed[pod.Object]()
 		c := w.config()

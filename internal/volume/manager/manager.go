@@ -73,7 +73,7 @@ func New(c Config, log logr.Logger) *Manager {
 	ops := operations.Config{Parallel: c.Parallel, First: c.FirstBackoff}
 	m := &Manager{
 		conf: c, log: log, layout: layout, files: atomicwriter.New(layout.Pods(), c.ClusterDomain, "/etc/hosts"),
-		ops: operations.New(ops), stages: volumestate.NewStages(filepath.Join(c.RootDir, "plugins"), ops),
+		ops: operations.New(ops), stages: volumestate.NewStages(c.RootDir, stagers(c.Plugins), ops),
 		holders: volumestate.NewHolders(layout, c.Freed),
 		wake:    wake.NewSlot(), remounted: wake.NewSlot(), desired: volumestate.Desired{},
 		actual: volumestate.Actual{}, leaving: volumestate.Actual{}, taking: map[*volumestate.Wanted]*v1.Pod{},
@@ -86,10 +86,8 @@ func New(c Config, log logr.Logger) *Manager {
 // Run updates the content of mounted volumes until ctx ends. Then it waits for running operations, for at most
 // Config.Stop. It returns nil.
 func (m *Manager) Run(ctx context.Context) error {
-	if len(m.stagers()) > 0 {
-		m.ops.Start(ctx, operations.Task{Key: "plugins", Kind: "sweep",
-			Do: func(ctx context.Context, _ *operations.Operation) error { return m.sweepDevices(ctx) }})
-	}
+	m.ops.Start(ctx, operations.Task{Key: "staged", Kind: "sweep",
+		Do: func(ctx context.Context, _ *operations.Operation) error { return m.sweepDevices(ctx) }})
 	fresh := newRefresher(refresherConfig{
 		Ops: m.ops, Holds: m.holds, Observe: m.observe, Pod: m.conf.Pod, Refresh: m.refresh,
 		RecordEvent: m.conf.Recorder.Event, Wake: m.wake, Freed: m.freed.Load, DiskFailed: m.conf.DiskFailed,
@@ -140,19 +138,16 @@ func (m *Manager) sweepDevices(ctx context.Context) error {
 		_, err := os.Lstat(m.layout.Pod(uid))
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	var err error
-	for _, s := range m.stagers() {
-		if e := m.stages.Sweep(ctx, s, there); e != nil {
-			err = errors.Join(err, e)
-			m.log.Error(e, "Can't unstage all unused devices", "plugin", s.Name())
-		}
+	err := m.stages.Sweep(ctx, there)
+	if err != nil {
+		m.log.Error(err, "Can't unstage all unused devices")
 	}
 	return err
 }
 
-func (m *Manager) stagers() []volume.Stager {
+func stagers(plugins []volume.Plugin) []volume.Stager {
 	var all []volume.Stager
-	for _, p := range m.conf.Plugins {
+	for _, p := range plugins {
 		if s, ok := p.(volume.Stager); ok {
 			all = append(all, s)
 		}

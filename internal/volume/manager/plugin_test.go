@@ -17,7 +17,8 @@ import (
 
 // stand is a plugin for tests: of hostPath volumes, whose path says which of its kinds they are.
 type stand struct {
-	mu sync.Mutex
+	root string // the root directory, for plugins that need it
+	mu   sync.Mutex
 	// calls are all there were, with the names of volumes.
 	calls []string
 	// fail says how a call fails, by "mount data".

@@ -90,10 +90,8 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	}
 	// Volumes that were only partly mounted may have left other directories.
 	err := m.remove(ctx, uid, "the volumes' directories", func(ctx context.Context) error {
-		for _, s := range m.stagers() {
-			if err := m.stages.Leave(ctx, s, volumestate.User{UID: uid}); err != nil {
-				return err
-			}
+		if err := m.stages.Leave(ctx, "", volumestate.User{UID: uid}); err != nil {
+			return err
 		}
 		for _, dir := range []string{volumestate.SubPaths, volumestate.Volumes, volumestate.Plugins} {
 			if err := teardown.Remove(ctx, m.layout.Pod(uid), dir); err != nil {
@@ -210,7 +208,7 @@ func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volu
 		return err
 	}
 	if s, ok := plugin.(volume.Stager); ok {
-		if err := m.stages.Leave(ctx, s, volumestate.User{UID: p.UID, Name: p.Name}); err != nil {
+		if err := m.stages.Leave(ctx, s.Name(), volumestate.User{UID: p.UID, Name: p.Name}); err != nil {
 			return err
 		}
 	}

@@ -383,8 +383,10 @@ func (w *world) clean() {
 	if left := mountTable(w.t, w.root); len(left) > 0 {
 		w.t.Errorf("still mounted: %v", slices.Collect(maps.Values(left)))
 	}
-	entries, err := os.ReadDir(filepath.Join(w.root, "pods"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(entries) > 0 {
-		w.t.Errorf("left on disk: %v, %v", entries, err)
+	for _, dir := range []string{"pods", "staged"} {
+		entries, err := os.ReadDir(filepath.Join(w.root, dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || len(entries) > 0 {
+			w.t.Errorf("left on disk in %s: %v, %v", dir, entries, err)
+		}
 	}
 }

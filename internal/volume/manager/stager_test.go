@@ -19,14 +19,18 @@ import (
 )
 
 // share is a plugin whose volumes are parts of a network share, which is brought to the node once:
-// both mounts are real.
+// both mounts are real. The device's directory has a note beside the mount.
 type share struct {
 	*stand
 	mu  sync.Mutex
 	now map[string]int // calls for one device at once
 }
 
-func newShare() *share { return &share{stand: newStand(), now: map[string]int{}} }
+func newShare(w *world) *share {
+	s := &share{stand: newStand(), now: map[string]int{}}
+	s.root = w.root
+	return s
+}
 
 func (*share) Name() string { return "kubernetes.io/share" }
 
@@ -34,7 +38,16 @@ func (*share) Supports(s volume.Spec) bool {
 	return s.Persistent == nil && s.Volume.NFS != nil
 }
 
-func (*share) Device(s volume.Spec) string { return s.Volume.NFS.Server }
+func (s *share) Device(v volume.Spec) (key, dir string) {
+	server := v.Volume.NFS.Server
+	return server, filepath.Join(s.root, "plugins/kubernetes.io/share", server)
+}
+
+func (s *share) Known(dir string) (volume.Staging, bool) {
+	server, err := os.ReadFile(filepath.Join(dir, "note"))
+	v := nfs("noted", string(server))
+	return volume.Staging{Device: string(server), Dir: dir, Spec: volume.Spec{Volume: &v}}, err == nil
+}
 
 func (s *share) alone(device string) (done func(), err error) {
 	s.mu.Lock()
@@ -56,8 +69,13 @@ func (s *share) Stage(_ context.Context, g volume.Staging) error {
 	if err := errors.Join(err, s.call("stage", g.Device)); err != nil {
 		return err
 	}
-	return tmpfsAt(g.Dir)
+	if err := errors.Join(os.MkdirAll(g.Dir, 0o700), os.WriteFile(filepath.Join(g.Dir, "note"), []byte(g.Device), 0o600)); err != nil {
+		return err
+	}
+	return tmpfsAt(globalmount(g.Dir))
 }
+
+func globalmount(dir string) string { return filepath.Join(dir, "globalmount") }
 
 func (s *share) Unstage(_ context.Context, g volume.Staging) error {
 	done, err := s.alone(g.Device)
@@ -65,7 +83,10 @@ func (s *share) Unstage(_ context.Context, g volume.Staging) error {
 	if err := errors.Join(err, s.call("unstage", g.Device)); err != nil {
 		return err
 	}
-	if err := unix.Unmount(g.Dir, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	if _, noted := s.Known(g.Dir); noted != (g.Spec.Volume != nil && g.Spec.Volume.NFS.Server == g.Device) {
+		return errors.New("the spec isn't that of the note")
+	}
+	if err := unix.Unmount(globalmount(g.Dir), unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
 	return nil
@@ -79,11 +100,11 @@ func (s *share) Mount(_ context.Context, r volume.Request) (volume.Mounted, erro
 		return volume.Mounted{}, err
 	}
 	var here, staged unix.Stat_t
-	if err := errors.Join(unix.Stat(r.Dir, &here), unix.Stat(r.Staged, &staged)); err != nil {
+	if err := errors.Join(unix.Stat(r.Dir, &here), unix.Stat(globalmount(r.Staged), &staged)); err != nil {
 		return volume.Mounted{}, err
 	}
 	if here.Dev != staged.Dev {
-		if err := unix.Mount(r.Staged, r.Dir, "", unix.MS_BIND, ""); err != nil {
+		if err := unix.Mount(globalmount(r.Staged), r.Dir, "", unix.MS_BIND, ""); err != nil {
 			return volume.Mounted{}, err
 		}
 	}
@@ -114,7 +135,8 @@ func (w *world) devices() []string {
 }
 
 func TestADeviceIsStagedOnceAndUnstagedAfterItsLastVolume(t *testing.T) {
-	w, s := newWorld(t), newShare()
+	w := newWorld(t)
+	s := newShare(w)
 	m, _ := w.start(w.shareConfig(s))
 	a := w.want(namedPod("a", "uid-a", nfs("x", "one"), nfs("y", "one"), nfs("z", "two")))
 	b := w.want(namedPod("b", "uid-b", nfs("x", "one")))
@@ -155,7 +177,8 @@ func TestADeviceIsStagedOnceAndUnstagedAfterItsLastVolume(t *testing.T) {
 }
 
 func TestTheNextAgentKnowsWhoUsesADevice(t *testing.T) {
-	w, s := newWorld(t), newShare()
+	w := newWorld(t)
+	s := newShare(w)
 	m, stop := w.start(w.shareConfig(s))
 	a, b := w.want(namedPod("a", "uid-a", nfs("x", "one"))), w.want(namedPod("b", "uid-b", nfs("x", "one")))
 	must(t, m.Prepare(t.Context(), a, w))
@@ -182,7 +205,8 @@ func TestTheNextAgentKnowsWhoUsesADevice(t *testing.T) {
 }
 
 func TestDevicesOfPodsThatWentWithoutATrace(t *testing.T) {
-	w, s := newWorld(t), newShare()
+	w := newWorld(t)
+	s := newShare(w)
 	m, stop := w.start(w.shareConfig(s))
 	a, b := w.want(namedPod("a", "uid-a", nfs("x", "one"))), w.want(namedPod("b", "uid-b", nfs("x", "two")))
 	must(t, m.Prepare(t.Context(), a, w))
@@ -201,7 +225,8 @@ func TestDevicesOfPodsThatWentWithoutATrace(t *testing.T) {
 }
 
 func TestADeviceThatCannotBeStagedOrUnstagedYet(t *testing.T) {
-	w, s := newWorld(t), newShare()
+	w := newWorld(t)
+	s := newShare(w)
 	c := w.shareConfig(s)
 	m, _ := w.start(c)
 	p := w.want(namedPod("a", "uid-a", nfs("x", "one")))

@@ -9,11 +9,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
@@ -22,20 +25,21 @@ import (
 // Stages stages each device once per node, however many volumes of pods use the device, and unstages it when no
 // volume uses it any more (see volume.Stager). It is safe for concurrent use.
 //
-// The users of a device are recorded on disk, so that they survive a restart of the agent:
+// The devices and their users are recorded on disk, so that they survive a restart of the agent:
 //
-//	plugins/PLUGIN/HASH/globalmount     the staging directory
-//	plugins/PLUGIN/HASH/device          the device's name
-//	plugins/PLUGIN/HASH/users/UID/NAME  an empty file for each volume of a pod that uses it
+//	staged/HASH/device          the plugin's name, the device's key and directory
+//	staged/HASH/users/UID/NAME  an empty file for each volume of a pod that uses it
 //
 // The file "device" is written before the device is staged, and removed after the device was unstaged. A user's file
-// is written before the user's volume is mounted, and removed after the volume was unmounted.
+// is written before the user's volume is mounted, and removed after the volume was unmounted. The directory of the
+// device itself is the plugin's: a kubelet that takes over fails on foreign files there.
 type Stages struct {
-	dir string
-	ops *operations.Group
+	root    string
+	plugins []volume.Stager
+	ops     *operations.Group
 
 	mu     sync.Mutex
-	staged map[string]bool // directories of the devices that this agent has staged
+	staged map[string]bool // records of the devices that this agent has staged, by their directories
 }
 
 // User is a volume of a pod that uses a device.
@@ -45,52 +49,135 @@ type User struct {
 	Name string
 }
 
-// NewStages returns Stages for the devices in dir, which is the directory "plugins" under the root directory.
-func NewStages(dir string, c operations.Config) *Stages {
-	return &Stages{dir: dir, ops: operations.New(c), staged: map[string]bool{}}
+// NewStages returns Stages for the plugins' devices below the root directory.
+func NewStages(root string, plugins []volume.Stager, c operations.Config) *Stages {
+	return &Stages{root: root, plugins: plugins, ops: operations.New(c), staged: map[string]bool{}}
 }
 
-// device is a device by its directory, plugins/PLUGIN/HASH.
+const (
+	stagedDir  = "staged"
+	pluginsDir = "plugins/"
+	// deviceVersion is the version of the format of the file "device", and maxDevice its maximum size in bytes.
+	deviceVersion = 1
+	maxDevice     = 256 << 10
+)
+
+// device is the record of a device.
 type device struct {
-	plugin volume.Stager
-	dir    string
+	Plugin string `json:"plugin"`
+	Key    string `json:"key"`
+	// Dir is the device's directory, relative to the root directory.
+	Dir string `json:"dir"`
 }
 
-func (d device) place() string { return filepath.Join(d.dir, "globalmount") }
+// record is the path of a device's record, staged/HASH.
+type record string
 
-func (d device) nameFile() string { return filepath.Join(d.dir, "device") }
+func (r record) file() string { return filepath.Join(string(r), "device") }
 
-func (d device) user(u User) string { return filepath.Join(d.dir, "users", string(u.UID), u.Name) }
+func (r record) user(u User) string { return filepath.Join(string(r), "users", string(u.UID), u.Name) }
 
-func (s *Stages) parent(plugin volume.Stager) string { return filepath.Join(s.dir, plugin.Name()) }
+func (s *Stages) dir() string { return filepath.Join(s.root, stagedDir) }
 
-// Enter stages the device of a volume unless it is staged, and returns its staging directory.
+// recordOf returns the path of a device's record. Keys may have any length and characters: a hash is the name.
+func (s *Stages) recordOf(d device) record {
+	sum := sha256.Sum256([]byte(d.Plugin + "\x00" + d.Key))
+	return record(filepath.Join(s.dir(), hex.EncodeToString(sum[:])))
+}
+
+// check fails unless the device's directory is below the directory "plugins": it is removed after the device was
+// unstaged.
+func (d device) check() error {
+	if d.Dir != filepath.Clean(d.Dir) || !strings.HasPrefix(d.Dir, pluginsDir) {
+		return fmt.Errorf("the plugin %s has the directory %q for it, which isn't below %s", d.Plugin, d.Dir,
+			pluginsDir)
+	}
+	return nil
+}
+
+// read reads a device's record. The error is fs.ErrNotExist if there is none: the device isn't staged.
+func (s *Stages) read(r record) (device, error) {
+	var d device
+	text, err := safeopen.ReadRegular(r.file(), maxDevice)
+	if errors.Is(err, fs.ErrNotExist) {
+		return device{}, err
+	}
+	if err == nil {
+		err = checkpoint.Open(text, deviceVersion, &d)
+	}
+	if err == nil {
+		err = d.check()
+	}
+	if err == nil && s.recordOf(d) != r {
+		err = errors.New("it is the record of another device")
+	}
+	switch {
+	case errors.Is(err, checkpoint.ErrNewer):
+		return device{}, fmt.Errorf("read the record %s of a staged device: %w: install that version again",
+			r.file(), err)
+	case err != nil:
+		return device{}, fmt.Errorf("read the record %s of a staged device: %w: unmount the device, and remove %s",
+			r.file(), err, r)
+	}
+	return d, nil
+}
+
+// Enter stages the device of a volume unless it is staged, and returns its directory.
 func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, spec volume.Spec, u User) (string, error) {
-	name := plugin.Device(spec)
-	sum := sha256.Sum256([]byte(name))
-	d := device{plugin, filepath.Join(s.parent(plugin), hex.EncodeToString(sum[:]))}
+	key, dir := plugin.Device(spec)
+	below, err := filepath.Rel(s.root, dir)
+	if err != nil {
+		return "", fmt.Errorf("stage the device %s: %w", key, err)
+	}
+	d := device{plugin.Name(), key, below}
+	r := s.recordOf(d)
 	op := s.ops.Start(ctx, operations.Task{
-		Key: operations.Key(d.dir), Kind: "enter " + string(u.UID) + "/" + u.Name,
-		Do: func(ctx context.Context, _ *operations.Operation) error { return s.enter(ctx, d, name, spec, u) },
+		Key: operations.Key(r), Kind: "enter " + string(u.UID) + "/" + u.Name,
+		Do: func(ctx context.Context, _ *operations.Operation) error {
+			if err := s.write(r, d); err != nil {
+				return err
+			}
+			return s.enter(ctx, r, plugin, volume.Staging{Device: key, Spec: spec, Dir: dir}, u)
+		},
 	})
 	if err := op.Wait(ctx); err != nil && !op.Ended() {
 		op.Cancel() // the operation is for this volume only, and its mount was cancelled
 		<-op.Done() // otherwise the operation could write the user's file after Leave has searched for it
 	}
 	if err := op.Err(); err != nil {
-		return "", fmt.Errorf("stage the device %s: %w", name, err)
+		return "", fmt.Errorf("stage the device %s: %w", key, err)
 	}
-	return d.place(), nil
+	return dir, nil
 }
 
-func (s *Stages) enter(ctx context.Context, d device, name string, spec volume.Spec, u User) error {
-	if err := os.MkdirAll(filepath.Dir(d.user(u)), 0o750); err != nil {
+// write writes a device's record unless it is there. It survives a loss of power: without it, nobody would unstage
+// the device.
+func (s *Stages) write(r record, d device) error {
+	if err := d.check(); err != nil {
 		return err
 	}
-	if err := atomicfile.WriteVolatile(d.nameFile(), []byte(name), 0o600); err != nil {
+	known, err := s.read(r)
+	switch {
+	case err == nil && known.Dir != d.Dir:
+		return fmt.Errorf("it is still staged at %s instead of %s: stop the pods that use it", known.Dir, d.Dir)
+	case err == nil:
+		return nil
+	case errors.Is(err, checkpoint.ErrNewer):
 		return err
 	}
-	mark, err := os.OpenFile(d.user(u), os.O_CREATE|os.O_WRONLY, 0o600)
+	// A damaged record is replaced: the same device has the same directory.
+	if err := checkpoint.WriteFile(r.file(), deviceVersion, d); err != nil {
+		return err
+	}
+	return errors.Join(atomicfile.SyncDir(s.dir()), atomicfile.SyncDir(s.root))
+}
+
+// enter records the user, and stages the device.
+func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g volume.Staging, u User) error {
+	if err := os.MkdirAll(filepath.Dir(r.user(u)), 0o700); err != nil {
+		return err
+	}
+	mark, err := os.OpenFile(r.user(u), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -98,45 +185,51 @@ func (s *Stages) enter(ctx context.Context, d device, name string, spec volume.S
 		return err
 	}
 	s.mu.Lock()
-	ready := s.staged[d.dir]
+	ready := s.staged[string(r)]
 	s.mu.Unlock()
 	if ready {
 		return nil
 	}
-	if err := d.plugin.Stage(ctx, volume.Staging{Device: name, Spec: spec, Dir: d.place()}); err != nil {
+	if err := plugin.Stage(ctx, g); err != nil {
 		return err
 	}
-	s.mark(d, true)
+	s.mark(r, true)
 	return nil
 }
 
-func (s *Stages) mark(d device, staged bool) {
+func (s *Stages) mark(r record, staged bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if staged {
-		s.staged[d.dir] = true
+		s.staged[string(r)] = true
 	} else {
-		delete(s.staged, d.dir)
+		delete(s.staged, string(r))
 	}
 }
 
-// Leave removes an unmounted volume from the users of its device, and unstages the device if it has no other user.
-// If u.Name is empty, it does so for all volumes of the pod.
-func (s *Stages) Leave(ctx context.Context, plugin volume.Stager, u User) error {
-	all, err := s.devices(plugin)
+// Leave removes an unmounted volume of this plugin from the users of its device, and unstages the device if it has no
+// other user. If plugin and u.Name are empty, it does so for all volumes of the pod. Devices of plugins that this
+// build doesn't have stay.
+func (s *Stages) Leave(ctx context.Context, plugin string, u User) error {
+	all, err := s.records()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, d := range all {
-		users, err := d.users()
+	for _, r := range all {
+		users, err := r.users()
 		if err != nil {
 			errs = append(errs, err)
 		}
 		for _, one := range users {
-			if one.UID == u.UID && (u.Name == "" || one.Name == u.Name) {
-				errs = append(errs, s.leave(ctx, d, one))
+			if one.UID != u.UID || u.Name != "" && one.Name != u.Name {
+				continue
 			}
+			d, err := s.read(r)
+			if err == nil && (plugin != "" && d.Plugin != plugin || s.plugin(d) == nil) {
+				break
+			}
+			errs = append(errs, s.leave(ctx, r, one))
 		}
 	}
 	return errors.Join(errs...)
@@ -144,98 +237,123 @@ func (s *Stages) Leave(ctx context.Context, plugin volume.Stager, u User) error 
 
 // Sweep removes the users whose pods don't exist any more, and unstages the devices that have no other users. The
 // function there reports whether a pod exists.
-func (s *Stages) Sweep(ctx context.Context, plugin volume.Stager, there func(types.UID) bool) error {
-	all, err := s.devices(plugin)
+func (s *Stages) Sweep(ctx context.Context, there func(types.UID) bool) error {
+	all, err := s.records()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, d := range all {
-		users, err := d.users()
+	for _, r := range all {
+		users, err := r.users()
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		for _, u := range users {
 			if !there(u.UID) {
-				errs = append(errs, s.leave(ctx, d, u))
+				errs = append(errs, s.leave(ctx, r, u))
 			}
 		}
 		if len(users) == 0 {
-			errs = append(errs, s.leave(ctx, d, User{}))
+			errs = append(errs, s.leave(ctx, r, User{}))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Stages) leave(ctx context.Context, d device, u User) error {
+func (s *Stages) leave(ctx context.Context, r record, u User) error {
 	op := s.ops.Start(ctx, operations.Task{
-		Key: operations.Key(d.dir), Kind: "leave " + string(u.UID) + "/" + u.Name, Undoes: true,
-		Do: func(ctx context.Context, _ *operations.Operation) error { return s.left(ctx, d, u) },
+		Key: operations.Key(r), Kind: "leave " + string(u.UID) + "/" + u.Name, Undoes: true,
+		Do: func(ctx context.Context, _ *operations.Operation) error { return s.left(ctx, r, u) },
 	})
 	if err := op.Wait(ctx); err != nil {
-		return fmt.Errorf("unstage the device at %s: %w", d.dir, err)
+		return fmt.Errorf("unstage a device: %w", err)
 	}
 	return nil
 }
 
 // left unstages the device if it has no other user, and then removes the user's file. If the agent crashes before
 // that, it tries again after its restart.
-func (s *Stages) left(ctx context.Context, d device, u User) error {
-	users, err := d.users()
+func (s *Stages) left(ctx context.Context, r record, u User) error {
+	users, err := r.users()
 	if err != nil {
 		return err
 	}
 	for _, other := range users {
 		if other != u {
-			return d.forget(u)
+			return r.forget(u)
 		}
 	}
-	name, err := os.ReadFile(d.nameFile())
+	d, err := s.read(r)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	s.mark(d, false)
+	s.mark(r, false)
 	if err == nil {
-		if err := d.plugin.Unstage(ctx, volume.Staging{Device: string(name), Dir: d.place()}); err != nil {
-			return err
-		}
-		if err := teardown.Remove(ctx, d.dir, filepath.Base(d.place())); err != nil {
+		if err := s.unstage(ctx, d); err != nil {
 			return err
 		}
 	}
-	if err := d.forget(u); err != nil {
+	if err := r.forget(u); err != nil {
 		return err
 	}
-	return teardown.Remove(ctx, s.parent(d.plugin), filepath.Base(d.dir))
+	return teardown.Remove(ctx, s.dir(), filepath.Base(string(r)))
 }
 
-// forget removes a user's file.
-func (d device) forget(u User) error {
-	if u == (User{}) {
-		return nil
+// unstage unstages a device and removes its directory. The plugin's own note describes the device; without the note
+// there are only its key and directory.
+func (s *Stages) unstage(ctx context.Context, d device) error {
+	plugin := s.plugin(d)
+	if plugin == nil {
+		return fmt.Errorf("the device %s at %s is left, as this build has no plugin %s", d.Key, d.Dir, d.Plugin)
 	}
-	if err := os.Remove(d.user(u)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	dir := filepath.Join(s.root, d.Dir)
+	known, ok := plugin.Known(dir)
+	if !ok {
+		known = volume.Staging{Device: d.Key, Dir: dir}
 	}
-	_ = os.Remove(filepath.Dir(d.user(u))) // fails unless this was the pod's last user file for the device
+	if err := plugin.Unstage(ctx, known); err != nil {
+		return fmt.Errorf("device %s at %s: %w", d.Key, d.Dir, err)
+	}
+	return teardown.Remove(ctx, filepath.Dir(dir), filepath.Base(dir))
+}
+
+// plugin returns the plugin of a device; nil if this build doesn't have it.
+func (s *Stages) plugin(d device) volume.Stager {
+	for _, p := range s.plugins {
+		if p.Name() == d.Plugin {
+			return p
+		}
+	}
 	return nil
 }
 
-// devices lists the plugin's devices that have a directory.
-func (s *Stages) devices(plugin volume.Stager) ([]device, error) {
-	names, err := list(s.parent(plugin))
-	var all []device
+// forget removes a user's file.
+func (r record) forget(u User) error {
+	if u == (User{}) {
+		return nil
+	}
+	if err := os.Remove(r.user(u)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_ = os.Remove(filepath.Dir(r.user(u))) // fails unless this was the pod's last user file for the device
+	return nil
+}
+
+// records lists the records of devices.
+func (s *Stages) records() ([]record, error) {
+	names, err := list(s.dir())
+	var all []record
 	for _, n := range names {
-		if sum, err := hex.DecodeString(n); err == nil && len(sum) == sha256.Size { // others are the plugin's own
-			all = append(all, device{plugin, filepath.Join(s.parent(plugin), n)})
+		if sum, err := hex.DecodeString(n); err == nil && len(sum) == sha256.Size {
+			all = append(all, record(filepath.Join(s.dir(), n)))
 		}
 	}
 	return all, err
 }
 
-func (d device) users() ([]User, error) {
-	top := filepath.Join(d.dir, "users")
+func (r record) users() ([]User, error) {
+	top := filepath.Join(string(r), "users")
 	uids, err := list(top)
 	var users []User
 	for _, uid := range uids {

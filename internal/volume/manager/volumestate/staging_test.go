@@ -3,19 +3,35 @@ package volumestate_test
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/host/checkpoint"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 	"github.com/deckhand-node/deckhand/internal/volume/operations"
 )
 
-// disk is a plugin whose devices come to the node when they are let through.
-type disk struct{ pass chan error }
+// disk is a plugin whose devices come to the node when they are let through, if it has a pass.
+type disk struct {
+	name string
+	root string
+	pass chan error
+	// note says that Known finds a note.
+	note     bool
+	unstaged *[]volume.Staging
+}
 
-func (disk) Name() string { return "test.example/disk" }
+func (d disk) Name() string { return d.name }
 
 func (disk) Supports(volume.Spec) bool { return true }
 
@@ -23,18 +39,196 @@ func (disk) Mount(context.Context, volume.Request) (volume.Mounted, error) {
 	return volume.Mounted{}, nil
 }
 
-func (disk) Device(volume.Spec) string { return "sda" }
+// Device has a key that isn't a name of a file.
+func (d disk) Device(volume.Spec) (key, dir string) {
+	return "../../sda", d.place()
+}
 
-func (d disk) Stage(context.Context, volume.Staging) error { return <-d.pass }
+func (d disk) place() string { return filepath.Join(d.root, "plugins", d.name, "sda") }
 
-func (disk) Unstage(context.Context, volume.Staging) error { return nil }
+func (d disk) Stage(_ context.Context, g volume.Staging) error {
+	if d.pass != nil {
+		return <-d.pass
+	}
+	return os.MkdirAll(filepath.Join(g.Dir, "globalmount"), 0o700)
+}
+
+func (d disk) Unstage(_ context.Context, g volume.Staging) error {
+	*d.unstaged = append(*d.unstaged, g)
+	return nil
+}
+
+func (d disk) Known(dir string) (volume.Staging, bool) {
+	return volume.Staging{Device: "sda", Dir: dir, Spec: notedSpec()}, d.note
+}
+
+func notedSpec() volume.Spec { return volume.Spec{Persistent: &v1.PersistentVolume{}} }
+
+// files lists what is below a directory: paths of files, and of directories without any.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if inside, _ := os.ReadDir(path); len(inside) == 0 {
+			all = append(all, strings.TrimPrefix(path, dir+"/"))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestTheNextAgentUnstagesByTheNotes: two plugins have devices of one key; the next agent knows both, and who uses them.
+func TestTheNextAgentUnstagesByTheNotes(t *testing.T) {
+	root := t.TempDir()
+	var unstaged []volume.Staging
+	noted, bare := disk{name: "test.example/noted", root: root, note: true, unstaged: &unstaged}, disk{name: "test.example/bare", root: root, unstaged: &unstaged}
+	both := []volume.Stager{noted, bare}
+	x, y := volume.Spec{}, volumestate.User{UID: "uid-y", Name: "data"}
+	first := volumestate.NewStages(root, both, operations.Config{})
+	for _, d := range []disk{noted, bare} {
+		if dir, err := first.Enter(t.Context(), d, x, y); err != nil || dir != d.place() {
+			t.Fatal(dir, err)
+		}
+	}
+	all := files(t, root)
+	if len(all) != 6 || all[0] != "plugins/test.example/bare/sda/globalmount" || all[1] != "plugins/test.example/noted/sda/globalmount" {
+		t.Errorf("files: %q", all) // nothing of ours is with the plugins
+	}
+	for _, path := range all[2:] {
+		if ok, _ := filepath.Match("staged/????????????????????????????????????????????????????????????????/device", path); !ok && !strings.HasSuffix(path, "/users/uid-y/data") {
+			t.Errorf("%s", path)
+		}
+	}
+
+	second := volumestate.NewStages(root, both, operations.Config{})
+	if err := second.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil || len(unstaged) > 0 {
+		t.Errorf("%v; unstaged %v", err, unstaged)
+	}
+	if err := second.Leave(t.Context(), bare.name, y); err != nil {
+		t.Error(err)
+	}
+	if err := second.Sweep(t.Context(), func(types.UID) bool { return false }); err != nil {
+		t.Error(err)
+	}
+	want := []volume.Staging{{Device: "../../sda", Dir: bare.place()}, {Device: "sda", Dir: noted.place(), Spec: notedSpec()}}
+	if !reflect.DeepEqual(unstaged, want) {
+		t.Errorf("unstaged %+v", unstaged)
+	}
+	if left := files(t, root); !slices.Equal(left, []string{"plugins/test.example", "staged"}) && !slices.Equal(left, []string{"plugins/test.example/bare", "plugins/test.example/noted", "staged"}) {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestBadRecords: a device whose record can't be read, or names a place that isn't a plugin's, is left alone.
+func TestBadRecords(t *testing.T) {
+	for name, spoil := range map[string]func(text []byte) []byte{
+		"of a newer version": func([]byte) []byte { return []byte(`{"version": 2}`) },
+		"cut":                func(text []byte) []byte { return text[:len(text)/2] },
+		"large":              func([]byte) []byte { return make([]byte, 1<<20) },
+		"of another device":  func([]byte) []byte { return sealed(t, "test.example/disk", "sdb", "plugins/test.example/disk/sda") },
+		"of all plugins":     func([]byte) []byte { return sealed(t, "test.example/disk", "../../sda", "plugins/x/..") },
+		"of the root":        func([]byte) []byte { return sealed(t, "test.example/disk", "../../sda", "plugins/../precious") },
+		"of a foreign place": func([]byte) []byte { return sealed(t, "test.example/disk", "../../sda", "precious") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			var unstaged []volume.Staging
+			d, u := disk{name: "test.example/disk", root: root, unstaged: &unstaged}, volumestate.User{UID: "uid-y", Name: "data"}
+			s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
+			if _, err := s.Enter(t.Context(), d, volume.Spec{}, u); err != nil {
+				t.Fatal(err)
+			}
+			found, _ := filepath.Glob(filepath.Join(root, "staged/*/device"))
+			text, err := os.ReadFile(found[0])
+			if err := errors.Join(err, os.Mkdir(filepath.Join(root, "precious"), 0o700), os.WriteFile(found[0], spoil(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			before := files(t, root)
+			for _, err := range []error{s.Leave(t.Context(), d.name, u), s.Sweep(t.Context(), func(types.UID) bool { return false })} {
+				if err == nil || !strings.Contains(err.Error(), found[0]) {
+					t.Errorf("got %v", err)
+				}
+			}
+			if after := files(t, root); !slices.Equal(before, after) || len(unstaged) > 0 {
+				t.Errorf("left: %q, unstaged %v", after, unstaged)
+			}
+			// Who mounts the device again makes its record anew, unless it is of a newer version.
+			_, err = s.Enter(t.Context(), d, volume.Spec{}, u)
+			if err = errors.Join(err, s.Leave(t.Context(), d.name, u)); (err != nil) != (name == "of a newer version") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func sealed(t *testing.T, plugin, key, dir string) []byte {
+	t.Helper()
+	text, err := checkpoint.Seal(1, map[string]string{"plugin": plugin, "key": key, "dir": dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestADeviceIsAtOnePlace: a plugin that names a foreign place, or another one for a device that is staged, is refused.
+func TestADeviceIsAtOnePlace(t *testing.T) {
+	root := t.TempDir()
+	u := volumestate.User{UID: "uid-y", Name: "data"}
+	d, foreign := disk{name: "test.example/disk", root: root}, disk{name: "test.example/disk", root: t.TempDir()}
+	moved := elsewhere{d}
+	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
+	if _, err := s.Enter(t.Context(), foreign, volume.Spec{}, u); err == nil || !strings.Contains(err.Error(), "isn't below plugins/") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := s.Enter(t.Context(), d, volume.Spec{}, u); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Enter(t.Context(), moved, volume.Spec{}, u); err == nil || !strings.Contains(err.Error(), "still staged at plugins/test.example/disk/sda") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// elsewhere has another place for the devices of disk.
+type elsewhere struct{ disk }
+
+func (e elsewhere) Device(s volume.Spec) (key, dir string) {
+	key, dir = e.disk.Device(s)
+	return key, dir + "-moved"
+}
+
+// TestDevicesOfAnUnknownPluginStay, and hold up no pod.
+func TestDevicesOfAnUnknownPluginStay(t *testing.T) {
+	root := t.TempDir()
+	u := volumestate.User{UID: "uid-y", Name: "data"}
+	d := disk{name: "test.example/disk", root: root}
+	if _, err := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{}).Enter(t.Context(), d, volume.Spec{}, u); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, root)
+	s := volumestate.NewStages(root, nil, operations.Config{})
+	if err := s.Leave(t.Context(), "", volumestate.User{UID: u.UID}); err != nil {
+		t.Error(err)
+	}
+	if err := s.Sweep(t.Context(), func(types.UID) bool { return false }); err == nil || !strings.Contains(err.Error(), "no plugin test.example/disk") {
+		t.Errorf("got %v", err)
+	}
+	if after := files(t, root); !slices.Equal(before, after) {
+		t.Errorf("left: %q", after)
+	}
+}
 
 // Whoever enters after it left has entered, whatever else is asked for while the device hangs.
 func TestWhoEntersAgainIsItsUser(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		d, x, y := disk{make(chan error)}, volumestate.User{UID: "uid-x", Name: "data"}, volumestate.User{UID: "uid-y", Name: "data"}
-		s := volumestate.NewStages(dir, operations.Config{})
+		d, x, y := disk{name: "test.example/disk", root: dir, pass: make(chan error)}, volumestate.User{UID: "uid-x", Name: "data"}, volumestate.User{UID: "uid-y", Name: "data"}
+		s := volumestate.NewStages(dir, []volume.Stager{d}, operations.Config{})
 		ended := make(chan error, 4)
 		ask := func(do func() error) {
 			go func() { ended <- do() }()
@@ -53,7 +247,7 @@ func TestWhoEntersAgainIsItsUser(t *testing.T) {
 		}
 		ask(enter(y)) // which hangs
 		ask(enter(x))
-		ask(func() error { return s.Leave(t.Context(), d, x) })
+		ask(func() error { return s.Leave(t.Context(), d.name, x) })
 		ask(enter(x))
 		d.pass <- nil
 		for range 4 {
@@ -62,7 +256,7 @@ func TestWhoEntersAgainIsItsUser(t *testing.T) {
 			}
 		}
 		for _, u := range []volumestate.User{x, y} {
-			if marks, err := filepath.Glob(filepath.Join(dir, "test.example/disk/*/users", string(u.UID), u.Name)); err != nil || len(marks) != 1 {
+			if marks, err := filepath.Glob(filepath.Join(dir, "staged/*/users", string(u.UID), u.Name)); err != nil || len(marks) != 1 {
 				t.Errorf("%s isn't a user: %v, %v", u.UID, marks, err)
 			}
 		}
