@@ -220,9 +220,11 @@ func (p parts) modules() []modules.Module {
 			// If these records can't be read, pods run all the same.
 			{Name: "allocations", Run: p.res.allocations.Run, Start: orLogged(without(p.res.allocations.Restore), log,
 				"Some records of what pods were allocated, or assigned of devices, can't be used")},
+			{Name: "CSI drivers", Run: p.vol.drivers.Run},
 			{Name: "plugins", Run: pluginwatch.New(pluginwatch.Config{Dir: p.dirs.PluginsRegistry(),
-				Handlers: map[string]pluginwatch.Handler{pluginregistration.DevicePlugin: p.res.assigned},
-				Files:    p.files, Log: log.WithName("plugins")}).Run},
+				Handlers: map[string]pluginwatch.Handler{pluginregistration.DevicePlugin: p.res.assigned,
+					pluginregistration.CSIPlugin: p.vol.drivers},
+				Files: p.files, Log: log.WithName("plugins")}).Run},
 			{Name: "amounts of devices", Run: followDevices(p.res.assigned, p.run.host)},
 			{Name: "journal", Start: p.work.diaries.Start, Run: p.work.diaries.Run},
 			{Name: "probes", Run: p.work.probes.Run},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
 	"github.com/deckhand-node/deckhand/internal/config"
 	"github.com/deckhand-node/deckhand/internal/host/room"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
@@ -20,6 +21,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/resources/storagelimits"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/binder"
+	"github.com/deckhand-node/deckhand/internal/volume/csi"
 	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
@@ -31,6 +33,7 @@ import (
 // volumeParts manage pods' volumes, and measure pods' use of disks and other resources.
 type volumeParts struct {
 	claims  *binder.Binder
+	drivers *csi.Drivers
 	volumes *manager.Manager
 	stats   *usage.StatsReader
 	limits  *storagelimits.Manager
@@ -51,12 +54,15 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts,
 	}
 	v.claims = binder.New(binder.Config{Dir: b.checkpoint("volumes"), NodeLabels: r.host.labels, Objects: d.objects,
 		Recorder: b.recorder}, b.log.WithName("claims"))
+	if v.drivers, err = newDrivers(b, r); err != nil {
+		return nil, err
+	}
 	disks := usage.New(usage.Config{Took: func(quota bool, took time.Duration) {
 		b.meter.Volumes.Measured(measuredBy(quota), took)
 	}})
 	v.volumes = manager.New(manager.Config{
 		RootDir: b.cfg.RootDir, Plugins: volumePlugins(volumeImages{i.images, b.meter.Volumes}, disks,
-			r.host.allocatable, log),
+			r.host.allocatable, csi.NewPlugin(v.drivers, b.cfg.RootDir), log),
 		Claims: v.claims, SubPaths: subpath.New(b.dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: b.wakes.volumes,
 		Freed: b.wakes.claimsFreed, DiskFailed: v.room.Failed, Running: r.lives,
 		Pod: func(uid types.UID) *v1.Pod {
@@ -85,9 +91,22 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts,
 	return v, nil
 }
 
+// newDrivers returns the CSI drivers. With an API server, a driver is registered once the server has its entry.
+func newDrivers(b *foundation, r *runtimeParts) (*csi.Drivers, error) {
+	facts, err := r.host.facts.Writer("CSI drivers", nodefacts.CSIDrivers)
+	if err != nil {
+		return nil, err
+	}
+	c := csi.Config{Facts: facts, Changed: b.wakes.objectsChanged, Meter: b.meter.Volumes, Log: b.log.WithName("csi")}
+	if b.joins() {
+		c.Board = r.host.facts
+	}
+	return csi.NewDrivers(c), nil
+}
+
 // volumePlugins returns the plugins in order of precedence; the last one accepts every remaining volume and refuses
 // it with an error.
-func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v1.ResourceList,
+func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v1.ResourceList, drivers csi.Plugin,
 	log logr.Logger) []volume.Plugin {
 	return []volume.Plugin{
 		plugins.NewEmptyDir(plugins.Config{MemoryLimit: cgroup.MemoryLimit, Quotas: meter, Log: log}),
@@ -98,6 +117,7 @@ func volumePlugins(images volumeImages, meter *usage.Meter, allocatable func() v
 		plugins.HostPath{},
 		plugins.LocalVolume{},
 		plugins.NewImageVolume(images),
+		drivers,
 		plugins.Unsupported{},
 	}
 }

@@ -70,7 +70,7 @@ var wings = []wing{
 	{"volume", "what pods mount; it finds images' mounts in the runtime", []string{
 		". filetree operations subpath teardown",
 		"atomicwriter binder manager/volumestate usage",
-		"objectfiles plugins",
+		"csi objectfiles plugins",
 		"manager",
 	}},
 	{"image", "images: present, allowed, collected", []string{

@@ -65,8 +65,18 @@ type Checker interface {
 type Unmounter interface {
 	Plugin
 	// Unmount releases the volume before its directory is removed. It is called again after failures and crashes,
-	// also for a volume that is incomplete or gone. It gets only the volume's paths.
-	Unmount(context.Context, Place) error
+	// also for a volume that is incomplete or gone. It gets only the volume's paths. say receives what it waits for.
+	Unmount(ctx context.Context, at Place, say Say) error
+}
+
+// Say receives what a call waits for, for messages. A nil Say receives nothing.
+type Say func(text string)
+
+// Waits says what the call waits for.
+func (s Say) Waits(text string) {
+	if s != nil {
+		s(text)
+	}
 }
 
 // Rechecker is a plugin whose volumes are paths of the host, which may be removed or replaced at any time. A
@@ -96,7 +106,8 @@ type Stager interface {
 	Plugin
 	// Device returns the key of the device that volumes with this spec share, and the device's directory: a path
 	// below plugins/ under the root directory, at which the kubelet's plugin of this type has it. The directory
-	// belongs to the plugin, which creates it. It has nothing else in it, and is removed after Unstage.
+	// belongs to the plugin, which creates it. It has nothing else in it, and is removed after Unstage. The key is
+	// empty for a volume that isn't staged.
 	Device(Spec) (key, dir string)
 	Stage(context.Context, Staging) error
 	Unstage(context.Context, Staging) error
@@ -112,6 +123,10 @@ type Staging struct {
 	// Spec is the spec of the first volume on the device. Unstage gets the spec that Known returned, or the zero Spec
 	// without a note.
 	Spec Spec
+	// Pod and Objects are those of the first volume. Unstage gets none.
+	Pod     *v1.Pod
+	Objects object.View
+	Say     Say
 }
 
 // Request is a volume of a pod, to mount or to refresh.
@@ -128,6 +143,7 @@ type Request struct {
 	InUse bool
 	// Staged is Staging.Dir, the device's directory, for plugins that are Stagers, else empty.
 	Staged string
+	Say    Say
 }
 
 // Place has the paths of a volume. They are still available after the pod was removed.

@@ -35,6 +35,7 @@ type Volumes struct {
 	orphans, orphanFails prometheus.Gauge
 	rebuilt, rebuildFail prometheus.Counter
 	measuring            *prometheus.HistogramVec
+	calls                *prometheus.HistogramVec
 
 	imagesRequested, imagesMounted, imagesFailed prometheus.Counter
 
@@ -62,6 +63,8 @@ func newVolumes(f factory) *Volumes {
 			"The number of volumes that failed reconstruction from the operating system during kubelet startup."),
 		measuring: f.histogramVec("kubelet_volume_metric_collection_duration_seconds",
 			"Duration in seconds to calculate volume stats", prometheus.DefBuckets, "metric_source"),
+		calls: f.histogramVec("csi_operations_seconds", "Container Storage Interface operation duration with gRPC error "+
+			"code status total", buckets, "driver_name", "method_name", "grpc_status_code", "migrated"),
 		imagesRequested: f.counter("kubelet_image_volume_requested_total", "Number of requested image volumes."),
 		imagesMounted: f.counter("kubelet_image_volume_mounted_succeed_total",
 			"Number of successful image volume mounts."),
@@ -106,6 +109,11 @@ func (v *Volumes) Reconstructed(failed bool) {
 	if failed {
 		v.rebuildFail.Inc()
 	}
+}
+
+// CSICall records a call to a CSI driver with the whole gRPC name of its method, and its status code.
+func (v *Volumes) CSICall(driver, method, code string, took time.Duration) {
+	v.calls.WithLabelValues(driver, method, code, "false").Observe(took.Seconds())
 }
 
 // ImageRequested records an attempt to provide the image of a volume.

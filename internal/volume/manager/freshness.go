@@ -79,7 +79,8 @@ type state struct {
 	due      time.Time
 	// noRoom says that the last refresh failed because the disk can't be written.
 	noRoom bool
-	// tidy is when to refresh the volume even without a change, to remove old content; zero for never.
+	// tidy is when to refresh the volume even without a change, to remove old content, or because its driver wants that;
+	// zero for never.
 	tidy time.Time
 	// renew is when an input, such as a token, has to be renewed; zero for never.
 	renew time.Time
@@ -90,6 +91,13 @@ const heldGrace = 5 * time.Minute
 
 // maxJitter is the upper bound of the random delay that spreads renewals which are due at the same time.
 const maxJitter = 10 * time.Second
+
+// repeatAfter is the shortest time before a volume is refreshed that has to be refreshed from time to time (API:
+// CSIDriverSpec.requiresRepublish): the kubelet's default for syncFrequency.
+const repeatAfter = time.Minute
+
+// repeat returns when such a volume has to be refreshed.
+func repeat() time.Time { return time.Now().Add(repeatAfter + rand.N(maxJitter)) }
 
 // see records the versions of the inputs that the current content was made from.
 func (s *state) see(now volumestate.Sight) {
@@ -133,13 +141,16 @@ func (k *refresher) Follow(mounted []*volumestate.Mounted) {
 		if s == nil {
 			s = &state{Mounted: e, pod: e.Pod, stale: true}
 			s.see(e.Seen)
-			if e.Updated {
+			switch {
+			case e.Updated:
 				s.tidy = time.Now().Add(atomicwriter.Grace)
+			case e.Seen.Repeats():
+				s.tidy = repeat()
 			}
 			k.busy[s] = struct{}{}
 		}
 		k.known[e] = s
-		for _, in := range volumestate.Inputs(e.Pod, e.Spec.Volume) {
+		for _, in := range volumestate.Inputs(e.Pod, e.Spec) {
 			k.made[in] = append(k.made[in], s)
 		}
 	}
@@ -251,6 +262,8 @@ func (k *refresher) refresh(ctx context.Context, s *state, sight volumestate.Sig
 				s.tidy = time.Now().Add(atomicwriter.Grace)
 			case held:
 				s.tidy = time.Now().Add(heldGrace)
+			case sight.Repeats():
+				s.tidy = repeat()
 			}
 			k.recordResult(s, sight, err)
 			return err

@@ -227,7 +227,7 @@ func (m *Manager) mounted(uid types.UID, name string) *volumestate.Mounted {
 
 // observe returns the versions of the current inputs of a volume, for this version of its pod.
 func (m *Manager) observe(ctx context.Context, w *volumestate.Wanted, p *v1.Pod) volumestate.Sight {
-	return volumestate.Observe(ctx, w.Objects, p, w.Spec.Volume)
+	return volumestate.Observe(ctx, w.Objects, p, w.Spec)
 }
 
 // newest returns the newest version of the volume's pod, or, if the pod isn't desired any more, the version in w.

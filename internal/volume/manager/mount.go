@@ -42,7 +42,7 @@ func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name 
 // mount mounts the volume, and adds it to the mounted set.
 func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volumestate.Wanted) error {
 	r := volume.Request{Pod: m.newest(w), Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place),
-		InUse: m.conf.Running(w.Place.UID)}
+		InUse: m.conf.Running(w.Place.UID), Say: op.Say}
 	// The refresher detects changes of the inputs from here on.
 	freed, seen := m.freed.Load(), m.observe(ctx, w, r.Pod)
 	m.mu.Lock()
@@ -81,7 +81,7 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	r volume.Request) (volume.Mounted, error) {
 	if s, ok := w.Plugin.(volume.Stager); ok {
 		op.Say("its device is being staged")
-		dir, err := m.stages.Enter(ctx, s, w.Spec, volumestate.User{UID: w.Place.UID, Name: w.Place.Name})
+		dir, err := m.stages.Enter(ctx, s, r, volumestate.User{UID: w.Place.UID, Name: w.Place.Name})
 		if err != nil {
 			return volume.Mounted{}, err
 		}

@@ -101,7 +101,7 @@ func (s *stand) Mount(ctx context.Context, r volume.Request) (volume.Mounted, er
 }
 
 // Unmount finds nothing that containers had of its parts.
-func (s *stand) Unmount(_ context.Context, p volume.Place) error {
+func (s *stand) Unmount(_ context.Context, p volume.Place, _ volume.Say) error {
 	parts := filepath.Join(p.Dir, "../../../volume-subpaths", filepath.Base(p.Dir))
 	if _, err := os.Lstat(parts); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s is there still: %w", parts, err)

@@ -119,7 +119,7 @@ func (m *Manager) tearDownAll(ctx context.Context, uid types.UID, there []volume
 			Do: func(ctx context.Context, op *operations.Operation) error {
 				began := time.Now()
 				plugin := m.pluginOf(p)
-				err := m.tearDown(ctx, p, plugin)
+				err := m.tearDown(ctx, p, plugin, op.Say)
 				if plugin != nil {
 					m.measured(op, plugin, "volume_unmount", began, err)
 				}
@@ -190,7 +190,8 @@ func (m *Manager) pluginOf(p volumestate.Place) volume.Plugin {
 
 // tearDown unmounts a volume and removes its directories: first the bind mounts of its parts, last the plugin's
 // data.
-func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volume.Plugin) error {
+func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volume.Plugin,
+	say volume.Say) error {
 	m.mu.Lock()
 	m.actual.Move(p, m.leaving)
 	m.mu.Unlock()
@@ -200,7 +201,7 @@ func (m *Manager) tearDown(ctx context.Context, p volumestate.Place, plugin volu
 		return err
 	}
 	if u, ok := plugin.(volume.Unmounter); ok {
-		if err := u.Unmount(ctx, place); err != nil {
+		if err := u.Unmount(ctx, place, say); err != nil {
 			return err
 		}
 	}

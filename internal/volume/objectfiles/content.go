@@ -76,7 +76,7 @@ func projection(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumePr
 // due.
 func tokenFile(ctx context.Context, from object.View, p *v1.Pod, s *v1.ServiceAccountTokenProjection,
 	mode *int32) (map[string]atomicwriter.File, error) {
-	t, err := from.Token(ctx, volume.TokenRequest(p, s))
+	t, err := from.Token(ctx, volume.TokenRequest(p, s.Audience, s.ExpirationSeconds))
 	if err != nil {
 		return nil, volume.Awaits(object.TokenKey(p), "service account %s: %w", p.Spec.ServiceAccountName, err)
 	}
@@ -120,7 +120,8 @@ func unsupported(ctx context.Context, from object.View, p *v1.Pod, s *v1.VolumeP
 	source, needs, instead := "", "an API server, which ", ""
 	switch {
 	case s.ServiceAccountToken != nil:
-		if _, err := from.Token(ctx, volume.TokenRequest(p, s.ServiceAccountToken)); !errors.Is(err,
+		t := s.ServiceAccountToken
+		if _, err := from.Token(ctx, volume.TokenRequest(p, t.Audience, t.ExpirationSeconds)); !errors.Is(err,
 			object.ErrNoTokens) {
 			return nil
 		}

@@ -131,7 +131,7 @@ func (p *EmptyDir) assign(r volume.Request) {
 }
 
 // Unmount drops the quota project. The manager removes the directory.
-func (p *EmptyDir) Unmount(_ context.Context, at volume.Place) error {
+func (p *EmptyDir) Unmount(_ context.Context, at volume.Place, _ volume.Say) error {
 	if p.conf.Quotas != nil {
 		p.conf.Quotas.Forget(at.Dir)
 	}

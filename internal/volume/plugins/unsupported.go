@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
@@ -37,10 +36,6 @@ func refuse(p *v1.Pod, s volume.Spec) error {
 	if kind == "" {
 		return fmt.Errorf("%sa volume without a kind is %w: name one, such as emptyDir", owner, volume.ErrUnsupported)
 	}
-	if kind == "csi" && pod.SourceOf(p) == pod.SourceAPI {
-		return fmt.Errorf("%svolumes of the kind csi are %w: schedule the pod to another node (nodeSelector), or %s",
-			owner, volume.ErrUnsupported, local)
-	}
 	if text, ok := instead[kind]; ok {
 		return fmt.Errorf("%svolumes of the kind %s are %w: %s", owner, kind, volume.ErrUnsupported, text)
 	}
@@ -58,12 +53,11 @@ const (
 
 // instead maps types of volumes to the alternatives that the error suggests.
 var instead = map[string]string{
-	"nfs":       share,
-	"glusterfs": gone + share,
-	"cephfs":    gone + share,
-	"quobyte":   gone + share,
-	"azureFile": "Kubernetes itself redirects it to the CSI driver file.csi.azure.com, and CSI volumes " +
-		"aren't in this build; " + share,
+	"nfs":                  share,
+	"glusterfs":            gone + share,
+	"cephfs":               gone + share,
+	"quobyte":              gone + share,
+	"azureFile":            redirected("file.csi.azure.com"),
 	"iscsi":                disk,
 	"fc":                   disk,
 	"rbd":                  gone + disk,
@@ -77,7 +71,6 @@ var instead = map[string]string{
 	"gcePersistentDisk":    redirected("pd.csi.storage.gke.io"),
 	"vsphereVolume":        redirected("csi.vsphere.vmware.com"),
 	"portworxVolume":       redirected("pxd.portworx.com"),
-	"csi":                  "its drivers need a Kubernetes API server; " + local,
 	"flexVolume": "it is deprecated, too; mount the volume on the host yourself, and use hostPath for " +
 		"the directory",
 	"gitRepo": "it is deprecated for being unsafe; let an init container clone the repository into an emptyDir that " +
@@ -90,6 +83,6 @@ var instead = map[string]string{
 }
 
 func redirected(driver string) string {
-	return "Kubernetes itself redirects it to the CSI driver " + driver + ", and CSI volumes aren't in this build; " +
-		disk
+	return "Kubernetes itself redirects it to the CSI driver " + driver + ", and this build doesn't: use a volume of the " +
+		"kind csi with that driver"
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/csi"
 	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
 )
 
@@ -19,7 +20,7 @@ import (
 func others() []volume.Plugin {
 	return []volume.Plugin{
 		objectfiles.NewConfigMap(), objectfiles.NewDownwardAPI(nil), NewEmptyDir(Config{}), HostPath{}, NewImageVolume(nil),
-		LocalVolume{}, objectfiles.NewProjected(nil), objectfiles.NewSecret(),
+		LocalVolume{}, objectfiles.NewProjected(nil), objectfiles.NewSecret(), csi.Plugin{},
 	}
 }
 
@@ -94,7 +95,6 @@ func TestWhatTakesItsPlaceIsSaid(t *testing.T) {
 		"an init container clone the repository into an emptyDir": {GitRepo: &v1.GitRepoVolumeSource{}},
 		"mount it on the host, and use hostPath":                  {NFS: &v1.NFSVolumeSource{}},
 		"CSI driver ebs.csi.aws.com":                              {AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{}},
-		"need a Kubernetes API server":                            {CSI: &v1.CSIVolumeSource{}},
 	} {
 		if text := refusal(t, volume.Spec{Volume: &v1.Volume{Name: "data", VolumeSource: source}}); !strings.Contains(text, want) {
 			t.Errorf("got %q, want %q in it", text, want)

@@ -176,7 +176,7 @@ func (r *rig) mount(t *testing.T) volume.Mounted {
 func (r *rig) takeDown(ctx context.Context) error {
 	var err error
 	if u, ok := r.Plugin.(volume.Unmounter); ok {
-		err = u.Unmount(ctx, r.request.Place)
+		err = u.Unmount(ctx, r.request.Place, nil)
 	}
 	for _, path := range []string{r.request.Dir, r.request.Meta} {
 		if err == nil {

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
@@ -20,6 +22,7 @@ import (
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	Token(ctx context.Context, r object.TokenRequest) (object.Token, error)
 }
 
@@ -31,6 +34,7 @@ type Sight struct {
 	pod          *v1.Pod // nil for volumes that don't show their pod
 	why          error
 	again, renew time.Time
+	repeats      bool
 }
 
 // seen is the version of an object that was read. found is false if the object doesn't exist; known is false if it
@@ -44,11 +48,13 @@ type version struct{ uid, resource string }
 
 type life struct{ issued, until time.Time }
 
-// Inputs lists the objects that a volume of the pod shows: ConfigMaps, Secrets, tokens, the pod itself, and the node
+// Inputs lists the objects that a volume of the pod shows or is made from: ConfigMaps, Secrets, tokens, a CSIDriver, the
+// pod itself, and the node
 // (its allocatable resources are the default of unset limits). When one of them changes, the volume has to be
 // updated.
-func Inputs(p *v1.Pod, v *v1.Volume) []pod.Object {
+func Inputs(p *v1.Pod, s volume.Spec) []pod.Object {
 	var list []pod.Object
+	v := s.Volume
 	add := func(kind, name string) {
 		list = append(list, pod.Object{Kind: kind, Namespace: p.Namespace, Name: name})
 	}
@@ -58,11 +64,19 @@ func Inputs(p *v1.Pod, v *v1.Volume) []pod.Object {
 			list = append(list, Node)
 		}
 	}
+	if pv := s.Persistent; pv != nil && pv.Spec.CSI != nil {
+		return []pod.Object{{Kind: string(object.CSIDriver), Name: pv.Spec.CSI.Driver}, object.TokenKey(p)}
+	}
 	switch {
 	case v.ConfigMap != nil:
 		add("ConfigMap", v.ConfigMap.Name)
 	case v.Secret != nil:
 		add("Secret", v.Secret.SecretName)
+	case v.CSI != nil:
+		list = append(list, pod.Object{Kind: string(object.CSIDriver), Name: v.CSI.Driver}, object.TokenKey(p))
+		if ref := v.CSI.NodePublishSecretRef; ref != nil {
+			add("Secret", ref.Name)
+		}
 	case v.DownwardAPI != nil:
 		downward(v.DownwardAPI.Items)
 	case v.Projected != nil:
@@ -86,9 +100,9 @@ func Inputs(p *v1.Pod, v *v1.Volume) []pod.Object {
 var Node = pod.Object{Kind: "Node"}
 
 // Observe reads the current inputs of a volume of the pod, except Node, and returns their versions.
-func Observe(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
-	s := Sight{looked: true}
-	for _, in := range Inputs(p, v) {
+func Observe(ctx context.Context, from Objects, p *v1.Pod, of volume.Spec) Sight {
+	s, v := Sight{looked: true}, of.Volume
+	for _, in := range Inputs(p, of) {
 		switch in.Kind {
 		case "ConfigMap":
 			o, err := from.ConfigMap(ctx, in.Namespace, in.Name)
@@ -96,6 +110,8 @@ func Observe(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
 		case "Secret":
 			o, err := from.Secret(ctx, in.Namespace, in.Name)
 			s.add(o, err)
+		case string(object.CSIDriver):
+			s.addDriver(ctx, from, p, in.Name)
 		case "Pod":
 			s.pod = p
 		}
@@ -103,12 +119,26 @@ func Observe(ctx context.Context, from Objects, p *v1.Pod, v *v1.Volume) Sight {
 	if v.Projected != nil {
 		for i := range v.Projected.Sources {
 			if source := v.Projected.Sources[i].ServiceAccountToken; source != nil {
-				t, err := from.Token(ctx, volume.TokenRequest(p, source))
+				t, err := from.Token(ctx, volume.TokenRequest(p, source.Audience, source.ExpirationSeconds))
 				s.addToken(t, err)
 			}
 		}
 	}
 	return s
+}
+
+// addDriver adds a CSIDriver object, and the tokens that the driver wants.
+func (s *Sight) addDriver(ctx context.Context, from Objects, p *v1.Pod, name string) {
+	d, err := from.CSIDriver(ctx, name)
+	s.add(d, err)
+	if err != nil {
+		return
+	}
+	s.repeats = ptr.Deref(d.Spec.RequiresRepublish, false)
+	for _, r := range d.Spec.TokenRequests {
+		t, err := from.Token(ctx, volume.TokenRequest(p, r.Audience, r.ExpirationSeconds))
+		s.addToken(t, err)
+	}
 }
 
 func (s *Sight) add(o metav1.Object, err error) {
@@ -139,6 +169,9 @@ func (s *Sight) askAgain(err error) {
 
 // Renew is when an input, such as a token, has to be renewed; zero for never.
 func (s Sight) Renew() time.Time { return s.renew }
+
+// Repeats says that the volume has to be updated from time to time even without a change of its inputs.
+func (s Sight) Repeats() bool { return s.repeats }
 
 // Why is the first error of reading an input; nil if there was none.
 func (s Sight) Why() error { return s.why }

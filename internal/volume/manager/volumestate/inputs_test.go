@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
@@ -44,7 +45,9 @@ func configMap(uid, version string) *v1.ConfigMap {
 	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: types.UID(uid), ResourceVersion: version}}
 }
 
-func volumeOf(s v1.VolumeSource) *v1.Volume { return &v1.Volume{Name: "v", VolumeSource: s} }
+func volumeOf(s v1.VolumeSource) volume.Spec {
+	return volume.Spec{Volume: &v1.Volume{Name: "v", VolumeSource: s}}
+}
 
 var (
 	ofConfigMap = volumeOf(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "web"}}})
@@ -63,7 +66,7 @@ func TestObjectsThatChange(t *testing.T) {
 	secret := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "keys", ResourceVersion: "1"}}
 	newer := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "keys", ResourceVersion: "2"}}
 	for name, c := range map[string]struct {
-		volume        *v1.Volume
+		volume        volume.Spec
 		before, after one
 		same          bool
 	}{
@@ -108,7 +111,7 @@ func TestPodsThatChange(t *testing.T) {
 		}}
 		after := before.DeepCopy()
 		c.change(after)
-		for _, v := range []*v1.Volume{ofPod, ofAll} {
+		for _, v := range []volume.Spec{ofPod, ofAll} {
 			if got := volumestate.Observe(t.Context(), one{}, before, v).Same(volumestate.Observe(t.Context(), one{}, after, v)); got != c.same {
 				t.Errorf("%s: the same: %v", name, got)
 			}

@@ -122,9 +122,12 @@ func (s *Stages) read(r record) (device, error) {
 	return d, nil
 }
 
-// Enter stages the device of a volume unless it is staged, and returns its directory.
-func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, spec volume.Spec, u User) (string, error) {
-	key, dir := plugin.Device(spec)
+// Enter stages the device of a volume unless it is staged, and returns its directory; empty if the volume isn't staged.
+func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, q volume.Request, u User) (string, error) {
+	key, dir := plugin.Device(q.Spec)
+	if key == "" {
+		return "", nil
+	}
 	below, err := filepath.Rel(s.root, dir)
 	if err != nil {
 		return "", fmt.Errorf("stage the device %s: %w", key, err)
@@ -137,7 +140,8 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, spec volume.Sp
 			if err := s.write(r, d); err != nil {
 				return err
 			}
-			return s.enter(ctx, r, plugin, volume.Staging{Device: key, Spec: spec, Dir: dir}, u)
+			return s.enter(ctx, r, plugin, volume.Staging{Device: key, Spec: q.Spec, Dir: dir, Pod: q.Pod,
+				Objects: q.Objects, Say: q.Say}, u)
 		},
 	})
 	if err := op.Wait(ctx); err != nil && !op.Ended() {

@@ -89,7 +89,7 @@ func TestTheNextAgentUnstagesByTheNotes(t *testing.T) {
 	var unstaged []volume.Staging
 	noted, bare := disk{name: "test.example/noted", root: root, note: true, unstaged: &unstaged}, disk{name: "test.example/bare", root: root, unstaged: &unstaged}
 	both := []volume.Stager{noted, bare}
-	x, y := volume.Spec{}, volumestate.User{UID: "uid-y", Name: "data"}
+	x, y := volume.Request{}, volumestate.User{UID: "uid-y", Name: "data"}
 	first := volumestate.NewStages(root, both, operations.Config{})
 	for _, d := range []disk{noted, bare} {
 		if dir, err := first.Enter(t.Context(), d, x, y); err != nil || dir != d.place() {
@@ -141,7 +141,7 @@ func TestBadRecords(t *testing.T) {
 			var unstaged []volume.Staging
 			d, u := disk{name: "test.example/disk", root: root, unstaged: &unstaged}, volumestate.User{UID: "uid-y", Name: "data"}
 			s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
-			if _, err := s.Enter(t.Context(), d, volume.Spec{}, u); err != nil {
+			if _, err := s.Enter(t.Context(), d, volume.Request{}, u); err != nil {
 				t.Fatal(err)
 			}
 			found, _ := filepath.Glob(filepath.Join(root, "staged/*/device"))
@@ -159,7 +159,7 @@ func TestBadRecords(t *testing.T) {
 				t.Errorf("left: %q, unstaged %v", after, unstaged)
 			}
 			// Who mounts the device again makes its record anew, unless it is of a newer version.
-			_, err = s.Enter(t.Context(), d, volume.Spec{}, u)
+			_, err = s.Enter(t.Context(), d, volume.Request{}, u)
 			if err = errors.Join(err, s.Leave(t.Context(), d.name, u)); (err != nil) != (name == "of a newer version") {
 				t.Error(err)
 			}
@@ -183,13 +183,13 @@ func TestADeviceIsAtOnePlace(t *testing.T) {
 	d, foreign := disk{name: "test.example/disk", root: root}, disk{name: "test.example/disk", root: t.TempDir()}
 	moved := elsewhere{d}
 	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
-	if _, err := s.Enter(t.Context(), foreign, volume.Spec{}, u); err == nil || !strings.Contains(err.Error(), "isn't below plugins/") {
+	if _, err := s.Enter(t.Context(), foreign, volume.Request{}, u); err == nil || !strings.Contains(err.Error(), "isn't below plugins/") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.Enter(t.Context(), d, volume.Spec{}, u); err != nil {
+	if _, err := s.Enter(t.Context(), d, volume.Request{}, u); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Enter(t.Context(), moved, volume.Spec{}, u); err == nil || !strings.Contains(err.Error(), "still staged at plugins/test.example/disk/sda") {
+	if _, err := s.Enter(t.Context(), moved, volume.Request{}, u); err == nil || !strings.Contains(err.Error(), "still staged at plugins/test.example/disk/sda") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -207,7 +207,7 @@ func TestDevicesOfAnUnknownPluginStay(t *testing.T) {
 	root := t.TempDir()
 	u := volumestate.User{UID: "uid-y", Name: "data"}
 	d := disk{name: "test.example/disk", root: root}
-	if _, err := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{}).Enter(t.Context(), d, volume.Spec{}, u); err != nil {
+	if _, err := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{}).Enter(t.Context(), d, volume.Request{}, u); err != nil {
 		t.Fatal(err)
 	}
 	before := files(t, root)
@@ -236,7 +236,7 @@ func TestWhoEntersAgainIsItsUser(t *testing.T) {
 		}
 		enter := func(u volumestate.User) func() error {
 			return func() error {
-				_, err := s.Enter(t.Context(), d, volume.Spec{}, u)
+				_, err := s.Enter(t.Context(), d, volume.Request{}, u)
 				return err
 			}
 		}

@@ -1,0 +1,128 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/deckhand-node/deckhand/internal/volume"
+)
+
+// Outcome is the outcome of a call to a driver that has failed.
+type Outcome int
+
+const (
+	// Unknown means that the driver may have done what it was asked for, or may still be doing it.
+	Unknown Outcome = iota
+	// Refused is final: the driver has not done it.
+	Refused
+)
+
+// CallError is the error of a call to a driver. Its text has the driver's, but no argument of the call: those may be
+// secret.
+type CallError struct {
+	// Driver is the driver's name, Method the name of the call without its service.
+	Driver, Method string
+	Code           codes.Code
+	Outcome        Outcome
+	text           string
+}
+
+func (e *CallError) Error() string {
+	return fmt.Sprintf("CSI driver %s: %s: rpc error: code = %s desc = %s", e.Driver, e.Method, e.Code, e.text)
+}
+
+// GRPCStatus returns the status of the call, for google.golang.org/grpc/status.
+func (e *CallError) GRPCStatus() *status.Status { return status.New(e.Code, e.text) }
+
+// outcome is the outcome that an error of a call means (CSI: "Error Scheme"; ResourceExhausted and Aborted are
+// transient as well, as they are for Kubernetes).
+func outcome(err error) Outcome {
+	if _, ok := status.FromError(err); !ok {
+		return Unknown
+	}
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return Unknown
+	default:
+		return Refused
+	}
+}
+
+// refused reports whether an error is that of a call that the driver has refused for good.
+func refused(err error) bool {
+	failed, ok := errors.AsType[*CallError](err)
+	return ok && failed.Outcome == Refused
+}
+
+// maxText is how much of a driver's text a message has, in bytes.
+const maxText = 1 << 10
+
+// bounded is a driver's text for a message: not longer than maxText, and on one line.
+func bounded(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText] + "..."
+	}
+	return strings.ToValidUTF8(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), " "), "?")
+}
+
+// measure calls do, the call of a method with this gRPC name, and records its metrics. The error is a *CallError.
+func (d *Drivers) measure(name, method string, do func() error) error {
+	began := time.Now()
+	err := do()
+	d.conf.Meter.CSICall(name, method, status.Code(err).String(), time.Since(began))
+	if err == nil {
+		return nil
+	}
+	return &CallError{Driver: name, Method: path.Base(method), Code: status.Code(err), Outcome: outcome(err),
+		text: bounded(status.Convert(err).Message())}
+}
+
+// call calls do for a call to the driver's node service, with its newest registration. It waits for earlier calls if
+// there are too many. The context that do gets ends at the limit of a call. If no driver of the name has registered, do
+// isn't called, and the error is a *volume.AwaitsError. say receives what the call waits for.
+func (d *Drivers) call(ctx context.Context, name, method string, say volume.Say,
+	do func(context.Context, *registration) error) error {
+	d.mu.Lock()
+	k := d.names[name]
+	d.mu.Unlock()
+	if k == nil {
+		return absent(name)
+	}
+	say.Waits(fmt.Sprintf("it waits for other calls of the CSI driver %s", name))
+	release, err := k.calls.Acquire(ctx, 0)
+	if err != nil {
+		return err
+	}
+	defer release()
+	d.mu.Lock()
+	if len(k.registrations) == 0 {
+		d.mu.Unlock()
+		return absent(name)
+	}
+	r := k.registrations[len(k.registrations)-1]
+	r.calls++
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		r.calls--
+		r.closeUnused()
+	}()
+	say.Waits(fmt.Sprintf("the CSI driver %s hasn't answered %s yet", name, path.Base(method)))
+	ctx, cancel := context.WithTimeout(ctx, d.conf.Patience)
+	defer cancel()
+	return do(ctx, r)
+}
+
+// absent is the error for a driver that hasn't registered.
+func absent(name string) error {
+	return volume.Awaits(awaited(name), "the CSI driver %s hasn't registered on this node: see that its pod runs here, "+
+		"and the logs of its containers", name)
+}

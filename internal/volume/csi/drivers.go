@@ -1,0 +1,403 @@
+// Package csi provides volumes of CSI drivers
+// (https://github.com/container-storage-interface/spec/blob/v1.13.0/spec.md). Drivers has the drivers that have
+// registered; the plugin mounts their inline ephemeral volumes (API: CSIVolumeSource).
+//
+// A driver is another program: it may hang, crash, be replaced, or be away for long. A call delays only the volumes of
+// its driver, and a driver that is away changes nothing about mounted volumes. The record of a volume (vol_data.json,
+// in the kubelet's format) is written before the first call that may make the driver hold something, and removed
+// after the call that releases it.
+package csi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/deckhand-node/deckhand/internal/cluster/nodefacts"
+	"github.com/deckhand-node/deckhand/internal/host/pluginwatch"
+	"github.com/deckhand-node/deckhand/internal/kit/gate"
+	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
+)
+
+// Config configures Drivers. Fields without a default are required.
+type Config struct {
+	// Facts writes nodefacts.CSIDrivers.
+	Facts *nodefacts.Writer
+	// Board has nodefacts.CSINode: a driver is registered once the API server has its entry. It is nil without an API
+	// server.
+	Board *nodefacts.Board
+	// Changed is called for pods that wait for a driver (pod.Failure.Awaits). It must not block.
+	Changed func(...pod.Object)
+	Meter   Meter
+	Log     logr.Logger
+	// Patience is the time limit of a call; 0 means 2 min.
+	Patience time.Duration
+	// Written is how long a driver waits for the API server to take its entry; 0 means 30 s. Then it counts as
+	// registered, and its entry is written later.
+	Written time.Duration
+	// Absent is how long a driver with volumes on this node stays in the node's objects after it is gone; 0 means
+	// 60 s. A shorter time would take pods away from the node each time the driver's own pod is updated.
+	Absent time.Duration
+}
+
+// Meter records metrics of calls.
+type Meter interface {
+	// CSICall records a call with the whole gRPC name of its method, and its status code.
+	CSICall(driver, method, code string, took time.Duration)
+}
+
+// Drivers are the registered drivers. It implements pluginwatch.Handler. It is safe for concurrent use.
+type Drivers struct {
+	conf Config
+	look wake.Slot
+
+	mu    sync.Mutex
+	names map[string]*driver
+	// last is the number of the last registration.
+	last uint64
+	// volumes maps the directories of volumes that drivers may hold to the drivers' names.
+	volumes map[string]string
+}
+
+// driver has the registrations of one name.
+type driver struct {
+	// registrations are those that aren't gone, the newest last. Each call uses the newest.
+	registrations []*registration
+	// facts are those of the last registration. If there is none any more, they stay until the time until.
+	facts nodefacts.CSIDriver
+	until time.Time
+	calls *gate.Gate
+}
+
+// registration is one registration of a driver. It is immutable but for the fields that Drivers.mu guards.
+type registration struct {
+	pluginwatch.Registration
+	facts nodefacts.CSIDriver
+	// mountsGroup says that the driver applies the fsGroup itself (VOLUME_MOUNT_GROUP).
+	mountsGroup bool
+	// stages says that the driver stages volumes once per node (STAGE_UNSTAGE_VOLUME).
+	stages bool
+	// multiWriter says that the driver distinguishes SINGLE_NODE_SINGLE_WRITER and SINGLE_NODE_MULTI_WRITER.
+	multiWriter bool
+	conn        *grpc.ClientConn
+	// Drivers.mu guards the fields below: the number of calls under way, and whether the socket is gone. The connection
+	// is closed when the last call has ended.
+	calls int
+	gone  bool
+}
+
+// parallel is the number of concurrent calls of a driver.
+const parallel = 16
+
+// NewDrivers returns Drivers without any driver.
+func NewDrivers(c Config) *Drivers {
+	c.Patience, c.Written = cmp.Or(c.Patience, 2*time.Minute), cmp.Or(c.Written, 30*time.Second)
+	c.Absent = cmp.Or(c.Absent, time.Minute)
+	return &Drivers{conf: c, look: wake.NewSlot(), names: map[string]*driver{}, volumes: map[string]string{}}
+}
+
+// Run removes drivers from the node's objects that have been gone for long enough, until ctx ends. Then it closes the
+// connections: nothing may register or call any more. The error is nil.
+func (d *Drivers) Run(ctx context.Context) error {
+	for {
+		var due <-chan time.Time
+		if next := d.expire(); !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			d.close()
+			return nil
+		case <-due:
+		case <-d.look:
+		}
+	}
+}
+
+// expire forgets drivers that have been gone for long enough, and returns when it has to be called next; zero for
+// never.
+func (d *Drivers) expire() (next time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	for name, k := range d.names {
+		switch {
+		case len(k.registrations) > 0: // it is here
+		case !now.Before(k.until) || !d.holds(name):
+			delete(d.names, name)
+		case next.IsZero() || k.until.Before(next):
+			next = k.until
+		}
+	}
+	d.publish()
+	return next
+}
+
+// holds reports whether the driver may hold volumes on this node. The mutex is held.
+func (d *Drivers) holds(name string) bool {
+	for _, of := range d.volumes {
+		if of == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Drivers) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range d.names {
+		for _, r := range k.registrations {
+			_ = r.conn.Close() // it fails only for a connection that is closed already
+		}
+	}
+}
+
+// publish writes the drivers to the board. The mutex is held.
+func (d *Drivers) publish() {
+	list := make([]nodefacts.CSIDriver, 0, len(d.names))
+	for _, name := range slices.Sorted(maps.Keys(d.names)) {
+		list = append(list, d.names[name].facts)
+	}
+	d.conf.Facts.Set(func(f *nodefacts.Facts) { f.CSIDrivers = list })
+}
+
+// Patience is the limit for a registration: NodeGetInfo may have to ask a cloud.
+func (d *Drivers) Patience() time.Duration { return d.conf.Patience }
+
+// Register implements pluginwatch.Handler. The newest registration of a name is used at once, whatever its version:
+// while a driver is updated, its old and its new pod run side by side, often with equal versions. It returns when the
+// API server has the driver's entry, or has refused it.
+func (d *Drivers) Register(ctx context.Context, r pluginwatch.Registration) error {
+	if err := check(r); err != nil {
+		return fmt.Errorf("CSI driver %q: %w", r.Name, err)
+	}
+	conn, err := pluginwatch.Connect(r.Endpoint)
+	if err != nil {
+		return err
+	}
+	reg := &registration{Registration: r, conn: conn}
+	if err := d.describe(ctx, reg); err != nil {
+		_ = conn.Close() // it fails only for a connection that is closed already
+		return fmt.Errorf("CSI driver %s: %w", r.Name, err)
+	}
+	d.mu.Lock()
+	d.last++
+	reg.facts.Generation = d.last
+	k := d.names[r.Name]
+	if k == nil {
+		k = &driver{calls: gate.New(parallel)}
+		d.names[r.Name] = k
+	}
+	k.registrations, k.facts = append(k.registrations, reg), reg.facts
+	d.publish()
+	d.mu.Unlock()
+	d.conf.Changed(awaited(r.Name))
+	if err := d.entered(ctx, reg); err != nil {
+		d.remove(func(other *registration) bool { return other == reg })
+		return fmt.Errorf("CSI driver %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+// awaited is the object of pods that wait until a driver of this name has registered.
+func awaited(name string) pod.Object { return pod.Object{Kind: "CSI driver", Name: name} }
+
+// validName reports whether a driver may have this name (API: CSIPersistentVolumeSource.driver).
+func validName(name string) bool {
+	return len(name) <= validation.DNS1123LabelMaxLength &&
+		len(validation.IsDNS1123Subdomain(strings.ToLower(name))) == 0
+}
+
+// check checks a registration before the driver is called.
+func check(r pluginwatch.Registration) error {
+	if !validName(r.Name) {
+		return fmt.Errorf("its name has to be a domain name of at most %d characters, such as csi.example.com",
+			validation.DNS1123LabelMaxLength)
+	}
+	if !slices.ContainsFunc(r.Versions, func(text string) bool {
+		v, err := version.ParseGeneric(text)
+		return err == nil && v.Major() <= 1
+	}) {
+		return fmt.Errorf("it supports the versions %q of CSI, and version 1 is needed", strings.Join(r.Versions, ", "))
+	}
+	return nil
+}
+
+// Limits of a driver's description. The API server's limits of the CSINode object are the same or less.
+const (
+	maxNodeID   = 256
+	maxSegments = 64
+)
+
+// describe asks the driver for its name, its capabilities and its description of this node.
+func (d *Drivers) describe(ctx context.Context, r *registration) error {
+	ctx, cancel := context.WithTimeout(ctx, d.conf.Patience)
+	defer cancel()
+	var info *spec.GetPluginInfoResponse
+	err := d.measure(r.Name, spec.Identity_GetPluginInfo_FullMethodName, func() (err error) {
+		info, err = spec.NewIdentityClient(r.conn).GetPluginInfo(ctx, &spec.GetPluginInfoRequest{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if info.GetName() != r.Name {
+		return fmt.Errorf("the program at %s is the driver %q", r.Endpoint, bounded(info.GetName()))
+	}
+	node := spec.NewNodeClient(r.conn)
+	var able *spec.NodeGetCapabilitiesResponse
+	err = d.measure(r.Name, spec.Node_NodeGetCapabilities_FullMethodName, func() (err error) {
+		able, err = node.NodeGetCapabilities(ctx, &spec.NodeGetCapabilitiesRequest{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range able.GetCapabilities() {
+		switch c.GetRpc().GetType() {
+		case spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME:
+			r.stages = true
+		case spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP:
+			r.mountsGroup = true
+		case spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
+			r.multiWriter = true
+		}
+	}
+	var here *spec.NodeGetInfoResponse
+	err = d.measure(r.Name, spec.Node_NodeGetInfo_FullMethodName, func() (err error) {
+		here, err = node.NodeGetInfo(ctx, &spec.NodeGetInfoRequest{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.facts, err = factsOf(r.Name, here)
+	return err
+}
+
+// factsOf checks a driver's description of this node.
+func factsOf(name string, i *spec.NodeGetInfoResponse) (nodefacts.CSIDriver, error) {
+	f := nodefacts.CSIDriver{Name: name, NodeID: i.GetNodeId(),
+		Limit: int32(min(i.GetMaxVolumesPerNode(), math.MaxInt32))}
+	segments := i.GetAccessibleTopology().GetSegments()
+	switch {
+	case f.NodeID == "" || len(f.NodeID) > maxNodeID:
+		return f, fmt.Errorf("NodeGetInfo has to return a node_id of 1 to %d bytes", maxNodeID)
+	case i.GetMaxVolumesPerNode() < 0:
+		return f, errors.New("NodeGetInfo returned a negative max_volumes_per_node")
+	case len(segments) > maxSegments:
+		return f, fmt.Errorf("NodeGetInfo returned %d topology segments, and %d are allowed", len(segments),
+			maxSegments)
+	}
+	for _, key := range slices.Sorted(maps.Keys(segments)) {
+		if wrong := slices.Concat(validation.IsQualifiedName(key),
+			validation.IsValidLabelValue(segments[key])); len(wrong) > 0 {
+			return f, fmt.Errorf("NodeGetInfo returned the topology segment %q, which can't be a label of the node: %s",
+				bounded(key), strings.Join(wrong, "; "))
+		}
+	}
+	if len(segments) > 0 {
+		f.Topology = maps.Clone(segments)
+	}
+	return f, nil
+}
+
+// entered waits until the API server has the driver's entry in the CSINode object, and returns its refusal. If that
+// takes too long, the driver counts as registered.
+func (d *Drivers) entered(ctx context.Context, r *registration) error {
+	if d.conf.Board == nil {
+		return nil
+	}
+	changed, stop := d.conf.Board.Watch(nodefacts.CSINode)
+	defer stop()
+	late := time.NewTimer(d.conf.Written)
+	defer late.Stop()
+	for {
+		if e, ok := d.conf.Board.Now().CSINode[r.Name]; ok && e.Generation >= r.facts.Generation {
+			if e.Generation == r.facts.Generation && e.Refused != "" {
+				return errors.New(e.Refused)
+			}
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			d.conf.Log.Info("A CSI driver is used before the API server has its entry in the CSINode object: that is "+
+				"written as soon as the API server answers", "plugin", r.Name)
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Gone implements pluginwatch.Handler.
+func (d *Drivers) Gone(r pluginwatch.Registration) {
+	d.remove(func(other *registration) bool { return other.Socket == r.Socket && other.Name == r.Name })
+}
+
+// remove removes registrations. Calls under way end first.
+func (d *Drivers) remove(which func(*registration) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range d.names {
+		before := len(k.registrations)
+		k.registrations = slices.DeleteFunc(k.registrations, func(r *registration) bool {
+			if !which(r) {
+				return false
+			}
+			r.gone = true
+			r.closeUnused()
+			return true
+		})
+		switch {
+		case len(k.registrations) == before:
+		case len(k.registrations) == 0:
+			k.until = time.Now().Add(d.conf.Absent)
+		default:
+			k.facts = k.registrations[len(k.registrations)-1].facts
+		}
+	}
+	d.look.Wake()
+}
+
+// closeUnused closes the connection of a gone driver unless a call uses it. Drivers.mu is held.
+func (r *registration) closeUnused() {
+	if r.gone && r.calls == 0 {
+		_ = r.conn.Close() // it fails only for a connection that is closed already
+	}
+}
+
+// has reports whether a driver of this name has registered.
+func (d *Drivers) has(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k := d.names[name]
+	return k != nil && len(k.registrations) > 0
+}
+
+// note records that the driver may hold a volume in this directory, or not any more if name is empty.
+func (d *Drivers) note(dir, name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if name == "" {
+		delete(d.volumes, dir)
+	} else {
+		d.volumes[dir] = name
+	}
+}

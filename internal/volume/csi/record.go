@@ -1,0 +1,127 @@
+package csi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+)
+
+// record describes a volume that the driver may hold: the file vol_data.json in the volume's
+// directory, a JSON object of strings, as the kubelet writes and reads it.
+type record map[string]string
+
+// recordName is the name of a record's file, targetName that of the directory at which the driver mounts the volume.
+const (
+	recordName = "vol_data.json"
+	targetName = "mount"
+)
+
+// The keys of a record.
+const (
+	keyDriver    = "driverName"
+	keyHandle    = "volumeHandle"
+	keyVolume    = "specVolID"
+	keyNode      = "nodeName"
+	keyLifecycle = "volumeLifecycleMode"
+	keyAttached  = "attachmentID"
+	// keyArguments is a digest of the arguments of the call: they must not change while it is repeated. keyUncertain says
+	// that a call has begun whose result isn't recorded. The kubelet has neither, and ignores them.
+	keyArguments = "deckhand.io/arguments"
+	keyUncertain = "deckhand.io/uncertain"
+)
+
+// maxRecord is the maximum size of a record in bytes.
+const maxRecord = 64 << 10
+
+// readRecord reads the record in a volume's directory. The error is fs.ErrNotExist if there is none.
+func readRecord(dir string) (record, error) {
+	data, err := readBounded(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fs.ErrNotExist
+	}
+	var r record
+	if err == nil {
+		if err = json.Unmarshal(data, &r); err == nil && (r[keyDriver] == "" || r[keyHandle] == "") {
+			err = fmt.Errorf("%s or %s is missing", keyDriver, keyHandle)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the volume's record %s can't be used: %w", filepath.Join(dir, recordName), err)
+	}
+	return r, nil
+}
+
+// readBounded reads the file of a record. Drivers can write to the directory: no link is followed.
+func readBounded(dir string) ([]byte, error) {
+	in, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	f, err := safeopen.OpenNoLinks(in, recordName, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	switch info, err := f.Stat(); {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
+	if err == nil && len(data) > maxRecord {
+		err = fmt.Errorf("it has more than %d bytes", maxRecord)
+	}
+	return data, err
+}
+
+// create writes the record before a call that makes the driver hold the volume, and makes its directory. It is durable:
+// after a crash of the machine the driver may still hold the volume, and without a record nobody would release it.
+func (r record) create(dir string) error {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	data, err := r.text(true)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(dir, recordName), data, 0o600)
+}
+
+// mark writes whether a call to hold or to release the volume has begun. A crash of the machine may undo that: nothing
+// is mounted afterwards, so that the driver is called anyway.
+func (r record) mark(dir string, uncertain bool) error {
+	data, err := r.text(uncertain)
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteVolatile(filepath.Join(dir, recordName), data, 0o600)
+}
+
+func (r record) text(uncertain bool) ([]byte, error) {
+	r = maps.Clone(r)
+	delete(r, keyUncertain)
+	if uncertain {
+		r[keyUncertain] = "true"
+	}
+	return json.Marshal(r)
+}
+
+// removeRecord removes the record, for good.
+func removeRecord(dir string) error {
+	if err := os.Remove(filepath.Join(dir, recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return atomicfile.SyncDir(dir)
+}

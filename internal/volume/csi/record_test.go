@@ -1,0 +1,184 @@
+package csi
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/deckhand-node/deckhand/internal/host/pluginwatch"
+	"github.com/deckhand-node/deckhand/internal/volume"
+)
+
+// The kubelet reads the record, and the agent the kubelet's.
+func TestRecord(t *testing.T) {
+	p := inline()
+	s, err := sourceOf(p, volume.Spec{Volume: &p.Spec.Volumes[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "volumes", "data")
+	if _, err := readRecord(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no directory: %v", err)
+	}
+	if err := s.record(p.Spec.NodeName).create(dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "vol_data.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	const handle = "csi-7a075fb358279980b660d575168af6c25ee140b5f3a73a8a16e21f8e4f1e9ad8"
+	for key, want := range map[string]string{"driverName": driverName, "volumeHandle": handle, "specVolID": "data",
+		"nodeName": "node1", "volumeLifecycleMode": "Ephemeral", keyUncertain: "true",
+		// sha256 of the handle, the driver and the node
+		"attachmentID": "csi-b97a4b216d30e21101e3c80c0446d448f2e1c11b8ce8798def92c461e4387f6b"} {
+		if got[key] != want {
+			t.Errorf("%s is %q", key, got[key])
+		}
+		delete(got, key)
+	}
+	if len(got) > 0 {
+		t.Errorf("more: %v", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "vol_data.json"), // of a kubelet, with a key of a later version
+		[]byte(`{"driverName":"d","volumeHandle":"h","seLinuxMountContext":""}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := readRecord(dir); err != nil || r[keyDriver] != "d" || r[keyHandle] != "h" {
+		t.Errorf("read %v, %v", r, err)
+	}
+	for range 2 {
+		if err := removeRecord(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A record that can't be used is an error that names it, and is never one that doesn't exist: its volume would be
+// forgotten.
+func TestBadRecords(t *testing.T) {
+	for name, c := range map[string]struct {
+		make func(path string) error
+		want string
+	}{
+		"empty":     {func(p string) error { return os.WriteFile(p, nil, 0o600) }, "unexpected end"},
+		"cut":       {func(p string) error { return os.WriteFile(p, []byte(`{"driverName":"d`), 0o600) }, "unexpected end"},
+		"foreign":   {func(p string) error { return os.WriteFile(p, []byte(`{"a":"b"}`), 0o600) }, "is missing"},
+		"a list":    {func(p string) error { return os.WriteFile(p, []byte(`[]`), 0o600) }, "cannot unmarshal"},
+		"too large": {func(p string) error { return os.WriteFile(p, make([]byte, 10<<20), 0o600) }, "more than 65536 bytes"},
+		"a link": {func(p string) error {
+			other := p + ".other"
+			return errors.Join(os.WriteFile(other, []byte(`{"driverName":"d","volumeHandle":"h"}`), 0o600), os.Symlink(other, p))
+		}, "link"},
+		"a directory": {func(p string) error { return os.Mkdir(p, 0o700) }, "not a regular file"},
+		"a pipe":      {func(p string) error { return unix.Mkfifo(p, 0o600) }, "neither a file nor a directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := c.make(filepath.Join(dir, recordName)); err != nil {
+				t.Fatal(err)
+			}
+			r, err := readRecord(dir)
+			if err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), filepath.Join(dir, recordName)) {
+				t.Errorf("read %v, error %v", r, err)
+			}
+		})
+	}
+}
+
+// The table of codes of the law of calls.
+func TestOutcome(t *testing.T) {
+	unknown := map[codes.Code]bool{codes.Canceled: true, codes.DeadlineExceeded: true, codes.Unavailable: true,
+		codes.ResourceExhausted: true, codes.Aborted: true}
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		want := Refused
+		if unknown[code] {
+			want = Unknown
+		}
+		if got := outcome(status.Error(code, "")); got != want {
+			t.Errorf("%s: %v", code, got)
+		}
+	}
+	if got := outcome(errors.New("not of gRPC")); got != Unknown {
+		t.Errorf("another error: %v", got)
+	}
+}
+
+// Texts of drivers go to events and logs.
+func TestBounded(t *testing.T) {
+	if got := bounded("a\n\tb\x1b[31m\xff"); got != "a b [31m?" {
+		t.Errorf("%q", got)
+	}
+	if got := bounded(strings.Repeat("x", 1<<20)); len(got) > maxText+3 {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+func TestCheckRegistration(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		versions []string
+		wrong    string
+	}{
+		{"csi.example.com", []string{"1.0.0"}, ""},
+		{"CSI.Example.com", []string{"0.3.0", "1.13.0"}, ""},
+		{"csi.example.com", nil, "version 1 is needed"},
+		{"csi.example.com", []string{"2.0.0", "x"}, "version 1 is needed"},
+		{"../x", []string{"1.0.0"}, "domain name"},
+		{strings.Repeat("a", 64), []string{"1.0.0"}, "domain name"},
+		{"", []string{"1.0.0"}, "domain name"},
+	} {
+		err := check(pluginwatch.Registration{Name: c.name, Versions: c.versions})
+		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%q %q: %v", c.name, c.versions, err)
+		}
+	}
+}
+
+func TestFacts(t *testing.T) {
+	many := map[string]string{}
+	for i := range 300 {
+		many["example.com/k"+strings.Repeat("x", i%50)+string(rune('a'+i%26))+string(rune('a'+i/26))] = "v"
+	}
+	topology := func(s map[string]string) *spec.Topology { return &spec.Topology{Segments: s} }
+	for name, c := range map[string]struct {
+		info  *spec.NodeGetInfoResponse
+		wrong string
+		limit int32
+	}{
+		"least":            {&spec.NodeGetInfoResponse{NodeId: "n"}, "", 0},
+		"a limit":          {&spec.NodeGetInfoResponse{NodeId: "n", MaxVolumesPerNode: 7}, "", 7},
+		"a huge limit":     {&spec.NodeGetInfoResponse{NodeId: "n", MaxVolumesPerNode: 1 << 40}, "", 1<<31 - 1},
+		"a negative limit": {&spec.NodeGetInfoResponse{NodeId: "n", MaxVolumesPerNode: -1}, "negative", 0},
+		"no node":          {&spec.NodeGetInfoResponse{}, "node_id", 0},
+		"a long node":      {&spec.NodeGetInfoResponse{NodeId: strings.Repeat("n", 257)}, "node_id", 0},
+		"300 segments":     {&spec.NodeGetInfoResponse{NodeId: "n", AccessibleTopology: topology(many)}, "64 are allowed", 0},
+		"a bad label": {&spec.NodeGetInfoResponse{NodeId: "n",
+			AccessibleTopology: topology(map[string]string{"zone": "a b"})}, `segment "zone"`, 0},
+		"a label": {&spec.NodeGetInfoResponse{NodeId: "n",
+			AccessibleTopology: topology(map[string]string{"example.com/zone": "a"})}, "", 0},
+	} {
+		f, err := factsOf(driverName, c.info)
+		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil && (f.Limit != c.limit || f.NodeID != "n" || len(f.Topology) != len(c.info.GetAccessibleTopology().GetSegments())) {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
