@@ -51,9 +51,14 @@ func worthwhile(err error) bool {
 }
 
 // Rejected reports whether the server rejects this request: until permissions, policies or the request change, it will
-// reject it again.
+// reject it again. After a conflict the same change may succeed.
 func Rejected(err error) bool {
-	return codeOf(err) != 0 && !Unusable(err) && (!worthwhile(err) || codeOf(err) == http.StatusForbidden)
+	switch code := codeOf(err); code {
+	case 0, http.StatusConflict:
+		return false
+	default:
+		return !Unusable(err) && (code == http.StatusForbidden || !worthwhile(err))
+	}
 }
 
 // backoff is the delay after that many earlier failures: from half of first*2^failures to all of it.

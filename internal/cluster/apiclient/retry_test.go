@@ -59,7 +59,7 @@ func TestRetry(t *testing.T) {
 
 func TestRejected(t *testing.T) {
 	for code, want := range map[int]bool{http.StatusForbidden: true, http.StatusUnprocessableEntity: true, http.StatusBadRequest: true, http.StatusNotFound: true,
-		http.StatusUnauthorized: false, http.StatusTooManyRequests: false, http.StatusInternalServerError: false, http.StatusServiceUnavailable: false} {
+		http.StatusConflict: false, http.StatusUnauthorized: false, http.StatusTooManyRequests: false, http.StatusInternalServerError: false, http.StatusServiceUnavailable: false} {
 		err := fmt.Errorf("update: %w", &Error{Server: "https://h", Err: apierrors.NewGenericServerResponse(code, "put", schema.GroupResource{Resource: "nodes"}, "n1", "no", 0, true)})
 		if Rejected(err) != want {
 			t.Errorf("status %d: %t", code, !want)

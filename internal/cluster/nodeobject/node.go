@@ -50,6 +50,10 @@ type Config struct {
 	// Status computes the current status, without heartbeat times. Changed receives when it may have changed.
 	Status  func() v1.NodeStatus
 	Changed <-chan struct{}
+	// Drivers returns the registered CSI drivers, sorted by name; Changed receives when they may have changed. Drivers
+	// that haven't registered Settled after the start are removed from the object. A nil function leaves it as it is.
+	Drivers func() []nodefacts.CSIDriver
+	Settled time.Duration
 	// Every is the interval at which an unchanged status is sent (nodeStatusReportFrequency).
 	Every time.Duration
 	// Facts writes Fields and, if a cloud controller sets the node's addresses, HostIPs.
@@ -65,7 +69,7 @@ type Config struct {
 }
 
 // Fields are the facts that a Node always writes.
-const Fields = nodefacts.Addresses | nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL | nodefacts.Advertised
+const Fields = nodefacts.Addresses | nodefacts.Labels | nodefacts.Taints | nodefacts.UID | nodefacts.PodCIDRs | nodefacts.ObjectTTL | nodefacts.Advertised | nodefacts.CSILabels
 
 // Node maintains the object of this node.
 type Node struct {
@@ -89,8 +93,12 @@ type Node struct {
 	gone bool
 	// every is conf.Every with a random delay added (jitter).
 	every time.Duration
-	// began is when Run began.
-	began time.Time
+	// drivers are the results of writing CSI drivers to the object. unchanged is the annotation whose drivers aren't
+	// removed (again): the server rejects that, or another client has undone it.
+	drivers   map[string]nodefacts.CSIEntry
+	unchanged string
+	// began is when Run began, found when it got the object first.
+	began, found time.Time
 }
 
 type state struct{ node *v1.Node }
@@ -106,8 +114,9 @@ const (
 	callLimit = 10 * time.Second
 	// jitter is the largest fraction of Every by which an unchanged status is delayed.
 	jitter = 0.5
-	// firstLook is how long a new agent reports a node that was ready as still ready, before it has determined that
-	// itself: the runtime keeps running between two agents, and readiness that flaps moves traffic and pods.
+	// firstLook is how long a new agent that has found the object reports a node that was ready as still ready, before
+	// it has determined that itself: the runtime keeps running between two agents, the CSINode object is read only
+	// after this one, and readiness that flaps moves traffic and pods.
 	firstLook = 5 * time.Second
 	// longest is the upper bound of Every.
 	longest = 365 * 24 * time.Hour
@@ -130,6 +139,9 @@ func (n *Node) Run(ctx context.Context) error {
 	n.began = time.Now()
 	for {
 		next, err := n.step(ctx)
+		if err == nil {
+			next, err = n.publishDrivers(ctx, next)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -206,7 +218,7 @@ func (n *Node) step(ctx context.Context) (time.Time, error) {
 		}
 	}
 	fresh := n.sent.IsZero()
-	if known := n.began.Add(firstLook); fresh && readiness(&n.object.Status) == v1.ConditionTrue &&
+	if known := n.found.Add(firstLook); fresh && readiness(&n.object.Status) == v1.ConditionTrue &&
 		readiness(&status) != v1.ConditionTrue && time.Now().Before(known) {
 		return known, nil
 	}
@@ -297,12 +309,17 @@ func (n *Node) register(ctx context.Context, status v1.NodeStatus) error {
 func (n *Node) setObject(object *v1.Node) {
 	if object == nil || n.object != nil && n.object.UID != object.UID {
 		n.reconciled, n.status, n.sent, n.acknowledged = false, v1.NodeStatus{}, time.Time{}, nil
+		n.drivers, n.unchanged = nil, ""
 	}
 	if e, happened := cordoned(n.object, object); happened {
 		n.conf.Event(e)
 	}
 	n.object = object
+	if object != nil && n.found.IsZero() {
+		n.found = time.Now()
+	}
 	n.conf.Facts.Set(func(f *nodefacts.Facts) {
+		f.CSILabels = n.drivers
 		if object == nil {
 			f.UID = ""
 			return

@@ -92,6 +92,17 @@ func (s *fakeNodes) apply(name string, body []byte) error {
 	if err := json.Unmarshal(body, s.node); err != nil { // into what is there: a merge
 		return err
 	}
+	var removed struct {
+		Metadata struct{ Annotations map[string]*string }
+	}
+	if err := json.Unmarshal(body, &removed); err != nil {
+		return err
+	}
+	for key, value := range removed.Metadata.Annotations {
+		if value == nil {
+			delete(s.node.Annotations, key)
+		}
+	}
 	s.node.Status.Conditions = conditions
 	for _, c := range p.Status.Conditions {
 		if was := condition(&s.node.Status, c.Type); was != nil {
@@ -290,9 +301,10 @@ func TestOddServer(t *testing.T) {
 
 // TestASecondAgent: a node that is ready stays so while a new agent finds out how it is, for some seconds.
 func TestASecondAgent(t *testing.T) {
-	for name, up := range map[string]bool{"the runtime runs on": true, "the runtime is down": false} {
+	for name, up := range map[string]bool{"the runtime runs on": true, "the runtime is down": false, "the API server was away": true} {
 		synctest.Test(t, func(t *testing.T) {
-			facts, err := nodefacts.NewBoard(nodefacts.Facts{}).Writer("a test", Fields)
+			board := nodefacts.NewBoard(nodefacts.Facts{})
+			facts, err := board.Writer("a test", Fields)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -309,19 +321,32 @@ func TestASecondAgent(t *testing.T) {
 			server.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "old"}, Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}}}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
+			if name == "the API server was away" {
+				later := server.node
+				server.node, server.down = nil, errors.NewServiceUnavailable("down")
+				time.AfterFunc(time.Minute, func() {
+					server.mu.Lock()
+					server.down = nil
+					server.mu.Unlock()
+					server.others(func(*v1.Node) *v1.Node { return later })
+				})
+			}
 			go func() { done <- n.Run(ctx) }()
 			defer func() { cancel(); <-done }()
-			time.Sleep(4 * time.Second)
+			for board.Now().UID == "" {
+				time.Sleep(time.Second)
+			}
+			time.Sleep(3 * time.Second)
 			synctest.Wait()
 			if server.ready() != v1.ConditionTrue {
-				t.Errorf("%s: after 4s it is not ready", name)
+				t.Errorf("%s: 4s after it was found it is not ready", name)
 			}
 			ready.Store(up)
 			changed.Wake()
-			time.Sleep(2 * time.Second)
+			time.Sleep(3 * time.Second)
 			synctest.Wait()
 			if got := server.ready(); (got == v1.ConditionTrue) != up {
-				t.Errorf("%s: after 6s it is %s", name, got)
+				t.Errorf("%s: after 7s it is %s", name, got)
 			}
 		})
 	}

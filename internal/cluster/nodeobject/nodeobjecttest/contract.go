@@ -65,6 +65,19 @@ func Run(t *testing.T, name string, nodes Nodes, leases Leases, remove func()) {
 		n.Labels["a"] != "b" {
 		t.Errorf("patch labels: %+v, %v", n, err)
 	}
+	for _, c := range []struct{ body, want string }{
+		{`{"metadata": {"labels": {"c": "d"}, "annotations": {"x": "1", "y": "2"}}}`, "1"},
+		{`{"metadata": {"annotations": {"x": null}}}`, ""},
+	} {
+		n, err := nodes.Patch(ctx, name, []byte(c.body))
+		if err != nil {
+			t.Fatalf("patch annotations: %v", err)
+		}
+		x, has := n.Annotations["x"]
+		if x != c.want || has != (c.want != "") || n.Annotations["y"] != "2" || n.Labels["a"] != "b" || n.Labels["c"] != "d" {
+			t.Errorf("after the patch %s it is %+v", c.body, n.ObjectMeta)
+		}
+	}
 	for _, kind := range []v1.NodeConditionType{"Theirs", v1.NodeReady} {
 		body, err := json.Marshal(
 			map[string]any{"status": map[string]any{
