@@ -19,6 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
 	"github.com/deckhand-node/deckhand/internal/cluster/certificates"
 	"github.com/deckhand-node/deckhand/internal/cluster/clusterobjects"
+	"github.com/deckhand-node/deckhand/internal/cluster/csinode"
 	"github.com/deckhand-node/deckhand/internal/cluster/eventsink"
 	"github.com/deckhand-node/deckhand/internal/cluster/lastknown"
 	"github.com/deckhand-node/deckhand/internal/cluster/mirror"
@@ -92,7 +93,9 @@ type Cluster struct {
 	conf   Config
 	client *apiclient.Client
 	node   *nodeobject.Node
-	lease  *nodeobject.Lease
+	// csi is the object with the node's CSI drivers.
+	csi   *csinode.Object
+	lease *nodeobject.Lease
 	// pods caches the API server's pods of this node; source reads the cache, publisher writes the pods' statuses.
 	pods      *podobject.Cache
 	source    *apisource.Source
@@ -113,6 +116,10 @@ type Cluster struct {
 	// troubled wakes subscribers after Problems have changed.
 	troubled wake.Group
 }
+
+// driversSettled is how long after the agent's start CSI drivers that haven't registered yet stay in the API server's
+// objects: pods that use them would be scheduled elsewhere.
+const driversSettled = time.Minute
 
 // New returns a Cluster. It sends no requests before the modules run.
 func New(c Config) (*Cluster, error) {
@@ -150,6 +157,10 @@ func New(c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	csiFacts, err := c.Facts.Writer("the CSINode object", csinode.Fields)
+	if err != nil {
+		return nil, err
+	}
 	cl := &Cluster{conf: c, client: client, known: lastknown.New(c.Known, cfg.OfflineSecretsKey, client),
 		changed: wake.NewSlot()}
 	again := func() <-chan struct{} {
@@ -183,8 +194,13 @@ func New(c Config) (*Cluster, error) {
 	cl.node = nodeobject.New(nodeobject.Config{
 		Identity: identity, Register: ptr.Deref(k.RegisterNode, true), API: nodeobject.NodesOf(client),
 		Status: cl.status, Changed: cl.changed,
+		Drivers: func() []nodefacts.CSIDriver { return c.Facts.Now().CSIDrivers }, Settled: driversSettled,
 		Every: k.NodeStatusReportFrequency.Duration, Facts: facts, Known: cl.known, Reached: recovered(),
 		Event: c.Events.Event, Log: c.Log.WithName("node"),
+	})
+	cl.csi = csinode.New(csinode.Config{
+		Node: cfg.NodeName, Board: c.Facts, Facts: csiFacts, API: csinode.CSINodesOf(client), Settled: driversSettled,
+		Reached: recovered(), Log: c.Log.WithName("csi"),
 	})
 	cl.events = eventsink.New(
 		eventsink.Config{Ring: c.Events.Recorder, API: eventsink.EventsOf(client), Node: cfg.NodeName,
@@ -326,6 +342,7 @@ func (c *Cluster) Modules() []modules.Module {
 		{Name: "API server", Start: c.start, Run: c.client.Run},
 		{Name: "last known objects", Run: c.known.Run},
 		{Name: "node object", Run: c.node.Run},
+		{Name: "CSINode object", Run: c.csi.Run},
 		{Name: "lease", Run: c.lease.Run},
 		{Name: "pod objects", Run: c.pods.Run},
 		{Name: "pods of the API server", Run: c.source.Run},
@@ -418,6 +435,9 @@ func (c *Cluster) status() v1.NodeStatus {
 	}
 	if err := c.conf.Healthy(time.Now()); err != nil && len(r.NotReady) == 0 {
 		r.NotReady = append(r.NotReady, err.Error())
+	}
+	if facts.CSINodeMissing != "" {
+		r.NotReady = append(slices.Clip(r.NotReady), facts.CSINodeMissing)
 	}
 	return r.Status()
 }

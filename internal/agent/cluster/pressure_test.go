@@ -95,20 +95,14 @@ type nothingRuns struct{}
 func (nothingRuns) All() []*pod.Observed { return nil }
 func (nothingRuns) Listed() bool         { return true }
 
-// TestPressureIsPatchedAtOnce: a change of the node's pressure is at the API server within 50 ms, also right after another one, and
-// neither with the next heartbeat nor after the pause that other changes keep.
-func TestPressureIsPatchedAtOnce(t *testing.T) {
-	api := &apiServer{changed: make(chan *v1.Node, 100)}
+// join connects a node to an API server until the test ends.
+func join(t *testing.T, api http.Handler, board *nodefacts.Board) *Cluster {
+	t.Helper()
 	server := httptest.NewServer(api)
-	defer server.Close()
+	t.Cleanup(server.Close)
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := os.WriteFile(kubeconfig, []byte("{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {server: '"+server.URL+"'}}], users: [{name: u, user: {}}]}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	board := nodefacts.NewBoard(nodefacts.Facts{HostIPs: []string{"192.0.2.1"}, Pressure: admission.Pressure{PIDs: true}})
-	facts, err := board.Writer("a test", nodefacts.Pressure)
-	if err != nil {
 		t.Fatal(err)
 	}
 	meter := metrics.New(metrics.Info{})
@@ -125,15 +119,28 @@ func TestPressureIsPatchedAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- modules.NewRunner(logr.Discard()).Run(ctx, c.Modules()) }()
-	defer func() {
+	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-	}()
+	})
+	return c
+}
+
+// TestPressureIsPatchedAtOnce: a change of the node's pressure is at the API server within 50 ms, also right after another one, and
+// neither with the next heartbeat nor after the pause that other changes keep.
+func TestPressureIsPatchedAtOnce(t *testing.T) {
+	api := &apiServer{changed: make(chan *v1.Node, 100)}
+	board := nodefacts.NewBoard(nodefacts.Facts{HostIPs: []string{"192.0.2.1"}, Pressure: admission.Pressure{PIDs: true}})
+	facts, err := board.Writer("a test", nodefacts.Pressure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	join(t, api, board)
 	conditions := func(n *v1.Node) string {
 		var list []string
 		for _, c := range n.Status.Conditions {
