@@ -61,7 +61,7 @@ func NewClient(c ClientConfig) *Renewer {
 	}
 	return New(Config{
 		Signer: certificates.KubeAPIServerClientKubeletSignerName, Usage: certificates.UsageClientAuth, Dir: c.Dir,
-		Name: clientName, Keep: !c.Rotate,
+		Name: clientName, Keep: !c.Rotate, Final: c.final,
 		Wanted:  func() *x509.CertificateRequest { return wanted },
 		Current: func() (*tls.Certificate, error) { return c.current(no) },
 		Ask: func(ctx context.Context, do func(context.Context, Requests) error) error {
@@ -69,6 +69,16 @@ func NewClient(c ClientConfig) *Renewer {
 		},
 		Changed: c.Changed, Meter: c.Meter, Troubled: c.Troubled, Expires: c.Expires, Log: c.Log,
 	})
+}
+
+// final returns the file that names the client certificate, and why no other one follows it at its end; an empty reason
+// if one is requested with Bootstrap then.
+func (c *ClientConfig) final() (file, why string) {
+	if c.Bootstrap != "" && !gone(c.Bootstrap) {
+		return c.Kubeconfig, ""
+	}
+	return c.Kubeconfig, "rotateCertificates is false, and there is no bootstrap kubeconfig: replace the " +
+		"certificate, or set rotateCertificates to true and restart the agent"
 }
 
 func subject(node string) pkix.Name {

@@ -501,9 +501,58 @@ func TestExpires(t *testing.T) {
 			}
 			at, message, _ := strings.Cut(got[0], " ")
 			if when, err := time.Parse(time.RFC3339, at); err != nil || end.Sub(when) < 22*time.Hour || !strings.Contains(message, why) ||
-				!strings.HasPrefix(message, "The certificate "+ClientFile(h.certs)+" ends at "+end.UTC().Format(time.RFC3339)+" and can't be renewed: ") {
+				!strings.HasPrefix(message, "The certificate in "+ClientFile(h.certs)+" ends at "+end.UTC().Format(time.RFC3339)+" and can't be renewed: ") {
 				t.Errorf("the warning is %q, the certificate ends at %s", got[0], end)
 			}
+		})
+	}
+}
+
+// TestFinalCertificateExpires: with rotateCertificates false, the end of a certificate is warned of once, a day before,
+// unless another one is requested with the bootstrap kubeconfig then.
+func TestFinalCertificateExpires(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(h *host, c *ClientConfig)
+		want   int
+	}{
+		{"no bootstrap kubeconfig", func(_ *host, c *ClientConfig) { c.Bootstrap = "" }, 1},
+		{"the bootstrap kubeconfig is gone", func(h *host, _ *ClientConfig) { removeAll(h.t, h.rejoined) }, 1},
+		{"with a bootstrap kubeconfig", func(*host, *ClientConfig) {}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, s := newHost(t), newSigners(t)
+				s.life = 100 * 24 * time.Hour
+				end := time.Now().Add(s.life)
+				stop := run(t, h.client(s, s, nil))
+				synctest.Wait()
+				stop()
+				defer run(t, h.client(s, s, func(conf *ClientConfig) {
+					conf.Rotate = false
+					c.change(h, conf)
+				}))()
+				time.Sleep(s.life - 25*time.Hour)
+				h.mu.Lock()
+				early := len(h.expires)
+				h.mu.Unlock()
+				time.Sleep(25*time.Hour - time.Minute)
+				h.changed.Wake()
+				synctest.Wait()
+				h.mu.Lock()
+				got := slices.Clone(h.expires)
+				h.mu.Unlock()
+				if early != 0 || len(got) != c.want {
+					t.Fatalf("%d warnings before the last day, and in all: %q", early, got)
+				}
+				for _, warning := range got {
+					want := end.Add(-24*time.Hour).UTC().Format(time.RFC3339) + " The certificate in " + h.kubeconfig + " ends at " +
+						end.UTC().Format(time.RFC3339) + " and can't be renewed: rotateCertificates is false, "
+					if !strings.HasPrefix(warning, want) {
+						t.Errorf("the warning is\n%q, want\n%q", warning, want)
+					}
+				}
+			})
 		})
 	}
 }

@@ -33,8 +33,10 @@ type Config struct {
 	Usage  certificates.KeyUsage
 	// Dir is the certificate directory (--cert-dir), Name the prefix of file names there.
 	Dir, Name string
-	// Keep renews the certificate only when it has expired, not before.
-	Keep bool
+	// Keep renews the certificate only when it has expired, not before. Final then returns the file that names the
+	// certificate and why no other one follows it; an empty reason if one does.
+	Keep  bool
+	Final func() (file, why string)
 	// Wanted is the request that is needed at the moment, without a key; nil for none.
 	Wanted func() *x509.CertificateRequest
 	// Current is the certificate in use; nil if none is needed. An error says that a needed one is missing or
@@ -133,6 +135,13 @@ func (r *Renewer) Run(ctx context.Context) error {
 		case due.Before(again):
 			due = again
 		}
+		warning := r.finalWarning()
+		if !warning.IsZero() && (due.IsZero() || warning.Before(due)) {
+			if r.await(ctx, warning) {
+				r.warnFinal()
+			}
+			continue
+		}
 		if !r.await(ctx, due) {
 			continue
 		}
@@ -141,7 +150,7 @@ func (r *Renewer) Run(ctx context.Context) error {
 			continue
 		}
 		r.trouble(err.Error())
-		r.warn(err.Error())
+		r.warn(r.files.current(), err.Error())
 		r.conf.Meter.Failed()
 		again = time.Now().Add(pause(err, failures))
 		failures++
@@ -158,18 +167,41 @@ func warnsFrom(c *x509.Certificate) time.Time {
 	return c.NotAfter.Add(-min(24*time.Hour, c.NotAfter.Sub(c.NotBefore)/20))
 }
 
-// warn calls Expires if the certificate in use ends soon. why is the reason why it can't be renewed.
-func (r *Renewer) warn(why string) {
+// finalWarning is when warnFinal is due; zero for never.
+func (r *Renewer) finalWarning() time.Time {
+	if now := r.unwarned(); r.conf.Keep && now != nil {
+		return warnsFrom(now)
+	}
+	return time.Time{}
+}
+
+// warnFinal calls Expires if the certificate in use is kept to its end, and no other one follows it.
+func (r *Renewer) warnFinal() {
+	if file, why := r.conf.Final(); why != "" {
+		r.warn(file, why)
+	} else if now := r.unwarned(); now != nil {
+		r.warned = now.Raw
+	}
+}
+
+// warn calls Expires if the certificate in use, which file names, ends soon. why is the reason why it can't be renewed.
+func (r *Renewer) warn(file, why string) {
+	now := r.unwarned()
+	if now == nil || time.Now().Before(warnsFrom(now)) {
+		return
+	}
+	r.warned = now.Raw
+	r.conf.Expires(fmt.Sprintf("The certificate in %s ends at %s and can't be renewed: %s", file,
+		now.NotAfter.UTC().Format(time.RFC3339), why))
+}
+
+// unwarned is the certificate in use; nil if there is none, it has ended, or Expires was called for it.
+func (r *Renewer) unwarned() *x509.Certificate {
 	now, err := r.conf.Current()
-	if err != nil || now == nil || bytes.Equal(r.warned, now.Leaf.Raw) {
-		return
+	if err != nil || now == nil || bytes.Equal(r.warned, now.Leaf.Raw) || !time.Now().Before(now.Leaf.NotAfter) {
+		return nil
 	}
-	if at := time.Now(); at.Before(warnsFrom(now.Leaf)) || !at.Before(now.Leaf.NotAfter) {
-		return
-	}
-	r.warned = now.Leaf.Raw
-	r.conf.Expires(fmt.Sprintf("The certificate %s ends at %s and can't be renewed: %s", r.files.current(),
-		now.Leaf.NotAfter.UTC().Format(time.RFC3339), why))
+	return now.Leaf
 }
 
 // pause is how long to wait after the error of a request. failures is the number of failures in a row before it.
@@ -281,7 +313,7 @@ func (r *Renewer) renew(ctx context.Context) error {
 			r.mu.Lock()
 			why := r.problem.Message
 			r.mu.Unlock()
-			r.warn(cmp.Or(why, "the cluster hasn't answered yet"))
+			r.warn(r.files.current(), cmp.Or(why, "the cluster hasn't answered yet"))
 		case <-r.conf.Changed:
 			if due := r.due(); due.IsZero() || due.After(time.Now()) || !same(wanted, r.conf.Wanted()) {
 				stop()
