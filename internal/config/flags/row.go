@@ -228,7 +228,13 @@ func address(target any, def string) pflag.Value {
 // thresholds returns a value for the syntax signal<quantity.
 func thresholds(target any, _ string) pflag.Value {
 	p, _ := target.(*map[string]string)
-	return cliflag.NewLangleSeparatedMapStringString(p)
+	return onceValue{cliflag.NewLangleSeparatedMapStringString(p), "<"}
+}
+
+// bySignal returns a value for the syntax signal=value.
+func bySignal(target any, _ string) pflag.Value {
+	p, _ := target.(*map[string]string)
+	return onceValue{cliflag.NewMapStringString(p), "="}
 }
 
 // unsplit returns a value for one key=value pair with commas in the value.

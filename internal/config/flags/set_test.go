@@ -196,6 +196,7 @@ func TestTaken(t *testing.T) {
 		{"v", "-v4", "4"},
 		{"v", "-v 4", "4"},
 		{"eviction-hard", "--eviction-hard=a<1,b<2 --eviction-hard=b<3,c<d<e,", "a<1,b<3,c<d<e"},
+		{"eviction-hard", "--eviction-hard=a<1,a<1,b<2 --eviction-hard=a<2", "a<2,b<2"},
 		{"eviction-hard", "--eviction-hard=", ""},
 		{"eviction-minimum-reclaim", "--eviction-minimum-reclaim=a=1,,c=d=e,", "a=1,c=d=e"},
 		{"cpu-manager-policy-options", "--cpu-manager-policy-options=a=b,,c=d=e,", "a=b,,c=d=e,"},
@@ -247,6 +248,22 @@ func TestRefused(t *testing.T) {
 		name, _, _ := strings.Cut(arg, "=")
 		if err := fs.Parse([]string{arg}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: error %v", arg, err)
+		}
+	}
+}
+
+// TestSignalTwice: of two values for a signal in one flag, none is chosen.
+func TestSignalTwice(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--eviction-hard=memory.available<1Gi,a<1, memory.available<2Gi": "memory.available is given twice, as 1Gi and as 2Gi",
+		"--eviction-soft=a<1%,a<2%":                                      "a is given twice, as 1% and as 2%",
+		"--eviction-soft-grace-period=a=1s,a=2s":                         "a is given twice, as 1s and as 2s",
+		"--eviction-minimum-reclaim=a=1,a=2":                             "a is given twice, as 1 and as 2",
+	} {
+		fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		New("/var/lib/kubelet").AddTo(fs)
+		if err := fs.Parse([]string{arg}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", arg, err, want)
 		}
 	}
 }
