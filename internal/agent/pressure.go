@@ -44,9 +44,7 @@ func newPressure(b *foundation, r *runtimeParts, d *desiredParts, s *resourcePar
 		Allocations: s.allocations, Volumes: v.volumes, Layers: v.layers, Meter: v.disks, Logs: b.kubelet().PodLogsDir,
 		Standalone: b.cfg.Standalone,
 		Ends: func(uid types.UID) bool {
-			e := b.statuses.Get(uid)
-			return v.limits.Termination(uid) != nil || s.allocations.Termination(uid) != nil ||
-				e != nil && pod.Terminal(e.Pod.Status.Phase) != ""
+			return v.limits.Termination(uid) != nil || s.allocations.Termination(uid) != nil || b.statuses.Ended(uid)
 		},
 		Sample: func(ctx context.Context, processes bool) (*stats.Sample, error) {
 			if processes {

@@ -77,10 +77,11 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts,
 		b.meter.Volumes.Measured(metrics.SourceStatfs, took)
 	}})
 	onDisk := storagelimits.Node{Desired: d.Merger, Observed: r.seen, Volumes: v.volumes, Allocations: s.allocations,
-		InCluster: !b.cfg.Standalone}
+		Ended: b.statuses.Ended, InCluster: !b.cfg.Standalone}
 	v.disks = disks
 	v.layers = storagelimits.NewContainerLayers(
-		storagelimits.ContainerLayersConfig{Observed: r.seen, Runtime: r.conn, Meter: disks})
+		storagelimits.ContainerLayersConfig{Observed: r.seen, Runtime: r.conn, LayerDir: r.engine.LayerDir,
+			Meter: disks})
 	v.limits = storagelimits.New(storagelimits.Config{Pods: onDisk.Pods, Layers: v.layers, Meter: disks,
 		Logs: k.PodLogsDir, Wake: b.wakes.Wake, Evictions: b.meter.Evictions, Log: b.log.WithName("storagelimits")})
 	v.sampler = stats.New(stats.Config{Node: b.cfg.NodeName, Started: b.began, Groups: r.host.cgroups.Tree,

@@ -240,6 +240,13 @@ func (o *Observed) Live() bool {
 	return o != nil && slices.ContainsFunc(o.Containers, func(c Container) bool { return !c.Ended() })
 }
 
+// Active reports whether the runtime has a container of the pod that hasn't ended, or a sandbox in which one may be
+// started again.
+func (o *Observed) Active() bool {
+	ready := func(b Sandbox) bool { return b.State == SandboxReady }
+	return o.Live() || o != nil && slices.ContainsFunc(o.Sandboxes, ready)
+}
+
 // Newest returns the newest instance of the named container, or nil.
 func (o *Observed) Newest(name string) *Container {
 	if o == nil {

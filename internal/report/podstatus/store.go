@@ -80,6 +80,12 @@ func (s *Store) Get(uid types.UID) *Entry {
 	return s.entries[uid]
 }
 
+// Ended reports whether the pod's phase is final.
+func (s *Store) Ended(uid types.UID) bool {
+	e := s.Get(uid)
+	return e != nil && pod.Terminal(e.Pod.Status.Phase) != ""
+}
+
 // List returns all entries, by namespace and name. The slice is shared: callers must not change it.
 func (s *Store) List() []*Entry {
 	s.mu.RLock()

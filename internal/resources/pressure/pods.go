@@ -124,7 +124,7 @@ func (n *NodePods) Pods(ctx context.Context, needs Needs) ([]Pod, error) {
 		spec := allocated.Apply(d.Pod, n.Allocations.Get(d.Pod.UID))
 		p := n.pod(spec)
 		p.Version, p.Ending = versionOf(d), p.Ending || n.Ends(spec.UID)
-		p.Active = len(volumes[spec.UID]) > 0 || inRuntime(n.Observed.Get(spec.UID))
+		p.Active = len(volumes[spec.UID]) > 0 || n.Observed.Get(spec.UID).Active()
 		list, specs = append(list, p), append(specs, spec)
 	}
 	if needs.Memory || needs.Processes {
@@ -146,13 +146,7 @@ var errUnsynced = errors.New("not all sources of pods were read yet")
 // Holding reports whether something of the pod's that takes resources is left: a container, the sandbox or a volume. It
 // may be called concurrently with Pods.
 func (n *NodePods) Holding(uid types.UID) bool {
-	return inRuntime(n.Observed.Get(uid)) || n.Volumes.Holds(uid)
-}
-
-// inRuntime reports whether a container that hasn't ended or a sandbox is left.
-func inRuntime(o *pod.Observed) bool {
-	ready := func(b pod.Sandbox) bool { return b.State == pod.SandboxReady }
-	return o.Live() || o != nil && slices.ContainsFunc(o.Sandboxes, ready)
+	return n.Observed.Get(uid).Active() || n.Volumes.Holds(uid)
 }
 
 // Version returns Pod.Version of the pod with this UID; empty if there is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,7 +25,10 @@ type ContainerLayersConfig struct {
 	Runtime interface {
 		ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
 	}
-	Meter Meter
+	// LayerDir returns the upper directory of a container that has ended; empty if there is none. The error may be
+	// errors.ErrUnsupported.
+	LayerDir func(ctx context.Context, id string) (string, error)
+	Meter    Meter
 }
 
 // ContainerLayers measures the writable layers of containers. A runtime collects its statistics about them
@@ -34,75 +38,109 @@ type ContainerLayers struct {
 	conf ContainerLayersConfig
 
 	mu sync.Mutex
-	// upper maps the IDs of containers that were searched for in the mount table to their upper directories, or "" if
-	// there is none.
+	// upper maps the IDs of containers to their upper directories, or "" if there is none. It has those of the last
+	// mount table that was read, and of ended containers.
 	upper map[string]string
 }
 
 // NewContainerLayers returns ContainerLayers without cached directories.
-func NewContainerLayers(c ContainerLayersConfig) *ContainerLayers { return &ContainerLayers{conf: c} }
+func NewContainerLayers(c ContainerLayersConfig) *ContainerLayers {
+	return &ContainerLayers{conf: c, upper: map[string]string{}}
+}
 
-// WritableLayer returns the size of a pod's writable layers, by container. It omits ended containers: the CRI has
-// statistics of running containers only.
+// WritableLayer returns the size of a pod's writable layers, by container: of the newest instance that was started. One
+// that has ended is omitted if it has no upper directory: the CRI has statistics of running containers only.
 func (l *ContainerLayers) WritableLayer(ctx context.Context, uid types.UID) (map[string]usage.Usage, error) {
 	o := l.conf.Observed.Get(uid)
 	if o == nil {
 		return nil, nil
 	}
-	written := map[string]usage.Usage{}
+	written, seen := map[string]usage.Usage{}, map[string]bool{}
 	var errs []error
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		if c.State != pod.ContainerRunning {
+		if seen[c.Name] || c.State == pod.ContainerCreated {
 			continue
 		}
-		u, err := l.written(ctx, c.ID)
+		seen[c.Name] = true
+		u, measured, err := l.written(ctx, c)
 		if err != nil {
 			err = fmt.Errorf("measure the writable layer of container %s: %w", c.Name, err)
 		}
-		written[c.Name], errs = u, append(errs, err)
+		if measured || err != nil {
+			written[c.Name], errs = u, append(errs, err)
+		}
 	}
 	return written, errors.Join(errs...)
 }
 
-func (l *ContainerLayers) written(ctx context.Context, id string) (usage.Usage, error) {
-	dir, err := l.upperOf(id)
+// written measures the writable layer of a container that was started. measured is false if it has ended and
+// has no upper directory.
+func (l *ContainerLayers) written(ctx context.Context, c *pod.Container) (u usage.Usage, measured bool, err error) {
+	dir, err := l.upperOf(ctx, c)
 	if err != nil {
-		return usage.Usage{}, err
+		return u, false, err
 	}
 	if dir != "" {
-		return l.conf.Meter.Measure(ctx, dir)
+		u, err = l.conf.Meter.Measure(ctx, dir)
+		return u, true, err
 	}
-	stats, err := l.conf.Runtime.ContainerStats(ctx, id)
+	if c.Ended() {
+		return u, false, nil
+	}
+	stats, err := l.conf.Runtime.ContainerStats(ctx, c.ID)
 	if err != nil {
-		return usage.Usage{}, err
+		return u, false, err
 	}
 	layer := stats.GetWritableLayer()
 	return usage.Usage{Bytes: int64(layer.GetUsedBytes().GetValue()), Inodes: int64(layer.GetInodesUsed().GetValue())},
-		nil
+		true, nil
 }
 
-// upperOf returns the upper directory of a running container, or "" if there is none on this host. The directory
-// doesn't change during the container's life.
-func (l *ContainerLayers) upperOf(id string) (string, error) {
+// upperOf returns the upper directory of a container, or "" if there is none on this host. The directory doesn't change
+// until the container is removed.
+func (l *ContainerLayers) upperOf(ctx context.Context, c *pod.Container) (string, error) {
+	l.mu.Lock()
+	dir, known := l.upper[c.ID]
+	l.mu.Unlock()
+	switch {
+	case known:
+		return dir, nil
+	case !c.Ended():
+		return l.mounted(c.ID)
+	}
+	dir, err := l.conf.LayerDir(ctx, c.ID)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return "", err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if dir, ok := l.upper[id]; ok {
-		return dir, nil
-	}
+	l.upper[c.ID] = dir
+	return dir, nil
+}
+
+// mounted returns the upper directory of a running container, from the mount table.
+func (l *ContainerLayers) mounted(id string) (string, error) {
 	overlays, err := mounts.Overlays()
 	if err != nil {
 		return "", err
 	}
-	l.upper = make(map[string]string, len(overlays))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.upper, func(_, dir string) bool { return !isDir(dir) }) // of containers that were removed
 	for point, dir := range overlays {
 		// containerd's path: DIRECTORY/CONTAINER/rootfs
 		if container, rootfs := filepath.Split(point); rootfs == "rootfs" {
 			l.upper[filepath.Base(container)] = dir
 		}
 	}
-	if info, err := os.Lstat(l.upper[id]); err != nil || !info.IsDir() {
+	if !isDir(l.upper[id]) {
 		l.upper[id] = ""
 	}
 	return l.upper[id], nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
 }

@@ -2,6 +2,7 @@ package storagelimits
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -49,7 +50,8 @@ func TestAnOverlaysUpperDirIsMeasured(t *testing.T) {
 		{Name: "b", ID: "elsewhere", State: pod.ContainerRunning},
 		{Name: "c", ID: "ended", State: pod.ContainerExited},
 	}}
-	layers := NewContainerLayers(ContainerLayersConfig{Observed: runtime, Runtime: runtime, Meter: usage.New(usage.Config{})})
+	layers := NewContainerLayers(ContainerLayersConfig{Observed: runtime, Runtime: runtime, Meter: usage.New(usage.Config{}),
+		LayerDir: func(context.Context, string) (string, error) { return "", errors.ErrUnsupported }})
 	for mib := int64(1); mib <= 2; mib++ {
 		if err := os.WriteFile(filepath.Join(root, "file"), make([]byte, mib<<20), 0o600); err != nil {
 			t.Fatal(err)
@@ -61,5 +63,56 @@ func TestAnOverlaysUpperDirIsMeasured(t *testing.T) {
 		if a, b := written["a"].Bytes, written["b"].Bytes; len(written) != 2 || a < mib<<20 || a > (mib+1)<<20 || b != 7 {
 			t.Errorf("after %d MiB the layers are %v", mib, written)
 		}
+	}
+	// The directory outlives the mount, and the runtime needn't be asked for it.
+	if err := unix.Unmount(root, 0); err != nil {
+		t.Fatal(err)
+	}
+	runtime.containers = []pod.Container{{Name: "a", ID: "overlaid", State: pod.ContainerExited}, {Name: "d", ID: "other", State: pod.ContainerRunning}}
+	written, err := layers.WritableLayer(t.Context(), "uid")
+	if a := written["a"].Bytes; err != nil || a < 2<<20 || a > 3<<20 {
+		t.Errorf("after the end the layers are %v: %v", written, err)
+	}
+}
+
+// TestLayersOfEndedContainers: the newest instance that was started counts, also after its end, as its container may fail by
+// what it wrote.
+func TestLayersOfEndedContainers(t *testing.T) {
+	dir, calls := t.TempDir(), map[string]int{}
+	for name, mib := range map[string]int64{"ended": 3, "older": 5} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "file"), make([]byte, mib<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime := &runs{containers: []pod.Container{
+		{Name: "a", ID: "made", State: pod.ContainerCreated},
+		{Name: "a", ID: "ended", State: pod.ContainerExited},
+		{Name: "a", ID: "older", State: pod.ContainerExited},
+		{Name: "b", ID: "removed", State: pod.ContainerExited},
+		{Name: "c", ID: "runs", State: pod.ContainerRunning},
+		{Name: "c", ID: "older", State: pod.ContainerExited},
+	}}
+	layers := NewContainerLayers(ContainerLayersConfig{Observed: runtime, Runtime: runtime, Meter: usage.New(usage.Config{}),
+		LayerDir: func(_ context.Context, id string) (string, error) {
+			calls[id]++
+			if id == "removed" {
+				return "", nil
+			}
+			return filepath.Join(dir, id), nil
+		}})
+	for range 2 {
+		written, err := layers.WritableLayer(t.Context(), "uid")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := written["a"].Bytes; len(written) != 2 || a < 3<<20 || a > 4<<20 || written["c"].Bytes != 7 {
+			t.Errorf("the layers are %v", written)
+		}
+	}
+	if len(calls) != 2 || calls["ended"] != 1 {
+		t.Errorf("the runtime was asked for %v", calls)
 	}
 }

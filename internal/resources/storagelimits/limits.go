@@ -170,8 +170,7 @@ func (mgr *Manager) markAssigned(q *measurement, dir string) bool {
 	return true
 }
 
-// containers measures the writable layers and logs of a pod's containers, by name. Writable layers of ended
-// containers don't count, because the CRI has statistics of running containers only. Their logs do.
+// containers measures the writable layers and logs of a pod's containers, by name.
 func (mgr *Manager) containers(ctx context.Context, p *v1.Pod) (map[string]usage.Usage, error) {
 	used := map[string]usage.Usage{}
 	layers, err := mgr.Layers.WritableLayer(ctx, p.UID)

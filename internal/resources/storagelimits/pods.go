@@ -22,12 +22,15 @@ type Node struct {
 	Allocations interface {
 		Get(types.UID) *pod.Allocation
 	}
+	// Ended reports whether the pod has ended for good.
+	Ended func(types.UID) bool
 	// InCluster says that there is an API server. The kubelet then evicts neither static nor critical pods, whatever
 	// their limits.
 	InCluster bool
 }
 
-// Pods lists the pods that may be writing to the disk, but for those that are never evicted.
+// Pods lists the pods that may be writing to the disk, or will once a container is started again, but for those that
+// are never evicted.
 func (n Node) Pods() []Pod {
 	mounted := map[types.UID][]volume.Instance{}
 	for _, v := range n.Volumes.Instances() {
@@ -35,7 +38,9 @@ func (n Node) Pods() []Pod {
 	}
 	var list []Pod
 	for _, d := range n.Desired.Current().Pods {
-		if uid := d.Pod.UID; n.Observed.Get(uid).Live() && !allocated.ExemptFromPressure(d.Pod, n.InCluster) {
+		uid := d.Pod.UID
+		active := n.Observed.Get(uid).Active() && !n.Ended(uid)
+		if active && !allocated.ExemptFromPressure(d.Pod, n.InCluster) {
 			list = append(list, Pod{Pod: allocated.Apply(d.Pod, n.Allocations.Get(uid)), Volumes: mounted[uid]})
 		}
 	}

@@ -22,6 +22,7 @@ func TestPodsAreMeasuredWhileManifestsChange(t *testing.T) {
 	merger, seen := desired.New(logr.Discard(), pod.SourceFile), observed.New(nil, observed.Options{Wake: func(types.UID) {}, Log: logr.Discard()})
 	n := Node{
 		Desired: merger, Allocations: allocation.New(allocation.Config{}), Volumes: manager.New(manager.Config{RootDir: t.TempDir()}, logr.Discard()), Observed: seen,
+		Ended: func(types.UID) bool { return false },
 	}
 	there := desired.Report{Source: pod.SourceFile}
 	for i := range 200 {
@@ -64,4 +65,25 @@ func TestPodsAreMeasuredWhileManifestsChange(t *testing.T) {
 	}
 	close(enough)
 	edits.Wait()
+}
+
+type runtimeOf map[types.UID]*pod.Observed
+
+func (r runtimeOf) Get(uid types.UID) *pod.Observed { return r[uid] }
+
+// TestPodsThatWaitForARestart: one whose containers have ended counts until it has ended for good, and its sandbox is stopped.
+func TestPodsThatWaitForARestart(t *testing.T) {
+	merger, seen, claims := desired.New(logr.Discard(), pod.SourceFile), runtimeOf{}, []desired.Claim(nil)
+	for name, sandbox := range map[string]pod.SandboxState{"waits": pod.SandboxReady, "over": pod.SandboxReady, "stopped": pod.SandboxNotReady} {
+		uid := types.UID(name)
+		seen[uid] = &pod.Observed{Sandboxes: []pod.Sandbox{{State: sandbox}}, Containers: []pod.Container{{Name: "c", State: pod.ContainerExited}}}
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid}}
+		claims = append(claims, desired.Claim{Desired: &pod.Desired{Pod: p, Source: pod.SourceFile}})
+	}
+	merger.Report(desired.Report{Source: pod.SourceFile, Claims: claims})
+	n := Node{Desired: merger, Observed: seen, Allocations: allocation.New(allocation.Config{}),
+		Volumes: manager.New(manager.Config{RootDir: t.TempDir()}, logr.Discard()), Ended: func(uid types.UID) bool { return uid == "over" }}
+	if list := n.Pods(); len(list) != 1 || list[0].Pod.Name != "waits" {
+		t.Errorf("%d pods are measured: %+v", len(list), list)
+	}
 }

@@ -30,7 +30,7 @@ type Pod struct {
 
 // Layers measures the writable layers of containers.
 type Layers interface {
-	// WritableLayer returns the sizes by container. It omits containers without a measurement, such as ended ones.
+	// WritableLayer returns the sizes by container. It omits containers without a measurement.
 	WritableLayer(context.Context, types.UID) (map[string]usage.Usage, error)
 }
 

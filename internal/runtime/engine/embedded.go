@@ -129,6 +129,15 @@ func (e Embedded) Clear(ctx context.Context, container string) error {
 	return e.dialed(func(conn *grpc.ClientConn) error { return embedded.ClearTask(ctx, conn, container) })
 }
 
+// LayerDir implements Engine.
+func (e Embedded) LayerDir(ctx context.Context, container string) (dir string, err error) {
+	err = e.dialed(func(conn *grpc.ClientConn) (err error) {
+		dir, err = embedded.LayerDir(ctx, conn, container)
+		return err
+	})
+	return dir, err
+}
+
 // dialed calls containerd over a separate connection.
 func (e Embedded) dialed(call func(*grpc.ClientConn) error) error {
 	conn, err := embedded.Dial(e.config)

@@ -43,6 +43,9 @@ type Engine interface {
 	Left(err error) bool
 	// Clear kills and removes the task that the engine lost track of (see Left).
 	Clear(ctx context.Context, container string) error
+	// LayerDir returns the upper directory of a container's root file system; empty if there is none. The error is
+	// errors.ErrUnsupported if the engine has no such function.
+	LayerDir(ctx context.Context, container string) (string, error)
 }
 
 // Traits are differences between engines that matter to the rest of the agent.

@@ -55,3 +55,6 @@ func (External) Left(error) bool { return false }
 
 // Clear does nothing.
 func (External) Clear(context.Context, string) error { return nil }
+
+// LayerDir returns errors.ErrUnsupported.
+func (External) LayerDir(context.Context, string) (string, error) { return "", errors.ErrUnsupported }
