@@ -139,7 +139,7 @@ func build(cfg *config.Config, o Options, by constructors) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	collect(b, r, d, i, v)
+	collect(b, r, d, i, v, w)
 	a := &Agent{runner: b.runner, conn: r.conn}
 	if o.Once != nil {
 		a.once = runonce.New(served.shown, o.Once)

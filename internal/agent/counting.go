@@ -7,7 +7,7 @@ import (
 )
 
 // collect registers the values that are counted when the metrics are scraped.
-func collect(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, v *volumeParts) {
+func collect(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, v *volumeParts, w *workerParts) {
 	b.meter.Reloads.Loaded(b.began)
 	b.meter.CollectPullRecords(i.allowed.Counts)
 	b.meter.CgroupVersion(r.host.cgroups.Version)
@@ -15,6 +15,7 @@ func collect(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts, v *
 		return worker.CountPods(d.Merger.Current().Pods, r.seen.All(), b.statuses.List(), b.cfg.Standalone)
 	})
 	b.meter.CollectEvents(func() metrics.EventStats { return metrics.EventStats(b.recorder.Stats()) })
+	b.meter.CollectJournal(w.diaries.Unwritten)
 	b.meter.CollectLogs(func() []metrics.LogUse {
 		var list []metrics.LogUse
 		for _, e := range b.statuses.List() {

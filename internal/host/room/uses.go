@@ -114,11 +114,13 @@ var (
 	imageRecords = Failure{"all", "nothing; the next agent imports archives again, or takes images for new",
 		"the agent's log"}
 	journal = Failure{"all, the journal in memory",
-		"nothing; after a restart of the agent the newest decisions are missing", "the agent's log"}
+		"nothing; after a restart of the agent the newest decisions are missing",
+		"`deckhand journal`, a metric, and the agent's log"}
 	logs = Failure{"containers, rotation by rename", "compression of rotated logs", "the agent's log"}
 
 	pulls        = Failure{"pods whose images are there", "pulls of images", "the pod's wait and event"}
-	certificates = Failure{"the certificates that there are, until they expire", "rotation", "the agent's log"}
+	certificates = Failure{"the certificates that there are, until they expire", "rotation",
+		"the agent's log, and a day before the end the event `CertificateExpires`"}
 	command      = Failure{"all", "the command", "the command's error"}
 	start        = Failure{"a running agent; one that only stops pods",
 		"the first start of an agent, or one with another configuration", "the start's error"}

@@ -21,6 +21,7 @@ func Described() []Description {
 	m.CollectPods(nil)
 	m.CollectPullRecords(nil)
 	m.CollectEvents(nil)
+	m.CollectJournal(nil)
 	m.CgroupVersion(nil)
 	m.CollectVolumes(nil)
 	m.CollectLogs(nil)

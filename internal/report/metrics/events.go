@@ -15,6 +15,14 @@ type EventStats struct {
 	Forgotten uint64
 }
 
+// CollectJournal registers the number of decisions that are missing in the journal on disk, which count returns at each
+// scrape. It may be called once; count must not block.
+func (m *Metrics) CollectJournal(count func() int) {
+	collect(m.factory, count, gauge("deckhand_journal_unwritten_decisions",
+		"Number of decisions that are in the journal's memory alone, because the disk can't be written.",
+		func(n int) int { return n }))
+}
+
 // CollectEvents registers the counters of events, which stats returns at each scrape. It may be called once; stats
 // must not block.
 func (m *Metrics) CollectEvents(stats func() EventStats) {

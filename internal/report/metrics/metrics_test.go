@@ -113,6 +113,7 @@ func fillImages(m *metrics.Metrics) {
 	m.Garbage.ImageCollected("space", 20)
 	m.Garbage.RemovedContainer()
 	m.Garbage.LogDirsRemoved(3)
+	m.CollectJournal(func() int { return 6 })
 	m.CollectEvents(func() metrics.EventStats {
 		return metrics.EventStats{Taken: 60, Repeated: 5, Combined: 4, Withheld: 3, Dropped: 2, Forgotten: 1}
 	})

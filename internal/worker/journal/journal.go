@@ -6,6 +6,7 @@
 package journal
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -60,6 +61,8 @@ type Journal struct {
 	closed map[types.UID]bool
 	// ready says that the directory can be used, crashed that the previous agent didn't shut down cleanly.
 	ready, crashed bool
+	// failure is the first error of the last Save.
+	failure error
 }
 
 // recorder is the part of a transcript.Recorder that a Record uses.
@@ -129,13 +132,35 @@ func (j *Journal) removeClosed() {
 	}
 }
 
-// Text returns the record of a pod; false if there is none.
+// Text returns the record of a pod; false if there is none. It begins with the number of decisions that aren't on disk
+// because it can't be written.
 func (j *Journal) Text(uid types.UID) ([]byte, bool) {
 	r := j.record(uid)
 	if r == nil {
 		return nil, false
 	}
-	return r.text()
+	j.mu.Lock()
+	failure := j.failure
+	j.mu.Unlock()
+	remark := ""
+	if n := r.pending(); failure != nil && n > 0 {
+		remark = fmt.Sprintf("Not on disk: %d decisions, which are lost if the agent is killed. %v\n", n, failure)
+	}
+	return r.text(remark)
+}
+
+// Unwritten is the number of decisions that aren't on disk because it can't be written.
+func (j *Journal) Unwritten() (n int) {
+	j.mu.Lock()
+	failure := j.failure
+	j.mu.Unlock()
+	if failure == nil {
+		return 0
+	}
+	for _, r := range j.all() {
+		n += r.pending()
+	}
+	return n
 }
 
 // Previous returns the record of a pod by the previous agent, or by an earlier one if that left none; false if there

@@ -29,8 +29,8 @@ type Record struct {
 	mu sync.Mutex
 	// recorder is nil before the first decision, and again if it is broken.
 	recorder recorder
-	// unsaved says that the record contains more than its file.
-	unsaved       bool
+	// unsaved is the number of decisions since the file was written, without those that needn't be saved.
+	unsaved       int
 	ended, broken bool
 }
 
@@ -83,7 +83,7 @@ func (r *Record) Failed(in lifecycle.Input, failure error) string {
 	case <-time.After(failedWait):
 		return "only in memory (`deckhand journal`): the core fails on too many pods at once"
 	}
-	text, _ := r.text()
+	text, _ := r.text("")
 	f := file{failed, r.uid}
 	if err := r.journal.store.write(f, text, nil); err != nil {
 		return fmt.Sprintf("only in memory (`deckhand journal`): %v", err)
@@ -138,22 +138,22 @@ func (r *Record) noteChange(in lifecycle.Input, d lifecycle.Decision) bool {
 // markUnsaved notes that the record has to be saved.
 func (r *Record) markUnsaved() {
 	r.mu.Lock()
-	r.unsaved = true
+	r.unsaved++
 	r.mu.Unlock()
 	if r.journal.CrashedBefore() {
 		r.journal.changed.Wake()
 	}
 }
 
-// text returns the text of the record for a file; false if there is none.
-func (r *Record) text() ([]byte, bool) {
+// text returns the text of the record for a file, with a remark at its head; false if there is none.
+func (r *Record) text(remark string) ([]byte, bool) {
 	r.mu.Lock()
 	rec := r.recorder
 	r.mu.Unlock()
 	if rec == nil {
 		return nil, false
 	}
-	text := fmt.Appendf(nil, "Recorded by deckhand %s.\n", r.journal.cfg.Version)
+	text := fmt.Appendf(nil, "Recorded by deckhand %s.\n%s", r.journal.cfg.Version, remark)
 	if err := guard(func() { text = append(text, rec.Bytes()...) }); err != nil {
 		r.giveUp(err)
 		return nil, false
@@ -161,31 +161,35 @@ func (r *Record) text() ([]byte, bool) {
 	return text, true
 }
 
-// pending reports whether the record has to be saved.
-func (r *Record) pending() bool {
+// pending is the number of decisions that have to be saved.
+func (r *Record) pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.unsaved && !r.ended
+	if r.ended {
+		return 0
+	}
+	return r.unsaved
 }
 
 // save writes the record to its file if it has changed.
 func (r *Record) save() error {
 	r.saving.Lock()
 	defer r.saving.Unlock()
-	if !r.pending() {
+	pending := r.pending()
+	if pending == 0 {
 		return nil
 	}
 	r.mu.Lock()
-	r.unsaved = false
+	r.unsaved -= pending
 	r.mu.Unlock()
-	text, ok := r.text()
+	text, ok := r.text("")
 	if !ok {
 		return nil
 	}
 	err := r.journal.store.write(file{current, r.uid}, text, r)
 	if err != nil {
 		r.mu.Lock()
-		r.unsaved = true
+		r.unsaved += pending
 		r.mu.Unlock()
 	}
 	return err

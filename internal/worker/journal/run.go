@@ -128,7 +128,7 @@ func (j *Journal) Save() error {
 	for range min(writers, len(list)) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
-				if !list[i].pending() {
+				if list[i].pending() == 0 {
 					continue
 				}
 				err := errors.New("there was no time left")
@@ -154,6 +154,9 @@ func (j *Journal) Save() error {
 		})
 	}
 	wg.Wait()
+	j.mu.Lock()
+	j.failure = first
+	j.mu.Unlock()
 	if first != nil {
 		return fmt.Errorf("the journal of %d of %d pods is not on disk: %w", missed.Load(), len(list), first)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -158,6 +159,16 @@ func TestFullDiskIsntTriedForEachPod(t *testing.T) {
 		if n := texts.Load(); n == 0 || n > 11*writers || errs.Load() != 1 {
 			t.Errorf("%d writes were tried in 11 turns, and %d errors logged", n, errs.Load())
 		}
+		decide(j, "u0")
+		in := input("u0")
+		in.Pod.Labels = map[string]string{"a": "b"}
+		j.Open("u0", "default/web").Decision(in, lifecycle.Decide(in))
+		time.Sleep(every)
+		text, _ := j.Text("u0")
+		remark := strings.Split(string(text), "\n")[1]
+		if n := j.Unwritten(); n != pods+2 || !strings.HasPrefix(remark, "Not on disk: 3 decisions, ") || !strings.HasSuffix(remark, "no space left on device") {
+			t.Errorf("%d decisions aren't on disk, and the journal begins with %q", n, remark)
+		}
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}
@@ -167,6 +178,9 @@ func TestFullDiskIsntTriedForEachPod(t *testing.T) {
 			if !exists(t, disk, "journal", fmt.Sprintf("u%d.txtar", i)) {
 				t.Errorf("the record of pod %d isn't written", i)
 			}
+		}
+		if text, _ := j.Text("u0"); j.Unwritten() != 0 || strings.Contains(string(text), "Not on disk") {
+			t.Errorf("%d decisions still aren't on disk:\n%s", j.Unwritten(), text)
 		}
 		stop()
 	})
