@@ -387,6 +387,7 @@ func TestChangedByHand(t *testing.T) {
 				r.has(driver("a", "1", 1), driver("b", "1", 1))
 				return "a=1[] b=1[]"
 			},
+			"a driver removed": func(r *rig) string { time.Sleep(time.Hour); r.has(); return "" },
 			"registered again": func(r *rig) string { r.has(driver("a", "1", 2)); return "a=1[]" },
 			"API server back":  func(r *rig) string { r.reached.Wake(); time.Sleep(time.Second); return "a=1[]" },
 		} {
@@ -404,32 +405,36 @@ func TestChangedByHand(t *testing.T) {
 	}
 }
 
-// Another client changes the object before each update, for a minute.
+// Another client changes or deletes the object before each update, for a minute.
 func TestConflicts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := &fakeCSINodes{}
-		until := time.Now().Add(time.Minute)
-		server.fails = func(call string, n *storage.CSINode) error {
-			if call == "update" && time.Now().Before(until) {
-				return errors.NewConflict(group, n.Name, fmt.Errorf("it has changed"))
-			}
-			return nil
+	for name, err := range map[string]error{"changed": errors.NewConflict(group, "node1", fmt.Errorf("it has changed")), "deleted": errors.NewNotFound(group, "node1")} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { conflicts(t, err) }) })
+	}
+}
+
+func conflicts(t *testing.T, err error) {
+	server := &fakeCSINodes{}
+	until := time.Now().Add(time.Minute)
+	server.fails = func(call string, _ *storage.CSINode) error {
+		if call == "update" && time.Now().Before(until) {
+			return err
 		}
-		r := start(t, server, nodefacts.Facts{UID: "u"})
-		defer r.stop()
-		r.has(driver("a", "1", 1))
-		synctest.Wait()
-		r.published("another client changes it")
-		time.Sleep(time.Minute)
-		server.mu.Lock()
-		if calls := len(server.calls); calls > 4*60*2*tries {
-			t.Errorf("%d calls in a minute", calls)
-		}
-		server.mu.Unlock()
-		time.Sleep(time.Second)
-		r.is("a second after the last conflict", "a=1[]")
-		r.published("a second after the last conflict", "a:1")
-	})
+		return nil
+	}
+	r := start(t, server, nodefacts.Facts{UID: "u"})
+	defer r.stop()
+	r.has(driver("a", "1", 1))
+	synctest.Wait()
+	r.published("another client changes it")
+	time.Sleep(time.Minute)
+	server.mu.Lock()
+	if calls := len(server.calls); calls > 4*60*2*tries {
+		t.Errorf("%d calls in a minute", calls)
+	}
+	server.mu.Unlock()
+	time.Sleep(time.Second)
+	r.is("a second after the last conflict", "a=1[]")
+	r.published("a second after the last conflict", "a:1")
 }
 
 // The API server is away when the agent starts, and longer than a minute.
@@ -486,6 +491,14 @@ func TestForbidden(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.is("allowed", "a=1[]")
 		r.published("allowed", "a:1")
+		server.mu.Lock()
+		server.fails = func(string, *storage.CSINode) error {
+			return errors.NewForbidden(group, "node1", fmt.Errorf("no rule allows it"))
+		}
+		server.mu.Unlock()
+		r.has(driver("a", "1", 1), driver("b", "1", 2))
+		r.published("forbidden again", "a:1", "b:2!")
+		r.is("forbidden again", "a=1[]")
 	})
 }
 

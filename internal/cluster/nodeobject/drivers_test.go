@@ -173,6 +173,12 @@ func drivers(t *testing.T, register bool) {
 	has()
 	want("all are gone", "patch")
 	is("all are gone", "", "rack=7 zone=a", "")
+	for range 2 {
+		has(a)
+		want("it is back", "patch")
+		has()
+		want("it is gone again", "patch")
+	}
 	time.Sleep(24 * time.Hour)
 	want("at rest")
 	server.rejects.Store(new(func(body string) error {
@@ -202,6 +208,9 @@ func drivers(t *testing.T, register bool) {
 	server.others(func(*v1.Node) *v1.Node { return nil })
 	synctest.Wait()
 	if !register {
+		if f := board.Now(); f.UID != "" || len(f.CSILabels) > 0 {
+			t.Errorf("without an object: %+v", f)
+		}
 		server.others(func(*v1.Node) *v1.Node {
 			n := old.DeepCopy()
 			n.UID, n.Annotations, n.Labels = "new", nil, nil
