@@ -151,7 +151,7 @@ func (n *Node) removeDrivers(ctx context.Context, drivers []nodefacts.CSIDriver,
 	}
 	err := n.patchDrivers(ctx, ids, nil)
 	if apiclient.Rejected(err) && n.object != nil {
-		n.conf.Log.Error(err, "CSI drivers that are gone stay in the node's annotation", "key", nodeIDs)
+		n.conf.Log.Error(err, "CSI drivers that are gone stay in the node's annotation with its IDs")
 		err = nil
 	}
 	if err == nil {
