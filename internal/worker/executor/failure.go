@@ -8,6 +8,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
 // failure converts the error of an action to a pod.Failure. A *pod.Failure is returned as it is, with Disk
@@ -43,8 +44,11 @@ func failure(a pod.Action, err error) *pod.Failure {
 	case pod.ResizePod, pod.ResizeContainer:
 		reason = pod.ReasonResizeError
 	}
-	return &pod.Failure{Reason: reason, Message: withRemedy(err), Wait: waitFor(err.Error()),
-		Disk: atomicfile.DiskFails(err)}
+	f := &pod.Failure{Reason: reason, Message: withRemedy(err), Wait: waitFor(err.Error()), Disk: atomicfile.DiskFails(err)}
+	if awaits, ok := errors.AsType[*volume.AwaitsError](err); ok {
+		f.Awaits = awaits.Object
+	}
+	return f
 }
 
 // waitFor returns the kind of wait that the text of an action's error stands for; empty for a failure.

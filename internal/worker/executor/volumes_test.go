@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/image/pull"
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/pod/allocated"
 	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/runtime/logs/layout"
@@ -39,7 +41,7 @@ type volumeWorld struct {
 	asked    *manager.MountRequest
 	released types.UID
 	able     *translate.Features
-	// refusal is what Prepare fails with; nil for errVolumes.
+	// refusal is what Prepare and Release fail with; nil for errVolumes.
 	refusal error
 }
 
@@ -118,7 +120,7 @@ func (w *volumeWorld) Mounts(_ context.Context, r manager.MountRequest) ([]*runt
 
 func (w *volumeWorld) Release(_ context.Context, uid types.UID) error {
 	w.released = uid
-	return errVolumes
+	return cmp.Or(w.refusal, errVolumes)
 }
 
 // grants grants every container half a CPU.
@@ -182,6 +184,18 @@ func TestAReasonIsOneLine(t *testing.T) {
 	}
 	if named.Message != both.Error() {
 		t.Error("what the volumes said was changed")
+	}
+}
+
+// A release that waits for a driver is tried again as soon as the driver is there.
+func TestReleaseAwaits(t *testing.T) {
+	awaited := pod.Object{Kind: "CSI driver", Name: "csi.example.com"}
+	w := &volumeWorld{refusal: fmt.Errorf("volume %q: %w", "data", volume.Awaits(awaited, "it hasn't registered"))}
+	runner := w.runner()
+	runner.cfg.Cgroups, runner.cfg.Allocations = &goneCgroups{}, &rooms{}
+	r := runner.Do(t.Context(), &pod.Desired{Pod: volumePod()}, nil, "u", pod.Action{Kind: pod.ReleaseVolumes})
+	if f := r.Failure; f == nil || f.Reason != "FailedUnmount" || f.Awaits != awaited {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/deckhand-node/deckhand/test/csidriver/driver"
+	"github.com/deckhand-node/deckhand/test/e2e/node"
+)
+
+// csiManifest describes the driver, its volumes and a claim.
+const csiManifest = `apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: csi.deckhand.test}
+spec: {podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Ephemeral, Persistent]}
+`
+
+// Pods of one machine alone use inline volumes and PersistentVolumes of a CSI driver. While that is away, those that use
+// a volume go on, over a restart of the agent as well; others wait for it, and say so.
+func TestCSI(t *testing.T) {
+	t.Parallel()
+	n := startTools(t)
+	registration := filepath.Join(n.RootDir, "plugins_registry", "csi.deckhand.test-reg.sock")
+	n.Write("objects.yaml", documents(csiManifest, persistentVolume("csi", "csi", "csi: {driver: csi.deckhand.test, volumeHandle: h1, fsType: ext4}"),
+		claim("csi", "csi")))
+	n.Write("inline.yaml", withVolume(n, "inline", "csi: {driver: csi.deckhand.test, volumeAttributes: {size: 1Mi}}"))
+	n.Write("claim.yaml", withVolume(n, "claim", "persistentVolumeClaim: {claimName: csi}"))
+	absent := "the CSI driver csi.deckhand.test hasn't registered on this node"
+	n.Await("they wait for the driver", held("inline", absent), held("claim", absent))
+	explains(t, n, "inline", absent)
+
+	d := driver.Start(t, driver.Options{Registration: registration, Below: []string{n.RootDir}, Capabilities: []string{"STAGE_UNSTAGE_VOLUME"}})
+	n.Await("they run", node.Ready("inline", "claim"))
+	n.Kill()
+	d.Stop()
+	n.Start()
+	n.Await("they run on without agent and driver", agentIs(n), node.Ready("inline", "claim"), noRestarts)
+	n.Write("late.yaml", withVolume(n, "late", "csi: {driver: csi.deckhand.test}"))
+	n.Await("another one waits", held("late", absent))
+	n.Remove("inline.yaml")
+	n.Await("its volume can't be released", node.Stopping("inline"))
+
+	d.Launch(t)
+	n.Await("all is as it should be", node.Ready("claim", "late"), node.Only("claim", "late"), noRestarts)
+	n.Remove("late.yaml")
+	n.Remove("claim.yaml")
+	n.Await("they are gone", node.Only())
+	n.Eventually("nothing is left", n.PodLeftovers)
+	s, err := d.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls []string
+	for _, c := range s.Calls {
+		if name, ok := strings.CutPrefix(c.Method, "Node"); ok && !strings.HasPrefix(name, "Get") {
+			calls = append(calls, strings.TrimSuffix(name, "Volume"))
+		}
+	}
+	slices.Sort(calls)
+	if want := []string{"Publish", "Publish", "Publish", "Stage", "Unpublish", "Unpublish", "Unpublish", "Unstage"}; !slices.Equal(calls, want) {
+		t.Errorf("the driver was called %v", calls)
+	}
+	d.CheckLaw(t)
+	for _, dir := range []string{"plugins/kubernetes.io/csi/csi.deckhand.test", "staged"} {
+		if left := names(filepath.Join(n.RootDir, dir)); len(left) > 0 {
+			t.Errorf("left in %s: %v", dir, left)
+		}
+	}
+}
