@@ -49,6 +49,10 @@ func Uses() []Use {
 		{"pods/*/volume-subpaths/**", []string{"volume/subpath.makePlace"}, podFiles},
 		{"pods/*/containers/**", []string{"volume/atomicwriter.Files.Message"}, podFiles},
 		{"pods/*/etc-hosts", []string{"volume/atomicwriter.Files.Hosts"}, podFiles},
+		{"pods/*/volumes/kubernetes.io~csi/*/vol_data.json",
+			[]string{"volume/csi.record.create", "volume/csi.record.mark"}, podFiles},
+		{"plugins/kubernetes.io/csi/*/*/vol_data.json",
+			[]string{"volume/csi.record.create", "volume/csi.record.mark"}, podFiles},
 		{"staged/*/device", []string{"volume/manager/volumestate.Stages.write"}, podFiles},
 		{"staged/*/users/*/*", []string{"volume/manager/volumestate.Stages.enter"}, podFiles},
 		{"/ the path of a hostPath volume", []string{"volume/plugins.makeFile"}, podFiles},
@@ -121,8 +125,8 @@ var (
 	pulls        = Failure{"pods whose images are there", "pulls of images", "the pod's wait and event"}
 	certificates = Failure{"the certificates that there are, until they expire", "rotation",
 		"the agent's log, and a day before the end the event `CertificateExpires`"}
-	command      = Failure{"all", "the command", "the command's error"}
-	start        = Failure{"a running agent; one that only stops pods",
+	command = Failure{"all", "the command", "the command's error"}
+	start   = Failure{"a running agent; one that only stops pods",
 		"the first start of an agent, or one with another configuration", "the start's error"}
 	footprint = Failure{"all: it gets the reserve", "the start of an agent, if that is used up", "the start's error"}
 	boot      = Failure{"all: a file of the same length is overwritten in place", "nothing", ""}

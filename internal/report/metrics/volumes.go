@@ -63,8 +63,8 @@ func newVolumes(f factory) *Volumes {
 			"The number of volumes that failed reconstruction from the operating system during kubelet startup."),
 		measuring: f.histogramVec("kubelet_volume_metric_collection_duration_seconds",
 			"Duration in seconds to calculate volume stats", prometheus.DefBuckets, "metric_source"),
-		calls: f.histogramVec("csi_operations_seconds", "Container Storage Interface operation duration with gRPC error "+
-			"code status total", buckets, "driver_name", "method_name", "grpc_status_code", "migrated"),
+		calls: f.histogramVec("csi_operations_seconds", "Container Storage Interface operation duration with gRPC "+
+			"error code status total", buckets, "driver_name", "method_name", "grpc_status_code", "migrated"),
 		imagesRequested: f.counter("kubelet_image_volume_requested_total", "Number of requested image volumes."),
 		imagesMounted: f.counter("kubelet_image_volume_mounted_succeed_total",
 			"Number of successful image volume mounts."),

@@ -15,8 +15,8 @@ const (
 	// begin: the driver holds nothing at the place. If it refuses the call, it still holds nothing, and must not be
 	// called to undo it.
 	begin
-	// repeat: the driver may hold the volume at the place. It is called with the same arguments, and may hold the volume
-	// after any answer.
+	// repeat: the driver may hold the volume at the place. It is called with the same arguments, and may hold the
+	// volume after any answer.
 	repeat
 	// undo: the driver may hold the volume at the place with other arguments, or another volume. That is undone, and
 	// then the call is a begin.

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/deckhand-node/deckhand/internal/kit/atomicfile"
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/teardown"
@@ -137,8 +138,8 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing, as
 		return false, err
 	}
 	if st, e := os.Lstat(target); e != nil || !st.IsDir() {
-		return false, fmt.Errorf("CSI driver %s: NodePublishVolume succeeded, but %s isn't a directory: this is a fault of "+
-			"the driver", g.source.driver, target)
+		return false, fmt.Errorf("CSI driver %s: NodePublishVolume succeeded, but %s isn't a directory: this is a "+
+			"fault of the driver", g.source.driver, target)
 	}
 	return mountsGroup, nil
 }
@@ -176,13 +177,14 @@ func (p Plugin) release(ctx context.Context, dir, place, method string, say volu
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("%w: without it, no driver can be asked to release the volume; see that none holds it, unmount "+
-			"%s, and remove the record", err, path)
+		return fmt.Errorf("%w: without it, no driver can be asked to release the volume; see that none holds it, "+
+			"unmount %s, and remove the record", err, path)
 	}
 	driver := had[keyDriver]
 	p.drivers.note(dir, driver)
 	err = p.drivers.call(ctx, driver, method, say, func(ctx context.Context, by *registration) error {
-		if err := had.mark(dir, true); err != nil {
+		// On a full disk volumes are released all the same.
+		if err := had.mark(dir, true); err != nil && !atomicfile.DiskFails(err) {
 			return err
 		}
 		return p.drivers.measure(driver, method, func() error {
@@ -193,8 +195,8 @@ func (p Plugin) release(ctx context.Context, dir, place, method string, say volu
 		return err
 	}
 	if isMount(dir, place) {
-		p.drivers.conf.Log.Info("A CSI driver has released a volume, but left it mounted: this is a fault of the driver; "+
-			"it is unmounted now", "plugin", driver, "path", path)
+		p.drivers.conf.Log.Info("A CSI driver has released a volume, but left it mounted: this is a fault of the "+
+			"driver; it is unmounted now", "plugin", driver, "path", path)
 	}
 	return p.forget(ctx, dir, place)
 }

@@ -34,8 +34,8 @@ const (
 	keyNode      = "nodeName"
 	keyLifecycle = "volumeLifecycleMode"
 	keyAttached  = "attachmentID"
-	// keyArguments is a digest of the arguments of the call: they must not change while it is repeated. keyUncertain says
-	// that a call has begun whose result isn't recorded. The kubelet has neither, and ignores them.
+	// keyArguments is a digest of the arguments of the call: they must not change while it is repeated. keyUncertain
+	// says that a call has begun whose result isn't recorded. The kubelet has neither, and ignores them.
 	keyArguments = "deckhand.io/arguments"
 	keyUncertain = "deckhand.io/uncertain"
 )

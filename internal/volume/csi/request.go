@@ -46,19 +46,20 @@ func describedBy(ctx context.Context, from object.View, s *source) (*storagev1.C
 	}
 	switch {
 	case !slices.Contains(modes, s.lifecycle):
-		return nil, volume.Awaits(o, "volume mode %q not supported by driver %s: its CSIDriver object doesn't list it in "+
-			"volumeLifecycleModes", s.lifecycle, s.driver)
+		return nil, volume.Awaits(o, "volume mode %q not supported by driver %s: its CSIDriver object doesn't list it "+
+			"in volumeLifecycleModes", s.lifecycle, s.driver)
 	// Only controllers of a cluster attach volumes. There, a driver without an object has to be attached as well (API:
 	// CSIDriverSpec.attachRequired).
 	case !s.inline() && from.Admitted() && ptr.Deref(d.Spec.AttachRequired, true):
-		return nil, volume.Awaits(o, "volumes that have to be attached aren't supported by this build: CSIDriver %s has to "+
-			"have attachRequired: false", s.driver)
+		return nil, volume.Awaits(o, "volumes that have to be attached aren't supported by this build: CSIDriver %s has "+
+			"to have attachRequired: false", s.driver)
 	}
 	return d, nil
 }
 
 // secretsOf returns the values of a Secret that a driver gets; nil without a reference.
-func secretsOf(ctx context.Context, from object.View, ref *v1.SecretReference, field string) (map[string]string, error) {
+func secretsOf(ctx context.Context, from object.View, ref *v1.SecretReference,
+	field string) (map[string]string, error) {
 	if ref == nil {
 		return nil, nil
 	}
@@ -138,8 +139,8 @@ func tokensOf(ctx context.Context, from object.View, p *v1.Pod, d *storagev1.CSI
 	for _, r := range d.Spec.TokenRequests {
 		t, err := from.Token(ctx, volume.TokenRequest(p, r.Audience, r.ExpirationSeconds))
 		if err != nil {
-			return "", volume.Awaits(object.TokenKey(p), "a token for the CSI driver %s (audience %q) of service account "+
-				"%s: %w", d.Name, r.Audience, p.Spec.ServiceAccountName, err)
+			return "", volume.Awaits(object.TokenKey(p), "a token for the CSI driver %s (audience %q) of service "+
+				"account %s: %w", d.Name, r.Audience, p.Spec.ServiceAccountName, err)
 		}
 		tokens[r.Audience] = issued{t.Value(), metav1.Time{Time: t.Until.UTC().Truncate(time.Second)}}
 	}

@@ -52,7 +52,8 @@ func persistent(s volume.Spec) (source, error) {
 	c := pv.Spec.CSI
 	for _, o := range pv.Spec.MountOptions {
 		if strings.ContainsAny(o, "\n\x00") {
-			return source{}, fmt.Errorf("PersistentVolume %s: mount option %q has a line break or a NUL in it", pv.Name, o)
+			return source{}, fmt.Errorf("PersistentVolume %s: mount option %q has a line break or a NUL in it",
+				pv.Name, o)
 		}
 	}
 	if c.VolumeHandle == "" || strings.Contains(c.VolumeHandle, "\x00") {

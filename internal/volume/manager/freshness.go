@@ -79,8 +79,8 @@ type state struct {
 	due      time.Time
 	// noRoom says that the last refresh failed because the disk can't be written.
 	noRoom bool
-	// tidy is when to refresh the volume even without a change, to remove old content, or because its driver wants that;
-	// zero for never.
+	// tidy is when to refresh the volume even without a change, to remove old content, or because its driver wants
+	// that; zero for never.
 	tidy time.Time
 	// renew is when an input, such as a token, has to be renewed; zero for never.
 	renew time.Time

@@ -83,6 +83,6 @@ var instead = map[string]string{
 }
 
 func redirected(driver string) string {
-	return "Kubernetes itself redirects it to the CSI driver " + driver + ", and this build doesn't: use a volume of the " +
-		"kind csi with that driver"
+	return "Kubernetes itself redirects it to the CSI driver " + driver + ", and this build doesn't: use a volume of " +
+		"the kind csi with that driver"
 }

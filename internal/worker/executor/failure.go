@@ -44,7 +44,8 @@ func failure(a pod.Action, err error) *pod.Failure {
 	case pod.ResizePod, pod.ResizeContainer:
 		reason = pod.ReasonResizeError
 	}
-	f := &pod.Failure{Reason: reason, Message: withRemedy(err), Wait: waitFor(err.Error()), Disk: atomicfile.DiskFails(err)}
+	f := &pod.Failure{Reason: reason, Message: withRemedy(err), Wait: waitFor(err.Error()),
+		Disk: atomicfile.DiskFails(err)}
 	if awaits, ok := errors.AsType[*volume.AwaitsError](err); ok {
 		f.Awaits = awaits.Object
 	}
