@@ -6,11 +6,10 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
-
-	"strings"
 
 	"github.com/deckhand-node/deckhand/test/csidriver/driver"
 )
@@ -67,7 +66,7 @@ type registrar struct {
 
 func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	r.journal.registered(nil)
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.config.name, Endpoint: r.config.registeredPath,
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.config.registeredName, Endpoint: r.config.registeredPath,
 		SupportedVersions: strings.Split(r.config.versions, ",")}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/moby/sys/mountinfo"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -96,8 +97,66 @@ type interceptor struct {
 	rules   *rules
 	conns   *connections
 
-	mu   sync.Mutex
-	busy map[string]int // what a call works on, to its Seq
+	mu     sync.Mutex
+	busy   map[string]bool   // what a call works on
+	active map[string]active // the last call for it
+}
+
+// active is a call that isn't answered.
+type active struct {
+	left <-chan struct{}
+	seq  int
+	step step
+}
+
+// settleTime is how long a call waits until the driver notices that the caller of the call before has left.
+const settleTime = 200 * time.Millisecond
+
+// begin records a call. If the call before isn't answered, it waits a little until the driver notices that its caller has
+// left: a client whose deadline passed, or that connects again, may be ahead of what the driver sees. A call whose own
+// caller has left by then is out of date, and fails without a record.
+func (i *interceptor) begin(ctx context.Context, c driver.Call, s step) (driver.Call, *rule, error) {
+	timer := time.NewTimer(settleTime)
+	defer timer.Stop()
+	for settled := false; ; {
+		i.mu.Lock()
+		before, unanswered := i.active[s.key()]
+		if unanswered && !settled {
+			i.mu.Unlock()
+			select {
+			case <-before.left:
+				i.journal.left(before.seq, before.step)
+				i.leave(before.step, before.seq)
+			case <-ctx.Done():
+				settled = true
+			case <-timer.C:
+				settled = true
+			}
+			continue
+		}
+		defer i.mu.Unlock()
+		if err := ctx.Err(); err != nil {
+			i.journal.dropped(s)
+			return c, nil, status.FromContextError(err).Err()
+		}
+		rule := i.rules.match(c)
+		if rule != nil {
+			c.Rule, c.Held = rule.ID, rule.Hold && !rule.After
+		}
+		c = i.journal.begin(c, s)
+		if s.key() != "" {
+			i.active[s.key()] = active{ctx.Done(), c.Seq, s}
+		}
+		return c, rule, nil
+	}
+}
+
+func (i *interceptor) leave(s step, seq int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.active[s.key()].seq == seq {
+		delete(i.active, s.key())
+	}
 }
 
 // skipped are the answers to calls that a rule skips.
@@ -130,11 +189,14 @@ func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnarySe
 	s := stepOf(req)
 	s.conn = conn
 	c := driver.Call{Method: path.Base(info.FullMethod), Volume: s.volume, Target: s.target, Request: request}
-	rule := i.rules.match(c)
-	if rule != nil {
-		c.Rule, c.Held = rule.ID, rule.Hold && !rule.After
+	if c.Target != "" {
+		c.Mounted, _ = mountinfo.Mounted(c.Target) // false where nothing is
 	}
-	c = i.journal.begin(c, s)
+	c, rule, err := i.begin(ctx, c, s)
+	if err != nil {
+		return nil, err
+	}
+	defer i.leave(s, c.Seq)
 	stop := context.AfterFunc(ctx, func() { i.journal.left(c.Seq, s) })
 	resp, code, err := i.answer(ctx, req, c, s, rule, handler)
 	stop()
@@ -154,7 +216,7 @@ func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnarySe
 // answer does with a call what its rule says. The code is that of err, or cut.
 func (i *interceptor) answer(ctx context.Context, req any, c driver.Call, s step, r *rule, handler grpc.UnaryHandler) (
 	resp any, code string, err error) {
-	unlock, free := i.lock(s, c.Seq)
+	unlock, free := i.lock(s)
 	defer unlock()
 	if r != nil && !r.After {
 		if r.Hold {
@@ -200,19 +262,15 @@ func (i *interceptor) act(c driver.Call, r *rule) (acted bool, resp any, code st
 	return false, nil, "", nil
 }
 
-// lock keeps two calls from working on one thing at a time, as the specification advises. A call that waits for nothing
-// is told with free = false.
-func (i *interceptor) lock(s step, seq int) (unlock func(), free bool) {
+// lock keeps two calls from working on one thing at a time, as the specification advises: the second isn't free to work.
+func (i *interceptor) lock(s step) (unlock func(), free bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	key := s.key()
-	if s.kind == other {
-		return func() {}, true
+	if key == "" || i.busy[key] {
+		return func() {}, key == ""
 	}
-	if i.busy[key] != 0 {
-		return func() {}, false
-	}
-	i.busy[key] = seq
+	i.busy[key] = true
 	return func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -249,7 +307,9 @@ func (l *connections) Accept() (net.Conn, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.count++
+	if l.count++; l.count > 1 {
+		l.journal.disturbed()
+	}
 	c := &connection{Conn: conn, of: l, name: address("client " + strconv.Itoa(l.count))}
 	l.open[c.name.String()] = conn
 	return c, nil
@@ -271,7 +331,7 @@ func (c *connection) Close() error {
 		c.of.mu.Lock()
 		delete(c.of.open, c.name.String())
 		c.of.mu.Unlock()
-		c.of.journal.disconnected(c.name.String())
+		c.of.journal.disturbed()
 	})
 	return c.Conn.Close()
 }

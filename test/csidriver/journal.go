@@ -84,16 +84,15 @@ func (j *journal) readLaw() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	info, err2 := os.Stat(j.lawFile)
-	if err := errors.Join(err, err2); err != nil {
-		return err
-	}
 	var s lawState
-	if err := json.Unmarshal(data, &s); err != nil {
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", j.lawFile, err)
 	}
 	j.state.Violations = s.Violations
-	j.law.load(s.Entries, info.ModTime())
+	j.law.load(s.Entries)
 	return nil
 }
 
@@ -150,7 +149,7 @@ func (j *journal) end(c driver.Call, s step, maybeLost bool) {
 func (j *journal) left(seq int, s step) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if c := j.running(seq); c.Seq == seq && c.Code == "" {
+	if c := j.running(seq); c.Seq == seq && c.Code == "" && !c.Left {
 		c.Left = true
 		j.law.end(c, s, false)
 		j.save(c, s.kind != other)
@@ -174,11 +173,18 @@ func (j *journal) running(seq int) driver.Call {
 	return driver.Call{}
 }
 
-// disconnected notes that a connection has ended: the last answers on it may be lost.
-func (j *journal) disconnected(conn string) {
+// disturbed notes that a connection has ended, or that there is another one.
+func (j *journal) disturbed() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.law.disconnected(conn, time.Now())
+	j.law.disturbed = time.Now()
+}
+
+// dropped notes that a call isn't handled because its caller has left.
+func (j *journal) dropped(s step) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.law.drop(s)
 }
 
 // registered notes a status of the registration, or for nil a request for its information.

@@ -42,6 +42,7 @@ type step struct {
 	inline bool
 	// args are the arguments that may not change while the volume is in use: without secrets and tokens.
 	args string
+	// conn names the connection of the call.
 	conn string
 }
 
@@ -179,19 +180,15 @@ type entry struct {
 	// Refused reports whether State is none because the volume was refused.
 	Refused bool
 	Args    string
-	// The last answer: its time and connection, and whether the caller may have missed it.
+	// Answered is when the last call was answered, and Conn its connection. Lost reports whether the caller may have missed
+	// the answer.
 	Answered time.Time
 	Conn     string
 	Lost     bool
 }
 
-const (
-	// lossWindow is how long before the end of a connection an answer may have been lost, or not yet recorded by a caller
-	// that was killed.
-	lossWindow = 2 * time.Second
-	// noneWindow is how long an entry is remembered after its end.
-	noneWindow = 10 * time.Second
-)
+// noneWindow is how long an entry is remembered after its end.
+const noneWindow = 10 * time.Second
 
 // law checks calls from the driver's side. A rule that a call breaks is reported under these names:
 //
@@ -212,9 +209,14 @@ const (
 //	stats-not-staged                 Stats of a volume that is neither staged nor published
 //	not-attached                     Stage, or Publish without it, before attachment
 //	detach-while-in-use              detachment of a volume that is, or may be, staged or published
+//
+// A caller that got no answer undoes what the driver may never have been asked for, or has undone already. So another
+// connection, and a restart of the driver, allow to undo once what is undone.
 type law struct {
 	canStage, canAttach bool
 	entries             map[string]*entry
+	// disturbed is when the driver started again, or a connection came or ended: answers and calls from before may be lost.
+	disturbed time.Time
 }
 
 func newLaw(c config) law {
@@ -222,11 +224,11 @@ func newLaw(c config) law {
 		entries: map[string]*entry{}}
 }
 
-// load continues the law of a driver that ended after the time last.
-func (l *law) load(entries []*entry, last time.Time) {
+// load continues the law of a driver that ended.
+func (l *law) load(entries []*entry) {
+	l.disturbed = time.Now()
 	for _, e := range entries {
-		e.Running = 0
-		e.Lost = e.Lost || e.Answered.Add(lossWindow).After(last)
+		e.Running = 0 // its outcome is unknown, as State says
 		l.entries[step{kind: e.Kind, volume: e.Volume, target: e.Target}.key()] = e
 	}
 }
@@ -241,16 +243,6 @@ func (l *law) list() []*entry {
 	})
 }
 
-// disconnected marks the answers that the end of a connection may have lost.
-func (l *law) disconnected(conn string, at time.Time) {
-	for _, e := range l.entries {
-		if e.Conn == conn {
-			e.Running = 0 // its outcome is unknown, as State says
-			e.Lost = e.Lost || at.Sub(e.Answered) < lossWindow
-		}
-	}
-}
-
 // of returns the entries of a volume that are of a kind and not none.
 func (l *law) of(volume string, k kind) (list []*entry) {
 	for _, e := range l.entries {
@@ -261,11 +253,30 @@ func (l *law) of(volume string, k kind) (list []*entry) {
 	return list
 }
 
+// entry returns the entry that a call is about.
+func (l *law) entry(s step) *entry {
+	e := l.entries[s.key()]
+	if e == nil {
+		makes, _ := s.kind.undoes()
+		e = &entry{Kind: makes, Volume: s.volume, Target: s.target, State: none}
+		l.entries[s.key()] = e
+	}
+	return e
+}
+
+// drop notes a call that came too late to be handled.
+func (l *law) drop(s step) {
+	if s.key() != "" {
+		e := l.entry(s)
+		e.Lost, e.Answered = true, time.Now()
+	}
+}
+
 // begin checks a call and notes that its outcome is unknown.
 func (l *law) begin(c driver.Call, s step) (broken []driver.Violation) {
 	violation := func(rule, format string, args ...any) {
 		text := fmt.Sprintf("%s of volume %q at %s: ", c.Method, s.volume, s.target) + fmt.Sprintf(format, args...)
-		broken = append(broken, driver.Violation{Rule: rule, Seq: c.Seq, Text: text})
+		broken = append(broken, driver.Violation{Rule: rule, Seq: c.Seq, Volume: s.volume, Text: text})
 	}
 	staged, published := l.of(s.volume, stage), l.of(s.volume, publish)
 	is := func(list []*entry, state condition) bool {
@@ -281,11 +292,7 @@ func (l *law) begin(c driver.Call, s step) (broken []driver.Violation) {
 		return broken
 	}
 	makes, undo := s.kind.undoes()
-	e := l.entries[s.key()]
-	if e == nil {
-		e = &entry{Kind: makes, Volume: s.volume, Target: s.target, State: none}
-		l.entries[s.key()] = e
-	}
+	e := l.entry(s)
 	if e.Running != 0 {
 		violation("overlap", "call %d is under way", e.Running)
 	}
@@ -327,14 +334,15 @@ func (l *law) begin(c driver.Call, s step) (broken []driver.Violation) {
 	if l.canAttach && !attached && (s.kind == stage || s.kind == publish && !l.canStage && !s.inline) {
 		violation("not-attached", "it isn't attached")
 	}
-	if undo && e.State == none && !e.Lost && makes != attach {
+	lost := e.Lost || l.disturbed.After(e.Answered) || e.Conn != "" && e.Conn != s.conn
+	if undo && e.State == none && !lost && makes != attach {
 		if e.Refused {
 			violation(fmt.Sprintf("%s-after-refused-%s", s.kind, makes), "it was refused")
 		} else {
 			violation(fmt.Sprintf("%s-not-%s", s.kind, map[kind]string{stage: "staged", publish: "published"}[makes]), "it isn't")
 		}
 	}
-	if e.Lost = false; !undo {
+	if e.Lost = undo; !undo { // an undo without an answer has to be repeated
 		e.Args, e.Target = s.args, s.target
 	}
 	e.Before, e.Running, e.Conn = e.State, c.Seq, s.conn
@@ -352,5 +360,5 @@ func (l *law) end(c driver.Call, s step, maybeLost bool) {
 	o := outcomeOf(c)
 	e.State = e.Before.next(undo, o)
 	e.Refused = !undo && o == refused && e.State == none
-	e.Running, e.Answered, e.Lost = 0, time.Now(), maybeLost
+	e.Running, e.Answered, e.Lost = 0, time.Now(), maybeLost || undo && o != succeeded
 }

@@ -17,6 +17,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -42,7 +43,8 @@ import (
 // config is the command line.
 type config struct {
 	name, version, nodeID, endpoint, stateDir string
-	registration, registeredPath, versions    string
+	registration, versions                    string
+	registeredPath, registeredName            string
 	control                                   string
 	capabilities                              string
 	attach, attended                          bool
@@ -75,6 +77,7 @@ func parse(args []string) (c config, err error) {
 	f.StringVar(&c.stateDir, "statedir", "", "directory of volumes, calls and the law's state")
 	f.StringVar(&c.registration, "registration", "", "socket for the node's registration")
 	f.StringVar(&c.registeredPath, "kubelet-registration-path", "", "path of the CSI socket for the node, default as in --endpoint")
+	f.StringVar(&c.registeredName, "registration-name", "", "name to register, default as in --drivername")
 	f.StringVar(&c.versions, "registration-versions", "1.0.0", "comma-separated versions of CSI to register")
 	f.StringVar(&c.control, "control", "", "socket for tests")
 	f.StringVar(&c.capabilities, "capabilities", "", "comma-separated capabilities of the node service, such as STAGE_UNSTAGE_VOLUME")
@@ -86,13 +89,12 @@ func parse(args []string) (c config, err error) {
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
-	path, ok := strings.CutPrefix(c.endpoint, "unix://")
-	if !ok || c.nodeID == "" || c.stateDir == "" || f.NArg() > 0 {
-		return c, errors.New("--endpoint unix:///PATH, --nodeid and --statedir are needed, and no arguments")
+	if c.endpoint == "" || c.nodeID == "" || c.stateDir == "" || f.NArg() > 0 {
+		return c, errors.New("--endpoint, --nodeid and --statedir are needed, and no arguments")
 	}
-	if c.endpoint = path; c.registeredPath == "" {
-		c.registeredPath = path
-	}
+	c.endpoint = strings.TrimPrefix(c.endpoint, "unix://")
+	c.registeredPath = cmp.Or(c.registeredPath, c.endpoint)
+	c.registeredName = cmp.Or(c.registeredName, c.name)
 	for _, s := range c.topology {
 		if !strings.Contains(s, "=") {
 			return c, fmt.Errorf("--topology %s: KEY=VALUE is needed", s)
@@ -137,7 +139,8 @@ func run(ctx context.Context, args []string) error {
 	defer journal.close()
 	volumes := &volumes{dir: filepath.Join(c.stateDir, "volumes")}
 	conns := &connections{journal: journal, open: map[string]net.Conn{}}
-	interceptor := &interceptor{journal: journal, rules: newRules(), conns: conns, busy: map[string]int{}}
+	interceptor := &interceptor{journal: journal, rules: newRules(), conns: conns,
+		busy: map[string]bool{}, active: map[string]active{}}
 
 	driver := grpc.NewServer(grpc.UnaryInterceptor(interceptor.intercept))
 	csi.RegisterIdentityServer(driver, &identity{config: c})

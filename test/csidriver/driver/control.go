@@ -30,6 +30,8 @@ type Call struct {
 	Target string `json:",omitempty"`
 	// Request is the whole request as protobuf's JSON, with its secrets.
 	Request json.RawMessage
+	// Mounted reports whether Target was a mount point when the call arrived.
+	Mounted bool `json:",omitempty"`
 	// Rule is the rule that matched the call, 0 for none.
 	Rule int `json:",omitempty"`
 	// Held reports whether the call waits for Release.
@@ -93,9 +95,10 @@ type Rule struct {
 type Violation struct {
 	// Rule is a short name, such as "publish-not-staged".
 	Rule string
-	// Seq is the call's.
-	Seq  int
-	Text string
+	// Seq and Volume are the call's.
+	Seq    int
+	Volume string
+	Text   string
 }
 
 // Registration is what the node reported about the registration.

@@ -34,13 +34,14 @@ type Options struct {
 	Capabilities []string
 	// Args are further flags.
 	Args []string
+	// Binary is the result of Build; if it is empty, Start builds, which takes a second.
+	Binary string
 }
 
 // Process is a driver that runs, and the client of its control socket.
 type Process struct {
 	*Client
 	Options
-	binary string
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	exited chan struct{} // of the current cmd
@@ -78,7 +79,10 @@ func Build(t testing.TB) string {
 // Start builds and starts a driver. At the end of the test it is killed, and nothing is left of its mounts.
 func Start(t testing.TB, o Options) *Process {
 	t.Helper()
-	p := &Process{Options: o, binary: Build(t)}
+	p := &Process{Options: o}
+	if p.Binary == "" {
+		p.Binary = Build(t)
+	}
 	if p.Dir == "" {
 		dir, err := os.MkdirTemp("", "deckhand-test-")
 		if err != nil {
@@ -86,8 +90,11 @@ func Start(t testing.TB, o Options) *Process {
 		}
 		p.Dir = dir
 		t.Cleanup(func() {
-			if !t.Failed() || len(Mounts(t, dir)) == 0 {
-				_ = os.RemoveAll(dir)
+			if len(Mounts(t, dir)) > 0 {
+				return // what is mounted isn't ours to remove; Unmount has failed the test
+			}
+			if err := os.RemoveAll(dir); err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -125,7 +132,7 @@ func (p *Process) Launch(t testing.TB) {
 	for _, dir := range p.Below {
 		args = append(args, "--below", dir)
 	}
-	p.cmd = exec.Command(p.binary, append(args, p.Args...)...)
+	p.cmd = exec.Command(p.Binary, append(args, p.Args...)...)
 	p.cmd.Stderr = os.Stderr
 	stdin, err := p.cmd.StdinPipe()
 	stdout, err2 := p.cmd.StdoutPipe()
@@ -166,7 +173,7 @@ func (p *Process) end(signal unix.Signal) {
 	_ = p.stdin.Close()
 }
 
-// CheckLaw fails the test for each violation of the law of calls so far.
+// CheckLaw fails the test for each violation of the law of calls so far, and shows the last calls for the volume.
 func (p *Process) CheckLaw(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -176,7 +183,15 @@ func (p *Process) CheckLaw(t testing.TB) {
 		t.Error(err)
 	}
 	for _, v := range s.Violations {
-		t.Errorf("the law of calls: %s: call %d: %s", v.Rule, v.Seq, v.Text)
+		var before []string
+		for _, c := range s.Calls {
+			if c.Volume == v.Volume && c.Seq <= v.Seq {
+				before = append(before, fmt.Sprintf("%4d %s %s %s: %s, left %t", c.Seq, c.Began.Format("05.000"), c.Method, c.Target,
+					c.Code, c.Left))
+			}
+		}
+		t.Errorf("the law of calls: %s: call %d: %s\n%s", v.Rule, v.Seq, v.Text,
+			strings.Join(before[max(0, len(before)-10):], "\n"))
 	}
 }
 
