@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +17,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -241,5 +246,113 @@ func TestRegistration(t *testing.T) {
 	s := r.await("a status", func(s driver.State) bool { return len(s.Registrations) == 1 })
 	if s.Registrations[0].Registered || s.Registrations[0].Error != "a reason" || s.Infos != 1 {
 		t.Errorf("the driver noted %+v", s)
+	}
+}
+
+// TestSidecars: the program registers another driver, and passes calls on to a driver elsewhere.
+func TestSidecars(t *testing.T) {
+	r := newRig(t)
+	command := func(args ...string) (stdout io.Reader) {
+		cmd := exec.Command(driver.Build(t), args...)
+		cmd.Stderr = os.Stderr
+		_, err := cmd.StdinPipe() // open until Wait
+		out, err2 := cmd.StdoutPipe()
+		if err := errors.Join(err, err2, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := errors.Join(cmd.Process.Signal(os.Interrupt), cmd.Wait()); err != nil {
+				t.Errorf("%v: %v", args, err)
+			}
+		})
+		return out
+	}
+	wait := grpc.WaitForReady(true)
+	command("registrar", "--csi-address", r.Endpoint, "--kubelet-registration-path", "/p/csi.sock", "--v=5",
+		"--plugin-registration-path", r.Dir)
+	node := registration.NewRegistrationClient(dial(t, filepath.Join(r.Dir, r.Name+"-reg.sock")))
+	info, err := node.GetInfo(r.ctx, &registration.InfoRequest{}, wait)
+	if err != nil || info.GetName() != r.Name || info.GetEndpoint() != "/p/csi.sock" {
+		t.Errorf("GetInfo of the registrar: %v, %v", info, err)
+	}
+
+	front, back := filepath.Join(r.Dir, "front.sock"), filepath.Join(r.Dir, "back.sock")
+	stdout := command("--endpoint", front, "--proxy-endpoint", "unix://"+back, "-v=5", "--attended")
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatalf("the proxy isn't ready: %q, %v", line, err)
+	}
+	// The driver elsewhere: it connects to the proxy, and serves its connection.
+	elsewhere := grpc.NewServer()
+	t.Cleanup(elsewhere.Stop)
+	csi.RegisterIdentityServer(elsewhere, &identity{config: config{name: "elsewhere"}})
+	conn, err := net.Dial("unix", back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := make(dialed, 1)
+	conns <- conn
+	go func() { _ = elsewhere.Serve(conns) }() // until Stop
+	plugin, err := csi.NewIdentityClient(dial(t, front)).GetPluginInfo(r.ctx, &csi.GetPluginInfoRequest{}, wait)
+	if err != nil || plugin.GetName() != "elsewhere" {
+		t.Errorf("GetPluginInfo by the proxy: %v, %v", plugin, err)
+	}
+}
+
+// dialed is a listener of connections that were dialed.
+type dialed chan net.Conn
+
+func (d dialed) Accept() (net.Conn, error) {
+	if c, ok := <-d; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (d dialed) Close() error   { close(d); return nil }
+func (d dialed) Addr() net.Addr { return address("dialed") }
+
+// TestPersistent stages and publishes a directory: its files outlive it, its group is that of the request.
+func TestPersistent(t *testing.T) {
+	r := newRig(t, "STAGE_UNSTAGE_VOLUME", "VOLUME_MOUNT_GROUP")
+	staging, outside := filepath.Join(r.Dir, "staging"), t.TempDir()
+	if err := os.Mkdir(staging, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	grouped := &csi.VolumeCapability{AccessMode: writer.GetAccessMode(), AccessType: &csi.VolumeCapability_Mount{
+		Mount: &csi.VolumeCapability_MountVolume{VolumeMountGroup: "4321"}}}
+	for _, readOnly := range []bool{false, true} {
+		if _, err := r.node.NodeStageVolume(r.ctx, &csi.NodeStageVolumeRequest{VolumeId: "a/volume", StagingTargetPath: staging,
+			VolumeCapability: grouped}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.node.NodePublishVolume(r.ctx, &csi.NodePublishVolumeRequest{VolumeId: "a/volume", TargetPath: r.target,
+			StagingTargetPath: staging, VolumeCapability: grouped, Readonly: readOnly}); err != nil {
+			t.Fatal(err)
+		}
+		var info unix.Stat_t
+		if err := unix.Stat(r.target, &info); err != nil || info.Gid != 4321 || info.Mode&0o2770 != 0o2770 {
+			t.Errorf("the volume has group %d, mode %o, %v", info.Gid, info.Mode, err)
+		}
+		file := filepath.Join(r.target, "file")
+		if readOnly {
+			if err := os.WriteFile(file, nil, 0o600); !errors.Is(err, unix.EROFS) {
+				t.Errorf("written to a read-only volume: %v", err)
+			}
+			if data, err := os.ReadFile(file); string(data) != "kept" {
+				t.Errorf("the file has %q, %v", data, err)
+			}
+		} else if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
+			t.Error(err)
+		}
+		_, err := r.node.NodeUnpublishVolume(r.ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: "a/volume", TargetPath: r.target})
+		_, err2 := r.node.NodeUnstageVolume(r.ctx, &csi.NodeUnstageVolumeRequest{VolumeId: "a/volume", StagingTargetPath: staging})
+		if err := errors.Join(err, err2); err != nil || len(driver.Mounts(t, r.Dir)) > 0 {
+			t.Errorf("undone: %v, mounts %v", err, driver.Mounts(t, r.Dir))
+		}
+	}
+	r.CheckLaw(t)
+	r.target = filepath.Join(outside, "mount")
+	if err := r.publish(r.ctx, nil); status.Code(err) != codes.Internal || len(driver.Mounts(t, outside)) > 0 {
+		t.Errorf("a target outside the driver's directories: %v, mounts %v", err, driver.Mounts(t, outside))
 	}
 }

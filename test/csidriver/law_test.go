@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/deckhand-node/deckhand/test/csidriver/driver"
 )
 
@@ -160,6 +162,22 @@ func TestLaw(t *testing.T) {
 				t.Errorf("the calls break %q, and those before the last %q; want %q", all, before, want)
 			}
 		})
+	}
+}
+
+// TestOutcomes: the codes after which a volume may be held, and those after which it isn't.
+func TestOutcomes(t *testing.T) {
+	uncertainCodes := []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted}
+	for code := codes.OK; code <= codes.Unauthenticated; code++ {
+		want := refused
+		if slices.Contains(uncertainCodes, code) {
+			want = uncertain
+		} else if code == codes.OK {
+			want = succeeded
+		}
+		if got := outcomeOf(driver.Call{Code: code.String()}); got != want {
+			t.Errorf("%s: outcome %d, want %d", code, got, want)
+		}
 	}
 }
 

@@ -14,6 +14,9 @@
 // Volumes: a handle "csi-" and 64 hexadecimal digits, or the attribute csi.storage.k8s.io/ephemeral=true, is an inline
 // volume: a tmpfs with the file volume_context (a JSON object), which is rewritten by each Publish. Any other handle is
 // a directory of --statedir that outlives its mounts; a handle that nobody created gets one when it is first used.
+//
+// Called as registrar, or with registrar as the first argument, the program registers a driver of another process as
+// node-driver-registrar does. With --proxy-endpoint it serves nothing itself (see proxy).
 package main
 
 import (
@@ -45,7 +48,7 @@ type config struct {
 	name, version, nodeID, endpoint, stateDir string
 	registration, versions                    string
 	registeredPath, registeredName            string
-	control                                   string
+	control, proxy                            string
 	capabilities                              string
 	attach, attended                          bool
 	maxVolumes                                int64
@@ -60,7 +63,13 @@ func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
+	command, args := run, os.Args[1:]
+	if strings.HasSuffix(os.Args[0], "registrar") {
+		command = runRegistrar
+	} else if len(args) > 0 && args[0] == "registrar" {
+		command, args = runRegistrar, args[1:]
+	}
+	err := command(ctx, args)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "csidriver:", err)
@@ -80,6 +89,8 @@ func parse(args []string) (c config, err error) {
 	f.StringVar(&c.registeredName, "registration-name", "", "name to register, default as in --drivername")
 	f.StringVar(&c.versions, "registration-versions", "1.0.0", "comma-separated versions of CSI to register")
 	f.StringVar(&c.control, "control", "", "socket for tests")
+	f.StringVar(&c.proxy, "proxy-endpoint", "", "tcp://ADDRESS to which a driver elsewhere connects; this one only copies")
+	_ = f.String("v", "", "ignored")
 	f.StringVar(&c.capabilities, "capabilities", "", "comma-separated capabilities of the node service, such as STAGE_UNSTAGE_VOLUME")
 	f.BoolVar(&c.attach, "enable-attach", false, "offer ControllerPublishVolume")
 	f.BoolVar(&c.attended, "attended", false, "print ready, and end when the standard input ends")
@@ -89,7 +100,7 @@ func parse(args []string) (c config, err error) {
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
-	if c.endpoint == "" || c.nodeID == "" || c.stateDir == "" || f.NArg() > 0 {
+	if c.endpoint == "" || c.proxy == "" && (c.nodeID == "" || c.stateDir == "") || f.NArg() > 0 {
 		return c, errors.New("--endpoint, --nodeid and --statedir are needed, and no arguments")
 	}
 	c.endpoint = strings.TrimPrefix(c.endpoint, "unix://")
@@ -129,6 +140,19 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ready := func() {}
+	if c.attended {
+		go func() { // ends with the process
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			cancel()
+		}()
+		ready = func() { fmt.Println("ready") }
+	}
+	if c.proxy != "" {
+		return proxy(ctx, c.endpoint, c.proxy, ready)
+	}
 	if err := os.MkdirAll(c.stateDir, 0o755); err != nil {
 		return err
 	}
@@ -155,16 +179,6 @@ func run(ctx context.Context, args []string) error {
 	if c.control != "" {
 		control := newControl(journal, interceptor.rules)
 		servers = append(servers, server{c.control, control.Serve, func() { _ = control.Close() }})
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ready := func() {}
-	if c.attended {
-		go func() { // ends with the process
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			cancel()
-		}()
-		ready = func() { fmt.Println("ready") }
 	}
 	return serve(ctx, servers, ready)
 }

@@ -76,7 +76,8 @@ func Build(t testing.TB) string {
 	return filepath.Join(dir, "bin/csidriver")
 }
 
-// Start builds and starts a driver. At the end of the test it is killed, and nothing is left of its mounts.
+// Start builds and starts a driver. At the end of the test, also if it fails, the driver is killed, and nothing is left of
+// its mounts. The driver ends with the test's process, too, whose mounts are then left.
 func Start(t testing.TB, o Options) *Process {
 	t.Helper()
 	p := &Process{Options: o}
