@@ -45,10 +45,11 @@ func (c *client) call(do func(context.Context, csi.NodeClient) error) (outcome, 
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if c.random.IntN(10) == 0 {
-		timer := time.AfterFunc(time.Duration(c.random.IntN(2000))*time.Microsecond, func() { _ = c.conn.Close() })
-		err := do(ctx, csi.NewNodeClient(c.conn))
+		conn := c.conn
+		timer := time.AfterFunc(time.Duration(c.random.IntN(2000))*time.Microsecond, func() { _ = conn.Close() })
+		err := do(ctx, csi.NewNodeClient(conn))
 		if timer.Stop() {
-			_ = c.conn.Close()
+			_ = conn.Close()
 		}
 		c.conn = nil // even if there is an answer: a client that was killed hasn't recorded it
 		return uncertain, err
@@ -193,6 +194,9 @@ func TestLawful(t *testing.T) {
 	for _, c := range all {
 		if err := c.finish(r.ctx); err != nil {
 			t.Error(err)
+		}
+		if c.conn != nil {
+			_ = c.conn.Close()
 		}
 	}
 	r.CheckLaw(t)
