@@ -17,6 +17,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/agent/reset"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
+	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
 )
 
 // Image is the image of measured pods.
@@ -160,6 +161,7 @@ func (s *Stage) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	errs = append(errs, reset.Run(ctx, reset.Config{Runtime: s.config, CgroupRoot: cgroupRoot}, logr.Discard()))
+	errs = append(errs, reset.Run(ctx, reset.Config{Runtime: s.config, CgroupRoot: cgroupRoot}, logr.Discard()),
+		orphans.Unmount(s.root)) // agents have bound their root directories on themselves
 	return errors.Join(append(errs, os.RemoveAll(s.root), s.turn.Close())...)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/host/pluginwatch"
 	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/kit/modules"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/resources/allocation"
 	"github.com/deckhand-node/deckhand/internal/runtime/cri"
 	"github.com/deckhand-node/deckhand/internal/runtime/engine"
@@ -178,6 +179,11 @@ func (p parts) modules() []modules.Module {
 	return slices.Concat(
 		[]modules.Module{
 			rootModule(cfg, p.dirs, !p.o.StopAll, p.reserve),
+		},
+		only(!p.o.StopAll, modules.Module{Name: "shared root directory", // before anything is mounted in it
+			Start: orLogged(without(func() error { return mounts.Share(cfg.RootDir) }), log,
+				"Volumes below the root directory can't be mounted with mountPropagation Bidirectional")}),
+		[]modules.Module{
 			{Name: "events", Start: orLogged(without(p.history.Restore), log, "Events of earlier agents are missing"),
 				Run: p.history.Run},
 			// Before modules that start slowly: a machine without a clock of its own gets the time meanwhile.

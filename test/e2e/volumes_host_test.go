@@ -26,7 +26,7 @@ func TestVolumesOfTheNode(t *testing.T) {
 	n.Start()
 	parts(t, n, map[string]func(*testing.T, *node.Node){
 		"types": testHostPathTypes, "wrong types": testHostPathWrong, "vanishes": testHostPathVanishes, "image": testImageVolume, "subPath": testSubPaths, "escape": testSubPathEscapes,
-		"propagation": testPropagation, "not shared": testNotShared, "recursive read-only": testRecursiveReadOnly,
+		"propagation": testPropagation, "a driver's mounts": testDriverMounts, "not shared": testNotShared, "recursive read-only": testRecursiveReadOnly,
 	})
 }
 
@@ -300,6 +300,26 @@ func testPropagation(t *testing.T, n *node.Node) {
 		t.Error("it doesn't run")
 	}
 	remove(t, n, "shared")
+}
+
+// What a driver mounts below the root directory reaches the host, however that is mounted.
+func testDriverMounts(t *testing.T, n *node.Node) {
+	plugins := filepath.Join(n.RootDir, "plugins")
+	mounted := filepath.Join(plugins, "driver")
+	t.Cleanup(func() {
+		for unix.Unmount(mounted, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
+			continue
+		}
+	})
+	n.Write("driver.yaml", withVolumes(toolPod(n, "driver", containers(mounting(
+		tool("main", "survey -tmpfs /plugins/driver -write /plugins/driver/word=hello -stay /plugins", secured("privileged: true")),
+		"{name: plugins, mountPath: /plugins, mountPropagation: Bidirectional}"))), hostPath("plugins", plugins, "Directory")))
+	n.Await("it runs", node.Ready("driver"))
+	n.Eventually("the host has what the driver mounted", holds(mounted+"/word", "hello"))
+	remove(t, n, "driver")
+	if err := holds(mounted+"/word", "hello")(); err != nil {
+		t.Errorf("it is gone with the driver's pod: %v", err)
+	}
 }
 
 // Mounts of a container reach the host through a shared mount only: anything else is refused.

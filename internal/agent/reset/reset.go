@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/host/rootdir"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/cni"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded/orphans"
@@ -101,7 +102,9 @@ func (t *resetter) run(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	done := step("processes", func() error { return t.killAll(found) })
 	// These are the root file systems of containers, network namespaces and volumes.
-	step("mounts", func() error { return orphans.Unmount(t.layout.Root, t.layout.Run()) })
+	step("mounts", func() error {
+		return errors.Join(orphans.Unmount(t.layout.Root, t.layout.Run()), mounts.Unshare(t.layout.Root))
+	})
 	done = step("network", func() error { return t.removeNetwork(ctx, found) }) && done
 	done = step("cgroups", func() error { return t.removeCgroups(ctx, found) }) && done
 	done = step("logs", func() error { return t.removeLogs(found) }) && done

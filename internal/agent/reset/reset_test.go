@@ -21,6 +21,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/deckhand-node/deckhand/internal/agent/reset"
+	"github.com/deckhand-node/deckhand/internal/kit/mounts"
 	"github.com/deckhand-node/deckhand/internal/runtime/embedded"
 	"github.com/deckhand-node/deckhand/test/embeddedtest"
 )
@@ -35,11 +36,11 @@ func host(t *testing.T, in *embeddedtest.Instance) []string {
 	t.Helper()
 	var seen []string
 	base := filepath.Dir(in.Config.RootDir)
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounted, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(mounts)) {
+	for line := range strings.Lines(string(mounted)) {
 		if strings.Contains(line, base) {
 			seen = append(seen, "mount "+line)
 		}
@@ -132,7 +133,11 @@ func processes(t *testing.T, text string) []int {
 // someone runs two pods, one with a port of the host, and a volume's mount.
 func someone(t *testing.T) *embeddedtest.Instance {
 	t.Helper()
-	in := embeddedtest.Start(t)
+	in := embeddedtest.Prepare(t)
+	if err := mounts.Share(in.Config.RootDir); err != nil { // as the agent does
+		t.Fatal(err)
+	}
+	in.Launch(t)
 	in.RunPod(t, "port", []*cri.PortMapping{{Protocol: cri.Protocol_TCP, ContainerPort: 8080, HostPort: 18490}})
 	in.RunPod(t, "stubborn", nil, "ignore-term")
 	volume := filepath.Join(in.Config.RootDir, "pods", "uid-port", "volumes", "kubernetes.io~empty-dir", "memory")

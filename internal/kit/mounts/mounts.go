@@ -1,5 +1,5 @@
-// Package mounts reads the mount table, unmounts without following links, and mounts tmpfs file
-// systems, which are never swapped out if the kernel supports that.
+// Package mounts reads the mount table, unmounts without following links, shares directories with other mount
+// namespaces, and mounts tmpfs file systems, which are never swapped out if the kernel supports that.
 package mounts
 
 import (
@@ -34,6 +34,8 @@ type Entry struct {
 	Root string
 	// ReadOnly says that nothing can be written through this mount.
 	ReadOnly bool
+	// Shared says that mounts below this one propagate to its peers in other mount namespaces, and back.
+	Shared bool
 }
 
 // List returns the mounts at and below prefix, which is a path without links, in the order in which they can be
@@ -57,26 +59,21 @@ func List(prefix string) ([]Entry, error) {
 	return list, nil
 }
 
-// Containing returns the mount that contains the path. It blocks as long as a file system in the path blocks it.
+// Containing returns the mount that contains the path. A directory that is bound on itself (see Share) counts as a part
+// of the mount around it. Containing blocks as long as a file system in the path blocks it.
 func Containing(path string) (Entry, error) {
 	path, err := filepath.EvalSymlinks(path) // the mount table has no symbolic links
 	if err != nil {
 		return Entry{}, fmt.Errorf("find the mount that contains a path: %w", err)
 	}
-	infos, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
+	found, err := containing(path)
 	if err != nil {
-		return Entry{}, fmt.Errorf("read the mount table: %w", err)
+		return Entry{}, err
 	}
-	if len(infos) == 0 {
-		return Entry{}, fmt.Errorf("find the mount that contains %s: it isn't in the mount table", path)
+	for len(found) > 1 && found[0].isPartOf(found[1]) {
+		found = found[1:]
 	}
-	deepest := infos[0]
-	for _, i := range infos[1:] { // of several mounts at one path, the last one is on top
-		if len(i.Mountpoint) >= len(deepest.Mountpoint) {
-			deepest = i
-		}
-	}
-	return entryOf(deepest), nil
+	return found[0], nil
 }
 
 func entryOf(i *mountinfo.Info) Entry {
@@ -85,6 +82,7 @@ func entryOf(i *mountinfo.Info) Entry {
 		Major: i.Major, Minor: i.Minor,
 		FSType: i.FSType, Source: i.Source, Root: i.Root,
 		ReadOnly: readOnly(i.Options) || readOnly(i.VFSOptions),
+		Shared:   strings.HasPrefix(i.Optional, "shared:") || strings.Contains(i.Optional, " shared:"),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -79,7 +80,7 @@ func (n *Node) PodLeftovers() error {
 			left = append(left, "process "+p.String())
 		}
 	}
-	left = append(left, n.leftMounts()...)
+	left = append(left, n.podMounts()...)
 	for _, name := range n.Attached() {
 		left = append(left, "network interface "+name)
 	}
@@ -139,6 +140,11 @@ func (n *Node) leftMounts() []string {
 		}
 	}
 	return left
+}
+
+// podMounts are leftMounts without the root directory itself, which stays mounted until the node is taken down.
+func (n *Node) podMounts() []string {
+	return slices.DeleteFunc(n.leftMounts(), func(what string) bool { return what == "mount "+n.RootDir })
 }
 
 // subnets are how the addresses of pods begin in a rule, for each family.
