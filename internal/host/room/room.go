@@ -25,13 +25,14 @@ const (
 type FileSystem struct {
 	// Point is the mount point.
 	Point string
-	// Size and Free are in bytes. Free is the room for all users: root may have more.
+	// Size and Free are in bytes.
 	Size, Free uint64
 	// Inodes and FreeInodes are 0 on a file system that doesn't limit their number.
 	Inodes, FreeInodes uint64
 }
 
-// Measure returns the room on the file system of path, or of its closest ancestor that exists.
+// Measure returns the room for the agent and the runtime, which are root, on the file system of path, or of its closest
+// ancestor that exists.
 func Measure(path string) (FileSystem, error) {
 	path, err := existing(path)
 	if err != nil {
@@ -46,8 +47,21 @@ func Measure(path string) (FileSystem, error) {
 		return FileSystem{}, fmt.Errorf("measure free room: %w", err)
 	}
 	size := uint64(max(st.Bsize, 0))
-	return FileSystem{Point: on.Point, Size: st.Blocks * size, Free: st.Bavail * size,
+	return FileSystem{Point: on.Point, Size: st.Blocks * size, Free: freeForRoot(&st) * size,
 		Inodes: st.Files, FreeInodes: st.Ffree}, nil
+}
+
+// The blocks of an ext4 file system that even root doesn't get: 1 of ownPart, but no more than ownMost.
+const ownPart, ownMost = 50, 4096
+
+// freeForRoot returns the number of free blocks. Those that ext4 reserves for root (mkfs.ext4 -m) are among them; other
+// file systems have free blocks that nobody gets.
+func freeForRoot(st *unix.Statfs_t) uint64 {
+	free := min(st.Bavail, st.Bfree)
+	if own := min(st.Blocks/ownPart, ownMost); st.Type == unix.EXT4_SUPER_MAGIC && st.Bfree > own {
+		return max(free, st.Bfree-own)
+	}
+	return free
 }
 
 // Full reports whether there is (almost) no room. A file system without a size, such as that of control groups, is

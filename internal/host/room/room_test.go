@@ -45,11 +45,17 @@ func mount(t *testing.T, source, dir, fstype, options string) {
 // withoutFallocate mounts a small file system that can't allocate a file's blocks ahead.
 func withoutFallocate(t *testing.T) string {
 	t.Helper()
+	return ext4(t, 24<<20, "-m0", "-O^extent,^64bit,^has_journal")
+}
+
+// ext4 mounts a file system of a size in bytes on a loop device.
+func ext4(t *testing.T, size int64, options ...string) string {
+	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 24<<20)); err != nil {
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, size)); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m0", "-O^extent,^64bit,^has_journal", image).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mkfs.ext4", append(options, "-q", "-F", image)...).CombinedOutput(); err != nil {
 		t.Fatalf("mkfs.ext4: %v: %s", err, out)
 	}
 	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
@@ -150,6 +156,80 @@ func TestMeasure(t *testing.T) {
 		if now := (room.FileSystem{Free: c.free, FreeInodes: c.inodes}); now.Roomier(before) != c.more {
 			t.Errorf("%+v after %+v: more room is %v", now, before, !c.more)
 		}
+	}
+}
+
+// TestRoomForRoot: while other users have no room on an ext4 file system, there is some for root, and a reserve is made of it.
+func TestRoomForRoot(t *testing.T) {
+	dir := ext4(t, 800<<20, "-m5")
+	take := func(name string, size uint64) {
+		t.Helper()
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, int64(size)), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	statfs := func() (others, all uint64) {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Bavail * uint64(st.Bsize), st.Bfree * uint64(st.Bsize)
+	}
+	others, _ := statfs()
+	take("others", others)
+	others, all := statfs()
+	on, err := room.Measure(dir)
+	if err != nil || others > 1<<20 || on.Full() || on.Free < 38<<20 || on.Free >= all {
+		t.Fatalf("other users have %d bytes and %d are free, for root %d: %v", others, all, on.Free, err)
+	}
+	file, err := os.Create(filepath.Join(dir, "user"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var words strings.Builder
+	user := exec.Command("dd", "if=/dev/zero", "bs=1M", "count=2")
+	user.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	user.Stdout, user.Stderr = file, &words
+	if err := user.Run(); err == nil || !strings.Contains(words.String(), "No space left") {
+		t.Fatalf("another user can write: %v: %s", err, &words)
+	}
+	reserve := room.NewReserve(dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := reserve.Run(ctx); err != nil || blocks(t, filepath.Join(dir, room.Dir)) < 1<<20 {
+		t.Errorf("there is no reserve while root has room: %v", err)
+	}
+	if reserve.Release(); blocks(t, filepath.Join(dir, room.Dir)) < 1<<20 {
+		t.Error("the reserve was given up while root has room")
+	}
+	// Root takes the rest, and what it then gives back is for root alone.
+	take("root", 30<<20)
+	fill(t, dir, false)
+	write := func() error { return atomicfile.Write(filepath.Join(dir, "file"), make([]byte, 100<<10), 0o600) }
+	if on, err := room.Measure(dir); err != nil || on.Free > 1<<20 || !errors.Is(write(), unix.ENOSPC) {
+		t.Fatalf("the disk isn't full for root: %+v, %v", on, err)
+	}
+	watch(t, dir, func(w *watched) {
+		w.Failed(write())
+		w.since(time.Minute)
+		if err := os.Remove(filepath.Join(dir, "root")); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.since(5 * time.Second); got != "freed" || write() != nil {
+			t.Errorf("with room for root: %q", got)
+		}
+		w.Failed(errors.New("rpc error: write " + dir + "/x: no space left on device"))
+		if got := w.since(5 * time.Second); got != "" {
+			t.Errorf("a text without a disk that is full for root: %s", got)
+		}
+	})
+	if others, _ := statfs(); others > 0 {
+		t.Errorf("other users have %d bytes", others)
 	}
 }
 

@@ -44,7 +44,8 @@ const (
 type WatchConfig struct {
 	// Root is the root directory.
 	Root string
-	// Full returns the full ones of the disks that the agent and the container runtime write to.
+	// Full returns the full ones of the disks that the agent and the container runtime write to; also those with room
+	// for root only.
 	Full func(context.Context) []FileSystem
 	// Events records events of the node.
 	Events interface {
@@ -216,10 +217,17 @@ func (w *Watch) locate(ctx context.Context) {
 		return
 	}
 	full := w.conf.Full(ctx)
+	for i, on := range full { // for users other than root
+		if now, err := Measure(on.Point); err == nil {
+			full[i] = now
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, on := range full {
-		w.filled(on, err)
+		if on.Full() {
+			w.filled(on, err)
+		}
 	}
 }
 

@@ -60,7 +60,12 @@ func watch(t *testing.T, root string, test func(*watched)) {
 		w := &watched{}
 		w.Watch = room.NewWatch(room.WatchConfig{Root: root, Events: w, Log: logr.Discard(),
 			Full: func(context.Context) []room.FileSystem {
-				if on, err := room.Measure(root); err == nil && on.Full() {
+				on, err := room.Measure(root)
+				var st unix.Statfs_t
+				if err != nil || unix.Statfs(root, &st) != nil {
+					return nil
+				}
+				if on.Free = st.Bavail * uint64(st.Bsize); on.Full() {
 					return []room.FileSystem{on}
 				}
 				return nil
