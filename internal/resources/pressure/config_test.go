@@ -3,6 +3,7 @@ package pressure_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/kubelet/config/v1beta1"
 
@@ -41,5 +42,11 @@ func TestSoftWithoutGrace(t *testing.T) {
 	s, err := SettingsOf(k)
 	if err != nil || len(s.Thresholds) != 1 || s.Thresholds[0].Grace != 0 {
 		t.Errorf("%+v, %v", s.Thresholds, err)
+	}
+	s.MaxPodGrace = time.Minute
+	o := Observation{Readings: map[Signal]Reading{Processes: {1, 100}}}
+	pods := []Pod{{UID: "a", Active: true, Processes: 50, Grace: 30 * time.Second}}
+	if _, act := Decide(s, Memory{}, o, pods, 0); act.Victim == nil || act.Victim.Grace != time.Second {
+		t.Errorf("at once: %+v", act)
 	}
 }

@@ -2,6 +2,7 @@ package pressure_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -378,6 +379,108 @@ func TestRankLaw(t *testing.T) {
 	})
 }
 
+// conditionOf returns the node condition of a signal.
+func conditionOf(s Signal) v1.NodeConditionType {
+	switch s {
+	case NodeMemory, PodsMemory:
+		return v1.NodeMemoryPressure
+	case Processes:
+		return v1.NodePIDPressure
+	default:
+		return v1.NodeDiskPressure
+	}
+}
+
+// usesOf are the use and the request of a pod that the order for a signal is made of, and how a pod gets both.
+var usesOf = map[Signal]struct {
+	requests bool
+	set      func(p *Pod, use, request int64)
+}{
+	NodeMemory: {true, func(p *Pod, use, request int64) { p.Memory, p.MemoryRequest = use, request }},
+	PodsMemory: {true, func(p *Pod, use, request int64) { p.Memory, p.MemoryRequest = use, request }},
+	NodeBytes:  {true, func(p *Pod, use, request int64) { p.Volumes.Bytes, p.StorageRequest = use, request }},
+	ImageBytes: {true, func(p *Pod, use, request int64) { p.Containers[0].Layer.Bytes, p.StorageRequest = use, request }},
+	// There are no requests of the following: those of other resources don't count.
+	NodeInodes: {false, func(p *Pod, use, request int64) { p.Containers[0].Logs.Inodes, p.StorageRequest = use, request }},
+	ImageInodes: {false, func(p *Pod, use, request int64) {
+		p.Containers[0].Layer.Inodes, p.StorageRequest, p.MemoryRequest = use, request, request
+	}},
+	Processes: {false, func(p *Pod, use, request int64) { p.Processes, p.MemoryRequest = use, request }},
+}
+
+// The law of ranks for each signal: pods above their requests first, where there are requests, then lower priorities, then
+// larger uses. The whole order follows it, that of the pods after the victim too.
+func TestRankLawOfAllSignals(t *testing.T) {
+	for signal, of := range usesOf {
+		t.Run(string(signal), func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				type pod struct {
+					use, request int64
+					priority     int32
+				}
+				drawn, pods := map[string]pod{}, []Pod(nil)
+				for i := range rapid.IntRange(1, 8).Draw(rt, "pods") {
+					d := pod{rapid.Int64Range(2, 6).Draw(rt, "use"), rapid.Int64Range(0, 6).Draw(rt, "request"), rapid.Int32Range(-1, 1).Draw(rt, "priority")}
+					p := Pod{UID: fmt.Sprint("p", i), Name: fmt.Sprint("p", i), Active: true, Priority: d.priority, Containers: []Container{{Name: "c"}}}
+					of.set(&p, d.use, d.request)
+					pods, drawn[p.UID] = append(pods, p), d
+				}
+				o := Observation{Readings: map[Signal]Reading{signal: {0, 1000}}, Layout: RuntimeApart}
+				s := settings(hard(signal, 100))
+				var m Memory
+				var act Act
+				for range 3 { // after what is reclaimed
+					if m, act = Decide(s, m, o, pods, o.At); act.Victim != nil {
+						break
+					}
+					o.At++
+				}
+				if act.Victim == nil || len(act.Next) != len(pods)-1 {
+					rt.Fatalf("%+v", act)
+				}
+				order := []string{act.Victim.UID}
+				for _, p := range act.Next {
+					order = append(order, p.UID)
+				}
+				for i := 1; i < len(order); i++ {
+					a, b := drawn[order[i-1]], drawn[order[i]]
+					if !of.requests {
+						a.request, b.request = 0, 0
+					}
+					aboveA, aboveB := a.use > a.request || !of.requests, b.use > b.request || !of.requests
+					switch {
+					case aboveB && !aboveA, aboveA == aboveB && b.priority < a.priority,
+						aboveA == aboveB && a.priority == b.priority && b.use-b.request > a.use-a.request:
+						rt.Fatalf("%s %+v comes before %s %+v", order[i-1], a, order[i], b)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The order in which pods are listed doesn't matter, also among pods that are alike.
+func TestShuffledPods(t *testing.T) {
+	var pods []Pod
+	for i := range 30 {
+		p := hog(fmt.Sprint("p", i), int64(i%3)*mi, int64(i%2)*mi, int32(i%2))
+		p.Volumes, p.Processes = Space{int64(i%3) * mi, int64(i % 3)}, int64(i%3)
+		pods = append(pods, p)
+	}
+	for signal := range usesOf {
+		o := Observation{Readings: map[Signal]Reading{signal: {0, 1000}}, Layout: OneFileSystem}
+		m := Memory{Reclaimed: map[Signal]int{signal: 2}}
+		_, first := Decide(settings(hard(signal, 100)), m, o, pods, 0)
+		for range 1000 {
+			rand.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
+			_, act := Decide(settings(hard(signal, 100)), m, o, pods, 0)
+			if act.Victim == nil || first.Victim == nil || act.Victim.UID != first.Victim.UID {
+				t.Fatalf("%s: %+v is ended, and before %+v", signal, act.Victim, first.Victim)
+			}
+		}
+	}
+}
+
 // Walks of random amounts: at most one act at a time and none on old figures, no critical pod, no condition shorter
 // than its period, and always another observation while there are thresholds.
 func TestWalks(t *testing.T) {
@@ -396,7 +499,8 @@ func TestWalks(t *testing.T) {
 		pods := []Pod{hog("a", 5, 1, 0), hog("b", 3, 0, 1), hog("c", 9, 0, 0)}
 		pods[2].Critical = true
 		var m Memory
-		var now, lastAct, pressed time.Duration
+		var now, lastAct time.Duration
+		pressed := map[v1.NodeConditionType]time.Duration{}
 		acted, ending := false, ""
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
 			at := now
@@ -428,12 +532,21 @@ func TestWalks(t *testing.T) {
 			if act.Victim != nil || act.Reclaim != "" {
 				acted, lastAct = true, now
 			}
-			if act.Pressure.Memory {
-				if len(m.Met) > 0 {
-					pressed = max(pressed, m.Pressed[v1.NodeMemoryPressure])
+			for condition, holds := range map[v1.NodeConditionType]bool{v1.NodeMemoryPressure: act.Pressure.Memory,
+				v1.NodeDiskPressure: act.Pressure.Disk, v1.NodePIDPressure: act.Pressure.PIDs} {
+				last, seen := pressed[condition]
+				if !holds && seen && now-last < s.Transition {
+					rt.Fatalf("%s ends %s after it was last seen", condition, now-last)
 				}
-			} else if pressed > 0 && now-pressed < s.Transition {
-				rt.Fatalf("MemoryPressure ends %s after it was last seen", now-pressed)
+				for _, th := range s.Thresholds {
+					r, readable := o.Readings[th.Signal]
+					if readable && r.Available < th.Least.Of(r.Capacity) && conditionOf(th.Signal) == condition {
+						pressed[condition] = max(last, at)
+						if !holds && now-at < s.Transition {
+							rt.Fatalf("%s is met and %s doesn't hold", th.Signal, condition)
+						}
+					}
+				}
 			}
 			if len(s.Thresholds) > 0 && act.Observe < 0 || act.Observe > now+time.Minute {
 				rt.Fatalf("at %s the next observation is due at %s", now, act.Observe)

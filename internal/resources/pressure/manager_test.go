@@ -49,6 +49,7 @@ type node struct {
 	pods     []Pod
 	slow     time.Duration // how long an observation takes
 	happened []string
+	ages     []string // of the figures by which was decided
 	pressure admission.Pressure
 	replace  func()
 	reserve  *room.Reserve
@@ -157,8 +158,10 @@ func (n *node) NodeEvent(_ string, reason pod.Reason, message string) {
 	n.note(string(reason) + ": " + message)
 }
 
-func (n *node) Evicted(signal string)                  { n.note("counted " + signal) }
-func (n *node) Decided(signal string, _ time.Duration) {}
+func (n *node) Evicted(signal string) { n.note("counted " + signal) }
+func (n *node) Decided(signal string, age time.Duration) {
+	n.ages = append(n.ages, signal+" "+age.String())
+}
 
 func (n *node) looksSoFar() int {
 	n.mu.Lock()
@@ -446,6 +449,9 @@ func TestManagerIsSlow(t *testing.T) {
 		n.after(31 * time.Second) // it is observed again after the pods were measured
 		if n.m.Termination("a") == nil {
 			t.Error("no pod is ended")
+		}
+		if ages := strings.Join(n.ages, ", "); ages != "memory.available 15s" {
+			t.Errorf("the age of the figures is recorded as %q", ages)
 		}
 		n.pods[0].Active = false // while the next observation is under way, which began before
 		n.after(10 * time.Second)

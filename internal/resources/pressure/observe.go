@@ -79,15 +79,21 @@ func (s *Sensors) memory(ctx context.Context, o *Observation, thresholds []Thres
 // step is the precision of thresholds of usage: a smaller change sets no other alarm.
 const step = 1 << 20
 
-// triggers appends the alarms for the memory of a group: tasks wait for memory, the group hits its limit, or the usage
-// crosses a threshold. The page cache that doesn't count may change without an event, so the last one is only as good
-// as the last observation.
+// triggers appends the alarms for the memory of a group.
 func (s *Sensors) triggers(ctx context.Context, list []alarm.Trigger, signal Signal, group string, m counters.Memory,
 	thresholds []Threshold) []alarm.Trigger {
 	files, err := s.Groups.MemoryFiles(ctx, group)
 	if err != nil {
 		return list // the same error as of Reader
 	}
+	return append(list, triggersOf(files, signal, group, m, thresholds)...)
+}
+
+// triggersOf returns the alarms that the files of a group can give: tasks wait for memory, the group hits its limit, or
+// the usage crosses a threshold. The page cache that doesn't count may change without an event, so the last one is only
+// as good as the last observation.
+func triggersOf(files tree.MemoryFiles, signal Signal, group string, m counters.Memory,
+	thresholds []Threshold) (list []alarm.Trigger) {
 	if files.Pressure != "" {
 		list = append(list, alarm.Trigger{Name: string(signal) + ": tasks wait for memory", Kind: alarm.Stalls,
 			Path: files.Pressure})

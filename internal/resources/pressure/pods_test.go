@@ -2,6 +2,7 @@ package pressure_test
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,12 +22,16 @@ import (
 	. "github.com/deckhand-node/deckhand/internal/resources/pressure"
 	"github.com/deckhand-node/deckhand/internal/resources/stats"
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/mounttest"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
+
+func TestMain(m *testing.M) { os.Exit(mounttest.Main(func() int { return mounttest.Run(m) })) }
 
 // host has the pods that NodePods lists: each with an emptyDir and a directory of logs.
 type host struct {
 	*desired.Merger
+	claims   []desired.Claim
 	observed map[types.UID]*pod.Observed
 	mounted  []volume.Instance
 	leaving  map[types.UID]bool
@@ -40,20 +45,26 @@ type host struct {
 
 func newHost(names ...string) *host {
 	h := &host{Merger: desired.New(logr.Discard(), pod.SourceFile), observed: map[types.UID]*pod.Observed{}, disk: map[string]usage.Usage{}, hangs: map[string]bool{}}
-	var list []desired.Claim
 	for _, name := range names {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
-		p.Spec.Containers = []v1.Container{{Name: "c"}}
-		if strings.HasPrefix(name, "critical") {
-			p.Spec.Priority = ptr.To(int32(2000001000))
-		}
-		list = append(list, desired.Claim{Desired: &pod.Desired{Pod: p, Source: pod.SourceFile}})
-		v := volume.Instance{Pod: p, Place: volume.Place{UID: p.UID, Dir: filepath.Join("/volumes", name)}}
-		v.Spec.Volume = &v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}
-		h.mounted = append(h.mounted, v)
+		h.add(name)
 	}
-	h.Report(desired.Report{Source: pod.SourceFile, Claims: list})
 	return h
+}
+
+func (h *host) add(name string, change ...func(*v1.Pod)) {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+	p.Spec.Containers = []v1.Container{{Name: "c"}}
+	if strings.HasPrefix(name, "critical") {
+		p.Spec.Priority = ptr.To(int32(2000001000))
+	}
+	for _, f := range change {
+		f(p)
+	}
+	h.claims = append(h.claims, desired.Claim{Desired: &pod.Desired{Pod: p, Source: pod.SourceFile}})
+	v := volume.Instance{Pod: p, Place: volume.Place{UID: p.UID, Dir: filepath.Join("/volumes", name)}}
+	v.Spec.Volume = &v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}
+	h.mounted = append(h.mounted, v)
+	h.Report(desired.Report{Source: pod.SourceFile, Claims: h.claims})
 }
 
 func (h *host) pods() *NodePods {
@@ -113,11 +124,15 @@ func list(t *testing.T, n *NodePods, needs Needs) map[string]Pod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byName := map[string]Pod{}
+	return byName(pods)
+}
+
+func byName(pods []Pod) map[string]Pod {
+	list := map[string]Pod{}
 	for _, p := range pods {
-		byName[p.Name] = p
+		list[p.Name] = p
 	}
-	return byName
+	return list
 }
 
 // TestActivePods: a pod whose containers have all ended counts while it holds a sandbox or a volume: one that fills the disk
@@ -177,4 +192,103 @@ func TestDiskWalks(t *testing.T) {
 			t.Errorf("measured after a minute: %s", walked)
 		}
 	})
+}
+
+// TestOrderOfWalks: a pod that was never measured comes first, then the one that used most: time may be short.
+func TestOrderOfWalks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		names := []string{"p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8"}
+		h := newHost(names...)
+		for i, name := range names {
+			h.disk[name] = usage.Usage{Bytes: int64(i + 1)}
+		}
+		n := h.pods()
+		list(t, n, Needs{Disk: true})
+		h.walks()
+		h.add("new")
+		for _, name := range append(names, "new") {
+			h.hangs[name] = true
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan map[string]Pod, 1)
+		go func() {
+			pods, err := n.Pods(ctx, Needs{Disk: true})
+			if err != nil {
+				t.Error(err)
+			}
+			ended <- byName(pods)
+		}()
+		synctest.Wait()
+		began := strings.Fields(h.walks())
+		slices.Sort(began)
+		if got := strings.Join(began, " "); got != "new p6 p7 p8" {
+			t.Errorf("measured first: %s", got)
+		}
+		cancel()
+		pods := <-ended
+		for i, name := range names {
+			if got := pods[name].Volumes.Bytes; got != int64(i+1) {
+				t.Errorf("%s: %d bytes, without an answer the last figure counts", name, got)
+			}
+		}
+		if pods["new"].Volumes.Bytes != 0 {
+			t.Error("a pod that was never measured uses some of the disk")
+		}
+	})
+}
+
+// TestWalkOfHungVolume: a file system that a container mounts on its volume, or in it, and that hangs, holds up nobody: the
+// last figure counts.
+func TestWalkOfHungVolume(t *testing.T) {
+	h := newHost("on", "in", "beside")
+	dirs := map[types.UID]string{}
+	for i := range h.mounted {
+		v, dir := &h.mounted[i], t.TempDir()
+		dirs[v.UID], v.Dir = dir, dir
+		if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := h.pods()
+	n.Meter, n.Logs = usage.New(usage.Config{Took: func(bool, time.Duration) {}}), t.TempDir()
+	for _, hung := range []string{"", dirs["on"], filepath.Join(dirs["in"], "sub")} {
+		if hung != "" {
+			server := mounttest.Mount(t, hung)
+			server.Hang()
+			defer server.Resume()
+		}
+		began := time.Now()
+		for name, p := range list(t, n, Needs{Disk: true}) {
+			if p.Volumes.Bytes < 1<<20 || p.Volumes.Bytes > 2<<20 {
+				t.Errorf("with %q hanging, %s uses %d bytes", hung, name, p.Volumes.Bytes)
+			}
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("with %q hanging it takes %s", hung, took)
+		}
+	}
+}
+
+// TestSparedPods: a cluster's static pods and critical ones aren't evicted; alone all pods are static.
+func TestSparedPods(t *testing.T) {
+	h := newHost("static", "critical")
+	h.add("api", func(p *v1.Pod) { p.Annotations = map[string]string{pod.AnnotationConfigSource: string(pod.SourceAPI)} })
+	h.add("file", func(p *v1.Pod) { p.Annotations = map[string]string{pod.AnnotationConfigSource: string(pod.SourceFile)} })
+	for alone, want := range map[bool]string{true: "critical", false: "critical file"} {
+		n := h.pods()
+		n.Standalone = alone
+		var got []string
+		for name, p := range list(t, n, Needs{}) {
+			if p.Critical {
+				got = append(got, name)
+			}
+		}
+		slices.Sort(got)
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("alone %v: spared are %s, want %s", alone, text, want)
+		}
+	}
 }
