@@ -51,8 +51,8 @@ func describedBy(ctx context.Context, from object.View, s *source) (*storagev1.C
 	// Only controllers of a cluster attach volumes. There, a driver without an object has to be attached as well (API:
 	// CSIDriverSpec.attachRequired).
 	case !s.inline() && from.Admitted() && ptr.Deref(d.Spec.AttachRequired, true):
-		return nil, volume.Awaits(o, "volumes that have to be attached aren't supported by this build: CSIDriver %s has "+
-			"to have attachRequired: false", s.driver)
+		return nil, volume.Awaits(o, "volumes that have to be attached aren't supported by this build: CSIDriver %s "+
+			"has to have attachRequired: false", s.driver)
 	}
 	return d, nil
 }
