@@ -34,7 +34,7 @@ func TestClockIsSet(t *testing.T) {
 	r.want("crash", always+"}\n")
 	r.want("probed", always+", livenessProbe: {exec: {command: [check]}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 1}}\n")
 	r.want("deadline", "  activeDeadlineSeconds: 600\n"+always+"}\n")
-	r.want("hog", "  volumes: [{name: data, emptyDir: {}}]\n"+always+"}\n")
+	r.want("hog", "  volumes: [{name: data, emptyDir: {}}]\n"+always+", volumeMounts: [{name: data, mountPath: /data}]}\n")
 	r.await("all run", r.running("crash/web", "probed/web", "deadline/web", "hog/web"))
 	volume, err := filepath.Glob(filepath.Join(root, "pods/*/volumes/*/data"))
 	if err != nil || len(volume) != 1 {

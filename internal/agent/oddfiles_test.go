@@ -37,11 +37,12 @@ func TestOddStateFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.put("objects", r.volume("kept")+claim("kept"))
-			spec := func(claim string) string {
+			spec := func(claim, mount string) string {
 				return "  terminationGracePeriodSeconds: 1\n  volumes: [{name: v, emptyDir: {}}" + claim +
-					"]\n  containers:\n  - {name: main, image: IMAGE, resources: {limits: {memory: 16Mi}}}\n"
+					"]\n  containers:\n  - {name: main, image: IMAGE, resources: {limits: {memory: 16Mi}}, " +
+					"volumeMounts: [{name: v, mountPath: /v}" + mount + "]}\n"
 			}
-			r.want("a", spec(", {name: kept, persistentVolumeClaim: {claimName: kept}}"))
+			r.want("a", spec(", {name: kept, persistentVolumeClaim: {claimName: kept}}", ", {name: kept, mountPath: /kept}"))
 			r.up()
 			r.await("a pod runs", r.running("a/main"))
 			before := r.newest("a/main").Id
@@ -54,7 +55,7 @@ func TestOddStateFiles(t *testing.T) {
 			}
 			r.up()
 			r.client()
-			r.want("b", spec(""))
+			r.want("b", spec("", ""))
 			r.await("the next agent has read the manifests", func() string {
 				if s, err := r.client().Snapshot(t.Context()); err != nil || len(s.Pods) < 2 {
 					return "it hasn't"

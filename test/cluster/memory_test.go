@@ -42,7 +42,7 @@ func memory(t *testing.T, p *plane.Plane, binary string) {
 // secretGoes: nothing of a Secret is in the agent's memory any more soon after the last pod that used it has gone.
 func (r *rig) secretGoes(t *testing.T) {
 	value := random(t, 24)
-	env := strings.Replace(spec("[serve]", "volumes: [{name: v, secret: {secretName: passing}}],"), "args: [serve]", "args: [serve], env: [{name: PASSING, valueFrom: {secretKeyRef: {name: passing, key: k}}}], volumeMounts: [{name: v, mountPath: /v}]", 1)
+	env := spec("[serve], env: [{name: PASSING, valueFrom: {secretKeyRef: {name: passing, key: k}}}], volumeMounts: [{name: v, mountPath: /v}]", "volumes: [{name: v, secret: {secretName: passing}}],")
 	r.apply(secret("passing", value) + podNamed("user", env) + podNamed("other", spec("[serve]")))
 	r.podReady("user", "other")
 	r.comes(r.inVolume("user", "secret", "v", "k"), value)

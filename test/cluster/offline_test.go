@@ -119,8 +119,8 @@ func (r *rig) secretsUser(t *testing.T) string {
 	reg.Push(t, "app:1", registry.WithLayer(t, registry.FromArchive(t, filepath.Join(r.RootDir, "images", "web.tar"), node.Image), 1000))
 	r.kubectl("create", "secret", "docker-registry", "pulling", "--docker-server="+reg.Host(), "--docker-username=me", "--docker-password="+forPulling)
 	r.apply(secret("mounted", inVolumes) + secret("environment", inEnvironments))
-	s := strings.Replace(spec("[serve]", "automountServiceAccountToken: true, imagePullSecrets: [{name: pulling}], volumes: [{name: s, secret: {secretName: mounted}}],"), "args: [serve]",
-		"args: [serve], volumeMounts: [{name: s, mountPath: /s}], env: [{name: S, valueFrom: {secretKeyRef: {name: environment, key: k}}}]", 1)
+	s := spec("[serve], volumeMounts: [{name: s, mountPath: /s}], env: [{name: S, valueFrom: {secretKeyRef: {name: environment, key: k}}}]",
+		"automountServiceAccountToken: true, imagePullSecrets: [{name: pulling}], volumes: [{name: s, secret: {secretName: mounted}}],")
 	return podNamed("secrets", strings.Replace(s, node.Image, reg.Ref("app:1"), 1))
 }
 
@@ -239,8 +239,8 @@ func (r *rig) without(t *testing.T, secrets string, away func() func(), crashing
 	if dead {
 		run = append(run, "again")
 	}
-	mounts := strings.Replace(offline("[serve]", "nodeSelector: {kubernetes.io/os: linux}, volumes: [{name: conf, configMap: {name: conf}}],"), "args: [serve]",
-		"args: [serve], volumeMounts: [{name: conf, mountPath: /conf}], envFrom: [{configMapRef: {name: optional, optional: true}}]", 1)
+	mounts := offline("[serve], volumeMounts: [{name: conf, mountPath: /conf}], envFrom: [{configMapRef: {name: optional, optional: true}}]",
+		"nodeSelector: {kubernetes.io/os: linux}, volumes: [{name: conf, configMap: {name: conf}}],")
 	r.apply(configMap("conf", "1"))
 	for _, name := range names {
 		if name != "account" && name != "secrets" {

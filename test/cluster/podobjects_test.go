@@ -256,8 +256,9 @@ func (r *rig) watchEnded(from int, name string) error {
 
 // untilTheEnd: what a pod refers to is kept up to date while the pod is being stopped, and nothing follows it when the pod is gone.
 func (r *rig) untilTheEnd(t *testing.T) {
-	stopping := strings.Replace(spec("[serve]", "terminationGracePeriodSeconds: 60,", "volumes: [{name: v, secret: {secretName: held}}],"), "args:", "lifecycle: {preStop: {exec: {command: [/web, watch, /v/k]}}}, volumeMounts: [{name: v, mountPath: /v}], args:", 1)
-	r.apply(secret("held", canary) + podNamed("stopping", strings.Replace(stopping, "terminationGracePeriodSeconds: 2, ", "", 1)))
+	stopping := strings.Replace(spec("[serve], lifecycle: {preStop: {exec: {command: [/web, watch, /v/k]}}}, volumeMounts: [{name: v, mountPath: /v}]",
+		"volumes: [{name: v, secret: {secretName: held}}],"), "terminationGracePeriodSeconds: 2,", "terminationGracePeriodSeconds: 60,", 1)
+	r.apply(secret("held", canary) + podNamed("stopping", stopping))
 	r.podReady("stopping")
 	path := r.inVolume("stopping", "secret", "v", "k")
 	r.comes(path, canary)
@@ -393,8 +394,8 @@ func (r *rig) claims(t *testing.T) {
 		return fmt.Sprintf("{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s}, spec: {accessModes: [ReadWriteOnce], storageClassName: '%s', resources: {requests: {storage: 1Gi}}}}\n---\n", name, class)
 	}
 	user := func(name, fields string) string {
-		s := strings.Replace(spec("[clock, /data/file]", "volumes: [{name: data, persistentVolumeClaim: {claimName: "+name+"}}],", fields), "args:", "volumeMounts: [{name: data, mountPath: /data}], args:", 1)
-		return podNamed("claim-"+name, s)
+		return podNamed("claim-"+name, spec("[clock, /data/file], volumeMounts: [{name: data, mountPath: /data}]",
+			"volumes: [{name: data, persistentVolumeClaim: {claimName: "+name+"}}],", fields))
 	}
 	t.Cleanup(func() {
 		r.kubectl("delete", "pod", "claim-local", "claim-path", "claim-late", "--ignore-not-found", "--timeout=60s")

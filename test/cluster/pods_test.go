@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/deckhand-node/deckhand/bench/report"
 	"github.com/deckhand-node/deckhand/internal/cluster/apiclient"
@@ -70,8 +71,25 @@ func (r *rig) apply(manifest string) {
 	}
 }
 
-// spec is that of a pod with one container, whose arguments these are; fields are of the pod's spec.
+// spec is that of a pod with one container, whose arguments these are, and perhaps other fields of it; fields are of the
+// pod's spec. The container mounts all volumes of the pod, at /volumes/NAME unless args says where.
 func spec(args string, fields ...string) string {
+	const list = "volumeMounts: ["
+	var p v1.PodSpec
+	if err := yaml.Unmarshal([]byte("{"+strings.Join(fields, "")+"}"), &p); err != nil {
+		panic(err)
+	}
+	mounts := ""
+	for i := range p.Volumes {
+		if name := p.Volumes[i].Name; !strings.Contains(args, "{name: "+name+", mountPath: ") {
+			mounts += fmt.Sprintf("{name: %[1]s, mountPath: /volumes/%[1]s}, ", name)
+		}
+	}
+	if own, others, ok := strings.Cut(args, list); ok {
+		args = own + list + mounts + others
+	} else if mounts != "" {
+		args += ", " + list + mounts + "]"
+	}
 	return fmt.Sprintf("{terminationGracePeriodSeconds: 2, %s containers: [{name: c, image: %s, args: %s}]}", strings.Join(fields, ""), node.Image, args)
 }
 

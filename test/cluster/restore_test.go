@@ -46,7 +46,8 @@ func TestRestoredStore(t *testing.T) {
 func (r *rig) restored(t *testing.T) {
 	dir := t.TempDir()
 	// late says goodbye on the host when it is ended gracefully.
-	late := strings.Replace(spec("[serve]", "volumes: [{name: h, hostPath: {path: "+dir+"}}],"), "args: [serve]", "args: [serve], volumeMounts: [{name: h, mountPath: /h}], lifecycle: {preStop: {exec: {command: [/web, write, /h/bye, bye]}}}", 1)
+	late := spec("[serve], volumeMounts: [{name: h, mountPath: /h}], lifecycle: {preStop: {exec: {command: [/web, write, /h/bye, bye]}}}",
+		"volumes: [{name: h, hostPath: {path: "+dir+"}}],")
 	r.apply(configMap("conf", "1") + podNamed("keeps", spec("[serve]", "volumes: [{name: conf, configMap: {name: conf}}],")) + podNamed("edited", spec("[serve]")) + podNamed("back", spec("[serve]")))
 	r.podReady("keeps", "edited", "back")
 	restore := r.p.Backup()

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,20 +47,17 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%%, nodefs.inodesFree: 
 		kubelet()
 		r.created()
 		r.is(v1.ConditionTrue)
-		probed := func(args, more string) string {
-			return strings.Replace(spec("[serve]", more), "args: [serve]", "args: "+args, 1)
-		}
 		probes := "[serve], readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}, livenessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}, startupProbe: {httpGet: {port: 8080}, periodSeconds: 1}"
 		disk := t.TempDir()
-		onDisk := probed("[clock, /disk/clock], volumeMounts: [{name: disk, mountPath: /disk}]", "volumes: [{name: disk, persistentVolumeClaim: {claimName: local}}, {name: conf, configMap: {name: conf}}],")
+		onDisk := spec("[clock, /disk/clock], volumeMounts: [{name: disk, mountPath: /disk}]", "volumes: [{name: disk, persistentVolumeClaim: {claimName: local}}, {name: conf, configMap: {name: conf}}],")
 		r.apply(configMap("conf", "1") +
 			"{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: local}, provisioner: kubernetes.io/no-provisioner, volumeBindingMode: WaitForFirstConsumer}\n---\n" +
 			fmt.Sprintf("{apiVersion: v1, kind: PersistentVolume, metadata: {name: local}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: local, persistentVolumeReclaimPolicy: Retain, local: {path: %s}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%s]}]}]}}}}\n---\n", disk, node.Name) +
 			"{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: local}, spec: {accessModes: [ReadWriteOnce], storageClassName: local, resources: {requests: {storage: 1Gi}}}}\n---\n" +
 			workload("StatefulSet", "local", "replicas: 1, serviceName: local,", onDisk) +
-			workload("Deployment", "plain", "replicas: 4,", spec("[serve]")) + workload("Deployment", "probed", "replicas: 5,", probed(probes, "")) +
+			workload("Deployment", "plain", "replicas: 4,", spec("[serve]")) + workload("Deployment", "probed", "replicas: 5,", spec(probes)) +
 			workload("Deployment", "sidecar", "replicas: 5,", spec("[sleep, 1h]", fmt.Sprintf("initContainers: [{name: first, image: %[1]s, args: [exit, '0']}, {name: proxy, image: %[1]s, args: [serve], restartPolicy: Always, readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}}],", node.Image))) +
-			workload("StatefulSet", "disk", "replicas: 4, serviceName: disk, podManagementPolicy: Parallel,", probed("[clock, /disk/clock], volumeMounts: [{name: disk, mountPath: /disk}]", "volumes: [{name: disk, emptyDir: {}}],")) +
+			workload("StatefulSet", "disk", "replicas: 4, serviceName: disk, podManagementPolicy: Parallel,", spec("[clock, /disk/clock], volumeMounts: [{name: disk, mountPath: /disk}]", "volumes: [{name: disk, emptyDir: {}}],")) +
 			manifest("batch/v1", "Job", "name: done", "{template: {spec: "+spec("[exit, '0']", "restartPolicy: Never,")+"}}"))
 		r.settled()
 		const mirrored = "pod/static-" + node.Name

@@ -66,7 +66,7 @@ func TestAHungFileSystemHoldsOnlyItsPods(t *testing.T) {
 
 	// Hung again, with the volumes mounted: nothing looks at them while nothing is to be done.
 	server.Hang()
-	n.Write("late.yaml", withVolumes(toolPod(n, "late", containers(tool("main", "act"))), "{name: hush, secret: {secretName: web}}"))
+	n.Write("late.yaml", withVolumes(toolPod(n, "late", containers(mounting(tool("main", "act"), "{name: hush, mountPath: /hush}"))), "{name: hush, secret: {secretName: web}}"))
 	n.Await("another one runs", node.Ready("late"))
 	n.Kill()
 	n.Start()
