@@ -369,6 +369,10 @@ func (l *laws) volumes(v *view, a pod.Action) {
 			switch b.Kind {
 			case pod.CreateSandbox, pod.CreateContainer, pod.StartContainer, pod.PreparePod, pod.PostStart:
 				l.broken("%s while %s is under way", a.Kind, b.Kind)
+			case pod.EnsureImage: // which mounts the volumes of a container that was added
+				if v.in.Pod != nil && isEphemeral(v.in.Pod, b.Container) {
+					l.broken("%s while the volumes of %s may be mounted", a.Kind, b.Container)
+				}
 			}
 		}
 	}

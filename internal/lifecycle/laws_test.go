@@ -418,6 +418,9 @@ func (l *laws) result(v *view, r pod.Result) {
 		return
 	default:
 		f := failure{Failure: *r.Failure, at: r.At, count: l.failed[effortOf(a)].count + 1, about: a.ID, image: a.Image}
+		if f.Reason == "FailedMount" { // a volume came before the image
+			f.image = ""
+		}
 		l.failed[effortOf(a)] = f
 		return
 	}
@@ -634,7 +637,7 @@ func (l *laws) oneAtATime(v *view, i int, a pod.Action) {
 	}
 }
 
-// retried: what failed is tried again after a while, the pull of an image after 10 s at first,
+// retried: what failed is tried again after a while, the pull of an image (but not a volume before it) after 10 s at first,
 // then after twice as long each time, up to 300 s (Images, "ImagePullBackOff"). It may be
 // sooner once what it waited for may have come.
 func (l *laws) retried(v *view, a pod.Action) {
@@ -647,7 +650,7 @@ func (l *laws) retried(v *view, a pod.Action) {
 	switch {
 	case f.Awaits != (pod.Object{}) && now.ObjectsAt.After(was.ObjectsAt):
 		return
-	case a.Kind == pod.EnsureImage:
+	case a.Kind == pod.EnsureImage && f.Reason != "FailedMount":
 		news = now.ImagesAt.After(was.ImagesAt)
 		wait = min(10*time.Second<<min(f.count-1, 5), 300*time.Second)
 	case a.Kind == pod.AdmitPod:

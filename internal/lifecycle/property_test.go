@@ -344,6 +344,8 @@ func stepFail(rt dice, s *sim) string {
 		f.NotBefore = s.now.Add(time.Duration(rt.n("not before", 1, 100)) * time.Second)
 	case how == 6:
 		f.Reason = "ErrImagePull"
+	case how == 7:
+		f.Reason = "FailedMount"
 	}
 	return "fail " + string(a.Kind)
 }

@@ -160,11 +160,21 @@ func (d *decider) giveUp(of func(pod.ActionKind) bool) {
 // making returns an action under way that creates something.
 func (d *decider) making() (pod.ActionKind, bool) {
 	for _, a := range d.plan.InFlight() {
-		if makes(a.Kind) {
+		if makes(a.Kind) || d.mounts(a) {
 			return a.Kind, true
 		}
 	}
 	return "", false
+}
+
+// mounts reports whether an action may mount volumes for a container that was added to the pod. The volumes of other
+// containers are there before their images: EnsureImage makes nothing of the pod for these.
+func (d *decider) mounts(a pod.Action) bool {
+	if a.Kind != pod.EnsureImage {
+		return false
+	}
+	c := d.containers.Named(a.Container)
+	return c == nil || c.Role == container.Ephemeral
 }
 
 // makes reports whether an action creates something that has to be removed or released later.

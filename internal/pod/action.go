@@ -20,7 +20,8 @@ const (
 	StopSandbox ActionKind = "StopSandbox"
 	// RemoveSandbox removes sandbox ID and every container in it.
 	RemoveSandbox ActionKind = "RemoveSandbox"
-	// EnsureImage makes sure that the image of Container is present, and pulls it according to the pull policy.
+	// EnsureImage makes sure that the image of Container is present, and pulls it according to the pull policy. Before
+	// that it makes the volumes that only Container mounts, if it was added to the pod after PreparePod.
 	EnsureImage ActionKind = "EnsureImage"
 	// CreateContainer creates the instance with the number Attempt of Container, in sandbox SandboxID.
 	CreateContainer ActionKind = "CreateContainer"
@@ -133,6 +134,9 @@ type Failure struct {
 }
 
 func (f *Failure) Error() string { return string(f.Reason) + ": " + f.Message }
+
+// OfVolume reports whether the reason is that of a volume that can't be mounted or mapped.
+func (r Reason) OfVolume() bool { return r == ReasonFailedMount || r == ReasonFailedMapVolume }
 
 // Result is the result of an action.
 type Result struct {

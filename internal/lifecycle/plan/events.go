@@ -140,6 +140,10 @@ func (p *Plan) RecordFailure(r pod.Result) {
 // reason for waiting.
 func (p *Plan) recordImageFailure(r pod.Result) {
 	f, c, image := r.Failure, r.Action.Container, cmp.Or(r.Failure.Image, r.Action.Image)
+	if f.Reason.OfVolume() { // before the image: see pod.EnsureImage
+		p.event(v1.EventTypeWarning, f.Reason, c, f.Message)
+		return
+	}
 	if f.Reason == pod.ReasonImagePullBackOff {
 		p.RecordPullBackOff(c, image)
 		return
@@ -164,9 +168,10 @@ func failedReason(r pod.Result) pod.Reason {
 	case pod.CreateSandbox:
 		return pod.ReasonFailedCreatePodSandBox
 	case pod.PreparePod:
-		switch r.Failure.Reason {
-		case pod.ReasonFailedMapVolume, pod.ReasonFailedCreatePodContainer, pod.ReasonFailedPrepareDynamicResources:
-			return r.Failure.Reason
+		switch reason := r.Failure.Reason; {
+		case reason.OfVolume(), reason == pod.ReasonFailedCreatePodContainer,
+			reason == pod.ReasonFailedPrepareDynamicResources:
+			return reason
 		}
 		return pod.ReasonFailedMount
 	case pod.ReleaseVolumes:

@@ -29,6 +29,14 @@ func TestImageFailureEvents(t *testing.T) {
 			pod.Failure{Reason: "ErrImagePull", Message: "pull QPS exceeded", Image: "v:1"},
 			[]string{`Warning Failed: Failed to pull image "v:1": pull QPS exceeded`, "Warning Failed: Error: ErrImagePull"},
 		},
+		"volume": {
+			pod.Failure{Reason: "FailedMount", Message: "no such ConfigMap"},
+			[]string{"Warning FailedMount: no such ConfigMap"},
+		},
+		"device": {
+			pod.Failure{Reason: "FailedMapVolume", Message: "it is a block device"},
+			[]string{"Warning FailedMapVolume: it is a block device"},
+		},
 		"back-off": {
 			pod.Failure{Reason: "ImagePullBackOff", Message: "no such host"},
 			[]string{`Normal BackOff: Back-off pulling image "a:1"`, "Warning Failed: Error: ImagePullBackOff"},

@@ -59,8 +59,9 @@ func (p *Plan) Failed(a pod.Action, at time.Time, f pod.Failure) Retry {
 	case a.Kind == pod.Allocate || f.Awaits != (pod.Object{}) || f.Wait == pod.WaitForRoom ||
 		f.Wait == pod.WaitForPlugin || f.Wait == pod.WaitForPressure:
 		base, top = triggerBackoff, maxTriggerBackoff
-	case a.Kind == pod.EnsureImage && f.Reason != pod.ReasonImageInspectError:
-		// ImageInspectError means that the runtime didn't answer: no registry is involved, so the wait can be short.
+	case a.Kind == pod.EnsureImage && f.Reason != pod.ReasonImageInspectError && !f.Reason.OfVolume():
+		// ImageInspectError means that the runtime didn't answer. There and for a volume no registry is involved, so
+		// the wait can be short.
 		base, top = pullBackoff, maxPullBackoff
 	case f.Disk:
 		top = maxDiskBackoff
@@ -77,6 +78,9 @@ func (p *Plan) Failed(a pod.Action, at time.Time, f pod.Failure) Retry {
 	}
 	r := Retry{Count: n, Failed: at, At: due, ID: a.ID, Image: a.Image, Failure: f,
 		DiskFreed: p.triggers.Disk}
+	if f.Reason.OfVolume() {
+		r.Image = ""
+	}
 	if f.Wait == pod.WaitForProcesses && a.Kind == pod.StartContainer {
 		r.ID = ""
 	}
@@ -155,7 +159,7 @@ func (p *Plan) sooner(a pod.Action, r Retry) bool {
 		return true
 	case r.Failure.Awaits != (pod.Object{}) && p.triggers.Objects.After(asked.Objects):
 		return true
-	case a.Kind == pod.EnsureImage:
+	case a.Kind == pod.EnsureImage && !r.Failure.Reason.OfVolume():
 		return p.triggers.Images.After(asked.Images)
 	case a.Kind == pod.Allocate, a.Kind == pod.AdmitPod:
 		return p.triggers.Room.After(asked.Room)

@@ -50,3 +50,27 @@ func TestBackoffOnAFullDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestBackoffOfAVolume: a container that waits for a volume of its own is retried as a pod is that waits for one, whatever
+// becomes of images, and at once after an edit.
+func TestBackoffOfAVolume(t *testing.T) {
+	failed, a := time.Unix(100, 0), pod.Action{Kind: pod.EnsureImage, Container: "c", Image: "a:1"}
+	for reason, want := range map[pod.Reason]time.Duration{
+		pod.ReasonFailedMount: 1 * time.Second, pod.ReasonFailedMapVolume: 1 * time.Second, pod.ReasonErrImagePull: 10 * time.Second,
+	} {
+		ofVolume := reason != pod.ReasonErrImagePull
+		retries := plan.Retries{}
+		p := plan.New(failed, nil, retries, map[string]plan.RetryTriggers{}, plan.RetryTriggers{})
+		if wait := p.Failed(a, failed, pod.Failure{Reason: reason}).At.Sub(failed); wait != want {
+			t.Errorf("%s: it waits %s, want %s", reason, wait, want)
+		}
+		p = plan.New(failed, nil, retries, map[string]plan.RetryTriggers{}, plan.RetryTriggers{Images: failed})
+		if _, waits := p.Waits(a); waits != ofVolume {
+			t.Errorf("%s: another image is there: it waits %v", reason, waits)
+		}
+		retries.ForgetSpec([]pod.Action{a})
+		if _, waits := p.Retrying(a); waits == ofVolume {
+			t.Errorf("%s: the spec was edited: its failure counts %v", reason, waits)
+		}
+	}
+}

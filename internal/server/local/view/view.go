@@ -384,7 +384,7 @@ func (v View) causes(ctx context.Context, e *podstatus.Entry, w *pod.Wait) []str
 			}
 		}
 		return admission.PortHolders(e.Pod, others)
-	case w.Code == pod.WaitRetry && w.Action == pod.EnsureImage && e.Report.Desired != nil:
+	case w.Code == pod.WaitRetry && w.Action == pod.EnsureImage && !w.Reason.OfVolume() && e.Report.Desired != nil:
 		var list []string
 		for _, name := range v.conf.MissingPullSecrets(ctx, e.Report.Desired) {
 			list = append(list, fmt.Sprintf("its pull secret %s/%s isn't there, and the image was asked for without it",
