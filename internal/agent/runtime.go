@@ -66,6 +66,12 @@ func (r *runtimeParts) admission() *admission.Node { return r.host.admission(r.s
 func (r *runtimeParts) runs(uid types.UID) bool  { return !r.seen.Get(uid).Empty() }
 func (r *runtimeParts) lives(uid types.UID) bool { return r.seen.Get(uid).Live() }
 
+// containerLives reports whether an instance of the pod's container may be running.
+func (r *runtimeParts) containerLives(uid types.UID, name string) bool {
+	c := r.seen.Get(uid).Newest(name)
+	return c != nil && !c.Ended()
+}
+
 // alonePoll is the period of runtime status requests outside a cluster, where only deckhand's commands show the
 // node's conditions.
 const alonePoll = 20 * time.Second

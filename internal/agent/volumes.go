@@ -64,7 +64,7 @@ func newVolumes(b *foundation, r *runtimeParts, d *desiredParts, i *imageParts,
 		RootDir: b.cfg.RootDir, Plugins: volumePlugins(volumeImages{i.images, b.meter.Volumes}, disks,
 			r.host.allocatable, csi.NewPlugin(v.drivers, b.cfg.RootDir), log),
 		Claims: v.claims, SubPaths: subpath.New(b.dirs.Pods()), ApplyFSGroup: filetree.Apply, Changed: b.wakes.volumes,
-		Freed: b.wakes.claimsFreed, DiskFailed: v.room.Failed, Running: r.lives,
+		Freed: b.wakes.claimsFreed, DiskFailed: v.room.Failed, Running: r.lives, ContainerRuns: r.containerLives,
 		Pod: func(uid types.UID) *v1.Pod {
 			if wanted := d.Merger.Current().Get(uid); wanted != nil {
 				return allocated.Apply(wanted.Pod, s.allocations.Get(uid))

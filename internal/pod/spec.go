@@ -33,10 +33,21 @@ func Mounts(c *v1.Container, volume string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
 }
 
+// UsesVolume reports whether a container mounts the pod's volume of this name, or has it as a device.
+func UsesVolume(c *v1.Container, volume string) bool {
+	return Mounts(c, volume) ||
+		slices.ContainsFunc(c.VolumeDevices, func(d v1.VolumeDevice) bool { return d.Name == volume })
+}
+
 // IsSidecar reports whether an init container is a sidecar, which continues to run beside the main containers
 // (KEP-753: restartPolicy Always).
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// IsEphemeral reports whether the pod's container of this name is an ephemeral container.
+func IsEphemeral(p *v1.Pod, name string) bool {
+	return slices.ContainsFunc(p.Spec.EphemeralContainers, func(e v1.EphemeralContainer) bool { return e.Name == name })
 }
 
 // ContainerType is the type of a container of the pod in the kubelet's metrics: container, init_container or

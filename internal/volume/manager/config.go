@@ -36,6 +36,9 @@ type Config struct {
 	Pod func(types.UID) *v1.Pod
 	// Running reports whether containers of the pod may exist. It returns at once.
 	Running func(types.UID) bool
+	// ContainerRuns reports whether an instance of the pod's container runs or may still be started. It returns at
+	// once.
+	ContainerRuns func(uid types.UID, container string) bool
 	// Freed is called when a ReadWriteOncePod claim is free again: pods that wait for an object
 	// (pod.Failure.Awaits) have to be retried. It must not block.
 	Freed func()

@@ -3,9 +3,13 @@
 // the content of volumes when the API objects that they show change. It also converts containers' volumeMounts to
 // the CRI's mounts.
 //
-// Prepare, Release and Clean write the desired set, the mount operations write the mounted set. A volume is removed
-// from the mounted set when its teardown begins. After a restart of the agent, both sets are empty. Preparing a pod
-// again then leaves its mounts alone; volumes of pods that aren't prepared again are found by their directories.
+// Only volumes that a container uses are mounted. Those that only ephemeral containers use, which are added to running
+// pods, are prepared for each of these containers (PrepareContainer), so that they delay no other one.
+//
+// Prepare, PrepareContainer, Release and Clean write the desired set, the mount operations write the mounted set. A
+// volume is removed from the mounted set when its teardown begins. After a restart of the agent, both sets are empty.
+// Preparing a pod again then leaves its mounts alone; volumes that aren't prepared again are found by their
+// directories.
 package manager
 
 import (

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -41,8 +42,9 @@ func (m *Manager) measured(op *operations.Operation, plugin volume.Plugin, name 
 
 // mount mounts the volume, and adds it to the mounted set.
 func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volumestate.Wanted) error {
-	r := volume.Request{Pod: m.newest(w), Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place),
-		InUse: m.conf.Running(w.Place.UID), Say: op.Say}
+	p := m.newest(w)
+	r := volume.Request{Pod: p, Objects: w.Objects, Spec: w.Spec, Place: m.layout.Place(w.Place), InUse: m.inUse(w, p),
+		Say: op.Say}
 	// The refresher detects changes of the inputs from here on.
 	freed, seen := m.freed.Load(), m.observe(ctx, w, r.Pod)
 	m.mu.Lock()
@@ -77,6 +79,14 @@ func (m *Manager) mount(ctx context.Context, op *operations.Operation, w *volume
 	return nil
 }
 
+// inUse reports whether containers of the pod may already use the volume. A running pod doesn't use a volume that only
+// ephemeral containers use before one of these runs.
+func (m *Manager) inUse(w *volumestate.Wanted, p *v1.Pod) bool {
+	return m.conf.Running(p.UID) && slices.ContainsFunc(m.startedWith(p), func(c *v1.Container) bool {
+		return volumestate.Uses(p, c, w.Spec.Volume)
+	})
+}
+
 func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *volumestate.Wanted,
 	r volume.Request) (volume.Mounted, error) {
 	if s, ok := w.Plugin.(volume.Stager); ok {
@@ -108,7 +118,7 @@ func (m *Manager) mountNow(ctx context.Context, op *operations.Operation, w *vol
 	if w.Writable {
 		got.ReadOnly, got.Ownership = true, false // the mount of the writable volume applies the fsGroup
 	}
-	// For a running pod, the fsGroup was already applied before its containers were started.
+	// For a volume in use, the fsGroup was already applied before the first container that uses it was started.
 	if gid, ok := volume.FSGroup(r.Pod); ok && got.Ownership && !r.InUse {
 		return got, m.applyFSGroup(ctx, op, w, r.Pod, got, gid)
 	}
@@ -175,7 +185,7 @@ func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod
 		return false, false, nil
 	}
 	r := volume.Request{Pod: p, Objects: e.Objects, Spec: e.Spec, Place: m.layout.Place(e.Place),
-		InUse: m.conf.Running(e.Place.UID)}
+		InUse: m.inUse(e.Wanted, p)}
 	stayed, err := m.retainParts(e.Wanted, &r)
 	if err != nil {
 		return false, false, err

@@ -13,6 +13,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
 // hostsPath is the path of the hosts file in containers.
@@ -139,6 +140,19 @@ func (m *Manager) BlockVolumes(_ *v1.Pod, c *v1.Container) (map[string]pod.Block
 	return nil, &pod.Failure{Reason: pod.ReasonCreateContainerConfigError, Permanent: true,
 		Message: fmt.Sprintf("container %q: volumeDevices (volume %q) are not supported by this build: use a claim "+
 			"with volumeMode Filesystem, and volumeMounts", c.Name, c.VolumeDevices[0].Name)}
+}
+
+// Unsupported returns why a container that is added to the pod could never start: it uses volumes or block devices that
+// aren't supported. It is nil if there is no such reason.
+func (m *Manager) Unsupported(p *v1.Pod, c *v1.Container) *pod.Failure {
+	if problems := volumestate.Unsupported(m.conf.Plugins, p, c); len(problems) > 0 {
+		return volumestate.Failure(problems)
+	}
+	if _, err := m.BlockVolumes(p, c); err != nil {
+		f, _ := errors.AsType[*pod.Failure](err)
+		return f
+	}
+	return nil
 }
 
 // EmptyDir returns the host path of a prepared emptyDir of the pod. Pods can write to it: its content must not be

@@ -76,7 +76,7 @@ func TestThingsOfTheNodeThatVanish(t *testing.T) {
 			}
 		}
 		must(t, mounts("other"))
-		must(t, m.Recheck(t.Context(), p, &p.Spec.Containers[1]))
+		must(t, m.Recheck(t.Context(), p, &p.Spec.Containers[2]))
 		if _, err := os.Lstat(path); err == nil {
 			t.Error("it was made")
 		}

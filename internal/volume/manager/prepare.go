@@ -21,9 +21,10 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
 )
 
-// Prepare makes the pod's directory and mounts its volumes. It may be called again, also for a running pod: it
-// leaves mounted volumes alone, and waits for mounts that are still in progress. If a volume isn't supported, it
-// makes no directory and mounts nothing for the pod.
+// Prepare makes the pod's directory and mounts the volumes that its containers use, except those that only ephemeral
+// containers use which don't run: see PrepareContainer. It may be called again, also for a running pod: it leaves
+// mounted volumes alone, and waits for mounts that are still in progress. If a volume isn't supported, it makes no
+// directory and mounts nothing for the pod.
 //
 // It waits for all volumes but images, which only the containers that mount them need (see Images). It stops waiting
 // when a mount has taken Config.Early or, if the mount has already taken longer than that, Config.Patience. The
@@ -32,52 +33,108 @@ import (
 // objects gives access to the API objects that the pod may use. Later updates of the volumes use it as well. The
 // error is a *pod.Failure that names the volumes, or the context's error.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) error {
-	if err := safeopen.Check("pod UID", string(p.UID)); err != nil {
-		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: err.Error(), Permanent: true}
-	}
-	if err := ctx.Err(); err != nil {
+	wants, problems, err := m.plan(ctx, p, m.startedWith(p), objects)
+	if err != nil {
 		return err
 	}
-	wants, problems := volumestate.Plan(ctx, m.conf.Plugins, m.conf.Claims, p, objects)
-	if ctx.Err() != nil {
+	if len(problems) == 0 {
+		if err := m.sweep(ctx, p); err != nil {
+			return err
+		}
+	}
+	return m.mountAll(ctx, p, wants, problems)
+}
+
+// PrepareContainer does what Prepare does, but only for the volumes that one container of a prepared pod uses. It does
+// nothing if they are mounted already. An ephemeral container may use volumes that no other container does: a failure
+// of these affects no other container.
+func (m *Manager) PrepareContainer(ctx context.Context, p *v1.Pod, c *v1.Container, objects object.View) error {
+	if m.ready(p, c) {
 		return ctx.Err()
+	}
+	wants, problems, err := m.plan(ctx, p, []*v1.Container{c}, objects)
+	if err != nil {
+		return err
+	}
+	return m.mountAll(ctx, p, wants, problems)
+}
+
+// startedWith returns the containers whose volumes are mounted before the pod starts: all but the ephemeral ones. For
+// a pod that an earlier agent has started it also returns the ephemeral containers that run.
+func (m *Manager) startedWith(p *v1.Pod) []*v1.Container {
+	var list []*v1.Container
+	for name := range pod.ContainerNames(p) {
+		if !pod.IsEphemeral(p, name) || m.conf.ContainerRuns(p.UID, name) {
+			list = append(list, pod.ContainerNamed(p, name))
+		}
+	}
+	return list
+}
+
+// ready reports whether the volumes that a container uses are mounted. For images it is enough that their pull was
+// started: see Images.
+func (m *Manager) ready(p *v1.Pod, c *v1.Container) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool {
+		if v.Image != nil {
+			return pod.UsesVolume(c, v.Name) && m.desired[p.UID].Named(v.Name) == nil
+		}
+		return pod.UsesVolume(c, v.Name) && !m.actual.Mounts(p.UID, &v)
+	})
+}
+
+// plan makes the pod's directory, reserves the claims of the volumes that these containers use, and adds the volumes to
+// the desired set. It returns those that can be mounted, and the problems of the others.
+func (m *Manager) plan(ctx context.Context, p *v1.Pod, containers []*v1.Container,
+	objects object.View) (wants []*volumestate.Wanted, problems []volumestate.Problem, err error) {
+	if err := safeopen.Check("pod UID", string(p.UID)); err != nil {
+		return nil, nil, &pod.Failure{Reason: pod.ReasonFailedMount, Message: err.Error(), Permanent: true}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	wants, problems = volumestate.Plan(ctx, m.conf.Plugins, m.conf.Claims, p, containers, objects)
+	problems = m.unmounted(p, problems)
+	if ctx.Err() != nil {
+		return nil, nil, ctx.Err()
 	}
 	if hopeless := slices.DeleteFunc(slices.Clone(problems), func(p volumestate.Problem) bool {
 		return !p.Permanent()
 	}); len(hopeless) > 0 {
-		return volumestate.Failure(hopeless)
+		return nil, nil, volumestate.Failure(hopeless)
 	}
 	if err := m.awaitRemoval(ctx, p.UID); err != nil {
-		return err
+		return nil, nil, err
 	}
 	wants, refused, err := m.withoutDeleted(p, wants)
 	if err != nil {
-		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: err.Error()}
+		return nil, nil, &pod.Failure{Reason: pod.ReasonFailedMount, Message: err.Error()}
 	}
 	problems = append(problems, refused...)
+	if err := ctx.Err(); err != nil { // the pod may have been removed meanwhile
+		return nil, nil, err
+	}
 	if err := os.MkdirAll(m.layout.Pod(p.UID), 0o750); err != nil {
-		return &pod.Failure{Reason: pod.ReasonFailedMount, Message: fmt.Sprintf("make the pod's directory: %v", err),
-			Disk: atomicfile.DiskFails(err)}
+		return nil, nil, &pod.Failure{Reason: pod.ReasonFailedMount,
+			Message: fmt.Sprintf("make the pod's directory: %v", err), Disk: atomicfile.DiskFails(err)}
 	}
 	wants, taken := m.holders.Reserve(p, wants)
 	problems = append(problems, taken...)
 	m.mu.Lock()
-	m.desired.Want(p.UID, wants)
+	m.desired.Want(p, wants)
 	m.mu.Unlock()
-	if len(problems) == 0 {
-		if err := m.sweep(ctx, p, wants); err != nil {
-			return err
-		}
-	}
-	failed, err := m.mountAll(ctx, wants, len(problems) > 0)
-	if err != nil {
-		return err
-	}
-	if problems = append(problems, failed...); len(problems) > 0 {
-		return volumestate.Failure(problems)
-	}
-	m.log.V(4).Info("Volumes are ready", "pod", klog.KRef(p.Namespace, p.Name), "volumes", len(wants))
-	return nil
+	return wants, problems, nil
+}
+
+// unmounted returns the problems of volumes that aren't mounted. Containers can use mounted volumes, even if their
+// claims have changed.
+func (m *Manager) unmounted(p *v1.Pod, problems []volumestate.Problem) []volumestate.Problem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(problems, func(x volumestate.Problem) bool {
+		return m.actual.Mounts(p.UID, x.Spec.Volume)
+	})
 }
 
 // withoutDeleted refuses the volumes whose claims are being deleted: a pod can't begin to use such a claim. A pod
@@ -130,21 +187,18 @@ func (m *Manager) awaitRemoval(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// sweep tears down the volumes that an earlier agent left in the pod's directory and that the pod doesn't have any
-// more. It does so once for each pod. If containers of the pod may exist, these volumes stay until the pod is
+// sweep tears down the volumes that an earlier agent left in the pod's directory and that no container of the pod uses
+// any more. It does so once for each pod. If containers of the pod may exist, these volumes stay until the pod is
 // released.
-func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wanted) error {
+func (m *Manager) sweep(ctx context.Context, p *v1.Pod) error {
 	m.mu.Lock()
 	wish := m.desired[p.UID]
-	swept := wish == nil || wish.Swept
 	m.mu.Unlock()
-	if swept || m.conf.Running(p.UID) {
+	if wish == nil || wish.Swept || m.conf.Running(p.UID) {
 		return nil
 	}
 	there, err := m.layout.List(p.UID)
-	there = slices.DeleteFunc(there, func(pl volumestate.Place) bool {
-		return slices.ContainsFunc(wants, func(w *volumestate.Wanted) bool { return w.Place == pl })
-	})
+	there = slices.DeleteFunc(there, func(pl volumestate.Place) bool { return m.used(p, wish, pl) })
 	if err == nil && len(there) > 0 {
 		err = m.awaitBriefly(ctx, m.tearDownAll(ctx, p.UID, there))
 	}
@@ -157,15 +211,25 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod, wants []*volumestate.Wan
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	wish.Swept = true
+	if wish = m.desired[p.UID]; wish != nil {
+		wish.Swept = true
+	}
 	return nil
 }
 
-// mountAll mounts the volumes that aren't mounted yet, and waits for them. hopeless says that other volumes of the
-// pod have failed already, so that the wait is shorter. The error is the context's.
-func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
-	hopeless bool) ([]volumestate.Problem, error) {
-	var problems []volumestate.Problem
+// used reports whether a container of the pod may use the volume at this place, also an ephemeral container that has
+// ended: another one may read the files that it has left in an emptyDir.
+func (m *Manager) used(p *v1.Pod, wish *volumestate.Wish, at volumestate.Place) bool {
+	if slices.ContainsFunc(wish.Volumes, func(w *volumestate.Wanted) bool { return w.Place == at }) {
+		return true
+	}
+	return volumestate.UsedByAny(p, &v1.Volume{Name: at.Name})
+}
+
+// mountAll mounts the pod's volumes that aren't mounted yet, and waits for them. problems are those of other volumes:
+// if there are any, the wait is shorter. The error is a *pod.Failure that describes all problems, or the context's.
+func (m *Manager) mountAll(ctx context.Context, p *v1.Pod, wants []*volumestate.Wanted,
+	problems []volumestate.Problem) error {
 	var jobs []job
 	var begun []*volumestate.Wanted
 	start := time.Now()
@@ -173,9 +237,9 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
 		if m.has(w) {
 			continue
 		}
-		if p, waits := m.waits(ctx, w); waits {
+		if problem, waits := m.waits(ctx, w); waits {
 			if w.Spec.Volume.Image == nil {
-				problems = append(problems, p)
+				problems = append(problems, problem)
 			}
 			continue
 		}
@@ -185,8 +249,8 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
 		}
 		jobs, begun = append(jobs, job{op, m.limit(op, start)}), append(begun, w)
 	}
-	if err := m.await(ctx, jobs, start, hopeless || len(problems) > 0); err != nil {
-		return nil, err
+	if err := m.await(ctx, jobs, start, len(problems) > 0); err != nil {
+		return err
 	}
 	for i, j := range jobs {
 		w, ended := begun[i], j.op.Ended() // before Err: it may end in between
@@ -205,7 +269,11 @@ func (m *Manager) mountAll(ctx context.Context, wants []*volumestate.Wanted,
 					GoesOn: true})
 		}
 	}
-	return problems, nil
+	if len(problems) > 0 {
+		return volumestate.Failure(problems)
+	}
+	m.log.V(4).Info("Volumes are ready", "pod", klog.KRef(p.Namespace, p.Name), "volumes", len(wants))
+	return nil
 }
 
 // Images waits until the images that a container mounts (KEP-4639) are present. Prepare has started to pull them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/filetree"
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
@@ -514,4 +517,253 @@ func TestClaimThatIsBeingDeleted(t *testing.T) {
 		must(t, m.Clean(t.Context(), p.UID))
 	}
 	w.clean()
+}
+
+// addContainer returns the pod with one more container, which was added to it and mounts this volume.
+func addContainer(p *v1.Pod, name, volume string) (*v1.Pod, *v1.Container) {
+	p = p.DeepCopy()
+	p.Generation++
+	p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{
+		Name: name, VolumeMounts: []v1.VolumeMount{{Name: volume, MountPath: "/volume"}}}})
+	return p, pod.ContainerNamed(p, name)
+}
+
+// sparePod returns a pod of which a container mounts only the first of these volumes.
+func sparePod(volumes ...v1.Volume) *v1.Pod {
+	p := newPod(volumes...)
+	user := &p.Spec.Containers[1]
+	user.VolumeMounts = user.VolumeMounts[:1]
+	return p
+}
+
+// TestVolumesThatNobodyMounts: they aren't made, and nothing is asked for. A container that is added may mount them. Its
+// volumes hold up nobody else.
+func TestVolumesThatNobodyMounts(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	csi := v1.Volume{Name: "csi", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "none.example.com"}}}
+	p := w.want(sparePod(emptyDir("data", ""), configMap("conf", "missing"), claim("db", "missing"), csi,
+		typedHostPath("node", "/no/such/file", v1.HostPathFile), emptyDir("spare", "")))
+	must(t, m.Prepare(t.Context(), p, w))
+	places := func() (names []string) {
+		found, err := filepath.Glob(filepath.Join(w.root, "pods/uid-1/volumes/*/*"))
+		must(t, err)
+		for _, f := range found {
+			names = append(names, filepath.Base(f))
+		}
+		return names
+	}
+	if got := places(); !slices.Equal(got, []string{"data"}) || len(w.binds) > 0 {
+		t.Errorf("made %q, bound %q", got, w.binds)
+	}
+	w.setRunning(p.UID, true)
+	own := func(c *v1.Container) error { return m.PrepareContainer(t.Context(), w.want(p), c, w) }
+	must(t, own(&p.Spec.Containers[1]))
+	reasons := map[string]string{"conf": `MountVolume.SetUp failed for volume "conf" : `, "csi": "MountVolume.SetUp", "db": "Unable to attach or mount volumes: unmounted volumes=[db]", "node": "MountVolume.SetUp"}
+	for _, name := range slices.Sorted(maps.Keys(reasons)) {
+		next, c := addContainer(p, "debug-"+name, name)
+		p = next
+		if f := failure(t, own(c)); f.Reason != pod.ReasonFailedMount || !strings.HasPrefix(f.Message, reasons[name]) || strings.Count(f.Message, "failed for volume") > 1 {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+	p, c := addContainer(p, "debug", "spare")
+	must(t, own(c))
+	mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "debug"})
+	must(t, err)
+	if len(mounts) != 1 || !strings.HasSuffix(mounts[0].HostPath, "/spare") {
+		t.Errorf("mounts of the added container: %v", mounts)
+	}
+	must(t, own(&p.Spec.Containers[1]))
+	must(t, m.Prepare(t.Context(), p, w))
+	if got := places(); !slices.Equal(got, []string{"data", "spare"}) {
+		t.Errorf("made %q", got)
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+}
+
+// TestVolumeThatARunningPodGets: it is a new volume, with the pod's fsGroup. After a restart of the agent it is taken over
+// if the container runs, and torn down with the pod even if nobody knows of the container any more.
+func TestVolumeThatARunningPodGets(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	given := map[string]int{}
+	c.ApplyFSGroup = func(_ context.Context, dir string, _ filetree.Options) error {
+		given[filepath.Base(dir)]++
+		return nil
+	}
+	w.bind("first", t.TempDir())
+	w.bind("second", t.TempDir())
+	p := sparePod(claim("one", "first"), claim("two", "second"))
+	p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](7)}
+	m, stop := w.start(c)
+	must(t, m.Prepare(t.Context(), w.want(p), w))
+	w.setRunning(p.UID, true)
+	before := p
+	p, debug := addContainer(p, "debug", "two")
+	must(t, m.PrepareContainer(t.Context(), w.want(p), debug, w))
+	if given["pv-first"] != 1 || given["pv-second"] != 1 || slices.ContainsFunc(w.metered, func(s string) bool { return strings.HasPrefix(s, "reconstructed") }) {
+		t.Errorf("given to the group: %v, counted: %q", given, w.metered)
+	}
+	w.added = []string{"debug"}
+	stop()
+
+	m, stop = w.start(c)
+	must(t, m.Prepare(t.Context(), p, w))
+	adopted := 0
+	for _, s := range w.metered {
+		if s == "reconstructed false" {
+			adopted++
+		}
+	}
+	if given["pv-first"] != 1 || given["pv-second"] != 1 || adopted != 2 || len(m.Instances()) != 2 {
+		t.Errorf("given to the group: %v, taken over: %d of %d", given, adopted, len(m.Instances()))
+	}
+	stop()
+
+	w.added = nil
+	m, stop = w.start(c)
+	must(t, m.Prepare(t.Context(), w.want(before), w))
+	if len(m.Instances()) != 1 || len(mountTable(t, w.root)) != 2 {
+		t.Errorf("%d volumes are mounted, %v", len(m.Instances()), mountTable(t, w.root))
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+	stop()
+}
+
+// TestFilesOfAnAddedContainerStay: another container may read what one has left in an emptyDir, also if no container ran
+// while the agent was started anew.
+func TestFilesOfAnAddedContainerStay(t *testing.T) {
+	w := newWorld(t)
+	m, stop := w.start(w.config())
+	p := sparePod(emptyDir("data", ""), emptyDir("dump", ""), emptyDir("left", ""))
+	must(t, m.Prepare(t.Context(), w.want(p), w))
+	p, debug := addContainer(p, "debug", "dump")
+	must(t, m.PrepareContainer(t.Context(), w.want(p), debug, w))
+	dump := contentOf(w, p.UID, "kubernetes.io~empty-dir", "dump", "core")
+	must(t, os.WriteFile(dump, []byte("x"), 0o600))
+	left := contentOf(w, p.UID, "kubernetes.io~empty-dir", "left", "")
+	must(t, os.Mkdir(left, 0o700)) // as an agent did that made all volumes
+	stop()
+	m, _ = w.start(w.config())
+	must(t, m.Prepare(t.Context(), p, w))
+	if !holds(dump, "x") {
+		t.Error("the file is gone")
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("the volume that nobody mounts is still there")
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+}
+
+// TestAnOlderVersionOfThePodTakesNothingAway from what the newest wants.
+func TestAnOlderVersionOfThePodTakesNothingAway(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	old := sparePod(emptyDir("data", ""), emptyDir("spare", ""))
+	p, debug := addContainer(old, "debug", "spare")
+	must(t, m.Prepare(t.Context(), w.want(p), w))
+	must(t, m.PrepareContainer(t.Context(), p, debug, w))
+	must(t, m.Prepare(t.Context(), old, w))
+	if desired, _ := m.Totals(); desired["kubernetes.io/empty-dir"] != 2 {
+		t.Errorf("desired: %v", desired)
+	}
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+}
+
+// TestVolumesOfOneClaimAreMountedTogether: one that only an added container mounts, and may write, doesn't come too late.
+func TestVolumesOfOneClaimAreMountedTogether(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	w.bind("store", t.TempDir())
+	read := claim("read", "store")
+	read.PersistentVolumeClaim.ReadOnly = true
+	p := sparePod(read, claim("write", "store"))
+	must(t, m.Prepare(t.Context(), w.want(p), w))
+	w.setRunning(p.UID, true)
+	p, debug := addContainer(p, "debug", "write")
+	must(t, m.PrepareContainer(t.Context(), w.want(p), debug, w))
+	mounts, _, err := m.Mounts(t.Context(), manager.MountRequest{Pod: p, Container: "debug"})
+	must(t, err)
+	if mounts[0].Readonly {
+		t.Error("it is read-only")
+	}
+	must(t, os.WriteFile(filepath.Join(mounts[0].HostPath, "a"), nil, 0o600))
+	must(t, m.Clean(t.Context(), p.UID))
+	w.clean()
+}
+
+// TestAnAddedContainerReservesItsClaimOnly: a claim of another pod keeps it waiting, and the pod keeps its own claim.
+func TestAnAddedContainerReservesItsClaimOnly(t *testing.T) {
+	w := newWorld(t)
+	m, _ := w.start(w.config())
+	w.bind("mine", t.TempDir(), v1.ReadWriteOncePod)
+	w.bind("theirs", t.TempDir(), v1.ReadWriteOncePod)
+	other := w.want(namedPod("other", "uid-2", claim("db", "theirs")))
+	must(t, m.Prepare(t.Context(), other, w))
+	p := sparePod(claim("one", "mine"), claim("two", "theirs"))
+	must(t, m.Prepare(t.Context(), w.want(p), w))
+	p, debug := addContainer(p, "debug", "two")
+	debug.VolumeMounts = append(debug.VolumeMounts, v1.VolumeMount{Name: "one", MountPath: "/one"})
+	if f := failure(t, m.PrepareContainer(t.Context(), w.want(p), debug, w)); f.Awaits.Name != "theirs" {
+		t.Errorf("got %+v", f)
+	}
+	failure(t, m.Prepare(t.Context(), w.want(namedPod("third", "uid-3", claim("db", "mine"))), w))
+	if desired, actual := m.Totals(); desired["kubernetes.io/local-volume"] != 2 || actual["kubernetes.io/local-volume"] != 2 {
+		t.Errorf("desired %v, mounted %v", desired, actual)
+	}
+	for _, uid := range []types.UID{p.UID, other.UID, "uid-3"} {
+		must(t, m.Clean(t.Context(), uid))
+	}
+	w.clean()
+}
+
+// TestUnsupported: what no claim or object can change is told before a container is added.
+func TestUnsupported(t *testing.T) {
+	m := manager.New(newWorld(t).config(), logr.Discard())
+	csi := v1.Volume{Name: "csi", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "none.example.com"}}}
+	p := newPod(csi, configMap("conf", "missing"), claim("db", "missing"))
+	for volume, reason := range map[string]pod.Reason{"csi": "FailedMount", "conf": "", "db": ""} {
+		with, c := addContainer(p, "debug", volume)
+		if f := m.Unsupported(with, c); (f == nil) != (reason == "") || f != nil && (f.Reason != reason || !f.Permanent) {
+			t.Errorf("%s: %+v", volume, f)
+		}
+	}
+	c := &v1.Container{Name: "debug", VolumeDevices: []v1.VolumeDevice{{Name: "db", DevicePath: "/dev/db"}}}
+	if f := m.Unsupported(p, c); f == nil || !f.Permanent {
+		t.Errorf("a device: %+v", f)
+	}
+}
+
+// TestNothingIsMadeForAPodThatIsGivenUp while its claims are looked for.
+func TestNothingIsMadeForAPodThatIsGivenUp(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c.Claims = cancelling{w, cancel}
+	w.bind("store", t.TempDir())
+	m, _ := w.start(c)
+	if err := m.Prepare(ctx, w.want(newPod(claim("db", "store"), claim("more", "missing"))), w); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if !slices.Equal(w.binds, []string{"store"}) {
+		t.Errorf("bound %q", w.binds)
+	}
+	w.clean()
+}
+
+// cancelling has claims that somebody gives up while they are bound.
+type cancelling struct {
+	*world
+	cancel context.CancelFunc
+}
+
+func (c cancelling) Bind(ctx context.Context, p *v1.Pod, o object.View, v *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+	c.cancel()
+	return c.world.Bind(ctx, p, o, v)
 }

@@ -20,9 +20,9 @@ import (
 )
 
 // Release unmounts and removes the pod's volumes. The pod's directory stays, with its other content. The pod must
-// have no containers and get no new ones. Prepare must not run for the pod at the same time as Release: the volumes
-// that it mounts might not be removed. Prepare may run afterwards, even after a failed Release: it waits for the
-// rest of the removal.
+// have no containers and get no new ones. Neither Prepare nor PrepareContainer may run for the pod at the same time
+// as Release: the volumes that they mount might not be removed. Prepare may run afterwards, even after a failed
+// Release: it waits for the rest of the removal.
 //
 // Release cancels the pod's mounts and updates first. It waits at most Config.Early for operations that hang, and
 // then returns an error. Call it again after any error. It never deletes the files of a volume that is still

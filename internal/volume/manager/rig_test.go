@@ -51,6 +51,7 @@ type world struct {
 	secrets    map[string]*v1.Secret
 	pods       map[types.UID]*v1.Pod
 	running    map[types.UID]bool
+	added      []string           // the ephemeral containers that run
 	bound      map[string]binding // by claim
 	binds      []string
 	unread     bool // it isn't known which ConfigMaps there are
@@ -104,7 +105,7 @@ func (w *world) config() manager.Config {
 			objectfiles.NewDownwardAPI(none), objectfiles.NewProjected(none), plugins.HostPath{}, plugins.LocalVolume{}, plugins.Unsupported{},
 		},
 		Claims: w, SubPaths: subpath.New(filepath.Join(w.root, "pods")), ApplyFSGroup: filetree.Apply,
-		Changed: w.changed, Pod: w.pod, Running: w.isRunning, Freed: w.free, Recorder: w, Meter: w, ClusterDomain: "cluster.local",
+		Changed: w.changed, Pod: w.pod, Running: w.isRunning, ContainerRuns: w.containerRuns, Freed: w.free, Recorder: w, Meter: w, ClusterDomain: "cluster.local",
 		DiskFailed: func(err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -205,6 +206,13 @@ func (w *world) isRunning(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.running[uid]
+}
+
+// containerRuns reports whether the container is one of those that run although they were added to a running pod.
+func (w *world) containerRuns(_ types.UID, name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Contains(w.added, name)
 }
 
 func (w *world) setRunning(uid types.UID, running bool) {
@@ -347,10 +355,23 @@ func claim(name, object string) v1.Volume {
 
 func newPod(volumes ...v1.Volume) *v1.Pod { return namedPod("web", "uid-1", volumes...) }
 
+// namedPod returns a pod with a container "main" for tests to change, and another one that mounts all volumes.
 func namedPod(name string, uid types.UID, volumes ...v1.Volume) *v1.Pod {
-	return &v1.Pod{
+	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: uid},
-		Spec:       v1.PodSpec{Volumes: volumes, Containers: []v1.Container{{Name: "main", TerminationMessagePath: "/dev/termination-log"}}},
+		Spec: v1.PodSpec{Volumes: volumes,
+			Containers: []v1.Container{{Name: "main", TerminationMessagePath: "/dev/termination-log"}, {Name: "user"}}},
+	}
+	mountAll(p)
+	return p
+}
+
+// mountAll makes the pod's second container mount all its volumes.
+func mountAll(p *v1.Pod) {
+	user := &p.Spec.Containers[1]
+	user.VolumeMounts = nil
+	for i := range p.Spec.Volumes {
+		user.VolumeMounts = append(user.VolumeMounts, v1.VolumeMount{Name: p.Spec.Volumes[i].Name, MountPath: fmt.Sprintf("/volumes/%d", i)})
 	}
 }
 

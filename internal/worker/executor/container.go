@@ -20,9 +20,15 @@ import (
 	"github.com/deckhand-node/deckhand/internal/volume/manager"
 )
 
+// ensureImage makes the container's image available, and before that its volumes: an ephemeral container was added to
+// the pod after Prepare.
 func (r *Executor) ensureImage(ctx context.Context, d *pod.Desired, c *v1.Container,
 	a pod.Action) (ref, message string, err error) {
 	p := d.Pod
+	granted := allocated.Apply(p, r.cfg.Allocations.Get(p.UID))
+	if err := r.cfg.Volumes.PrepareContainer(ctx, granted, c, r.cfg.Objects.For(d)); err != nil {
+		return "", "", err
+	}
 	img, err := r.cfg.Images.Ensure(ctx,
 		pull.Request{Image: a.Image, Policy: c.ImagePullPolicy, Pod: p, Objects: r.cfg.Objects.For(d), Pulling: func() {
 			r.cfg.Recorder.Event(p, pod.Event{Type: v1.EventTypeNormal, Reason: pod.ReasonPulling,

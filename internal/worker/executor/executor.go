@@ -70,6 +70,9 @@ type Volumes interface {
 	// Prepare creates the pod's directory and volumes. p is the pod with its allocated resources, objects its view of
 	// API objects.
 	Prepare(ctx context.Context, p *v1.Pod, objects object.View) error
+	// PrepareContainer creates the volumes that one container of a prepared pod uses, if there are any that Prepare
+	// hasn't created.
+	PrepareContainer(ctx context.Context, p *v1.Pod, c *v1.Container, objects object.View) error
 	// Images waits for the images that the container mounts.
 	Images(ctx context.Context, p *v1.Pod, c *v1.Container) error
 	// Mounts returns the container's mounts and the host path of its termination message file.

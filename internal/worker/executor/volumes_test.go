@@ -43,6 +43,9 @@ type volumeWorld struct {
 	able     *translate.Features
 	// refusal is what Prepare and Release fail with; nil for errVolumes.
 	refusal error
+	// missing fails PrepareContainer, own is the pod that it was called for last.
+	missing error
+	own     *v1.Pod
 }
 
 // objectsOf has no services.
@@ -53,6 +56,11 @@ func (objectsOf) Services(context.Context, string) ([]*v1.Service, error) { retu
 func (w *volumeWorld) Prepare(_ context.Context, p *v1.Pod, _ object.View) error {
 	w.prepared = p
 	return cmp.Or(w.refusal, errVolumes)
+}
+
+func (w *volumeWorld) PrepareContainer(_ context.Context, p *v1.Pod, _ *v1.Container, _ object.View) error {
+	w.own = p
+	return w.missing
 }
 
 func (w *volumeWorld) Images(context.Context, *v1.Pod, *v1.Container) error { return w.refusal }
@@ -74,6 +82,31 @@ func TestMountedImagesAreEnsuredWithTheContainers(t *testing.T) {
 		got := r.Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.EnsureImage, Container: p.Spec.Containers[0].Name, Image: "web:1"})
 		if refused := w.refusal != nil; refused != (got.Failure != nil) || refused && *got.Failure != *refusal || !refused && got.ID != "sha256:web:1" {
 			t.Errorf("got %+v, %+v", got, got.Failure)
+		}
+	}
+}
+
+// halves has granted each pod half a CPU.
+type halves struct{ grants }
+
+func (h halves) Get(types.UID) *pod.Allocation {
+	a, _ := h.Allocated(volumePod())
+	return a
+}
+
+// TestVolumesOfAContainerComeBeforeItsImage: nothing is pulled for a container that waits for a volume. They are made for
+// the pod as it is allocated.
+func TestVolumesOfAContainerComeBeforeItsImage(t *testing.T) {
+	missing := &pod.Failure{Reason: pod.ReasonFailedMount, Message: "no such ConfigMap"}
+	for _, w := range []*volumeWorld{{missing: missing}, {}} {
+		r, p := w.runner(), volumePod()
+		r.cfg.Images, r.cfg.Allocations = pulledImages{}, halves{}
+		got := r.Do(t.Context(), &pod.Desired{Pod: p}, nil, p.UID, pod.Action{Kind: pod.EnsureImage, Container: "main", Image: "web:1"})
+		if waits := w.missing != nil; waits && (got.Failure == nil || *got.Failure != *missing) || !waits && got.Failure != nil || waits == (len(w.events) > 0) {
+			t.Errorf("got %+v, events %+v", got.Failure, w.events)
+		}
+		if w.own == nil || w.own.Spec.Containers[0].Resources.Limits.Cpu().String() != "500m" {
+			t.Errorf("prepared: %+v", w.own)
 		}
 	}
 }

@@ -27,9 +27,9 @@ type Claims interface {
 	Pods() []types.UID
 }
 
-// Plan returns the volumes of the pod that can be mounted, and the problems of the others. If a volume that isn't a
-// claim has a permanent problem, no claim is bound.
-func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod,
+// Plan returns those volumes of the pod that these containers of it use and that can be mounted, and the problems of
+// the others that they use. If a volume that isn't a claim has a permanent problem, no claim is bound.
+func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod, containers []*v1.Container,
 	objects object.View) (wants []*Wanted, problems []Problem) {
 	add := func(spec volume.Spec, groups []int64) {
 		w, err := plan(plugins, p, spec)
@@ -40,18 +40,22 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 		w.Objects, w.Groups = objects, groups
 		wants = append(wants, w)
 	}
+	var claimed []*v1.Volume
 	for i := range p.Spec.Volumes {
-		if v := &p.Spec.Volumes[i]; !isClaim(v) {
+		switch v := &p.Spec.Volumes[i]; {
+		case !slices.ContainsFunc(containers, func(c *v1.Container) bool { return Uses(p, c, v) }):
+		case isClaim(v):
+			claimed = append(claimed, v)
+		default:
 			add(volume.Spec{Volume: v}, nil)
 		}
 	}
 	if slices.ContainsFunc(problems, Problem.Permanent) {
 		return wants, problems
 	}
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if !isClaim(v) {
-			continue
+	for _, v := range claimed {
+		if ctx.Err() != nil {
+			return wants, problems
 		}
 		claim, pv, err := claims.Bind(ctx, p, objects, v)
 		var groups []int64
@@ -72,6 +76,46 @@ func Plan(ctx context.Context, plugins []volume.Plugin, claims Claims, p *v1.Pod
 		})
 	}
 	return wants, problems
+}
+
+// Uses reports whether the container uses this volume of the pod, or another one with the same claim: these have the
+// same place, and how it is mounted depends on both (Wanted.Writable).
+func Uses(p *v1.Pod, c *v1.Container, v *v1.Volume) bool {
+	if pod.UsesVolume(c, v.Name) {
+		return true
+	}
+	claim := v.PersistentVolumeClaim
+	return claim != nil && slices.ContainsFunc(p.Spec.Volumes, func(o v1.Volume) bool {
+		return o.PersistentVolumeClaim != nil && o.PersistentVolumeClaim.ClaimName == claim.ClaimName &&
+			pod.UsesVolume(c, o.Name)
+	})
+}
+
+// UsedByAny reports whether a container of the pod uses this volume, see Uses.
+func UsedByAny(p *v1.Pod, v *v1.Volume) bool {
+	for name := range pod.ContainerNames(p) {
+		if Uses(p, pod.ContainerNamed(p, name), v) {
+			return true
+		}
+	}
+	return false
+}
+
+// Unsupported returns the permanent problems of the pod's volumes that the container uses, except of claims: whether
+// these are supported depends on their PersistentVolumes.
+func Unsupported(plugins []volume.Plugin, p *v1.Pod, c *v1.Container) []Problem {
+	var problems []Problem
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if isClaim(v) || !pod.UsesVolume(c, v.Name) {
+			continue
+		}
+		spec := volume.Spec{Volume: v}
+		if _, err := plan(plugins, p, spec); err != nil && (Problem{Spec: spec, Err: err}).Permanent() {
+			problems = append(problems, Problem{Spec: spec, Err: err})
+		}
+	}
+	return problems
 }
 
 // groupAnnotation is the annotation of a PersistentVolume that contains the ID of the group that may access the

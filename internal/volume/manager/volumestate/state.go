@@ -70,14 +70,41 @@ type Desired map[types.UID]*Wish
 // Wish lists the desired volumes of one pod.
 type Wish struct {
 	Volumes []*Wanted
+	// pod is the newest version of the pod that volumes were planned for.
+	pod *v1.Pod
 	// Swept says that volumes which the pod doesn't have any more were removed from its directory.
 	Swept bool
 }
 
-// Want replaces the desired volumes of a pod.
-func (d Desired) Want(uid types.UID, volumes []*Wanted) {
-	before := d[uid]
-	d[uid] = &Wish{Volumes: volumes, Swept: before != nil && before.Swept}
+// Want adds volumes that were planned for this version of the pod to its desired ones, and removes those that no
+// container of the newest version uses. Of a volume that was planned for two versions, the newer plan counts.
+func (d Desired) Want(p *v1.Pod, volumes []*Wanted) {
+	wish := &Wish{Volumes: volumes, pod: p}
+	if before := d[p.UID]; before != nil {
+		newer, older := volumes, before.Volumes
+		if before.pod.Generation > p.Generation {
+			newer, older, wish.pod = older, newer, before.pod
+		}
+		wish.Volumes, wish.Swept = slices.Clone(newer), before.Swept
+		for _, w := range older {
+			if wish.Named(w.Name()) == nil && UsedByAny(wish.pod, w.Spec.Volume) {
+				wish.Volumes = append(wish.Volumes, w)
+			}
+		}
+	}
+	d[p.UID] = wish
+}
+
+// Named returns the desired volume of this name; nil if there is none.
+func (w *Wish) Named(name string) *Wanted {
+	if w == nil {
+		return nil
+	}
+	i := slices.IndexFunc(w.Volumes, func(v *Wanted) bool { return v.Name() == name })
+	if i < 0 {
+		return nil
+	}
+	return w.Volumes[i]
 }
 
 // Count counts volumes by plugin.
@@ -109,6 +136,12 @@ func (a Actual) Of(uid types.UID) []*Mounted { return slices.Collect(maps.Values
 func (a Actual) Has(w *Wanted) bool {
 	e := a[w.Place.UID][w.Name()]
 	return e != nil && e.same(w)
+}
+
+// Mounts reports whether the pod's volume is mounted from the source that its spec names.
+func (a Actual) Mounts(uid types.UID, v *v1.Volume) bool {
+	e := a[uid][v.Name]
+	return e != nil && reflect.DeepEqual(e.Spec.Volume, v)
 }
 
 // Holds reports whether e is still in the set: it wasn't removed, and not replaced by a newer mount of the same
