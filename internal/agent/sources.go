@@ -25,6 +25,8 @@ type desiredParts struct {
 	runs      *runsource.Source
 	stops     *desired.Stops
 	additions *desired.Additions
+	// unsupported is desired.AdditionRules.Unsupported; newVolumes sets it.
+	unsupported func(*v1.Pod, *v1.Container) *pod.Failure
 	// objects has the ConfigMaps, Secrets and other objects that manifests define.
 	objects interface {
 		object.Finder
@@ -41,7 +43,8 @@ func newDesired(b *foundation, r *runtimeParts) (*desiredParts, error) {
 	}
 	d.Sources = sources
 	d.additions = desired.NewAdditions(b.checkpoint("added.json"), d.Merger,
-		reader.AdditionRules(b.cfg, func(p *v1.Pod) *pod.Failure { return r.admission().Refuses(p) }))
+		reader.AdditionRules(b.cfg, func(p *v1.Pod) *pod.Failure { return r.admission().Refuses(p) },
+			func(p *v1.Pod, c *v1.Container) *pod.Failure { return d.unsupported(p, c) }))
 	d.stops = desired.NewStops(b.checkpoint("stopped.json"), d.Merger, d.additions.Forget, b.reserve)
 	d.objects = object.NewLocal(func() *object.Set { return d.Merger.Current().Objects })
 	d.pods = nodePods{wanted: d.Merger, observed: r.seen, statuses: b.statuses, dir: b.dirs.Pods()}

@@ -117,6 +117,8 @@ type AdditionRules struct {
 	Validate func(*v1.Pod) field.ErrorList
 	// Refuses returns why the node doesn't admit a pod; nil if it does.
 	Refuses func(*v1.Pod) *pod.Failure
+	// Unsupported returns why the node can never start this container of the pod; nil if it may be able to.
+	Unsupported func(*v1.Pod, *v1.Container) *pod.Failure
 }
 
 // added is the record of one added container in the file.
@@ -182,7 +184,7 @@ type InvalidError struct{ Errors field.ErrorList }
 func (e *InvalidError) Error() string { return e.Errors.ToAggregate().Error() }
 
 // Add adds a container to the pod with this UID. The error is an *InvalidError if an API server wouldn't accept the
-// container, a *pod.Failure if the node doesn't admit it, and ErrNotWanted if there is no such pod.
+// container, a *pod.Failure if the node doesn't admit or support it, and ErrNotWanted if there is no such pod.
 func (a *Additions) Add(uid types.UID, c v1.EphemeralContainer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -253,8 +255,8 @@ func (a *Additions) Forget(names ...types.NamespacedName) error {
 }
 
 // check validates an added container. before is the pod without the container; with is the pod that has it as its
-// last ephemeral container, at the field path at. check also returns a failure if the node doesn't admit the pod with
-// the container, although it admits the pod without it.
+// last ephemeral container, at the field path at. check also returns a failure if the node can't start the container,
+// or doesn't admit the pod with it, although it admits the pod without it.
 func (a *Additions) check(before, with *v1.Pod, at *field.Path) error {
 	var wrong field.ErrorList
 	for _, e := range a.rules.Validate(with) {
@@ -267,6 +269,10 @@ func (a *Additions) check(before, with *v1.Pod, at *field.Path) error {
 	}
 	// A running pod stays admitted, even if the node has changed since.
 	if f := a.rules.Refuses(with); f != nil && a.rules.Refuses(before) == nil {
+		return f
+	}
+	last := &with.Spec.EphemeralContainers[len(with.Spec.EphemeralContainers)-1]
+	if f := a.rules.Unsupported(with, (*v1.Container)(&last.EphemeralContainerCommon)); f != nil {
 		return f
 	}
 	return nil

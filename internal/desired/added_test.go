@@ -41,6 +41,11 @@ func adding(t *testing.T, path string, claims ...Claim) (*Merger, *Additions) {
 			return &pod.Failure{Reason: "Forbidden", Rejected: true}
 		}
 		return nil
+	}, Unsupported: func(p *v1.Pod, c *v1.Container) *pod.Failure {
+		if c.Name == "unsupported" && pod.ContainerNamed(p, c.Name) != nil {
+			return &pod.Failure{Reason: pod.ReasonFailedMount, Permanent: true}
+		}
+		return nil
 	}})
 	if err := a.Restore(); err != nil {
 		t.Fatal(err)
@@ -202,8 +207,10 @@ func TestWhatIsNotAdded(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.container.Name, err, c.words)
 		}
 	}
-	if refused := (*pod.Failure)(nil); !errors.As(a.Add("1", debugger("forbidden")), &refused) {
-		t.Error("the node admits a container that it doesn't admit in a pod")
+	for _, name := range []string{"forbidden", "unsupported"} {
+		if refused := (*pod.Failure)(nil); !errors.As(a.Add("1", debugger(name)), &refused) {
+			t.Errorf("the node takes a container that it doesn't admit in a pod, or can't start: %s", name)
+		}
 	}
 	if err := a.Add("none", debugger("one")); !errors.Is(err, ErrNotWanted) {
 		t.Errorf("a pod that isn't there: %v", err)
@@ -238,7 +245,8 @@ func TestWhatCannotBeKeptIsNotAdded(t *testing.T) {
 	}
 	m := New(logr.Discard(), pod.SourceFile)
 	m.Report(reportOf(pod.SourceFile, runningPod("web", "1", "then", 1)))
-	a := NewAdditions(filepath.Join(file, "added.json"), m, AdditionRules{SetDefaults: spec.SetDefaults, Validate: spec.Validate, Refuses: func(*v1.Pod) *pod.Failure { return nil }})
+	a := NewAdditions(filepath.Join(file, "added.json"), m, AdditionRules{SetDefaults: spec.SetDefaults, Validate: spec.Validate, Refuses: func(*v1.Pod) *pod.Failure { return nil },
+		Unsupported: func(*v1.Pod, *v1.Container) *pod.Failure { return nil }})
 	if err := a.Add("1", debugger("one")); err == nil {
 		t.Error("a container that isn't on disk is added")
 	}

@@ -28,11 +28,12 @@ func RulesOf(cfg *config.Config) Rules {
 	return rules
 }
 
-// AdditionRules returns the rules for containers that are added to running pods. refuses returns why the node doesn't
-// admit a pod; nil if it does.
-func AdditionRules(cfg *config.Config, refuses func(*v1.Pod) *pod.Failure) desired.AdditionRules {
+// AdditionRules returns the rules for containers that are added to running pods. refuses and unsupported are
+// AdditionRules.Refuses and AdditionRules.Unsupported.
+func AdditionRules(cfg *config.Config, refuses func(*v1.Pod) *pod.Failure,
+	unsupported func(*v1.Pod, *v1.Container) *pod.Failure) desired.AdditionRules {
 	rules := RulesOf(cfg)
-	return desired.AdditionRules{SetDefaults: rules.SetDefaults, Refuses: refuses,
+	return desired.AdditionRules{SetDefaults: rules.SetDefaults, Refuses: refuses, Unsupported: unsupported,
 		Validate: func(p *v1.Pod) field.ErrorList {
 			wrong := rules.Validate(p)
 			if rules.Refuse != nil {

@@ -54,6 +54,7 @@ func TestAddContainer(t *testing.T) {
 			}
 			return refused
 		},
+		Unsupported: func(*v1.Pod, *v1.Container) *pod.Failure { return nil },
 	})})
 	add := func(name, container string) error {
 		c := v1.EphemeralContainer{}
