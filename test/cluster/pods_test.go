@@ -46,7 +46,7 @@ func TestPods(t *testing.T) {
 	for name, test := range map[string]func(*rig, *testing.T){
 		"one pod": (*rig).onePod, "deletions": (*rig).deletions, "what others say": (*rig).others, "workloads": (*rig).workloads,
 		"a name that is taken": (*rig).contest, "away": (*rig).away, "killed under churn": (*rig).killedUnderChurn, "come and go": (*rig).comeAndGo,
-		"admission": (*rig).admission,
+		"admission": (*rig).admission, "volumes of a CSI driver": (*rig).csi,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := join(t, p, binary, "")
