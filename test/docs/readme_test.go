@@ -18,6 +18,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/pod/explain"
 	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/csi"
 	"github.com/deckhand-node/deckhand/internal/volume/objectfiles"
 	"github.com/deckhand-node/deckhand/internal/volume/plugins"
 )
@@ -79,7 +80,7 @@ var matrix = map[string]evidence{
 	"Objects that pods of the API server refer to: ConfigMaps, Secrets, claims, service account tokens, Services":                 {state: works, fields: "configMapAndSecretChangeDetectionStrategy"},
 	"Without the API server, also after a reboot: its last pods and their objects; Secrets with a key":                            {state: works},
 	"TLS bootstrap with a token (`kubeadm join`), certificates of the cluster for the node and its HTTPS server, renewed in time": {state: works, fields: "rotateCertificates serverTLSBootstrap"},
-	"Volumes: CSI and cloud disks":                                                                                                {state: inCluster, volumes: "csi pv:csi awsElasticBlockStore azureDisk azureFile cinder gcePersistentDisk vsphereVolume portworxVolume", fields: "enableControllerAttachDetach", why: []string{"this build attaches no volumes"}},
+	"Volumes of CSI drivers that need no attaching, inline and by claims, with a cluster and without":                             {state: works, volumes: "csi pv:csi"},
 	"HTTPS server: its certificate, client certificates and tokens, authorization by the API server; `kubectl logs`, `exec`, `attach`, `cp`, `port-forward`; pods, metrics, health, profiles, `/var/log`": {state: works, fields: "enableServer port tlsCertFile tlsMinVersion authentication.x509.clientCAFile authentication.anonymous.enabled authentication.webhook.enabled authorization.mode enableDebuggingHandlers enableProfilingHandler"},
 	"Statistics of pods, containers, volumes and the node: `/stats/summary`, `/metrics/cadvisor`, `/metrics/resource`":                                                                                    {state: works},
 	"Queries for logs of the host's services; checkpoints of containers, if the runtime supports them: containerd needs a criu that supports the kernel":                                                  {state: works, fields: "enableSystemLogQuery"},
@@ -91,8 +92,10 @@ var matrix = map[string]evidence{
 	"Moving the agent, the embedded runtime and the host's processes into control groups":                                      {state: works, fields: "kubeletCgroups systemCgroups"},
 	"Keeping CPUs from pods": {state: notYet, why: []string{"the " +
 		"number of these CPUs reduces the node's allocatable, but containers may still run on them"}},
-	"Graceful node shutdown":                                                              {state: notYet, fields: "shutdownGracePeriod", why: []string{"this build doesn't hold up the node's shutdown"}},
-	"Volumes: NFS, iSCSI, FC, flexVolume; block devices":                                  {state: notYet, volumes: "nfs iscsi fc flexVolume gitRepo", fields: "volumePluginDir", podFields: ".volumeDevices", why: []string{"this build has no volume plugins from outside"}},
+	"Graceful node shutdown": {state: notYet, fields: "shutdownGracePeriod", why: []string{"this build doesn't hold up the node's shutdown"}},
+	"Volumes: cloud disks and CSI volumes that have to be attached, NFS, iSCSI, FC, flexVolume; block devices": {state: notYet, podFields: ".volumeDevices",
+		volumes: "awsElasticBlockStore azureDisk azureFile cinder gcePersistentDisk vsphereVolume portworxVolume nfs iscsi fc flexVolume gitRepo",
+		fields:  "enableControllerAttachDetach volumePluginDir", why: []string{"this build attaches no volumes", "this build has no volume plugins from outside"}},
 	"SELinux labels with the embedded runtime; Windows":                                   {state: notYet, podFields: "spec.os.name spec.securityContext.seLinuxOptions spec.securityContext.windowsOptions .securityContext.seLinuxOptions .securityContext.windowsOptions"},
 	"Traces by OTLP: actions on pods, calls to the runtime, requests to the HTTPS server": {state: works, fields: "tracing.endpoint tracing.samplingRatePerMillion"},
 }
@@ -194,7 +197,7 @@ func TestMatrixIsWhole(t *testing.T) {
 func volumeKinds() map[string]bool {
 	made := []volume.Plugin{
 		objectfiles.NewConfigMap(), objectfiles.NewDownwardAPI(nil), plugins.NewEmptyDir(plugins.Config{}), plugins.HostPath{}, plugins.NewImageVolume(nil),
-		plugins.LocalVolume{}, objectfiles.NewProjected(nil), objectfiles.NewSecret(),
+		plugins.LocalVolume{}, objectfiles.NewProjected(nil), objectfiles.NewSecret(), csi.Plugin{},
 	}
 	kinds := map[string]bool{}
 	add := func(prefix string, s volume.Spec) {
