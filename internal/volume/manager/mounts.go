@@ -168,7 +168,7 @@ func (m *Manager) EmptyDir(p *v1.Pod, name string) (string, error) {
 	}
 	e := m.mounted(p.UID, name)
 	if e == nil {
-		return "", fmt.Errorf("volume %q isn't mounted", name)
+		return "", fmt.Errorf("volume %q isn't mounted: a container has to mount it to write the file", name)
 	}
 	return e.Path, nil
 }
