@@ -54,3 +54,38 @@ func TestAnImageHoldsUpThoseThatMountIt(t *testing.T) {
 		}
 	})
 }
+
+// inUse records whether its image volumes are in use when they are mounted.
+type inUse struct {
+	images
+	of map[string]bool
+}
+
+func (p inUse) Mount(ctx context.Context, r volume.Request) (volume.Mounted, error) {
+	p.of[r.Spec.Name()] = r.InUse
+	return p.images.Mount(ctx, r)
+}
+
+// TestTheImageOfAnAddedContainer is asked for when the container is added, by the volume's own pull policy: the pod doesn't
+// use it yet.
+func TestTheImageOfAnAddedContainer(t *testing.T) {
+	asked := map[string]bool{}
+	withPlugins(t, func(s *stand) []volume.Plugin { return []volume.Plugin{inUse{images{s}, asked}} }, func(t *testing.T, w *world, _ *stand, m *manager.Manager) {
+		image := func(name string) v1.Volume {
+			return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: name + ":1"}}}
+		}
+		p := w.want(sparePod(image("model"), image("tools")))
+		must(t, m.Prepare(t.Context(), p, w))
+		must(t, m.Images(t.Context(), p, &p.Spec.Containers[1]))
+		w.setRunning(p.UID, true)
+		if _, early := asked["tools"]; early {
+			t.Error("an image that nobody mounts is pulled")
+		}
+		p, debug := addContainer(p, "debug", "tools")
+		must(t, m.PrepareContainer(t.Context(), w.want(p), debug, w))
+		must(t, m.Images(t.Context(), p, debug))
+		if used, ok := asked["tools"]; !ok || used {
+			t.Errorf("asked for %v, in use %v", ok, used)
+		}
+	})
+}
