@@ -18,6 +18,7 @@ import (
 
 	"github.com/deckhand-node/deckhand/internal/agent"
 	"github.com/deckhand-node/deckhand/internal/desired"
+	"github.com/deckhand-node/deckhand/internal/host/process"
 	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/worker"
 )
@@ -35,6 +36,9 @@ func runMortal(dir string) int {
 }
 
 func runMortalAgent(dir string) error {
+	if n, err := strconv.Atoi(os.Getenv(threadsEnv)); err == nil {
+		process.PrepareThreads(n)
+	}
 	cfg, err := loadConfig(dir)
 	if err != nil {
 		return err
