@@ -30,6 +30,10 @@ func (e *AwaitsError) Error() string { return e.Err.Error() }
 // Unwrap returns the problem with the object.
 func (e *AwaitsError) Unwrap() error { return e.Err }
 
+// DriverKind is the kind of the object of volumes that wait for a driver to register (AwaitsError). It isn't an API
+// object.
+const DriverKind = "CSI driver"
+
 // Awaits returns an AwaitsError for the object.
 func Awaits(object pod.Object, format string, args ...any) error {
 	return &AwaitsError{Object: object, Err: fmt.Errorf(format, args...)}
@@ -114,6 +118,11 @@ type Stager interface {
 	// Known reads the note that Stage left in the device's directory, and returns the staging that it describes. ok is
 	// false if there is no note, or if it can't be read.
 	Known(dir string) (s Staging, ok bool)
+	// Noted lists the devices with a note, by Device and Dir, also those of a kubelet.
+	Noted() []Staging
+	// Uses returns the key of the device that the volume at this place uses, by the volume's own note; empty if there
+	// is none.
+	Uses(Place) (key string)
 }
 
 // Staging is a device to stage or unstage.
@@ -126,7 +135,9 @@ type Staging struct {
 	// Pod and Objects are those of the first volume. Unstage gets none.
 	Pod     *v1.Pod
 	Objects object.View
-	Say     Say
+	// Used says that pods use the device already: it must not be unstaged.
+	Used bool
+	Say  Say
 }
 
 // Request is a volume of a pod, to mount or to refresh.

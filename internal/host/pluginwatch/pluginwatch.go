@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -276,11 +277,20 @@ func register(ctx context.Context, h Handler, r Registration) error {
 // maxAnswer is the maximum size of a plugin's answer, in bytes.
 const maxAnswer = 16 << 20
 
+// maxBackoff is the maximum delay before a connection is made again to a plugin that was away.
+const maxBackoff = 5 * time.Second
+
+func reconnect() backoff.Config {
+	c := backoff.DefaultConfig
+	c.MaxDelay = maxBackoff
+	return c
+}
+
 // Connect returns a connection to the plugin at the socket path. It is established by the first call, which fails
 // if no process listens on the socket.
 func Connect(path string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithDisableServiceConfig(),
-		grpc.WithNoProxy(),
+		grpc.WithNoProxy(), grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect(), MinConnectTimeout: maxBackoff}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return socket.Dial(ctx, path) }))
 }

@@ -54,7 +54,7 @@ func Uses() []Use {
 		{"plugins/kubernetes.io/csi/*/*/vol_data.json",
 			[]string{"volume/csi.record.create", "volume/csi.record.mark"}, podFiles},
 		{"staged/*/device", []string{"volume/manager/volumestate.Stages.write"}, podFiles},
-		{"staged/*/users/*/*", []string{"volume/manager/volumestate.Stages.enter"}, podFiles},
+		{"staged/*/users/*/*", []string{"volume/manager/volumestate.record.enter"}, podFiles},
 		{"/ the path of a hostPath volume", []string{"volume/plugins.makeFile"}, podFiles},
 		{"/var/log/pods/*/*/*.gz", []string{"runtime/logs/layout.ContainerDir.Create"}, logs},
 

@@ -72,16 +72,26 @@ func bounded(text string) string {
 	return strings.ToValidUTF8(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), " "), "?")
 }
 
-// measure calls do, the call of a method with this gRPC name, and records its metrics. The error is a *CallError.
-func (d *Drivers) measure(name, method string, do func() error) error {
+// measure calls do, the call of a method with this gRPC name, and records its metrics. The error is a *CallError without
+// the hidden texts, which a driver may repeat.
+func (d *Drivers) measure(name, method string, hidden []string, do func() error) error {
 	began := time.Now()
 	err := do()
-	d.conf.Meter.CSICall(name, method, status.Code(err).String(), time.Since(began))
+	code := status.Code(err)
+	if code > codes.Unauthenticated { // the driver's own, and they would be labels of metrics
+		code = codes.Unknown
+	}
+	d.conf.Meter.CSICall(name, method, code.String(), time.Since(began))
 	if err == nil {
 		return nil
 	}
-	return &CallError{Driver: name, Method: path.Base(method), Code: status.Code(err), Outcome: outcome(err),
-		text: bounded(status.Convert(err).Message())}
+	text := status.Convert(err).Message()
+	for _, h := range hidden {
+		if h != "" {
+			text = strings.ReplaceAll(text, h, "(secret)")
+		}
+	}
+	return &CallError{Driver: name, Method: path.Base(method), Code: code, Outcome: outcome(err), text: bounded(text)}
 }
 
 // call calls do for a call to the driver's node service, with its newest registration. It waits for earlier calls if
@@ -89,32 +99,23 @@ func (d *Drivers) measure(name, method string, do func() error) error {
 // isn't called, and the error is a *volume.AwaitsError. say receives what the call waits for.
 func (d *Drivers) call(ctx context.Context, name, method string, say volume.Say,
 	do func(context.Context, *registration) error) error {
-	d.mu.Lock()
-	k := d.names[name]
-	d.mu.Unlock()
-	if k == nil {
-		return absent(name)
+	var r *registration
+	for {
+		if r = d.newest(name); r == nil {
+			return absent(name)
+		}
+		say.Waits(fmt.Sprintf("it waits for other calls of the CSI driver %s", name))
+		leave, err := r.gate.Acquire(ctx, 0)
+		if err != nil {
+			return err
+		}
+		if d.begin(name, r) {
+			defer leave()
+			break
+		}
+		leave() // it was replaced meanwhile
 	}
-	say.Waits(fmt.Sprintf("it waits for other calls of the CSI driver %s", name))
-	release, err := k.calls.Acquire(ctx, 0)
-	if err != nil {
-		return err
-	}
-	defer release()
-	d.mu.Lock()
-	if len(k.registrations) == 0 {
-		d.mu.Unlock()
-		return absent(name)
-	}
-	r := k.registrations[len(k.registrations)-1]
-	r.calls++
-	d.mu.Unlock()
-	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		r.calls--
-		r.closeUnused()
-	}()
+	defer d.end(r)
 	say.Waits(fmt.Sprintf("the CSI driver %s hasn't answered %s yet", name, path.Base(method)))
 	ctx, cancel := context.WithTimeout(ctx, d.conf.Patience)
 	defer cancel()

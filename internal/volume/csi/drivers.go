@@ -31,6 +31,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/gate"
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
 // Config configures Drivers. Fields without a default are required.
@@ -44,6 +45,8 @@ type Config struct {
 	Changed func(...pod.Object)
 	Meter   Meter
 	Log     logr.Logger
+	// BootID is the ID of this boot of the machine: a driver's staged volumes are gone in the next one.
+	BootID string
 	// Patience is the time limit of a call; 0 means 2 min.
 	Patience time.Duration
 	// Written is how long a driver waits for the API server to take its entry; 0 means 30 s. Then it counts as
@@ -80,7 +83,6 @@ type driver struct {
 	// facts are those of the last registration. If there is none any more, they stay until the time until.
 	facts nodefacts.CSIDriver
 	until time.Time
-	calls *gate.Gate
 }
 
 // registration is one registration of a driver. It is immutable but for the fields that Drivers.mu guards.
@@ -94,6 +96,7 @@ type registration struct {
 	// multiWriter says that the driver distinguishes SINGLE_NODE_SINGLE_WRITER and SINGLE_NODE_MULTI_WRITER.
 	multiWriter bool
 	conn        *grpc.ClientConn
+	gate        *gate.Gate
 	// Drivers.mu guards the fields below: the number of calls under way, and whether the socket is gone. The connection
 	// is closed when the last call has ended.
 	calls int
@@ -184,13 +187,13 @@ func (d *Drivers) Patience() time.Duration { return d.conf.Patience }
 // API server has the driver's entry, or has refused it.
 func (d *Drivers) Register(ctx context.Context, r pluginwatch.Registration) error {
 	if err := check(r); err != nil {
-		return fmt.Errorf("CSI driver %q: %w", r.Name, err)
+		return fmt.Errorf("CSI driver %q: %w", bounded(r.Name), err)
 	}
 	conn, err := pluginwatch.Connect(r.Endpoint)
 	if err != nil {
 		return err
 	}
-	reg := &registration{Registration: r, conn: conn}
+	reg := &registration{Registration: r, conn: conn, gate: gate.New(parallel)}
 	if err := d.describe(ctx, reg); err != nil {
 		_ = conn.Close() // it fails only for a connection that is closed already
 		return fmt.Errorf("CSI driver %s: %w", r.Name, err)
@@ -200,7 +203,7 @@ func (d *Drivers) Register(ctx context.Context, r pluginwatch.Registration) erro
 	reg.facts.Generation = d.last
 	k := d.names[r.Name]
 	if k == nil {
-		k = &driver{calls: gate.New(parallel)}
+		k = &driver{}
 		d.names[r.Name] = k
 	}
 	k.registrations, k.facts = append(k.registrations, reg), reg.facts
@@ -215,7 +218,7 @@ func (d *Drivers) Register(ctx context.Context, r pluginwatch.Registration) erro
 }
 
 // awaited is the object of pods that wait until a driver of this name has registered.
-func awaited(name string) pod.Object { return pod.Object{Kind: "CSI driver", Name: name} }
+func awaited(name string) pod.Object { return pod.Object{Kind: volume.DriverKind, Name: name} }
 
 // validName reports whether a driver may have this name (API: CSIPersistentVolumeSource.driver).
 func validName(name string) bool {
@@ -233,7 +236,8 @@ func check(r pluginwatch.Registration) error {
 		v, err := version.ParseGeneric(text)
 		return err == nil && v.Major() <= 1
 	}) {
-		return fmt.Errorf("it supports the versions %q of CSI, and version 1 is needed", strings.Join(r.Versions, ", "))
+		return fmt.Errorf("it supports the versions %q of CSI, and version 1 is needed",
+			bounded(strings.Join(r.Versions, ", ")))
 	}
 	return nil
 }
@@ -249,7 +253,7 @@ func (d *Drivers) describe(ctx context.Context, r *registration) error {
 	ctx, cancel := context.WithTimeout(ctx, d.conf.Patience)
 	defer cancel()
 	var info *spec.GetPluginInfoResponse
-	err := d.measure(r.Name, spec.Identity_GetPluginInfo_FullMethodName, func() (err error) {
+	err := d.measure(r.Name, spec.Identity_GetPluginInfo_FullMethodName, nil, func() (err error) {
 		info, err = spec.NewIdentityClient(r.conn).GetPluginInfo(ctx, &spec.GetPluginInfoRequest{})
 		return err
 	})
@@ -261,7 +265,7 @@ func (d *Drivers) describe(ctx context.Context, r *registration) error {
 	}
 	node := spec.NewNodeClient(r.conn)
 	var able *spec.NodeGetCapabilitiesResponse
-	err = d.measure(r.Name, spec.Node_NodeGetCapabilities_FullMethodName, func() (err error) {
+	err = d.measure(r.Name, spec.Node_NodeGetCapabilities_FullMethodName, nil, func() (err error) {
 		able, err = node.NodeGetCapabilities(ctx, &spec.NodeGetCapabilitiesRequest{})
 		return err
 	})
@@ -279,7 +283,7 @@ func (d *Drivers) describe(ctx context.Context, r *registration) error {
 		}
 	}
 	var here *spec.NodeGetInfoResponse
-	err = d.measure(r.Name, spec.Node_NodeGetInfo_FullMethodName, func() (err error) {
+	err = d.measure(r.Name, spec.Node_NodeGetInfo_FullMethodName, nil, func() (err error) {
 		here, err = node.NodeGetInfo(ctx, &spec.NodeGetInfoRequest{})
 		return err
 	})
@@ -353,16 +357,17 @@ func (d *Drivers) Gone(r pluginwatch.Registration) {
 
 // remove removes registrations. Calls under way end first.
 func (d *Drivers) remove(which func(*registration) bool) {
+	var unused []*grpc.ClientConn
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	for _, k := range d.names {
 		before := len(k.registrations)
 		k.registrations = slices.DeleteFunc(k.registrations, func(r *registration) bool {
 			if !which(r) {
 				return false
 			}
-			r.gone = true
-			r.closeUnused()
+			if r.gone = true; r.calls == 0 {
+				unused = append(unused, r.conn)
+			}
 			return true
 		})
 		switch {
@@ -373,23 +378,48 @@ func (d *Drivers) remove(which func(*registration) bool) {
 			k.facts = k.registrations[len(k.registrations)-1].facts
 		}
 	}
+	d.mu.Unlock()
+	for _, conn := range unused { // without the lock: it may take seconds if the driver doesn't read
+		_ = conn.Close() // it fails only for a connection that is closed already
+	}
 	d.look.Wake()
 }
 
-// closeUnused closes the connection of a gone driver unless a call uses it. Drivers.mu is held.
-func (r *registration) closeUnused() {
-	if r.gone && r.calls == 0 {
+// newest returns the newest registration of a name; nil if there is none.
+func (d *Drivers) newest(name string) *registration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if k := d.names[name]; k != nil && len(k.registrations) > 0 {
+		return k.registrations[len(k.registrations)-1]
+	}
+	return nil
+}
+
+// begin counts a call of a registration, unless it isn't the newest of its name any more.
+func (d *Drivers) begin(name string, r *registration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k := d.names[name]
+	if k == nil || len(k.registrations) == 0 || k.registrations[len(k.registrations)-1] != r {
+		return false
+	}
+	r.calls++
+	return true
+}
+
+// end counts the end of a call, and closes the connection if it was the last one of a registration that is gone.
+func (d *Drivers) end(r *registration) {
+	d.mu.Lock()
+	r.calls--
+	unused := r.gone && r.calls == 0
+	d.mu.Unlock()
+	if unused {
 		_ = r.conn.Close() // it fails only for a connection that is closed already
 	}
 }
 
 // has reports whether a driver of this name has registered.
-func (d *Drivers) has(name string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	k := d.names[name]
-	return k != nil && len(k.registrations) > 0
-}
+func (d *Drivers) has(name string) bool { return d.newest(name) != nil }
 
 // note records that the driver may hold a volume in this directory, or not any more if name is empty.
 func (d *Drivers) note(dir, name string) {

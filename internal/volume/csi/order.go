@@ -23,22 +23,35 @@ const (
 	undo
 )
 
-// next decides the step by the record of the place, the error of reading it, and the record that the place is to have.
-// there says that something is mounted at the place, and that it may be kept.
+// found is the state of a place.
+type found struct {
+	// had is its record, and err the error of reading it.
+	had record
+	err error
+	// mounted says that something is mounted at it, used that pods use it.
+	mounted, used bool
+}
+
+// next decides the step by the state of the place and the record that the place is to have. boot is the ID of this boot
+// of the machine.
 //
 // A call whose result isn't certain is repeated with the same arguments while the volume is wanted, and undone once it
-// isn't; a volume whose release has begun isn't used without another call (CSI: "Error Scheme", "Volume Lifecycle").
-func next(had record, err error, want record, there bool) step {
+// isn't; a volume whose release has begun isn't used without another call (CSI: "Error Scheme", "Volume Lifecycle"). A
+// volume that pods use is never undone.
+func (f found) next(want record, boot string) step {
+	had := f.had
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(f.err, fs.ErrNotExist) && !f.mounted:
 		return begin
-	case err != nil:
+	case f.err != nil:
 		return repeat // most likely it is the record of this volume
-	case had[keyDriver] != want[keyDriver] || had[keyHandle] != want[keyHandle]:
+	case !had.same(want) && f.used && f.mounted:
+		return keep
+	case !had.same(want):
 		return undo
-	case there && had[keyUncertain] == "":
-		return keep // whatever its arguments are: pods may use it
-	case had[keyArguments] != "" && had[keyArguments] != want[keyArguments]:
+	case had.certain() && (f.mounted || boot != "" && had[keyBoot] == boot):
+		return keep // drivers needn't mount anything where they stage a volume
+	case had[keyArguments] != "" && had[keyArguments] != want[keyArguments] && !f.used:
 		return undo
 	default:
 		return repeat

@@ -71,13 +71,15 @@ func (p Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, er
 		return volume.Mounted{}, err
 	}
 	mounted := volume.Mounted{Path: filepath.Join(r.Dir, targetName), ReadOnly: s.readOnly}
-	had, err := readRecord(r.Dir)
-	first := next(had, err, s.record(r.Pod.Spec.NodeName), r.InUse && isMount(r.Dir, targetName))
-	switch first {
-	case keep:
-		p.drivers.note(r.Dir, s.driver)
+	f := find(r.Dir, targetName, r.InUse)
+	first := f.next(s.record(r.Pod.Spec.NodeName), p.drivers.conf.BootID)
+	switch {
+	case first == keep && r.InUse:
+		p.drivers.note(r.Dir, f.had[keyDriver])
 		return mounted, nil
-	case undo: // only a directory that was edited by hand, or restored, has the record of another volume
+	case first == keep:
+		first = repeat
+	case first == undo: // the directory is that of another PersistentVolume of this name
 		if err := p.Unmount(ctx, r.Place, r.Say); err != nil {
 			return volume.Mounted{}, err
 		}
@@ -98,8 +100,17 @@ func (p Plugin) Mount(ctx context.Context, r volume.Request) (volume.Mounted, er
 // Refresh publishes the volume again if its driver wants that (API: CSIDriverSpec.requiresRepublish). An error changes
 // nothing about the volume.
 func (p Plugin) Refresh(ctx context.Context, r volume.Request) (changed bool, err error) {
+	s, err := sourceOf(r.Pod, r.Spec)
+	if err != nil {
+		return false, err
+	}
+	// Without the object nothing says that the driver wants it.
+	d, err := r.Objects.CSIDriver(ctx, s.driver)
+	if err != nil || !ptr.Deref(d.Spec.RequiresRepublish, false) {
+		return false, nil
+	}
 	g, err := gather(ctx, r)
-	if err != nil || !ptr.Deref(g.object.Spec.RequiresRepublish, false) {
+	if err != nil {
 		return false, err
 	}
 	_, err = p.publish(ctx, r, &g, repeat)
@@ -114,8 +125,13 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing, as
 	err = p.drivers.call(ctx, g.source.driver, method, r.Say, func(ctx context.Context, by *registration) error {
 		mountsGroup = by.mountsGroup
 		note := g.record(r.Pod.Spec.NodeName)
-		if err := note.create(r.Dir); err != nil {
-			return err
+		had, err := readRecord(r.Dir)
+		// A published volume stays published whatever becomes of another call.
+		published := err == nil && had.same(note) && had.certain()
+		if !published {
+			if err := note.create(r.Dir); err != nil {
+				return err
+			}
 		}
 		p.drivers.note(r.Dir, g.source.driver)
 		q := &spec.NodePublishVolumeRequest{VolumeId: g.handle, TargetPath: target, Readonly: g.readOnly,
@@ -123,13 +139,16 @@ func (p Plugin) publish(ctx context.Context, r volume.Request, g *publishing, as
 		if by.stages && !g.inline() {
 			q.StagingTargetPath = filepath.Join(p.device(&g.source), stageName)
 		}
-		if err := p.drivers.measure(g.source.driver, method, func() error {
+		if err := p.drivers.measure(g.source.driver, method, g.hidden, func() error {
 			_, err := spec.NewNodeClient(by.conn).NodePublishVolume(ctx, q)
 			return err
 		}); err != nil {
 			return err
 		}
-		return note.mark(r.Dir, false)
+		if boot := p.drivers.conf.BootID; !published || had[keyBoot] != boot {
+			return note.succeed(r.Dir, boot)
+		}
+		return nil
 	})
 	switch {
 	case as == begin && refused(err):
@@ -183,11 +202,14 @@ func (p Plugin) release(ctx context.Context, dir, place, method string, say volu
 	driver := had[keyDriver]
 	p.drivers.note(dir, driver)
 	err = p.drivers.call(ctx, driver, method, say, func(ctx context.Context, by *registration) error {
+		if place == stageName && !by.stages {
+			return nil // a newer version of the driver doesn't stage volumes any more
+		}
 		// On a full disk volumes are released all the same.
-		if err := had.mark(dir, true); err != nil && !atomicfile.DiskFails(err) {
+		if err := had.release(dir); err != nil && !atomicfile.DiskFails(err) {
 			return err
 		}
-		return p.drivers.measure(driver, method, func() error {
+		return p.drivers.measure(driver, method, nil, func() error {
 			return do(ctx, spec.NewNodeClient(by.conn), had[keyHandle], path)
 		})
 	})
@@ -199,6 +221,12 @@ func (p Plugin) release(ctx context.Context, dir, place, method string, say volu
 			"driver; it is unmounted now", "plugin", driver, "path", path)
 	}
 	return p.forget(ctx, dir, place)
+}
+
+// find returns the state of the place in this directory.
+func find(dir, place string, used bool) found {
+	had, err := readRecord(dir)
+	return found{had, err, isMount(dir, place), used}
 }
 
 // isMount reports whether something is mounted at this place in a directory. It doesn't access the mounted file

@@ -719,6 +719,7 @@ func TestFailedStage(t *testing.T) {
 
 // The decision table.
 func TestNext(t *testing.T) {
+	const boot = "this"
 	want := record{keyDriver: "d", keyHandle: "h", keyArguments: "1"}
 	with := func(pairs ...string) record {
 		r := record{keyDriver: "d", keyHandle: "h"}
@@ -727,28 +728,113 @@ func TestNext(t *testing.T) {
 		}
 		return r
 	}
+	other := record{keyDriver: "d", keyHandle: "i", keyArguments: "1"}
 	for name, c := range map[string]struct {
-		had   record
-		err   error
-		there bool
-		step  step
+		found
+		step step
 	}{
-		"no record":                    {nil, os.ErrNotExist, false, begin},
-		"no record, but a mount":       {nil, os.ErrNotExist, true, begin},
-		"a record that can't be read":  {nil, errors.New("torn"), true, repeat},
-		"done":                         {with(keyArguments, "1"), nil, true, keep},
-		"done by a kubelet":            {with(), nil, true, keep},
-		"done with other arguments":    {with(keyArguments, "2"), nil, true, keep},
-		"not mounted":                  {with(keyArguments, "1"), nil, false, repeat},
-		"not mounted, by a kubelet":    {with(), nil, false, repeat},
-		"not mounted, other arguments": {with(keyArguments, "2"), nil, false, undo},
-		"uncertain":                    {with(keyArguments, "1", keyUncertain, "true"), nil, true, repeat},
-		"uncertain, other arguments":   {with(keyArguments, "2", keyUncertain, "true"), nil, true, undo},
-		"another handle":               {record{keyDriver: "d", keyHandle: "i", keyArguments: "1"}, nil, true, undo},
-		"another driver":               {record{keyDriver: "e", keyHandle: "h", keyArguments: "1"}, nil, true, undo},
+		"no record":                           {found{err: os.ErrNotExist}, begin},
+		"no record, but a mount":              {found{err: os.ErrNotExist, mounted: true}, repeat},
+		"a record that can't be read":         {found{err: errors.New("torn"), mounted: true}, repeat},
+		"done":                                {found{had: with(keyArguments, "1"), mounted: true}, keep},
+		"done by a kubelet":                   {found{had: with(), mounted: true}, keep},
+		"done with other arguments":           {found{had: with(keyArguments, "2"), mounted: true}, keep},
+		"done without a mount, in this boot":  {found{had: with(keyArguments, "2", keyBoot, boot)}, keep},
+		"in an earlier boot":                  {found{had: with(keyArguments, "1", keyBoot, "that")}, repeat},
+		"not mounted, by a kubelet":           {found{had: with()}, repeat},
+		"in an earlier boot, other arguments": {found{had: with(keyArguments, "2", keyBoot, "that")}, undo},
+		"the same, but pods use it":           {found{had: with(keyArguments, "2"), used: true}, repeat},
+		"uncertain":                           {found{had: with(keyArguments, "1", keyUncertain, "true"), mounted: true}, repeat},
+		"uncertain, other arguments":          {found{had: with(keyArguments, "2", keyUncertain, "true"), mounted: true}, undo},
+		"the same, and pods use it":           {found{had: with(keyArguments, "2", keyUncertain, "true"), mounted: true, used: true}, repeat},
+		"another handle":                      {found{had: other, mounted: true}, undo},
+		"another handle, and pods use it":     {found{had: other, mounted: true, used: true}, keep},
+		"another driver":                      {found{had: record{keyDriver: "e", keyHandle: "h"}, mounted: true}, undo},
 	} {
-		if got := next(c.had, c.err, want, c.there); got != c.step {
+		if got := c.next(want, boot); got != c.step {
 			t.Errorf("%s: step %d, want %d", name, got, c.step)
 		}
+	}
+	if got := (found{had: with()}).next(want, ""); got != repeat {
+		t.Errorf("without the ID of the boot: step %d", got)
+	}
+}
+
+// A failed republish leaves no doubt about the volume, not even for the next agent; and a driver that repeats a secret
+// doesn't get it into messages.
+func TestFailedRepublish(t *testing.T) {
+	r := newRig(t, nil)
+	again := described(tokens(""), func(s *storagev1.CSIDriverSpec) { s.RequiresRepublish = ptr.To(true) })
+	q := asking(inline(), r.root, seeing(again))
+	r.mount(q)
+	r.add(csidriver.Rule{Method: "NodePublishVolume", Do: csidriver.Fail, Code: codes.Unavailable, Message: "bad: token for !"})
+	if _, err := r.plugin.Refresh(t.Context(), q); err == nil || strings.Contains(err.Error(), "token for ") || !strings.Contains(err.Error(), "bad: (secret)!") {
+		t.Errorf("republished: %v", err)
+	}
+	r.called()
+	r.restart(nil)
+	q.InUse = true
+	r.mount(q)
+	r.wantCalls()
+	r.register()
+	// Without the objects that only publishing needs, there is nothing to report.
+	q.Objects = seeing()
+	if _, err := r.plugin.Refresh(t.Context(), q); err != nil {
+		t.Errorf("without a CSIDriver object: %v", err)
+	}
+	r.unmount(q.Place)
+}
+
+// A volume that is staged without a mount stays staged over a restart of the agent, whatever the next pod's arguments
+// are: pods use it.
+func TestStagedWithoutMount(t *testing.T) {
+	boot := func(c *Config) { c.BootID = "this" }
+	r := newRig(t, boot, "STAGE_UNSTAGE_VOLUME", "VOLUME_MOUNT_GROUP")
+	first, second := claimed(r.root, "u-1", seeing()), claimed(r.root, "u-2", seeing())
+	second.Pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To[int64](99)}
+	r.add(csidriver.Rule{Method: "NodeStageVolume", Do: csidriver.NoMount})
+	g, err := r.stage(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mount(first)
+	r.wantCalls("Stage OK", "Publish OK")
+	r.restart(boot)
+	r.register()
+	if _, err := r.stage(second); err != nil {
+		t.Fatal(err)
+	}
+	r.wantCalls()
+	r.unmount(first.Place)
+	r.unstage(g.Dir)
+	r.driver.CheckLaw(t)
+}
+
+// A call that waits for one of many calls of a driver's older registration goes to the newer one.
+func TestCallsOfReplacedDriver(t *testing.T) {
+	r := newRig(t, nil)
+	r.add(csidriver.Rule{Method: "NodePublishVolume", Hold: true, Count: -1})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer func() { cancel(); running.Wait() }()
+	publish := func(ctx context.Context, i int) error {
+		p := inline(func(p *v1.Pod, _ *v1.CSIVolumeSource) { p.UID = types.UID(fmt.Sprint("many-", i)) })
+		_, err := r.plugin.Mount(ctx, asking(p, r.root, seeing(described())))
+		return err
+	}
+	for i := range parallel {
+		running.Go(func() { _ = publish(ctx, i) })
+	}
+	if _, err := r.driver.Await(t.Context(), func(s csidriver.State) bool { return len(s.Of("NodePublishVolume")) == parallel }); err != nil {
+		t.Fatal(err)
+	}
+	second := csidriver.Start(t, csidriver.Options{Below: []string{r.root}})
+	q := r.registration()
+	q.Endpoint, q.Socket = second.Endpoint, "second"
+	if err := r.drivers.Register(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	if err := publish(t.Context(), parallel); err != nil {
+		t.Error(err)
 	}
 }

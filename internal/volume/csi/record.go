@@ -35,9 +35,11 @@ const (
 	keyLifecycle = "volumeLifecycleMode"
 	keyAttached  = "attachmentID"
 	// keyArguments is a digest of the arguments of the call: they must not change while it is repeated. keyUncertain
-	// says that a call has begun whose result isn't recorded. The kubelet has neither, and ignores them.
+	// says that a call has begun whose result isn't recorded. keyBoot is the ID of the machine's boot in which a call
+	// succeeded. The kubelet has none of them, and ignores them.
 	keyArguments = "deckhand.io/arguments"
 	keyUncertain = "deckhand.io/uncertain"
+	keyBoot      = "deckhand.io/boot"
 )
 
 // maxRecord is the maximum size of a record in bytes.
@@ -86,35 +88,49 @@ func readBounded(dir string) ([]byte, error) {
 	return data, err
 }
 
+// same reports whether two records are of the same volume.
+func (r record) same(other record) bool {
+	return r[keyDriver] == other[keyDriver] && r[keyHandle] == other[keyHandle]
+}
+
+// certain reports whether the last call for the volume has succeeded.
+func (r record) certain() bool { return r[keyUncertain] == "" }
+
 // create writes the record before a call that makes the driver hold the volume, and makes its directory. It is durable:
 // after a crash of the machine the driver may still hold the volume, and without a record nobody would release it.
 func (r record) create(dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	data, err := r.text(true)
+	data, err := r.with(keyUncertain, "true")
 	if err != nil {
 		return err
 	}
 	return atomicfile.Write(filepath.Join(dir, recordName), data, 0o600)
 }
 
-// mark writes whether a call to hold or to release the volume has begun. A crash of the machine may undo that: nothing
-// is mounted afterwards, so that the driver is called anyway.
-func (r record) mark(dir string, uncertain bool) error {
-	data, err := r.text(uncertain)
+// succeed writes that a call has made the driver hold the volume, in this boot.
+func (r record) succeed(dir, boot string) error { return r.mark(dir, keyBoot, boot) }
+
+// release writes that the driver is called to release the volume.
+func (r record) release(dir string) error { return r.mark(dir, keyUncertain, "true") }
+
+// mark writes the record with one more key. A crash of the machine may undo that: nothing is mounted afterwards, so that
+// the driver is called anyway.
+func (r record) mark(dir, key, value string) error {
+	data, err := r.with(key, value)
 	if err != nil {
 		return err
 	}
 	return atomicfile.WriteVolatile(filepath.Join(dir, recordName), data, 0o600)
 }
 
-func (r record) text(uncertain bool) ([]byte, error) {
+// with is the text of the record with this key, and without those of the state of an earlier call.
+func (r record) with(key, value string) ([]byte, error) {
 	r = maps.Clone(r)
 	delete(r, keyUncertain)
-	if uncertain {
-		r[keyUncertain] = "true"
-	}
+	delete(r, keyBoot)
+	r[key] = value
 	return json.Marshal(r)
 }
 

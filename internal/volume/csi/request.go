@@ -81,6 +81,8 @@ type publishing struct {
 	source
 	object           *storagev1.CSIDriver
 	context, secrets map[string]string
+	// hidden are texts that must not be in messages.
+	hidden []string
 }
 
 // gather reads the pod information, tokens and secrets for the driver.
@@ -100,10 +102,12 @@ func gather(ctx context.Context, r volume.Request) (publishing, error) {
 	if g.secrets, err = secretsOf(ctx, r.Objects, s.publish, "nodePublishSecretRef"); err != nil {
 		return publishing{}, err
 	}
-	tokens, err := tokensOf(ctx, r.Objects, r.Pod, g.object)
+	g.hidden = slices.Collect(maps.Values(g.secrets))
+	tokens, hidden, err := tokensOf(ctx, r.Objects, r.Pod, g.object)
 	if err != nil || tokens == "" {
 		return g, err
 	}
+	g.hidden = append(g.hidden, hidden...)
 	if ptr.Deref(g.object.Spec.ServiceAccountTokenInSecrets, false) {
 		if g.secrets == nil {
 			g.secrets = map[string]string{}
@@ -129,21 +133,23 @@ type issued struct {
 	Expires metav1.Time `json:"expirationTimestamp"`
 }
 
-// tokensOf returns the tokens that the driver wants of the pod's service account, as a JSON object by audience; empty
-// if it wants none.
-func tokensOf(ctx context.Context, from object.View, p *v1.Pod, d *storagev1.CSIDriver) (string, error) {
+// tokensOf returns the tokens that the driver wants of the pod's service account, as a JSON object by audience (text,
+// empty if it wants none) and as a list.
+func tokensOf(ctx context.Context, from object.View, p *v1.Pod, d *storagev1.CSIDriver) (text string, list []string,
+	err error) {
 	if len(d.Spec.TokenRequests) == 0 {
-		return "", nil
+		return "", nil, nil
 	}
 	tokens := map[string]issued{}
 	for _, r := range d.Spec.TokenRequests {
 		t, err := from.Token(ctx, volume.TokenRequest(p, r.Audience, r.ExpirationSeconds))
 		if err != nil {
-			return "", volume.Awaits(object.TokenKey(p), "a token for the CSI driver %s (audience %q) of service "+
+			return "", nil, volume.Awaits(object.TokenKey(p), "a token for the CSI driver %s (audience %q) of service "+
 				"account %s: %w", d.Name, r.Audience, p.Spec.ServiceAccountName, err)
 		}
 		tokens[r.Audience] = issued{t.Value(), metav1.Time{Time: t.Until.UTC().Truncate(time.Second)}}
+		list = append(list, t.Value())
 	}
-	text, err := json.Marshal(tokens)
-	return string(text), err
+	data, err := json.Marshal(tokens)
+	return string(data), list, err
 }

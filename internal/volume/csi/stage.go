@@ -5,11 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/proto"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/deckhand-node/deckhand/internal/volume"
 )
@@ -42,15 +46,39 @@ func (p Plugin) Known(dir string) (volume.Staging, bool) {
 	return volume.Staging{Device: had[keyDriver] + "^" + had[keyHandle], Dir: dir}, true
 }
 
+// Noted lists the staged volumes by their records.
+func (p Plugin) Noted() (list []volume.Staging) {
+	paths, _ := filepath.Glob(filepath.Join(p.devices, "*", "*", recordName)) // it fails for bad patterns only
+	for _, path := range paths {
+		if g, ok := p.Known(filepath.Dir(path)); ok {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+// Uses returns the key of the staged volume of which the volume at this place is a part.
+func (Plugin) Uses(at volume.Place) string {
+	had, err := readRecord(at.Dir)
+	if err != nil || had[keyLifecycle] != string(storagev1.VolumeLifecyclePersistent) {
+		return ""
+	}
+	return had[keyDriver] + "^" + had[keyHandle]
+}
+
 // Stage lets the driver stage the volume, if it stages volumes.
 func (p Plugin) Stage(ctx context.Context, g volume.Staging) error {
 	s, err := sourceOf(g.Pod, g.Spec)
 	if err != nil {
 		return err
 	}
-	if had, err := readRecord(g.Dir); err == nil && isMount(g.Dir, stageName) && !p.drivers.has(s.driver) &&
-		had[keyUncertain] == "" {
-		return nil // a volume that is in use stays so without its driver
+	f := find(g.Dir, stageName, g.Used)
+	switch {
+	case f.next(record{keyDriver: s.driver, keyHandle: s.handle}, p.drivers.conf.BootID) == keep:
+		p.drivers.note(g.Dir, s.driver)
+		return nil
+	case g.Used && errors.Is(f.err, fs.ErrNotExist) && !p.drivers.has(s.driver):
+		return nil // the driver stages nothing, and pods that use the volume don't need it
 	}
 	if _, err := describedBy(ctx, g.Objects, &s); err != nil {
 		return err
@@ -84,8 +112,8 @@ func (p Plugin) stage(ctx context.Context, g volume.Staging, s *source, secrets 
 		if err != nil {
 			return err
 		}
-		had, err := readRecord(g.Dir)
-		if first = next(had, err, want, isMount(g.Dir, stageName)); first == keep || first == undo {
+		first = find(g.Dir, stageName, g.Used).next(want, p.drivers.conf.BootID)
+		if first == keep || first == undo {
 			p.drivers.note(g.Dir, s.driver)
 			return nil
 		}
@@ -97,13 +125,13 @@ func (p Plugin) stage(ctx context.Context, g volume.Staging, s *source, secrets 
 			return err
 		}
 		q.Secrets = secrets
-		if err := p.drivers.measure(s.driver, method, func() error {
+		if err := p.drivers.measure(s.driver, method, slices.Collect(maps.Values(secrets)), func() error {
 			_, err := spec.NewNodeClient(by.conn).NodeStageVolume(ctx, q)
 			return err
 		}); err != nil {
 			return err
 		}
-		return want.mark(g.Dir, false)
+		return want.succeed(g.Dir, p.drivers.conf.BootID)
 	})
 	switch {
 	case first == begin && refused(err):

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
+	"github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/volume"
 	"github.com/deckhand-node/deckhand/internal/volume/atomicwriter"
 	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
@@ -87,11 +88,14 @@ func New(c Config, log logr.Logger) *Manager {
 	return m
 }
 
+// Adopt records the staged devices that an earlier agent has left without records of deckhand's. It is called before
+// any pod is prepared or released.
+func (m *Manager) Adopt() error { return m.stages.Adopt(m.layout) }
+
 // Run updates the content of mounted volumes until ctx ends. Then it waits for running operations, for at most
 // Config.Stop. It returns nil.
 func (m *Manager) Run(ctx context.Context) error {
-	m.ops.Start(ctx, operations.Task{Key: "staged", Kind: "sweep",
-		Do: func(ctx context.Context, _ *operations.Operation) error { return m.sweepDevices(ctx) }})
+	m.sweepDevices(ctx)
 	fresh := newRefresher(refresherConfig{
 		Ops: m.ops, Holds: m.holds, Observe: m.observe, Pod: m.conf.Pod, Refresh: m.refresh,
 		RecordEvent: m.conf.Recorder.Event, Wake: m.wake, Freed: m.freed.Load, DiskFailed: m.conf.DiskFailed,
@@ -103,7 +107,11 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.stop()
 			return nil
 		case <-m.conf.Changed.Woken():
-			fresh.Changed(m.conf.Changed.Drain()...)
+			changed := m.conf.Changed.Drain()
+			if slices.ContainsFunc(changed, func(o pod.Object) bool { return o.Kind == volume.DriverKind }) {
+				m.sweepDevices(ctx) // earlier sweeps may have needed the driver
+			}
+			fresh.Changed(changed...)
 		case <-m.remounted:
 			fresh.Follow(m.all())
 		case <-m.wake:
@@ -135,18 +143,21 @@ func (m *Manager) stop() {
 	}
 }
 
-// sweepDevices unstages devices whose pods' directories are gone.
-func (m *Manager) sweepDevices(ctx context.Context) error {
+// sweepDevices starts to unstage devices whose pods' directories are gone.
+func (m *Manager) sweepDevices(ctx context.Context) {
 	// A pod's directory is made before its devices are staged.
 	there := func(uid types.UID) bool {
 		_, err := os.Lstat(m.layout.Pod(uid))
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	err := m.stages.Sweep(ctx, there)
-	if err != nil {
-		m.log.Error(err, "Can't unstage all unused devices")
-	}
-	return err
+	m.ops.Start(ctx, operations.Task{Key: "staged", Kind: "sweep",
+		Do: func(ctx context.Context, _ *operations.Operation) error {
+			err := m.stages.Sweep(ctx, there)
+			if err != nil {
+				m.log.Error(err, "Can't unstage all unused devices")
+			}
+			return err
+		}})
 }
 
 func stagers(plugins []volume.Plugin) []volume.Stager {

@@ -181,7 +181,7 @@ func (m *Manager) retainParts(w *volumestate.Wanted, r *volume.Request) (held *b
 // content was kept for containers that mount parts of it as subPaths.
 func (m *Manager) refresh(ctx context.Context, e *volumestate.Mounted, p *v1.Pod) (changed, held bool, err error) {
 	live, ok := e.Plugin.(volume.Live)
-	if !ok {
+	if !ok || e.Writable { // the volume that is writable is at the same place
 		return false, false, nil
 	}
 	r := volume.Request{Pod: p, Objects: e.Objects, Spec: e.Spec, Place: m.layout.Place(e.Place),

@@ -32,6 +32,8 @@ func newShare(w *world) *share {
 	return s
 }
 
+var _ volume.Stager = (*share)(nil)
+
 func (*share) Name() string { return "kubernetes.io/share" }
 
 func (*share) Supports(s volume.Spec) bool {
@@ -48,6 +50,10 @@ func (s *share) Known(dir string) (volume.Staging, bool) {
 	v := nfs("noted", string(server))
 	return volume.Staging{Device: string(server), Dir: dir, Spec: volume.Spec{Volume: &v}}, err == nil
 }
+
+func (*share) Noted() []volume.Staging { return nil }
+
+func (*share) Uses(volume.Place) string { return "" }
 
 func (s *share) alone(device string) (done func(), err error) {
 	s.mu.Lock()

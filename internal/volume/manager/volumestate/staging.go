@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -122,6 +123,63 @@ func (s *Stages) read(r record) (device, error) {
 	return d, nil
 }
 
+// Adopt records the devices that the plugins find on disk, and the volumes of pods that use them, if they aren't recorded
+// yet: an agent of before, such as a kubelet, has other records or none. It is called before the other methods.
+func (s *Stages) Adopt(l Layout) error {
+	var errs []error
+	for _, plugin := range s.plugins {
+		devices := map[string]record{}
+		for _, g := range plugin.Noted() {
+			below, err := filepath.Rel(s.root, g.Dir)
+			d := device{plugin.Name(), g.Device, below}
+			r := s.recordOf(d)
+			if err == nil {
+				err = s.write(r, d)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("record the staged device %s: %w", g.Device, err))
+				continue
+			}
+			devices[g.Device] = r
+		}
+		if len(devices) > 0 {
+			errs = append(errs, s.adoptUsers(l, plugin, devices))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// adoptUsers records the volumes of pods that use these devices, by key.
+func (s *Stages) adoptUsers(l Layout, plugin volume.Stager, devices map[string]record) error {
+	uids, err := l.UIDs()
+	errs := []error{err}
+	for _, uid := range uids {
+		places, err := l.List(uid)
+		errs = append(errs, err)
+		for _, p := range places {
+			if p.Plugin != PluginDir(plugin.Name()) {
+				continue
+			}
+			if r, ok := devices[plugin.Uses(l.Place(p))]; ok {
+				errs = append(errs, r.enter(User{UID: uid, Name: p.Name}))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// enter records a user.
+func (r record) enter(u User) error {
+	if err := os.MkdirAll(filepath.Dir(r.user(u)), 0o700); err != nil {
+		return err
+	}
+	mark, err := os.OpenFile(r.user(u), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return mark.Close()
+}
+
 // Enter stages the device of a volume unless it is staged, and returns its directory; empty if the volume isn't staged.
 func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, q volume.Request, u User) (string, error) {
 	key, dir := plugin.Device(q.Spec)
@@ -141,7 +199,7 @@ func (s *Stages) Enter(ctx context.Context, plugin volume.Stager, q volume.Reque
 				return err
 			}
 			return s.enter(ctx, r, plugin, volume.Staging{Device: key, Spec: q.Spec, Dir: dir, Pod: q.Pod,
-				Objects: q.Objects, Say: q.Say}, u)
+				Objects: q.Objects, Used: q.InUse, Say: q.Say}, u)
 		},
 	})
 	if err := op.Wait(ctx); err != nil && !op.Ended() {
@@ -178,22 +236,20 @@ func (s *Stages) write(r record, d device) error {
 
 // enter records the user, and stages the device.
 func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g volume.Staging, u User) error {
-	if err := os.MkdirAll(filepath.Dir(r.user(u)), 0o700); err != nil {
-		return err
-	}
-	mark, err := os.OpenFile(r.user(u), os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := mark.Close(); err != nil {
+	if err := r.enter(u); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	ready := s.staged[string(r)]
 	s.mu.Unlock()
-	if ready {
+	if _, noted := plugin.Known(g.Dir); ready && noted { // without a note, the plugin has perhaps staged nothing
 		return nil
 	}
+	users, err := r.users()
+	if err != nil {
+		return err
+	}
+	g.Used = g.Used || slices.ContainsFunc(users, func(other User) bool { return other != u })
 	if err := plugin.Stage(ctx, g); err != nil {
 		return err
 	}

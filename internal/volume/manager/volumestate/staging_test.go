@@ -62,6 +62,20 @@ func (d disk) Known(dir string) (volume.Staging, bool) {
 	return volume.Staging{Device: "sda", Dir: dir, Spec: notedSpec()}, d.note
 }
 
+// Noted finds the device by its directory.
+func (d disk) Noted() []volume.Staging {
+	if _, err := os.Stat(d.place()); err != nil || !d.note {
+		return nil
+	}
+	return []volume.Staging{{Device: "../../sda", Dir: d.place()}}
+}
+
+// Uses finds the device in the volume's note.
+func (d disk) Uses(at volume.Place) string {
+	key, _ := os.ReadFile(filepath.Join(at.Dir, "note"))
+	return string(key)
+}
+
 func notedSpec() volume.Spec { return volume.Spec{Persistent: &v1.PersistentVolume{}} }
 
 // files lists what is below a directory: paths of files, and of directories without any.
@@ -223,11 +237,54 @@ func TestDevicesOfAnUnknownPluginStay(t *testing.T) {
 	}
 }
 
+// A device that a kubelet has staged is unstaged when the last of its pods ends, also if another ends first that this
+// agent has prepared.
+func TestDevicesOfAKubelet(t *testing.T) {
+	root := t.TempDir()
+	var unstaged []volume.Staging
+	d := disk{name: "test.example/disk", root: root, note: true, unstaged: &unstaged}
+	layout := volumestate.NewLayout(filepath.Join(root, "pods"))
+	users := []volumestate.User{{UID: "uid-a", Name: "data"}, {UID: "uid-b", Name: "data"}}
+	if err := os.MkdirAll(filepath.Join(d.place(), "globalmount"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range append(users, volumestate.User{UID: "uid-c", Name: "other"}) {
+		at := layout.Place(volumestate.Place{UID: u.UID, Plugin: "test.example~disk", Name: u.Name})
+		key := "../../sda"
+		if u.Name == "other" {
+			key = "sdb"
+		}
+		if err := errors.Join(os.MkdirAll(at.Dir, 0o700), os.WriteFile(filepath.Join(at.Dir, "note"), []byte(key), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := volumestate.NewStages(root, []volume.Stager{d}, operations.Config{})
+	for range 2 {
+		if err := s.Adopt(layout); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Enter(t.Context(), d, volume.Request{}, users[0]); err != nil {
+		t.Fatal(err)
+	}
+	for i, u := range users {
+		if len(unstaged) > 0 {
+			t.Errorf("unstaged before its last pod ended")
+		}
+		if err := s.Leave(t.Context(), d.name, u); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if len(unstaged) != 1 || unstaged[0].Dir != d.place() {
+		t.Errorf("unstaged %+v", unstaged)
+	}
+}
+
 // Whoever enters after it left has entered, whatever else is asked for while the device hangs.
 func TestWhoEntersAgainIsItsUser(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		d, x, y := disk{name: "test.example/disk", root: dir, pass: make(chan error)}, volumestate.User{UID: "uid-x", Name: "data"}, volumestate.User{UID: "uid-y", Name: "data"}
+		d, x, y := disk{name: "test.example/disk", root: dir, note: true, pass: make(chan error)}, volumestate.User{UID: "uid-x", Name: "data"}, volumestate.User{UID: "uid-y", Name: "data"}
 		s := volumestate.NewStages(dir, []volume.Stager{d}, operations.Config{})
 		ended := make(chan error, 4)
 		ask := func(do func() error) {
