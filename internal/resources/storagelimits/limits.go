@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -132,7 +132,7 @@ func (mgr *Manager) measure(ctx context.Context, p Pod, q *measurement) (measure
 	if l.pod.Sign() <= 0 {
 		return m, errors.Join(errs...)
 	}
-	containers, err := mgr.containers(ctx, p.Pod)
+	containers, err := mgr.containers(ctx, p)
 	errs = append(errs, err)
 	for _, used := range containers {
 		m.used = m.used.Add(used)
@@ -170,17 +170,27 @@ func (mgr *Manager) markAssigned(q *measurement, dir string) bool {
 	return true
 }
 
-// containers measures the writable layers and logs of a pod's containers, by name.
-func (mgr *Manager) containers(ctx context.Context, p *v1.Pod) (map[string]usage.Usage, error) {
+// counts reports whether a container runs, or is one of those that are started again after their end.
+func (p Pod) counts(name string) bool {
+	c := p.Observed.Newest(name)
+	return c != nil && c.State == pod.ContainerRunning ||
+		slices.ContainsFunc(pod.LongRunning(p.Pod), func(l *v1.Container) bool { return l.Name == name })
+}
+
+// containers measures the writable layers and logs of a pod's containers, by name. Init and ephemeral containers count
+// only while they run: the pod's limit has no room for those that ended beside the main containers.
+func (mgr *Manager) containers(ctx context.Context, p Pod) (map[string]usage.Usage, error) {
 	used := map[string]usage.Usage{}
-	layers, err := mgr.Layers.WritableLayer(ctx, p.UID)
+	layers, err := mgr.Layers.WritableLayer(ctx, p.Pod.UID)
 	errs := []error{err}
-	maps.Copy(used, layers)
-	logs := filepath.Join(mgr.Logs, layout.PodDirectory(p.Namespace, p.Name, p.UID))
-	for name := range pod.ContainerNames(p) {
+	logs := filepath.Join(mgr.Logs, layout.PodDirectory(p.Pod.Namespace, p.Pod.Name, p.Pod.UID))
+	for name := range pod.ContainerNames(p.Pod) {
+		if !p.counts(name) {
+			continue
+		}
 		u, err := mgr.Meter.Measure(ctx, filepath.Join(logs, name))
 		errs = append(errs, err)
-		used[name] = used[name].Add(u)
+		used[name] = layers[name].Add(u)
 	}
 	return used, errors.Join(errs...)
 }

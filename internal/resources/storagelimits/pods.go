@@ -39,9 +39,10 @@ func (n Node) Pods() []Pod {
 	var list []Pod
 	for _, d := range n.Desired.Current().Pods {
 		uid := d.Pod.UID
-		active := n.Observed.Get(uid).Active() && !n.Ended(uid)
-		if active && !allocated.ExemptFromPressure(d.Pod, n.InCluster) {
-			list = append(list, Pod{Pod: allocated.Apply(d.Pod, n.Allocations.Get(uid)), Volumes: mounted[uid]})
+		o := n.Observed.Get(uid)
+		if o.Active() && !n.Ended(uid) && !allocated.ExemptFromPressure(d.Pod, n.InCluster) {
+			list = append(list, Pod{Pod: allocated.Apply(d.Pod, n.Allocations.Get(uid)), Volumes: mounted[uid],
+				Observed: o})
 		}
 	}
 	return list

@@ -83,7 +83,7 @@ func TestPodsThatWaitForARestart(t *testing.T) {
 	merger.Report(desired.Report{Source: pod.SourceFile, Claims: claims})
 	n := Node{Desired: merger, Observed: seen, Allocations: allocation.New(allocation.Config{}),
 		Volumes: manager.New(manager.Config{RootDir: t.TempDir()}, logr.Discard()), Ended: func(uid types.UID) bool { return uid == "over" }}
-	if list := n.Pods(); len(list) != 1 || list[0].Pod.Name != "waits" {
+	if list := n.Pods(); len(list) != 1 || list[0].Pod.Name != "waits" || list[0].Observed != seen["waits"] {
 		t.Errorf("%d pods are measured: %+v", len(list), list)
 	}
 }

@@ -26,6 +26,8 @@ type Pod struct {
 	Pod *v1.Pod
 	// Volumes are its mounted volumes.
 	Volumes []volume.Instance
+	// Observed has its containers; nil if it has none.
+	Observed *pod.Observed
 }
 
 // Layers measures the writable layers of containers.

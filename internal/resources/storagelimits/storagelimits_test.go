@@ -10,9 +10,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	state "github.com/deckhand-node/deckhand/internal/pod"
 	"github.com/deckhand-node/deckhand/internal/resources/storagelimits"
 	"github.com/deckhand-node/deckhand/internal/volume/usage"
 )
+
+func initContainer(text string, restarts *v1.ContainerRestartPolicy) func(*v1.Pod) {
+	c := container(text)
+	c.RestartPolicy = restarts
+	return func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{c} }
+}
+
+func debugged(p *v1.Pod) {
+	p.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+}
 
 func TestVerdicts(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -20,6 +31,7 @@ func TestVerdicts(t *testing.T) {
 		change func(*v1.Pod)
 		dirs   map[string]int64
 		layers map[string]int64
+		runs   string // the container that does; all have been started
 		want   string // "signal: message"; empty for none
 	}{
 		"a volume over its limit": {
@@ -46,11 +58,34 @@ func TestVerdicts(t *testing.T) {
 			layers: map[string]int64{"u c": 3 * mib}, dirs: map[string]int64{"/pods/u/a": 4 * mib, "/logs/ns_u_u/d": 4 * mib, "/pods/u/m": 99 * mib},
 			want: "ephemeralpodfs.limit: Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. ",
 		},
-		"an init container counts as long as its layer is there": {
-			pod:    pod("u", nil, []string{"c=5Mi"}),
-			change: func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{container("i=2Mi")} },
+		"an init container that runs": {
+			pod: pod("u", nil, []string{"c=5Mi"}), change: initContainer("i=2Mi", nil), runs: "i",
 			layers: map[string]int64{"u i": 3 * mib},
 			want:   `ephemeralcontainerfs.limit: Container i exceeded its local ephemeral storage limit "2Mi". `,
+		},
+		"an init container that exceeded its limit and ended": {
+			pod: pod("u", nil, []string{"c=5Mi"}), change: initContainer("i=2Mi", nil), runs: "c",
+			layers: map[string]int64{"u i": 3 * mib},
+		},
+		"an init container that ended leaves its share to the main ones": {
+			pod: pod("u", nil, []string{"c=10Mi"}), change: initContainer("i=20Mi", nil), runs: "c",
+			layers: map[string]int64{"u i": 18 * mib, "u c": 5 * mib},
+		},
+		"its logs do, too": {
+			pod: pod("u", nil, []string{"c=10Mi"}), change: initContainer("i=20Mi", nil), runs: "c",
+			layers: map[string]int64{"u c": 5 * mib}, dirs: map[string]int64{"/logs/ns_u_u/i": 18 * mib},
+		},
+		"a sidecar that waits to be restarted": {
+			pod: pod("u", nil, []string{"c=5Mi"}), change: initContainer("i=2Mi", new(v1.ContainerRestartPolicyAlways)), runs: "c",
+			layers: map[string]int64{"u i": 3 * mib},
+			want:   `ephemeralcontainerfs.limit: Container i exceeded its local ephemeral storage limit "2Mi". `,
+		},
+		"an ephemeral container that runs": {
+			pod: pod("u", nil, []string{"c=2Mi"}), change: debugged, runs: "debug", layers: map[string]int64{"u debug": 3 * mib},
+			want: "ephemeralpodfs.limit: Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ",
+		},
+		"an ephemeral container that ended": {
+			pod: pod("u", nil, []string{"c=2Mi"}), change: debugged, runs: "c", layers: map[string]int64{"u debug": 3 * mib, "u c": mib},
 		},
 		"a critical pod stays": {
 			pod: pod("u", []string{"a=1Mi"}, []string{"c"}), dirs: map[string]int64{"/pods/u/a": 2 * mib},
@@ -60,6 +95,14 @@ func TestVerdicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if c.change != nil {
 				c.change(c.pod.Pod)
+			}
+			c.pod.Observed = &state.Observed{}
+			for name := range state.ContainerNames(c.pod.Pod) {
+				instance := state.Container{Name: name, State: state.ContainerExited}
+				if name == c.runs {
+					instance.State = state.ContainerRunning
+				}
+				c.pod.Observed.Containers = append(c.pod.Observed.Containers, instance)
 			}
 			within(t, func(t *testing.T, n *node, j *storagelimits.Manager) {
 				n.set(func() {
