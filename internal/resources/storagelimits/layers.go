@@ -104,7 +104,7 @@ func (l *ContainerLayers) upperOf(ctx context.Context, c *pod.Container) (string
 	dir, known := l.upper[c.ID]
 	l.mu.Unlock()
 	switch {
-	case known:
+	case known && (dir != "" || !c.Ended()): // the mount goes before a snapshot tells that the container has ended
 		return dir, nil
 	case !c.Ended():
 		return l.mounted(c.ID)

@@ -79,7 +79,7 @@ func TestAnOverlaysUpperDirIsMeasured(t *testing.T) {
 // what it wrote.
 func TestLayersOfEndedContainers(t *testing.T) {
 	dir, calls := t.TempDir(), map[string]int{}
-	for name, mib := range map[string]int64{"ended": 3, "older": 5} {
+	for name, mib := range map[string]int64{"ended": 3, "older": 5, "failed": 4} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -114,5 +114,15 @@ func TestLayersOfEndedContainers(t *testing.T) {
 	}
 	if len(calls) != 2 || calls["ended"] != 1 {
 		t.Errorf("the runtime was asked for %v", calls)
+	}
+
+	// The snapshot still has it as running, but its root file system is unmounted.
+	runtime.containers = []pod.Container{{Name: "d", ID: "failed", State: pod.ContainerRunning}}
+	if written, err := layers.WritableLayer(t.Context(), "uid"); err != nil || written["d"].Bytes != 7 {
+		t.Errorf("the layers are %v: %v", written, err)
+	}
+	runtime.containers[0].State = pod.ContainerExited
+	if written, err := layers.WritableLayer(t.Context(), "uid"); err != nil || written["d"].Bytes < 4<<20 {
+		t.Errorf("after its end was seen the layers are %v: %v", written, err)
 	}
 }
