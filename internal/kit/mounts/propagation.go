@@ -34,8 +34,9 @@ func Share(dir string) error {
 			return err
 		}
 		if len(below) > 0 {
-			return fmt.Errorf("bind %s on itself: something is mounted in it, at %s: that is done by the first start "+
-				"without such mounts, as after a reboot", dir, below[0].Point)
+			return fmt.Errorf("bind %[1]s on itself: something is mounted in it, at %[2]s: that is done by the first "+
+				"start without such mounts, as after a reboot; or run `mount --bind %[1]s %[1]s && mount "+
+				"--make-rshared %[1]s` before these are mounted", dir, below[0].Point)
 		}
 		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("bind %s on itself: %w", dir, err)

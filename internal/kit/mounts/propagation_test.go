@@ -87,7 +87,9 @@ func TestShareBindsOnlyWhereItHasTo(t *testing.T) {
 	dir := privately(t)
 	pod := filepath.Join(dir, "pods")
 	mount(t, "tmpfs", pod, "tmpfs", 0, "")
-	if err := Share(dir); err == nil || !strings.Contains(err.Error(), "something is mounted in it, at "+pod) {
+	remedy := "`mount --bind " + dir + " " + dir + " && mount --make-rshared " + dir + "`"
+	if err := Share(dir); err == nil || !strings.Contains(err.Error(), "something is mounted in it, at "+pod) ||
+		!strings.Contains(err.Error(), remedy) {
 		t.Errorf("got %v", err)
 	}
 	if all := points(t, dir); len(all) != 1 {
