@@ -57,6 +57,12 @@ func (h host) dpkg(args ...string) string {
 	return output(h.t, "dpkg", append([]string{"--root=" + h.root, "--force-script-chrootless", "--force-depends"}, args...)...)
 }
 
+// purge runs the script of a purge on this machine alone.
+func (h host) purge() string {
+	h.t.Helper()
+	return output(h.t, "env", "DPKG_ROOT="+h.root, "DPKG_MAINTSCRIPT_PACKAGE=deckhand", "sh", checkout("packaging/debian/postrm"), "purge")
+}
+
 // files lists everything but dpkg's own.
 func (h host) files() (list []string) {
 	h.t.Helper()
@@ -130,13 +136,9 @@ func TestFromInstallationToPurge(t *testing.T) {
 // What is mounted below the root directory, or runs from there, isn't deleted under its user.
 func TestPurgeKeepsWhatIsInUse(t *testing.T) {
 	const state = "var/lib/deckhand"
-	purge := func(h host) string {
-		t.Helper()
-		return output(t, "env", "DPKG_ROOT="+h.root, "DPKG_MAINTSCRIPT_PACKAGE=deckhand", "sh", checkout("packaging/debian/postrm"), "purge")
-	}
 	h := newHost(t)
 	h.write(state+"/pods/precious", "")
-	if purge(h); !h.has(state + "/pods/precious") {
+	if h.purge(); !h.has(state + "/pods/precious") {
 		t.Error("a directory that deckhand didn't make was purged")
 	}
 	h.write(state+"/.deckhand", "")
@@ -147,7 +149,7 @@ func TestPurgeKeepsWhatIsInUse(t *testing.T) {
 	}
 	unmount := func() error { return unix.Unmount(mount, unix.MNT_DETACH) }
 	t.Cleanup(func() { _ = unmount() }) // in case the test ends early
-	if said := purge(h); !h.has(state+"/.deckhand") || !strings.Contains(said, "deckhand reset") {
+	if said := h.purge(); !h.has(state+"/.deckhand") || !strings.Contains(said, "deckhand reset") {
 		t.Errorf("something was mounted there, and it says %q", said)
 	}
 	if err := unmount(); err != nil {
@@ -163,14 +165,42 @@ func TestPurgeKeepsWhatIsInUse(t *testing.T) {
 	if err := containerd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if said := purge(h); !h.has(state+"/.deckhand") || !strings.Contains(said, "deckhand reset") {
+	if said := h.purge(); !h.has(state+"/.deckhand") || !strings.Contains(said, "deckhand reset") {
 		t.Errorf("something ran there, and it says %q", said)
 	}
 	if err := stop.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_ = containerd.Wait() // its read failed, as it was to
-	if said := purge(h); h.has(state) || said != "" {
+	if said := h.purge(); h.has(state) || said != "" {
+		t.Errorf("nothing was in use, and it says %q", said)
+	}
+}
+
+// The agent binds its directory on itself where it isn't shared. Its real path is in the mount table, also where /var is a link.
+func TestPurgeUnmountsTheBind(t *testing.T) {
+	h := host{t, t.TempDir()}
+	h.write("data/var/lib/deckhand/.deckhand", "")
+	if err := os.Symlink("data/var", h.path("var")); err != nil {
+		t.Fatal(err)
+	}
+	state := h.path("data/var/lib/deckhand")
+	if err := unix.Mount(state, state, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(state, unix.MNT_DETACH) }) // in case the test fails
+	h.write("data/var/lib/deckhand/pods/file", "")
+	if err := unix.Mount("deckhand-test", h.path("data/var/lib/deckhand/pods"), "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(state, "pods"), unix.MNT_DETACH) })
+	if said := h.purge(); !h.has("var/lib/deckhand/.deckhand") || !strings.Contains(said, "deckhand reset") {
+		t.Errorf("something was mounted there, and it says %q", said)
+	}
+	if err := unix.Unmount(filepath.Join(state, "pods"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if said := h.purge(); h.has("var/lib/deckhand") || said != "" {
 		t.Errorf("nothing was in use, and it says %q", said)
 	}
 }
