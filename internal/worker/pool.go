@@ -219,8 +219,8 @@ func (p *Pool) left(fullName string) bool {
 }
 
 // anyLeft reports whether there is any worker, or any pod in the runtime except the unknown ones that are left
-// running. Workers that only fail to remove files from a disk that can't be written don't count: a later agent
-// removes these.
+// running. Workers that only fail to remove files, from a disk that can't be written or without a volume's driver,
+// don't count: a later agent removes these.
 func (p *Pool) anyLeft() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

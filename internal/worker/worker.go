@@ -19,6 +19,7 @@ import (
 	"github.com/deckhand-node/deckhand/internal/kit/wake"
 	"github.com/deckhand-node/deckhand/internal/lifecycle"
 	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/volume"
 )
 
 // worker manages one pod. Only its goroutine accesses mem and the fields below it.
@@ -55,7 +56,7 @@ type worker struct {
 	awaits []pod.Object
 	// panicked is the time of the core's last panic, which is a bug; see decidePanicked.
 	panicked time.Time
-	// onlyFiles says that nothing is left of the pod but files on a disk that can't be written.
+	// onlyFiles says that nothing is left of the pod but files that a later agent has to remove.
 	onlyFiles atomic.Bool
 }
 
@@ -64,6 +65,14 @@ type probed struct {
 	pod    *v1.Pod
 	ip     string
 	probes []pod.Probe
+}
+
+// leftToOthers reports whether a pod that waits for this has only files left, which a later agent has to remove: their
+// disk can't be written, or the driver of a volume doesn't come. If all pods are stopped at once, the driver may be one
+// of them.
+func leftToOthers(x pod.Wait) bool {
+	return x.Code == pod.WaitRetry && x.Action == pod.CleanPod &&
+		(x.Disk || x.Object.Kind == volume.DriverKind && x.Attempts > 1)
 }
 
 // flight is an action under way.
@@ -305,9 +314,7 @@ func (w *worker) step(ctx context.Context) lifecycle.Decision {
 	w.over = d.Memory.Status != nil && pod.Terminal(d.Memory.Status.Phase) != ""
 	w.mu.Unlock()
 	w.report(desired, stop, d)
-	onlyFiles := slices.ContainsFunc(d.Waits, func(x pod.Wait) bool {
-		return x.Code == pod.WaitRetry && x.Action == pod.CleanPod && x.Disk
-	})
+	onlyFiles := slices.ContainsFunc(d.Waits, leftToOthers)
 	if w.onlyFiles.Swap(onlyFiles) != onlyFiles {
 		w.pool.turned.Wake()
 	}
