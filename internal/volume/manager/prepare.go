@@ -22,9 +22,10 @@ import (
 )
 
 // Prepare makes the pod's directory and mounts the volumes that its containers use, except those that only ephemeral
-// containers use which don't run: see PrepareContainer. It may be called again, also for a running pod: it leaves
-// mounted volumes alone, and waits for mounts that are still in progress. If a volume isn't supported, it makes no
-// directory and mounts nothing for the pod.
+// containers use: see PrepareContainer. It may be called again, also for a running pod: it leaves mounted volumes
+// alone, and waits for mounts that are still in progress. If a volume isn't supported, it makes no directory and mounts
+// nothing for the pod. After a restart of the agent it also takes over volumes of ephemeral containers; a failure of
+// these is only an event.
 //
 // It waits for all volumes but images, which only the containers that mount them need (see Images). It stops waiting
 // when a mount has taken Config.Early or, if the mount has already taken longer than that, Config.Patience. The
@@ -33,7 +34,16 @@ import (
 // objects gives access to the API objects that the pod may use. Later updates of the volumes use it as well. The
 // error is a *pod.Failure that names the volumes, or the context's error.
 func (m *Manager) Prepare(ctx context.Context, p *v1.Pod, objects object.View) error {
-	wants, problems, err := m.plan(ctx, p, m.startedWith(p), objects)
+	err := m.prepare(ctx, p, objects)
+	if ctx.Err() == nil {
+		m.adopt(ctx, p, objects)
+	}
+	return err
+}
+
+// prepare does what Prepare does, but not for ephemeral containers.
+func (m *Manager) prepare(ctx context.Context, p *v1.Pod, objects object.View) error {
+	wants, problems, err := m.plan(ctx, p, permanent(p), objects)
 	if err != nil {
 		return err
 	}
@@ -57,18 +67,6 @@ func (m *Manager) PrepareContainer(ctx context.Context, p *v1.Pod, c *v1.Contain
 		return err
 	}
 	return m.mountAll(ctx, p, wants, problems)
-}
-
-// startedWith returns the containers whose volumes are mounted before the pod starts: all but the ephemeral ones. For
-// a pod that an earlier agent has started it also returns the ephemeral containers that run.
-func (m *Manager) startedWith(p *v1.Pod) []*v1.Container {
-	var list []*v1.Container
-	for name := range pod.ContainerNames(p) {
-		if !pod.IsEphemeral(p, name) || m.conf.ContainerRuns(p.UID, name) {
-			list = append(list, pod.ContainerNamed(p, name))
-		}
-	}
-	return list
 }
 
 // ready reports whether the volumes that a container uses are mounted. For images it is enough that their pull was
@@ -218,12 +216,13 @@ func (m *Manager) sweep(ctx context.Context, p *v1.Pod) error {
 }
 
 // used reports whether a container of the pod may use the volume at this place, also an ephemeral container that has
-// ended: another one may read the files that it has left in an emptyDir.
+// ended: another one may read the files that it has left in an emptyDir. Of a volume that isn't planned yet only the
+// name counts.
 func (m *Manager) used(p *v1.Pod, wish *volumestate.Wish, at volumestate.Place) bool {
 	if slices.ContainsFunc(wish.Volumes, func(w *volumestate.Wanted) bool { return w.Place == at }) {
 		return true
 	}
-	return volumestate.UsedByAny(p, &v1.Volume{Name: at.Name})
+	return wish.Named(at.Name) == nil && volumestate.UsedByAny(p, &v1.Volume{Name: at.Name})
 }
 
 // mountAll mounts the pod's volumes that aren't mounted yet, and waits for them. problems are those of other volumes:

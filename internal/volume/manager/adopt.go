@@ -1,0 +1,101 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/deckhand-node/deckhand/internal/kit/safeopen"
+	"github.com/deckhand-node/deckhand/internal/pod"
+	"github.com/deckhand-node/deckhand/internal/pod/object"
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
+)
+
+// adopt takes over the volumes that an earlier agent has mounted for ephemeral containers only: those of containers
+// that run, and the emptyDirs that other ones have left, because their files still count for the limits of the pod. The
+// pod doesn't depend on these volumes: a failure is an event, and the next Prepare tries again. It waits at most
+// Config.Early for each container; a mount that takes longer continues.
+func (m *Manager) adopt(ctx context.Context, p *v1.Pod, objects object.View) {
+	if len(p.Spec.EphemeralContainers) == 0 || safeopen.Check("pod UID", string(p.UID)) != nil {
+		return
+	}
+	there, err := m.layout.List(p.UID)
+	if err != nil {
+		m.log.Error(err, "Can't find emptyDirs of ended ephemeral containers", "pod", klog.KObj(p))
+	}
+	for i := range p.Spec.EphemeralContainers {
+		c := (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		err := m.adoptFor(ctx, p, m.adoptable(p, c, there), objects)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			reason, why := pod.ReasonFailedMount, err.Error()
+			if f, ok := errors.AsType[*pod.Failure](err); ok {
+				reason, why = f.Reason, f.Message
+			}
+			m.conf.Recorder.Event(p, pod.Event{Type: v1.EventTypeWarning, Reason: reason, Container: c.Name,
+				Message: fmt.Sprintf("Volumes of ephemeral container %q can't be taken over: %s", c.Name, why)})
+		}
+	}
+}
+
+// adoptFor takes over the volumes that one container mounts.
+func (m *Manager) adoptFor(ctx context.Context, p *v1.Pod, c *v1.Container, objects object.View) error {
+	bounded, cancel := context.WithTimeout(ctx, m.conf.Early)
+	defer cancel()
+	err := m.PrepareContainer(bounded, p, c, objects)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("not mounted after %s", m.conf.Early)
+	}
+	return err
+}
+
+// adoptable returns the ephemeral container with only those mounts whose volumes adopt takes over. there are the places
+// of the pod's volumes that exist on disk.
+func (m *Manager) adoptable(p *v1.Pod, c *v1.Container, there []volumestate.Place) *v1.Container {
+	some := *c
+	some.VolumeMounts, some.VolumeDevices = nil, nil
+	others, runs := permanent(p), m.conf.ContainerRuns(p.UID, c.Name)
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		left := v.EmptyDir != nil && slices.ContainsFunc(there, func(at volumestate.Place) bool {
+			plugin := m.pluginOf(at)
+			return at.Name == v.Name && plugin != nil && plugin.Supports(volume.Spec{Volume: v})
+		})
+		if pod.Mounts(c, v.Name) && (runs || left) &&
+			!slices.ContainsFunc(others, func(o *v1.Container) bool { return volumestate.Uses(p, o, v) }) {
+			some.VolumeMounts = append(some.VolumeMounts, v1.VolumeMount{Name: v.Name})
+		}
+	}
+	return &some
+}
+
+// permanent returns the containers of the pod that aren't ephemeral.
+func permanent(p *v1.Pod) []*v1.Container {
+	var list []*v1.Container
+	for name := range pod.ContainerNames(p) {
+		if !pod.IsEphemeral(p, name) {
+			list = append(list, pod.ContainerNamed(p, name))
+		}
+	}
+	return list
+}
+
+// startedWith returns the containers that may use volumes of a pod that an earlier agent has started: all but the
+// ephemeral ones that don't run.
+func (m *Manager) startedWith(p *v1.Pod) []*v1.Container {
+	list := permanent(p)
+	for i := range p.Spec.EphemeralContainers {
+		c := (*v1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		if m.conf.ContainerRuns(p.UID, c.Name) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
