@@ -16,7 +16,7 @@ func TestVolumesThatNobodyMounts(t *testing.T) {
 	r := newRig(t)
 	volumes := []string{
 		"{name: data, emptyDir: {}}", "{name: spare, emptyDir: {}}", "{name: conf, configMap: {name: missing}}", "{name: db, persistentVolumeClaim: {claimName: missing}}",
-		"{name: csi, csi: {driver: none.example.com}}", "{name: node, hostPath: {path: /no/such/file, type: File}}",
+		"{name: disk, iscsi: {targetPortal: 192.0.2.1, iqn: iqn.2001-04.com.example:disk, lun: 0}}", "{name: node, hostPath: {path: /no/such/file, type: File}}",
 	}
 	r.want("a", "  terminationGracePeriodSeconds: 1\n  volumes: ["+strings.Join(volumes, ", ")+"]\n  containers:\n"+
 		"  - {name: main, image: IMAGE, volumeMounts: [{name: data, mountPath: /data}]}\n")
@@ -41,7 +41,7 @@ func TestVolumesThatNobodyMounts(t *testing.T) {
 		c.Name, c.Image, c.VolumeMounts = "debug-"+volume, image, []v1.VolumeMount{{Name: volume, MountPath: "/v"}}
 		return r.client().AddContainer(t.Context(), types.NamespacedName{Namespace: "default", Name: "a-n"}, "", c)
 	}
-	if err := add("csi"); err == nil || !strings.Contains(err.Error(), `volume "csi"`) {
+	if err := add("disk"); err == nil || !strings.Contains(err.Error(), `volume "disk"`) {
 		t.Errorf("a volume that isn't supported: %v", err)
 	}
 	for _, volume := range []string{"conf", "spare"} {
