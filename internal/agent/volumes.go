@@ -99,7 +99,8 @@ func newDrivers(b *foundation, r *runtimeParts) (*csi.Drivers, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := csi.Config{BootID: bootID(), Facts: facts, Changed: b.wakes.objectsChanged, Meter: b.meter.Volumes, Log: b.log.WithName("csi")}
+	c := csi.Config{BootID: bootID(), Facts: facts, Changed: b.wakes.objectsChanged, Meter: b.meter.Volumes,
+		Log: b.log.WithName("csi")}
 	if b.joins() {
 		c.Board = r.host.facts
 	}

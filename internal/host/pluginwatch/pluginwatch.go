@@ -291,6 +291,7 @@ func reconnect() backoff.Config {
 func Connect(path string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)), grpc.WithDisableServiceConfig(),
-		grpc.WithNoProxy(), grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect(), MinConnectTimeout: maxBackoff}),
+		grpc.WithNoProxy(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect(), MinConnectTimeout: maxBackoff}),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return socket.Dial(ctx, path) }))
 }

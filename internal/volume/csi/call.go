@@ -72,8 +72,8 @@ func bounded(text string) string {
 	return strings.ToValidUTF8(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' }), " "), "?")
 }
 
-// measure calls do, the call of a method with this gRPC name, and records its metrics. The error is a *CallError without
-// the hidden texts, which a driver may repeat.
+// measure calls do, the call of a method with this gRPC name, and records its metrics. The error is a *CallError
+// without the hidden texts, which a driver may repeat.
 func (d *Drivers) measure(name, method string, hidden []string, do func() error) error {
 	began := time.Now()
 	err := do()
@@ -109,13 +109,13 @@ func (d *Drivers) call(ctx context.Context, name, method string, say volume.Say,
 		if err != nil {
 			return err
 		}
-		if d.begin(name, r) {
+		if d.beginCall(name, r) {
 			defer leave()
 			break
 		}
 		leave() // it was replaced meanwhile
 	}
-	defer d.end(r)
+	defer d.endCall(r)
 	say.Waits(fmt.Sprintf("the CSI driver %s hasn't answered %s yet", name, path.Base(method)))
 	ctx, cancel := context.WithTimeout(ctx, d.conf.Patience)
 	defer cancel()

@@ -395,8 +395,8 @@ func (d *Drivers) newest(name string) *registration {
 	return nil
 }
 
-// begin counts a call of a registration, unless it isn't the newest of its name any more.
-func (d *Drivers) begin(name string, r *registration) bool {
+// beginCall counts a call of a registration, unless it isn't the newest of its name any more.
+func (d *Drivers) beginCall(name string, r *registration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	k := d.names[name]
@@ -407,8 +407,8 @@ func (d *Drivers) begin(name string, r *registration) bool {
 	return true
 }
 
-// end counts the end of a call, and closes the connection if it was the last one of a registration that is gone.
-func (d *Drivers) end(r *registration) {
+// endCall counts the end of a call, and closes the connection if it was the last one of a registration that is gone.
+func (d *Drivers) endCall(r *registration) {
 	d.mu.Lock()
 	r.calls--
 	unused := r.gone && r.calls == 0

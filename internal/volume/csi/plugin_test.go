@@ -80,7 +80,10 @@ func (r *rig) restart(change func(*Config)) {
 	}
 	c := Config{Facts: facts, Meter: r.meter, Log: logr.Discard(), Changed: func(all ...pod.Object) {
 		for _, o := range all {
-			r.woken <- o
+			select {
+			case r.woken <- o:
+			default: // nobody looks
+			}
 		}
 	}}
 	if change != nil {

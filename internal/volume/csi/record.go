@@ -115,8 +115,8 @@ func (r record) succeed(dir, boot string) error { return r.mark(dir, keyBoot, bo
 // release writes that the driver is called to release the volume.
 func (r record) release(dir string) error { return r.mark(dir, keyUncertain, "true") }
 
-// mark writes the record with one more key. A crash of the machine may undo that: nothing is mounted afterwards, so that
-// the driver is called anyway.
+// mark writes the record with one more key. A crash of the machine may undo that: nothing is mounted afterwards,
+// so that the driver is called anyway.
 func (r record) mark(dir, key, value string) error {
 	data, err := r.with(key, value)
 	if err != nil {

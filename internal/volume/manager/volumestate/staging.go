@@ -123,8 +123,9 @@ func (s *Stages) read(r record) (device, error) {
 	return d, nil
 }
 
-// Adopt records the devices that the plugins find on disk, and the volumes of pods that use them, if they aren't recorded
-// yet: an agent of before, such as a kubelet, has other records or none. It is called before the other methods.
+// Adopt records the devices that the plugins find on disk, and the volumes of pods that use them, if they aren't
+// recorded yet: an agent of before, such as a kubelet, has other records or none. It is called before the other
+// methods.
 func (s *Stages) Adopt(l Layout) error {
 	var errs []error
 	for _, plugin := range s.plugins {
@@ -242,7 +243,7 @@ func (s *Stages) enter(ctx context.Context, r record, plugin volume.Stager, g vo
 	s.mu.Lock()
 	ready := s.staged[string(r)]
 	s.mu.Unlock()
-	if _, noted := plugin.Known(g.Dir); ready && noted { // without a note, the plugin has perhaps staged nothing
+	if _, noted := plugin.Known(g.Dir); ready && noted { // without a note, perhaps nothing is staged
 		return nil
 	}
 	users, err := r.users()

@@ -1,0 +1,174 @@
+package csi
+
+import (
+	"errors"
+	"flag"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/deckhand-node/deckhand/internal/volume"
+	"github.com/deckhand-node/deckhand/internal/volume/manager/volumestate"
+	"github.com/deckhand-node/deckhand/internal/volume/operations"
+	csidriver "github.com/deckhand-node/deckhand/test/csidriver/driver"
+)
+
+var (
+	sequences = flag.Int("csi.sequences", 60, "number of random sequences")
+	firstSeed = flag.Uint64("csi.seed", 1, "seed of the first random sequence")
+)
+
+// Pods with volumes come and go, the driver fails with any code, before or after its work, hangs, is cut off and dies,
+// and the agent restarts: the driver never sees a call that the law of calls doesn't allow, and in the end nothing is
+// left. A seed that fails: go test ./internal/volume/csi -run TestRandomSequences -csi.seed=N -csi.sequences=1.
+func TestRandomSequences(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Patience = 100 * time.Millisecond }, "STAGE_UNSTAGE_VOLUME")
+	for seed := *firstSeed; seed < *firstSeed+uint64(*sequences) && !t.Failed(); seed++ {
+		s := sequence{rig: r, random: rand.New(rand.NewPCG(seed, 0)), mounted: map[types.UID]bool{}}
+		s.restart()
+		for range 25 {
+			s.step()
+		}
+		s.end()
+		r.driver.CheckLaw(t)
+		if t.Failed() {
+			t.Logf("seed %d: %s", seed, strings.Join(s.steps, ", "))
+		}
+		r.called()
+	}
+}
+
+type sequence struct {
+	*rig
+	random *rand.Rand
+	stages *volumestate.Stages
+	steps  []string
+	// mounted has the pods whose volume is mounted as far as the agent knows.
+	mounted map[types.UID]bool
+}
+
+// request is the volume of one of four pods: two have inline volumes, two share a claim.
+func (s *sequence) request() volume.Request {
+	uid := types.UID([]string{"u-a", "u-b", "u-c", "u-d"}[s.random.IntN(4)])
+	q := claimed(s.root, uid, seeing())
+	if uid < "u-c" {
+		q = asking(inline(func(p *v1.Pod, _ *v1.CSIVolumeSource) { p.UID = uid }), s.root, seeing(described()))
+	}
+	q.InUse = s.mounted[uid]
+	return q
+}
+
+func userOf(q volume.Request) volumestate.User {
+	return volumestate.User{UID: q.UID, Name: filepath.Base(q.Dir)}
+}
+
+func (s *sequence) restart() {
+	s.rig.restart(func(c *Config) { c.Patience, c.BootID = 100*time.Millisecond, "this" })
+	s.stages = volumestate.NewStages(s.root, []volume.Stager{s.plugin}, operations.Config{})
+	if err := s.stages.Adopt(volumestate.NewLayout(filepath.Join(s.root, "pods"))); err != nil {
+		s.Error(err)
+	}
+	_ = s.drivers.Register(s.Context(), s.registration()) // it may be away
+}
+
+func (s *sequence) step() {
+	q, what := s.request(), ""
+	switch n := s.random.IntN(20); {
+	case n < 7:
+		what = "mount " + string(q.UID)
+		if err := s.use(q); err == nil {
+			s.mounted[q.UID] = true
+		} else {
+			what += " (failed)"
+		}
+	case n < 12:
+		what = "unmount " + string(q.UID)
+		s.mounted[q.UID] = false
+		if err := s.leave(q); err != nil {
+			what += " (failed)"
+		}
+	case n < 13:
+		what = "restart the agent"
+		s.restart()
+	case n < 14:
+		what = "kill the driver"
+		s.driver.Kill()
+		s.driver.Launch(s.T)
+		_ = s.drivers.Register(s.Context(), s.registration())
+	default:
+		rule := csidriver.Rule{Nth: 1 + s.random.IntN(2), Method: []string{"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume",
+			"NodeUnpublishVolume"}[s.random.IntN(4)]}
+		switch s.random.IntN(4) {
+		case 0: // a final code after the work would be a lie
+			rule.Do, rule.Code = csidriver.Fail, codes.Code(1+s.random.IntN(16))
+		case 1:
+			rule.Do, rule.Code, rule.After = csidriver.Fail, []codes.Code{codes.Unavailable, codes.Aborted, codes.DeadlineExceeded}[s.random.IntN(3)], true
+		case 2:
+			rule.Do, rule.After = csidriver.Cut, s.random.IntN(2) == 0
+		case 3:
+			rule.Hold, rule.After = true, s.random.IntN(2) == 0
+		}
+		what = "fault in " + rule.Method + ": " + string(rule.Do) + " " + rule.Code.String()
+		s.add(rule)
+	}
+	s.steps = append(s.steps, what)
+}
+
+// use and leave are what the manager does.
+func (s *sequence) use(q volume.Request) error {
+	dir, err := s.stages.Enter(s.Context(), s.plugin, q, userOf(q))
+	if err != nil {
+		return err
+	}
+	q.Staged = dir
+	_, err = s.plugin.Mount(s.Context(), q)
+	return err
+}
+
+func (s *sequence) leave(q volume.Request) error {
+	if err := s.plugin.Unmount(s.Context(), q.Place, nil); err != nil {
+		return err
+	}
+	if err := os.Remove(q.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return s.stages.Leave(s.Context(), s.plugin.Name(), userOf(q))
+}
+
+// end releases all volumes with a driver that works, and checks that nothing is left.
+func (s *sequence) end() {
+	s.Helper()
+	if err := s.driver.Release(s.Context(), 0); err != nil {
+		s.Fatal(err)
+	}
+	s.settle()
+	s.restart()
+	for _, uid := range []types.UID{"u-a", "u-b", "u-c", "u-d"} {
+		q := claimed(s.root, uid, seeing())
+		if uid < "u-c" {
+			q = asking(inline(func(p *v1.Pod, _ *v1.CSIVolumeSource) { p.UID = uid }), s.root, seeing(described()))
+		}
+		if err := s.leave(q); err != nil {
+			s.Errorf("release the volume of %s: %v", uid, err)
+		}
+	}
+	if err := s.stages.Sweep(s.Context(), func(types.UID) bool { return false }); err != nil {
+		s.Error(err)
+	}
+	if left := csidriver.Mounts(s.T, s.root); len(left) > 0 {
+		s.Errorf("left mounted: %v", left)
+	}
+	for _, pattern := range []string{"pods/*/volumes/*/*", "plugins/kubernetes.io/csi/*/*", "staged/*"} {
+		if left, _ := filepath.Glob(filepath.Join(s.root, pattern)); len(left) > 0 {
+			s.Errorf("left: %v", left)
+		}
+	}
+}
