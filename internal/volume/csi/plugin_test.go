@@ -220,7 +220,7 @@ func awaitsDriver(err error) bool {
 
 // What a failed call leaves behind follows from its code, and from what may have been there before.
 func TestFailedPublish(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Patience = 300 * time.Millisecond })
+	r := newRig(t, func(c *Config) { c.Patience = 3 * time.Second })
 	for name, c := range map[string]struct {
 		// earlier is the rule for a call before, if any.
 		earlier, rule csidriver.Rule
@@ -327,7 +327,7 @@ func TestNothingPublished(t *testing.T) {
 
 // Of a name's registrations the newest is used, whatever its version; if that goes first, the older one is used again.
 func TestNewestRegistration(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Absent = 50 * time.Millisecond })
+	r := newRig(t, func(c *Config) { c.Absent = 2 * time.Second })
 	second := csidriver.Start(t, csidriver.Options{Below: []string{r.root}, NodeID: "node2"})
 	newer := r.registration()
 	newer.Endpoint, newer.Socket = second.Endpoint, "second"
@@ -387,7 +387,7 @@ func await(t *testing.T, changed <-chan struct{}, what string, so func() bool) {
 
 // A registration that can't be used changes nothing.
 func TestRefusedRegistrations(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Patience = 300 * time.Millisecond })
+	r := newRig(t, func(c *Config) { c.Patience = 3 * time.Second })
 	other := csidriver.Start(t, csidriver.Options{Name: "other.deckhand.test"})
 	before := r.board.Now().CSIDrivers
 	for name, c := range map[string]struct {
@@ -425,7 +425,7 @@ func TestRefusedRegistrations(t *testing.T) {
 // With an API server, a driver has registered once the CSINode object has its entry.
 func TestEntryOfDriver(t *testing.T) {
 	r := newRig(t, nil)
-	withBoard := func(c *Config) { c.Board, c.Written = r.board, 200*time.Millisecond }
+	withBoard := func(c *Config) { c.Board, c.Written = r.board, 3*time.Second }
 	r.restart(withBoard)
 	written, err := r.board.Writer("entries", nodefacts.CSINode)
 	if err != nil {

@@ -30,10 +30,10 @@ var (
 // and the agent restarts: the driver never sees a call that the law of calls doesn't allow, and in the end nothing is
 // left. A seed that fails: go test ./internal/volume/csi -run TestRandomSequences -csi.seed=N -csi.sequences=1.
 func TestRandomSequences(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Patience = 100 * time.Millisecond }, "STAGE_UNSTAGE_VOLUME")
+	r := newRig(t, nil, "STAGE_UNSTAGE_VOLUME")
 	for seed := *firstSeed; seed < *firstSeed+uint64(*sequences) && !t.Failed(); seed++ {
 		s := sequence{rig: r, random: rand.New(rand.NewPCG(seed, 0)), mounted: map[types.UID]bool{}}
-		s.restart()
+		s.restart(impatient)
 		for range 25 {
 			s.step()
 		}
@@ -70,8 +70,11 @@ func userOf(q volume.Request) volumestate.User {
 	return volumestate.User{UID: q.UID, Name: filepath.Base(q.Dir)}
 }
 
-func (s *sequence) restart() {
-	s.rig.restart(func(c *Config) { c.Patience, c.BootID = 100*time.Millisecond, "this" })
+// impatient is the time limit of calls while the driver has faults. It may also end calls that would succeed.
+const impatient = 100 * time.Millisecond
+
+func (s *sequence) restart(patience time.Duration) {
+	s.rig.restart(func(c *Config) { c.Patience, c.BootID = patience, "this" })
 	s.stages = volumestate.NewStages(s.root, []volume.Stager{s.plugin}, operations.Config{})
 	if err := s.stages.Adopt(volumestate.NewLayout(filepath.Join(s.root, "pods"))); err != nil {
 		s.Error(err)
@@ -97,7 +100,7 @@ func (s *sequence) step() {
 		}
 	case n < 13:
 		what = "restart the agent"
-		s.restart()
+		s.restart(impatient)
 	case n < 14:
 		what = "kill the driver"
 		s.driver.Kill()
@@ -150,7 +153,7 @@ func (s *sequence) end() {
 		s.Fatal(err)
 	}
 	s.settle()
-	s.restart()
+	s.restart(time.Minute)
 	for _, uid := range []types.UID{"u-a", "u-b", "u-c", "u-d"} {
 		q := claimed(s.root, uid, seeing())
 		if uid < "u-c" {
